@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, print_result
 from otel_straggler import section, step
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.native import NATIVE
 
 CUDA_EXT = Path(__file__).parents[1] / "cuda_ext"

@@ -25,7 +25,7 @@ from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, not_measured, print_result
 from benchmarks.harness.turns import take_turns
 from otel_straggler import section, step
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.native import NATIVE, REASON
 
 CUDA_EXT = Path(__file__).parents[1] / "cuda_ext"

@@ -21,8 +21,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from benchmarks.harness.turns import take_turns
 from benchmarks.sections import ATTRIBUTES
 from otel_straggler import section, step
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.propagation import Propagation
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.sdk_feed import SdkFeed
 from otel_straggler.client.sdk_spans import SpanBuilder
 from otel_straggler.client.sdk_traces import SdkTraces

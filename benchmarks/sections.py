@@ -28,8 +28,7 @@ from benchmarks.harness.budgets import judge, not_measured, print_result
 from benchmarks.harness.turns import take_turns
 from otel_straggler import section, step
 from otel_straggler.client import python_recorder
-from otel_straggler.client.active import FORM, RECORDER, WHY_PYTHON
-from otel_straggler.client.recording import RECORDING
+from otel_straggler.client.recording import FORM, RECORDER, RECORDING, WHY_PYTHON
 from otel_straggler.client.sdk_spans import SpanBuilder
 from otel_straggler.client.sdk_traces import SdkTraces
 from otel_straggler.client.topology import Topology

@@ -13,9 +13,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler import phase, section, semconv, step
 from otel_straggler.client import sender
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.packing import packer_for
 from otel_straggler.client.recorder import Context
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import Topology, resource_attributes
 from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT
 from otel_straggler.collector.history.failures import REASONS

@@ -16,11 +16,10 @@ from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any
 
-from otel_straggler.client import session
-from otel_straggler.client.active import FORM, RECORDER
+from otel_straggler.client import process
 from otel_straggler.client.callables import CallableId, Decorator, EveryNth, WrappedCallables
 from otel_straggler.client.compiled import COMPILATION, Transparent, transparent
-from otel_straggler.client.recording import RECORDING
+from otel_straggler.client.recording import FORM, RECORDER, RECORDING
 from otel_straggler.client.sections import Section, section
 from otel_straggler.client.settings import is_switched_off, resolve_settings
 from otel_straggler.errors import ConfigError, UsageError
@@ -249,13 +248,13 @@ class _Running:
         if self.is_off:
             return
         self.window.check_group()
-        is_first = session.current() is None
+        is_first = process.current() is None
         named = os.environ.get("OTEL_STRAGGLER_ENDPOINT", "").strip() if is_first else ""
         if endpoint is not None or tracer_provider is not None or named:
-            session.configure(endpoint=endpoint, role=role, tracer_provider=tracer_provider)
+            process.configure(endpoint=endpoint, role=role, tracer_provider=tracer_provider)
             self._owns_session = is_first
         self.window.begin()
-        if session.current() is None:
+        if process.current() is None:
             RECORDER.empty_here(RECORDING.pull, PULL_EVERY)
 
     def end(self) -> None:
@@ -263,7 +262,7 @@ class _Running:
             return
         RECORDER.empty_here(None)
         if self._owns_session:
-            session.shutdown()
+            process.shutdown()
         self.window.end()
 
     def is_turn(self, name: str, every: int) -> bool:
@@ -325,7 +324,7 @@ def _not_running(is_child: bool) -> Transparent:
 
 
 def _collected(address: str | None, is_whole: bool) -> CollectedReports:
-    settings = session.current() or resolve_settings({})
+    settings = process.current() or resolve_settings({})
     named = address or os.environ.get("OTEL_STRAGGLER_COLLECTOR", "").strip() or _DEFAULT_PAGES
     wanted = Wanted(
         url=types.checked_url("collector", named),

@@ -29,7 +29,8 @@ import torch
 import torch.distributed as dist
 
 import otel_straggler
-import otel_straggler.client.exporting  # what a rank loads later, once for all
+import otel_straggler.client.native_export
+import otel_straggler.client.python_export  # both are what a rank loads later, once for all
 
 Json = dict[str, Any]
 NOTHING, FINISH, SLOW, STUCK, FAIL, CHECKPOINT = range(6)

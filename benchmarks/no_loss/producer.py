@@ -12,7 +12,8 @@ import time
 
 import otel_straggler
 from otel_straggler import section, step
-from otel_straggler.client.active import FORM
+from otel_straggler.client.recording import FORM
+from otel_straggler.client.session import Session
 
 STEP_S = 0.016
 """Short, so that what is remembered of steps (4,096 of them in a producer) is full long before
@@ -76,7 +77,7 @@ def record(steps: int, runs: int) -> None:
         time.sleep(max(0.0, begins_s + (number + 1) * STEP_S - time.monotonic()))
 
 
-def send_what_is_left(session: otel_straggler.client.session.Session) -> bool:
+def send_what_is_left(session: Session) -> bool:
     """Flush until nothing waits: a flush gives up at the first failure."""
     ends_at_s = time.monotonic() + LONGEST_FLUSH_S
     while time.monotonic() < ends_at_s:

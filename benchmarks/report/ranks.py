@@ -20,7 +20,7 @@ from benchmarks.harness import nvrx
 from benchmarks.harness.intervals import median_of
 from benchmarks.harness.turns import take_turns
 from otel_straggler import section
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.detector import Detector
 
 SAMPLES = 100

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.recorder import Recorder
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.sender import KERNELS_LOST, PROCESS_ENDED, Drops, SpanSender
 from otel_straggler.client.topology import Topology, resource_attributes
 from otel_straggler.client.worker import Clock

@@ -65,7 +65,7 @@ _LOGS: tuple[Callable[[str, Response], None], ...] = (
 
 
 class NativeExport:
-    """Begins to record when it is made; see :class:`otel_straggler.client.exporting.Export`.
+    """Begins to record when it is made; see :class:`otel_straggler.client.session.Export`.
 
     Args:
         settings: what ``configure()`` decided; its endpoints are such as C++ can reach.

@@ -9,14 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.heartbeats import Handshake, HeartbeatMaker
 from otel_straggler.client.histograms import SectionHistograms
 from otel_straggler.client.kernels import KernelExport
 from otel_straggler.client.native_records import NativeBatch
 from otel_straggler.client.packing import GPU_POLL_S, GpuNumbers, packer_for
 from otel_straggler.client.recorder import Epoch, Record, Recorder
-from otel_straggler.client.recording import RECORDING, Inbox
+from otel_straggler.client.recording import RECORDER, RECORDING, Inbox
 from otel_straggler.client.sender import (
     ENCODE_ERROR,
     INBOX_FULL,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class PythonExport:
-    """Begins to record when it is made; see :class:`otel_straggler.client.exporting.Export`."""
+    """Begins to record when it is made; see :class:`otel_straggler.client.session.Export`."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """What a recorder is: where section runs are kept until the exporter thread takes them.
 
-There is one in a process. :mod:`otel_straggler.client.active` says which; another form (native)
+There is one in a process. :mod:`otel_straggler.client.recording` says which; another form (native)
 takes its place there, and nothing else changes.
 """
 

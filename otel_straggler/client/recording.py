@@ -1,4 +1,5 @@
-"""The ring is emptied once, for all who listen: the exporter, the report in process.
+"""The recorder of this process, which is emptied once for all who listen: the exporter, the report
+in process.
 
 The exporter in C++ empties the ring itself (``hold``); listeners then get the same records, and
 whoever comes first leaves the other's share behind. ``Handoff`` in handoff.hpp sees to that.
@@ -8,9 +9,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.recorder import RING_CAPACITY, Record, Recorder
+from otel_straggler.native import NATIVE, REASON
+
+if TYPE_CHECKING or NATIVE is not None:
+    from otel_straggler.client.native_recorder import RECORDER, STEP_TIMER
+    from otel_straggler.client.native_recorder import NativeTimer as SectionTimer
+else:
+    from otel_straggler.client.python_recorder import RECORDER, STEP_TIMER
+    from otel_straggler.client.python_recorder import PythonTimer as SectionTimer
+
+__all__ = [
+    "FORM",
+    "RECORDER",
+    "RECORDING",
+    "STEP_TIMER",
+    "WHY_PYTHON",
+    "Inbox",
+    "Recording",
+    "SectionTimer",
+]
+
+FORM = "python" if NATIVE is None else "native"
+WHY_PYTHON = REASON
+"""Empty where the recorder is native."""
 
 Listener = Callable[[Sequence[Record]], None]
 

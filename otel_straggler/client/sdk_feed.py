@@ -20,9 +20,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Span, SpanContext
 
 from otel_straggler import semconv
-from otel_straggler.client.active import WHY_PYTHON
 from otel_straggler.client.python_packing import SectionCounts
 from otel_straggler.client.recorder import NO_SPAN, RING_CAPACITY, Context, Record, is_failure
+from otel_straggler.client.recording import WHY_PYTHON
 from otel_straggler.client.sdk_spans import OVER_RATE, Attributes, Fate, SdkSpan, SpanBuilder
 from otel_straggler.client.sdk_traces import PropagatedRun, SdkTraces
 from otel_straggler.client.sender import SDK_ERROR, SDK_QUEUE_FULL, SDK_RATE, Drops

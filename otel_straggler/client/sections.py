@@ -8,10 +8,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
-from otel_straggler.client.active import SectionTimer
 from otel_straggler.client.compiled import COMPILATION, make_transparent, transparent
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recorder import WorkSize
+from otel_straggler.client.recording import SectionTimer
 from otel_straggler.errors import UsageError, describe
 from otel_straggler.semconv import OTHER_SECTION, SECTION_KINDS, SectionKind
 

@@ -7,9 +7,9 @@ import numbers
 from types import TracebackType
 from typing import cast
 
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.compiled import COMPILATION, make_transparent, transparent
 from otel_straggler.client.guard import GUARD
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.sections import MOST_TEXT, Section
 from otel_straggler.errors import UsageError, describe
 from otel_straggler.semconv import OTHER_SECTION, PHASE_KINDS

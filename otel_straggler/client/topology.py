@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from otel_straggler import semconv
-from otel_straggler.client.active import FORM
+from otel_straggler.client.recording import FORM
 from otel_straggler.config import ClientSettings
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.rank import Source

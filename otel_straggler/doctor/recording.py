@@ -36,8 +36,8 @@ def check_recording(env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_recorder() -> Finding:
-    """Which form ``client/active.py`` has chosen."""
-    from otel_straggler.client.active import FORM, WHY_PYTHON
+    """Which form ``client/recording.py`` has chosen."""
+    from otel_straggler.client.recording import FORM, WHY_PYTHON
 
     if FORM == "native":
         return ok("recording.recorder", "Sections are recorded natively.", FORM)
@@ -46,8 +46,8 @@ def check_recorder() -> Finding:
 
 
 def check_exporter(endpoints: Iterable[Endpoint]) -> Finding:
-    """Which form ``client/exporting.py`` would choose for a program without a provider."""
-    from otel_straggler.client.active import WHY_PYTHON
+    """Which form ``client/session.py`` would choose for a program without a provider."""
+    from otel_straggler.client.recording import WHY_PYTHON
     from otel_straggler.otlp.clients.addresses import why_not_native
 
     reason = WHY_PYTHON or next(filter(None, map(why_not_native, endpoints)), "")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from otel_straggler.client import session
+from otel_straggler.client import process
 from otel_straggler.otlp.clients.client import Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.report.types import Report, Scores
@@ -57,7 +57,7 @@ class Polling:
         self._client = HttpClient(asked.address, timeout_s=TIMEOUT_S)
         self._has_logged = False
         self._stops = threading.Event()
-        self._session = session.current()
+        self._session = process.current()
         self._thread = threading.Thread(
             target=self._run, name="otel-straggler-scalars", daemon=True
         )
@@ -88,7 +88,7 @@ class Polling:
 
     def _run(self) -> None:
         while not self._stops.is_set():
-            if self._session is not None and session.current() is None:
+            if self._session is not None and process.current() is None:
                 return
             self.tick()
             self._stops.wait(self._asked.every_s)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from otel_straggler.client import session
+from otel_straggler.client import process
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.settings import is_switched_off, resolve_settings
 from otel_straggler.errors import ConfigError, UsageError, describe
@@ -108,7 +108,7 @@ class TrackerScalars:
         """None on other ranks than 0. Who this process is may have been decided after this object
         was made, by ``configure()``."""
         try:
-            settings = session.current() or resolve_settings(self._given)
+            settings = process.current() or resolve_settings(self._given)
         except ConfigError as error:
             GUARD.note(_MISTAKE, error)
             return None

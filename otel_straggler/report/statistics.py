@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.client.active import STEP_TIMER
 from otel_straggler.client.kernels import KERNELS, KernelFeed, KernelShare
 from otel_straggler.client.native_records import FAILED, STEP_SPAN, NativeBatch
 from otel_straggler.client.recorder import Context, Record, SectionTimer, is_failure
+from otel_straggler.client.recording import STEP_TIMER
 from otel_straggler.detect.scores.kernels import group_histograms, is_scored
 from otel_straggler.detect.scores.medians import GroupedTimes, group_times, row_times
 from otel_straggler.model.kernels import KernelCounts, KernelTimes, times_of_counts

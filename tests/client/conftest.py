@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from otel_straggler import shutdown
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.python_export import Exporter
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.config import ClientSettings, OtlpProtocol
 from otel_straggler.native import VARIABLE

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from otel_straggler import phase, section, step
-from otel_straggler.client.active import FORM, RECORDER
 from otel_straggler.client.recorder import Record, is_failure
+from otel_straggler.client.recording import FORM, RECORDER
 
 Program = list[Any]
 """Acts in order: ["section", name, acts], ["fail", name, acts], ["step", n], ["end"],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import phase, section, step
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 
 torch = pytest.importorskip("torch")
 
@@ -225,7 +225,7 @@ UNKNOWN_TORCH = """
 import sys, torch, torch._dynamo.variables.ctx_manager as ctx_manager
 {before}
 from otel_straggler import section
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 forward = section("forward")
 def f(x):
     with forward:

@@ -12,9 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from otel_straggler import section, semconv, step
-from otel_straggler.client.active import FORM, RECORDER
 from otel_straggler.client.python_export import Exporter
-from otel_straggler.client.recording import RECORDING
+from otel_straggler.client.recording import FORM, RECORDER, RECORDING
 from otel_straggler.testing import CapturedRequests, FakeClock
 
 IS_FULL = os.environ.get("OTEL_STRAGGLER_TEST_DOSE") == "full"
@@ -115,7 +114,7 @@ def test_a_thousand_threads_each_have_their_own_open_section() -> None:
 FORK = """
 import os
 from otel_straggler import section, step
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 
 made = section("made before")
 
@@ -168,7 +167,7 @@ def test_threads_that_fork_children_while_others_record_do_no_harm(seed: int) ->
     program = f"""
 import os, threading
 from otel_straggler import section
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 RECORDER.enable()
 stop = threading.Event()
 def work():

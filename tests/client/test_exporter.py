@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from otel_straggler import phase, section, semconv, set_topology, step
-from otel_straggler.client.active import FORM, RECORDER
 from otel_straggler.client.python_export import Exporter
+from otel_straggler.client.recording import FORM, RECORDER
 from otel_straggler.otlp.ids import root_span_id, step_trace_id
 from otel_straggler.testing import CapturedRequests, CapturedSpan, FakeClock
 

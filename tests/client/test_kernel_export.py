@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.kernels import KernelExport, KernelFeed
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import Topology
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.kernels import KernelTimes

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from otel_straggler import phase, section, step
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.python_packing import SpanPacker
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.model.observation import Section
 from otel_straggler.otlp.decode_spans import SpanDecoder

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from otel_straggler import phase, section, step
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.recorder import Record, is_failure
+from otel_straggler.client.recording import RECORDER
 
 
 @pytest.fixture(autouse=True)

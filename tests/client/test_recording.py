@@ -6,9 +6,8 @@ import pytest
 
 from otel_straggler import configure, section, shutdown
 from otel_straggler.client import recording
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.recorder import Record
-from otel_straggler.client.recording import RECORDING, Inbox
+from otel_straggler.client.recording import RECORDER, RECORDING, Inbox
 from otel_straggler.testing import CapturedRequests
 
 

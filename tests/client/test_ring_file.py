@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.client import ring_file
-from otel_straggler.client.active import FORM
+from otel_straggler.client.recording import FORM
 from otel_straggler.client.ring_file import RingFileError, RingState, read_ring, read_ring_file
 from otel_straggler.native import REASON
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 BEGIN = """
 import ctypes, os, sys, threading, time
 from otel_straggler import phase, section, step
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 RECORDER.enable()
 print(RECORDER.epoch.session_id, flush=True)
 """

@@ -15,12 +15,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from otel_straggler import configure, flush, phase, section, semconv, shutdown, step
-from otel_straggler.client import exporting
-from otel_straggler.client.active import FORM, RECORDER
+from otel_straggler.client import session
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.kernels import KERNELS
 from otel_straggler.client.recorder import Record
-from otel_straggler.client.recording import RECORDING
+from otel_straggler.client.recording import FORM, RECORDER, RECORDING
 from otel_straggler.client.session import Session
 from otel_straggler.client.topology import TOPOLOGY, Topology
 from otel_straggler.otlp.decode_metrics import MetricDecoder
@@ -45,7 +44,7 @@ def begin(
     if request.param == "native" and FORM == "python":
         pytest.skip("without the extension there is one exporter")
     if request.param == "python":
-        monkeypatch.setattr(exporting, "why_python", lambda _: "a test asks for it")
+        monkeypatch.setattr(session, "why_python", lambda _: "a test asks for it")
 
     def begin(**more: Any) -> Session:
         given: dict[str, Any] = {

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
-from otel_straggler.client.active import FORM
 from otel_straggler.client.python_packing import SpanPacker
 from otel_straggler.client.python_recorder import PythonTimer
 from otel_straggler.client.recorder import Context, Epoch
+from otel_straggler.client.recording import FORM
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.native import REASON, VARIABLE
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.client.active import FORM
+from otel_straggler.client.recording import FORM
 from otel_straggler.testing import CapturedPoint, CapturedRequest, CapturedRequests
 
 PROGRAM = Path(__file__).with_name("gil_program.py")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import shutdown
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.detector import Detector
 from otel_straggler.native import VARIABLE
 

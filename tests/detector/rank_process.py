@@ -15,9 +15,9 @@ from typing import Any
 import torch.distributed as dist
 
 from otel_straggler import section, set_topology
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.kernels import KERNELS
 from otel_straggler.client.recorder import NO_SPAN, Context, Epoch
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.detector import Detector, Report, Statistic
 from otel_straggler.errors import UsageError

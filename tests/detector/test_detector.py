@@ -16,7 +16,7 @@ import pytest
 
 from otel_straggler import detector as straggler
 from otel_straggler import phase, section, step
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.detector import CallableId, Detector, Report, Statistic, StragglerId
 from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.report import statistics

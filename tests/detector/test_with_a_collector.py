@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-import otel_straggler.client.session
 from otel_straggler import configure, section, step
+from otel_straggler.client import process
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
     CollectorSettings,
@@ -289,11 +289,11 @@ def test_telemetry_that_is_configured_later_outlives_the_detector(
     Detector.initialize()
     session = configure(endpoint=live.endpoint, run_id="later")
     Detector.shutdown()
-    assert otel_straggler.client.session.current() is session.settings
+    assert process.current() is session.settings
     monkeypatch.setenv("OTEL_STRAGGLER_ENDPOINT", live.endpoint)
     Detector.initialize()
     Detector.shutdown()
-    assert otel_straggler.client.session.current() is session.settings
+    assert process.current() is session.settings
 
 
 def test_an_application_with_a_tracer_provider_gets_the_spans_too() -> None:

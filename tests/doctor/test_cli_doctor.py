@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.cli import main
-from otel_straggler.client.active import FORM, WHY_PYTHON
+from otel_straggler.client.recording import FORM, WHY_PYTHON
 
 Run = Callable[..., tuple[int, str, str]]
 

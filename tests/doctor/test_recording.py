@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.client.active import FORM
+from otel_straggler.client.recording import FORM
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor.recording import (
     check_exporter,

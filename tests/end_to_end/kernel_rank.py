@@ -10,8 +10,8 @@ from typing import Any
 
 import otel_straggler
 from otel_straggler import semconv
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.kernels import KERNELS
+from otel_straggler.client.recording import RECORDER
 
 STEPS, SECTION_S = 150, 0.02
 TIMES_NS = {

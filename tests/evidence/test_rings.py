@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.cli import main
-from otel_straggler.client.active import FORM
+from otel_straggler.client.recording import FORM
 from otel_straggler.client.ring_file import (
     RingFileError,
     RingIdentity,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from otel_straggler import shutdown
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.gpu import use_timer
 from otel_straggler.client.gpu.profilers import PROFILERS
 from otel_straggler.client.gpu.surroundings import Surroundings
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.native import NATIVE
 
 from .scripted import torch_with_cuda

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler import configure, flush, section, semconv, shutdown, step
-from otel_straggler.client import exporting
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client import session
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.native import NATIVE
 from otel_straggler.testing import CapturedRequests
 
@@ -403,7 +403,7 @@ import atexit, ctypes, os, sys, threading, time
 from otel_straggler._native import EventTimer
 from otel_straggler import section
 from otel_straggler.native import NATIVE
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 gpu = ctypes.CDLL(sys.argv[1])
 gpu.fake_cuda_context.restype = gpu.fake_cuda_get.restype = ctypes.c_void_p
 context = ctypes.c_void_p(gpu.fake_cuda_context(0))
@@ -459,7 +459,7 @@ def test_spans_carry_the_time_of_the_gpu_and_say_how_it_was_taken(
 ) -> None:
     """From the section to OTLP; one that could not be timed has host time alone, and says so."""
     if exporter == "python":
-        monkeypatch.setattr(exporting, "why_python", lambda _: "a test asks for it")
+        monkeypatch.setattr(session, "why_python", lambda _: "a test asks for it")
     with CapturedRequests() as sink:
         configure(
             endpoint=sink.url,

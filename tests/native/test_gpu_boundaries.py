@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from otel_straggler import phase, section, step
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.native import NATIVE
 
 from .fake_cupti import FakeGpu, build

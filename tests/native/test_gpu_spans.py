@@ -18,9 +18,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_straggler import configure, flush, section, semconv, shutdown, step
-from otel_straggler.client import exporting
-from otel_straggler.client.active import RECORDER
-from otel_straggler.client.recording import RECORDING
+from otel_straggler.client import session
+from otel_straggler.client.recording import RECORDER, RECORDING
 from otel_straggler.native import NATIVE
 from otel_straggler.testing import CapturedRequests, CapturedSpan
 
@@ -100,7 +99,7 @@ def sink(
 ) -> Iterator[CapturedRequests]:
     """What the exporter of this kind sends."""
     if request.param == "python":
-        monkeypatch.setattr(exporting, "why_python", lambda _: "a test asks for it")
+        monkeypatch.setattr(session, "why_python", lambda _: "a test asks for it")
     with CapturedRequests() as captured:
         yield captured
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import Sampler
 
 from otel_straggler import configure, shutdown
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.native import VARIABLE
 from otel_straggler.testing import CapturedRequests
 

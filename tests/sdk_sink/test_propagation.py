@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from otel_straggler import flush, phase, section, shutdown, step
-from otel_straggler.client.active import SectionTimer
 from otel_straggler.client.propagation import PropagatedRun
+from otel_straggler.client.recording import SectionTimer
 from otel_straggler.client.sections import Section
 from otel_straggler.client.sender import SDK_RATE
 from otel_straggler.otlp.ids import step_trace_id

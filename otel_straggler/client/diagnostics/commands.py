@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from otel_straggler import semconv
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.diagnostics.stacks import Stacks
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.worker import LogOnce, SystemClock, Worker
 from otel_straggler.config import ClientSettings
 from otel_straggler.otlp.clients.client import Response

@@ -6,7 +6,7 @@ import logging
 import os
 from pathlib import Path
 
-from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.ring_file import RingIdentity, write_identity
 from otel_straggler.config import ClientSettings
 

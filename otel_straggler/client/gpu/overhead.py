@@ -10,10 +10,10 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import NamedTuple
 
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.gpu.governor import ROUND_STEPS, Decision, Governor, Sample, is_on_at
 from otel_straggler.client.gpu.reasons import Refusal
 from otel_straggler.client.recorder import Context
+from otel_straggler.client.recording import RECORDER
 
 _READER = "otel-stragg-gpu"
 """Name of the thread in C++ that reads what CUPTI gives back."""

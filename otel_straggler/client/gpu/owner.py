@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from otel_straggler.client.active import WHY_PYTHON
 from otel_straggler.client.gpu import say_complete
 from otel_straggler.client.gpu.ladder import Ladder
 from otel_straggler.client.gpu.overhead import Overhead
@@ -19,6 +18,7 @@ from otel_straggler.client.gpu.profilers import PROFILERS
 from otel_straggler.client.gpu.reasons import Announcements, GpuTimingState, Refusal
 from otel_straggler.client.gpu.surroundings import Surroundings
 from otel_straggler.client.gpu.tiers import CuptiTimer, EventsTimer, Timer
+from otel_straggler.client.recording import WHY_PYTHON
 from otel_straggler.client.worker import LogOnce, Worker
 from otel_straggler.config import ClientSettings
 from otel_straggler.semconv import GpuTier

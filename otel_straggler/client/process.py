@@ -11,9 +11,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from otel_straggler.client.active import RECORDER
-from otel_straggler.client.recording import RECORDING
-from otel_straggler.client.session.session import Session, outcome_of, pending_exception
+from otel_straggler.client.recording import RECORDER, RECORDING
+from otel_straggler.client.session import Session, outcome_of, pending_exception
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.native import check_wish

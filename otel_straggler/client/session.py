@@ -1,27 +1,29 @@
-"""Telemetry of one process: instrument, record and export are wired here, the last stage first."""
+"""Telemetry of one process: recorder, exporter, GPU timing and diagnostics are wired here."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from otel_straggler.client.active import RECORDER
 from otel_straggler.client.guard import GUARD
+from otel_straggler.client.recording import FORM, RECORDER, WHY_PYTHON
 from otel_straggler.client.topology import TOPOLOGY, Topology
 from otel_straggler.config import ClientSettings
 from otel_straggler.semconv import GpuTier, Outcome
 
 if TYPE_CHECKING:
     from otel_straggler.client.diagnostics.commands import Evidence
-    from otel_straggler.client.exporting import Export
     from otel_straggler.client.gpu.owner import GpuTiming
     from otel_straggler.client.gpu.reasons import GpuTimingState
     from otel_straggler.client.sdk_feed import SdkSink
     from otel_straggler.client.termination import Termination
     from otel_straggler.otlp.ids import SpanIds
 
+_LOG = logging.getLogger("otel_straggler")
 _STOP_S = 0.5
 _GPU_SHARE = 0.5
 """Of the time in which a process has to end, for a GPU that still works."""
@@ -67,10 +69,9 @@ class Session:
         """Record and send from now on, unless telemetry is switched off."""
         if self.settings.is_disabled:
             return
-        # numpy, requests and protobuf are loaded here: two threads must not import them at once.
+        # numpy and protobuf are loaded here: two threads must not import them at once.
         from otel_straggler.client.diagnostics.commands import evidence_for
         from otel_straggler.client.diagnostics.processes import note_identity
-        from otel_straggler.client.exporting import export_for
         from otel_straggler.client.gpu.owner import GpuTiming, why_never
         from otel_straggler.otlp.ids import SpanIds
 
@@ -194,3 +195,75 @@ def outcome_of(error: BaseException | None, otherwise: Outcome) -> Outcome:
     if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
         return otherwise
     return "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
+
+
+class Export(Protocol):
+    """Sends what is recorded, and heartbeats, until it is stopped."""
+
+    @property
+    def is_scorer(self) -> bool:
+        """Whether the other side gets all spans."""
+
+    @property
+    def queued_requests(self) -> int:
+        """Encoded requests that have not been taken by the other side yet."""
+
+    def start(self) -> None:
+        """Begin to send; recording has begun when it was made."""
+
+    def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
+        """Wait until everything is sent, for ``timeout_s`` at most; whether it was in time. With
+        an outcome, report also that the rank has ended."""
+
+    def stop(self, timeout_s: float) -> None:
+        """Send no longer; wait so long for what is under way."""
+
+
+def export_for(
+    settings: ClientSettings,
+    *,
+    topology: Callable[[], Topology],
+    other_losses: Callable[[], dict[str, int]],
+    sdk: SdkSink | None,
+    span_ids: SpanIds,
+) -> Export:
+    """The exporter for these settings; says in the log which one and why.
+
+    Args:
+        settings: what ``configure()`` decided.
+        topology: what is known of the rank now.
+        other_losses: counts from outside, by reason.
+        sdk: gets the records too.
+        span_ids: by number.
+    """
+    reason = WHY_PYTHON or why_python(settings)
+    _LOG.info(
+        "sections are recorded by the %s recorder and sent by the %s exporter%s",
+        FORM,
+        "python" if reason else "native",
+        reason and f": {reason}",
+    )
+    if not reason:
+        from otel_straggler.client.native_export import NativeExport
+
+        return NativeExport(
+            settings, topology=topology, other_losses=other_losses, span_ids=span_ids
+        )
+    from otel_straggler.client.python_export import PythonExport
+
+    return PythonExport(
+        settings,
+        topology=topology,
+        other_losses=other_losses,
+        sdk=sdk,
+        span_ids=span_ids,
+    )
+
+
+def why_python(settings: ClientSettings) -> str:
+    """Why these settings need the exporter in Python; empty if they do not."""
+    if settings.tracer_provider is not None:
+        return "an SDK's provider gets spans too"
+    from otel_straggler.otlp.clients.addresses import why_not_native
+
+    return why_not_native(settings.traces) or why_not_native(settings.metrics)
