@@ -29,7 +29,7 @@ from otel_straggler.collector.alerting.alert_json import rfc3339
 from otel_straggler.collector.alerting.posting import Access, answer_of, tried_once
 from otel_straggler.collector.alerting.settings import NotifySettings, check_notify, check_urls
 from otel_straggler.collector.alerting.trial import (
-    LONGEST_TRIAL_S,
+    MAX_TRIAL_S,
     TRIAL,
     Place,
     trial_alert,
@@ -212,7 +212,7 @@ def trial_command(
     code is 1 if it did not arrive everywhere.
     """
     lasts_s = seconds_of(length, "--for")
-    if lasts_s > LONGEST_TRIAL_S:
+    if lasts_s > MAX_TRIAL_S:
         raise ConfigError(
             describe(
                 where="--for", value=length, expected="an hour at most", remedy="For example 2m."

@@ -101,7 +101,7 @@ class Collector:
             decide=self._deciding() if self._settings.metrics.decisions else None,
             asking=self._asking(),
             maintaining=self._maintaining() if self._settings.metrics.decisions else None,
-            try_alerts=self._trying().take if self._settings.metrics.decisions else None,
+            try_alerts=self._trying().send if self._settings.metrics.decisions else None,
             pages=Pages(self._worker, self._page_history, self._maker),
         )
         api = Api(answers, self._settings.metrics.allowed_hosts)
@@ -264,7 +264,7 @@ class Collector:
 
     def take_original(self, request: Request, spans: DecodedSpans | None) -> None:
         if self._sampler is not None and spans is not None:
-            self._sampler.take(
+            self._sampler.hold(
                 request.body,
                 _reaches(spans),
                 sum(spans.outcomes.values()),

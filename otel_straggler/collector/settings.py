@@ -287,7 +287,7 @@ class ForwardSettings:
         return SamplingRules(
             one_in=self.sample_one_in,
             slow_ratio=self.slow_step_ratio,
-            most_spans=self.max_trace_spans,
+            max_spans=self.max_trace_spans,
             held_bytes=self.max_held_bytes,
             hold_s=self.hold_seconds,
         )

@@ -108,7 +108,7 @@ def test_the_rules_of_sampling_are_those_of_the_file(tmp_path: Path) -> None:
     settings = load_settings(file, {}).forward
     assert settings.is_sampled
     assert settings.rules() == SamplingRules(
-        one_in=7, slow_ratio=2.0, most_spans=50, held_bytes=2_000_000, hold_s=9.0
+        one_in=7, slow_ratio=2.0, max_spans=50, held_bytes=2_000_000, hold_s=9.0
     )
 
 

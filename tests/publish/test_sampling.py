@@ -78,7 +78,7 @@ class Bench:
             Reach(source=source, step=p.step, end_ns=p.end_ns)
             for source, p in spans.progress.items()
         )
-        self.sampler.take(body, reaches, sum(spans.outcomes.values()))
+        self.sampler.hold(body, reaches, sum(spans.outcomes.values()))
         self.scorer.observe(spans.batch, int(self.now_s * 1e9))
 
     def close(self, *verdicts: Verdict) -> None:
@@ -194,7 +194,7 @@ def test_one_trace_in_n_is_kept_by_its_id() -> None:
 
 def test_a_trace_has_room_for_so_many_spans_and_flagged_ranks_come_first() -> None:
     """What is over the limit is left out and counted; the flagged rank is never the one."""
-    bench = Bench(one_in=1, most_spans=5)
+    bench = Bench(one_in=1, max_spans=5)
     for rank in range(4):
         bench.take(body_of(rank, range(10)))
     bench.close(verdict(3))

@@ -1,4 +1,4 @@
-"""Decides what alerts there are, on a thread of its own, and tells whom the settings name.
+"""Evaluates alerts on a thread of its own, and notifies whom the settings name.
 
 Only the process that scores has one of these, so however many processes receive, people are called
 once. Without receivers in the settings everything is decided and shown all the same.
@@ -31,7 +31,7 @@ _MISSED: Final = 4
 """Any other alert ends for Alertmanager after so many re-sends that did not come, as Prometheus
 does it."""
 _KEPT_FOR_S: Final = 3_600.0
-"""What has not changed is kept again after so long: a history lets go of what is old."""
+"""What has not changed is kept again after so long: a history drops what is old."""
 _STATE_VERSION: Final = 1
 
 Evaluate = Callable[[FleetStatus], tuple[Alert, ...]]
@@ -50,12 +50,12 @@ class Notifying:
     """One notifier. ``open``, ``start`` and ``stop`` once each.
 
     Args:
-        settings: whom to tell.
+        settings: whom to notify.
         views: where there is something to look at, and where what fires is shown.
         evaluate: decides what fires; see ``AlertEvaluator.evaluate``.
         firing: what fired before.
-        every_s: from one look to the next.
-        give_up_s: so long a hang counts that nobody has said anything more of.
+        every_s: between evaluations.
+        give_up_s: how long a hang lasts that nothing more is known of.
         keep: is given what must survive a restart, whenever it has changed.
         wall_s: clock.
     """
@@ -82,7 +82,7 @@ class Notifying:
         self._wall_s = wall_s
         self._alertmanagers: Alertmanagers | None = None
         self._webhook: Webhook | None = None
-        self._told: frozenset[str] = frozenset()
+        self._kept_keys: frozenset[str] = frozenset()
         self._knows_before = False
         self._kept_at_s = time.monotonic()
         self._failures = 0
@@ -102,7 +102,7 @@ class Notifying:
         self._thread.start()
 
     def stop(self, deadline_s: float) -> None:
-        """A last look, and what waits is sent, for at most ``deadline_s``. Nothing is resolved."""
+        """Evaluate once more and send what waits, within ``deadline_s``. Nothing is resolved."""
         until_s = time.monotonic() + deadline_s
         self._stopping.set()
         if self._thread.is_alive():
@@ -113,15 +113,15 @@ class Notifying:
         self._guarded(self._keep_state)
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """(receiver, outcome) to requests."""
-        found: dict[tuple[str, str], int] = {}
+        """Requests by (receiver, outcome)."""
+        counts: dict[tuple[str, str], int] = {}
         for receiver in (self._alertmanagers, self._webhook):
-            found |= {} if receiver is None else receiver.counts()
-        return found
+            counts |= {} if receiver is None else receiver.counts()
+        return counts
 
     @property
     def failures(self) -> int:
-        """Mistakes of ours, survived."""
+        """Evaluations that failed."""
         return self._failures
 
     # --- the thread ------------------------------------------------------------------------------
@@ -131,42 +131,42 @@ class Notifying:
             self._guarded(self.tick)
         self._guarded(self.tick)
 
-    def _ask_what_was_told(self, collector: str) -> None:
-        """Without a memory of our own an Alertmanager has one, of hangs: what it says that fires
-        is held to fire, and so ends there once it is over."""
+    def _take_over_hangs(self, collector: str) -> None:
+        """Without a state of our own, take over the hangs that fire in Alertmanager, so that they
+        end there once they are over."""
         if self._alertmanagers is not None and not self._knows_before:
             known = self._alertmanagers.known({"collector": collector})
-            told = (alert for alert in known if alert.name in HANGS)
-            self._firing.hold(told, self._wall_s())
+            hangs = (alert for alert in known if alert.name in HANGS)
+            self._firing.hold(hangs, self._wall_s())
         self._knows_before = True
 
     def tick(self) -> None:
-        """Look once, and hand over what is to be told."""
+        """Evaluate once, and hand over what is to be sent."""
         watched = self._views.snapshot.watched
         if not watched.collector:
             return  # nothing has been published yet
-        self._ask_what_was_told(watched.collector)
+        self._take_over_hangs(watched.collector)
         alerts = self._firing.follow(self._evaluate(watched), watched)
         self._views.show_alerts(self._firing.by_run)
         if self._alertmanagers is not None:
             self._alertmanagers.update(alerts, self._wall_s())
         if self._webhook is not None:
-            self._tell(self._webhook, alerts)
-        is_news = self._firing.keys != self._told
+            self._notify(self._webhook, alerts)
+        is_news = self._firing.keys != self._kept_keys
         if is_news:
-            self._told = self._firing.keys
-        was_told = self._webhook is not None and self._webhook.is_changed
+            self._kept_keys = self._firing.keys
+        was_sent = self._webhook is not None and self._webhook.is_changed
         is_old = time.monotonic() - self._kept_at_s > _KEPT_FOR_S
-        if is_news or was_told or is_old:
+        if is_news or was_sent or is_old:
             self._keep_state()
 
-    def _tell(self, webhook: Webhook, alerts: tuple[Alert, ...]) -> None:
-        """A webhook is told of what may call somebody, and of no alert for which another stands."""
+    def _notify(self, webhook: Webhook, alerts: tuple[Alert, ...]) -> None:
+        """Hand over alerts that may page, but none that another one inhibits."""
         least = self._settings.least_severity
         calling = [alert for alert in alerts if calls(alert, least)]
-        told = uninhibited(calling, alerts)
-        unreported = [each for each in calling if each.ends_at_s is not None and each not in told]
-        webhook.update(told, (*unreported, *self._firing.given_up))
+        sent = uninhibited(calling, alerts)
+        unreported = [each for each in calling if each.ends_at_s is not None and each not in sent]
+        webhook.update(sent, (*unreported, *self._firing.given_up))
 
     def _open(self, page: str) -> None:
         settings = self._settings
@@ -186,9 +186,9 @@ class Notifying:
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
             step()
-        except Exception:  # noqa: BLE001 - logged and counted; the next look goes on
+        except Exception:  # noqa: BLE001 - logged and counted; the next evaluation goes on
             self._failures += 1
-            _log.exception("alerts could not be decided; they are with the next look")
+            _log.exception("alerts could not be evaluated; the next evaluation goes on")
 
     # --- over restarts ---------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ def notifying_for(
     worker: Worker,
     keep: Callable[[dict[str, Any]], None],
 ) -> Notifying:
-    """An alert of the last process is held until it would fire again if it were true."""
+    """Make the notifier; alerts of the last process are held until they would fire again."""
     alerts = settings.alerts
     hold_s = settings.liveness.most_timeout_seconds + _longest_for_s(alerts)
     return Notifying(

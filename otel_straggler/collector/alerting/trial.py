@@ -25,21 +25,21 @@ from otel_straggler.collector.settings import CollectorSettings, mode_of
 from otel_straggler.model.alert import Alert, Mode, Severity
 
 TRIAL: Final = "StragglerTest"
-LONGEST_TRIAL_S: Final = 3_600.0
-_PATIENCE_S: Final = 5.0
+MAX_TRIAL_S: Final = 3_600.0
+_READ_BACK_S: Final = 5.0
 _PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What became of the alert at one address.
+    """Outcome of a trial alert at one address.
 
     Attributes:
         url: of the server.
         arrived: whether it has it: read back from an Alertmanager, answered by a webhook.
-        why: why not; a sentence.
+        why: why not; a message.
         receivers: to which an Alertmanager routes it.
-        silenced_by, inhibited_by: ids of silences, and of alerts, that keep it from being told.
+        silenced_by, inhibited_by: ids of silences, and of alerts, that keep it from being sent on.
     """
 
     url: str
@@ -53,7 +53,7 @@ class Place:
 def trial_alert(
     severity: Severity, mode: Mode, *, now_s: float, lasts_s: float, labels: dict[str, str]
 ) -> Alert:
-    """The alert.
+    """Make the alert.
 
     Args:
         severity, mode: as real ones have them: routes look at both.
@@ -61,7 +61,7 @@ def trial_alert(
         lasts_s: how long it fires.
         labels: further ones, such as ``collector``; empty ones are left out.
     """
-    told = {
+    own = {
         "alertname": TRIAL,
         "test": "true",
         "severity": severity,
@@ -70,7 +70,7 @@ def trial_alert(
         **labels,
     }
     return Alert(
-        labels={name: value for name, value in told.items() if value},
+        labels={name: value for name, value in own.items() if value},
         annotations={
             "summary": "A test of the alerts of otel-straggler",
             "description": "Somebody tries where alerts arrive. Nothing is wrong, and nothing has "
@@ -104,7 +104,7 @@ def _try_one(url: str, access: Access, alert: Alert, ends_at_s: float) -> Place:
 
 
 def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Place:
-    until_s = time.monotonic() + _PATIENCE_S
+    until_s = time.monotonic() + _READ_BACK_S
     wanted = fingerprint(alert.labels)
     while True:
         response = poster.get(page)
@@ -151,7 +151,7 @@ _NOBODY = (
     "of its file, unless Prometheus has the rules."
 )
 _OBSERVES = "alerts.mode is observe: real alerts carry mode=observe as well, and call nobody."
-_NOT_TOLD = "not sent: a webhook is told of no alerts while alerts.mode is observe."
+_NOT_SENT = "not sent: a webhook is told of no alerts while alerts.mode is observe."
 
 
 class AlertTrial:
@@ -174,7 +174,7 @@ class AlertTrial:
         self._wall_s = wall_s
         self._lock = threading.Lock()
 
-    def take(self, body: bytes) -> dict[str, Any]:
+    def send(self, body: bytes) -> dict[str, Any]:
         """Send what a request asks for: JSON with ``severity`` and ``seconds``.
 
         Raises:
@@ -186,7 +186,7 @@ class AlertTrial:
         severity = asked.text("severity")
         if severity not in _SEVERITIES:
             raise asked.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
-        seconds = asked.number("seconds", 1.0, LONGEST_TRIAL_S, "a number of 1 to 3600")
+        seconds = asked.number("seconds", 1.0, MAX_TRIAL_S, "a number of 1 to 3600")
         with self._lock:
             return self._tried(cast("Severity", severity), seconds)
 
@@ -201,7 +201,7 @@ class AlertTrial:
             urls = notify.alertmanagers
             places = try_alertmanagers(urls, notify.access(), alert, ends_at_s)
         elif notify.webhook:
-            places = (self._told(alert, seconds),)
+            places = (self._to_webhook(alert, seconds),)
         note = _NOBODY if not places else _OBSERVES if mode == "observe" else ""
         return {
             "labels": dict(alert.labels),
@@ -210,13 +210,13 @@ class AlertTrial:
             "places": [asdict(place) for place in places],
         }
 
-    def _told(self, alert: Alert, seconds: float) -> Place:
-        """A webhook is told that it fires now and, from a thread that waits, that it has ended."""
+    def _to_webhook(self, alert: Alert, seconds: float) -> Place:
+        """Report to the webhook that it fires now and, from a timer, that it has ended."""
         notify = self._settings.alerts.notify
         if not calls(alert, notify.least_severity):
             why = f"not sent: it is told of nothing below {notify.least_severity}."
             is_page = alert.labels["mode"] == "page"
-            return Place(url=notify.webhook, arrived=False, why=why if is_page else _NOT_TOLD)
+            return Place(url=notify.webhook, arrived=False, why=why if is_page else _NOT_SENT)
         place = try_webhook(notify.webhook, notify.access(), alert)
         if place.arrived and notify.send_resolved:
             ended = replace(alert, ends_at_s=alert.starts_at_s + seconds)

@@ -1,4 +1,5 @@
-"""The traces of which something was kept: how much, and the root span that no rank sends."""
+"""What scoring says of ranks and steps, and the traces of which spans were kept: how many, and the
+root span that no rank sends."""
 
 from __future__ import annotations
 
@@ -55,10 +56,10 @@ class KeptTraces:
     The root is made once, when nothing came for :data:`SETTLED_S`; it covers what was kept.
 
     Args:
-        most_spans: that are kept of one trace.
+        max_spans: that are kept of one trace.
     """
 
-    most_spans: int
+    max_spans: int
     _traces: OrderedDict[bytes, _Trace] = field(default_factory=OrderedDict)
     _waiting: dict[bytes, _Trace] = field(default_factory=dict)
 
@@ -69,13 +70,13 @@ class KeptTraces:
             trace = self._traces[trace_id] = _Trace(root_span_id(trace_id))
             if len(self._traces) > REMEMBERED:
                 self._traces.popitem(last=False)
-        if trace.spans >= self.most_spans:
+        if trace.spans >= self.max_spans:
             return False
         trace.spans += 1
         return True
 
-    def note(self, content: bytes, source: Source | None, now_s: float) -> None:
-        """Look at a span that was admitted: its times, and whether the root is its parent."""
+    def record(self, content: bytes, source: Source | None, now_s: float) -> None:
+        """Record a span that was admitted: its times, and whether the root is its parent."""
         span = Span.FromString(content)
         trace = self._traces.get(span.trace_id)
         if trace is None:
@@ -87,8 +88,8 @@ class KeptTraces:
             trace.source, trace.step = source, _step_of(span)
             self._waiting[span.trace_id] = trace
 
-    def take_roots(self, settled_before_s: float) -> list[bytes]:
-        """A request for every run whose traces have settled, with their roots."""
+    def drain_roots(self, settled_before_s: float) -> list[bytes]:
+        """Remove settled traces and return a request per run with their roots."""
         due = {
             trace_id: trace
             for trace_id, trace in self._waiting.items()
@@ -147,9 +148,9 @@ STANDING = frozenset({"suspect", "confirmed", "flapping"})
 
 _TYPICAL_OF = 200
 """Steps whose median is the typical step of a run."""
-_FEWEST_STEPS = 10
-_MOST_SLOW = 10_000
-_MOST_WORLDS = 4_096
+_MIN_STEPS = 10
+_MAX_SLOW = 10_000
+_MAX_WORLDS = 4_096
 
 
 class WorldKey(NamedTuple):
@@ -192,7 +193,7 @@ class _Passed:
 
 @dataclass(slots=True)
 class Known:
-    """What scoring has said. One thread tells, another asks.
+    """Flagged ranks and slow steps, from scoring. One thread writes, another reads.
 
     Args:
         slow_ratio: a step is slow if its slowest rank took so many times as long as the typical
@@ -206,26 +207,26 @@ class Known:
     _slow: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def note_steps(self, times: Iterable[StepTimes]) -> None:
-        """Take how long steps took; remember those that were slow by their traces."""
+    def record_steps(self, times: Iterable[StepTimes]) -> None:
+        """Record how long steps took, and the traces of those that were slow."""
         with self._lock:
             for world in times:
-                self._note_steps(world)
+                self._record_steps(world)
 
-    def _note_steps(self, world: StepTimes) -> None:
+    def _record_steps(self, world: StepTimes) -> None:
         if world.is_timed:
             return
         known = _entry(self._typical, (world.run_id, world.group), deque(maxlen=_TYPICAL_OF))
         for step, seconds in zip(world.steps, world.slowest_s, strict=True):
-            if len(known) >= _FEWEST_STEPS and seconds > self.slow_ratio * median(known):
+            if len(known) >= _MIN_STEPS and seconds > self.slow_ratio * median(known):
                 trace_id = step_trace_id(world.run_id, world.attempt, world.group, step)
                 self._slow[int.from_bytes(trace_id[8:], "big")] = None
             known.append(seconds)
-        while len(self._slow) > _MOST_SLOW:
+        while len(self._slow) > _MAX_SLOW:
             self._slow.popitem(last=False)
 
-    def note_windows(self, windows: Sequence[WindowScores], judged: RunVerdicts) -> set[WorldKey]:
-        """Take windows that were closed, of one run, and its verdicts; returns whose they were."""
+    def record_windows(self, windows: Sequence[WindowScores], judged: RunVerdicts) -> set[WorldKey]:
+        """Record windows that were closed, of one run, and its verdicts; returns their worlds."""
         with self._lock:
             for window in windows:
                 flags = _entry(self._flags, (window.run_id, window.group), _Flags())
@@ -280,6 +281,6 @@ def _entry(table: dict[_Key, _Value], key: _Key, new: _Value) -> _Value:
     """The value of a key, at the end of the table; the longest untouched goes beyond 4,096."""
     value = table.pop(key, new)
     table[key] = value
-    if len(table) > _MOST_WORLDS:
+    if len(table) > _MAX_WORLDS:
         del table[next(iter(table))]
     return value

@@ -55,7 +55,7 @@ _TICK_S = 0.25
 _CROWDED = 0.75
 """Part of the budget beyond which the oldest are decided before scoring has spoken."""
 _OVERHEAD_BYTES = 512
-_MOST_AT_ONCE = 1_000_000
+_MAX_AT_ONCE = 1_000_000
 _FEW = 100
 
 
@@ -66,14 +66,14 @@ class SamplingRules:
     Attributes:
         one_in: one trace in so many, by its id, so that every collector keeps the same.
         slow_ratio: steps that took so many times as long as the typical step of their run.
-        most_spans: of one trace.
+        max_spans: of one trace.
         held_bytes: of requests that wait for scoring.
         hold_s: how long they wait at most.
     """
 
     one_in: int = 100
     slow_ratio: float = 1.5
-    most_spans: int = 2_000
+    max_spans: int = 2_000
     held_bytes: int = 256 * 1024 * 1024
     hold_s: float = 60.0
 
@@ -113,8 +113,8 @@ class SamplingCounts:
 class Sampler:
     """Keeps what the rules name.
 
-    ``take`` may be called from any thread and never waits for a decision; ``tell_*`` is called by
-    the one that scores. All else happens on the sampler's own thread, or in :meth:`tick`.
+    ``hold`` may be called from any thread and never waits for a decision; ``observe_*`` is called
+    by the one that scores. All else happens on the sampler's own thread, or in :meth:`tick`.
 
     Args:
         rules: what is kept.
@@ -135,7 +135,7 @@ class Sampler:
         self._owners = SpanOwners(aliases)
         self._now_s = monotonic_s
         self._known = Known(rules.slow_ratio)
-        self._traces = KeptTraces(rules.most_spans)
+        self._traces = KeptTraces(rules.max_spans)
         self._held: OrderedDict[int, Held] = OrderedDict()
         self._waits_for: dict[WorldKey, list[int]] = {}
         self._due: list[int] = []
@@ -155,7 +155,7 @@ class Sampler:
     def start(self) -> None:
         self._thread.start()
 
-    def take(
+    def hold(
         self, body: bytes, reaches: tuple[Reach, ...], spans: int, *, is_json: bool = False
     ) -> None:
         """Hold a request. Cost: O(sources in it)."""
@@ -173,12 +173,12 @@ class Sampler:
                 self._changed.notify()
 
     def observe_steps(self, times: Iterable[StepTimes]) -> None:
-        """Take how long steps took."""
-        self._known.note_steps(times)
+        """Record how long steps took."""
+        self._known.record_steps(times)
 
     def observe_windows(self, windows: Sequence[WindowScores], judged: RunVerdicts) -> None:
-        """Take closed windows of one run and its verdicts: what they cover can be decided."""
-        worlds = self._known.note_windows(windows, judged)
+        """Record closed windows of one run and its verdicts: what they cover can be decided."""
+        worlds = self._known.record_windows(windows, judged)
         with self._changed:
             for world in worlds:
                 for number in self._waits_for.pop(world, ()):
@@ -225,7 +225,7 @@ class Sampler:
         slow = self._known.slow_traces()
         due = self._take_due(now_s)
         due.reverse()
-        while due:  # what is decided is let go at once
+        while due:  # what is decided is freed at once
             held, is_early = due.pop()
             self._decide_guarded(held, slow, now_s, is_early=is_early)
             with self._changed:
@@ -357,7 +357,7 @@ class Sampler:
         for reason, rows in reasons:
             admitted = [row for row in rows if self._traces.admit(traces[row].tobytes())]
             for row in admitted:
-                self._traces.note(slices.body[contents[row] : ends[row]], source, now_s)
+                self._traces.record(slices.body[contents[row] : ends[row]], source, now_s)
             mask[admitted] = True
             self._count(self._kept, reason, len(admitted))
             self._count(self._left_out, TRACE_FULL, len(rows) - len(admitted))
@@ -372,13 +372,13 @@ class Sampler:
 
     def _send_roots(self, settled_before_s: float) -> None:
         before = self._traces.n_waiting
-        for body in self._traces.take_roots(settled_before_s):
+        for body in self._traces.drain_roots(settled_before_s):
             self._send(body)
         self._count(self._kept, ROOT, before - self._traces.n_waiting)
 
     def _send(self, body: bytes) -> None:
         """Requests in a row are one request: a repeated field goes on where it ended."""
-        if self._out and self._out_bytes + len(body) > _MOST_AT_ONCE:
+        if self._out and self._out_bytes + len(body) > _MAX_AT_ONCE:
             self._flush()
         self._out.append(body)
         self._out_bytes += len(body)
