@@ -37,7 +37,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> list[StepTable]:
         seen.append(table)
         return take(self, table)
 
-    monkeypatch.setattr(VerdictEngine, "take", seen_take)
+    monkeypatch.setattr(VerdictEngine, "observe", seen_take)
     return seen
 
 
