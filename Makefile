@@ -11,7 +11,7 @@ PIP_INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
 # Tests start hundreds of processes of ours: none of them shall compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help dev servers docs check format cpp-test test neighbours wheel demo bench bench-detection bench-peers soak fuzz examples clean
+.PHONY: help dev servers docs check format cpp-test test nightly neighbours wheel demo bench bench-detection bench-peers soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints-dev.txt $(wildcard cuda_ext/*/*.[ch]pp cuda
 dev: $(STAMP) ## create .venv with everything for development
 
 servers: ## install what tests start and send with (Debian's packages, npm; needs root or sudo)
-	@tests/servers/install
+	@tests/servers/install $(DOSE)
 
 format: dev ## rewrite the code in the house format
 	$(BIN)/ruff format .
@@ -54,24 +54,32 @@ check: dev $(AFTER) ## format, lint, types, import contracts, reference pages
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
 
-cpp-test: $(AFTER) ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 under qemu-user
-	$(MAKE) --no-print-directory --jobs=$$(nproc) --output-sync=target -C cuda_ext test
+cpp-test: $(AFTER) ## the C++ tests under ASan and UBSan; DOSE=nightly: plain, under TSan and for arm64, too
+	$(MAKE) --no-print-directory --jobs=$$(nproc) --output-sync=target -C cuda_ext $(or $(DOSE),test)
 
 # pip needs one core for most of its time: the C++ tests, which need nothing that it installs, have
-# the other. The environments of the neighbours are built and tried beside the other tests: each
+# the other. The environments of the neighbours are built and tried alongside the other tests: each
 # alone leaves a core idle towards its end.
-test: ## all that CI runs
+test: ## all that CI runs for each push
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target AFTER=servers check cpp-test
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target py-test neighbours
+
+nightly: ## all that there is: every dose, C++ test and neighbour; real servers with Prometheus 3, too
+	$(MAKE) --no-print-directory DOSE=nightly test
+	tests/servers/prometheus3 $(BIN)/python -m pytest -m 'real_server and not browser' tests
+
+# Without DOSE=nightly, what is marked so is left to the night.
+ONLY_PUSH = $(if $(DOSE),, and not nightly)
+PYTEST = $(BIN)/python -m pytest --durations 40 --durations-min 2
 
 # Much of a test is waiting: three at a time keep two cores busy. A file stays in one process. Files
 # go out in their order: by the number of their tests those with few long ones would come last.
 .PHONY: py-test
 py-test: dev ## the Python tests, but for those of the neighbours
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m 'not neighbours'
+	$(PYTEST) --numprocesses 3 --dist loadfile --no-loadscope-reorder -m 'not neighbours$(ONLY_PUSH)'
 
-neighbours: dev ## the package beside old and new libraries, on Python 3.10 to 3.13
-	$(BIN)/python -m pytest -m neighbours tests/neighbours
+neighbours: dev ## the package with the oldest and newest libraries; DOSE=nightly: and others, on Python 3.10 to 3.13
+	$(PYTEST) -m 'neighbours$(ONLY_PUSH)' tests/neighbours
 
 wheel: dev ## build the wheel into dist/, audit its ABI, load it on every Python found
 	WHEEL_FOLDER=dist $(BIN)/python -m pytest -rs tests/neighbours/test_wheel.py

@@ -57,6 +57,7 @@ def outcomes(
 
 
 @pytest.mark.demo
+@pytest.mark.nightly
 @pytest.mark.parametrize(("fault", "way"), CASES)
 def test_the_alert_names_the_rank_that_goes_wrong(outcomes: Any, fault: str, way: str) -> None:
     """Who, since when and a sentence, through Alertmanager and, where there is none, without."""
@@ -75,6 +76,7 @@ def test_the_alert_names_the_rank_that_goes_wrong(outcomes: Any, fault: str, way
 
 
 @pytest.mark.demo
+@pytest.mark.nightly
 def test_what_people_see_ends_with_the_message(tmp_path: Path) -> None:
     """Without a terminal: plain lines, the message in a frame, and whether it was right."""
     run = subprocess.run(
@@ -93,6 +95,7 @@ def test_what_people_see_ends_with_the_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.demo
+@pytest.mark.nightly
 def test_with_keep_the_page_stays_until_somebody_ends_it() -> None:
     """Its address is told at the start and at the end; Ctrl-C is no failure."""
     demo = subprocess.Popen(
@@ -118,7 +121,9 @@ def test_with_keep_the_page_stays_until_somebody_ends_it() -> None:
 
 
 @pytest.mark.demo
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM]
+)
 def test_a_demo_that_is_interrupted_leaves_no_process(number: int) -> None:
     """Ctrl-C and SIGTERM, while its ranks train: all that it has started ends."""
     demo = subprocess.Popen(

@@ -53,6 +53,7 @@ class Environment:
         own_tests: which of the package's own tests run there, as far as they need no torch.
         collector_tests: which run with the extras, installed after the base; empty: no extras.
         is_offline: whether the base comes from a folder of wheels, with no index.
+        is_nightly: whether only `make nightly` tries it.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Environment:
     own_tests: tuple[str, ...] = OWN_TESTS
     collector_tests: tuple[str, ...] = ()
     is_offline: bool = False
+    is_nightly: bool = False
 
 
 TABLE = (
@@ -71,7 +73,7 @@ TABLE = (
     # adds is that the extras bring all that a collector needs.
     Environment("newest", "3.11", NEWEST, own_tests=(), collector_tests=COLLECTOR_TESTS),
     # What is between the floor and the newest concerns the client, which lives beside others.
-    Environment("between", "3.12", HERE / "between.txt", own_tests=OF_THE_CLIENT),
+    Environment("between", "3.12", HERE / "between.txt", own_tests=OF_THE_CLIENT, is_nightly=True),
     # Another Python, and the numpy with which all of score/ passes on that of the row above.
     Environment(
         "offline",
@@ -79,6 +81,7 @@ TABLE = (
         NEWEST,
         own_tests=(*OF_THE_CLIENT, *SCORES_IN_SHORT, "simulate", "receive_files"),
         is_offline=True,
+        is_nightly=True,
     ),
 )
 PYTHONS = tuple(sorted(e.python for e in TABLE))
