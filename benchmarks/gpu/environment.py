@@ -11,7 +11,6 @@ from typing import Any
 from benchmarks.gpu.presence import FAKE
 from benchmarks.harness.about import about
 from otel_straggler.client.gpu.nvml import NvmlSensors, SensorsGoneError
-from otel_straggler.model.throttling import throttle_sentence
 
 _ASKED = (
     "name",
@@ -30,6 +29,16 @@ _ASKED = (
 )
 _REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active", None)
 """The newer and the older name; None: neither is known."""
+
+_MIN_SHARE = 0.05
+"""Part of the window; less is no explanation."""
+_CAUSES = {
+    "power": "its power limit",
+    "thermal": "its temperature",
+    "sync_boost": "a GPU that it keeps in step with (sync boost)",
+    "board": "the limits of its board",
+    "reliability": "its voltage limit (reliability)",
+}
 
 
 def environment() -> dict[str, Any]:
@@ -62,7 +71,23 @@ def throttled(before: dict[str, Any], after: dict[str, Any]) -> str:
         reason: total - early["throttled_ns"].get(reason, total)
         for reason, total in late["throttled_ns"].items()
     }
-    return throttle_sentence(late["at_ns"] - early["at_ns"], spent)
+    return _sentence(late["at_ns"] - early["at_ns"], spent)
+
+
+def _sentence(window_ns: int, throttled_ns: dict[str, int]) -> str:
+    """
+    >>> _sentence(10_000_000_000, {"thermal": 3_000_000_000, "power": 100})
+    'The GPU was throttled for 30 % of the window, by its temperature.'
+    """
+    if window_ns <= 0:
+        return ""
+    shares = {reason: min(1.0, spent / window_ns) for reason, spent in throttled_ns.items()}
+    listed = sorted((r for r in shares if shares[r] > _MIN_SHARE), key=lambda r: -shares[r])
+    if not listed:
+        return ""
+    causes = " and ".join(_CAUSES.get(reason, reason) for reason in listed)
+    percent = round(100 * shares[listed[0]])
+    return f"The GPU was throttled for {percent} % of the window, by {causes}."
 
 
 def _from_nvidia_smi() -> dict[str, Any]:

@@ -74,15 +74,6 @@ def encode_rows(group: SpanGroup) -> list[bytes]:
     return pieces
 
 
-def with_octets(piece: bytes, key: str, data: bytes) -> bytes:
-    """A piece of ``encode_rows`` with one more attribute, whose value is bytes."""
-    at = 1
-    while piece[at] & 0x80:
-        at += 1
-    attribute = _message(9, _message(1, _utf8(key)) + _message(2, _message(7, data)))
-    return _message(2, piece[at + 1 :] + attribute)
-
-
 def encode_resource(attributes: Mapping[str, AttributeValue]) -> bytes:
     """The message ``Resource``."""
     return b"".join(_message(1, _key_value(key, value)) for key, value in attributes.items())

@@ -1,7 +1,7 @@
 """Trace requests cut at their spans, and put together again from the spans that are kept.
 
-Nothing is encoded anew but the lengths around what is left: spans, resources, scopes and whatever
-else stands beside them are the bytes that came.
+Only the lengths around what is left are encoded again: spans, resources, scopes and all other
+fields are the bytes that came.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Slices:
 def slices_of(body: bytes) -> Slices:
     """Cut a request in binary protobuf.
 
-    A field of an unusual kind (a group) makes the request be encoded anew once, by protobuf.
+    A request with a field of an unusual kind (a group) is first encoded again, by protobuf.
 
     Raises:
         InputError: it is no ``ExportTraceServiceRequest``.
@@ -136,17 +136,16 @@ def _cut(body: bytes) -> Slices:
 
 
 def _cut_resource(slices: Slices, begin: int, end: int) -> None:
-    body, number = slices.body, len(slices.resources)
+    body, number, first = slices.body, len(slices.resources), len(slices.scopes)
     resource = b""
     head: list[bytes] = []
     tail: list[bytes] = []
-    rest, at = head, begin
+    at = begin
     for field in _fields_of(body, begin, end):
         if (field.number, field.wire_type) == (_SCOPE_SPANS, _LENGTH):
-            rest = tail
             slices.scopes.append(_cut_scope(body, number, field.begin, field.end))
         else:
-            rest.append(body[at : field.end])
+            (tail if len(slices.scopes) > first else head).append(body[at : field.end])
             if (field.number, field.wire_type) == (_RESOURCE, _LENGTH):
                 resource = body[field.begin : field.end]
         at = field.end
@@ -193,51 +192,16 @@ def _cut_at_once(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice
 def _cut_one_by_one(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
     head: list[bytes] = []
     tail: list[bytes] = []
-    begins: list[int] = []
-    contents: list[int] = []
-    rest, at = head, begin
-    while at < end:
-        if body[at] == _SPAN_TAG:  # nearly always, with a size of two bytes: read it in line
-            low, high = body[at + 1 : at + 3] if at + 3 <= end else (0x80, 0x80)
-            if low >= 0x80 > high:
-                size, content = low & 0x7F | high << 7, at + 3
-            else:
-                size, content = _varint_at(body, at + 1, end)
-            begins.append(at)
-            contents.append(content)
-            rest, at = tail, content + size
-            continue
-        field = next(_fields_of(body, at, end))
+    spans: list[tuple[int, int, int]] = []
+    at = begin
+    for field in _fields_of(body, begin, end):
         if (field.number, field.wire_type) == (_SPANS, _LENGTH):
-            begins.append(at)
-            contents.append(field.begin)
-            rest = tail
+            spans.append((at, field.begin, field.end))
         else:
-            rest.append(body[at : field.end])
-            begins.append(-1)  # no span: its place is the end of the span before it
-            contents.append(at)
+            (tail if spans else head).append(body[at : field.end])
         at = field.end
-    if at != end:
-        raise UnfamiliarError
-    return _scope_slice(resource, (head, tail), begins, contents, end)
-
-
-def _scope_slice(
-    resource: int,
-    rest: tuple[list[bytes], list[bytes]],
-    begins: list[int],
-    contents: list[int],
-    end: int,
-) -> ScopeSlice:
-    """Every field ends where the next one begins."""
-    starts, inner = np.array(begins, np.int64), np.array(contents, np.int64)
-    is_span = starts >= 0
-    starts[~is_span] = inner[~is_span]
-    ends = np.append(starts[1:], end)
-    if not is_span.all():
-        starts, inner, ends = starts[is_span], inner[is_span], ends[is_span]
-    head, tail = map(b"".join, rest)
-    return ScopeSlice(resource, head, tail, starts, inner, ends)
+    columns = np.array(spans, np.int64).reshape(-1, 3).T.copy()
+    return ScopeSlice(resource, b"".join(head), b"".join(tail), *columns)
 
 
 def _trace_words(body: bytes, scope: ScopeSlice) -> Words:
@@ -277,7 +241,7 @@ class UnfamiliarError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class _Field:
     """One field of a message: its number and wire type, and where its content stands."""
 
     number: int
@@ -286,7 +250,7 @@ class Field:
     end: int
 
 
-def _fields_of(data: bytes, begin: int, end: int) -> Iterator[Field]:
+def _fields_of(data: bytes, begin: int, end: int) -> Iterator[_Field]:
     """The fields of a message, in order.
 
     >>> [(f.number, f.begin, f.end) for f in _fields_of(bytes.fromhex("0a0161 1001"), 0, 5)]
@@ -313,7 +277,7 @@ def _fields_of(data: bytes, begin: int, end: int) -> Iterator[Field]:
             raise UnfamiliarError
         if at > end or tag < 8:
             raise UnfamiliarError
-        yield Field(tag >> 3, wire_type, content, at)
+        yield _Field(tag >> 3, wire_type, content, at)
 
 
 def _varint_at(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -340,7 +304,10 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 class SpanOwners:
-    """Tells the spans of some sources apart; safe to use from one thread."""
+    """Senders of the spans of a request that was cut, of which no more is decoded than needed.
+
+    Safe to use from one thread.
+    """
 
     def __init__(self, aliases: Aliases | None = None) -> None:
         self._keys = Keys.of(aliases or Aliases(), SpanNames())
@@ -348,7 +315,7 @@ class SpanOwners:
         self._marks = _shortest(self._keys.identity)
 
     def source_of(self, resource: bytes) -> Source | None:
-        """Who sent, as far as a resource tells."""
+        """The sender, as far as a resource names it."""
         try:
             return self._resources.read_bytes(resource).identity.source
         except DecodeError:
@@ -357,21 +324,21 @@ class SpanOwners:
     def of(self, slices: Slices, scope: ScopeSlice, is_wanted: Callable[[Source], bool]) -> Bools:
         """Which spans of a scope are of a source that is wanted.
 
-        Cost: one search per key through the bytes of the scope; only where the spans themselves
-        say who sent them they are decoded one by one.
+        Cost: one search per key through the bytes of the scope; only where the spans
+        themselves name their sender they are decoded one by one.
         """
         try:
             resource = self._resources.read_bytes(slices.resources[scope.resource])
         except DecodeError:
             return np.zeros(len(scope), bool)
-        if not len(scope) or not self._tell_themselves(slices.body, scope):
+        if not len(scope) or not self._name_senders(slices.body, scope):
             source = resource.identity.source
             return np.full(len(scope), source is not None and is_wanted(source))
         spans = zip(scope.contents.tolist(), scope.ends.tolist(), strict=True)
         owners = (self._owner(slices.body[a:b], resource) for a, b in spans)
         return np.array([o is not None and is_wanted(o) for o in owners], bool)
 
-    def _tell_themselves(self, body: bytes, scope: ScopeSlice) -> bool:
+    def _name_senders(self, body: bytes, scope: ScopeSlice) -> bool:
         begin, end = int(scope.begins[0]), int(scope.ends[-1])
         return any(body.find(mark, begin, end) >= 0 for mark in self._marks)
 
