@@ -19,7 +19,7 @@ class Alert:
     """One alert about one subject.
 
     Attributes:
-        labels: what tells it from others, ``alertname`` among them; none is empty.
+        labels: its identity, ``alertname`` included; none is empty.
         annotations: what people read; none is empty.
         starts_at_s: since when it fires, seconds since 1970.
         ends_at_s: when it ended; None while it fires.

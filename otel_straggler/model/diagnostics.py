@@ -1,4 +1,4 @@
-"""What is known of a rank that hangs: stacks of its threads, and PyTorch's flight recorder."""
+"""Diagnostics of a rank that hangs: stacks of its threads, and PyTorch's flight recorder."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _FRAME = re.compile(r'  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StacksHead:
-    """Who was asked, when, why, and what was open. All of it text, as it stands in the file.
+    """Head of a dump: its process, time and reason, and what was open. All text, as in the file.
 
     Attributes:
         run, group, rank, node, pid, session: identity.
-        started: when the process began, in ticks since the boot; tells it from a later one.
+        started: when the process began, in ticks since the boot; distinguishes it from a later one.
         at: UTC.
         why, by: what asked for it; who wrote the stacks.
         step, section, since: what was open, and since when (UTC); empty: nothing.
@@ -80,7 +80,7 @@ class ThreadStack:
 
     Attributes:
         number: ``threading.get_ident()``.
-        name: empty if it is not told.
+        name: empty if unknown.
         frames: innermost first.
         holds_gil: that it has the GIL was seen.
     """
@@ -133,7 +133,7 @@ def parse_dumps(text: str) -> list[StacksDump]:
 
 @dataclass(slots=True)
 class _Reading:
-    """What was read of a dump so far."""
+    """A dump as far as it was read."""
 
     head: StacksHead = field(default_factory=StacksHead)
     threads: list[ThreadStack] = field(default_factory=list)
@@ -228,9 +228,9 @@ class Collective:
         sequence: its number among the collectives of the group (of a send or receive: among those).
         name: as ``all_reduce``, ``recv``.
         is_point_to_point: a send or receive.
-        peer: global rank at the other end of a send or receive; None if it is not told.
+        peer: global rank at the other end of a send or receive; None if unknown.
         is_done: the rank has seen that it has completed.
-        sizes: of the inputs, as told.
+        sizes: of the inputs, as recorded.
         dtypes: of the inputs.
     """
 
@@ -256,7 +256,7 @@ class FlightRecord:
         rank: global.
         groups: that the rank belongs to.
         enqueued, completed: by group, the number of the newest collective that the rank has
-            launched, and seen completed. Groups of which the dump does not tell are left out.
+            launched, and seen completed. Groups that the dump leaves out are missing.
         calls: what the recorder still remembers, oldest first; empty if the rank has launched
             nothing lately, or could not say.
     """

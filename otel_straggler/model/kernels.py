@@ -1,4 +1,4 @@
-"""Times of CUDA kernels: what a rank counts of its own, and many histograms as columns."""
+"""Times of CUDA kernels: the counts of one rank, and many histograms as columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KernelCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelTimes:
-    """How long kernels took on some ranks, over intervals. A point is one cell of one rank.
+    """Times of kernels on some ranks, over intervals. A point is one cell of one rank.
 
     Its times are in exponential buckets in seconds, where bucket i ends at
     2 ** ((i + 1) / 2 ** scale); what lies in none took no time. All columns of points have length
@@ -69,7 +69,7 @@ class KernelTimes:
 
     @property
     def nbytes(self) -> int:
-        """What the columns take."""
+        """Size of the columns."""
         columns = (self.source, self.cell, self.start_ns, self.end_ns, self.count, self.sum_s)
         others = (self.min_s, self.max_s, self.scale, self.ends, self.index, self.runs)
         return sum(column.nbytes for column in (*columns, *others))
@@ -295,7 +295,7 @@ class KernelTally:
             self._of(cell).add((count, sum_ns, min_ns, max_ns), scale, first, runs)
 
     def take(self) -> list[KernelCounts]:
-        """All cells; counting begins anew."""
+        """All cells; counting starts over."""
         cells, self._cells = self._cells, {}
         return list(cells.values())
 
@@ -309,7 +309,7 @@ class KernelTally:
 
 
 def other_of(cell: KernelCell) -> KernelCell:
-    """What stands for the cell where there is no room for it."""
+    """The cell that counts for this one where there is no room."""
     return KernelCell(cell.section, Kernel(OTHER_KERNEL, cell.kernel.kernel_class))
 
 
@@ -322,7 +322,7 @@ def longest_kernels(kernels: Sequence[KernelCounts], max_cells: int) -> list[Ker
 
     Args:
         kernels: each cell once.
-        max_cells: kept, beside those of ``<other>``.
+        max_cells: kept, besides those of ``<other>``.
     """
     if len(kernels) <= max_cells:
         return list(kernels)

@@ -1,4 +1,4 @@
-"""What crosses from receiving to scoring: columns, never an object per span."""
+"""Rows on their way from receiving to scoring: columns, never an object per span."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class ObservationBatch:
         seq: (n,) rows of one source and section (and kernel) that share it are the same run,
             delivered again; ``NO_SEQ`` for rows that are always distinct.
         runs: (n,) how many runs of the section the row stands for, >= 1; None: each for one.
-        tokens: (n,) work size of the row's runs together, NaN if not told; None: none tells.
-        gpu: (n,) their time on the GPU; None: none tells.
+        tokens: (n,) work size of the row's runs together, NaN if unknown; None: no row has any.
+        gpu: (n,) their time on the GPU; None: no row has any.
     """
 
     sources: tuple[Source, ...]
@@ -110,7 +110,7 @@ class ObservationBatch:
         return len(self.duration_s)
 
     def pairs(self) -> list[tuple[Source, Section]]:
-        """Which sections every source has rows of. Cost: O(rows + sources * sections)."""
+        """The sections of which each source has rows. Cost: O(rows + sources * sections)."""
         n_sections = len(self.sections)
         cells = np.bincount(self.source.astype(np.int64) * n_sections + self.section)
         found = (divmod(cell, n_sections) for cell in np.flatnonzero(cells).tolist())
@@ -238,7 +238,7 @@ BASIS_NAMES: Final = (semconv.HOST_BASIS, semconv.EVENTS_BASIS, semconv.CUPTI_BA
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuTimes:
-    """What n rows tell of the GPU; of a row that stands for many runs, sums.
+    """GPU times of n rows; of a row that stands for many runs, sums.
 
     Attributes:
         basis: (n,) ``CUPTI`` if kernels were timed, ``EVENTS`` if the stream was, between two
@@ -247,7 +247,7 @@ class GpuTimes:
             time between the events, idle gaps and waiting included.
         nccl_s: (n,) of communication kernels together, waiting for peers included; NaN with
             ``EVENTS``.
-        kernel_s: (n,) of all kernels together; NaN with ``EVENTS``, and if it is not told.
+        kernel_s: (n,) of all kernels together; NaN with ``EVENTS``, and if it is not reported.
     """
 
     basis: Bases
@@ -266,7 +266,7 @@ class GpuTimes:
 
     @classmethod
     def join(cls, parts: Sequence[GpuTimes | None], sizes: Sequence[int]) -> GpuTimes | None:
-        """All parts in order, each of so many rows; None if none tells."""
+        """All parts in order, each of so many rows; None if none has any."""
         if all(part is None for part in parts):
             return None
         whole = [p or cls.none(n) for p, n in zip(parts, sizes, strict=True)]
@@ -274,14 +274,14 @@ class GpuTimes:
         return cls(*(np.concatenate([getattr(p, name) for p in whole]) for name in names))
 
     def take(self, rows: Any) -> GpuTimes | None:
-        """Only ``rows`` (numbers, flags or a slice); None if none of them tells."""
+        """Only ``rows`` (numbers, flags or a slice); None if none of them has any."""
         basis = self.basis[rows]
         if not basis.any():
             return None
         return GpuTimes(basis, self.busy_s[rows], self.nccl_s[rows], self.kernel_s[rows])
 
     def own_s(self) -> _Floats:
-        """(n,) the rank's own work, without waiting, as far as it can be told; NaN where not known.
+        """(n,) the rank's own work, without waiting, as far as it is known; NaN where not known.
 
         With ``CUPTI`` busy - nccl where communication runs alone. Where it runs beside other
         kernels, which is what training is built to do, that would take away work as well: the

@@ -43,7 +43,7 @@ class Source:
 
     @property
     def reports_gpu(self) -> bool:
-        """Whether it has told of a GPU that it computes on."""
+        """True if it has reported the GPU that it computes on."""
         return bool(self.device or self.device_model)
 
     @property

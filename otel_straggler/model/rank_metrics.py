@@ -1,4 +1,4 @@
-"""What a rank sends as metrics: heartbeats, section histograms, metrics that pass through."""
+"""Metrics that ranks send: heartbeats, section histograms, metrics that pass through."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Heartbeat:
         finished_at_s, outcome: set once the rank has ended.
         dropped: records lost so far in this session, by reason.
         folded: section runs sent in spans for several so far, by section.
-        gpu_tier, gpu_reason: what times the rank on its GPU, and why not more; empty if not told.
-        page: whether people may be called for the run; None if not told.
-        team: whose run it is; empty if not told.
+        gpu_tier, gpu_reason: what times the rank on its GPU, and why not more; empty if unknown.
+        page: whether people may be called for the run; None if not reported.
+        team: whose run it is; empty if not reported.
         is_ending: SIGTERM has come, and the rank's own handler decides what follows.
     """
 
@@ -56,7 +56,7 @@ class PassthroughMetric:
     """One data point.
 
     Attributes:
-        source: the rank that told it.
+        source: the rank that reported it.
         metric: one of ``semconv.PASSTHROUGH_METRICS``.
         values: of the attributes that are its labels, in their order; empty if not reported.
         value: finite, at least 0, in the unit of the metric.
@@ -82,7 +82,7 @@ class Buckets:
         scale: of exponential buckets, where bucket i ends at 2 ** ((i + 1) / 2 ** scale);
             None for explicit ones.
         first: index of the first exponential bucket.
-        zero, zero_bound: runs at or below a bound that exponential buckets cannot tell from 0.
+        zero, zero_bound: runs at or below a bound that passes for 0 in exponential buckets.
         sum: of all times, None if unknown.
         unit_s: seconds per unit of bounds and sum.
     """
@@ -105,7 +105,7 @@ class Buckets:
         return None if self.sum is None else self.sum * self.unit_s
 
     def minus(self, older: Buckets) -> Buckets | None:
-        """What was counted since ``older``; None if it is not an earlier state of this one.
+        """The counts since ``older``; None if it is not an earlier state of this one.
 
         The scale of exponential buckets may have become coarser meanwhile.
         """
@@ -156,7 +156,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SectionTimes:
-    """How long one rank took for the runs of one section, over an interval.
+    """Times of one rank in one section, over an interval.
 
     Attributes:
         source, section: whose.

@@ -1,4 +1,4 @@
-"""What scoring says of one window."""
+"""Scores of one window."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Excess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowScores:
-    """Layer-1 scores of one window of one run (and attempt, and group).
+    """Scores of one window of one run (and attempt, and group).
 
     R ranks and S sections; NaN = no data or not comparable.
 

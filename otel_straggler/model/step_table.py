@@ -1,4 +1,4 @@
-"""What layer 2 reads: the seconds of every step, rank and section, as dense tables."""
+"""Input of verdicts: the seconds of every step, rank and section, as dense tables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class GpuSeconds:
     """Time on the GPU, by step, rank and section, all (T, R, S).
 
     Attributes:
-        basis: codes of ``gpu_times``; the host's where one run of the section did not tell, or
-            where its runs were measured in several ways: nothing is known then.
+        basis: codes of ``gpu_times``; the host's where one execution of the section has no times,
+            or executions were measured in several ways: nothing is known then.
         own_s: the rank's own work, see :meth:`.GpuTimes.own_s`; NaN where not known.
         nccl_s: communication kernels, waiting included; NaN where kernels were not timed.
     """
@@ -31,7 +31,7 @@ class GpuSeconds:
     nccl_s: Floats
 
     def of_rows(self, at: Any) -> GpuSeconds:
-        """What ``at`` picks out of all three."""
+        """The part of all three that ``at`` selects."""
         return GpuSeconds(self.basis[at], self.own_s[at], self.nccl_s[at])
 
 
@@ -51,11 +51,11 @@ class StepTable:
             each); 0 where ``seconds`` is NaN.
         run_cv: (R, S) standard deviation of single runs within their step / their mean, pooled
             over the steps; NaN where no step has two runs.
-        tokens: (T, R) work done in the step; NaN if not told.
+        tokens: (T, R) work done in the step; NaN if not reported.
         start_ns, end_ns: (T, R) first start and last end in the step, sender's clock; 0 if none.
         world_size: ranks expected, 0 if unknown.
         is_timed: the "steps" are intervals of time.
-        gpu: time on the GPU; None: nobody tells.
+        gpu: time on the GPU; None: nobody reports it.
     """
 
     steps: Ints
@@ -78,7 +78,7 @@ class StepTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """How long each of some steps took, on the rank that took longest.
+    """Durations of some steps, on the rank that took longest.
 
     Attributes:
         run_id, group, attempt: whose steps.

@@ -1,4 +1,4 @@
-"""What layer 2 says: who to act on, since when, why, and what it costs."""
+"""Verdicts: the subject to act on, since when, why, and its cost; and people's decisions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Evidence = Literal["host", "events", "cupti", "synchronised"]
 
 def cause_text(cause: Cause, *, on_gpu: bool) -> str:
     """The cause for people. Own work that takes longer is the GPU's where one is known of; a rank
-    that told of none may have none.
+    that reported none may have none.
 
     >>> cause_text("slow_gpu", on_gpu=True), cause_text("slow_gpu", on_gpu=False)
     ('slow GPU', 'slow GPU or host')
@@ -64,7 +64,7 @@ class Verdict:
         evidence: what the times were measured with; ``synchronised`` if the section that is slow
             contains waiting, so that culprit and victims look alike.
         slowdown: own time / time of the peers, in ``section``; NaN if not known.
-        since_step: first step of the change, as far as can be told; None if steps are unknown.
+        since_step: first step of the change, as far as can be known; None if steps are unknown.
         confirmed_step: newest step that was seen when the state became confirmed; None before.
         at_step, at_ns: newest step and sender's time when the state changed.
         confidence: 0 to 1.
@@ -76,10 +76,10 @@ class Verdict:
         n_peers: ranks it was compared with.
         own_s, peers_s: the times compared, seconds per step; NaN if there are none.
         pages: whether somebody should be called: confirmed, >= 10 % and dear enough.
-        is_localised: False if the evidence cannot tell culprit from victims.
-        is_inferred: the peers were found by clustering, because nobody told the layout.
+        is_localised: False if the evidence cannot distinguish culprit and victims.
+        is_inferred: the peers were found by clustering, because nobody reported the layout.
         detail: of the cause, in words that follow it; empty if there is nothing more to say.
-        on_gpu: the subject, of a role or a run any rank, told on which GPU it computes; see
+        on_gpu: the subject, of a role or a run any rank, reported on which GPU it computes; see
             :attr:`is_on_gpu`.
         sentence: all of this for a person.
     """
@@ -117,7 +117,7 @@ class Verdict:
 
     @property
     def is_on_gpu(self) -> bool:
-        """Whether it is known to compute on a GPU: it told which, or was timed there."""
+        """True if it is known to compute on a GPU: it reported which, or was timed there."""
         return self.on_gpu or self.evidence in ("events", "cupti")
 
 
@@ -158,7 +158,7 @@ class RankWaits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldSummary:
-    """What layer 2 says of a whole world (run and group), newest steps. NaN = not known.
+    """Verdict summary of a whole world (run and group), newest steps. NaN = not known.
 
     Attributes:
         slowdown: time of the run / time if all ranks of a role and all stages were equal (S).
@@ -205,13 +205,13 @@ class WorldSummary:
 
     @property
     def has_verdicts(self) -> bool:
-        """Whether steps were looked at: not only what hangs have cost is known."""
+        """True if steps were evaluated: more is known than the cost of hangs."""
         return not math.isnan(self.coverage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerdicts:
-    """Layer 2 of one run.
+    """Verdicts of one run.
 
     Attributes:
         changes: changes of state of all subjects, in order; the last per subject counts.
@@ -239,7 +239,7 @@ def with_idle(
 
     Args:
         idle_gpu_s: seconds of all ranks, by group.
-        on_gpu: the groups in which a rank told of a GPU.
+        on_gpu: the groups in which a rank reported a GPU.
     """
     if not idle_gpu_s:
         return judged
@@ -249,10 +249,11 @@ def with_idle(
     ]
     for group in idle_gpu_s.keys() - {world.group for world in worlds}:
         lost_s = idle_gpu_s[group]
-        told = WorldSummary(
-            run_id=run_id, group=group, gpu_seconds_lost=lost_s, on_gpu=group in on_gpu
+        worlds.append(
+            WorldSummary(
+                run_id=run_id, group=group, gpu_seconds_lost=lost_s, on_gpu=group in on_gpu
+            )
         )
-        worlds.append(told)
     return replace(judged, worlds=tuple(worlds))
 
 
@@ -281,7 +282,7 @@ class Decision:
 
     Attributes:
         action: ``dismiss``: it was wrong, nobody is called for it until the subject was well and is
-            called slow anew; of a hang: until there was progress and it hangs anew. ``mute``:
+            called slow again; of a hang: until there was progress and it hangs again. ``mute``:
             nobody is called until ``until_ns``, whatever it does.
             ``restore``: the one before no longer counts.
         run_id, subject_id: about whom.
@@ -334,7 +335,7 @@ WAITS_INSIDE: Final = (
 
 
 def next_action(cause: Cause, *, on_gpu: bool) -> str:
-    """What to do about a subject that is, or is not, known to compute on a GPU."""
+    """The remedy for a subject that is, or is not, known to compute on a GPU."""
     return _OF_A_GPU if cause == "slow_gpu" and on_gpu else NEXT_ACTION[cause]
 
 

@@ -25,7 +25,7 @@ _Read = Callable[[Any, str], Any]
 
 
 class _Field:
-    """How one field is read."""
+    """A field, and the function that reads it."""
 
     __slots__ = ("is_repeated", "name", "read", "table")
 

@@ -46,10 +46,10 @@ class SectionHistogram:
 def encode_heartbeat(
     beat: Heartbeat, *, resource: Attributes, info: Attributes, started_at_s: float
 ) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` of one sign of life.
+    """The message ``ExportMetricsServiceRequest`` of one heartbeat.
 
     Args:
-        beat: what to say; what is None is left out.
+        beat: its None values are left out.
         resource: identity.
         info: attributes of ``straggler.rank.info``.
         started_at_s: since when drops and folded runs are counted.
@@ -67,7 +67,7 @@ def encode_heartbeat(
 
 
 def heartbeat_texts() -> tuple[bytes, ...]:
-    """What heartbeat.hpp is to say, in the order of its ``HeartbeatWord``: heads of metrics, the
+    """Texts that heartbeat.hpp writes, in the order of its ``HeartbeatWord``: heads of metrics, the
     scope, and texts."""
     metrics = (
         semconv.HEARTBEAT,
@@ -136,10 +136,10 @@ def encode_numbers(
             point.start_time_unix_nano = int(started_at_s * _NS)
         points.setdefault(metric, []).append(point)
     metrics = [
-        metric_message(metric, sum=_running_total(told))
+        metric_message(metric, sum=_running_total(of_metric))
         if metric.kind == "counter"
-        else metric_message(metric, gauge=pb.Gauge(data_points=told))
-        for metric, told in points.items()
+        else metric_message(metric, gauge=pb.Gauge(data_points=of_metric))
+        for metric, of_metric in points.items()
     ]
     return encode_metrics_request(metrics, resource)
 
@@ -309,7 +309,7 @@ def _point(kernel: KernelCounts, start_ns: int, end_ns: int) -> pb.ExponentialHi
 
 
 def name_on_wire(name: str) -> str:
-    """The name, or as much of it as may be sent and a number that tells it apart.
+    """The name, or as much of it as may be sent and a number that makes it unique.
 
     >>> name_on_wire("gemm")
     'gemm'

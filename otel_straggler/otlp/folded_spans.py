@@ -33,7 +33,7 @@ _JUST_BELOW_1 = 1.0 - 2.0**-40
 
 
 class FoldedSpan(NamedTuple):
-    """What a folded span says of its runs; the times are of the span."""
+    """The attributes of a folded span, and its times."""
 
     runs: int
     sum_ns: int
@@ -92,7 +92,7 @@ def unfold(spans: list[FoldedSpan]) -> FoldedRuns:
 
 
 def _placed(columns: Ints, owner: Ints, low_ns: Ints, high_ns: Ints) -> FoldedRuns:
-    """Lengths between these, with exactly the sums that are told."""
+    """Lengths between these, with exactly the sums of the spans."""
     if not len(owner):
         return FoldedRuns(owner, owner, owner, owner)
     runs, sum_ns, min_ns, max_ns, begin_ns, end_ns = columns

@@ -47,7 +47,7 @@ def root_span_id(trace_id: bytes) -> bytes:
 
 
 def is_sampled(trace_id: bytes, sample_every: int) -> bool:
-    """Whether the trace is among one in ``sample_every``; every rank decides alike."""
+    """True for one trace in ``sample_every``; every rank decides alike."""
     return int.from_bytes(trace_id[8:], "big") % sample_every == 0
 
 

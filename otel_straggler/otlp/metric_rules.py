@@ -1,4 +1,4 @@
-"""What data points mean: the rules that both ways of reading metrics requests share."""
+"""Rules for data points, shared by both ways of reading metrics requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from otel_straggler.semconv import Outcome
 USED, SECTION_TIMES, UNKNOWN, MALFORMED = "used", "section_times", "unknown", "malformed"
 KERNEL_TIMES, NOT_DELTA = "kernel_times", "not_delta"
 USES = (USED, SECTION_TIMES, UNKNOWN, NO_RANK, BAD_RANK, MALFORMED, KERNEL_TIMES, NOT_DELTA)
-"""What can become of a point."""
+"""Outcomes of a point."""
 _REJECTED = frozenset({BAD_RANK, MALFORMED, NOT_DELTA})
 
 _MAX_S = 2.0**63 / 1e9
@@ -48,14 +48,14 @@ DATA_OF = {
     semconv.SECTION_DURATION.name: ("histogram", "exponential_histogram"),
     semconv.KERNEL_DURATION.name: ("exponential_histogram",),
 }
-"""In which kinds of data a metric may come."""
+"""Kinds of data in which a metric may come."""
 TEXTS = (semconv.SECTION, semconv.PHASE, semconv.OUTCOME)
 """Attributes of a number's point that are texts of the heartbeat, in the order of
 :func:`heartbeat`."""
 
 
 class RankDescription(NamedTuple):
-    """What a rank says of itself, apart from its identity; see :class:`Heartbeat`."""
+    """A rank's description of itself, apart from its identity; see :class:`Heartbeat`."""
 
     gpu_tier: str
     gpu_reason: str
@@ -124,7 +124,7 @@ def heartbeat(
 
 
 def describe_rank(description: Values, resource: Values) -> RankDescription:
-    """What a rank says of itself.
+    """Read a rank's description of itself.
 
     Args:
         description: attributes of ``straggler.rank.info``.
@@ -149,7 +149,7 @@ def as_text(value: str) -> str:
 
 
 def count_name(name: Value) -> str:
-    """Under which name something is counted."""
+    """The name under which something is counted."""
     return str(name or "unknown")[:_MAX_TEXT]
 
 
@@ -166,7 +166,7 @@ _PASSTHROUGH_NAMES: Final = tuple(name.encode() for name in _PASSTHROUGH)
 
 
 def may_have_passthrough(body: bytes) -> bool:
-    """Whether there can be such points in a request. Cost: a dozen searches, each about 1 GB/s."""
+    """False if no such point is in a request. Cost: a dozen searches, each about 1 GB/s."""
     return any(name in body for name in _PASSTHROUGH_NAMES)
 
 
@@ -238,7 +238,7 @@ def section_times(
 
 
 def has_interval(point: Any) -> bool:
-    """Whether the times of a point make sense, and it has a value."""
+    """True if the times of a point make sense, and it has a value."""
     start_ns, end_ns = point.start_time_unix_nano, point.time_unix_nano
     return 0 < end_ns < 2**63 and start_ns <= end_ns and not point.flags & _NO_VALUE
 
@@ -359,8 +359,8 @@ def cell_named(attributes: Mapping[str, Value], aliases: Aliases) -> KernelCell 
     name = attributes.get(semconv.KERNEL)
     if not isinstance(name, str) or not 0 < len(name) <= MAX_KERNEL_NAME:
         return None
-    told = attributes.get(semconv.KERNEL_CLASS)
-    known = next((c for c in semconv.KERNEL_CLASSES if c == told), kernel_class_of(name))
+    named = attributes.get(semconv.KERNEL_CLASS)
+    known = next((c for c in semconv.KERNEL_CLASSES if c == named), kernel_class_of(name))
     section = section_named(attributes, aliases)
     kernel = Kernel(name, known)
     return KernelCell("" if section is None else section.name, kernel)

@@ -208,7 +208,7 @@ _KERNEL_COLUMNS = (
 
 
 def _keys(aliases: Aliases) -> list[tuple[str, bool, bool, bool, int]]:
-    """Attributes that mean something: whether they tell who sent, whether they name the section,
+    """Attributes that mean something: whether they name the sender, whether they name the section,
     whether they name a kernel, and as which text."""
     who = aliases.process_keys()
     section = {*aliases.section, semconv.SECTION_KIND, semconv.PHASE}

@@ -1,6 +1,6 @@
 """Requests read by the extension module: columns at once, rules asked for once per case.
 
-C++ walks the bytes and tells cases apart; what a case means is decided here, with the code that
+C++ walks the bytes and distinguishes cases; what a case means is decided here, with the code that
 reads span by span. Whatever C++ does not take is left to protobuf's own parser, so it decides what
 is no request.
 """
@@ -76,7 +76,7 @@ class Cases(ABC, Generic[_Decoded]):
         self._scanner = scanner
 
     def decode(self, body: bytes) -> _Decoded | int:
-        """What is in the body; or that it is unfamiliar, or that there is no room for its cases.
+        """Decode the body; a number if it is unfamiliar, or there is no room for its cases.
 
         Raises:
             DecodeError: it is no request.
@@ -130,7 +130,7 @@ class NativeDecoder(Generic[_Decoded]):
 
 
 def can_scan(keys: Keys) -> bool:
-    """Whether each key means one thing only, as C++ needs it; the built-in ones do."""
+    """True if each key means one thing only, as C++ needs it; the built-in ones do."""
     others = keys.wanted - keys.numbers - keys.identity
     return len(keys.numbers) <= _MAX_NUMBERS and len(keys.wanted) == sum(
         map(len, (others, keys.numbers, keys.identity))
@@ -216,7 +216,7 @@ class SpanCases(Cases[DecodedSpans]):
         return (basis, busy, nccl, kernel)
 
     def _slot(self, attributes: Attributes, key: str | None, other: int = -1) -> int:
-        """Where C++ finds the number; ``other`` if it is none that differs from span to span."""
+        """The slot of the number in C++; ``other`` if it is none that differs from span to span."""
         value = None if key is None else attributes.get(key)
         if key is None or isinstance(value, bool) or not isinstance(value, (int, float)):
             return other

@@ -76,7 +76,7 @@ class HistogramDeltas:
         self.counts: Counter[str] = Counter()
 
     def observe(self, times: SectionTimes, newest: NewestPoints) -> SectionTimes | None:
-        """What the point adds; None if nothing. ``counts`` says what became of it.
+        """Return what the point adds; None if nothing. ``counts`` has its outcome.
 
         Args:
             newest: the newest points of its world, to which it is added.
@@ -114,12 +114,12 @@ class HistogramDeltas:
 
 
 def _began_earlier(times: SectionTimes, before: _Newest) -> bool:
-    """Whether a cumulative point is of the time before a reset; a start of 0 is unknown."""
+    """True for a cumulative point from before a reset; a start of 0 is unknown."""
     return times.is_cumulative and 0 < times.start_ns < before.start_ns
 
 
 def process_of(source: Source) -> Process:
-    """What tells two processes apart."""
+    """The identity of a process."""
     identity = source.run_id, source.group, source.attempt, source.rank
     return *identity, source.session_id, source.node
 
@@ -182,7 +182,7 @@ def _filled(times: SectionTimes) -> tuple[Floats, Floats, Floats]:
 
 
 def _upper_by_sum(sum_s: float | None, lower: Floats, counts: Ints) -> float:
-    """Where the last bucket may end on average, if all others are as short as they can be."""
+    """The average end of the last bucket, if all others are as short as they can be."""
     if sum_s is None:
         return float(lower[-1])
     rest = sum_s - float((lower[:-1] * counts[:-1]).sum())
@@ -197,8 +197,8 @@ def _placement(
     sum_s = times.buckets.sum_s
     middle = 0.5
     if sum_s is not None and room > 0.0:
-        told = (sum_s - float((lower * counts).sum())) / room
-        middle = told if -_ROUNDING <= told <= 1.0 + _ROUNDING else 0.5
+        exact = (sum_s - float((lower * counts).sum())) / room
+        middle = exact if -_ROUNDING <= exact <= 1.0 + _ROUNDING else 0.5
     margin = 0.0 if times.buckets.scale is None else _MARGIN
     middle = min(max(middle, margin), 1.0 - margin)
     return middle, min(middle - margin, 1.0 - margin - middle)

@@ -322,7 +322,7 @@ class SpanOwners:
             return None
 
     def of(self, slices: Slices, scope: ScopeSlice, is_wanted: Callable[[Source], bool]) -> Bools:
-        """Which spans of a scope are of a source that is wanted.
+        """Mark the spans of a scope whose source is wanted.
 
         Cost: one search per key through the bytes of the scope; only where the spans
         themselves name their sender they are decoded one by one.

@@ -1,4 +1,4 @@
-"""What spans mean: the rules that both ways of reading trace requests share."""
+"""Rules for spans, shared by both ways of reading trace requests."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def outcome_of_times(start_ns: int, end_ns: int) -> str:
 
 @dataclass(slots=True)
 class Progress:
-    """How far one source has come, as its spans say."""
+    """Newest step and newest end in the spans of one source."""
 
     step: int = NO_STEP
     end_ns: int = 0
@@ -230,7 +230,7 @@ Attributes = dict[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Which attributes of a span mean something.
+    """The attributes of a span that mean something.
 
     Attributes:
         names: which plain spans are scored.
@@ -273,7 +273,7 @@ class Keys:
         return next((key for key in self.aliases.step if key in attributes), None)
 
     def plain_name(self, span: Any, attributes: Attributes) -> str:
-        """What a span without ``straggler.section`` is scored under."""
+        """The name under which a span without ``straggler.section`` is scored."""
         for key in self.aliases.section:
             if attributes.get(key):
                 return str(attributes[key])

@@ -168,7 +168,7 @@ STEP_ALIASES: Final = (
 ROLE_ALIASES: Final = (str(ROLE), "nv.dl.role")
 SECTION_ALIASES: Final = (str(SECTION),)
 SESSION_ALIASES: Final = (str(SESSION_ID), "nv.dl.run.uuid", str(SERVICE_INSTANCE_ID))
-"""What tells a restarted rank from the one before; NeMo Lens keeps ``service.instance.id``."""
+"""Keys that a restarted rank has new; NeMo Lens keeps ``service.instance.id``."""
 PARALLEL_RANK_ALIASES: Final = {
     d: (str(key), f"dl.{d}_parallel.rank") for d, key in PARALLEL_RANK.items()
 }
@@ -201,8 +201,8 @@ UNSCORED_SPANS: Final = (
     "megatron.train",
     "megatron.train_step",
 )
-"""Spans that last as long as the process (dd-trace ends ``pytorch.rank`` every 600 s and begins it
-anew) or a whole step, which is equally long on all ranks that wait for each other; and kernels,
+"""Spans that last as long as the process (dd-trace ends ``pytorch.rank`` every 600 s and begins
+another) or a whole step, which is equally long on all ranks that wait for each other; and kernels,
 which have one name for all."""
 
 GpuTier = Literal["off", "events", "cupti"]

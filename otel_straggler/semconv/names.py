@@ -1,4 +1,4 @@
-"""What a name on the wire is: an attribute or a metric, which knows its meaning."""
+"""Attributes and metrics, which know their meaning; and constants that both ends agree on."""
 
 from __future__ import annotations
 

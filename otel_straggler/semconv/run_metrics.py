@@ -347,5 +347,5 @@ OVER_RANKS: Final = {
     )
 }
 """Label ``ranks_below``: so much of the ranks (0.05: 5 %) is lower; it is not called ``quantile``,
-which Prometheus keeps for summaries. The first and the third are always told; each other one stands
-for ranks whose series were folded by the budget."""
+which Prometheus keeps for summaries. The first and the third are always published; each other one
+stands for ranks whose series were folded by the budget."""

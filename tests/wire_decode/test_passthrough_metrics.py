@@ -29,12 +29,12 @@ def body(*numbers: tuple[semconv.Metric, dict[str, str], float]) -> bytes:
 
 def all_ways(request: bytes) -> DecodedMetrics:
     """What is decoded, which is the same with the extension, without it and of JSON."""
-    found = MetricDecoder().decode(request)
-    assert MetricDecoder(extension=None).decode(request) == found
+    decoded = MetricDecoder().decode(request)
+    assert MetricDecoder(extension=None).decode(request) == decoded
     parsed = ExportMetricsServiceRequest.FromString(request)
     message = MessageToJson(parsed, use_integers_for_enums=True)
-    assert MetricDecoder().decode_json(message.encode()) == found
-    return found
+    assert MetricDecoder().decode_json(message.encode()) == decoded
+    return decoded
 
 
 @pytest.mark.parametrize("metric", semconv.PASSTHROUGH_METRICS, ids=lambda metric: metric.name)
@@ -42,37 +42,37 @@ def test_every_such_metric_is_read_with_its_attributes(metric: semconv.Metric) -
     """In the order of the catalogue, and of whom."""
     keys = metric.labels
     values = tuple(f"v{at}" for at in range(len(keys)))
-    found = all_ways(body((metric, dict(zip(map(str, keys), values, strict=True)), 2.5)))
-    [told] = found.passthrough
-    assert (told.metric, told.values, told.value) == (metric, values, 2.5)
-    assert (told.source.run_id, told.source.rank, told.source.node) == ("r", 3, "n")
-    assert found.points["used"] == 1
+    decoded = all_ways(body((metric, dict(zip(map(str, keys), values, strict=True)), 2.5)))
+    [point] = decoded.passthrough
+    assert (point.metric, point.values, point.value) == (metric, values, 2.5)
+    assert (point.source.run_id, point.source.rank, point.source.node) == ("r", 3, "n")
+    assert decoded.points["used"] == 1
 
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, 1e300])
 def test_a_number_that_makes_no_sense_is_left_out(value: float) -> None:
-    """It is counted as unknown, and what is beside it is taken."""
-    found = all_ways(body((semconv.HW_POWER, GPU, value), (semconv.HW_ENERGY, GPU, 5.0)))
-    assert [told.metric for told in found.passthrough] == [semconv.HW_ENERGY]
-    assert (found.points["unknown"], found.points["used"]) == (1, 1)
+    """It is counted as unknown, and what comes with it is read."""
+    decoded = all_ways(body((semconv.HW_POWER, GPU, value), (semconv.HW_ENERGY, GPU, 5.0)))
+    assert [point.metric for point in decoded.passthrough] == [semconv.HW_ENERGY]
+    assert (decoded.points["unknown"], decoded.points["used"]) == (1, 1)
 
 
-def test_a_change_is_not_taken_for_a_running_total() -> None:
+def test_a_change_does_not_pass_for_a_running_total() -> None:
     """Deltas would be shown as totals that fall."""
     message = ExportMetricsServiceRequest.FromString(body((semconv.HW_ENERGY, GPU, 5.0)))
     message.resource_metrics[0].scope_metrics[0].metrics[0].sum.aggregation_temporality = 1
     assert all_ways(message.SerializeToString()).passthrough == ()
 
 
-def test_what_is_not_told_is_empty() -> None:
-    """A sender that does not say which GPU it is is heard none the less."""
-    [told] = all_ways(body((semconv.HW_TEMPERATURE, {}, 61.0))).passthrough
-    assert told.values == ("", "", "")
+def test_an_attribute_that_is_missing_is_empty() -> None:
+    """A sender that does not say which GPU it is is read all the same."""
+    [point] = all_ways(body((semconv.HW_TEMPERATURE, {}, 61.0))).passthrough
+    assert point.values == ("", "", "")
 
 
-def test_heartbeats_beside_them_are_read_as_well() -> None:
+def test_heartbeats_alongside_are_read_as_well() -> None:
     """Requests put together: the whole is read point by point."""
     beat = body((semconv.HEARTBEAT, {}, 1.7e9), (semconv.PROGRESS_STEP, {}, 4.0))
-    found = all_ways(beat + body((semconv.HW_POWER, GPU, 300.0)))
-    assert [beat.step for beat in found.heartbeats] == [4]
-    assert len(found.passthrough) == 1
+    decoded = all_ways(beat + body((semconv.HW_POWER, GPU, 300.0)))
+    assert [beat.step for beat in decoded.heartbeats] == [4]
+    assert len(decoded.passthrough) == 1
