@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
-from otel_straggler.model.kernels import KernelTally
+from otel_straggler.model.kernels import KernelTally, TimedKernel
 from otel_straggler.model.observation import BatchBuilder, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.encode_metrics import encode_kernel_times
 
-from ..kernels_made import Taken, cell, taken
+from ..kernels_made import cell, taken
 
 RANKS, SLOW = 4, 2
 S = 10**9
@@ -41,7 +41,7 @@ def times_of(rank: int, seed: int) -> Times:
     }
 
 
-def counted(times: Times) -> list[Taken]:
+def counted(times: Times) -> list[TimedKernel]:
     return [taken(name, section, each) for (name, section), each in times.items()]
 
 
