@@ -1,4 +1,6 @@
-"""Threads for what would hold the event loop up, and with it every heartbeat."""
+"""Bodies of requests from their first byte until they are handled: what is held of all together,
+and how a large one is inflated so that it holds nobody up.
+"""
 
 from __future__ import annotations
 
@@ -6,76 +8,79 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from otel_straggler.receive.body import BadBodyError, Body, BodyTooLargeError
 
+_log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-_AT_ONCE = 2
-"""More would make nothing faster: what they do is bound by processors, which others need too."""
+_Contents: TypeAlias = tuple[bytes, bytes]
+"""Decoded, and as it came."""
+_EMPTY: Final = Body(0)
+_NUMBERS = count()
 
-
-def _nothing() -> None:
-    """Nobody has to know."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Work(Generic[_Result]):
-    do: Callable[[], _Result]
-    begin: Callable[[], None]
+_MAX_THREADS = 2
+"""More would make nothing faster: the work is bound by processors, which others need too."""
+ON_LOOP_BYTES = 1024 * 1024
+"""Inflated, or joined, on the event loop: some milliseconds. To hand over less costs more."""
+_SLICE_BYTES = 1024 * 1024
+"""Inflated in a thread before it is another body's turn."""
+_MIN_SLICE_BYTES = 16 * 1024
+"""Of a large body, gathered before a thread inflates them: senders may send drop by drop."""
 
 
 class OffLoop:
-    """Runs few things at once in the loop's own threads. What waits for one waits here, in the
-    order in which it came, so that it can be taken back and what it holds be let go.
+    """Runs work in a few of the loop's own threads. What waits for one waits here, in order of
+    arrival, so that it can be cancelled and its memory freed.
 
     Everything is called on the event loop; only the work itself is done in a thread.
     """
 
-    def __init__(self, at_once: int = _AT_ONCE) -> None:
-        self._at_once = at_once
-        self._running = 0
-        self._waiting: dict[asyncio.Future[Any], _Work[Any]] = {}
+    def __init__(self, max_threads: int = _MAX_THREADS) -> None:
+        self._free = max_threads
+        self._waiting: dict[
+            asyncio.Future[Any], tuple[Callable[[], Any], Callable[[], None] | None]
+        ] = {}
 
     def run(
-        self, do: Callable[[], _Result], begin: Callable[[], None] = _nothing
+        self, work: Callable[[], _Result], begin: Callable[[], None] | None = None
     ) -> asyncio.Future[_Result]:
-        """What ``do`` gives or raises. Cancelled if the loop ends before its turn.
+        """What ``work`` gives or raises. Cancelled if the loop ends before its turn.
 
         Args:
-            do: the work, for a thread.
-            begin: called on the loop when its turn has come; then it cannot be taken back.
+            work: for a thread.
+            begin: called on the loop when its turn has come.
         """
         result: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
-        self._waiting[result] = _Work(do, begin)
+        self._waiting[result] = work, begin
         self._start()
         return result
 
-    def take_back(self, result: asyncio.Future[Any]) -> None:
-        """Nobody needs it. If a thread is at it, that goes on, and what it finds is dropped."""
+    def cancel(self, result: asyncio.Future[Any]) -> None:
+        """Nobody needs it. Work that has begun goes on, and its result is dropped."""
         self._waiting.pop(result, None)
         result.cancel()
 
     def _start(self) -> None:
-        while self._running < self._at_once and self._waiting:
+        while self._free and self._waiting:
             result = next(iter(self._waiting))
-            work = self._waiting.pop(result)
+            work, begin = self._waiting.pop(result)
             if result.cancelled():
                 continue
-            work.begin()
+            if begin is not None:
+                begin()
             try:
-                done = result.get_loop().run_in_executor(None, work.do)
+                done = result.get_loop().run_in_executor(None, work)
             except RuntimeError:  # the threads have ended
                 result.cancel()
                 continue
-            self._running += 1
+            self._free -= 1
             done.add_done_callback(partial(self._end, result))
 
     def _end(self, result: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:
-        self._running -= 1
+        self._free += 1
         self._start()
         if done.cancelled():
             result.cancel()
@@ -89,22 +94,8 @@ class OffLoop:
             result.set_result(done.result())
 
 
-_log = logging.getLogger(__name__)
-_Contents: TypeAlias = tuple[bytes, bytes]
-"""Decoded, and as it came."""
-_NOTHING: Final = Body(0)
-_NUMBERS = count()
-
-ON_LOOP_BYTES = 1024 * 1024
-"""Inflated, or joined, on the event loop: some milliseconds. To hand over less costs more."""
-_AT_ONCE_BYTES = 1024 * 1024
-"""Inflated in a thread before it is another body's turn."""
-_WORTH_BYTES = 16 * 1024
-"""Of a large body, gathered before a thread inflates them: senders may send drop by drop."""
-
-
 class Bodies:
-    """All bodies of a server that nobody has taken yet. Everything is on the event loop.
+    """All bodies of a server that are not handled yet. Everything is on the event loop.
 
     Args:
         limit: bytes that may be held of them.
@@ -117,14 +108,15 @@ class Bodies:
         self.off_loop = OffLoop()
 
     def hold(self, body: Incoming, held: int) -> None:
-        """So much is held of this one. Where all together are more than may be, the largest are let
-        go, of equals the newest. So a few clients that send large ones and never the end of them
-        keep no rank from telling that it lives. Cost: O(bodies), only then."""
+        """So much is held of this one. Where all together hold more than the limit, the largest are
+        refused, of equals the newest. So a few clients that send large ones and never the end of
+        them keep no heartbeat out. Cost: O(bodies), only then."""
         self.held_bytes += held - body.held
         body.held = held
         self._all.add(body)
         while self.held_bytes > self._limit:
-            max(self._all, key=lambda each: (each.held, each.number)).give_up()
+            largest = max(self._all, key=lambda each: (each.held, each.number))
+            largest.refuse(503, "too much is being received; send it again later")
 
     def release(self, body: Incoming) -> None:
         """Nothing is held of it any more."""
@@ -134,28 +126,23 @@ class Bodies:
 
 
 class Incoming:
-    """The body of one request, until the request is taken or refused.
+    """The body of one request, until the request is handled or refused.
 
-    Inflating begins on the event loop. What would hold that up goes on in a thread, a part at a
-    time, so that a bomb is refused and a client that has gone is forgotten as early as on the loop.
+    Inflating begins on the event loop. What would hold that up goes on in a thread, a slice at a
+    time, so that a bomb is refused and a client that has gone is dropped as early as on the loop.
 
     Args:
         bodies: of the server.
-        body: takes the bytes.
-        limit: bytes that a body may have, for the sentence that says so.
-        changed: told on the loop that it was refused, or that a thread is done with it for now.
+        body: collects the bytes.
+        limit: bytes that a body may have, for the message that says so.
+        changed: called on the loop when it is refused, or a thread is done with it for now.
 
     Attributes:
-        refusal: status and sentence, once it is known that nobody will take it.
+        refusal: status and message, once it is known that it will not be handled.
         number: the higher, the newer.
         held: bytes, as they were counted last.
         ours_s: that threads took, or that it waited for one.
     """
-
-    __slots__ = (
-        "_awaited", "_bodies", "_body", "_changed", "_contents", "_has_ended", "_is_gone", "_job",
-        "_limit", "_ours_since", "_taking", "held", "number", "ours_s", "refusal",
-    )  # fmt: skip
 
     def __init__(
         self, bodies: Bodies, body: Body, limit: int, changed: Callable[[Incoming], None]
@@ -167,59 +154,59 @@ class Incoming:
         self._body = body
         self._limit = limit
         self._changed = changed
-        self._job: asyncio.Future[_Contents | None] | None = None
-        self._taking: asyncio.Future[Any] | None = None
+        self._inflating: asyncio.Future[_Contents | None] | None = None
+        self._handling: asyncio.Future[Any] | None = None
         self._awaited: asyncio.Future[None] | None = None
         self._contents: _Contents | None = None
         self._has_ended = False
-        self._is_gone = False
+        self._is_dropped = False
         self._ours_since = self.ours_s = 0.0
 
     @property
     def is_in_thread(self) -> bool:
         """Whether it waits for us, and not for its sender."""
-        return self._job is not None
+        return self._inflating is not None
 
     @property
     def is_ready(self) -> bool:
         """Whether it is whole, or refused."""
         return self._contents is not None or self.refusal is not None
 
-    def feed(self, piece: bytes, most: int) -> int:
-        """Take the next piece as it came from the wire.
+    def feed(self, piece: bytes, max_bytes: int) -> int:
+        """Add the next piece as it came from the wire.
 
         Args:
             piece: of the body.
-            most: bytes that may be inflated here and now.
+            max_bytes: that may be inflated here and now.
 
         Returns:
             Bytes that were.
         """
-        body, made = self._body, 0
+        body, inflated = self._body, 0
         try:
             body.add(piece)
             is_waiting = body.is_gzip
-            if is_waiting and self._job is None and (before := body.size) < ON_LOOP_BYTES:
-                body.inflate(min(most, ON_LOOP_BYTES - before))
-                made = body.size - before
+            if is_waiting and self._inflating is None and (before := body.size) < ON_LOOP_BYTES:
+                body.inflate(min(max_bytes, ON_LOOP_BYTES - before))
+                inflated = body.size - before
                 is_waiting = body.waiting_bytes > 0
             elif is_waiting:
-                is_waiting = body.waiting_bytes >= _WORTH_BYTES
+                is_waiting = body.waiting_bytes >= _MIN_SLICE_BYTES
         except (BodyTooLargeError, BadBodyError) as error:
             self._refuse_for(error)
             return 0
         self._bodies.hold(self, body.held_bytes)
         if is_waiting:
-            self._go_on()
-        return made
+            self._inflate_in_thread()
+        return inflated
 
     def end(self) -> None:
         """That was the last piece."""
         self._has_ended = True
-        if self.refusal is not None or self._job is not None:
+        if self.refusal is not None or self._inflating is not None:
             return
         if self._body.size > ON_LOOP_BYTES or self._body.waiting_bytes:
-            self._go_on()
+            self._inflate_in_thread()
             return
         try:
             self._contents = _contents(self._body)
@@ -231,78 +218,71 @@ class Incoming:
         assert self._contents is not None
         return self._contents
 
-    async def ready(self) -> None:
-        """Wait until it is ready; cancelled if it is let go."""
+    async def wait_until_ready(self) -> None:
+        """Cancelled if it is dropped."""
         if not self.is_ready:
             self._awaited = asyncio.get_running_loop().create_future()
             await self._awaited
 
-    async def taken(self, work: Callable[[], _Result]) -> _Result | None:
-        """Have it taken in a thread: what ``work`` gives, or None if it was refused before."""
-        taking = self._bodies.off_loop.run(work, begin=self.release)
-        self._taking = taking
+    async def handle_in_thread(self, work: Callable[[], _Result]) -> _Result | None:
+        """What ``work`` gives, or None if the body was refused before its turn."""
+        self._handling = handling = self._bodies.off_loop.run(work, begin=self.release)
         try:
-            return await taking
+            return await handling
         except asyncio.CancelledError:
             if self.refusal is None:
                 raise
             return None
 
-    def give_up(self) -> None:
-        """Too much is held of all bodies together: let this one go, its sender may come again."""
-        self._refuse(503, "too much is being received; send it again later")
-
     def release(self) -> None:
-        """It is taken: what is held of it counts elsewhere."""
+        """It is being handled: what is held of it counts elsewhere."""
         self._bodies.release(self)
 
-    def let_go(self) -> None:
+    def drop(self) -> None:
         """Nobody needs it any more."""
-        self._is_gone = True
+        self._is_dropped = True
         self._bodies.release(self)
-        self._body, self._contents = _NOTHING, None
-        jobs, self._job, self._taking = (self._job, self._taking), None, None
+        self._body, self._contents = _EMPTY, None
+        jobs, self._inflating, self._handling = (self._inflating, self._handling), None, None
         for job in jobs:
             if job is not None:
-                self._bodies.off_loop.take_back(job)
+                self._bodies.off_loop.cancel(job)
         if self._awaited is not None:
             self._awaited.cancel()
 
-    # --- refusing ----------------------------------------------------------------------------
+    def refuse(self, status: int, message: str) -> None:
+        self.refusal = status, message
+        self._wake()
+        self.drop()
+        self._changed(self)
 
     def _refuse_for(self, error: BaseException) -> None:
         if isinstance(error, BodyTooLargeError):
-            self._refuse(413, f"the body is larger than {self._limit} bytes")
+            self.refuse(413, f"the body is larger than {self._limit} bytes")
         elif isinstance(error, BadBodyError):
-            self._refuse(400, str(error))
+            self.refuse(400, str(error))
         else:
             _log.error("a body could not be inflated", exc_info=error)
-            self._refuse(500, "internal error")
+            self.refuse(500, "internal error")
 
-    def _refuse(self, status: int, message: str) -> None:
-        self.refusal = status, message
-        self._tell()
-        self.let_go()
-        self._changed(self)
-
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         if self._awaited is not None and not self._awaited.done():
             self._awaited.set_result(None)
 
     # --- the thread --------------------------------------------------------------------------
 
-    def _go_on(self) -> None:
-        if self._job is None and not self._is_gone:
+    def _inflate_in_thread(self) -> None:
+        if self._inflating is None and not self._is_dropped:
             self._ours_since = time.monotonic()
-            work = partial(_work, self._body, is_last=self._has_ended)
-            self._job = self._bodies.off_loop.run(work)
-            self._job.add_done_callback(self._worked)
+            work = partial(_inflate_slice, self._body, is_last=self._has_ended)
+            self._inflating = self._bodies.off_loop.run(work)
+            self._inflating.add_done_callback(self._inflated)
 
-    def _worked(self, job: asyncio.Future[_Contents | None]) -> None:
-        error = None if job.cancelled() else job.exception()  # else it would be complained of
-        if job.cancelled() or self._is_gone:
+    def _inflated(self, job: asyncio.Future[_Contents | None]) -> None:
+        error = None if job.cancelled() else job.exception()  # asyncio warns if nobody asks
+        if job.cancelled() or self._is_dropped:
             return
-        self._job = None
+        self._inflating = None
         self.ours_s += time.monotonic() - self._ours_since
         if error is not None:
             self._refuse_for(error)
@@ -312,16 +292,16 @@ class Incoming:
         if self.refusal is not None:
             return
         if self._body.waiting_bytes or (self._has_ended and self._contents is None):
-            self._go_on()
+            self._inflate_in_thread()
             return
         if self._contents is not None:
-            self._tell()
+            self._wake()
         self._changed(self)
 
 
-def _work(body: Body, *, is_last: bool) -> _Contents | None:
-    """In a thread: one part; the whole if that was the last."""
-    body.inflate(_AT_ONCE_BYTES)
+def _inflate_slice(body: Body, *, is_last: bool) -> _Contents | None:
+    """In a thread: the next slice; the contents if that was the last."""
+    body.inflate(_SLICE_BYTES)
     return _contents(body) if is_last and not body.waiting_bytes else None
 
 

@@ -9,12 +9,17 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable
-from functools import cache
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from otel_straggler.receive.http_bodies import Incoming
-from otel_straggler.receive.http_messages import ByteStream, Heavy, Request, Response
+from otel_straggler.receive.http_messages import (
+    ByteStream,
+    Heavy,
+    Request,
+    Response,
+    StreamSender,
+    response_head,
+)
 from otel_straggler.receive.http_requests import Due, RequestReader
 
 if TYPE_CHECKING:
@@ -26,11 +31,12 @@ _LARGE_BYTES = 64 * 1024
 """An answer that is written without copying it: peers that do not read share one."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CONNECTIONS_BEYOND = 256
-"""Connections above the limit that are still told so; beyond them they are cut."""
+"""Connections above the limit that still get an answer; those beyond are cut."""
+_Made: TypeAlias = Response | Awaitable[Response] | Heavy
 
 
 class Connection(asyncio.Protocol):
-    """One connection: it reads and answers, and lingers at its end."""
+    """Reads requests and answers them in order; lingers at its end."""
 
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
@@ -45,7 +51,7 @@ class Connection(asyncio.Protocol):
         self._has_turn = False  # to answer, in the next round of the loop
         self._is_reading = True
         self._is_lingering = False
-        self._was_sending = True  # when looked at last, while lingering
+        self._was_sending = True  # at the last check, while lingering
         self._is_peer_done = False
         self._write_blocked_since: float | None = None
         self._idle_since = time.monotonic()
@@ -62,34 +68,34 @@ class Connection(asyncio.Protocol):
         elif server.is_closing or not has_room:
             self._reader.fail(503, "too many connections")
         else:
-            server.waiting.meet(self, self._loop)
+            server.evictions.add_new(self, self._loop)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
         self._server.connections.discard(self)
-        self._server.waiting.leave(self)
+        self._server.evictions.remove(self)
         self._reader.end()
         self._drop_pending()
         if self._answering is not None:
-            self._answering.let_go()
+            self._answering.drop()
         if self._sender is not None:
-            self._sender.stop()
+            self._sender.task.cancel()
 
     def eof_received(self) -> bool:
         """The peer has sent all it will; answers that are due still go out, but no stream does."""
         self._reader.is_ended = self._is_peer_done = True
         if self._sender is not None:
             return False
-        return not self._is_lingering and bool(self._pending or self._task)
+        return not self._is_lingering and not self._is_free
 
     def pause_writing(self) -> None:
         self._write_blocked_since = time.monotonic()
         if self._sender is not None:
-            self._sender.pause()
+            self._sender.may_write.clear()
 
     def resume_writing(self) -> None:
         self._write_blocked_since = None
         if self._sender is not None:
-            self._sender.resume()
+            self._sender.may_write.set()
         self._answer_next()
 
     def data_received(self, data: bytes) -> None:
@@ -102,12 +108,14 @@ class Connection(asyncio.Protocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    # --- what the reader says ------------------------------------------------------------------
+    # --- called by the reader ------------------------------------------------------------------
 
-    def asked(self) -> None:
-        self._server.waiting.leave(self)
+    def on_head(self) -> None:
+        """The head of a request is complete."""
+        self._server.evictions.remove(self)
 
-    def take(self, due: Due) -> None:
+    def on_request(self, due: Due) -> None:
+        """A request is complete, or refused; nothing more is read if ``reader.is_ended``."""
         self._pending.append(due)
         if self._is_first or self._reader.is_ended:
             self._is_first = False
@@ -116,15 +124,20 @@ class Connection(asyncio.Protocol):
             self._plan_turn()
 
     def send_continue(self) -> None:
-        """Ask for the body, once the answers before it are out."""
+        """Ask the peer for the body, once the answers before it are out."""
         reader = self._reader
         if not reader.wants_continue or reader.is_ended or self._transport.is_closing():
             return
-        if not self._pending and self._task is None:
+        if self._is_free:
             reader.wants_continue = False
             self._transport.write(_CONTINUE)
 
     # --- answering -------------------------------------------------------------------------------
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether no answer is due."""
+        return not self._pending and self._task is None
 
     def _answer_next(self) -> None:
         """Answer what is due, in order: one now, the next when the other connections have had
@@ -133,15 +146,16 @@ class Connection(asyncio.Protocol):
             self._answer(self._pending.popleft())
             if self._pending:
                 self._plan_turn()
-        if not self._pending and self._task is None:
+        if self._is_free:
             self._idle_since = time.monotonic()
             is_read = self._write_blocked_since is None
             if self._reader.head is None and is_read and not self._is_lingering:
-                self._server.waiting.rest(self)
+                self._server.evictions.add_idle(self)
             self.send_continue()
-        self.go_on()
+        self.resume_reading()
 
-    def go_on(self) -> None:
+    def resume_reading(self) -> None:
+        """Unless answers are due, or a thread is at work on the body."""
         must_wait = self._pending or self._reader.is_in_thread
         if not self._is_reading and not must_wait and not self._transport.is_closing():
             self._is_reading = True
@@ -170,29 +184,31 @@ class Connection(asyncio.Protocol):
             self._answering = incoming
             self._task = self._loop.create_task(self._answer_later(due, incoming, answer))
 
-    def _respond(self, due: Due, incoming: Incoming) -> Response | Awaitable[Response] | Heavy:
-        """What the app says, or why it is not asked."""
-        app, head = self._server.app, due.head
-        assert head is not None
+    def _respond(self, due: Due, incoming: Incoming) -> _Made:
+        """The app's answer, or why it is not asked."""
+        assert due.head is not None
         if incoming.refusal is not None:
-            return app.failure(*incoming.refusal, head)
+            return self._failure(incoming.refusal, due)
+        answer: _Made
         try:
-            answer = app.respond(Request(head, *incoming.contents()))
+            answer = self._server.app.respond(Request(due.head, *incoming.contents()))
         except Exception:  # noqa: BLE001 - logged; the connection lives on
-            _log.exception("a request could not be answered")
-            answer = app.failure(500, "internal error", head)
+            answer = self._failure(None, due)
         if not isinstance(answer, Heavy):
             incoming.release()
         return answer
 
-    async def _answer_later(
-        self, due: Due, incoming: Incoming, answer: Awaitable[Response] | Heavy | None
-    ) -> None:
+    async def _answer_later(self, due: Due, incoming: Incoming, answer: _Made | None) -> None:
         try:
-            response = await self._made(due, incoming, answer)
+            if answer is None:
+                await incoming.wait_until_ready()
+                answer = self._respond(due, incoming)
+            if isinstance(answer, Heavy):
+                made = await incoming.handle_in_thread(answer.make)
+                answer = made or self._failure(incoming.refusal, due)
+            response = answer if isinstance(answer, Response) else await answer
         except Exception:  # noqa: BLE001 - logged; the connection lives on
-            _log.exception("a request could not be answered")
-            response = self._server.app.failure(500, "internal error", due.head)
+            response = self._failure(None, due)
         self._task = self._answering = None
         if not self._transport.is_closing():
             self._write(due, response)
@@ -200,24 +216,16 @@ class Connection(asyncio.Protocol):
         elif response.stream is not None:
             response.stream.close()
 
-    async def _made(
-        self, due: Due, incoming: Incoming, answer: Awaitable[Response] | Heavy | None
-    ) -> Response:
-        made: Response | Awaitable[Response] | Heavy | None = answer
-        if made is None:
-            await incoming.ready()
-            made = self._respond(due, incoming)
-        if isinstance(made, Heavy):
-            made = await incoming.taken(made.make)
-            if made is None:
-                assert incoming.refusal is not None
-                return self._server.app.failure(*incoming.refusal, due.head)
-        return made if isinstance(made, Response) else await made
+    def _failure(self, refusal: tuple[int, str] | None, due: Due) -> Response:
+        """Why a body was refused; a bug of the app if that is not the reason."""
+        if refusal is None:
+            _log.exception("a request could not be answered")
+        return self._server.app.failure(*(refusal or (500, "internal error")), due.head)
 
     def _drop_pending(self) -> None:
         for due in self._pending:
             if due.incoming is not None:
-                due.incoming.let_go()
+                due.incoming.drop()
         self._pending.clear()
 
     def _write(self, due: Due, response: Response) -> None:
@@ -233,28 +241,13 @@ class Connection(asyncio.Protocol):
         is_head = due.head is not None and due.head.method == "HEAD"
         version = "1.1" if due.head is None else due.head.version
         is_chunked = response.stream is not None and version == "1.1"
-        lines = [
-            _status_line(response.status),
-            self._server.date(),
-            self._server.fixed,
-        ]
-        if response.stream is None and response.status != 304:  # which has the length of a 200
-            lines.append(f"Content-Length: {len(response.body)}\r\n".encode())
-        elif is_chunked:
-            lines.append(b"Transfer-Encoding: chunked\r\n")
-        if response.content_type:
-            lines.append(f"Content-Type: {response.content_type}\r\n".encode("latin-1"))
-        lines += [f"{n}: {v}\r\n".encode("latin-1") for n, v in response.headers.items()]
-        if is_last:
-            lines.append(b"Connection: close\r\n")
-        elif version == "1.0":
-            lines.append(b"Connection: keep-alive\r\n")
-        lines.append(b"\r\n")
+        own = self._server.date() + self._server.fixed
+        head = response_head(response, version, own, is_last=is_last, is_chunked=is_chunked)
         body = b"" if is_head else response.body
         if len(body) <= _LARGE_BYTES:
-            lines.append(body)
-        self._transport.write(b"".join(lines))
-        if len(body) > _LARGE_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
             self._transport.write(body)
         if response.stream is not None:
             self._begin_stream(response.stream, is_chunked=is_chunked, is_head=is_head)
@@ -265,10 +258,10 @@ class Connection(asyncio.Protocol):
         """Send it, then end the connection: what the peer sends meanwhile is not read."""
         self._reader.is_ended = True
         self._sender = StreamSender(self._transport, stream, is_chunked=is_chunked and not is_head)
-        self._task = self._sender.start()
+        self._task = self._sender.task
         self._task.add_done_callback(self._end_stream)
         if is_head or self._is_peer_done or self._server.is_closing:
-            self._sender.stop()
+            self._sender.task.cancel()
 
     def _end_stream(self, _: asyncio.Task[None]) -> None:
         self._sender = self._task = None
@@ -292,13 +285,13 @@ class Connection(asyncio.Protocol):
         except OSError:  # the peer was gone before we looked
             self.abort()
             return
-        self._part()
-        self._loop.call_soon(self._part)  # uvloop 0.19 sends at the end of its round
+        self._may_be_evicted()
+        self._loop.call_soon(self._may_be_evicted)  # uvloop 0.19 sends at the end of its round
 
-    def _part(self) -> None:
-        """Once the answer is out: who lingers gives way."""
+    def _may_be_evicted(self) -> None:
+        """Once the answer is out: a lingering connection gives way to others."""
         if not self._transport.is_closing() and self.unsent_bytes == 0:
-            self._server.waiting.part(self)
+            self._server.evictions.add_ending(self)
 
     # --- time ----------------------------------------------------------------------------------
 
@@ -310,7 +303,7 @@ class Connection(asyncio.Protocol):
             allowed_s = limits.idle_timeout_s if self._sender is None else limits.stall_s
             if now_s - self._write_blocked_since > allowed_s:
                 self.abort()
-        elif self._pending or self._task is not None or reader.is_ended or reader.is_in_thread:
+        elif not self._is_free or reader.is_ended or reader.is_in_thread:
             return
         elif reader.began_at is not None:
             allowed_s = limits.header_timeout_s if reader.head is None else limits.request_timeout_s
@@ -325,7 +318,7 @@ class Connection(asyncio.Protocol):
         is_sending = self._transport.get_write_buffer_size() > 0
         if self._was_sending and not is_sending:
             self._idle_since = now_s
-            self._part()
+            self._may_be_evicted()
         self._was_sending = is_sending
         if now_s - self._idle_since > (limits.idle_timeout_s if is_sending else limits.linger_s):
             self.abort()
@@ -351,11 +344,11 @@ class Connection(asyncio.Protocol):
             return self._write_blocked_since
         if self._is_lingering:
             return self._idle_since
-        is_ours = self._pending or self._task is not None or self._reader.is_in_thread
-        return None if is_ours else self._reader.began_at
+        is_theirs = self._is_free and not self._reader.is_in_thread
+        return self._reader.began_at if is_theirs else None
 
-    def cut_off(self) -> None:
-        """Give its place to another, now; what it has not read is lost."""
+    def evict(self) -> None:
+        """Make room for another, now; what the peer has not read is lost."""
         self._server.connections.discard(self)
         self._reader.end()
         if self.unsent_bytes:
@@ -366,85 +359,9 @@ class Connection(asyncio.Protocol):
     def close_if_idle(self) -> None:
         """Close between requests; end a stream, which would never end by itself."""
         if self._sender is not None:
-            self._sender.stop()
-        elif not self._pending and self._task is None and self._reader.began_at is None:
+            self._sender.task.cancel()
+        elif self._is_free and self._reader.began_at is None:
             self._transport.close()
 
     def abort(self) -> None:
         self._transport.abort()
-
-
-@cache
-def _status_line(status: int) -> bytes:
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = ""
-    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
-
-
-_END = b"0\r\n\r\n"
-
-
-class StreamSender:
-    """Sends one stream over a transport; belongs to one connection.
-
-    The next piece is asked for when the one before has left our buffer (below asyncio's high-water
-    mark), so a peer that does not read holds at most one piece and that mark.
-
-    Args:
-        transport: asyncio's.
-        stream: what to send.
-        is_chunked: in chunks (HTTP/1.1); else until the connection closes.
-    """
-
-    def __init__(self, transport: Any, stream: ByteStream, *, is_chunked: bool) -> None:
-        self._transport = transport
-        self._stream = stream
-        self._is_chunked = is_chunked
-        self._may_write = asyncio.Event()
-        self._may_write.set()
-        self._is_whole = True
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> asyncio.Task[None]:
-        """Begin; the task ends when the stream has, or after :meth:`stop`. It raises nothing but
-        the cancellation."""
-        self._task = asyncio.get_running_loop().create_task(self._send())
-        self._task.add_done_callback(lambda _: self._close())
-        return self._task
-
-    def pause(self) -> None:
-        """The system takes no more for now."""
-        self._may_write.clear()
-
-    def resume(self) -> None:
-        self._may_write.set()
-
-    def stop(self) -> None:
-        """End it now, in good order; may be called at any time."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _send(self) -> None:
-        try:
-            async for piece in self._stream:
-                await self._may_write.wait()
-                if self._transport.is_closing():
-                    return
-                self._transport.write(self._framed(piece))
-        except Exception:  # noqa: BLE001 - logged; the peer sees that the stream broke off
-            self._is_whole = False
-            _log.exception("a stream could not be continued")
-
-    def _close(self) -> None:
-        """Also of a stream that was stopped before its first piece."""
-        if self._is_whole and self._is_chunked and not self._transport.is_closing():
-            self._transport.write(_END)
-        try:
-            self._stream.close()
-        except Exception:  # noqa: BLE001 - logged; the connection ends all the same
-            _log.exception("a stream could not be closed")
-
-    def _framed(self, piece: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(piece), piece) if self._is_chunked else piece

@@ -1,10 +1,28 @@
-"""What an HTTP server and the app behind it say to each other, and what a client may ask for."""
+"""What an HTTP server and the app behind it exchange, what a client may ask for, and how
+heads are read, checked and written, and streams sent.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import cache
+from http import HTTPStatus
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+_log = logging.getLogger(__name__)
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+_HOP_BY_HOP = frozenset({b"upgrade", b"connection", b"http2-settings"})
+_KNOWN_VERSIONS = frozenset({"1.0", "1.1"})
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?", re.ASCII)
+"""A name, an address or nothing, and a port (RFC 9110, 7.2)."""
+_AUTHORITY_END = re.compile("([/?#]|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,3 +133,164 @@ class App(Protocol):
 
     def failure(self, status: int, message: str, head: Head | None) -> Response:
         """Word an answer to a request that could not be read."""
+
+
+# --- heads ----------------------------------------------------------------------------------------
+
+
+def read_head(parser: Any, target: bytes, raw: RawHeaders) -> Head:
+    """Build the head from what the parser gave."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1").strip()
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    authority, path, query = _split_target(target.decode("latin-1"))
+    if authority is not None:
+        headers["host"] = authority  # which counts, and not the header (RFC 9112, 3.2.2)
+    method = parser.get_method().decode("latin-1")
+    return Head(method, path, parser.get_http_version(), headers, query)
+
+
+def problem_of(head: Head, raw: RawHeaders) -> tuple[int, str] | None:
+    """Why a request must not be read any further: its framing or its addressee is unclear.
+
+    llhttp has refused the rest: two lengths, a length beside a coding, bare line feeds.
+    """
+    coding = head.headers.get("transfer-encoding")
+    if head.version not in _KNOWN_VERSIONS:
+        return 505, "only HTTP/1.0 and HTTP/1.1 are spoken here"
+    if head.method == "CONNECT":
+        return 405, "this is no proxy"
+    if coding is not None and head.version == "1.0":
+        return 400, "Transfer-Encoding does not exist in HTTP/1.0"
+    if coding is not None and coding.lower() != "chunked":
+        return 501, "the only Transfer-Encoding is chunked"
+    if coding is not None and "content-length" in head.headers:
+        return 400, "both Content-Length and Transfer-Encoding"
+    hosts = [value for name, value in raw if name.lower() == b"host"]
+    if len(hosts) > 1 or (not hosts and head.version == "1.1"):
+        return 400, "there must be one Host header"
+    named = (*hosts, head.headers.get("host", "").encode("latin-1"))
+    if not all(_HOST.fullmatch(host.strip(b" \t")) for host in named):
+        return 400, "the Host header names no host"
+    if "expect" in head.headers and not _expected(head) <= {"100-continue"}:
+        return 417, "the only expectation is 100-continue"
+    return None
+
+
+def without_upgrade(head: Head, target: bytes, raw: RawHeaders, *, keep_alive: bool) -> bytes:
+    """The head without its Upgrade, which a server may ignore (RFC 9110, 7.8) and the parser
+    cannot."""
+    lines = [f"{head.method} ".encode() + target + f" HTTP/{head.version}".encode()]
+    lines += [n + b": " + v for n, v in raw if n.lower() not in _HOP_BY_HOP]
+    lines.append(b"Connection: keep-alive" if keep_alive else b"Connection: close")
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _expected(head: Head) -> set[str]:
+    named = (one.strip().lower() for one in head.headers.get("expect", "").split(","))
+    return {one for one in named if one}
+
+
+def _split_target(target: str) -> tuple[str | None, str, str]:
+    """Split a target in origin or absolute form into authority, path and query.
+
+    >>> _split_target("http://host:4318/v1/%74races?x=1")
+    ('host:4318', '/v1/traces', 'x=1')
+    """
+    authority = None
+    if not target.startswith("/") and "://" in target:
+        authority, separator, rest = _AUTHORITY_END.split(target.partition("://")[2], maxsplit=1)
+        target = "/" + separator.removeprefix("/") + rest
+    path, _, query = target.partition("#")[0].partition("?")
+    return authority, unquote(path), query
+
+
+def response_head(
+    response: Response, version: str, own: bytes, *, is_last: bool, is_chunked: bool
+) -> bytes:
+    """Status line and headers.
+
+    Args:
+        response: to a request of ``version``.
+        own: header lines of the server.
+        is_last: the connection ends after it.
+        is_chunked: its stream is sent in chunks.
+    """
+    lines = [_status_line(response.status), own]
+    if response.stream is None and response.status != 304:  # which has the length of a 200
+        lines.append(f"Content-Length: {len(response.body)}\r\n".encode())
+    elif is_chunked:
+        lines.append(b"Transfer-Encoding: chunked\r\n")
+    if response.content_type:
+        lines.append(f"Content-Type: {response.content_type}\r\n".encode("latin-1"))
+    lines += [f"{n}: {v}\r\n".encode("latin-1") for n, v in response.headers.items()]
+    if is_last:
+        lines.append(b"Connection: close\r\n")
+    elif version == "1.0":
+        lines.append(b"Connection: keep-alive\r\n")
+    return b"".join((*lines, b"\r\n"))
+
+
+@cache
+def _status_line(status: int) -> bytes:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+_END = b"0\r\n\r\n"
+
+
+class StreamSender:
+    """Sends one stream over a transport; belongs to one connection.
+
+    The next piece is asked for when the one before has left our buffer (below asyncio's high-water
+    mark), so a peer that does not read holds at most one piece and that mark.
+
+    Args:
+        transport: asyncio's.
+        stream: what to send.
+        is_chunked: in chunks (HTTP/1.1); else until the connection closes.
+
+    Attributes:
+        may_write: whether the system takes more now.
+        task: ends with the stream; may be cancelled at any time, and raises nothing else.
+    """
+
+    def __init__(self, transport: Any, stream: ByteStream, *, is_chunked: bool) -> None:
+        self._transport = transport
+        self._stream = stream
+        self._is_chunked = is_chunked
+        self._is_whole = True
+        self.may_write = asyncio.Event()
+        self.may_write.set()
+        self.task = asyncio.get_running_loop().create_task(self._send())
+        self.task.add_done_callback(self._close)
+
+    async def _send(self) -> None:
+        try:
+            async for piece in self._stream:
+                await self.may_write.wait()
+                if self._transport.is_closing():
+                    return
+                self._transport.write(self._framed(piece))
+        except Exception:  # noqa: BLE001 - logged; the peer sees that the stream broke off
+            self._is_whole = False
+            _log.exception("a stream could not be continued")
+
+    def _close(self, _: asyncio.Task[None]) -> None:
+        """Also of a stream that was stopped before its first piece."""
+        if self._is_whole and self._is_chunked and not self._transport.is_closing():
+            self._transport.write(_END)
+        try:
+            self._stream.close()
+        except Exception:  # noqa: BLE001 - logged; the connection ends all the same
+            _log.exception("a stream could not be closed")
+
+    def _framed(self, piece: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(piece), piece) if self._is_chunked else piece

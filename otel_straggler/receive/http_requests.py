@@ -1,100 +1,35 @@
-"""The head of a request: read, judged, and written again without its wish to upgrade."""
+"""Reading the requests of one HTTP/1.1 connection: framing and bodies. It answers nothing.
+
+llhttp (through httptools) parses, strictly; this file decides what is done with what it reports. A
+request that cannot be framed for certain is refused and is the last that is read, so that nobody
+can hide a second one inside.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 import httptools
 
 from otel_straggler.receive.body import Body
 from otel_straggler.receive.http_bodies import ON_LOOP_BYTES, Incoming
-from otel_straggler.receive.http_messages import Head, Response
+from otel_straggler.receive.http_messages import (
+    Head,
+    RawHeaders,
+    Response,
+    problem_of,
+    read_head,
+    without_upgrade,
+)
 
 if TYPE_CHECKING:
+    from otel_straggler.receive.http_connection import Connection
     from otel_straggler.receive.http_server import HttpServer
-
-RawHeaders = list[tuple[bytes, bytes]]
-
-_HOP_BY_HOP = frozenset({b"upgrade", b"connection", b"http2-settings"})
-_KNOWN_VERSIONS = frozenset({"1.0", "1.1"})
-_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?", re.ASCII)
-"""A name, an address or nothing, and a port (RFC 9110, 7.2)."""
-_AUTHORITY_END = re.compile("([/?#]|$)")
-
-
-def read_head(parser: Any, target: bytes, raw: RawHeaders) -> Head:
-    """Build the head from what the parser gave."""
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in raw:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1").strip()
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    authority, path, query = _split_target(target.decode("latin-1"))
-    if authority is not None:
-        headers["host"] = authority  # which counts, and not the header (RFC 9112, 3.2.2)
-    method = parser.get_method().decode("latin-1")
-    return Head(method, path, parser.get_http_version(), headers, query)
-
-
-def problem_of(head: Head, raw: RawHeaders) -> tuple[int, str] | None:
-    """Why a request must not be read any further: its framing or its addressee is unclear.
-
-    llhttp has refused the rest: two lengths, a length beside a coding, bare line feeds.
-    """
-    coding = head.headers.get("transfer-encoding")
-    if head.version not in _KNOWN_VERSIONS:
-        return 505, "only HTTP/1.0 and HTTP/1.1 are spoken here"
-    if head.method == "CONNECT":
-        return 405, "this is no proxy"
-    if coding is not None and head.version == "1.0":
-        return 400, "Transfer-Encoding does not exist in HTTP/1.0"
-    if coding is not None and coding.lower() != "chunked":
-        return 501, "the only Transfer-Encoding is chunked"
-    if coding is not None and "content-length" in head.headers:
-        return 400, "both Content-Length and Transfer-Encoding"
-    hosts = [value for name, value in raw if name.lower() == b"host"]
-    if len(hosts) > 1 or (not hosts and head.version == "1.1"):
-        return 400, "there must be one Host header"
-    named = (*hosts, head.headers.get("host", "").encode("latin-1"))
-    if not all(_HOST.fullmatch(host.strip(b" \t")) for host in named):
-        return 400, "the Host header names no host"
-    if "expect" in head.headers and not _expected(head) <= {"100-continue"}:
-        return 417, "the only expectation is 100-continue"
-    return None
-
-
-def without_upgrade(head: Head, target: bytes, raw: RawHeaders, *, keep_alive: bool) -> bytes:
-    """Write the head again. A server may ignore Upgrade (RFC 9110, 7.8); the parser cannot."""
-    lines = [f"{head.method} ".encode() + target + f" HTTP/{head.version}".encode()]
-    lines += [n + b": " + v for n, v in raw if n.lower() not in _HOP_BY_HOP]
-    lines.append(b"Connection: keep-alive" if keep_alive else b"Connection: close")
-    return b"\r\n".join(lines) + b"\r\n\r\n"
-
-
-def _expected(head: Head) -> set[str]:
-    named = (one.strip().lower() for one in head.headers.get("expect", "").split(","))
-    return {one for one in named if one}
-
-
-def _split_target(target: str) -> tuple[str | None, str, str]:
-    """Split a target in origin or absolute form into authority, path and query.
-
-    >>> _split_target("http://host:4318/v1/%74races?x=1")
-    ('host:4318', '/v1/traces', 'x=1')
-    """
-    authority = None
-    if not target.startswith("/") and "://" in target:
-        authority, separator, rest = _AUTHORITY_END.split(target.partition("://")[2], maxsplit=1)
-        target = "/" + separator.removeprefix("/") + rest
-    path, _, query = target.partition("#")[0].partition("?")
-    return authority, unquote(path), query
-
 
 _log = logging.getLogger(__name__)
 
@@ -111,22 +46,6 @@ class Due:
     incoming: Incoming | None = None
 
 
-class Answering(Protocol):
-    """Who answers what was read, in the order in which it is told."""
-
-    def asked(self) -> None:
-        """The head of a request is complete."""
-
-    def take(self, due: Due) -> None:
-        """A request is complete, or refused; nothing more is read if ``reader.is_ended``."""
-
-    def send_continue(self) -> None:
-        """The peer wants to be asked for the body, if its turn has come."""
-
-    def go_on(self) -> None:
-        """A thread is done with the body for now."""
-
-
 class RequestReader:
     """Frames what comes. States: between requests, in the head, in the body; at last, ended.
 
@@ -139,10 +58,10 @@ class RequestReader:
     """
 
     def __init__(
-        self, server: HttpServer, answering: Answering, loop: asyncio.AbstractEventLoop
+        self, server: HttpServer, connection: Connection, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._server = server
-        self._answering = answering
+        self._connection = connection
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
         self.is_ended = False
@@ -150,16 +69,16 @@ class RequestReader:
         self.began_at: float | None = None
         self._has_moved = False  # something was complete in the bytes being parsed
         self._unseen_bytes = 0
-        self._most = 0  # bytes that may still be inflated of what is being parsed
+        self._max_inflated = 0  # bytes that may still be inflated of what is being parsed
         self._incoming: Incoming | None = None
         self._reset()
 
     def feed(self, data: bytes) -> None:
-        """Take what came; tells what became complete, before it returns."""
+        """Parse what came; the connection hears of what became complete before this returns."""
         if self.began_at is None:
             self.began_at = time.monotonic()
         self._has_moved = False
-        self._most = ON_LOOP_BYTES
+        self._max_inflated = ON_LOOP_BYTES
         try:
             self._parse(data)
         except httptools.HttpParserError as error:
@@ -169,15 +88,15 @@ class RequestReader:
 
     def fail(self, status: int, message: str) -> None:
         """Refuse the request being read, and read nothing more. One that was refused before, and
-        counted, is told that."""
+        counted, gets that answer."""
         self._fail_with(self._early or self._server.app.failure(status, message, self.head))
 
     def _fail_with(self, response: Response) -> None:
         self.end()
-        self._answering.take(Due(self.head, keep_alive=False, response=response))
+        self._connection.on_request(Due(self.head, keep_alive=False, response=response))
 
     def end(self) -> None:
-        """Read nothing more; what was held of a body is let go."""
+        """Read nothing more; what was held of a body is dropped."""
         self.is_ended = True
         self._release_body()
 
@@ -185,7 +104,7 @@ class RequestReader:
         """Be between two requests."""
         self.began_at = None
         self._url = b""
-        self._raw_headers: list[tuple[bytes, bytes]] = []
+        self._raw_headers: RawHeaders = []
         self.head: Head | None = None
         self._early: Response | None = None
         self.wants_continue = False
@@ -209,7 +128,7 @@ class RequestReader:
         if self._unseen_bytes > self._server.limits.header_bytes and not self.is_ended:
             self.fail(431, _HEAD_TOO_LARGE)
 
-    # --- what the parser says ----------------------------------------------------------------
+    # --- callbacks of the parser -------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         self._has_moved = True
@@ -220,14 +139,14 @@ class RequestReader:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.head is None:  # else a trailer, which means nothing to us
+        if self.head is None:  # else a trailer, which means nothing here
             self._raw_headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.is_ended:
             return
         self._has_moved = self.has_asked = True
-        self._answering.asked()
+        self._connection.on_head()
         size = len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._raw_headers)
         self.head = head = read_head(self._parser, self._url, self._raw_headers)
         problem = problem_of(head, self._raw_headers)
@@ -246,7 +165,7 @@ class RequestReader:
         if self.is_ended or self._incoming is None:
             return
         self.wants_continue = False
-        self._most -= self._incoming.feed(piece, self._most)
+        self._max_inflated -= self._incoming.feed(piece, self._max_inflated)
 
     def on_message_complete(self) -> None:
         if self.is_ended or self._is_upgrade:
@@ -260,7 +179,7 @@ class RequestReader:
         self._incoming = None
         self._reset()
         self.is_ended = not keep_alive
-        self._answering.take(due)
+        self._connection.on_request(due)
 
     # --- bodies --------------------------------------------------------------------------------
 
@@ -280,7 +199,7 @@ class RequestReader:
         self._incoming = Incoming(self._server.bodies, body, limits.body_bytes, self._changed)
         if expects and head.version == "1.1":
             self.wants_continue = True
-            self._loop.call_soon(self._answering.send_continue)
+            self._loop.call_soon(self._connection.send_continue)
 
     def _refusal_of(self, head: Head) -> Response | None:
         try:
@@ -295,15 +214,15 @@ class RequestReader:
         return self._incoming is not None and self._incoming.is_in_thread
 
     def _changed(self, incoming: Incoming) -> None:
-        """Something was found out about a body; if it is still being read, that is our business."""
+        """A body was refused, or a thread is done with it for now."""
         if incoming is not self._incoming:
             return
         if incoming.refusal is not None:
             self._refuse_body(*incoming.refusal)
-        elif self.began_at is not None:  # what we took is not the sender's
+        elif self.began_at is not None:  # our time is not the sender's
             self.began_at += incoming.ours_s
             incoming.ours_s = 0.0
-        self._answering.go_on()
+        self._connection.resume_reading()
 
     def _refuse_body(self, status: int, message: str) -> None:
         """One that is too large is the last thing that is read; of another the rest is read without
@@ -317,7 +236,7 @@ class RequestReader:
     def _release_body(self) -> None:
         incoming, self._incoming = self._incoming, None
         if incoming is not None:
-            incoming.let_go()
+            incoming.drop()
 
     def _ignore_upgrade(self) -> bytes:
         """Start a new parser; returns the head that it is to read in place of the old one."""

@@ -45,7 +45,7 @@ class HttpServer:
         self.app = app
         self.limits = limits
         self.connections: set[Connection] = set()
-        self.waiting = Waiting()
+        self.evictions = Evictions()
         self.bodies = Bodies(limits.buffered_bytes)
         self.is_closing = False
         self._servers: list[asyncio.Server] = []
@@ -103,17 +103,17 @@ class HttpServer:
                 connection.check_deadline(now_s)
 
     def has_room(self) -> bool:
-        """Whether one more may be open, perhaps in place of another; see :class:`Waiting`."""
+        """Whether one more may be open, perhaps in place of another; see :class:`Evictions`."""
         if len(self.connections) < self.limits.connections or self.is_closing:
             return True
-        has_room = self.waiting.make_room(self.connections, time.monotonic())
-        if has_room and self.waiting.cut == 1:
+        has_room = self.evictions.make_room(self.connections, time.monotonic())
+        if has_room and self.evictions.count == 1:
             _log.warning(_FULL, self.limits.connections, self.address)
         return has_room
 
     @property
     def buffered(self) -> int:
-        """Bytes held of bodies that nobody has taken yet."""
+        """Bytes held of bodies that are not handled yet."""
         return self.bodies.held_bytes
 
     def has_much_unsent(self) -> bool:
@@ -172,63 +172,66 @@ def _bind_one(family: int, address: tuple[object, ...]) -> socket.socket:
     return one
 
 
+# --- who gives way -------------------------------------------------------------------------------
+
 _TURNS = 3
 """Of the event loop until what a client sent together with its connection has been read."""
 _SLOW_S = 1.0
 """A request or an answer that takes longer may be cut off, where nobody else gives way."""
 
 
-class Waiting:
-    """Connections that wait for a request, in the order in which they give way. Each step costs as
-    much with thousands of them as with one."""
+class Evictions:
+    """Connections that wait for a request, in the order in which they give way where all are taken:
+    first those that have asked for nothing, then those between two requests, each the one that has
+    waited longest.
+
+    Else some hundred clients that send a byte now and then would keep everybody else out: a scraper
+    its metrics, a rank its telemetry. A new connection is always let in, and is safe until its
+    request could have been read. Each step costs as much with thousands of them as with one.
+
+    Attributes:
+        count: connections evicted so far.
+    """
 
     def __init__(self) -> None:
-        self._strangers: dict[Connection, None] = {}
+        self._never_asked: dict[Connection, None] = {}
         self._idle: dict[Connection, None] = {}
-        self.cut = 0
+        self.count = 0
 
-    def meet(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
-        """A new connection; nobody knows yet whether it will ask for anything."""
-        self._settle(connection, loop, _TURNS)
-
-    def _settle(self, connection: Connection, loop: asyncio.AbstractEventLoop, turns: int) -> None:
+    def add_new(
+        self, connection: Connection, loop: asyncio.AbstractEventLoop, turns: int = _TURNS
+    ) -> None:
+        """Nobody knows yet whether it will ask for anything."""
         if turns:
-            loop.call_soon(self._settle, connection, loop, turns - 1)
+            loop.call_soon(self.add_new, connection, loop, turns - 1)
         elif connection.has_asked_nothing:
-            self._strangers[connection] = None
+            self._never_asked[connection] = None
 
-    def rest(self, connection: Connection) -> None:
+    def add_idle(self, connection: Connection) -> None:
         """It has asked, and was answered."""
         self._idle.pop(connection, None)
         self._idle[connection] = None
 
-    def part(self, connection: Connection) -> None:
-        """It was told that this is the end, and has yet to close."""
+    def add_ending(self, connection: Connection) -> None:
+        """It has its last answer, and has yet to close."""
         self._idle.pop(connection, None)
-        self._strangers[connection] = None
+        self._never_asked[connection] = None
 
-    def leave(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         """It asks for something, or is gone."""
-        self._strangers.pop(connection, None)
+        self._never_asked.pop(connection, None)
         self._idle.pop(connection, None)
 
     def make_room(self, among: Collection[Connection], now_s: float) -> bool:
-        """Cut one off; False if nobody is slow.
-
-        Those that have asked for nothing go first, then those between two requests, each the one
-        that has waited longest; then the slowest request or answer. Cost: O(connections) for the
-        last.
-        """
-        longest = next(iter(self._strangers), None) or next(iter(self._idle), None)
-        if longest is None:
-            slow = ((each.slow_since, each) for each in among)
-            late = [
-                (s, id(each), each) for s, each in slow if s is not None and now_s - s > _SLOW_S
-            ]
-            if not late:
+        """Evict one; False if nobody waits or is slow. Cost: O(connections) for the slowest."""
+        evicted = next(iter(self._never_asked), None) or next(iter(self._idle), None)
+        if evicted is None:
+            since = [(each.slow_since or now_s, id(each), each) for each in among]
+            slow_since, _, slowest = min(since)
+            if now_s - slow_since <= _SLOW_S:
                 return False
-            longest = min(late)[2]
-        self.cut += 1
-        self.leave(longest)
-        longest.cut_off()
+            evicted = slowest
+        self.count += 1
+        self.remove(evicted)
+        evicted.evict()
         return True

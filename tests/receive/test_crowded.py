@@ -63,13 +63,13 @@ def test_who_asks_nothing_gives_way_to_who_asks(
     receiver = start(connections=LIMIT)
     with contextlib.ExitStack() as stack:
         clients = fill(stack, receiver, begun)
-        eventually(lambda: len(receiver.server.waiting._strangers) == LIMIT)
+        eventually(lambda: len(receiver.server.evictions._never_asked) == LIMIT)
         assert [ask(receiver) for _ in range(3)] == [[200]] * 3
         assert read_all(clients[0]) == b""
         clients[-1].setblocking(False)
         with pytest.raises(BlockingIOError):
             clients[-1].recv(1)
-    assert receiver.server.waiting.cut >= 1
+    assert receiver.server.evictions.count >= 1
     assert "for each new one" in caplog.records[0].getMessage()
 
 
@@ -80,7 +80,7 @@ def test_a_flood_of_slow_clients_that_come_again_keeps_nobody_out(start: StartRe
     attacker = threading.Thread(target=_come_again, args=(receiver, 300, is_over))
     attacker.start()
     try:
-        eventually(lambda: receiver.server.waiting.cut > 100)
+        eventually(lambda: receiver.server.evictions.count > 100)
         answers = [_patiently(receiver) for _ in range(20)]
     finally:
         is_over.set()
@@ -245,7 +245,7 @@ def test_a_stream_is_not_cut_off_for_others(start: StartReceiver) -> None:
     with receiver.connect() as watcher, receiver.connect() as silent:
         watcher.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         read_until(watcher, b"piece\r\n")
-        eventually(lambda: len(receiver.server.waiting._strangers) == 1)
+        eventually(lambda: len(receiver.server.evictions._never_asked) == 1)
         assert [ask(receiver) for _ in range(3)] == [[200]] * 3
         assert read_all(silent) == b""
         watcher.setblocking(False)

@@ -84,7 +84,7 @@ class Servers:
     @property
     def connections_cut(self) -> dict[str, int]:
         """Connections that gave way to others, by address."""
-        return {"otlp_http": self._http.waiting.cut, "metrics": self._metrics.waiting.cut}
+        return {"otlp_http": self._http.evictions.count, "metrics": self._metrics.evictions.count}
 
     def start(self) -> dict[str, str]:
         """Listen on all addresses; returns them with their real ports.
