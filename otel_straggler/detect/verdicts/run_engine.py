@@ -1,5 +1,5 @@
 """The run as a whole, and its groups of peers, against their own past: uniform slowdown, a slow
-link, and slowness that the times at hand cannot localise."""
+link, and slowness that the times at hand cannot localize."""
 
 from __future__ import annotations
 

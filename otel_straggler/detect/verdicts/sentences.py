@@ -95,7 +95,7 @@ def _why(verdict: Verdict) -> str:
         return "a slow host, or other work: nobody told the roles of the ranks (set_topology)"
     if not verdict.is_localised:
         why = verdict.detail if verdict.scope == "run" else ""
-        return f"cannot localise, {why or 'the times at hand do not tell culprit from victims'}"
+        return f"cannot localize, {why or 'the times at hand do not tell culprit from victims'}"
     names = {
         "slow_gpu": cause_text("slow_gpu", on_gpu=verdict.is_on_gpu),
         "slow_host": "slow host or data loading",

@@ -52,7 +52,7 @@ def test_a_rank_that_becomes_slow_there_is_no_uniform_slowdown() -> None:
     assert {change.cause for change in changes} == {"unknown"}
     newest = changes[-1]
     assert (newest.state, newest.is_localised, newest.pages) == ("suspect", False, False)
-    assert "cannot localise, with work and waiting of all ranks in step" in newest.sentence
+    assert "cannot localize, with work and waiting of all ranks in step" in newest.sentence
 
 
 def test_ranks_that_differ_as_devices_do_are_not_said_to_wait() -> None:

@@ -108,7 +108,7 @@ def test_asynchronous_launches_confirm_nobody_and_are_said_not_to_be_localised(s
     assert ever_confirmed(judge) == set()
     suspects = [v for v in newest(judge).values() if v.state == "suspect"]
     assert [(v.scope, v.cause, v.is_localised) for v in suspects] == [("run", "unknown", False)]
-    assert "cannot localise" in suspects[0].sentence
+    assert "cannot localize" in suspects[0].sentence
 
 
 def test_a_whole_host_is_one_host_and_no_rank() -> None:

@@ -76,7 +76,7 @@ def test_an_imbalance_is_compared_with_equal_work_and_a_run_with_its_past() -> N
 def test_what_cannot_be_localised_says_so() -> None:
     """Whatever the cause may be."""
     text = sentence(replace(VERDICT, scope="run", cause="unknown", is_localised=False))
-    assert "cannot localise" in text
+    assert "cannot localize" in text
 
 
 @pytest.mark.parametrize("evidence", ["events", "cupti"])
