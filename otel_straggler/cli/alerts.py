@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, cast
@@ -40,22 +39,8 @@ from otel_straggler.errors import ConfigError, InputError, UnavailableError, Usa
 from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.otlp.clients.http import HttpClient
 
-_ELSEWHERE: Final = ("test",)
-"""Sub-commands that are loaded when they are called, from ``cli/alerts_<name>.py``."""
 
-
-class _Group(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _ELSEWHERE:
-            command: click.Command = import_module(f"otel_straggler.cli.alerts_{cmd_name}").command
-            return command
-        return super().get_command(ctx, cmd_name)
-
-
-@click.group(cls=_Group, short_help="Render alert rules, check them, read the runbook.")
+@click.group(short_help="Render alert rules, check them, read the runbook.")
 def command() -> None:
     """Render alert rules for Prometheus and Alertmanager, check them, read the runbook."""
 
@@ -176,7 +161,9 @@ _PAGE: Final = "/v1/alerts/test"
 Json = Mapping[str, Any]
 
 
-@click.command(short_help="Send a test alert through the real route; say where it arrived.")
+@command.command(
+    "test", short_help="Send a test alert through the real route; say where it arrived."
+)
 @click.option("--collector", metavar="URL", help="Its --metrics URL: test what it is set to tell.")
 @click.option("--alertmanager", "alertmanagers", multiple=True, metavar="URL", help="Each replica.")
 @click.option("--webhook", default="", metavar="URL", help="That understands Alertmanager's.")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from otel_straggler.cli.alerts import trial_command
+from otel_straggler.cli.alerts import command
 from otel_straggler.collector.alerting.settings import AlertsSettings, NotifySettings
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ReceiverSettings
@@ -21,7 +21,7 @@ FREE = "127.0.0.1:0"
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(trial_command, arguments)
+    return CliRunner().invoke(command, ["test", *arguments])
 
 
 @pytest.mark.real_server
