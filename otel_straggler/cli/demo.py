@@ -29,7 +29,7 @@ Json = dict[str, Any]
 _COLOUR = {"critical": "red", "warning": "yellow"}
 _WIDEST = 100
 _SHORT = (
-    "Timeouts and waits are short here. With the defaults a lost rank is told within about a "
+    "Timeouts and waits are short here. With the defaults a lost rank is reported within about a "
     "minute;\nwhat every wait is for stands in docs/operate/alerts.md."
 )
 
@@ -103,7 +103,7 @@ def command(
             arrival = demo.wait_for_alert(chosen)
         show.arrival(arrival, demo.alertmanager is not None)
         if as_json:
-            click.echo(json.dumps(as_told(fault, chosen, slow_in, arrival, demo)))
+            click.echo(json.dumps(outcome_json(fault, chosen, slow_in, arrival, demo)))
         if keep:
             with contextlib.suppress(KeyboardInterrupt, EOFError):
                 show.say(f"{demo.collector.url}/ stays until Ctrl-C or Enter.", "bold")
@@ -119,7 +119,7 @@ def _wait_for_enter() -> None:
         threading.Event().wait()
 
 
-def as_told(fault: Fault, rank: int, section: str, arrival: Arrival, demo: Demo) -> Json:
+def outcome_json(fault: Fault, rank: int, section: str, arrival: Arrival, demo: Demo) -> Json:
     """The outcome, for programs."""
     return {
         "fault": fault,

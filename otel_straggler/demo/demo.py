@@ -1,4 +1,4 @@
-"""A collector, ranks that train, and somebody who is called: all on this machine, all processes
+"""A collector, ranks that train, and a webhook that is notified: all on this machine, all processes
 real, only the times shorter than in production."""
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Demo:
         """The first notification that names the rank; if none comes, the first of any.
 
         Raises:
-            UnavailableError: nobody is told of anything.
+            UnavailableError: no notification comes.
         """
         found = self.webhook.wait_for(lambda one: _names(one, rank), LONGEST_S)
         came = [found] if found is not None else list(self.webhook.received)

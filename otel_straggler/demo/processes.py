@@ -83,9 +83,9 @@ class Collector:
         if not line:
             exit_code = self._process.wait()
             self._errors.seek(0)
-            told = self._errors.read().decode(errors="replace")[-2000:]
+            log = self._errors.read().decode(errors="replace")[-2000:]
             self.close()
-            raise UnavailableError(f"the collector did not start (exit code {exit_code})\n{told}")
+            raise UnavailableError(f"the collector did not start (exit code {exit_code})\n{log}")
         addresses: dict[str, str] = json.loads(line)
         return addresses
 

@@ -1,4 +1,4 @@
-"""A webhook of one's own: it keeps what an Alertmanager sends, and when it came."""
+"""Webhook that keeps what it gets, and when."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Received:
     Attributes:
         at_s: when it had been read, seconds since 1970.
         path: where it was sent: the routes of an Alertmanager differ in it.
-        payload: what it said.
+        payload: its JSON.
         status: what it was answered with; 200 = it was delivered.
     """
 
