@@ -20,7 +20,8 @@ from otel_straggler.client.topology import Topology, resource_attributes
 from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT
 from otel_straggler.collector.history.failures import REASONS
 from otel_straggler.config import ClientSettings, Endpoint
-from otel_straggler.model.verdict import Cause, Evidence, Scope, State
+from otel_straggler.model.causes import Cause
+from otel_straggler.model.verdict import Evidence, Scope, State
 from otel_straggler.otlp.identity import read_attributes
 from otel_straggler.semconv import Attribute, Metric
 

@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.model.verdict import CAUSES, NEXT_ACTION, Cause
+from otel_straggler.model.causes import CAUSES, Cause
 from otel_straggler.semconv import Metric
 
 VALUE: Final = "value"
@@ -153,8 +153,8 @@ FORMS: Final[Mapping[str, _Form]] = {
     "duration": _number("{} | humanizeDuration", humanize_duration),
     "count": _number('printf "%.0f" {}', "{:.0f}".format),
     "ratio": _number('printf "%.2f" {}', "{:.2f}".format),
-    "cause": _phrases(CAUSES),
-    "action": _phrases(NEXT_ACTION),
+    "cause": _phrases({cause: info.name for cause, info in CAUSES.items()}),
+    "action": _phrases({cause: info.action for cause, info in CAUSES.items()}),
 }
 _PART: Final = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _NAME: Final = re.compile(r"\{(\w+)(?:\|(\w+))?\}")

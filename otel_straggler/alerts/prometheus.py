@@ -9,9 +9,9 @@ from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.messages import links_in_go, query_of
 from otel_straggler.alerts.promql import OF_COLLECTOR, RECORDED, duration
 from otel_straggler.alerts.rule import AlertRule
-from otel_straggler.alerts.score_rules import DOMAINS
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.alerts.yaml_text import to_yaml
+from otel_straggler.model.causes import CAUSES
 from otel_straggler.semconv import Attribute, Metric
 
 NOTE: Final = (
@@ -89,8 +89,9 @@ def _domain_by_cause() -> str:
         ("cluster", "collector", "run_id", "group", "section"),
         'kind="data"',
     )
-    of_host = f"{{{{ with {is_data} }}}}data{{{{ else }}}}{DOMAINS['slow_host']}{{{{ end }}}}"
-    hardware = " ".join(f'"{cause}"' for cause, domain in DOMAINS.items() if cause != "slow_host")
+    of_host = f"{{{{ with {is_data} }}}}data{{{{ else }}}}{CAUSES['slow_host'].domain}{{{{ end }}}}"
+    of_hardware = (cause for cause, info in CAUSES.items() if info.domain == "hardware")
+    hardware = " ".join(f'"{cause}"' for cause in of_hardware if cause != "slow_host")
     return (
         f'{{{{ if eq $labels.cause "slow_host" }}}}{of_host}'
         f"{{{{ else if eq $labels.cause {hardware} }}}}hardware"

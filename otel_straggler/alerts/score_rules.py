@@ -22,17 +22,11 @@ from otel_straggler.alerts.rule import (
     Scores,
 )
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.model.alert import MAX_NAMED, Domain
-from otel_straggler.model.verdict import CALLED_SLOW, Cause, Scope, Verdict
+from otel_straggler.model.alert import MAX_NAMED
+from otel_straggler.model.causes import CAUSES
+from otel_straggler.model.verdict import CALLED_SLOW, Scope, Verdict
 from otel_straggler.semconv import OF_RANK, OF_RUN, Metric
 
-DOMAINS: Final[dict[Cause, Domain]] = {
-    "slow_gpu": "hardware",
-    "slow_host": "hardware",
-    "link": "hardware",
-}
-"""Of a verdict, by its cause; all others are of the model. A slow host whose time is lost in a
-section of kind ``data`` is of the data."""
 _SUBJECT: Final = f"{WORLD}, subject_id"
 _CALLED_SLOW: Final = "|".join(sorted(CALLED_SLOW))
 
@@ -121,7 +115,7 @@ def _instance(run: RunStatus, verdict: Verdict) -> Instance:
         labels,
         value=verdict.gpu_seconds_lost_per_hour / 3_600.0,
         facts={"slowdown": verdict.slowdown} if math.isfinite(verdict.slowdown) else {},
-        domain="data" if is_data else DOMAINS.get(verdict.cause, "model"),
+        domain="data" if is_data else CAUSES[verdict.cause].domain,
     )
 
 

@@ -12,7 +12,8 @@ from rich.text import Text
 from otel_straggler.cli.report_table import digits, printable
 from otel_straggler.collector.views.hang_json import in_minutes
 from otel_straggler.detect.verdicts.sentences import sentence
-from otel_straggler.model.verdict import CAUSES, Verdict, hours_text
+from otel_straggler.model.causes import CAUSES
+from otel_straggler.model.verdict import Verdict, hours_text
 
 Json = Mapping[str, Any]
 

@@ -20,7 +20,8 @@ from otel_straggler.collector.history.reader import HistoryReader, RunEntry
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.log import Notification, NotificationLog, decided_anew
-from otel_straggler.model.verdict import CAUSES, Verdict, cause_text, hours_text
+from otel_straggler.model.causes import CAUSES, cause_text
+from otel_straggler.model.verdict import Verdict, hours_text
 from otel_straggler.receive.collected import Recording
 
 Json = dict[str, Any]
@@ -143,7 +144,7 @@ def _table(runs: Sequence[RecordedRun]) -> Table:
     groups: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         for page in run.pages:
-            key = CAUSES[page.verdict.cause], page.verdict.scope
+            key = CAUSES[page.verdict.cause].name, page.verdict.scope
             groups.setdefault(key, []).append(run.gpu_hours_lost(page))
     rows = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     for (cause, scope), lost in rows:

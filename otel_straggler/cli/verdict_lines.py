@@ -13,14 +13,8 @@ from rich.text import Text
 from otel_straggler.cli.liveness_lines import is_over, said_of
 from otel_straggler.cli.report_table import printable, rank_ranges
 from otel_straggler.detect.verdicts.pipeline import WORST_WORKERS
-from otel_straggler.model.verdict import (
-    CALLED_SLOW,
-    CAUSES,
-    WAITS_INSIDE,
-    cause_text,
-    hours_text,
-    next_action,
-)
+from otel_straggler.model.causes import CAUSES, cause_text, next_action
+from otel_straggler.model.verdict import CALLED_SLOW, WAITS_INSIDE, hours_text
 from otel_straggler.semconv import LISTED_KINDS
 
 Json = Mapping[str, Any]

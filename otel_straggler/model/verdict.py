@@ -7,45 +7,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
+from otel_straggler.model.causes import Cause
+
 Scope = Literal["rank", "host", "role", "run"]
 State = Literal["ok", "suspect", "confirmed", "recovered", "flapping"]
 CALLED_SLOW: Final = frozenset({"confirmed", "flapping"})
 """States in which a subject counts as slow."""
-Cause = Literal[
-    "slow_gpu",
-    "slow_host",
-    "late_arrival",
-    "link",
-    "stage_imbalance",
-    "sequence_imbalance",
-    "expert_imbalance",
-    "uniform_slowdown",
-    "unknown",
-]
 Beginning = Literal["born", "became", "unknown"]
-CAUSES: Final[dict[Cause, str]] = {
-    "slow_gpu": "slow GPU or host",
-    "slow_host": "slow host or data loading",
-    "late_arrival": "late arrival",
-    "link": "link",
-    "stage_imbalance": "stage imbalance",
-    "sequence_imbalance": "sequence-length imbalance",
-    "expert_imbalance": "expert imbalance",
-    "uniform_slowdown": "uniform slowdown",
-    "unknown": "unknown",
-}
-"""The closed list of causes, and how people read them; see :func:`cause_text`."""
 Evidence = Literal["host", "events", "cupti", "synchronised"]
-
-
-def cause_text(cause: Cause, *, on_gpu: bool) -> str:
-    """The cause for people. Own work that takes longer is the GPU's where one is known of; a rank
-    that reported none may have none.
-
-    >>> cause_text("slow_gpu", on_gpu=True), cause_text("slow_gpu", on_gpu=False)
-    ('slow GPU', 'slow GPU or host')
-    """
-    return "slow GPU" if cause == "slow_gpu" and on_gpu else CAUSES[cause]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,38 +274,11 @@ class Decision:
     cause: str = "unknown"
 
 
-NEXT_ACTION: Final[dict[Cause, str]] = {
-    "slow_gpu": "compare load and clocks of its CPU with a peer's, and, if it has a GPU, that "
-    "one's clocks, temperature and XID errors; cordon the host if they differ",
-    "slow_host": "look at its data loading, disks and CPU; cordon the host if all its sections are "
-    "slow",
-    "late_arrival": "put sections around the rest of its step; look for garbage collection and "
-    "logging",
-    "link": "look at the error counters of the links; cordon the host that has errors",
-    "stage_imbalance": "if it was always so, move layers to the other stages; none of its ranks is "
-    "slower than its peers",
-    "sequence_imbalance": "pack sequences to equal work; no machine is at fault",
-    "expert_imbalance": "look at the balance of the router, or at the placement of an expert that "
-    "always takes longest; no machine is at fault",
-    "uniform_slowdown": "look at what all ranks share: storage, fabric, power, the last change",
-    "unknown": "record a profile of a few steps there and on a peer",
-}
-"""Where nothing more is known than the cause; see :func:`next_action`."""
-_OF_A_GPU: Final = (
-    "compare its clocks, temperature and XID errors with a peer's; cordon the host if they differ"
-)
-
-
 WAITS_INSIDE: Final = (
     'put what waits (the collective) into a section of its own with kind="wait", or time kernels '
     "(gpu_timing)"
 )
 """Where work and waiting lie in one section, so that all ranks take equally long."""
-
-
-def next_action(cause: Cause, *, on_gpu: bool) -> str:
-    """The remedy for a subject that is, or is not, known to compute on a GPU."""
-    return _OF_A_GPU if cause == "slow_gpu" and on_gpu else NEXT_ACTION[cause]
 
 
 def time_text(*, on_gpu: bool) -> str:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from otel_straggler.model.verdict import Cause, Scope
+from otel_straggler.model.causes import Cause
+from otel_straggler.model.verdict import Scope
 from otel_straggler.simulate.faults import GPU_KINDS, HANG_KINDS, Fault
 from otel_straggler.simulate.plan import BACKWARD, DATA, EXPERTS, FORWARD, SYNC, RunPlan, Timing
 from otel_straggler.simulate.timeline import (

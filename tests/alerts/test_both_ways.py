@@ -20,7 +20,8 @@ from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.metrics.families import labels as labels_text
 from otel_straggler.collector.metrics.verdict_series import RunLabels, verdict_families
 from otel_straggler.detect.hangs.states import RunState
-from otel_straggler.model.verdict import Cause, RunVerdicts, Verdict
+from otel_straggler.model.causes import Cause
+from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.semconv import Metric
 
 from .conftest import Program

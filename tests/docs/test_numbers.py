@@ -27,7 +27,7 @@ from otel_straggler.collector.views.patterns import LEAST_EXCESS
 from otel_straggler.collector.views.verdict_json import MOST_VERDICTS as MOST_VERDICTS_OF_PAGE
 from otel_straggler.config import ClientSettings
 from otel_straggler.detect.scores.windows import MIN_STEPS
-from otel_straggler.model.verdict import CAUSES
+from otel_straggler.model.causes import CAUSES
 from otel_straggler.otlp.clients.client import LONGEST_DELAY_S
 from otel_straggler.receive.http_messages import HttpLimits
 from otel_straggler.report.statistics import MOST_RUNS, MOST_SECTIONS
@@ -97,7 +97,7 @@ STATED = {
         f"that {VERDICTS['windows_steps'][0]} steps can show",
         f"the first {VERDICTS['warm_up_steps']} steps after a start",
         f"with more than {MOST_VERDICTS} of a run",
-        *(f"| `{word}` {name} |" for word, name in CAUSES.items()),
+        *(f"| `{word}` {info.name} |" for word, info in CAUSES.items()),
     ],
 }
 

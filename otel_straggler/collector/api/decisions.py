@@ -12,9 +12,9 @@ from typing import Any, Final
 from otel_straggler.collector.api.commands import Asked
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.errors import InputError, describe
+from otel_straggler.model.causes import CAUSES
 from otel_straggler.model.verdict import (
     ACTIONS,
-    CAUSES,
     Decision,
     RunVerdicts,
     Verdict,

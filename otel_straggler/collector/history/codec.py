@@ -21,9 +21,10 @@ import numpy.typing as npt
 
 from otel_straggler.detect.scores.formulas import relative_scores, slowdowns
 from otel_straggler.errors import InputError, UsageError, describe
+from otel_straggler.model.causes import CAUSES
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.model.verdict import CAUSES, Evidence, Scope, State, Verdict
+from otel_straggler.model.verdict import Evidence, Scope, State, Verdict
 from otel_straggler.semconv import SECTION_KINDS
 
 Floats32: TypeAlias = npt.NDArray[np.float32]

@@ -22,32 +22,10 @@ from otel_straggler.collector.views.verdict_json import (
     standing,
 )
 from otel_straggler.collector.views.world_view import WorldView
-from otel_straggler.model.verdict import CALLED_SLOW, Verdict, cause_text, next_action
+from otel_straggler.model.causes import CAUSES, cause_text, next_action
+from otel_straggler.model.verdict import CALLED_SLOW, Verdict
 
 _BAD_SLOWDOWN: Final = 1.10
-_OF_RUN: Final[dict[str, tuple[str, str]]] = {
-    "sequence_imbalance": (
-        "Sequences of unequal length keep ranks waiting",
-        "Sequences of unequal length kept ranks waiting",
-    ),
-    "expert_imbalance": (
-        "Experts of unequal load keep ranks waiting",
-        "Experts of unequal load kept ranks waiting",
-    ),
-    "uniform_slowdown": (
-        "All ranks are slower than before",
-        "All ranks were slower than before",
-    ),
-    "link": (
-        "All ranks wait longer than before",
-        "All ranks waited longer than before",
-    ),
-    "unknown": (
-        "Some of the ranks are slower than before",
-        "Some of the ranks were slower than before",
-    ),
-}
-"""By cause, now and of a run that is over."""
 _NOT_LOCALISED: Final = (
     "The run is slower than before, and who is slow cannot be told",
     "The run was slower than before, and who was slow could not be told",
@@ -138,7 +116,8 @@ def headline(verdict: Verdict, *, is_over: bool = False) -> str:
     """
     if verdict.scope == "run":
         is_told = verdict.is_localised or verdict.cause != "unknown"
-        return _OF_RUN.get(verdict.cause if is_told else "", _NOT_LOCALISED)[is_over]
+        of_cause = CAUSES[verdict.cause].headline if is_told else None
+        return (of_cause or _NOT_LOCALISED)[is_over]
     who = _who(verdict)
     if verdict.cause == "stage_imbalance":
         return f"{who} {'had' if is_over else 'has'} more work than the others"

@@ -22,6 +22,7 @@ from otel_straggler.collector.views.verdict_json import PLACES, standing
 from otel_straggler.collector.views.world_view import Parallel, RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.hangs.states import LOST
 from otel_straggler.detect.verdicts.pipeline import Workers, find_workers
+from otel_straggler.model.causes import CAUSES
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import CALLED_SLOW
@@ -32,8 +33,6 @@ _Cells: TypeAlias = tuple[tuple[int, int, float], ...]
 _Told: TypeAlias = tuple[int, str, Parallel]
 """Number, role and place of a rank."""
 _MOST_LAYOUTS: Final = 16
-_ELSEWHERE: Final = frozenset({"late_arrival", "link"})
-"""Causes that lie in no section of own work."""
 CANNOT_TELL: Final = (
     "Who is slow cannot be told from these times: they are those of launches, or hold the waiting "
     "for others, so all workers look alike. On GPUs, their times (--gpu-timing) tell them apart."
@@ -41,7 +40,6 @@ CANNOT_TELL: Final = (
 ALIKE_AT_WORK: Final = "In the work that is measured all workers are alike."
 NOBODY_ELSE: Final = "One rank: there is nobody to compare it with."
 NOBODY_NOW: Final = "No worker stands out in the newest steps."
-_MOVING_CAUSES: Final = frozenset({"sequence_imbalance", "expert_imbalance"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +114,7 @@ def heat_of(seen: WorldView) -> Heat | None:
     silent = _silent(seen, layout)
     cells, section = _cells(seen, layout)
     judged = {verdict.cause for verdict in standing(seen.current) if verdict.scope == "run"}
-    moves = bool(judged & _MOVING_CAUSES)
+    moves = any(CAUSES[cause].moves for cause in judged)
     pattern = pattern_of(
         cells,
         is_silent=seen.found is not None and seen.found.is_hung,
@@ -157,7 +155,7 @@ def _even(seen: WorldView, text: str) -> tuple[Pattern, str]:
     if holds_waiting or any(not verdict.is_localised for verdict in every):
         return "unknown", CANNOT_TELL
     stands = [verdict for verdict in every if verdict.scope in PLACES]
-    if any(verdict.cause in _ELSEWHERE for verdict in stands):
+    if any(not CAUSES[verdict.cause].is_in_own_work for verdict in stands):
         return "even", ALIKE_AT_WORK
     return "even", NOBODY_NOW if stands else text
 

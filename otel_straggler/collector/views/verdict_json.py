@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from otel_straggler.collector.views.numbers import seconds
 from otel_straggler.detect.verdicts.sentences import sentence
+from otel_straggler.model.causes import cause_text
 from otel_straggler.model.verdict import (
     CALLED_SLOW,
     RankWaits,
@@ -19,7 +20,6 @@ from otel_straggler.model.verdict import (
     SectionCost,
     Verdict,
     WorldSummary,
-    cause_text,
 )
 
 Json: TypeAlias = dict[str, Any]

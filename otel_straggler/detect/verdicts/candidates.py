@@ -15,8 +15,9 @@ from otel_straggler.detect.verdicts.significance import Findings, Flags
 from otel_straggler.detect.verdicts.stalls import Spikes, StallPattern
 from otel_straggler.detect.verdicts.track import Track
 from otel_straggler.detect.verdicts.world import World, cause_of_section
+from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import Floats, Ints, Section
-from otel_straggler.model.verdict import Beginning, Cause, Verdict
+from otel_straggler.model.verdict import Beginning, Verdict
 
 NAMED = 0.75
 """A section is named if it holds this part of what is lost, else the whole step is."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from otel_straggler.model.verdict import Verdict, cause_text, time_text
+from otel_straggler.model.causes import CAUSES, reason_text
+from otel_straggler.model.verdict import Verdict, time_text
 
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
@@ -75,7 +76,7 @@ def _compared(verdict: Verdict, equal: str) -> str:
     where = f" in {verdict.section}" if verdict.section else ""
     if verdict.n_peers and verdict.scope in ("rank", "host"):
         return f"its {verdict.n_peers:,} peers{where}"
-    if verdict.cause in ("stage_imbalance", "sequence_imbalance", "expert_imbalance"):
+    if CAUSES[verdict.cause].is_imbalance:
         return f"{equal}{where}"
     return f"before{where}"
 
@@ -96,24 +97,13 @@ def _why(verdict: Verdict) -> str:
     if not verdict.is_localised:
         why = verdict.detail if verdict.scope == "run" else ""
         return f"cannot localize, {why or 'the times at hand do not tell culprit from victims'}"
-    names = {
-        "slow_gpu": cause_text("slow_gpu", on_gpu=verdict.is_on_gpu),
-        "slow_host": "slow host or data loading",
-        "late_arrival": "late arrival, the time lies in no measured section",
-        "link": "a slow link",
-        "stage_imbalance": "pipeline stages of unequal work",
-        "sequence_imbalance": "sequences of unequal length",
-        "expert_imbalance": "experts of unequal load",
-        "uniform_slowdown": "all ranks alike",
-        "unknown": "cause unknown",
-    }
     if verdict.cause == "unknown" and verdict.detail:
         return verdict.detail
     basis = f" ({verdict.evidence})" if verdict.evidence in ("events", "cupti") else ""
     if verdict.cause == "late_arrival" and verdict.evidence == "cupti":
         return f"late arrival{basis}, its own work on the GPU is not slow"
     detail = f", {verdict.detail}" if verdict.detail else ""
-    return names[verdict.cause] + basis + detail
+    return reason_text(verdict.cause, on_gpu=verdict.is_on_gpu) + basis + detail
 
 
 def _duration(seconds: float) -> str:

@@ -32,10 +32,11 @@ from otel_straggler.detect.verdicts.pipeline import (
 )
 from otel_straggler.detect.verdicts.significance import Flags
 from otel_straggler.detect.verdicts.world import role_subject, run_subject
+from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.model.verdict import Cause, Verdict
+from otel_straggler.model.verdict import Verdict
 
 EVERY_STEPS = 20
 WINDOW_STEPS = 100

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.detect.verdicts.groups import Groups, median_of_rows
+from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import HOST, Floats, Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import GpuSeconds, StepTable
-from otel_straggler.model.verdict import Cause
 from otel_straggler.semconv import DEFAULT_ROLE
 
 MIN_HOSTS = 3

@@ -15,7 +15,8 @@ from otel_straggler.collector.views.answer_type import TONES
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.views.run_json import state_of
 from otel_straggler.detect.hangs.states import ENDS
-from otel_straggler.model.verdict import RunVerdicts, cause_text, hang_subject
+from otel_straggler.model.causes import cause_text
+from otel_straggler.model.verdict import RunVerdicts, hang_subject
 
 from . import made
 

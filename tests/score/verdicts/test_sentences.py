@@ -9,7 +9,8 @@ from typing import get_args
 import pytest
 
 from otel_straggler.detect.verdicts.sentences import sentence
-from otel_straggler.model.verdict import Cause, Evidence, Scope, State, Verdict
+from otel_straggler.model.causes import Cause
+from otel_straggler.model.verdict import Evidence, Scope, State, Verdict
 
 VERDICT = Verdict(
     run_id="r",

@@ -1,0 +1,152 @@
+"""The closed list of causes of verdicts, with all that people read of each: one entry a cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from otel_straggler.model.alert import Domain
+
+Cause = Literal[
+    "slow_gpu",
+    "slow_host",
+    "late_arrival",
+    "link",
+    "stage_imbalance",
+    "sequence_imbalance",
+    "expert_imbalance",
+    "uniform_slowdown",
+    "unknown",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseInfo:
+    """What people read of a cause, and whose it is.
+
+    Attributes:
+        name: on the page, in tables and alerts.
+        reason: the same at the end of a sentence.
+        action: what to do, where nothing more is known than the cause.
+        domain: of an alert; of a slow host that loses its time in a section of kind ``data`` it is
+            the data.
+        headline: of a run that has it, now and once the run is over; None: no run has it.
+        is_imbalance: the run is compared with one of equal work, not with what it was before.
+        moves: another rank is slow from step to step.
+        is_in_own_work: the time is lost in sections of own work.
+        name_on_gpu, action_on_gpu: of a subject that is known to compute on a GPU, if others.
+    """
+
+    name: str
+    reason: str
+    action: str
+    domain: Domain = "model"
+    headline: tuple[str, str] | None = None
+    is_imbalance: bool = False
+    moves: bool = False
+    is_in_own_work: bool = True
+    name_on_gpu: str = ""
+    action_on_gpu: str = ""
+
+
+CAUSES: Final[dict[Cause, CauseInfo]] = {
+    "slow_gpu": CauseInfo(
+        name="slow GPU or host",
+        reason="slow GPU or host",
+        action="compare load and clocks of its CPU with a peer's, and, if it has a GPU, that one's "
+        "clocks, temperature and XID errors; cordon the host if they differ",
+        domain="hardware",
+        name_on_gpu="slow GPU",
+        action_on_gpu="compare its clocks, temperature and XID errors with a peer's; cordon the "
+        "host if they differ",
+    ),
+    "slow_host": CauseInfo(
+        name="slow host or data loading",
+        reason="slow host or data loading",
+        action="look at its data loading, disks and CPU; cordon the host if all its sections are "
+        "slow",
+        domain="hardware",
+    ),
+    "late_arrival": CauseInfo(
+        name="late arrival",
+        reason="late arrival, the time lies in no measured section",
+        action="put sections around the rest of its step; look for garbage collection and logging",
+        is_in_own_work=False,
+    ),
+    "link": CauseInfo(
+        name="link",
+        reason="a slow link",
+        action="look at the error counters of the links; cordon the host that has errors",
+        domain="hardware",
+        headline=("All ranks wait longer than before", "All ranks waited longer than before"),
+        is_in_own_work=False,
+    ),
+    "stage_imbalance": CauseInfo(
+        name="stage imbalance",
+        reason="pipeline stages of unequal work",
+        action="if it was always so, move layers to the other stages; none of its ranks is slower "
+        "than its peers",
+        is_imbalance=True,
+    ),
+    "sequence_imbalance": CauseInfo(
+        name="sequence-length imbalance",
+        reason="sequences of unequal length",
+        action="pack sequences to equal work; no machine is at fault",
+        headline=(
+            "Sequences of unequal length keep ranks waiting",
+            "Sequences of unequal length kept ranks waiting",
+        ),
+        is_imbalance=True,
+        moves=True,
+    ),
+    "expert_imbalance": CauseInfo(
+        name="expert imbalance",
+        reason="experts of unequal load",
+        action="look at the balance of the router, or at the placement of an expert that always "
+        "takes longest; no machine is at fault",
+        headline=(
+            "Experts of unequal load keep ranks waiting",
+            "Experts of unequal load kept ranks waiting",
+        ),
+        is_imbalance=True,
+        moves=True,
+    ),
+    "uniform_slowdown": CauseInfo(
+        name="uniform slowdown",
+        reason="all ranks alike",
+        action="look at what all ranks share: storage, fabric, power, the last change",
+        headline=("All ranks are slower than before", "All ranks were slower than before"),
+    ),
+    "unknown": CauseInfo(
+        name="unknown",
+        reason="cause unknown",
+        action="record a profile of a few steps there and on a peer",
+        headline=(
+            "Some of the ranks are slower than before",
+            "Some of the ranks were slower than before",
+        ),
+    ),
+}
+
+
+def cause_text(cause: Cause, *, on_gpu: bool) -> str:
+    """The cause for people. Own work that takes longer is the GPU's where one is known of; a rank
+    that reported none may have none.
+
+    >>> cause_text("slow_gpu", on_gpu=True), cause_text("slow_gpu", on_gpu=False)
+    ('slow GPU', 'slow GPU or host')
+    """
+    info = CAUSES[cause]
+    return info.name_on_gpu if on_gpu and info.name_on_gpu else info.name
+
+
+def reason_text(cause: Cause, *, on_gpu: bool) -> str:
+    """The cause at the end of a sentence."""
+    info = CAUSES[cause]
+    return info.name_on_gpu if on_gpu and info.name_on_gpu else info.reason
+
+
+def next_action(cause: Cause, *, on_gpu: bool) -> str:
+    """What to do about a subject that is, or is not, known to compute on a GPU."""
+    info = CAUSES[cause]
+    return info.action_on_gpu if on_gpu and info.action_on_gpu else info.action
