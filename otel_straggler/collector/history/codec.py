@@ -78,12 +78,8 @@ def decode_blob(data: bytes, *, where: str) -> Any:
 
     Every length is checked before memory is taken: 1 GiB at most, whatever the bytes are.
 
-    Args:
-        data: the blob.
-        where: file and key, for the error.
-
     Raises:
-        InputError: it is damaged, or no blob.
+        InputError: it is damaged, or no blob; the message begins with ``where``.
     """
     try:
         return _unpacked(_inflated(data))
@@ -216,16 +212,14 @@ class WindowSummary:
     @property
     def relative(self) -> Floats:
         """(R, S) best rank's median / own median, within a role."""
-        return relative_scores(self.median_s.astype(np.float64), self._peers)
+        return relative_scores(
+            self.median_s.astype(np.float64), _codes(self.roles)[1].astype(np.int64)
+        )
 
     @property
     def slowdown(self) -> Floats:
         """(R, S) own median / median of the role."""
-        return slowdowns(self.median_s.astype(np.float64), self._peers)
-
-    @property
-    def _peers(self) -> npt.NDArray[np.int64]:
-        return _codes(self.roles)[1].astype(np.int64)
+        return slowdowns(self.median_s.astype(np.float64), _codes(self.roles)[1].astype(np.int64))
 
 
 def window_value(window: WindowScores) -> dict[str, Any]:
