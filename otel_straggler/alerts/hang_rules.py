@@ -131,28 +131,28 @@ HANG_RULES: Final = (
         expression=_hung,
         predicate=_hung_runs,
         for_s=attrgetter("hang_for_seconds"),
-        summary=Message("No progress is seen of run {run_id}[ (job {job_name})]"),
+        summary=Message("No progress seen in run {run_id}[ (job {job_name})]"),
         description=Message(
-            "Nothing shows that run {run_id}[, group {group},] gets on.[ {hang_text}] It stays so "
-            "until it gets on, says how it ended, or somebody acknowledges it; that nothing more "
-            "is heard is no recovery.",
+            "Run {run_id}[, group {group},] shows no progress.[ {hang_text}] This alert fires "
+            "until the run makes progress, reports how it ended, or is acknowledged; silence is "
+            "not recovery.",
             _HANG_TEXT,
         ),
         runbook="""\
 The run as a whole shows no progress: its ranks are stuck or lost, or too many of them are, and its
-machines are paid for and idle. Where all ranks are lost nobody knows: the job was ended, or the
-network between it and the collector is cut and it trains on. Ask the scheduler first. If the
-collector that said so is gone, this is the last word on the run.
+machines are paid for and idle. Where all ranks are lost there are two explanations: the job was
+ended, or the network between it and the collector is down and it keeps training. Ask the scheduler
+first. If the collector that reported this is gone, this is the last known state of the run.
 
-1. `otel-straggler report RUN`, or the live page at the collector's address, says which ranks the
+1. `otel-straggler report RUN`, or the live page at the collector's address, shows which ranks the
    others wait for, and why. The alerts on these ranks are inhibited, not absent.
-2. Look at the host of the culprit: is the process there (`ps`), stopped, out of memory (`dmesg`),
-   its GPU gone (`nvidia-smi`)? If all have joined and none gets on: `otel-straggler hang
+2. Check the culprit's host: is the process running (`ps`), stopped, out of memory (`dmesg`), its
+   GPU gone (`nvidia-smi`)? If all ranks have joined and none makes progress: `otel-straggler hang
    /shared/dumps` on the flight records.
 3. Restart the run from its last checkpoint, without the host if it is at fault. With the same run
-   id the alert ends as soon as ranks get on.
+   id the alert resolves as soon as ranks make progress.
 
-Quiet: Silence `run_id`; the alert of the next run is another.
+Quiet: Silence `run_id`; the next run has its own alert.
 """,
     ),
     AlertRule(
@@ -170,13 +170,13 @@ Quiet: Silence `run_id`; the alert of the next run is another.
             _HANG_TEXT,
         ),
         runbook="""\
-A rank that took part sends no heartbeats any more and has not said how it ended. Heartbeats come
-from a thread of their own, so a busy or blocked training loop is no reason: the process, its host
-or the way to the collector is gone.
+A rank of the run has stopped sending heartbeats and has not reported how it ended. Heartbeats come
+from a dedicated thread, so a busy or blocked training loop does not stop them: the process, its
+host or the network path to the collector is gone.
 
-1. Is the host there (`ping`, the scheduler's view of it)? If several ranks of one host are
-   lost, it is the host.
-2. Is the process there? `ps`, `dmesg` (out of memory, XID), the job's log; state `T` means
+1. Is the host up (`ping`, the scheduler's view of it)? If several ranks of one host are lost, it
+   is the host.
+2. Is the process running? `ps`, `dmesg` (out of memory, XID), the job's log; state `T` means
    stopped. `OTEL_STRAGGLER_RING_DIR` keeps what a dead process did last.
 3. Cordon the host and restart the run without it; or let the launcher restart the rank.
 
@@ -195,20 +195,19 @@ worked on; else silence `run_id` and `rank`.
         summary=Message("Run {run_id} waits for rank {rank}[ on {node}]"),
         description=Message(
             "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is alive or has ended, "
-            "but has not joined what the others wait in.[ {hang_text}]",
+            "but has not reached the point where the others wait.[ {hang_text}]",
             _HANG_TEXT,
         ),
         runbook="""\
 The other ranks wait in something, most often a collective, that this rank has not reached (it is
-behind them and does not get on) or never will (it has ended).
+behind them and makes no progress) or never will (it has ended).
 
-1. What does it do? `py-spy dump --pid PID` on its host; `straggler_rank_step` and the report's
-   `liveness` say how far it came.
-2. `otel-straggler hang /shared/dumps` says from PyTorch's flight records which ranks did not join
+1. What is it doing? `py-spy dump --pid PID` on its host; `straggler_rank_step` and the report's
+   `liveness` show how far it got.
+2. `otel-straggler hang /shared/dumps` finds in PyTorch's flight records which ranks did not join
    which collective.
 3. A rank that took another branch (data ran out, an exception was caught, a condition on its own
-   rank) is a mistake in the training code; a blocked read is storage. Restart the run once that
-   is known.
+   rank) is a bug in the training code; a blocked read is storage. Restart the run once you know.
 
 Quiet: Silence `run_id` and `rank`.
 """,
@@ -221,20 +220,20 @@ Quiet: Silence `run_id` and `rank`.
         expression=_missing,
         predicate=_runs_with_missing,
         for_s=attrgetter("missing_for_seconds"),
-        summary=Message("Ranks of run {run_id} have never been heard of[ (job {job_name})]"),
+        summary=Message("Ranks of run {run_id} have never reported[ (job {job_name})]"),
         description=Message(
             "{value|count} expected ranks of run {run_id}[, group {group},] have never sent "
             "anything."
         ),
         runbook="""\
-The run says how many ranks it has, and not all of them have ever reached this collector. They may
+The run declares how many ranks it has, and some of them have never reached this collector. They may
 not have started, not be instrumented, or send elsewhere.
 
-1. `otel-straggler top` shows who reports; the others are missing.
-2. `otel-straggler doctor` in the environment of a missing rank says what stands between it and
+1. `otel-straggler top` shows which ranks report; the others are missing.
+2. `otel-straggler doctor` in the environment of a missing rank says what keeps it from reaching
    the collector.
-3. Compare the endpoint, run id and group that the ranks were given: ranks under another run id
-   are missing here and extra there.
+3. Compare the endpoint, run id and group that the ranks use: ranks under another run id are
+   missing here and extra there.
 
 Quiet: Silence `run_id` with this alert's name where some ranks are left out on purpose.
 """,
@@ -248,19 +247,19 @@ Quiet: Silence `run_id` with this alert's name where some ranks are left out on 
         predicate=_forgotten_runs,
         summary=Message("Monitoring gave up on run {run_id}[ (job {job_name})]"),
         description=Message(
-            "Monitoring gave up on run {run_id}[, group {group}]: nothing has been heard of it for "
-            "so long that it is forgotten. How it ended is not known; it may still hang."
+            "Monitoring gave up on run {run_id}[, group {group}]: it has been silent for so long "
+            "that it is no longer tracked. How it ended is unknown; it may still hang."
         ),
         runbook="""\
-Nothing was heard of the run for so long that it is no longer watched. That is no all-clear:
-nobody knows how it ended.
+The run has been silent for so long that it is no longer monitored. That is not an all-clear: how it
+ended is unknown.
 
-1. Ask the scheduler whether the job still runs; cancel it if nobody works on it.
-2. Look for earlier alerts with the same `run_id`: a StragglerRunHung that nobody acted on has
-   become this.
-3. If the run is well and only its telemetry is not: `otel-straggler doctor` in its environment.
+1. Ask the scheduler whether the job is still running; cancel it if nobody is working on it.
+2. Look for earlier alerts with the same `run_id`: a StragglerRunHung that nobody acted on turns
+   into this.
+3. If the run is healthy and only its telemetry is not: `otel-straggler doctor` in its environment.
 
-Quiet: It ends by itself; nobody is told when it does.
+Quiet: It resolves by itself; no notification is sent when it does.
 """,
     ),
 )

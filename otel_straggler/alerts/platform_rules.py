@@ -120,20 +120,20 @@ PLATFORM_RULES: Final = (
         expression=_no_data,
         predicate=_runs_without_data,
         for_s=a_minute,
-        summary=Message("Run {run_id} trains and gets no scores[ (job {job_name})]"),
+        summary=Message("Run {run_id} is training but has no scores[ (job {job_name})]"),
         description=Message(
-            "Run {run_id}[, group {group},] sends heartbeats and gets on, but no scores have been "
-            "made of it for a long time: a slow rank in it would not be seen."
+            "Run {run_id}[, group {group},] sends heartbeats and makes progress, but has had no "
+            "scores for a long time: a slow rank in it would go unnoticed."
         ),
         runbook="""\
-The run is alive and instrumented, but its sections do not become scores: no spans arrive, or
-windows do not close, or a window is longer than `no_data_seconds`.
+The run is alive and instrumented, but its sections get no scores: no spans arrive, or windows do
+not close, or a window is longer than `no_data_seconds`.
 
 1. `otel-straggler doctor` in the environment of a rank says whether sections are recorded and
    reach the collector.
-2. `straggler_collector_spans_total` by `fate` and `reason` says what becomes of spans;
+2. `straggler_collector_spans_total` by `fate` and `reason` shows what happens to spans;
    `straggler_records_dropped_total` what ranks lose.
-3. Are five steps, the least that are scored together, longer than 15 minutes? Then raise
+3. Are five steps, the minimum that is scored together, longer than 15 minutes? Then raise
    `no_data_seconds`.
 
 Quiet: Silence `run_id` with this alert's name.
@@ -153,11 +153,11 @@ Quiet: Silence `run_id` with this alert's name.
             "never merged: the one with more data is scored, the other is not watched."
         ),
         runbook="""\
-Two processes that live at the same time say that they are the same rank of the same run: two jobs
-with one run id, or a process of an earlier attempt that was not ended.
+Two live processes claim to be the same rank of the same run: two jobs with one run id, or a
+leftover process of an earlier attempt.
 
-1. `otel-straggler doctor` names the clash from within a rank.
-2. `/v1/report` has the two sessions; look for the older process and end it.
+1. `otel-straggler doctor` reports the clash from within a rank.
+2. `/v1/report` has the two sessions; find the older process and kill it.
 3. Two jobs: give each a run id of its own (`OTEL_STRAGGLER_RUN_ID`).
 
 Quiet: Silence `run_id` with this alert's name.
@@ -173,18 +173,17 @@ Quiet: Silence `run_id` with this alert's name.
         summary=Message("Ranks of run {run_id} lose records ({reason})"),
         description=Message(
             "Ranks of run {run_id}[, group {group},] have lost records in the last 5 minutes, for "
-            "the reason {reason}. Training goes on; scores rest on less."
+            "the reason {reason}. Training continues; scores are based on less data."
         ),
         runbook="""\
-Telemetry was dropped rather than training held up. Every record that is lost is counted, by its
-reason.
+Telemetry was dropped rather than block training. Every lost record is counted, by reason.
 
-1. The page of names on the wire lists what each reason means (`straggler.records.dropped`).
-2. `queue_full`, `rejected`: was the collector away, full or restarted?
+1. docs/reference/names-on-the-wire.md explains each reason (`straggler.records.dropped`).
+2. `queue_full`, `rejected`: was the collector down, full or restarted?
    `straggler_collector_requests_total` by `answer`.
 3. `ring_full`, `inbox_full`: too many sections for the exporter; leave out the shortest ones.
 
-Quiet: It ends 5 minutes after the last loss.
+Quiet: It resolves 5 minutes after the last loss.
 """,
     ),
     AlertRule(
@@ -195,22 +194,22 @@ Quiet: It ends 5 minutes after the last loss.
         expression=_silent,
         predicate=None,
         for_s=a_minute,
-        summary=Message("Nothing is heard of run {run_id}, and no collector knows it"),
+        summary=Message("Run {run_id} is silent, and no collector knows it"),
         description=Message(
-            "No rank of run {run_id}[, group {group},] has been heard of for {value|duration}, it "
-            "had not ended, and no living collector knows it."
+            "No rank of run {run_id}[, group {group},] has reported for {value|duration}, the run "
+            "had not ended, and no live collector knows it."
         ),
         runbook="""\
-The last heartbeat of the run is old and its collector is gone or has let it go. Whether the run
-lives cannot be said from here. It is told for an hour.
+The last heartbeat of the run is old and its collector is gone or has evicted it. The monitoring
+cannot tell whether the run is alive. The alert fires for an hour.
 
-1. Is its collector down? StragglerCollectorDown says so; start it again.
-2. Ask the scheduler whether the job runs. If it does, `otel-straggler doctor` in its environment
-   says where its telemetry goes.
+1. Is its collector down? StragglerCollectorDown says so; restart it.
+2. Ask the scheduler whether the job is running. If it is, `otel-straggler doctor` in its
+   environment says where its telemetry goes.
 3. If several collectors share the load: does the address that the run sends to lead to one that
    is scraped?
 
-Quiet: It ends after an hour, or when a collector knows the run.
+Quiet: It resolves after an hour, or when a collector knows the run.
 """,
     ),
     AlertRule(
@@ -223,19 +222,18 @@ Quiet: It ends after an hour, or when a collector knows the run.
         for_s=attrgetter("collector_down_for_seconds"),
         summary=Message("Collector {collector} is gone"),
         description=Message(
-            "Collector {collector} was scraped within the last hour and is not any more. Its runs "
-            "are not watched; those that hung when it was last heard still count as hung."
+            "Collector {collector} was scraped within the last hour but no longer is. Its runs "
+            "are not monitored; those that hung when it was last seen still count as hung."
         ),
         runbook="""\
-The collector's metrics are gone: the process has ended, its host is cut off, or Prometheus does
-not reach it. Training is not affected; ranks keep a queue and send it when a collector is there
-again.
+The collector's metrics are gone: the process has ended, its host is cut off, or Prometheus cannot
+reach it. Training is not affected; ranks queue telemetry and send it when a collector is back.
 
-1. Is it running? Its log says why it ended; `/healthz` whether it answers. If Prometheus (Status,
-   Targets) says 403: `metrics.allowed_hosts` must have the name under which it asks.
-2. Start it again with the same `metrics.collector_id` (and history), so that it goes on as the
-   same.
-3. If it was taken down on purpose, the alert ends after an hour.
+1. Is it running? Its log says why it ended, `/healthz` whether it responds. If Prometheus (Status,
+   Targets) shows 403: add the name that Prometheus uses to `metrics.allowed_hosts`.
+2. Restart it with the same `metrics.collector_id` (and history), so that it continues where it
+   left off.
+3. If it was taken down on purpose, the alert resolves after an hour.
 
 Quiet: Silence `collector`.
 """,
@@ -247,18 +245,18 @@ Quiet: Silence `collector`.
         labels=(),
         expression=_watchdog,
         predicate=lambda _fleet, _settings: (Instance(),),
-        summary=Message("The way of alerts from collector {collector} works"),
+        summary=Message("Alerts from collector {collector} get through"),
         description=Message(
             "This alert always fires. If it stops arriving, alerts from collector {collector} do "
             "not arrive either."
         ),
         runbook="""\
-It fires always. Send it to a dead man's switch, which calls somebody when it stays away.
+It always fires. Send it to a dead man's switch, which notifies somebody when it stops.
 
-1. If it stays away: is the collector up, is it scraped, are the rules loaded (Prometheus, Status,
+1. If it stops: is the collector up, is it scraped, are the rules loaded (Prometheus, Status,
    Rules)?
 2. Does Prometheus reach the Alertmanager (`prometheus_notifications_errors_total`)?
-3. `otel-straggler alerts test` sends an alert along the same way and says where it arrived.
+3. `otel-straggler alerts test` sends an alert on the same path and says where it arrived.
 
 Quiet: Never silence it; route it to nobody instead.
 """,

@@ -150,7 +150,7 @@ def _slowdown_of(scope: Scope, label: str) -> dict[str, Lookup]:
     }
 
 
-_ADVICE: Final = "Its cause: {cause|cause}. Next: {cause|action}."
+_ADVICE: Final = "Cause: {cause|cause}. Next: {cause|action}."
 _OF_SLOW_RANK: Final = (*OF_RANK, "section", "cause")
 _OF_SLOW_HOST: Final = (*OF_RUN, "node", "section", "cause")
 _RANK_RULE: Final = AlertRule(
@@ -171,12 +171,11 @@ _RANK_RULE: Final = AlertRule(
     ),
     runbook="""\
 A rank is slower than its peers in work of its own, confirmed over many steps, and the whole job
-waits for it. `critical`: by 10 % or more and dear enough to call somebody; `warning`: less than
-that.
+waits for it. `critical`: by 10 % or more and costly enough to page; `warning`: less than that.
 
-1. `otel-straggler verdict explain RANK` says what the verdict rests on: the numbers of the rank
+1. `otel-straggler verdict explain RANK` shows what the verdict rests on: the numbers of the rank
    and of its peers, since when, and whether it was ever faster.
-2. By the cause: slow GPU: clocks, temperature, XID errors of the GPU (`nvidia-smi -q`). Slow
+2. By cause: slow GPU: clocks, temperature, XID errors of the GPU (`nvidia-smi -q`). Slow
    host: CPU, disks, data loading on the host. Others: the description has the next step.
 3. Cordon the host and restart the run from its last checkpoint if the loss is worth it; the
    description says how many ranks' time that is.
@@ -205,7 +204,7 @@ _HOST_RULE: Final = AlertRule(
 The ranks of one host are slow together, so what they share is at fault: CPU, memory, disks,
 power, cooling, the network card. Alerts on its single ranks are inhibited.
 
-1. `otel-straggler verdict explain NODE` says what the verdict rests on.
+1. `otel-straggler verdict explain NODE` shows what the verdict rests on.
 2. On the host: load and memory of other processes (`top`), power and temperature limits
    (`nvidia-smi -q -d PERFORMANCE`), errors (`dmesg`).
 3. Cordon the host and restart the run from its last checkpoint if the loss is worth it.
@@ -248,13 +247,13 @@ SCORE_RULES: Final = (
             "runs at {value|percent} of the best rank's speed."
         ),
         runbook="""\
-The median time of a section on this rank is long against the best rank of its role. That alone
-calls nobody: a low score is a number, a verdict (StragglerRankStraggling) says that it costs
+The median time of a section on this rank is long compared to the best rank of its role. That alone
+does not page: a low score is a number, a verdict (StragglerRankStraggling) says that it costs
 something.
 
 1. `otel-straggler top` shows the scores of all ranks: one rank, one node, or all but one?
-2. If it is one rank for hours: `otel-straggler verdict explain RANK` says why there is a verdict
-   or none.
+2. If it is one rank for hours: `otel-straggler verdict explain RANK` says why there is or is not a
+   verdict.
 3. With thousands of ranks the best one is lucky: lower `relative_threshold`, or use the recording
    rules with the reference `p5`.
 
@@ -279,7 +278,7 @@ Quiet: Silence `run_id` with this alert's name, or render the rules with another
             "runs at {value|percent} of its own best speed."
         ),
         runbook="""\
-The rank has become slow against its own past in this section. If all ranks have, it is what they
+The rank has become slower than its own past in this section. If all ranks have, it is what they
 share (storage, fabric, the data), or the work has grown.
 
 1. `otel-straggler top`: is it one rank, one host, or all of them?
@@ -306,12 +305,12 @@ Quiet: Silence `run_id` with this alert's name, or render the rules with another
             "{value|percent} of the best rank's speed."
         ),
         runbook="""\
-The same kernels take longer on this GPU than on that of the best rank. Kernel times know nothing
-of waiting, so this is the GPU: clocks, heat, power, memory errors; or another process on it.
+The same kernels take longer on this GPU than on that of the best rank. Kernel times do not include
+waiting, so this is the GPU: clocks, heat, power, memory errors; or another process on it.
 
 1. `nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER` there and on a peer: is it throttled?
-2. `dmesg | grep -i xid` and `nvidia-smi -q -d ECC,ROW_REMAPPER`: is it ill?
-3. `nvidia-smi` : does another process use it? Else cordon the host and have the GPU tested.
+2. `dmesg | grep -i xid` and `nvidia-smi -q -d ECC,ROW_REMAPPER`: is it faulty?
+3. `nvidia-smi`: does another process use it? If not, cordon the host and have the GPU tested.
 
 Quiet: Silence `run_id` with this alert's name, or render the rules with another `gpu_threshold`.
 """,
@@ -328,15 +327,15 @@ Quiet: Silence `run_id` with this alert's name, or render the rules with another
         summary=Message("Run {run_id} is slow, and no rank or host is to blame[ (job {job_name})]"),
         description=Message(
             "Run {run_id}[, group {group},] takes {value|ratio} times what it would take if all "
-            "ranks of a role and all stages were equal, and no rank or host is called slow."
+            "ranks of a role and all stages were equal, but no rank or host has a slow verdict."
         ),
         runbook="""\
-Time is lost to inequality, but to nobody in particular: uneven stages, sequences of unequal
-length, experts, or different ranks in turn.
+Time is lost to imbalance, but no rank in particular is at fault: uneven stages, sequences of
+unequal length, experts, or different ranks in turn.
 
 1. `/v1/report` (`verdicts`) has verdicts on roles and on the run: stage imbalance,
    sequence-length imbalance, expert imbalance.
-2. `straggler_section_exposed_time_seconds` says in which sections the time goes,
+2. `straggler_section_exposed_time_seconds` shows which sections the time goes to,
    `straggler_caused_wait_seconds_total` who makes others wait.
 3. Nothing is broken: balance stages, pack sequences, or live with it and raise
    `run_slowdown_threshold`.

@@ -65,13 +65,13 @@ def _now() -> list[Panel]:
             is_count=True,
             shows=BigValueTextMode.VALUE_AND_NAME,
             colours=RUN_STATES,
-            empty="No collector tells of a run",
+            empty="No collector reports a run",
         ),
         number(
             2,
             "Hung runs",
-            "Runs that do not get on and that nobody has acknowledged. Each costs all of its "
-            "ranks: go to the run's liveness page first.",
+            "Runs that make no progress and that nobody has acknowledged. Each wastes all of "
+            "its ranks: go to the run's liveness page first.",
             "short",
             f"sum({newest(semconv.RUN_HUNG, RUN)})",
             NONE_IS_GOOD,
@@ -123,7 +123,7 @@ def _runs() -> Panel:
         ],
         dropped=["in state"],
         states=RUN_STATES,
-        empty="No collector tells of a run: is one scraped, and is the range right?",
+        empty="No collector reports a run: is one scraped, and is the range right?",
     )
 
 
@@ -151,7 +151,7 @@ def _lost_by_reason() -> Panel:
         [("{{reason}}", total_rate(semconv.RUN_LOST, "cluster, reason"))],
         stacked=True,
         span=24,
-        empty="No run tells its goodput",
+        empty="No run reports its goodput",
     )
 
 
@@ -173,12 +173,12 @@ def _culprits() -> Panel:
                 f"{newest(semconv.VERDICT_SLOWDOWN, _SUBJECT)} {among}",
                 RUN_SLOWDOWNS,
             ),
-            ("is told", "short", f"{info} {among}", PLAIN),
+            ("is reported", "short", f"{info} {among}", PLAIN),
         ],
         links=[
             link("Run ${__data.fields.run_id}", "run", *_RUN, is_table=True),
             link("Rank ${__data.fields.rank}", "rank", *_RUN, "rank", is_table=True),
         ],
-        dropped=["is told", "subject_id"],
-        empty="No confirmed verdict stands: nobody is called slow.",
+        dropped=["is reported", "subject_id"],
+        empty="No confirmed verdict is active: no rank is slow.",
     )

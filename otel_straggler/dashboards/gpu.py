@@ -26,7 +26,7 @@ _GPU: Final = f"{RANK}, hw_id"
 _PART: Final = f"{_GPU}, hw_sensor_location"
 _KERNEL: Final = f"{RANK}, kernel"
 _MAX_KERNELS: Final = 10
-_NO_SENSORS: Final = "Neither the rank nor DCGM exporter tells of its GPU."
+_NO_SENSORS: Final = "Neither the rank nor DCGM exporter reports its GPU."
 _NO_KERNELS: Final = (
     "No kernels here: the rank has ended, times none (docs/recipes/gpu-timing.md), or the budget "
     "of series has folded them."
@@ -44,7 +44,7 @@ def sensors() -> list[Panel]:
             13,
             "Clocks",
             "A clock that fell when the scores did is the cause: see heat, power and throttling "
-            "beside. A low clock without them: somebody has capped it, ask nvidia-smi -q -d CLOCK.",
+            "next to it. A low clock without them: it was capped, see nvidia-smi -q -d CLOCK.",
             "hertz",
             [
                 (part, newest(semconv.GPU_CLOCK, _PART, OF_RANK)),
@@ -87,7 +87,7 @@ def sensors() -> list[Panel]:
             "percentunit",
             [("{{reason}} {{group}}", rate(semconv.GPU_THROTTLED, f"{_GPU}, reason", OF_RANK))],
             steps=PART_IS_ODD,
-            empty="The rank does not tell it; DCGM exporter counts violations of power and heat.",
+            empty="The rank does not report it; DCGM exporter counts violations of power and heat.",
         ),
         lines(
             17,
@@ -130,7 +130,7 @@ def _faults() -> Panel:
             ("last XID, DCGM", "short", f"{from_dcgm(XID)} > 0", NONE_IS_GOOD),
         ],
         dropped=("rank", *OF_ONE_RUN),
-        empty="No fault was told.",
+        empty="No fault was reported.",
     )
 
 

@@ -34,7 +34,7 @@ def render() -> str:
         "Liveness",
         run_variables(),
         [
-            ("Does it get on", [*_now(), _why()]),
+            ("Does it make progress", [*_now(), _why()]),
             ("Who", [_culprits(), _not_well()]),
             ("How long", [_silent(), _behind(), _open_sections()]),
             ("Over time", [_states(), _ages()]),
@@ -65,8 +65,8 @@ def _now() -> list[Panel]:
         number(
             2,
             "Hung",
-            "Yes while the run does not get on and nobody has acknowledged it. Act: every minute "
-            "costs the time of all its ranks.",
+            "Yes while the run makes no progress and nobody has acknowledged it. Act: every "
+            "minute costs the time of all its ranks.",
             "short",
             newest(semconv.RUN_HUNG, RUN),
             NONE_IS_GOOD,
@@ -93,10 +93,10 @@ def _why() -> Panel:
     return rows(
         4,
         "Why it waits",
-        "What the collector makes of who joined which collective. No row: no hang. The runbook "
+        "Why the run hangs, from who joined which collective. No row: no hang. The runbook "
         "(`otel-straggler alerts runbook StragglerRunHung`) has the next step.",
-        [("is told", "short", info, PLAIN)],
-        dropped=["is told", *OF_ONE_RUN],
+        [("is reported", "short", info, PLAIN)],
+        dropped=["is reported", *OF_ONE_RUN],
         empty="No hang.",
     )
 
@@ -107,11 +107,11 @@ def _culprits() -> Panel:
         "For whom it waits",
         "Ranks that the hang waits for, 20 at most, and why. Look at these processes first; all "
         "others are victims.",
-        [("is told", "short", newest(semconv.RANK_CULPRIT, f"{RANK}, why"), PLAIN)],
+        [("is reported", "short", newest(semconv.RANK_CULPRIT, f"{RANK}, why"), PLAIN)],
         links=[_ROW_TO_RANK],
         span=12,
-        dropped=["is told", *OF_ONE_RUN],
-        empty="It waits for nobody.",
+        dropped=["is reported", *OF_ONE_RUN],
+        empty="It waits for no rank.",
     )
 
 
@@ -121,7 +121,7 @@ def _not_well() -> Panel:
         6,
         "Ranks that are late, stuck or lost",
         "50 at most. All on one host: look at the host. In a hang nearly all are stuck; the "
-        "table beside it says who is to blame.",
+        "table next to it shows the culprits.",
         [("is so", "short", f"topk(50, {states})", PLAIN)],
         links=[_ROW_TO_RANK],
         span=12,
@@ -135,14 +135,14 @@ def _silent() -> Panel:
     return bars(
         7,
         "Longest without a heartbeat",
-        "The 20 ranks that were not heard for longest, without those that have finished. A few "
-        "far ahead: their processes or hosts are gone. All alike: the network or the collector.",
+        "The 20 ranks with the oldest heartbeat, without those that have finished. A few far "
+        "ahead: their processes or hosts are gone. All alike: the network or the collector.",
         "s",
         "rank {{rank}} {{node}} {{group}}",
         f"topk({MAX_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
         links=[_TO_RANK],
         steps=HEARTBEAT_AGES,
-        empty="All ranks have ended, or none was heard",
+        empty="All ranks have ended, or none was seen",
     )
 
 
@@ -159,7 +159,7 @@ def _behind() -> Panel:
         "rank {{rank}} {{node}} {{group}}",
         f"topk({MAX_LINES}, {front} - on ({RUN}) group_right () {each})",
         links=[_TO_RANK],
-        empty="No rank has told a step",
+        empty="No rank has reported a step",
     )
 
 
@@ -173,7 +173,7 @@ def _open_sections() -> Panel:
         "{{section}} {{group}}",
         newest(semconv.RUN_OPEN_SECTIONS, f"{RUN}, section"),
         span=24,
-        empty="No rank is in a section: all have ended, or tell none",
+        empty="No rank is in a section: all have ended, or report none",
     )
 
 
@@ -195,7 +195,7 @@ def _ages() -> Panel:
         10,
         "Oldest heartbeat and oldest progress",
         "Of all ranks that have not finished. Progress grows while heartbeats stay: processes "
-        "live and training hangs. Both grow: ranks are gone, or cannot be heard.",
+        "are alive and training hangs. Both grow: ranks are gone, or unreachable.",
         "s",
         [
             ("oldest heartbeat {{group}}", f"time() - {newest(semconv.RUN_OLDEST_HEARTBEAT, RUN)}"),

@@ -44,7 +44,7 @@ def _matrix() -> Panel:
         ("pipeline_stage", "data_rank"),
         f"topk({_MAX_CELLS}, {cells})",
         RUN_SLOWDOWNS,
-        "No cells: the run is too young, or its ranks do not tell their place in the layout "
+        "No cells: the run is too young, or its ranks do not report their place in the layout "
         "(set_topology).",
     )
 
@@ -66,7 +66,7 @@ def _shares() -> list[Panel]:
             3,
             "Loss that the last stage causes",
             "100 %: the last pipeline stage has too much work, so move layers. Near 0: moving "
-            "layers away from it will not help. Shown between 0 and 100 %: what is told may be "
+            "layers away from it will not help. Clamped to 0 to 100 %: the reported value may be "
             "above, where the other stages take less than the mean of all.",
             "percentunit",
             _share(semconv.RUN_M_S),
@@ -104,7 +104,7 @@ def _flagged() -> list[Panel]:
             "rank {{rank}} {{node}}",
             _slowest("rank", RANK),
             steps=SLOWDOWNS,
-            empty="No rank was called slow in this range.",
+            empty="No rank had a slow verdict in this range.",
             links=[link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")],
         ),
         timeline(
@@ -116,7 +116,7 @@ def _flagged() -> list[Panel]:
             "{{node}}",
             _slowest("host", f"{RUN}, node"),
             steps=SLOWDOWNS,
-            empty="No host was called slow in this range.",
+            empty="No host had a slow verdict in this range.",
         ),
     ]
 

@@ -173,7 +173,7 @@ def _describe(
 ) -> None:
     """Set what every kind of panel has."""
     panel.id(id_).title(title).description(description).unit(unit).datasource(DATASOURCE)
-    panel.no_value(empty or "Nothing was told of it in this range.")
+    panel.no_value(empty or "Nothing was reported in this range.")
     panel.thresholds(_thresholds(steps)).span(size[0]).height(size[1])
 
 

@@ -28,8 +28,8 @@ _LOSSES: tuple[tuple[str, Metric, str], ...] = (
     ("records lost by ranks", semconv.RUN_RECORDS_DROPPED, ""),
     ("spans rejected", semconv.COLLECTOR_SPANS, 'fate="rejected"'),
     ("requests refused", semconv.COLLECTOR_HTTP_ANSWERS, 'status=~"4..|5.."'),
-    ("requests turned away", semconv.COLLECTOR_TURNED_AWAY, ""),
-    ("section runs not scored", semconv.COLLECTOR_ROWS, 'fate=~"late|superseded"'),
+    ("requests rejected for load", semconv.COLLECTOR_TURNED_AWAY, ""),
+    ("executions not scored", semconv.COLLECTOR_ROWS, 'fate=~"late|superseded"'),
     ("kernel points over the limit", semconv.COLLECTOR_KERNEL_TIMES, 'fate="over_limit"'),
     ("section points over the limit", semconv.COLLECTOR_SECTION_TIMES, 'fate="over_limit"'),
     ("not kept in the history", semconv.COLLECTOR_HISTORY_FAILURES, ""),
@@ -101,9 +101,9 @@ def _losses() -> Panel:
     return lines(
         21,
         "What is lost, and where",
-        "Begin here: since when, at which collector, and what. Only what was lost in the range is "
+        "Start here: since when, at which collector, and what. Only what was lost in the range is "
         "drawn; its panel below has the reasons and says what to do. Lost by ranks: the collector "
-        "was away or does not keep up. Refused or turned away: by the collector, see Requests. Not "
+        "was down or cannot keep up. Refused or rejected: by the collector, see Requests. Not "
         "scored: clocks. Not kept: the disk. Not forwarded: the backend.",
         "cps",
         [("{{collector}} {{loss}}", every)],
@@ -153,7 +153,7 @@ def _incoming() -> list[Panel]:
             "that the collector was away, or that sections are too short to send one by one.",
             semconv.RECORDS_DROPPED,
             RATE_IS_ODD,
-            empty="No rank has told of losses.",
+            empty="No rank has reported losses.",
         ),
         _losing_runs(),
         lines(
@@ -185,9 +185,8 @@ def _points() -> Panel:
         22,
         "Data points received",
         "By use, and by fate those of section and kernel histograms. spans_win: the same sections "
-        "come as spans, switch one off. repeated: sent twice, count on none. over_limit: too many "
-        "names, see docs/reference/names-on-the-wire.md. Points whose use is none: nobody here "
-        "needs them.",
+        "come as spans, turn one off. repeated: sent twice, counted once. over_limit: too many "
+        "names, see docs/reference/names-on-the-wire.md. Points whose use is none: not needed.",
         "cps",
         [
             ("{{collector}} used: {{use}}", _some(semconv.COLLECTOR_POINTS, "use")),
@@ -230,17 +229,17 @@ def _too_much() -> list[Panel]:
         _rates(
             18,
             "Connections cut",
-            "Connections that asked for nothing, or slowly, closed for others because all were "
-            "taken, by address. Above 0 for long: somebody keeps connections open, or there are "
-            "more ranks than connections; split runs over several collectors.",
+            "Idle or slow connections, closed to make room for others because all were taken, "
+            "by address. Above 0 for long: a client keeps connections open, or there are more "
+            "ranks than connections; split runs over several collectors.",
             semconv.COLLECTOR_CONNECTIONS_CUT,
             RATE_IS_ODD,
             span=8,
         ),
         lines(
             19,
-            "Names and GPU times not taken as told",
-            "Section runs scored as <other>, because their run has too many section names: is the "
+            "Names and GPU times replaced",
+            "Executions scored as <other>, because their run has too many section names: is the "
             "number of a step or a file part of a name? And GPU times that make no sense, whose "
             "sections go by the host's clock: please report them.",
             "cps",
@@ -308,8 +307,8 @@ def _scored() -> list[Panel]:
             23,
             "The history goes back",
             "Age of its oldest window or verdict. Grows up to history.keep_days; far below that "
-            "the file is too small (history.max_mib). Back to 0: it was begun anew, look at the "
-            "log.",
+            "the file is too small (history.max_mib). Back to 0: a new file was started, check "
+            "the log.",
             "s",
             [("{{collector}}", f"time() - {_newest(semconv.COLLECTOR_HISTORY_OLDEST)}")],
             empty="No collector keeps a history (history.path).",
@@ -331,9 +330,9 @@ def _outgoing() -> list[Panel]:
         lines(
             13,
             "Bytes that wait to be forwarded",
-            "Grows while the backend is away or slow. When it is full, requests are dropped and "
-            "counted beside. Held: until the steps are scored, by sampled forwarding; near "
-            "forward.max_held_bytes spans go by without being looked at.",
+            "Grows while the backend is down or slow. When it is full, requests are dropped, and "
+            "counted next to it. Held: until the steps are scored, by sampled forwarding; near "
+            "forward.max_held_bytes spans pass without sampling.",
             "bytes",
             [
                 ("{{collector}}", _newest(semconv.COLLECTOR_FORWARD_QUEUE)),
@@ -362,8 +361,8 @@ def _outgoing() -> list[Panel]:
         _rates(
             14,
             "Notifications",
-            "Requests that told a receiver of alerts, by outcome. Anything that failed for long: "
-            "try the way with `otel-straggler alerts test`.",
+            "Requests that notified a receiver of alerts, by outcome. If they keep failing: test "
+            "the path with `otel-straggler alerts test`.",
             semconv.COLLECTOR_NOTIFICATIONS,
             empty="No collector notifies anybody (alerts.notify).",
         ),

@@ -43,7 +43,7 @@ from otel_straggler.dashboards.queries import (
 _OF_SECTIONS = f"{OF_RANK}, {is_chosen('section')}"
 _KERNELS_OF_RANK = f'{OF_RANK}, section=""'
 _LEGEND = "{{section}} {{node}} {{group}}"
-_FOLDED = "Not told (folded)"
+_FOLDED = "Not reported (folded)"
 _NO_SCORES = (
     "No scores: the rank was not scored in this range, or the budget of series has folded them."
 )
@@ -74,11 +74,10 @@ def _verdicts() -> Panel:
         1,
         "Verdicts on the rank",
         "Suspect, confirmed and flapping verdicts, with cause and evidence. "
-        "docs/operate/verdicts.md has what to do for each cause. No row: nothing speaks against "
-        "this rank.",
-        [("is told", "short", newest(semconv.VERDICT_INFO, subject, OF_RANK), PLAIN)],
-        dropped=["is told", *OF_ONE_RUN],
-        empty="Nothing speaks against this rank.",
+        "docs/operate/verdicts.md has what to do for each cause. No row: no verdict.",
+        [("is reported", "short", newest(semconv.VERDICT_INFO, subject, OF_RANK), PLAIN)],
+        dropped=["is reported", *OF_ONE_RUN],
+        empty="No verdict on this rank.",
     )
 
 
@@ -90,13 +89,13 @@ def _now() -> list[Panel]:
         number(
             2,
             "Last heartbeat",
-            "How long ago the rank was heard. Longer than a few intervals: is its process alive, "
-            "and is its host reachable?",
+            "How long ago the rank was last seen. Longer than a few intervals: is its process "
+            "alive, and is its host reachable?",
             "s",
             f"(time() - {beat}) unless on ({RANK}) {ended}",
             HEARTBEAT_AGES,
             span=8,
-            empty="It has ended, or was not heard",
+            empty="It has ended, or was never seen",
         ),
         number(
             3,
@@ -223,7 +222,7 @@ def _dropped() -> Panel:
         [("{{reason}} {{node}}", rate(semconv.RECORDS_DROPPED, f"{RANK}, reason", OF_RANK))],
         steps=RATE_IS_ODD,
         span=24,
-        empty="The rank has told of no losses.",
+        empty="The rank has reported no losses.",
     )
 
 

@@ -85,7 +85,7 @@ def _health() -> list[Panel]:
         number(
             2,
             "Time lost now, in ranks",
-            "The time of so many ranks (of GPUs, where each rank has one) is lost to inequality. "
+            "The time of this many ranks (GPUs, where each rank has one) is lost to imbalance. "
             "Weigh it against the cost of a restart without the slow host.",
             "short",
             rate(semconv.RUN_GPU_TIME_LOST, RUN),
@@ -295,13 +295,13 @@ def _goodput() -> list[Panel]:
         number(
             16,
             "Goodput",
-            "Useful time / time since the run began. Below 0.9: the longest bar beside says what "
-            "to work on first.",
+            "Useful time / time since the run began. Below 0.9: the longest bar next to it shows "
+            "what to work on first.",
             "percentunit",
             newest(semconv.RUN_GOODPUT, RUN),
             GOODPUTS,
             span=8,
-            empty="The run tells none",
+            empty="The run reports none",
         ),
         bars(
             17,
@@ -312,6 +312,6 @@ def _goodput() -> list[Panel]:
             "{{reason}} {{group}}",
             f"{increase(semconv.RUN_LOST, f'{RUN}, reason')} > 0",
             span=16,
-            empty="Nothing was lost, or the run tells no goodput",
+            empty="Nothing was lost, or the run reports no goodput",
         ),
     ]

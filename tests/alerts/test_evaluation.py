@@ -57,10 +57,10 @@ def test_a_hang_is_told_after_its_time_with_all_its_labels_and_words() -> None:
         "group": "actor",
     }
     assert alert.annotations == {
-        "summary": "No progress is seen of run r1 (job llm)",
-        "description": "Nothing shows that run r1, group actor, gets on. rank 3: no sign of life. "
-        "It stays so until it gets on, says how it ended, or somebody acknowledges it; that "
-        "nothing more is heard is no recovery.",
+        "summary": "No progress seen in run r1 (job llm)",
+        "description": "Run r1, group actor, shows no progress. rank 3: no sign of life. "
+        "This alert fires until the run makes progress, reports how it ended, or is "
+        "acknowledged; silence is not recovery.",
     }
     assert (alert.starts_at_s, alert.ends_at_s) == (1_015, None)
 

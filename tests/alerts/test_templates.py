@@ -82,7 +82,7 @@ def test_ten_alerts_are_listed_and_the_rest_is_counted(
     text = render(amtool, tmp_path, f"straggler.{name}.text", *alerts)
     lines = text.splitlines()
     assert lines[0] == f"{mark}critical: Sum 0. Tell 0."
-    assert (len(lines), lines[-1]) == (11, "and 3 more that fire")
+    assert (len(lines), lines[-1]) == (11, "and 3 more firing")
     ten = render(amtool, tmp_path, f"straggler.{name}.text", *alerts[:10])
     assert len(ten.splitlines()) == 10
 
@@ -116,7 +116,7 @@ def test_a_run_that_is_given_up_is_never_called_resolved(
     """Whoever routes it, and whatever stands beside it."""
     given_up = alert("StragglerRunForgotten", "resolved")
     assert "resolved" not in render(amtool, tmp_path, name, given_up).lower()
-    assert "no longer told" in render(amtool, tmp_path, name, given_up).lower()
+    assert "no longer reported" in render(amtool, tmp_path, name, given_up).lower()
     beside = alert("StragglerNoData", "resolved", rank=9)
     said = render(amtool, tmp_path, name, given_up, beside).lower()
     assert "resolved: sum 0" not in said
