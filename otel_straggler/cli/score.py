@@ -35,10 +35,10 @@ from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
-from otel_straggler.receive.collected import Decoders
 from otel_straggler.receive.files import (
     FORMATS,
     STDIN,
+    Decoders,
     Format,
     Recording,
     open_input,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias, TypeVar
@@ -334,3 +335,31 @@ def _common(parts: Iterable[tuple[tuple[_Name, ...], Codes]]) -> tuple[tuple[_Na
                 new[at] = by_id[id(names[at])] = table.setdefault(names[at], len(table))
         columns.append(np.array([*new, NO_KERNEL], np.int32)[codes])  # code -1 picks the last
     return tuple(table), np.concatenate(columns)
+
+
+def overlapping_sessions(batch: ObservationBatch) -> tuple[Source, ...]:
+    """Sessions that worked as one rank of one attempt at the same time.
+
+    One that begins after the other has ended is a restart. Cost: O(rows + sources * log sources).
+    """
+    limits = np.iinfo(np.int64)
+    first = np.full(len(batch.sources), limits.max, np.int64)
+    last = np.full(len(batch.sources), limits.min, np.int64)
+    np.minimum.at(first, batch.source, batch.start_ns)
+    np.maximum.at(last, batch.source, batch.start_ns)
+    spans: dict[tuple[str, str, int, int], dict[tuple[str, str], tuple[int, int, Source]]] = {}
+    for code, source in enumerate(batch.sources):
+        rank = (source.run_id, source.group, source.attempt, source.rank)
+        session = (source.session_id, source.node)
+        sessions = spans.setdefault(rank, {})
+        known = sessions.get(session, (int(first[code]), int(last[code]), source))
+        sessions[session] = (
+            min(known[0], int(first[code])), max(known[1], int(last[code])), source,
+        )  # fmt: skip
+    clashing: dict[Source, None] = {}
+    for sessions in spans.values():
+        ordered = sorted(sessions.values(), key=lambda span: span[:2])
+        for earlier, later in itertools.pairwise(ordered):
+            if later[0] < earlier[1]:
+                clashing |= {earlier[2]: None, later[2]: None}
+    return tuple(clashing)

@@ -7,8 +7,8 @@ from collections import deque
 
 _GZIP = 16 + zlib.MAX_WBITS
 _SLICE_BYTES = 64 * 1024
-_MOST_AT_ONCE = 1024 * 1024
-_MOST_PIECES = 64
+_MAX_AT_ONCE = 1024 * 1024
+_MAX_PIECES = 64
 _MAX_MEMBERS = 1024
 """gzip may be many members in a row. Each costs time before it yields a byte; nobody needs more."""
 IDENTITY = frozenset({"", "identity"})
@@ -86,15 +86,15 @@ class Body:
         else:
             self._inflater.add(piece)
 
-    def inflate(self, most: int) -> None:
-        """Inflate what waits, until it has become ``most`` bytes, or up to a mebibyte more.
+    def inflate(self, max_bytes: int) -> None:
+        """Inflate what waits, until it has become ``max_bytes``, or up to a mebibyte more.
 
         Raises:
             BodyTooLargeError: the limit is passed.
             BadBodyError: not gzip.
         """
         if self._inflater is not None:
-            self._inflater.inflate(self._content, self._limit, self._content.size + most)
+            self._inflater.inflate(self._content, self._limit, self._content.size + max_bytes)
 
     def finish(self) -> bytes:
         """The content.
@@ -125,7 +125,7 @@ class _Pieces:
     def add(self, piece: bytes) -> None:
         self.size += len(piece)
         self._newest.append(piece)
-        if len(self._newest) > _MOST_PIECES:
+        if len(self._newest) > _MAX_PIECES:
             self._buffer = bytearray() if self._buffer is None else self._buffer
             self._buffer += b"".join(self._newest)
             self._newest.clear()
@@ -185,8 +185,8 @@ class _Inflater:
                 return b""
             self._begin_member()
         try:
-            most = min(limit - content.size + 1, _MOST_AT_ONCE)
-            inflated = self._member.decompress(piece, most)
+            room = min(limit - content.size + 1, _MAX_AT_ONCE)
+            inflated = self._member.decompress(piece, room)
         except zlib.error as error:
             raise BadBodyError(f"not gzip: {error}") from error
         content.add(inflated)

@@ -55,7 +55,7 @@ ROWS_AT_ONCE = 16_384
 LARGEST_INTEGER = 2**62
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
 _A_DURATION = "seconds above 0, finite, 1e-12 to 1e9"
-_MOST_SHOWN = 80
+_MAX_SHOWN = 80
 _NO_NUL = ("text without a NUL byte", "Is the file broken?")
 
 Names = tuple[str, ...]
@@ -76,7 +76,7 @@ def read_csv(lines: Iterable[bytes], name: str, note: Note = lambda _: None) -> 
     Args:
         lines: the file, line by line; the first is the header.
         name: of the file, for messages.
-        note: is told what was ignored.
+        note: called with what was ignored.
 
     Raises:
         InputError: with line, column, value, what was expected and what to do.
@@ -191,8 +191,8 @@ class _Table:
 
     def __init__(self, columns: list[str]) -> None:
         self._columns = columns
-        told = [c for c in (*PARALLEL, "local_rank") if c in columns]
-        self._identity = ["run_id", "rank", "node", "role", *told]
+        optional = [c for c in (*PARALLEL, "local_rank") if c in columns]
+        self._identity = ["run_id", "rank", "node", "role", *optional]
         self._sources = _Codes(self._identity, self._source)
         self._sections = _Codes(("section", "kind"), _section)
         self._kernels = _Codes(("kernel", "kernel_class"), _kernel)
@@ -385,7 +385,7 @@ def _lines_of(row: list[str]) -> int:
 
 
 def _fail(name: str, line: int, column: str, value: object, expected: str, remedy: str) -> NoReturn:
-    if isinstance(value, str) and len(value) > _MOST_SHOWN:
-        value = f"{value[:_MOST_SHOWN]}... ({len(value):,} characters)"
+    if isinstance(value, str) and len(value) > _MAX_SHOWN:
+        value = f"{value[:_MAX_SHOWN]}... ({len(value):,} characters)"
     where = f"{name}:{line}" + (f", column {column}" if column else "")
     raise InputError(describe(where=where, value=value, expected=expected, remedy=remedy)) from None

@@ -27,14 +27,14 @@ from otel_straggler.model.diagnostics import (
     parse_dumps,
 )
 
-MOST_READ = 8 * 1024 * 1024
-MOST_FILES = 100_000
-_MOST_RANK_DIGITS = 10
+MAX_READ_BYTES = 8 * 1024 * 1024
+MAX_FILES = 100_000
+_MAX_RANK_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStacks:
-    """What is known of one session of a rank.
+    """One session of a rank.
 
     Attributes:
         path: of the file.
@@ -62,16 +62,16 @@ def read_stacks_folder(folder: Path) -> tuple[list[RankStacks], list[str]]:
     """
     newest: dict[tuple[str, str, int], RankStacks] = {}
     remarks: list[str] = []
-    for path in sorted(folder.glob(f"*{SUFFIX}"))[:MOST_FILES]:
+    for path in sorted(folder.glob(f"*{SUFFIX}"))[:MAX_FILES]:
         try:
             dumps = read_stacks_file(path)
         except OSError as error:
             remarks.append(f"{path}: it cannot be read ({error.strerror or error})")
             continue
         rank = dumps[0].head.rank if dumps else ""
-        if not (rank.isascii() and rank.isdecimal() and len(rank) <= _MOST_RANK_DIGITS):
-            told = "it is empty" if not dumps else "it does not say of which rank it is"
-            remarks.append(f"{path}: no stacks were read, {told}: its disk was full, or it was cut")
+        if not (rank.isascii() and rank.isdecimal() and len(rank) <= _MAX_RANK_DIGITS):
+            why = "it is empty" if not dumps else "it does not say of which rank it is"
+            remarks.append(f"{path}: no stacks were read, {why}: its disk was full, or it was cut")
             continue
         found = _summed_up(path, int(rank), dumps)
         head = dumps[-1].head
@@ -89,8 +89,8 @@ def read_stacks_file(path: Path) -> list[StacksDump]:
     """
     with path.open("rb") as file:
         size = file.seek(0, 2)
-        file.seek(max(0, size - MOST_READ))
-        return parse_dumps(file.read(MOST_READ).decode("utf-8", "replace"))
+        file.seek(max(0, size - MAX_READ_BYTES))
+        return parse_dumps(file.read(MAX_READ_BYTES).decode("utf-8", "replace"))
 
 
 def _summed_up(path: Path, rank: int, dumps: list[StacksDump]) -> RankStacks:
@@ -105,7 +105,7 @@ def _summed_up(path: Path, rank: int, dumps: list[StacksDump]) -> RankStacks:
     )
 
 
-MOST_BYTES = 256 * 1024 * 1024
+MAX_DUMP_BYTES = 256 * 1024 * 1024
 _RANK = re.compile(r"(\d+)(?:\.json|\.pkl|\.pickle)?$")
 _PEERS = re.compile(r"(send|recv) (\d+)(->|<-)(\d+)")
 _DONE = frozenset({"completed"})
@@ -115,7 +115,7 @@ def read_flight_records(folder: Path) -> tuple[list[FlightRecord], list[str]]:
     """All dumps in a folder, by rank; and a sentence for every file that is none.
 
     The name of a dump ends with its rank (``nccl_trace_rank_12``, ``_dump_12``, ``rank12.json``).
-    An empty file is the dump of a rank that could not say anything.
+    An empty file is the dump of a rank that had nothing to write.
 
     Raises:
         InputError: there is no such folder, or no dump in it; two dumps of one rank.
@@ -168,8 +168,8 @@ def read_flight_record(path: Path, rank: int) -> FlightRecord:
     Raises:
         InputError: it is none, or larger than 256 MiB.
     """
-    if path.stat().st_size > MOST_BYTES:
-        _refuse(path, f"{path.stat().st_size} bytes", f"at most {MOST_BYTES}")
+    if path.stat().st_size > MAX_DUMP_BYTES:
+        _refuse(path, f"{path.stat().st_size} bytes", f"at most {MAX_DUMP_BYTES}")
     body = path.read_bytes()
     if not body.strip():
         return FlightRecord(rank=rank)
@@ -218,8 +218,8 @@ def _refuse(path: Path, value: str, expected: str) -> NoReturn:
 
 def _record(dump: Mapping[str, Any], rank: int) -> FlightRecord:
     groups = {
-        _text(name): ProcessGroup(_text(told.get("desc", "")), _ranks(told["ranks"]))
-        for name, told in dump["pg_config"].items()
+        _text(name): ProcessGroup(_text(config.get("desc", "")), _ranks(config["ranks"]))
+        for name, config in dump["pg_config"].items()
     }
     entries = list(dump.get("entries") or ())
     status = dump.get("pg_status") or {}
@@ -234,16 +234,16 @@ def _record(dump: Mapping[str, Any], rank: int) -> FlightRecord:
     )
 
 
-def _text(told: Any) -> str:
+def _text(value: Any) -> str:
     """Of a text or a number. Lists within lists that share their parts may be endless as text."""
-    if not isinstance(told, str | int | float | None):
-        msg = f"a {type(told).__name__} where a text is expected"
+    if not isinstance(value, str | int | float | None):
+        msg = f"a {type(value).__name__} where a text is expected"
         raise TypeError(msg)
-    return str(told)
+    return str(value)
 
 
-def _ranks(told: Any) -> tuple[int, ...]:
-    numbers = json.loads(told) if isinstance(told, str) else told
+def _ranks(value: Any) -> tuple[int, ...]:
+    numbers = json.loads(value) if isinstance(value, str) else value
     return tuple(int(number) for number in numbers)
 
 
@@ -252,8 +252,8 @@ def _groups_by_number(
     status: Mapping[Any, Any],
     entries: Iterable[Mapping[str, Any]],
 ) -> dict[str, ProcessGroup]:
-    """Groups by the number under which their status is told. Entries say which is which; a dump
-    without any tells it only by order: both are counted up as groups are made."""
+    """Groups by the number under which their status stands. Entries say which is which; in a dump
+    without any it is the order: both are counted up as groups are made."""
     known = {
         _text(entry["pg_id"]): groups[_text(entry["process_group"][0])]
         for entry in entries
@@ -279,11 +279,11 @@ def _as_number(name: str) -> tuple[int, str]:
 def _newest(
     by_number: Mapping[str, ProcessGroup], status: Mapping[Any, Any], which: str
 ) -> dict[ProcessGroup, int]:
-    told = {_text(number): its.get(which) for number, its in status.items()}
+    newest = {_text(number): its.get(which) for number, its in status.items()}
     return {
-        group: int(told[number])
+        group: int(newest[number])
         for number, group in by_number.items()
-        if told.get(number) is not None
+        if newest.get(number) is not None
     }
 
 
@@ -312,10 +312,10 @@ def _call(
 
 def _peer(name: str, group: ProcessGroup, rank: int) -> int | None:
     """``recv 0<-3``: places in the group, of the rank itself and of its peer."""
-    told = _PEERS.search(name)
-    if told is None:
+    match = _PEERS.search(name)
+    if match is None:
         return None
-    own, other = int(told.group(2)), int(told.group(4))
+    own, other = int(match.group(2)), int(match.group(4))
     if max(own, other) >= len(group.ranks) or group.ranks[own] != rank:
         return None
     return group.ranks[other]

@@ -11,17 +11,41 @@ import contextlib
 import gzip
 import io
 import json
+import math
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NoReturn, cast
+from typing import BinaryIO, Literal, NoReturn, cast
 
 from otel_straggler import semconv
 from otel_straggler.errors import InputError, describe
+from otel_straggler.model.kernels import KernelTimes
+from otel_straggler.model.observation import ObservationBatch, merge_batches, overlapping_sessions
+from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import SectionTimes
+from otel_straggler.otlp import span_rules
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.otlp.identity import NO_RANK
-from otel_straggler.receive.collected import FORMATS, Collected, Decoders, Format, Recording
+from otel_straggler.otlp.metric_rules import DecodedMetrics
+from otel_straggler.otlp.section_rows import (
+    HistogramDeltas,
+    NewestPoints,
+    process_of,
+    rows_at_most,
+    rows_of,
+)
+from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.receive.csv import read_csv, split_csv_clashes
+
+Format = Literal["csv", "otlp-json", "otlp-proto"]
+FORMATS: tuple[Format, ...] = ("csv", "otlp-json", "otlp-proto")
+
+_MAX_ROWS = 4_000_000
+_SCORED = frozenset({span_rules.ROW, span_rules.STEP})
+
 
 STDIN = "<stdin>"
 SNIFFED_BYTES = 4_096
@@ -31,9 +55,90 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _BOM = b"\xef\xbb\xbf"
 _NEVER_IN_TEXT = frozenset((*range(9), *range(14, 27), *range(28, 32)))
 
-__all__ = ["FORMATS", "STDIN", "Format", "Recording", "open_input", "read_recording"]
-
 Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoders:
+    """Decoders of OTLP."""
+
+    spans: SpanDecoder = field(default_factory=SpanDecoder)
+    metrics: MetricDecoder = field(default_factory=MetricDecoder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What a file held.
+
+    Attributes:
+        batch: rows in the order of the file.
+        form: what the content turned out to be.
+        not_scored: spans left out, by reason.
+        skipped: requests with logs, or with metrics other than histograms of sections and kernels.
+        kernels: histograms of kernels, in the order of the file.
+        clashes: sessions that claim a rank of their run beside another one.
+    """
+
+    batch: ObservationBatch
+    form: Format
+    not_scored: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
+    kernels: tuple[KernelTimes, ...] = ()
+    clashes: tuple[Source, ...] = ()
+
+
+class _Builder:
+    """Collects the decoded requests of an OTLP file."""
+
+    def __init__(self, form: Format, decoders: Decoders) -> None:
+        self._form = form
+        self.decoders = decoders
+        self._batches: list[ObservationBatch] = []
+        self._outcomes: dict[str, int] = {}
+        self._deltas = HistogramDeltas(math.inf)
+        self._newest: NewestPoints = {}
+        self._times: list[SectionTimes] = []
+        self._kernels: list[KernelTimes] = []
+        self.skipped = 0
+
+    def add_spans(self, decoded: DecodedSpans) -> None:
+        if len(decoded.batch):
+            self._batches.append(decoded.batch)
+        for outcome, count in decoded.outcomes.items():
+            self._outcomes[outcome] = self._outcomes.get(outcome, 0) + count
+
+    def add_metrics(self, decoded: DecodedMetrics) -> None:
+        """Add histograms; a request without any is skipped."""
+        self.skipped += not decoded.section_times and decoded.kernel_times is None
+        if decoded.kernel_times is not None:
+            self._kernels.append(decoded.kernel_times)
+        added = (self._deltas.observe(times, self._newest) for times in decoded.section_times)
+        self._times += [times for times in added if times is not None]
+
+    def recording(self) -> Recording:
+        batch = merge_batches([*self._batches, *self._histogram_rows()])
+        return Recording(
+            batch=batch,
+            form=self._form,
+            not_scored={
+                outcome: n for outcome, n in self._outcomes.items() if outcome not in _SCORED
+            },
+            skipped=self.skipped,
+            kernels=tuple(self._kernels),
+            clashes=overlapping_sessions(batch),
+        )
+
+    def _histogram_rows(self) -> list[ObservationBatch]:
+        """Of sections that the same process does not send as spans: no run counts twice."""
+        if not self._times:
+            return []
+        in_spans = {
+            (process_of(source), section.name)
+            for batch in self._batches
+            for source, section in batch.pairs()
+        }
+        kept = [t for t in self._times if (process_of(t.source), t.section.name) not in in_spans]
+        return [rows_of(kept, rows_at_most(len(kept), _MAX_ROWS))]
 
 
 def open_input(path: str) -> BinaryIO:
@@ -65,7 +170,7 @@ def read_recording(
         file: open for reading bytes; from its start.
         name: for messages.
         form: what it must be; None goes by the content.
-        note: is told what was ignored.
+        note: called with what was ignored.
         decoders: say which attributes and span names mean something in OTLP.
 
     Raises:
@@ -77,7 +182,13 @@ def read_recording(
             if form not in (None, found):
                 expected = f"{form}, as --format says"
                 _fail(name, f"content that looks like {found}", expected, f"Use --format {found}.")
-            recording = _READERS[found](plain, name, note, decoders or Decoders())
+            if found == "csv":
+                batch, clashes = split_csv_clashes(read_csv(plain, name, note))
+                recording = Recording(batch=batch, form="csv", clashes=clashes)
+            else:
+                builder = _Builder(found, decoders or Decoders())
+                (_read_json if found == "otlp-json" else _read_proto)(plain, name, builder)
+                recording = builder.recording()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         _fail(name, str(error), "a complete gzip file", "Was the download or copy cut off?")
     except OSError as error:
@@ -123,36 +234,27 @@ def _sniff(start: bytes, name: str) -> Format:
     return "csv"
 
 
-def _read_csv(file: io.BufferedReader, name: str, note: Note, decoders: Decoders) -> Recording:
-    del decoders
-    batch, clashes = split_csv_clashes(read_csv(file, name, note))
-    return Recording(batch=batch, form="csv", clashes=clashes)
-
-
 # --- OTLP-JSON ---------------------------------------------------------------------------------
 
 
-def _read_json(file: io.BufferedReader, name: str, note: Note, decoders: Decoders) -> Recording:
-    del note
-    told = Collected("otlp-json")
+def _read_json(file: io.BufferedReader, name: str, to: _Builder) -> None:
     for document, line in _documents(file, name):
         if b'"resourceSpans"' in document:
             try:
-                told.add_spans(decoders.spans.decode_json(document))
+                to.add_spans(to.decoders.spans.decode_json(document))
             except (InputError, RecursionError) as error:
                 _fail(f"{name}:{line}", _shortened(document), _REQUEST, f"({error})")
         elif any(name in document for name in _HISTOGRAMS):
             try:
-                told.add_metrics(decoders.metrics.decode_json(document))
+                to.add_metrics(to.decoders.metrics.decode_json(document))
             except (InputError, RecursionError) as error:
                 expected = "an OTLP-JSON ExportMetricsServiceRequest"
                 _fail(f"{name}:{line}", _shortened(document), expected, f"({error})")
         elif b'"resourceMetrics"' in document or b'"resourceLogs"' in document:
-            told.skipped += 1
+            to.skipped += 1
         else:
             remedy = "Write it with the Collector's file exporter, or use CSV."
             _fail(f"{name}:{line}", _shortened(document), f"{_REQUEST} (resourceSpans)", remedy)
-    return told.recording()
 
 
 _REQUEST = "an OTLP-JSON ExportTraceServiceRequest"
@@ -208,12 +310,10 @@ def _pretty_documents(content: bytes, first_line: int, name: str) -> Iterator[tu
 # --- OTLP protobuf -----------------------------------------------------------------------------
 
 
-def _read_proto(file: io.BufferedReader, name: str, note: Note, decoders: Decoders) -> Recording:
-    del note
-    told = Collected("otlp-proto")
+def _read_proto(file: io.BufferedReader, name: str, to: _Builder) -> None:
     if file.peek(1)[:1] == b"\n":  # the tag of resource_spans; a length would be 160 MB and more
         try:
-            told.add_spans(decoders.spans.decode(file.read()))
+            to.add_spans(to.decoders.spans.decode(file.read()))
         except InputError as error:
             _fail(
                 name,
@@ -221,14 +321,13 @@ def _read_proto(file: io.BufferedReader, name: str, note: Note, decoders: Decode
                 "an OTLP protobuf ExportTraceServiceRequest",
                 f"({error})",
             )
-        return told.recording()
+        return
     for number, (message, offset) in enumerate(_messages(file, name), 1):
         try:
-            told.add_spans(decoders.spans.decode(message))
+            to.add_spans(to.decoders.spans.decode(message))
         except InputError as error:
             where = f"{name}, message {number} at byte {offset}"
             _fail(where, _shortened(message), "an ExportTraceServiceRequest", f"({error})")
-    return told.recording()
 
 
 def _messages(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
@@ -251,18 +350,11 @@ def _messages(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]
 # --- what both have in common ------------------------------------------------------------------
 
 
-_READERS: dict[Format, Callable[[io.BufferedReader, str, Note, Decoders], Recording]] = {
-    "csv": _read_csv,
-    "otlp-json": _read_json,
-    "otlp-proto": _read_proto,
-}
-
-
 def _nothing(recording: Recording) -> str:
-    told = [f"{n} spans not scored ({reason})" for reason, n in recording.not_scored.items()]
+    found = [f"{n} spans not scored ({reason})" for reason, n in recording.not_scored.items()]
     if recording.skipped:
-        told.append(f"{recording.skipped} requests of metrics or logs")
-    return "no data: " + (", ".join(told) or "no spans")
+        found.append(f"{recording.skipped} requests of metrics or logs")
+    return "no data: " + (", ".join(found) or "no spans")
 
 
 def _remedy_for_nothing(recording: Recording) -> str:

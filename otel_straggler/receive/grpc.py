@@ -63,7 +63,7 @@ class GrpcServer:
         connections: open at once; further ones are closed.
         handshake_s: for a new connection to become one of gRPC.
         slow_s: for a message to come, where other calls wait.
-        refused: told signal and answer of each request that is refused before the handler has it.
+        refused: called with signal and answer for each request refused before the handler.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class GrpcServer:
             OSError: the address is taken.
         """
         grpc = _import_grpc()
-        self._threads = CallThreads(_THREADS, slow_s=self._slow_s, most_s=_MESSAGE_S)
+        self._threads = CallThreads(_THREADS, slow_s=self._slow_s, max_s=_MESSAGE_S)
         try:
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             return host, self._listen(grpc, address)
@@ -240,34 +240,37 @@ def _import_grpc() -> Any:
 
 
 _Result = TypeVar("_Result")
-_LOOK_S = 0.1
+_CHECK_S = 0.1
 
 
 class Call(Protocol):
     """gRPC's context of a call."""
 
     def cancel(self) -> object:
-        """End it; its sender is told CANCELLED, which OTLP sends again."""
+        """End it; its sender gets CANCELLED, and by OTLP sends it again."""
 
 
 class CallThreads(ThreadPoolExecutor):
-    """The threads of a gRPC server, and who of them waits for a message.
+    """The threads of a gRPC server. A call whose message has not come keeps one waiting, and a few
+    that never send one would keep everybody else out: those are cancelled.
 
     Args:
         threads: how many calls may be waited for at once.
         slow_s: after which a call may be ended where others wait for a thread.
-        most_s: after which it is in any case.
+        max_s: after which it is ended in any case.
     """
 
-    def __init__(self, threads: int, *, slow_s: float, most_s: float) -> None:
+    def __init__(self, threads: int, *, slow_s: float, max_s: float) -> None:
         super().__init__(threads, thread_name_prefix="otlp-grpc")
-        self._threads_at_most = threads
-        self._slow_s, self._most_s = slow_s, most_s
+        self._max_calls = threads
+        self._slow_s, self._max_s = slow_s, max_s
         self._calls = 0
         self._since: dict[Call, float] = {}
         self._lock = threading.Lock()
         self._has_ended = threading.Event()
-        self._watch = threading.Thread(target=self._look, name="otlp-grpc-watch", daemon=True)
+        self._watch = threading.Thread(
+            target=self._cancel_late, name="otlp-grpc-watch", daemon=True
+        )
         self._watch.start()
 
     def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
@@ -299,7 +302,7 @@ class CallThreads(ThreadPoolExecutor):
                 del self._since[call]
 
     def end(self) -> None:
-        """Look no more; the server is gone."""
+        """Stop watching; the server is gone."""
         self._has_ended.set()
         self.shutdown(wait=False)
 
@@ -307,15 +310,15 @@ class CallThreads(ThreadPoolExecutor):
         with self._lock:
             self._calls -= 1
 
-    def _look(self) -> None:
-        while not self._has_ended.wait(_LOOK_S):
+    def _cancel_late(self) -> None:
+        while not self._has_ended.wait(_CHECK_S):
             for call in self._late(time.monotonic()):
                 call.cancel()
 
     def _late(self, now_s: float) -> list[Call]:
         """Which to end: all that take too long, and for each that waits for a thread one."""
         with self._lock:
-            most = max(0, self._calls - self._threads_at_most)
+            n_waiting = max(0, self._calls - self._max_calls)
             slow = [call for call, since in self._since.items() if now_s - since > self._slow_s]
-            gone = [call for call in slow if now_s - self._since[call] > self._most_s]
-        return slow[: max(most, len(gone))]  # in the order in which they began
+            gone = [call for call in slow if now_s - self._since[call] > self._max_s]
+        return slow[: max(n_waiting, len(gone))]  # in the order in which they began
