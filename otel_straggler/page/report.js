@@ -20,7 +20,7 @@ t.toPrecision(e))):"\u2013"}var Ge=new Intl.NumberFormat("en-US",{maximumSignifi
 t);let[,n,o]=je.find(([s])=>e>=s*.9995)||je[2];return`${T(t*n)} ${o}`}function G(t){if(!g(t))return"\u2013";if(t<0)return`\
 \u2212${G(-t)}`;if(t<10)return`${T(Math.round(t*10)/10)} s`;let e=Math.round(t);if(e<60)return`${e} s`;if(e<3600)return se(
 e,60,"min","s");let n=Math.round(t/60);return n<1440?se(n,60,"h","min"):se(Math.round(t/3600),24,"d","h")}function se(t,e,n,o){
-let s=t%e;return`${Ge.format(Math.floor(t/e))} ${n}${s?` ${s} ${o}`:""}`}function v(t){return g(t)?t<1.5?"1 s":G(Math.round(
+let s=t%e;return`${Ge.format(Math.floor(t/e))} ${n}${s?` ${s} ${o}`:""}`}function C(t){return g(t)?t<1.5?"1 s":G(Math.round(
 t)):"never"}function V(t,e){let n=e?"GPU":"rank";if(!g(t))return"\u2013";if(t<1)return`0 ${n}-s`;if(t<59.5)return`${T(t,
 2)} ${n}-s`;if(t<3600)return`${T(t/60,2)} ${n}-min`;let o=t/3600;return`${T(o<9.95?o:Math.round(o),2)} ${n}-h`}function D(t,e=2){
 if(!g(t))return"\u2013";let n=Number((100*t).toPrecision(12));return`${T(Math.abs(n)>=100?Math.round(n):n,e)} %`}function H(t){
@@ -48,8 +48,8 @@ return t<=e?null:u("button",{type:"button",class:"quiet",key:"more","aria-expand
 b_name","cluster","rank","node"],ps=4,qe=3;function ze(t,e){let n=new Map,o=null,s=()=>$(t,o?gs(o,e,n,r):null),r=(a,l)=>{
 n.set(a,l),s()};return{update(a){o=a,s()}}}function gs(t,e,n=new Map,o=()=>{}){let s=ys(t.alerts||[]),{is_live:r,heard_at_s:a}=t.
 run,l=r?t.now_s:a??t.now_s,i=t.run.mode==="observe"?u("p",{class:"nothing"},"The collector only observes: what would fir\
-e stands here, and nobody is called."):null;return s.length?[r?i:u("p",{class:"nothing"},"Nobody follows the run now: th\
-ese fired when it was last heard of."),s.length>ps?u("ul",{class:"cards",key:"names"},ws(s).map(([c,f],d)=>ks(c,f,n.get(
+e is listed here, and nobody is notified."):null;return s.length?[r?i:u("p",{class:"nothing"},"No rank is reporting: the\
+se fired when the run was last seen."),s.length>ps?u("ul",{class:"cards",key:"names"},ws(s).map(([c,f],d)=>ks(c,f,n.get(
 c)??(d?"none":"few"),l,o,e))):u("ul",{class:"cards",key:"alerts"},s.map(c=>Je(c,l,e)))]:[K("Nothing fires."),r?i:null]}function ws(t){
 let e=new Map;for(let n of t)e.set(n.name,[...e.get(n.name)??[],n]);return[...e]}function ks(t,e,n,o,s,r){let[a]=e,l=n!==
 "none",i=n==="all"?e:e.slice(0,qe),c=()=>s(t,n==="all"?"few":"all");return u("li",{key:`name ${t}`,"data-tone":Ye(a),"da\
@@ -73,10 +73,10 @@ noreferrer noopener",target:"_blank"},"Runbook"):null}var It=40,Qe=.1;function o
 own_s)),Pt($s(t,o),e.peers_s,n,"others",R(e.peers_s)))}function Ts(t){let{answer:e,ranks:n}=t,o=Ss(t).map(s=>n.rank.indexOf(
 s)).filter(s=>s!==-1);return o.length?e.cause==="lost"?Os(t,o):Ms(t,o):null}function Ss({answer:t,hangs:e}){return g(t.rank)?
 [t.rank]:(e??[]).flatMap(({culprits:n})=>n??[])}function Os(t,e){let n=t.ranks.heartbeat_age_s,o=new Set(e),s=Math.min(...e.
-map(l=>n[l]).filter(g)),r=Es(n.filter((l,i)=>!o.has(i))),a=Math.max(...[s,r].filter(g));return Ft([u("strong",{},g(s)?v(
-s):"Never heard"),g(s)?" since the last sign of life":null],Pt(sn(t,e),s,a,"own",v(s)),g(r)&&Pt("others, median",r,a,"ot\
-hers",v(r)))}function Ms(t,e){let{ranks:n}=t,o=new Set(e),s=n.rank.map((r,a)=>a).filter(r=>!o.has(r));return s.length?Ft(
-null,nn(sn(t,e),en(e.map(r=>tn(n,r)))),nn("most of the others",en(s.map(r=>tn(n,r))))):null}function tn(t,e){let n=t.open_sections[t.
+map(l=>n[l]).filter(g)),r=Es(n.filter((l,i)=>!o.has(i))),a=Math.max(...[s,r].filter(g));return Ft([u("strong",{},g(s)?C(
+s):"Never seen"),g(s)?" since the last heartbeat":null],Pt(sn(t,e),s,a,"own",C(s)),g(r)&&Pt("others, median",r,a,"others",
+C(r)))}function Ms(t,e){let{ranks:n}=t,o=new Set(e),s=n.rank.map((r,a)=>a).filter(r=>!o.has(r));return s.length?Ft(null,
+nn(sn(t,e),en(e.map(r=>tn(n,r)))),nn("most of the others",en(s.map(r=>tn(n,r))))):null}function tn(t,e){let n=t.open_sections[t.
 open_section[e]],o=t.step[e],s=[g(o)?`step ${T(o)}`:"no step yet"];return t.states[t.state[e]]==="finished"?s.push("ende\
 d"):n&&s.push(`in ${n}`),s.join(", ")}function en(t){let e=new Map;for(let n of t)e.set(n,(e.get(n)??0)+1);return[...e].
 reduce((n,o)=>o[1]>n[1]?o:n)[0]}function nn(t,e){return u("div",{class:"peer-row reached"},u("span",{class:"peer-name"},
@@ -98,11 +98,11 @@ Act",unknown:"Not known yet",ended:"Ended"};function ln(t,e){return{update(n){t.
 t.dataset.kind=n.answer.kind,$(t,Ns(n,e)))}}}function Ns(t,e){let{answer:n}=t;return[u("div",{class:"answer-mark","aria-\
 hidden":"true"},an[n.tone]||"?"),u("div",{class:"answer-says"},u("p",{class:"eyebrow"},Dt[n.tone]||Dt.unknown),u("h1",{"\
 data-field":"headline",dir:"auto"},et(n.headline)),u("p",{class:"sentence","data-field":"sentence",dir:"auto"},et(I(n.sentence))),
-Cs(t)),u("div",{class:"answer-shows"},on(t),Is(n),g(n.rank)?u("button",{type:"button",class:"quiet",onclick:()=>e.select(
+vs(t)),u("div",{class:"answer-shows"},on(t),Is(n),g(n.rank)?u("button",{type:"button",class:"quiet",onclick:()=>e.select(
 {rank:n.rank})},`All about rank ${n.rank}`):null)]}function Mt(t){return Dt[t]||Dt.unknown}function $t(t){return an[t]||
-"?"}function Cs(t){let{answer:e}=t,n=[["Why","cause",e.cause_text||(e.cause?P(e.cause):null)],["Where","section",e.section],
+"?"}function vs(t){let{answer:e}=t,n=[["Why","cause",e.cause_text||(e.cause?P(e.cause):null)],["Where","section",e.section],
 ["Since","since",Hs(t)],[cn(t)?"Cost":"Costs","cost",Ws(t)],["Evidence","evidence",Ls(e)]].filter(([,,o])=>o);return n.length?
-u("dl",{class:"facts"},n.map(vs)):null}function vs([t,e,n]){return u("div",{key:e},u("dt",{},t),u("dd",{"data-field":e},
+u("dl",{class:"facts"},n.map(Cs)):null}function Cs([t,e,n]){return u("div",{key:e},u("dt",{},t),u("dd",{"data-field":e},
 b(n)))}function Hs(t){let{since_step:e,since_s:n}=t.answer,o=[];if(g(e)&&o.push(`step ${T(e)}`),g(n)){let s=G(Math.max(0,
 Math.round(t.now_s-n)));o.push(`${s} ago (${W(n,t.now_s)})`)}return o.join(", ")}function cn(t){return t.answer.kind==="\
 ended"}function Ws(t){let{answer:{cost:e},run:n}=t;if(!e)return"";let o=e.gpu_seconds_lost_per_hour,s=[];return g(o)&&o>=
@@ -129,51 +129,50 @@ c={state:P(e.state),age:"",isOld:!1,notice:null};if(e.state==="saved")return Gs(
 t,e,o,i,c);if(n)return{...c,notice:n,kind:"problem"};if(s){let d=`Runs of the past cannot be shown: ${s}`;Object.assign(
 c,{notice:d,kind:"history-problem"})}if(r.length){let d=[c.notice,...r.map(Us)].filter(Boolean).join(" ");Object.assign(
 c,{notice:d,kind:"collector-problem"})}if(!t)return c;if(e.state==="ended")return zs(t,c);let f=i!==null&&i>30;return{...c,
-age:`data ${v(i)} ago`,isOld:f}}function Us(t){return`${t[0].toUpperCase()}${t.slice(1)}.`}function Gs(t,e){if(!t)return e;
-let n=W(t.now_s,null);return{...e,state:"saved",age:n,notice:`A report of ${n}. It does not change any more.`,kind:"save\
-d"}}function qs(t,e,n,o,s){let r=Math.max(0,Math.ceil(((e.retry_ms??n)-n)/1e3)),a=v((n-e.since_ms)/1e3),l=t&&o!==null?` \
-What you see is ${v(o)} old.`:"",i=r>0?`Trying again in ${r} s.`:"Trying again now.";return{...s,age:o===null?"":`data ${v(
-o)} old`,isOld:!0,notice:e.told?`The collector cannot show this: ${e.told}${l} ${i}`:`The collector has not answered for\
- ${a}.${l} ${i}`,kind:"away",canRetry:!0}}function zs(t,e){let{run:n}=t;if(g(n.awaited_since_s))return Ys(t,e);let o=W(n.
-heard_at_s,t.now_s);if(!n.is_live){let r=`From the collector's history: nobody sends for this run now. Last heard ${o}.`;
-return{...e,state:"history",age:o,notice:r,kind:"history"}}let s=W(n.finished_at_s,t.now_s);return{...e,state:"ended",age:s,
-notice:`This run ${Bs[n.outcome]??"ended"} at ${s}.`,kind:"ended"}}function Ys({run:t,now_s:e},n){let o=W(t.seen_at_s,e),
-s=`This is the picture of ${o}. The collector was restarted at ${W(t.awaited_since_s,e)}, and has heard nothing of this \
-run since.`;return{...n,state:"last picture",age:o,isOld:!0,notice:s,kind:"awaited"}}function Vs(t,e){return[u("span",{dir:"\
-auto"},t.notice),t.canRetry?u("button",{type:"button",class:"quiet",onclick:e.retry},"Try now"):null,t.kind==="problem"?
-u("button",{type:"button",class:"quiet",onclick:()=>e.select({run:null,group:null,rank:null,section:null})},"Show the fi\
-rst run"):null]}var Xs=.03,Zs=30,Js=.1,Qs=.048;function mn(t){return{update(e){t.hidden=!e,e&&$(t,tr(e).map(er))}}}function tr(t){let{run:e}=t,
+age:`data ${C(i)} ago`,isOld:f}}function Us(t){return`${t[0].toUpperCase()}${t.slice(1)}.`}function Gs(t,e){if(!t)return e;
+let n=W(t.now_s,null);return{...e,state:"saved",age:n,notice:`A report of ${n}. It no longer changes.`,kind:"saved"}}function qs(t,e,n,o,s){
+let r=Math.max(0,Math.ceil(((e.retry_ms??n)-n)/1e3)),a=C((n-e.since_ms)/1e3),l=t&&o!==null?` What you see is ${C(o)} old\
+.`:"",i=r>0?`Trying again in ${r} s.`:"Trying again now.";return{...s,age:o===null?"":`data ${C(o)} old`,isOld:!0,notice:e.
+told?`The collector cannot show this: ${e.told}${l} ${i}`:`The collector has not answered for ${a}.${l} ${i}`,kind:"away",
+canRetry:!0}}function zs(t,e){let{run:n}=t;if(g(n.awaited_since_s))return Ys(t,e);let o=W(n.heard_at_s,t.now_s);if(!n.is_live){
+let r=`From the collector's history: no rank is reporting. Last seen ${o}.`;return{...e,state:"history",age:o,notice:r,kind:"\
+history"}}let s=W(n.finished_at_s,t.now_s);return{...e,state:"ended",age:s,notice:`This run ${Bs[n.outcome]??"ended"} at\
+ ${s}.`,kind:"ended"}}function Ys({run:t,now_s:e},n){let o=W(t.seen_at_s,e),s=`This is the run as of ${o}. The collector\
+ was restarted at ${W(t.awaited_since_s,e)}, and has received nothing from this run since.`;return{...n,state:"last view",
+age:o,isOld:!0,notice:s,kind:"awaited"}}function Vs(t,e){return[u("span",{dir:"auto"},t.notice),t.canRetry?u("button",{type:"\
+button",class:"quiet",onclick:e.retry},"Try now"):null,t.kind==="problem"?u("button",{type:"button",class:"quiet",onclick:()=>e.
+select({run:null,group:null,rank:null,section:null})},"Show the first run"):null]}var Xs=.03,Zs=30,Js=.1,Qs=.048;function mn(t){return{update(e){t.hidden=!e,e&&$(t,tr(e).map(er))}}}function tr(t){let{run:e}=t,
 n=t.answer.kind==="ended";return[nr(e),or(e,n),rr(t,n),ar(t,n),lr(t),ur(e)]}function er({title:t,large:e,of:n,unit:o,small:s,
 tone:r}){let a=n?`of ${n}`:o;return u("div",{class:"figure",key:t,"data-tone":r||!1},u("dt",{},t),u("dd",{class:"figure-\
 large"},e,a&&u("span",{class:"figure-of"},` ${a}`)),u("dd",{class:"figure-small"},s||" "))}function nr(t){let e=t.slowest_step_s,
 n=t.world_size===1?"":" of the slowest rank",o=g(e)?`of it ${R(e)} own work${n}`:"";return{title:"Step time",large:R(t.step_s),
 small:o}}function or(t,e){let n=g(t.waste)&&t.waste>=1,o=e?"took":"takes",s=g(t.slowdown)?`${o} ${H(t.slowdown)} as long\
- as it could`:"";return{title:"Time lost",large:D(t.waste),small:n?e?"nothing got on":"nothing gets on":s,tone:g(t.waste)?
-sr(t.waste):null}}function sr(t){return t>=Js?"bad":t>=Qs?"watch":"good"}function rr({run:t,heat:e},n){let o=[],s=Math.round(
-Xs*(e?.cells?.length??0))<=1;g(t.m_w)&&t.m_w>=.5&&o.push(`${D(Math.min(1,t.m_w))} by the worst worker${s?"":"s"}`),g(t.m_s)&&
-t.m_s>=.5&&o.push(`${D(Math.min(1,t.m_s))} by the last stage`);let[r,a]=V(t.gpu_seconds_lost,t.on_gpu).split(" ");return{
-title:n?"Lost in all":"Lost so far",large:r,unit:a,small:o.join(", ")}}function ar({run:t,ranks:e},n){let o=n?-1:e.states.
-indexOf("lost"),s=o===-1?0:e.state.filter(i=>i===o).length,r=s?Math.min(t.ranks_reporting,e.rank.length-s):t.ranks_reporting,
-a=g(t.world_size)?Math.max(0,t.world_size-r-s):0,l=[s&&`${T(s)} lost`,a&&`${T(a)} missing`];return{title:n?"Ranks that r\
-eported":"Ranks reporting",large:T(r),of:g(t.world_size)?T(t.world_size):null,small:l.filter(Boolean).join(", ")||"all o\
-f them",tone:s||a?"bad":null}}function lr(t){let{run:e}=t,n=g(e.finished_at_s)||t.answer.kind==="ended",o=n?e.finished_at_s??
-e.heard_at_s??t.now_s:t.now_s,s=t.answer.kind==="hang"?t.answer.since_s:e.began_at_s,r=[n&&e.state==="training"?"last se\
-en training":cr(e)];return g(s)&&!g(e.awaited_since_s)&&(r[0]+=`${ir(t,n,s)} ${G(Math.max(0,o-s))}`),g(e.attempt)&&e.attempt>
-0&&r.push(`attempt ${e.attempt}`),{title:"Step",large:T(e.step),small:r.join(", ")}}function ir({run:t,started_at_s:e},n,o){
-return n?" after":t.state!=="unknown"&&g(e)&&o===t.began_at_s&&o-e<Zs?", heard of for":" for"}function cr(t){return g(t.
-awaited_since_s)?"before the collector was restarted":t.state==="unknown"?"without signs of life":P(t.state)}function ur(t){
-let e=t.resolvable_slowdown;return{title:"Smallest that shows",large:g(e)?D(e-1):D(null),small:t.time_basis?`measured by\
- ${P(t.time_basis)}`:"slowdown of one rank"}}function hn(t){return{update(e,n,o){let s=o!==null&&o.runs.length===0;t.hidden=!s,s&&$(t,fr(window.location.hostname||"1\
+ as it could`:"";return{title:"Time lost",large:D(t.waste),small:n?"no progress":s,tone:g(t.waste)?sr(t.waste):null}}function sr(t){
+return t>=Js?"bad":t>=Qs?"watch":"good"}function rr({run:t,heat:e},n){let o=[],s=Math.round(Xs*(e?.cells?.length??0))<=1;
+g(t.m_w)&&t.m_w>=.5&&o.push(`${D(Math.min(1,t.m_w))} by the worst worker${s?"":"s"}`),g(t.m_s)&&t.m_s>=.5&&o.push(`${D(Math.
+min(1,t.m_s))} by the last stage`);let[r,a]=V(t.gpu_seconds_lost,t.on_gpu).split(" ");return{title:n?"Lost in all":"Lost\
+ so far",large:r,unit:a,small:o.join(", ")}}function ar({run:t,ranks:e},n){let o=n?-1:e.states.indexOf("lost"),s=o===-1?
+0:e.state.filter(i=>i===o).length,r=s?Math.min(t.ranks_reporting,e.rank.length-s):t.ranks_reporting,a=g(t.world_size)?Math.
+max(0,t.world_size-r-s):0,l=[s&&`${T(s)} lost`,a&&`${T(a)} missing`];return{title:n?"Ranks that reported":"Ranks reporti\
+ng",large:T(r),of:g(t.world_size)?T(t.world_size):null,small:l.filter(Boolean).join(", ")||"all of them",tone:s||a?"bad":
+null}}function lr(t){let{run:e}=t,n=g(e.finished_at_s)||t.answer.kind==="ended",o=n?e.finished_at_s??e.heard_at_s??t.now_s:
+t.now_s,s=t.answer.kind==="hang"?t.answer.since_s:e.began_at_s,r=[n&&e.state==="training"?"last seen training":cr(e)];return g(
+s)&&!g(e.awaited_since_s)&&(r[0]+=`${ir(t,n,s)} ${G(Math.max(0,o-s))}`),g(e.attempt)&&e.attempt>0&&r.push(`attempt ${e.attempt}`),
+{title:"Step",large:T(e.step),small:r.join(", ")}}function ir({run:t,started_at_s:e},n,o){return n?" after":t.state!=="u\
+nknown"&&g(e)&&o===t.began_at_s&&o-e<Zs?", monitored for":" for"}function cr(t){return g(t.awaited_since_s)?"before the \
+collector was restarted":t.state==="unknown"?"without heartbeats":P(t.state)}function ur(t){let e=t.resolvable_slowdown;
+return{title:"Smallest that shows",large:g(e)?D(e-1):D(null),small:t.time_basis?`measured by ${P(t.time_basis)}`:"slowdo\
+wn of one rank"}}function hn(t){return{update(e,n,o){let s=o!==null&&o.runs.length===0;t.hidden=!s,s&&$(t,fr(window.location.hostname||"1\
 27.0.0.1"))}}}function fr(t){let n=`http://${t.includes(":")&&!t.startsWith("[")?`[${t}]`:t}:4318`;return[u("p",{class:"\
 eyebrow"},"No runs yet"),u("h1",{},"The collector listens, and no training has reported"),u("p",{},"Put five lines into \
 the training loop, and start it. The page fills by itself."),u("pre",{tabindex:"0","aria-label":"Five lines of Python"},
 u("code",{},dr(n))),u("p",{},"Ranks send to ",u("code",{},n)," unless the collector was started with another address. It\
- listens on this machine only until it is told otherwise (",u("code",{},"--otlp-http 0.0.0.0:4318"),")."),u("h2",{},"Not\
-hing arrives?"),u("p",{},"Run this in the environment of the job:"),it("otel-straggler doctor"),u("h2",{},"Just looking?"),
-u("p",{},"This sends the telemetry of eight ranks, one of them slow, in real time:"),it(`otel-straggler simulate --steps\
- 2000 --speed 1 --send ${n}`)]}function dr(t){return["import otel_straggler as ots","",`ots.configure(endpoint="${t}")`,
-"for n, batch in enumerate(batches):","    ots.step(n)",'    with ots.section("forward"):',"        loss = model(batch)"].
-join(`
+ listens on this machine only unless configured otherwise (",u("code",{},"--otlp-http 0.0.0.0:4318"),")."),u("h2",{},"No\
+thing arrives?"),u("p",{},"Run this in the environment of the job:"),it("otel-straggler doctor"),u("h2",{},"Just looking\
+?"),u("p",{},"This sends the telemetry of eight ranks, one of them slow, in real time:"),it(`otel-straggler simulate --s\
+teps 2000 --speed 1 --send ${n}`)]}function dr(t){return["import otel_straggler as ots","",`ots.configure(endpoint="${t}\
+")`,"for n, batch in enumerate(batches):","    ots.step(n)",'    with ots.section("forward"):',"        loss = model(bat\
+ch)"].join(`
 `)}var pn=8;function gn(t,e){return{update(n){$(t,n?mr(n.ledger||[],e,re(n)):null)}}}function re({ranks:t,slowdowns:e}){return((e?.
 overall??[]).filter(g).length||t.rank.length)===1}function mr(t,e,n=!1){let o=t.filter(a=>g(a.exposed_s));if(!o.length)return K(
 "No step has been taken apart yet.");let s=o.reduce((a,l)=>a+Math.max(0,l.exposed_s),0),r=Math.max(...o.map(a=>Math.max(
@@ -244,11 +243,11 @@ t);return o.addEventListener("click",n),o}function Rt(t,e){let n=_("select","cha
 o=_("span","chart-scale",{},e,_("span","chart-scale-figures",{},...n)),s=["no data",...t].map(a=>_("span","chart-key",{},
 _("span",`chart-mark chart-mark-${a.replace(" ","-")}`),a));return{element:_("div","chart-legend",{role:"img","aria-labe\
 l":"Colours: blue is faster than the peers, neutral is even, orange is slower"},_("span","chart-scale-word",{},"faster"),
-o,_("span","chart-scale-word",{},"slower"),...s),setPalette:a=>{e.style.backgroundImage=Mn(a)}}}function Cn(t){let e=_("\
+o,_("span","chart-scale-word",{},"slower"),...s),setPalette:a=>{e.style.backgroundImage=Mn(a)}}}function vn(t){let e=_("\
 strong",""),n=_("span",""),o=_("div","chart-tooltip",{role:"tooltip"},e,n);return o.hidden=!0,t.append(o),{element:o,show:([
 r,...a],l,i)=>{e.textContent=E(r),n.textContent=E(a.filter(Boolean).join(" \xB7 ")),o.hidden=!1;let{offsetWidth:c,offsetHeight:f}=o,
 d=l+14+c>t.clientWidth?l-14-c:l+14,m=i+14+f>t.clientHeight?i-10-f:i+14;o.style.transform=`translate(${Math.round(Math.max(
-0,d))}px, ${Math.round(m)}px)`},hide:()=>{o.hidden=!0}}}function vn(){return _("div","chart-spoken",{role:"status","aria\
+0,d))}px, ${Math.round(m)}px)`},hide:()=>{o.hidden=!0}}}function Cn(){return _("div","chart-spoken",{role:"status","aria\
 -live":"polite"})}function Hn(t,e){let n=["rank","slowdown",e,"state","flagged"].map(i=>_("th","",{scope:"col"},i)),o=_(
 "tbody",""),s=_("table","",{},_("caption","",{},t),_("thead","",{},_("tr","",{},...n)),o),r=_("div","chart-spoken",{},s),
 a="";return{element:r,update:(i,c)=>{let f=i.map(m=>({...m,words:c(m.rank)})),d=JSON.stringify(f);d!==a&&o.replaceChildren(
@@ -260,18 +259,18 @@ is_brief),o=e.map(a=>a.earlier_brief).filter(Boolean);if(!n.length&&!o.length)re
 0:l.earlier_left_out||0),0),r=Math.max(0,n.length-Ln)+s;return[u("h3",{key:"title"},"Earlier hangs"),n.length?u("table",
 {key:"hangs",class:"rows","data-field":"earlier-hangs"},u("caption",{class:"visually-hidden"},"Hangs that are over, the \
 newest first"),u("thead",{},u("tr",{},Nr.map(a=>u("th",{scope:"col",key:a,class:a==="Then"&&"spare"},a)))),u("tbody",{},
-vr(n).map((a,l)=>Hr(a,l,t)))):null,r?u("p",{key:"more",class:"nothing"},`and ${X(r,"shorter one")}`):null,o.map((a,l)=>Cr(
-a,l,n.length+r>0,t.run))]}function Cr({sentence:t,gpu_seconds_lost:e,is_all:n},o,s,r){let a=g(e)&&e>=1?` ${n?"Cost":"Cos\
-t at least"}: ${V(e,r.on_gpu)}.`:"";return u("p",{key:`brief-${o}`,"data-field":"brief-hangs"},s?"and ":"",b(t),a)}function vr(t){
+Cr(n).map((a,l)=>Hr(a,l,t)))):null,r?u("p",{key:"more",class:"nothing"},`and ${X(r,"shorter one")}`):null,o.map((a,l)=>vr(
+a,l,n.length+r>0,t.run))]}function vr({sentence:t,gpu_seconds_lost:e,is_all:n},o,s,r){let a=g(e)&&e>=1?` ${n?"Cost":"Cos\
+t at least"}: ${V(e,r.on_gpu)}.`:"";return u("p",{key:`brief-${o}`,"data-field":"brief-hangs"},s?"and ":"",b(t),a)}function Cr(t){
 let e=t.map((o,s)=>s).sort((o,s)=>t[s].duration_s-t[o].duration_s),n=new Set(e.slice(0,Ln));return t.filter((o,s)=>n.has(
 s))}function Hr(t,e,{now_s:n,run:o}){let s=t.is_end_seen?"":"at least ",r=g(t.gpu_seconds_lost)?V(t.gpu_seconds_lost,o.on_gpu):
 "not known";return u("tr",{key:e},u("th",{scope:"row",class:"brief"},W(t.since_s,n)),u("td",{class:"brief"},`${s}${G(t.duration_s)}`),
 u("td",{},b(t.sentence)),u("td",{class:"brief"},r),u("td",{class:"spare"},b(t.then)))}var ue=[{state:"lost",tone:"lost",mark:"\u2715",meaning:"no heartbeat: crashed, stopped or cut off"},{state:"stuck",tone:"\
 stuck",mark:"\u25A0",meaning:"alive, work is open, and no progress"},{state:"late",tone:"late",mark:"\u25B2",meaning:"no\
- progress for half of its timeout"},{state:"missing",tone:"unknown",mark:"?",meaning:"expected, and never heard of"},{state:"\
+ progress for half of its timeout"},{state:"missing",tone:"unknown",mark:"?",meaning:"expected, but never seen"},{state:"\
 starting",tone:"starting",mark:"\u25C7",meaning:"has not begun a step yet"},{state:"ok",tone:"ok",mark:"\u25CF",meaning:"\
-gets on"},{state:"finished",tone:"finished",mark:"\u2713",meaning:"has said how it ended"}],Fn={state:"unknown",tone:"un\
-known",mark:"?",meaning:"nothing is known of it"},Wr=3;function ut(t){return ue.find(({state:e})=>e===t)||Fn}function Dn(t){
+making progress"},{state:"finished",tone:"finished",mark:"\u2713",meaning:"has said how it ended"}],Fn={state:"unknown",
+tone:"unknown",mark:"?",meaning:"nothing is known of it"},Wr=3;function ut(t){return ue.find(({state:e})=>e===t)||Fn}function Dn(t){
 let e=new Array(t.states.length).fill(0),n=0;for(let s of t.state)s>=0&&s<e.length?e[s]+=1:n+=1;let o=t.states.map((s,r)=>({
 ...ut(s),state:s,count:e[r]}));return n&&o.push({...Fn,count:n}),o.filter(({count:s})=>s>0).sort((s,r)=>fe(s.state)-fe(r.
 state))}function fe(t){let e=ue.findIndex(({state:n})=>n===t);return e===-1?ue.length:e}function de(t){return new Set((t||
@@ -294,12 +293,12 @@ o.addEventListener("blur",f);let h=new ResizeObserver(f);return h.observe(o),{up
 theme,culprits:de(p.hangs)},o.hidden=!p||p.ranks.rank.length===0,$(r,p&&In(p)),!p)return $(n,null);let S=p.ranks.rank.indexOf(
 w.rank);return S!==-1&&document.activeElement!==o&&(c=S),c=Math.min(c,Math.max(0,p.ranks.rank.length-1)),o.setAttribute(
 "aria-valuemax",String(Math.max(0,p.ranks.rank.length-1))),$(n,Br(p)),$(s,jr(p,e)),d(),f()},destroy:()=>h.disconnect()}}
-function Br(t){let{ranks:e}=t;if(!e.rank.length)return u("p",{class:"nothing"},"No rank has sent a sign of life.");let n=g(
+function Br(t){let{ranks:e}=t;if(!e.rank.length)return u("p",{class:"nothing"},"No rank has sent a heartbeat.");let n=g(
 t.run.finished_at_s)||!t.run.is_live;return[u("ul",{class:"state-list"},Dn(e).map(({state:o,tone:s,mark:r,meaning:a,count:l})=>u(
 "li",{key:o,title:a,"data-rank-state":s},u("span",{class:"state-mark","aria-hidden":"true"},r)," ",u("strong",{class:"nu\
 mber"},T(l)),` ${o}`)),n?null:jn("Heartbeat",me(e.heartbeat_age_s)),n?null:jn("Progress",me(e.progress_age_s))),(t.hangs||
-[]).filter(o=>o.sentence).map(o=>Kr(o))]}function jn(t,e){if(!e)return null;let n=`${t}: median ${v(e.median)} ago, olde\
-st ${v(e.oldest)}`;return u("li",{key:t,class:"muted"},n)}function Kr(t){return u("p",{class:"hang",key:t.group,"data-to\
+[]).filter(o=>o.sentence).map(o=>Kr(o))]}function jn(t,e){if(!e)return null;let n=`${t}: median ${C(e.median)} ago, olde\
+st ${C(e.oldest)}`;return u("li",{key:t,class:"muted"},n)}function Kr(t){return u("p",{class:"hang",key:t.group,"data-to\
 ne":t.acknowledged?"watch":"bad",dir:"auto"},t.group?["Group ",b(t.group),": "]:null,I(t.sentence),t.acknowledged?" Some\
 body knows of it.":null)}function jr(t,e){let{ranks:n}=t,o=de(t.hangs),{places:s,left_out:r}=Bn(n,Pr,o);return s.length?
 [u("table",{class:"rows"},u("caption",{class:"visually-hidden"},"Ranks that are lost, stuck or late"),u("thead",{},u("tr",
@@ -309,7 +308,7 @@ let s=t.states[t.state[e]],{mark:r,tone:a}=ut(s),l=t.open_section[e];return u("t
 Z(t.rank[e],o)," ",u("small",{},b(ge(t,e))),n.has(t.rank[e])&&u("span",{class:"label strong"},"the others wait for it")),
 u("td",{class:"brief","data-rank-state":a},u("span",{class:"state-mark","aria-hidden":"true"},r),` ${s}`),u("td",{class:"\
 number spare"},pe(t.heartbeat_age_s[e])),u("td",{class:"number"},pe(t.progress_age_s[e])),u("td",{class:"number spare"},
-T(t.step[e])),u("td",{},l==null?"none":b(t.open_sections[l])))}function pe(t){return g(t)?`${v(t)} ago`:"never"}function ge(t,e){
+T(t.step[e])),u("td",{},l==null?"none":b(t.open_sections[l])))}function pe(t){return g(t)?`${C(t)} ago`:"never"}function ge(t,e){
 return t.nodes[t.node[e]]??""}function Un(t,e){let n=t.open_section[e],o=[`rank ${t.rank[e]}${ge(t,e)?` on ${ge(t,e)}`:""}\
 : ${t.states[t.state[e]]??"unknown"}`,`heartbeat ${pe(t.heartbeat_age_s[e])}`];return g(t.step[e])&&o.push(`step ${T(t.step[e])}`),
 n!=null&&o.push(`in ${t.open_sections[n]}`),E(o.join(", "))}function he(t,e){let n=document.createElement("div");return n.
@@ -504,22 +503,22 @@ ts zoom across, 0 shows all, Shift with arrows pans, Escape leaves.";function _t
 tableCaption:a,tableColumn:l,on:i}){t.dataset.part||(t.dataset.part=e),t.classList.add("chart");let c=_("p","chart-keys",
 {id:`${e}-keys`},Aa),f=_("canvas","chart-canvas",{tabindex:"0",role:"application","aria-roledescription":"heat map","ari\
 a-label":n,"aria-describedby":`${e}-keys`}),d=_("div","chart-stage",{},f),m=_("canvas","chart-minimap",{"aria-hidden":"t\
-rue"}),h=_("p","chart-note"),p=_("div","chart-tools"),w=Nn(s),S=vn(),y=Hn(a,l),k=_("div","chart-body",{},d,...r?[m]:[]),
+rue"}),h=_("p","chart-note"),p=_("div","chart-tools"),w=Nn(s),S=Cn(),y=Hn(a,l),k=_("div","chart-body",{},d,...r?[m]:[]),
 x=_("div","chart-foot",{},w.element,h);t.replaceChildren(p,k,x,c,S,y.element);let M=null,N=null,Y=U=>{U.palette!==M&&w.setPalette(
-M=U.palette),N?.update(U),i.changed(U)},tt=go({host:d,canvas:f,tooltip:Cn(d),spoken:S,layout:o,on:{...i,changed:Y}});return r&&
+M=U.palette),N?.update(U),i.changed(U)},tt=go({host:d,canvas:f,tooltip:vn(d),spoken:S,layout:o,on:{...i,changed:Y}});return r&&
 (N=oo(m,tt.show)),{heat:tt,setHeight:U=>{let St=`${U/16}rem`;k.style.height!==St&&(k.style.height=St)},canvas:f,tools:p,
 stage:d,note:h,body:k,table:y,destroy:()=>{tt.destroy(),t.replaceChildren(),t.classList.remove("chart")}}}function Xt(t,e,n){
 let o=(r,a,l)=>_("span","chart-group",{role:"group","aria-label":`zoom ${r}`},_("span","chart-group-word",{},r),gt("\u2212",
 `${r}: zoom out`,l),gt("+",`${r}: zoom in`,a)),s=[o(e,()=>t.zoomBy(1,1.6),()=>t.zoomBy(1,.625))];return n&&s.push(o(n,()=>t.
-zoomBy(1.6,1),()=>t.zoomBy(1/1.6,1))),[...s,gt("all","show all",()=>t.fit())]}var Na=10,Ca=["lost","missing"],Zt=[{name:"rank",words:"by rank"},{name:"node",words:"by host"},{name:"worst",words:"wor\
-st first"},{name:"flagged",words:"only flagged"}],Oe=new WeakMap;function z(t){if(!Oe.has(t)){let[e,n]=[va(t),Ha(t)];Oe.
-set(t,{known:e,flagged:n,worst:Ia(t,e,n)})}return Oe.get(t)}function va(t){let{ranks:e}=t,n=e.nodes?.map(E),o=(s,r)=>r==
+zoomBy(1.6,1),()=>t.zoomBy(1/1.6,1))),[...s,gt("all","show all",()=>t.fit())]}var Na=10,va=["lost","missing"],Zt=[{name:"rank",words:"by rank"},{name:"node",words:"by host"},{name:"worst",words:"wor\
+st first"},{name:"flagged",words:"only flagged"}],Oe=new WeakMap;function z(t){if(!Oe.has(t)){let[e,n]=[Ca(t),Ha(t)];Oe.
+set(t,{known:e,flagged:n,worst:Ia(t,e,n)})}return Oe.get(t)}function Ca(t){let{ranks:e}=t,n=e.nodes?.map(E),o=(s,r)=>r==
 null?null:s?.[r]??null;return new Map(e.rank.map((s,r)=>[s,{index:r,nodeIndex:e.node?.[r]??-1,node:o(n,e.node?.[r]),role:e.
 role?.[r]??null,state:o(e.states,e.state?.[r])}]))}function Ha(t){let e=new Map,n=(o,s,r=!0)=>{o!=null&&(!e.has(o)||r&&!e.
 get(o).isSure)&&e.set(o,{why:s,isSure:r})};for(let o of t.hangs??[])o.state!=="lost"&&(o.culprits??[]).forEach(s=>n(s,"h\
 ang"));for(let o of t.verdicts??[]){if(!o.stands||o.silenced)continue;let s=o.state!=="suspect",r=s?"slow":"suspect";o.scope===
 "rank"&&n(o.rank,r,s),o.scope==="host"&&Wa(t,o.node).forEach(a=>n(a,`${r} host`,s))}return(t.ranks?.state??[]).forEach((o,s)=>{
-let r=t.ranks.states[o];Ca.includes(r)&&n(t.ranks.rank[s],r)}),e}function Wa(t,e){let{rank:n,node:o,nodes:s}=t.ranks;return n.
+let r=t.ranks.states[o];va.includes(r)&&n(t.ranks.rank[s],r)}),e}function Wa(t,e){let{rank:n,node:o,nodes:s}=t.ranks;return n.
 filter((r,a)=>s[o[a]]===e)}function Jt(t,e,n,o,s){let r=e.ranks.map((l,i)=>i),a=l=>e.ranks[l];if(t==="flagged")return r.
 filter(l=>o.has(a(l))||a(l)===s);if(t==="node"){let l=e.ranks.map(i=>n.get(i)?.nodeIndex??1/0);return r.sort((i,c)=>l[i]-
 l[c]||a(i)-a(c))}if(t==="worst"){let l=La(e,Na);return r.sort((i,c)=>l[c]-l[i]||a(i)-a(c))}return r}function La(t,e){let n=t.
@@ -579,9 +578,9 @@ function el(t,{row:e,column:n,ranks:o}){let s=t.at(e,n);if(!s)return["no worker"
 t.known.get(s.rank)?.node),a=t.isRanks?r:`stage ${s.stage}, data rank ${s.data}`,l=t.silent.has(e*t.columns+n);return[`${a}\
 : ${l?"silent":ct(s.slowdown)}`,!t.isRanks&&r?s.ranks.length>1?`slowest of its ${s.ranks.length} ranks: ${r}`:r:"",l&&t.
 known.get(s.rank)?.state?`state: ${t.known.get(s.rank).state}`:"",o>1?"the hottest of the cells under one pixel":""]}function nl(t,e){
-let n=t.placeOfRank.get(e),o=n===void 0?null:t.at(Math.floor(n/t.columns),n%t.columns);return!o||t.isRanks?"not told":`s\
-tage ${o.stage}, data rank ${o.data}`}function ol(t,{rows:e,columns:n},o){let s=e*n,r=s>1&&o.rows?`Each mark shows the h\
-ottest of ${s} workers.`:"";t.textContent!==r&&(t.textContent=r)}var xo=100;function So(t,e){let n="",o=!1,s=0,r={runs:null,picture:null},a=()=>$(t,m()),l=()=>sl(r.runs?.runs??[],n);function i(w){
+let n=t.placeOfRank.get(e),o=n===void 0?null:t.at(Math.floor(n/t.columns),n%t.columns);return!o||t.isRanks?"not reported":
+`stage ${o.stage}, data rank ${o.data}`}function ol(t,{rows:e,columns:n},o){let s=e*n,r=s>1&&o.rows?`Each mark shows the\
+ hottest of ${s} workers.`:"";t.textContent!==r&&(t.textContent=r)}var xo=100;function So(t,e){let n="",o=!1,s=0,r={runs:null,picture:null},a=()=>$(t,m()),l=()=>sl(r.runs?.runs??[],n);function i(w){
 if(o===w)return;o=w,n="";let S=l().map(y=>y.run_id);s=Math.max(0,S.indexOf(r.picture?.run.run_id)),a(),o&&t.querySelector(
 "input").focus()}function c(){i(!1),t.querySelector(".run-button").focus()}function f(w){c(),e.select({run:w.run_id})}function d(w){
 let S=l().slice(0,xo),y={ArrowDown:1,ArrowUp:-1,PageDown:10,PageUp:-10};if(w.key in y)s=Math.min(S.length-1,Math.max(0,s+
@@ -605,7 +604,7 @@ includes(r))})}function To(t){let e=t.job&&t.job!==t.run_id;return[b(e?t.job:t.r
 null]}function rl(t){let e=(t?.runs.length??0)-1;return e<=0?null:u("span",{class:"run-count"},`+${T(e)}`,u("span",{class:"\
 visually-hidden"}," more"))}function al(t,e,n){return t===0?"No run is called that":t>e?`${t-e} more: type to find them`:
 n?`${X(t,"run")} found`:""}function ll(t,e){let n=g(t.world_size)?X(t.world_size,"rank"):"";return t.is_live?g(e)?`${n},\
- ${v(e)} ago`:n:`${n}, from history`}function il(t,e){let n=t?.groups??[];return n.length<2?null:u("label",{class:"group\
+ ${C(e)} ago`:n:`${n}, from history`}function il(t,e){let n=t?.groups??[];return n.length<2?null:u("label",{class:"group\
 -picker",key:"group"},u("span",{},"Group"),u("select",{value:t.group,onchange:o=>e.select({group:o.target.value})},n.map(
 o=>u("option",{value:o,selected:o===t.group,key:o},o||"(default)"))))}var te=160,Oo=34;function Mo(t,e){let n=t.filter(g);if(n.length===0)return u("span",{class:"muted"},"no past");let o=Math.
 min(.9,...n),s=Math.max(1.2,...n),r=i=>t.length<2?te:i/(t.length-1)*te,a=i=>2+(1-(i-o)/(s-o))*(Oo-4),l=n[n.length-1];return u(
@@ -614,7 +613,7 @@ min(.9,...n),s=Math.max(1.2,...n),r=i=>t.length<2?te:i/(t.length-1)*te,a=i=>2+(1
 u("path",{class:"spark-line",d:cl(t,r,a)}))}function cl(t,e,n){let o=[],s=!1;return t.forEach((r,a)=>{if(g(r)){let l=`${e(
 a).toFixed(1)} ${n(r).toFixed(1)}`;o.push(s?`L${l}`:`M${l}h0.01`)}s=g(r)}),o.join("")}var $o=5,ul={confirmed:"bad",flapping:"bad",suspect:"watch",recovered:"good",ok:"good"};function Eo(t,e){return Wt(t,(n,o,s)=>fl(
 n,o,s,e))}function fl(t,e,n,o){let s=t.verdicts||[],r=e?s:s.slice(0,$o),a=t.verdicts_left_out||0;return[s.length?u("ul",
-{class:"cards"},r.map(l=>Re(l,t,o))):K("No rank, host or stage has been called slow."),mt(s.length,$o,e,n),a?u("p",{class:"\
+{class:"cards"},r.map(l=>Re(l,t,o))):K("No rank, host or stage has had a slow verdict."),mt(s.length,$o,e,n),a?u("p",{class:"\
 nothing",key:"left"},`${T(a)} more lose less`):null,hl(t),gl(t)]}function Re(t,e,n){let o=t.stands?ul[t.state]||"unknown":
 "good";return u("li",{key:t.subject_id,"data-tone":o,"data-state":t.state},u("span",{class:"badge"},t.state),u("div",{},
 u("p",{class:"card-title"},dl(t,n),t.silenced?u("span",{class:"label"},"silenced"):null,t.pages?u("span",{class:"label s\
@@ -629,7 +628,7 @@ t.confidence)&&t.stands&&n.push(`${D(t.confidence)} sure`),n}function hl(t){let 
 map(n=>pl(n,t.now_s)))):null}function pl(t,e){let n=t.until_ns?` until ${W(t.until_ns/1e9,e)}`:"",o=t.by?[" by ",b(t.by)]:
 null;return u("li",{class:t.is_in_force?"":"muted"},u("strong",{},t.action)," ",b(t.subject_id),`${n}: `,b(t.reason),o,`\
 , ${W(t.at_ns/1e9,e)}`,t.is_in_force?null:" (no longer counts)")}function gl(t){let e=t.maintenance||[];return e.length?
-u("div",{class:"decisions",key:"maintenance"},u("h3",{},"Under maintenance: lost ranks there call nobody"),u("ul",{class:"\
+u("div",{class:"decisions",key:"maintenance"},u("h3",{},"Under maintenance: lost ranks there do not page"),u("ul",{class:"\
 lines"},e.map(n=>u("li",{key:n.node},u("strong",{},b(n.node)),` until ${W(n.until_s,t.now_s)}: `,b(n.reason),n.by?[" by ",
 b(n.by)]:null)))):null}var wl=1.1,kl=["auto","off"];function Ro(t,e){let n=null,o=null;function s(){e.select({rank:null})}function r(a){if(a===
 o)return;o=a;let{activeElement:l}=document,i=t.contains(l);t.hidden=a===null,document.body.classList.toggle("has-side-pa\
@@ -642,19 +641,19 @@ left>=o.left-1&&n.bottom>o.top}function bl(t,e,n,o){let s=n!==null&&n.rank===e.r
 key:"head"},u("h2",{tabindex:"-1"},`Rank ${T(e.rank)}`),u("button",{type:"button",class:"icon-button","aria-label":"Clos\
 e",onclick:o.close},"\u2715")),s?xl(t,n,o):K(_l(t,e.rank,o.isSaved))]}function _l(t,e,n){return t.ranks.rank.includes(e)?
 n?"This report has no details of it; the collector's page has.":"Nothing more is known of it yet.":"There is no such ran\
-k."}function xl(t,e,n){return[Tl(e),Ml(e,n),Al(e),Nl(t,e,n),vl(e),e.commands?.length?u("section",{key:"commands"},u("h3",
+k."}function xl(t,e,n){return[Tl(e),Ml(e,n),Al(e),Nl(t,e,n),Cl(e),e.commands?.length?u("section",{key:"commands"},u("h3",
 {},"To run"),e.commands.map(it)):null]}function Tl(t){let{mark:e,tone:n}=ut(t.state),o=Object.entries(t.parallel||{}).map(
 ([r,a])=>`${r} ${a}`),s=[["State",u("span",{"data-rank-state":n},u("span",{class:"state-mark","aria-hidden":"true"},e),`\
  ${t.state??"not known"}`)],["Host",t.node?b(t.node):null],["Role",t.role?b(t.role):null],["Place",o.length?o.join(", "):
-null],["Step",g(t.step)?T(t.step):null],["Heartbeat",g(t.heartbeat_age_s)?`${v(t.heartbeat_age_s)} ago`:null],["Progress",
-g(t.progress_age_s)?`${v(t.progress_age_s)} ago`:null],["Open section",t.open_section?b(t.open_section):null],["GPU",Sl(
+null],["Step",g(t.step)?T(t.step):null],["Heartbeat",g(t.heartbeat_age_s)?`${C(t.heartbeat_age_s)} ago`:null],["Progress",
+g(t.progress_age_s)?`${C(t.progress_age_s)} ago`:null],["Open section",t.open_section?b(t.open_section):null],["GPU",Sl(
 t.gpu)]].filter(([,r])=>r);return u("dl",{class:"pairs",key:"where"},s.map(([r,a])=>u("div",{key:r},u("dt",{},r),u("dd",
 {},a))))}function Sl(t){return!t||!(t.model||t.uuid||t.tier)?null:(t.model||t.uuid||Ao(t)?[t.model,t.uuid,Ol(t)]:["none \
-that it told of"]).filter(Boolean).map(o=>u("div",{key:o},b(o)))}function Ao({tier:t}){return!!t&&t!=="off"}function Ol(t){
-if(!t.tier)return null;let e=t.reason&&!kl.includes(t.reason)?`: ${P(t.reason)}`:"";return Ao(t)?`timed by ${P(t.tier)}${e}`:
-`not timed${e}`}function Ml(t,e){let n=t.sections||[];if(!n.length)return u("section",{key:"sections"},K("No window has \
-been scored with it yet."));let o=Math.max(...n.flatMap(s=>[s.step_s??0,s.peers_step_s??0]));return u("section",{key:"se\
-ctions"},u("h3",{},"Its sections beside its peers"),u("ul",{class:"section-rows"},n.map(s=>$l(s,o,t.history,e))),u("p",{
+reported"]).filter(Boolean).map(o=>u("div",{key:o},b(o)))}function Ao({tier:t}){return!!t&&t!=="off"}function Ol(t){if(!t.
+tier)return null;let e=t.reason&&!kl.includes(t.reason)?`: ${P(t.reason)}`:"";return Ao(t)?`timed by ${P(t.tier)}${e}`:`\
+not timed${e}`}function Ml(t,e){let n=t.sections||[];if(!n.length)return u("section",{key:"sections"},K("No window has b\
+een scored with it yet."));let o=Math.max(...n.flatMap(s=>[s.step_s??0,s.peers_step_s??0]));return u("section",{key:"sec\
+tions"},u("h3",{},"Its sections next to its peers"),u("ul",{class:"section-rows"},n.map(s=>$l(s,o,t.history,e))),u("p",{
 class:"nothing"},"Upper bar: this rank, time per step. Lower bar: median of its role. Line: slowdown over the last windo\
 ws."))}function $l(t,e,n,o){let s=t.kind!=="wait",r=t.n_peers===0,a=s&&g(t.slowdown)&&t.slowdown>=wl;return u("li",{key:t.
 name,"data-tone":a?"bad":!1},u("div",{class:"section-head"},u("button",{type:"button",class:"text-link",title:"Show this\
@@ -669,13 +668,13 @@ t.median_s)}`),o}function Al(t){if(!t.waits)return null;let{caused_s:e,suffered_
 "section",{key:"waits"},u("h3",{},"Waiting"),u("div",{class:"section-bars with-names"},u("span",{},"made others wait"),B(
 e,o,"culprit"),u("span",{class:"number"},R(e)),u("span",{},"waited for others"),B(n,o,"victim"),u("span",{class:"number"},
 R(n))))}function Nl(t,e,n){let o=e.verdicts||[];return u("section",{key:"verdicts"},u("h3",{},"Verdicts"),o.length?u("ul",
-{class:"cards"},o.map((s,r)=>Cl(s,r,t,n))):K("It has not been called slow."))}function Cl(t,e,n,o){let s=Re({stands:t.state!==
-"recovered"&&t.state!=="ok",...t},n,o);return{...s,props:{...s.props,key:e}}}function vl(t){let e=Object.entries(t.dropped||
+{class:"cards"},o.map((s,r)=>vl(s,r,t,n))):K("No slow verdict on it."))}function vl(t,e,n,o){let s=Re({stands:t.state!==
+"recovered"&&t.state!=="ok",...t},n,o);return{...s,props:{...s.props,key:e}}}function Cl(t){let e=Object.entries(t.dropped||
 {}).filter(([,o])=>o>0);if(!e.length)return null;let n=e.map(([o,s])=>`${o}: ${T(s)}`);return u("section",{key:"dropped"},
 u("h3",{},"Lost before it arrived"),u("p",{},b(n.join(", "))))}var Hl=nt(1.1);function No(t,e){let n=t?.ranks.indexOf(e)??-1;if(n<0)return"not known";let{columns:o,bytes:s,ranks:r}=t,
 a=o.length;for(;a>0&&s[(a-1)*r.length+n]>=Hl;)a-=1;if(a===o.length)return"not slow now";let l=jt(o[a]),i=o[a].first_step===
 null?l:`step ${l}`;return a===0?`${i} or before`:i}var Nt={left:82,top:4,right:0,bottom:24},Ae={least:96,most:420,row:30},Ll="No window has been scored yet: the first one \
-comes after some steps.",Il="No rank is flagged.";function Co(t,e){let n={order:"rank",shown:null,cache:jl(),last:null,draws:0},
+comes after some steps.",Il="No rank is flagged.";function vo(t,e){let n={order:"rank",shown:null,cache:jl(),last:null,draws:0},
 o=_t(t,{part:"rank-time",label:"Slowdown of each rank in each window of steps",layout:Nt,marks:["flagged"],hasMinimap:!0,
 tableCaption:"The slowest ranks of the newest window",tableColumn:"slow since",on:{words:f=>Ul(n.shown,f),pick:f=>e.select(
 {rank:n.shown.rankAt(f.row)}),changed:f=>ql(t,o,l,n,f)}}),s=()=>n.last&&Fl(o,n,...n.last),r=Rt("section",f=>e.select({section:f})),
@@ -710,7 +709,7 @@ ows the slowest of ${st(d.rows)}.`:"",h=`${ht(i.endRow-i.firstRow)} of ${st(c.le
 of ${l.columns} window${l.columns===1?"":"s"}`,w=c.length?`${h}, ${p}.${m}`:"";e.note.textContent!==w&&(e.note.textContent=
 w);let S=Vt(a,r)||!bt(a,r).across&&a.x>=0&&i.endColumn===l.columns;n.disabled!==S&&(n.disabled=S)}function zl({it:t,show:e}){
 e(j({...t.view,x:360*10},t.bounds))}var xt={left:82,right:2,bottom:4,top:38,isSlanted:!1},Yl={...xt,top:68,right:44,isSlanted:!0},Vl=6.8,Ne={least:60,most:400,
-row:26},Xl="No window has been scored yet: the first one comes after some steps.",Zl="all";function vo(t,e){let n={order:"\
+row:26},Xl="No window has been scored yet: the first one comes after some steps.",Zl="all";function Co(t,e){let n={order:"\
 rank",shown:null,last:null},o=_t(t,{part:"sections",label:"Slowdown of each rank in each section of the newest window",layout:xt,
 marks:["flagged"],hasMinimap:!0,tableCaption:"The slowest ranks of the newest window, all sections together",tableColumn:"\
 slowest in",on:{words:l=>ri(n.shown,l),pick:({row:l,column:i})=>{let c=i===0?"":n.shown.columns[i].name;e.select({rank:n.
@@ -740,8 +739,8 @@ node)}, ${w}: ${p}`,a===0?"":`${f} section`,l>1?`the slowest of ${st(l)} in this
 why}`:""]}function ai(t,e,n,{view:o,bounds:s,ratio:r,grid:a}){let l=yt(o,s),i=a.rows?n.shown.keys:[],c={firstRank:i[l.firstRow]??
 "",lastRank:i[l.endRow-1]??"",columns:a.columns};for(let[h,p]of Object.entries(c))t.dataset[h]!==String(p)&&(t.dataset[h]=
 p);let{rows:f}=L(o,r),d=f>1?` Each line shows the slowest of ${st(f)}.`:"",m=i.length?`${ht(l.endRow-l.firstRow)} of ${st(
-i.length)}.${d}`:"";e.note.textContent!==m&&(e.note.textContent=m)}function Ce(t,e){let n=new URLSearchParams;for(let[s,r]of Object.entries(e))r!=null&&n.set(s,r);let o=n.toString();return o?
-`${t}?${o}`:t}function Ho(t){let e=new Map;return{forget:()=>e.clear(),async get(n,o,s=!0){let r=Ce(n,o),a=e.get(r),l=await li(
+i.length)}.${d}`:"";e.note.textContent!==m&&(e.note.textContent=m)}function ve(t,e){let n=new URLSearchParams;for(let[s,r]of Object.entries(e))r!=null&&n.set(s,r);let o=n.toString();return o?
+`${t}?${o}`:t}function Ho(t){let e=new Map;return{forget:()=>e.clear(),async get(n,o,s=!0){let r=ve(n,o),a=e.get(r),l=await li(
 t,r,a?.etag);if(l.status===304&&a)return{body:a.body,isNew:!1,problem:null};if(l.status>=400&&l.status<500)return{body:null,
 isNew:!0,problem:await Wo(l)};if(!l.ok)throw await ii(l);let i=await l.json(),c=l.headers.get("ETag");return e.delete(r),
 c&&s&&e.set(r,{etag:c,body:i}),e.size>24&&e.delete(e.keys().next().value),{body:i,isNew:!0,problem:null}}}}async function li(t,e,n){
@@ -769,33 +768,33 @@ O&&Object.assign(n.connection,{state:O,since_ms:t.now_ms()})}function x(O){S.sto
 i,8))*(.5+.5*t.random());k("reconnecting"),n.connection.told=O?.told??null,n.connection.retry_ms=t.now_ms()+A,t.clear(c),
 c=t.later(Y,A),y()}function M(O){i=0,Object.assign(n.connection,{retry_ms:null,told:null}),typeof O=="number"&&(n.connection.
 clock_s=O-t.now_ms()/1e3),k(ki(n.picture)?"ended":"live")}function N(){e.forget(),o.clear(),n.rank=null}async function Y(){
-t.clear(c);let O=i;try{await tt(),Ct(),await ft()}catch(C){i=O,x(C)}}async function tt(){let O=await e.get("v1/runs",{});
+t.clear(c);let O=i;try{await tt(),vt(),await ft()}catch(v){i=O,x(v)}}async function tt(){let O=await e.get("v1/runs",{});
 if(O.body===null)return M(null);l!==null&&O.body.started_at_s!==l&&N(),l=O.body.started_at_s,n.runs=O.body,M(O.body.now_s)}
-function Tt(){vt(tt().then(()=>U()===a?y():St()))}function Ct(){a=U(),t.isHidden()||S.listen(Ce("v1/events",{run:a}))}function U(){
-return s.run??n.runs?.runs[0]?.run_id??null}function St(){return Ct(),ft()}function vt(O){O.catch(x)}function We(){if(f!==
-null||t.isHidden())return;let O=1e3*(n.picture?.next_look_s??1),C=Math.max(0,d+O-t.now_ms());f=t.later(()=>{f=null,vt(ft())},
-C)}async function ft(){if(m){h=!0;return}m=!0;try{do h=!1,await Yo();while(h)}finally{m=!1}}async function Yo(){let O=p;
-d=t.now_ms();let C=U();if(C===null)return n.picture=null,y();let A=await e.get("v1/run",{run:C,group:s.group});if(O!==p)
+function Tt(){Ct(tt().then(()=>U()===a?y():St()))}function vt(){a=U(),t.isHidden()||S.listen(ve("v1/events",{run:a}))}function U(){
+return s.run??n.runs?.runs[0]?.run_id??null}function St(){return vt(),ft()}function Ct(O){O.catch(x)}function We(){if(f!==
+null||t.isHidden())return;let O=1e3*(n.picture?.next_look_s??1),v=Math.max(0,d+O-t.now_ms());f=t.later(()=>{f=null,Ct(ft())},
+v)}async function ft(){if(m){h=!0;return}m=!0;try{do h=!1,await Yo();while(h)}finally{m=!1}}async function Yo(){let O=p;
+d=t.now_ms();let v=U();if(v===null)return n.picture=null,y();let A=await e.get("v1/run",{run:v,group:s.group});if(O!==p)
 return h=!0;if(n.problem=A.problem,A.problem)return Object.assign(n,{picture:null,timeline:null,rank:null}),y();l!==null&&
 A.body.started_at_s!==l&&(N(),await tt()),n.picture=A.body,M(A.isNew?A.body.now_s:null);let F={run:A.body.run.run_id,group:A.
 body.run.group},[at,dt]=await Promise.all([Vo(F),Xo(F)]);return O!==p?h=!0:(Object.assign(n,{timeline:at,rank:dt}),y())}
-async function Vo(O){let C={...O,section:s.section??""},A=JSON.stringify(C),F=o.get(A)??null,at=n.picture.timeline?.last;
+async function Vo(O){let v={...O,section:s.section??""},A=JSON.stringify(v),F=o.get(A)??null,at=n.picture.timeline?.last;
 if(at==null)return null;let dt=F?.last_seq??null;if(dt!==null&&dt>=at)return F.timeline;let Ht=await e.get("v1/timeline",
-{...C,after:dt},!1);if(Ht.problem||!Ht.body)return F?.timeline??null;let Ie=ae(Ht.body),Pe=F?yn(F.timeline,Ie):Ie;return o.
+{...v,after:dt},!1);if(Ht.problem||!Ht.body)return F?.timeline??null;let Ie=ae(Ht.body),Pe=F?yn(F.timeline,Ie):Ie;return o.
 delete(A),o.set(A,{timeline:Pe,last_seq:Ht.body.last??at}),o.size>gi&&o.delete(o.keys().next().value),Pe}async function Xo(O){
 return s.rank===null||s.rank===void 0?null:(await e.get("v1/rank",{...O,rank:s.rank})).body}function Le(){t.later(Le,Fo),
-n.connection.state!=="reconnecting"&&(t.isHidden()?Zo():Tt())}function Zo(){let O=()=>{let C=n.runs?.runs.find(({run_id:F})=>F===
-U()),A=w;return w=`${C?.tone} ${C?.headline}`,w!==A};vt(tt().then(()=>O()&&ft()))}function Jo(){if(w=null,t.isHidden())return S.
-rest();if(n.connection.state==="reconnecting")return Y();Ct(),vt(ft())}return{start(O,C){return r=O,s=C,t.onVisible(Jo),
-t.later(Le,Fo),Y()},look(O){let C=s;s=O,p+=1;let{state:A,told:F}=n.connection;return A==="reconnecting"?F?Y():void 0:((C.
+n.connection.state!=="reconnecting"&&(t.isHidden()?Zo():Tt())}function Zo(){let O=()=>{let v=n.runs?.runs.find(({run_id:F})=>F===
+U()),A=w;return w=`${v?.tone} ${v?.headline}`,w!==A};Ct(tt().then(()=>O()&&ft()))}function Jo(){if(w=null,t.isHidden())return S.
+rest();if(n.connection.state==="reconnecting")return Y();vt(),Ct(ft())}return{start(O,v){return r=O,s=v,t.onVisible(Jo),
+t.later(Le,Fo),Y()},look(O){let v=s;s=O,p+=1;let{state:A,told:F}=n.connection;return A==="reconnecting"?F?Y():void 0:((v.
 run??null)===(O.run??null)?ft():St()).catch(x)},retry:()=>Y(),stop(){S.rest(),t.clear(c),t.clear(f)}}}function ki(t){return t!==
 null&&(t.run.finished_at_s!==null||!t.run.is_live)}var He=["run","group","section","rank"];function Ko(t){let e=new URLSearchParams(t.replace(/^#/,"")),n={};for(let o of He)
-n[o]=e.has(o)?e.get(o):null;return n.rank=/^\d{1,9}$/.test(n.rank??"")?Number(n.rank):null,n}function ve(t){let e=new URLSearchParams;
+n[o]=e.has(o)?e.get(o):null;return n.rank=/^\d{1,9}$/.test(n.rank??"")?Number(n.rank):null,n}function Ce(t){let e=new URLSearchParams;
 for(let o of He)t[o]!==null&&t[o]!==void 0&&e.set(o,t[o]);let n=e.toString();return n?`#${n}`:""}function yi(t,e){let n={
 ...t};"run"in e&&e.run!==t.run&&Object.assign(n,{group:null,section:null,rank:null}),"group"in e&&e.group!==t.group&&Object.
 assign(n,{section:null,rank:null});for(let o of He)o in e&&(n[o]=e[o]??null);return n.section===""&&(n.section=null),n}function jo(t,e){
 let n=Ko(t.location.hash),o=()=>{n=Ko(t.location.hash),e(n)};return t.addEventListener("popstate",o),t.addEventListener(
-"hashchange",o),{chosen:()=>n,select(s){let r=yi(n,s);if(ve(r)===ve(n))return;let a=r.run!==n.run;n=r;let l=ve(n)||t.location.
+"hashchange",o),{chosen:()=>n,select(s){let r=yi(n,s);if(Ce(r)===Ce(n))return;let a=r.run!==n.run;n=r;let l=Ce(n)||t.location.
 pathname+t.location.search;a?t.history.pushState(null,"",l):t.history.replaceState(null,"",l),e(n)}}}var Uo="otel-straggler-theme";function Go(t,e){let n=document.documentElement,o=window.matchMedia("(prefers-color-scheme\
 : dark)"),s=bi(),r=()=>{let a=s||(o.matches?"dark":"light"),l=a==="dark"?"light":"dark";n.dataset.theme=a,t.textContent=
 a==="dark"?"\u2600":"\u263E",t.setAttribute("aria-label",`Change to ${l} colours`),t.title=`Change to ${l} colours`,e(a)};
@@ -818,7 +817,7 @@ c()},r.chosen())}function Mi(t){let e=()=>document.documentElement.style.setProp
 new ResizeObserver(e).observe(t),e()}function $i(t){let e=(n,o)=>n(ee(o),t);return{alerts:e(ze,"alerts"),announcer:fn(),
 answer:e(ln,"answer"),connection:dn(ee("connection"),ee("notice"),t),figures:e(mn,"figures"),firstSteps:e(hn,"first-step\
 s"),ledger:e(gn,"ledger"),liveness:e(zn,"liveness"),matrix:e(_o,"matrix"),picker:e(So,"picker"),rank:e(Ro,"rank"),rankTime:e(
-Co,"rank-time"),sectionHeat:e(vo,"sections"),verdicts:e(Eo,"verdicts"),waits:e(zo,"waits")}}function ee(t){return document.
+vo,"rank-time"),sectionHeat:e(Co,"sections"),verdicts:e(Eo,"verdicts"),waits:e(zo,"waits")}}function ee(t){return document.
 querySelector(`[data-part="${t}"]`)}function Ei(t,e,n){let o=t.picture?.run;return{run:o?.run_id??e.run,group:o?.group??
 e.group,section:e.section??"",rank:e.rank,theme:n}}function Ri(t,e,n){let{picture:o,runs:s,timeline:r,rank:a,connection:l,
 problem:i}=e;t.connection.update(o,n,l,i,s?.history_problem,s?.problems),t.picker.update(o,n,s),t.firstSteps.update(o,n,

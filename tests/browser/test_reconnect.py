@@ -37,7 +37,7 @@ def test_with_a_history_the_picture_comes_back_and_goes_on(
     eventually(lambda: columns(page) >= before)
     page.says("answer.headline", "the collector was restarted")
     page.says("answer.sentence", "last picture of before: rank 5")
-    expect(page.page.locator(".notice")).to_contain_text("This is the picture of")
+    expect(page.page.locator(".notice")).to_contain_text("This is the run as of")
     feed.advance(40)
     page.is_connected()
     eventually(lambda: columns(page) > before)

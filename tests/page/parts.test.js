@@ -102,7 +102,7 @@ test("every scenario has an answer without a hole in it", () => {
 });
 
 test("a hang is drawn as silence beside that of the others", () => {
-  assert.match(textOf(evidenceTree(pictures.hang)), /1 min 14 s since the last sign of life.*Rank 11/);
+  assert.match(textOf(evidenceTree(pictures.hang)), /1 min 14 s since the last heartbeat.*Rank 11/);
 });
 
 test("who does not join the others is told apart by how far it has come", () => {
@@ -150,7 +150,7 @@ test("a hang counts from its last progress, and the loss is told once", () => {
   hung.run = { ...hung.run, state: "stuck", began_at_s: nowS - 500, waste: 1, slowdown: null };
   const [, lost, , , step] = figuresOf(hung);
   assert.equal(step.small, "stuck for 42 s");
-  assert.deepEqual([lost.large, lost.small], ["100 %", "nothing gets on"]);
+  assert.deepEqual([lost.large, lost.small], ["100 %", "no progress"]);
   for (const picture of Object.values(pictures)) {
     assert.doesNotMatch(figuresOf(picture).map(({ small }) => small).join(), /per hour/);
   }
@@ -291,7 +291,7 @@ test("the age of the data is told in every state", () => {
   assert.match(told("saved").notice, /^A report of /);
   const over = (name) => connectionTold(pictures[name], { state: "ended", since_ms: 0, clock_s: 0 }, null, nowMs).notice;
   assert.match(over("ended"), /^This run finished at \d\d:\d\d:\d\d\.$/);
-  assert.match(over("history"), /history: nobody sends/);
+  assert.match(over("history"), /history: no rank is reporting/);
   const live = { state: "live", since_ms: 0, clock_s: 0 };
   for (const shown of [picture, null]) {
     const crowded = connectionTold(shown, live, null, nowMs, null, ["100 runs are watched. Give one name"]);
@@ -303,7 +303,7 @@ test("the age of the data is told in every state", () => {
   const { history } = pictures;
   const run = { ...history.run, seen_at_s: history.now_s - 60, awaited_since_s: history.now_s - 5 };
   const waits = connectionTold({ ...history, run }, { state: "ended", since_ms: 0, clock_s: 0 }, null, nowMs);
-  assert.match(waits.notice, /^This is the picture of [\d:]+\. The collector was restarted at [\d:]+, and has heard nothing/);
+  assert.match(waits.notice, /^This is the run as of [\d:]+\. The collector was restarted at [\d:]+, and has received nothing/);
   assert.equal(waits.kind, "awaited");
 });
 
@@ -311,7 +311,7 @@ test("of a run that is awaited the step is of before", () => {
   const { run } = pictures.straggler;
   const small = (more) => figuresOf({ ...pictures.straggler, run: { ...run, ...more } })[4].small;
   assert.equal(small({ state: "unknown", awaited_since_s: 5 }), "before the collector was restarted");
-  assert.match(small({ state: "unknown" }), /^without signs of life for /);
+  assert.match(small({ state: "unknown" }), /^without heartbeats for /);
 });
 
 test("the page of a collector without runs tells its address", () => {
@@ -349,7 +349,7 @@ test("a window is named by its state first", () => {
 test("a rank without a GPU is not said to be timed on one", () => {
   const gpuOf = (gpu) => textOf(panelTree(pictures.healthy, { rank: 5 }, { rank: 5, gpu }, {}));
   const none = { model: null, uuid: null, tier: "off", reason: "auto" };
-  assert.match(gpuOf(none), /GPUnone that it told of/);
+  assert.match(gpuOf(none), /GPUnone reported/);
   assert.match(gpuOf({ ...none, model: "H200" }), /H200.*not timed/);
   assert.match(gpuOf({ ...none, model: "H200", reason: "no_memory" }), /not timed: no memory/);
   assert.match(gpuOf({ ...none, tier: "events" }), /timed by CUDA events/);
@@ -366,7 +366,7 @@ test("a run that was there before the collector is not said to be as young as th
   const { run } = pictures.healthy;
   const smallOf = (beganS) =>
     figuresOf({ ...pictures.healthy, started_at_s: 1000, now_s: 1600, run: { ...run, began_at_s: beganS } })[4].small;
-  assert.match(smallOf(1004), /^training, heard of for 9 min 56 s/);
+  assert.match(smallOf(1004), /^training, monitored for 9 min 56 s/);
   assert.match(smallOf(1100), /^training for 8 min 20 s/);
 });
 

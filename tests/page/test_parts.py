@@ -107,7 +107,7 @@ def test_a_slow_rank_is_told_in_every_part(show: Any) -> None:
 def test_a_hang_names_the_silent_rank_among_the_waiting(show: Any) -> None:
     """It is the first of those to look at."""
     page, _ = show(hang())
-    expect(part(page, "answer")).to_contain_text("since the last sign of life")
+    expect(part(page, "answer")).to_contain_text("since the last heartbeat")
     expect(part(page, "liveness").locator("tbody tr").first).to_contain_text("rank 11")
     expect(part(page, "liveness")).to_contain_text("63 stuck")
     expect(part(page, "figures")).to_contain_text("1 lost")

@@ -39,11 +39,11 @@ export function alertsTree(picture, actions, opened = new Map(), open = () => {}
   const untilS = isLive ? picture.now_s : heardS ?? picture.now_s;
   const observed =
     picture.run.mode === "observe"
-      ? el("p", { class: "nothing" }, "The collector only observes: what would fire stands here, and nobody is called.")
+      ? el("p", { class: "nothing" }, "The collector only observes: what would fire is listed here, and nobody is notified.")
       : null;
   if (!alerts.length) return [nothingTree("Nothing fires."), isLive ? observed : null];
   return [
-    isLive ? observed : el("p", { class: "nothing" }, "Nobody follows the run now: these fired when it was last heard of."),
+    isLive ? observed : el("p", { class: "nothing" }, "No rank is reporting: these fired when the run was last seen."),
     alerts.length > FEW_ALERTS
       ? el(
           "ul",

@@ -76,7 +76,7 @@ function sentenceOf(problem) {
 function savedTold(picture, told) {
   if (!picture) return told;
   const when = formatClock(picture.now_s, null);
-  return { ...told, state: "saved", age: when, notice: `A report of ${when}. It does not change any more.`, kind: "saved" };
+  return { ...told, state: "saved", age: when, notice: `A report of ${when}. It no longer changes.`, kind: "saved" };
 }
 
 function awayTold(picture, connection, nowMs, age, told) {
@@ -101,7 +101,7 @@ function endedTold(picture, told) {
   if (isKnown(run.awaited_since_s)) return awaitedTold(picture, told);
   const heard = formatClock(run.heard_at_s, picture.now_s);
   if (!run.is_live) {
-    const notice = `From the collector's history: nobody sends for this run now. Last heard ${heard}.`;
+    const notice = `From the collector's history: no rank is reporting. Last seen ${heard}.`;
     return { ...told, state: "history", age: heard, notice, kind: "history" };
   }
   const at = formatClock(run.finished_at_s, picture.now_s);
@@ -112,9 +112,9 @@ function endedTold(picture, told) {
 function awaitedTold({ run, now_s: nowS }, told) {
   const seen = formatClock(run.seen_at_s, nowS);
   const notice =
-    `This is the picture of ${seen}. The collector was restarted at ` +
-    `${formatClock(run.awaited_since_s, nowS)}, and has heard nothing of this run since.`;
-  return { ...told, state: "last picture", age: seen, isOld: true, notice, kind: "awaited" };
+    `This is the run as of ${seen}. The collector was restarted at ` +
+    `${formatClock(run.awaited_since_s, nowS)}, and has received nothing from this run since.`;
+  return { ...told, state: "last view", age: seen, isOld: true, notice, kind: "awaited" };
 }
 
 function noticeTree(told, actions) {

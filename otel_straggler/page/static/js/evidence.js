@@ -61,7 +61,7 @@ function silenceTree(picture, places) {
   const others = medianOf(ages.filter((_, place) => !silent.has(place)));
   const largest = Math.max(...[own, others].filter(isKnown));
   return evidenceFigure(
-    [el("strong", {}, isKnown(own) ? formatAge(own) : "Never heard"), isKnown(own) ? " since the last sign of life" : null],
+    [el("strong", {}, isKnown(own) ? formatAge(own) : "Never seen"), isKnown(own) ? " since the last heartbeat" : null],
     comparedRow(whoHangs(picture, places), own, largest, "own", formatAge(own)),
     isKnown(others) && comparedRow("others, median", others, largest, "others", formatAge(others)),
   );

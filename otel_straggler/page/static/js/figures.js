@@ -68,7 +68,7 @@ function timeLost(run, isOver) {
   return {
     title: "Time lost",
     large: formatPercent(run.waste),
-    small: isIdle ? (isOver ? "nothing got on" : "nothing gets on") : times,
+    small: isIdle ? "no progress" : times,
     tone: isKnown(run.waste) ? wasteTone(run.waste) : null,
   };
 }
@@ -122,12 +122,12 @@ function lastingWords({ run, started_at_s: startedS }, hasEnded, fromS) {
   if (hasEnded) return " after";
   const isKnownToLive = run.state !== "unknown";
   const isOlder = isKnownToLive && isKnown(startedS) && fromS === run.began_at_s && fromS - startedS < SOON_S;
-  return isOlder ? ", heard of for" : " for";
+  return isOlder ? ", monitored for" : " for";
 }
 
 function stateWords(run) {
   if (isKnown(run.awaited_since_s)) return "before the collector was restarted";
-  return run.state === "unknown" ? "without signs of life" : wordsOf(run.state);
+  return run.state === "unknown" ? "without heartbeats" : wordsOf(run.state);
 }
 
 function resolvable(run) {

@@ -29,7 +29,7 @@ export function firstStepsTree(host) {
       "Ranks send to ",
       el("code", {}, endpoint),
       " unless the collector was started with another address. It listens on this machine only" +
-        " until it is told otherwise (",
+        " unless configured otherwise (",
       el("code", {}, "--otlp-http 0.0.0.0:4318"),
       ").",
     ),

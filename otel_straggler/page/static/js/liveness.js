@@ -108,7 +108,7 @@ export function createLiveness(container, actions) {
 /** How many ranks are in which state, how old the signs of life are, and who hangs. */
 export function countsTree(picture) {
   const { ranks } = picture;
-  if (!ranks.rank.length) return el("p", { class: "nothing" }, "No rank has sent a sign of life.");
+  if (!ranks.rank.length) return el("p", { class: "nothing" }, "No rank has sent a heartbeat.");
   const isOver = isKnown(picture.run.finished_at_s) || !picture.run.is_live;
   return [
     el(

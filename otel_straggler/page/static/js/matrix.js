@@ -126,7 +126,7 @@ function wordsOfWorker(cells, { row, column, ranks }) {
 function placeWords(cells, rank) {
   const place = cells.placeOfRank.get(rank);
   const cell = place === undefined ? null : cells.at(Math.floor(place / cells.columns), place % cells.columns);
-  if (!cell || cells.isRanks) return "not told";
+  if (!cell || cells.isRanks) return "not reported";
   return `stage ${cell.stage}, data rank ${cell.data}`;
 }
 

@@ -120,7 +120,7 @@ function whereTree(rank) {
 function gpuTree(gpu) {
   if (!gpu || !(gpu.model || gpu.uuid || gpu.tier)) return null;
   const isTold = gpu.model || gpu.uuid || isTimed(gpu);
-  const texts = isTold ? [gpu.model, gpu.uuid, timingText(gpu)] : ["none that it told of"];
+  const texts = isTold ? [gpu.model, gpu.uuid, timingText(gpu)] : ["none reported"];
   return texts.filter(Boolean).map((text) => el("div", { key: text }, nameTree(text)));
 }
 
@@ -142,7 +142,7 @@ function sectionsTree(rank, actions) {
   return el(
     "section",
     { key: "sections" },
-    el("h3", {}, "Its sections beside its peers"),
+    el("h3", {}, "Its sections next to its peers"),
     el(
       "ul",
       { class: "section-rows" },
@@ -233,7 +233,7 @@ function verdictsOfRank(picture, rank, actions) {
     el("h3", {}, "Verdicts"),
     verdicts.length
       ? el("ul", { class: "cards" }, verdicts.map((each, place) => verdictCard(each, place, picture, actions)))
-      : nothingTree("It has not been called slow."),
+      : nothingTree("No slow verdict on it."),
   );
 }
 

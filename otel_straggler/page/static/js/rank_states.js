@@ -7,9 +7,9 @@ export const RANK_STATES = [
   { state: "lost", tone: "lost", mark: "✕", meaning: "no heartbeat: crashed, stopped or cut off" },
   { state: "stuck", tone: "stuck", mark: "■", meaning: "alive, work is open, and no progress" },
   { state: "late", tone: "late", mark: "▲", meaning: "no progress for half of its timeout" },
-  { state: "missing", tone: "unknown", mark: "?", meaning: "expected, and never heard of" },
+  { state: "missing", tone: "unknown", mark: "?", meaning: "expected, but never seen" },
   { state: "starting", tone: "starting", mark: "◇", meaning: "has not begun a step yet" },
-  { state: "ok", tone: "ok", mark: "●", meaning: "gets on" },
+  { state: "ok", tone: "ok", mark: "●", meaning: "making progress" },
   { state: "finished", tone: "finished", mark: "✓", meaning: "has said how it ended" },
 ];
 

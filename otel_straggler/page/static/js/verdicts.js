@@ -31,7 +31,7 @@ export function verdictsTree(picture, isLong, more, actions) {
   return [
     verdicts.length
       ? el("ul", { class: "cards" }, shown.map((each) => verdictTree(each, picture, actions)))
-      : nothingTree("No rank, host or stage has been called slow."),
+      : nothingTree("No rank, host or stage has had a slow verdict."),
     moreTree(verdicts.length, FEW_VERDICTS, isLong, more),
     leftOut ? el("p", { class: "nothing", key: "left" }, `${formatNumber(leftOut)} more lose less`) : null,
     decisionsTree(picture),
@@ -120,7 +120,7 @@ function maintenanceTree(picture) {
   return el(
     "div",
     { class: "decisions", key: "maintenance" },
-    el("h3", {}, "Under maintenance: lost ranks there call nobody"),
+    el("h3", {}, "Under maintenance: lost ranks there do not page"),
     el(
       "ul",
       { class: "lines" },
