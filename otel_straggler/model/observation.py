@@ -22,6 +22,7 @@ from otel_straggler.semconv import (
 
 _Name = TypeVar("_Name", bound=Hashable)
 Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
 Codes: TypeAlias = npt.NDArray[np.int32]
 Floats: TypeAlias = npt.NDArray[np.float64]
 

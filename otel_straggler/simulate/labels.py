@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from otel_straggler.model.causes import Cause
+from otel_straggler.model.observation import Bools
 from otel_straggler.model.verdict import Scope
 from otel_straggler.simulate.faults import GPU_KINDS, HANG_KINDS, Fault
 from otel_straggler.simulate.plan import BACKWARD, DATA, EXPERTS, FORWARD, SYNC, RunPlan, Timing
@@ -17,7 +18,6 @@ from otel_straggler.simulate.timeline import (
     FOREVER,
     ActiveFault,
     Attempt,
-    Mask,
     Timeline,
     attempt_at,
     find_slots,
@@ -96,7 +96,7 @@ def build_labels(plan: RunPlan, timeline: Timeline) -> tuple[Label, ...]:
     return (*labels, *_imbalances(plan, timeline))
 
 
-def hung_ranks(plan: RunPlan, fault: Fault, attempt: Attempt) -> Mask:
+def hung_ranks(plan: RunPlan, fault: Fault, attempt: Attempt) -> Bools:
     """(ranks,) who hangs."""
     active = ActiveFault(
         fault=fault, first_made=0, end_made=FOREVER, slots=find_slots(plan, fault, attempt)
@@ -170,7 +170,7 @@ def _imbalances(plan: RunPlan, timeline: Timeline) -> Iterator[Label]:
 def _lasting(
     plan: RunPlan,
     timeline: Timeline,
-    who: Mask,
+    who: Bools,
     kind: str,
     scope: Scope,
     cause: Cause,
@@ -195,7 +195,7 @@ def _lasting(
 def _label(
     plan: RunPlan,
     attempt: Attempt,
-    who: Mask,
+    who: Bools,
     by_attempt: tuple[frozenset[int], ...],
     **rest: Any,
 ) -> Label:
@@ -204,11 +204,11 @@ def _label(
     return Label(ranks=_numbers(who), ranks_by_attempt=by_attempt, nodes=nodes, **rest)
 
 
-def _numbers(who: Mask) -> frozenset[int]:
+def _numbers(who: Bools) -> frozenset[int]:
     return frozenset(np.flatnonzero(who).tolist())
 
 
-def _scope(fault: Fault, who: Mask) -> Scope:
+def _scope(fault: Fault, who: Bools) -> Scope:
     if fault.kind == "link":
         return "run" if who.all() else "role"
     if fault.host is not None:
@@ -242,7 +242,7 @@ def _sizes(plan: RunPlan, fault: Fault) -> tuple[float, float]:
     return fault.size, 1.0 + (fault.size - 1.0) * longer_s / step_s
 
 
-def _is_localisable(plan: RunPlan, fault: Fault, who: Mask) -> bool:
+def _is_localisable(plan: RunPlan, fault: Fault, who: Bools) -> bool:
     timing = _timing_told(plan)
     if timing == "local" or who.all():
         return True

@@ -14,6 +14,7 @@ import numpy as np
 
 from otel_straggler.model.observation import (
     NO_KERNEL,
+    Bools,
     Floats,
     GpuTimes,
     Ints,
@@ -35,7 +36,7 @@ from otel_straggler.simulate.plan import (
     RunPlan,
 )
 from otel_straggler.simulate.synchronisation import Measured, OnGpu, measure, stack_on_gpu
-from otel_straggler.simulate.timeline import Attempt, Draws, Mask, Timeline, build_timeline
+from otel_straggler.simulate.timeline import Attempt, Draws, Timeline, build_timeline
 from otel_straggler.simulate.work import PASSES, Workers
 
 __all__ = ["Fault", "Label", "Layout", "RunPlan", "SimulatedRun", "generate"]
@@ -149,7 +150,7 @@ class Block:
     gap_s: Floats
     gap_at: int
     parts: Floats | None
-    per_microbatch: Mask
+    per_microbatch: Bools
     tokens: Floats | None
     gpu: OnGpu | None = None
 
@@ -251,19 +252,19 @@ def build_table(plan: RunPlan, block: Block, sources: tuple[Source, ...]) -> Ste
     )
 
 
-def _end_ns(block: Block, is_there: Mask) -> Ints:
+def _end_ns(block: Block, is_there: Bools) -> Ints:
     seconds = np.where(is_there, block.seconds, 0.0).sum(axis=2)
     seconds += block.gap_s * is_there[:, :, block.gap_at]
     return np.asarray(block.start_ns + np.rint(seconds * 1e9).astype(np.int64))
 
 
-def _tokens(block: Block, tells: Mask) -> Floats:
+def _tokens(block: Block, tells: Bools) -> Floats:
     if block.tokens is None:
         return np.full(tells.shape, np.nan)
     return np.where(tells, block.tokens.sum(axis=2), np.nan)
 
 
-def _run_cv(block: Block, is_there: Mask) -> Floats:
+def _run_cv(block: Block, is_there: Bools) -> Floats:
     """(ranks, sections) standard deviation of single runs in their step / mean of all runs."""
     run_cv: Floats = np.full(block.seconds.shape[1:], np.nan)
     if block.parts is None:
@@ -334,7 +335,7 @@ def build_rows(
     )
 
 
-def _edges(block: Block, is_there: Mask) -> Floats:
+def _edges(block: Block, is_there: Bools) -> Floats:
     """(T, R, S, 2) seconds from the begin of the step to the begin and end of a section."""
     ends = np.cumsum(np.where(is_there, block.seconds, 0.0), axis=2)
     begins = np.concatenate([np.zeros_like(ends[:, :, :1]), ends[:, :, :-1]], axis=2)
@@ -344,7 +345,7 @@ def _edges(block: Block, is_there: Mask) -> Floats:
 
 
 def _rows(
-    block: Block, section: int, is_there: Mask, edges_s: Floats, counts_microbatches: bool
+    block: Block, section: int, is_there: Bools, edges_s: Floats, counts_microbatches: bool
 ) -> _Rows:
     step, rank = np.nonzero(is_there)
     edges_s = edges_s[step, rank, section]

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.simulate.faults import HANG_KINDS, Fault
 from otel_straggler.simulate.plan import RunPlan
 
@@ -20,7 +20,6 @@ RAMP_STEPS = 100
 FLAP_STEPS = 30
 SHORTEST_TRANSIENT, LONGEST_TRANSIENT = 10, 30
 FOREVER = 2**62
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,7 +58,7 @@ class ActiveFault:
     end_made: int
     slots: npt.NDArray[np.intp] | None
 
-    def ranks(self, plan: RunPlan, attempt: Attempt) -> Mask:
+    def ranks(self, plan: RunPlan, attempt: Attempt) -> Bools:
         """(ranks,) who has it in the attempt."""
         if self.slots is not None:
             return np.isin(attempt.slot, self.slots)

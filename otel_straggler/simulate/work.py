@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.observation import Bools, Floats, Ints, Section
 from otel_straggler.simulate.faults import Fault
 from otel_straggler.simulate.plan import (
     BACKWARD,
@@ -27,7 +27,6 @@ from otel_straggler.simulate.timeline import (
     ActiveFault,
     Attempt,
     Draws,
-    Mask,
     Timeline,
     microbatch_sigma,
 )
@@ -265,7 +264,7 @@ def sections_of(plan: RunPlan, fault: Fault) -> tuple[Section, ...]:
     return tuple(section for section in COMPUTE if section in plan.sections)
 
 
-def affected(plan: RunPlan, active: ActiveFault, attempt: Attempt) -> Mask:
+def affected(plan: RunPlan, active: ActiveFault, attempt: Attempt) -> Bools:
     """(ranks,) whose times the fault changes: of a link, all who share its collective."""
     ranks = active.ranks(plan, attempt)
     if active.fault.kind != "link":

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler import semconv
 from otel_straggler.model.observation import (
     BASIS_NAMES,
     CUPTI,
     HOST,
+    Bools,
     GpuTimes,
     Ints,
     ObservationBatch,
@@ -180,7 +180,7 @@ def _request(batch: ObservationBatch, source: Source, rows: Ints, span_ids: Ids)
     return encode_request(encode_resource(resource_of(source)), [spans[i] for i in in_time])
 
 
-def _alike(batch: ObservationBatch, rows: Ints) -> Iterator[npt.NDArray[np.bool_]]:
+def _alike(batch: ObservationBatch, rows: Ints) -> Iterator[Bools]:
     """Rows that have the same attributes: those that tell tokens or GPU times, and the others."""
     kind = np.zeros(len(rows), np.int64)
     if batch.tokens is not None:

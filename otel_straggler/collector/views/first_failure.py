@@ -12,7 +12,7 @@ from otel_straggler.collector.views.answer_type import Json
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.collector.views.world_view import RankHeartbeats, WorldView
 from otel_straggler.detect.hangs.episodes import How, Standstill, standstill
-from otel_straggler.detect.hangs.states import Bools
+from otel_straggler.model.observation import Bools
 
 __all__ = ["How", "Standstill", "standstill_of"]
 _NOBODY = np.empty(0, np.int64)

@@ -11,11 +11,9 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.observation import Floats
+from otel_straggler.model.observation import Bools, Floats
 
 Pattern = Literal["even", "hot_cell", "hot_row", "hot_column", "spread", "silent", "unknown"]
-Bools = npt.NDArray[np.bool_]
-
 PATTERN_TEXTS: Final[dict[Pattern, str]] = {
     "even": "All workers are alike.",
     "hot_cell": "One worker is hot: its host or its data.",

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.detect.scores.settings import HangSettings
-from otel_straggler.model.observation import NO_STEP, Codes, Floats, Ints
+from otel_straggler.model.observation import NO_STEP, Bools, Codes, Floats, Ints
 from otel_straggler.semconv import OUTCOMES
 
 RankState = Literal["starting", "ok", "late", "stuck", "lost", "finished"]
 RANK_STATES: tuple[RankState, ...] = ("starting", "ok", "late", "stuck", "lost", "finished")
 STARTING, OK, LATE, STUCK, LOST, FINISHED = range(len(RANK_STATES))
-
-Bools: TypeAlias = npt.NDArray[np.bool_]
 
 NOT_ENDED = -1
 NO_OPEN_SECTION = -1

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import median_of_peers, minimum_of_peers
-from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.observation import Bools, Floats, Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import Excess, KindOfScore, Straggler
 from otel_straggler.semconv import LISTED_KINDS
@@ -107,7 +106,7 @@ def individual_gpu_scores(median_s: Floats, total_s: Floats, reference_s: Floats
     return _weighted(np.minimum(1.0, reference / median_s), total_s, ~np.isnan(median_s))
 
 
-def _weighted(ratio: Floats, weight: Floats, used: npt.NDArray[np.bool_]) -> Floats:
+def _weighted(ratio: Floats, weight: Floats, used: Bools) -> Floats:
     weights = np.where(used, weight, 0.0)
     total = weights.sum(axis=1)
     scored = np.where(used, ratio, 0.0)

@@ -19,9 +19,8 @@ import numpy as np
 from otel_straggler.detect.scores.kernels import KernelMedians
 from otel_straggler.detect.scores.settings import KEPT, OVER_LIMIT, REPEATED
 from otel_straggler.detect.scores.sources import session_of
-from otel_straggler.detect.scores.step_tables import Bools
 from otel_straggler.model.kernels import KernelCell, KernelTimes, join_kernel_times
-from otel_straggler.model.observation import Codes, Ints
+from otel_straggler.model.observation import Bools, Codes, Ints
 from otel_straggler.model.rank import Source
 
 STANDS_IN_S = 60.0

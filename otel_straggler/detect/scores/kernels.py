@@ -9,9 +9,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from otel_straggler.detect.scores.medians import GroupedTimes, group_times
-from otel_straggler.detect.scores.step_tables import Bools
 from otel_straggler.model.kernels import KernelTimes
-from otel_straggler.model.observation import NO_KERNEL, Floats, Ints
+from otel_straggler.model.observation import NO_KERNEL, Bools, Floats, Ints
 from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import OTHER_KERNEL

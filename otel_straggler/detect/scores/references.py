@@ -7,10 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.errors import InputError, describe
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import Bools, Floats, Ints
 
 MAX_SUBJECTS = 100_000
 """Devices in a state: those whose best was met last. Devices go, and nobody says so."""
@@ -37,7 +36,7 @@ class References:
         subjects: Sequence[Hashable],
         names: Sequence[str],
         median_s: Floats,
-        eligible: npt.NDArray[np.bool_],
+        eligible: Bools,
         now_ns: int,
     ) -> Floats:
         """Take the medians of a window in, then give the references that score it.

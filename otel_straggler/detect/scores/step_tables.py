@@ -20,14 +20,13 @@ from otel_straggler.model.observation import (
     NO_KERNEL,
     NO_SEQ,
     NO_STEP,
+    Bools,
     Floats,
     Ints,
     ObservationBatch,
 )
 from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.step_table import GpuSeconds, StepTable
-
-Bools = npt.NDArray[np.bool_]
 
 _LATEST = np.iinfo(np.int64).max
 _ENOUGH_FOR_A_MEDIAN = 1_000

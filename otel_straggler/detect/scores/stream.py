@@ -10,7 +10,7 @@ import numpy as np
 
 from otel_straggler.detect.scores.settings import ScoreSettings, VerdictSettings
 from otel_straggler.detect.scores.sources import SourceTables, session_of
-from otel_straggler.detect.scores.step_tables import Bools, build_step_table, is_summed
+from otel_straggler.detect.scores.step_tables import build_step_table, is_summed
 from otel_straggler.detect.scores.window_scores import ClosedBy
 from otel_straggler.detect.scores.windows import (
     OpenWindow,
@@ -26,6 +26,7 @@ from otel_straggler.detect.scores.windows import (
 from otel_straggler.model.observation import (
     NO_KERNEL,
     NO_STEP,
+    Bools,
     Codes,
     ObservationBatch,
     join_gpu,

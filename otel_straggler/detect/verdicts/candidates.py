@@ -11,12 +11,12 @@ import numpy as np
 from otel_straggler.detect.scores.medians import median_of
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.history import how_it_began
-from otel_straggler.detect.verdicts.significance import Findings, Flags
+from otel_straggler.detect.verdicts.significance import Findings
 from otel_straggler.detect.verdicts.stalls import Spikes, StallPattern
 from otel_straggler.detect.verdicts.track import Track
 from otel_straggler.detect.verdicts.world import World, cause_of_section
 from otel_straggler.model.causes import Cause
-from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.observation import Bools, Floats, Ints, Section
 from otel_straggler.model.verdict import Beginning, Verdict
 
 NAMED = 0.75
@@ -91,11 +91,11 @@ class Found:
 
     track: Track
     findings: Findings
-    beyond: Flags
-    verified: Flags
+    beyond: Bools
+    verified: Bools
 
 
-def material(findings: Findings, prices: StepCost, least_share: float) -> tuple[Flags, Flags]:
+def material(findings: Findings, prices: StepCost, least_share: float) -> tuple[Bools, Bools]:
     """(R, C) what is beyond, and what is verified, and costs enough of the step to matter."""
     with np.errstate(invalid="ignore"):
         dear = _lost_s(findings.effect, prices.columns_s) >= least_share * prices.step_s[:, None]
@@ -249,7 +249,7 @@ class View:
         sections = self._world.sections
         return [candidate(row, self._found, self.prices, sections) for row in rows]
 
-    def only_in(self, row: int, shared: Flags) -> bool:
+    def only_in(self, row: int, shared: Bools) -> bool:
         """Whether no section but these is slow; where none is by itself, by the largest."""
         flagged = (self._found.beyond[row] | self._found.verified[row])[1:-1]
         if flagged.any():
@@ -283,8 +283,8 @@ MANY = 0.25
 
 
 def against_the_others(
-    one: Candidate, recent: Floats, group: Flags, peers: Flags, slow: Flags, least: int
-) -> tuple[Candidate, Flags]:
+    one: Candidate, recent: Floats, group: Bools, peers: Bools, slow: Bools, least: int
+) -> tuple[Candidate, Bools]:
     """The candidate against those of its peers that are not slow, if many are.
 
     Times are compared with the median of all peers. If half of them are slow it lies halfway, and

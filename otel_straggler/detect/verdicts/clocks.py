@@ -16,10 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.detect.verdicts.groups import Groups
-from otel_straggler.detect.verdicts.significance import Flags
 from otel_straggler.detect.verdicts.waits import ENOUGH_RANKS, WaitDetector
 from otel_straggler.detect.verdicts.world import World
-from otel_straggler.model.observation import BASIS_NAMES, CUPTI, EVENTS, HOST, Bases, Floats, Ints
+from otel_straggler.model.observation import (
+    BASIS_NAMES,
+    CUPTI,
+    EVENTS,
+    HOST,
+    Bases,
+    Bools,
+    Floats,
+    Ints,
+)
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Evidence
 from otel_straggler.semconv import LISTED_KINDS
@@ -58,9 +66,9 @@ class ClockedBlock:
 
     seconds: Floats
     host_s: Floats
-    local: Flags
+    local: Bools
     waited_s: Floats
-    by_kernels: Flags
+    by_kernels: Bools
     basis: Bases
     is_hidden: bool
 
@@ -85,7 +93,7 @@ class ClockSelector:
     def reset(self) -> None:
         """Ranks or their peers are others now."""
         self.basis: Bases = np.zeros((0, 0), np.uint8)
-        self.by_kernels: Flags = np.zeros(0, bool)
+        self.by_kernels: Bools = np.zeros(0, bool)
         self._ran = np.zeros((0, 0))
         self._known = {EVENTS: np.zeros((0, 0)), CUPTI: np.zeros((0, 0))}
         self._host_s = np.zeros((0, 0))
@@ -182,18 +190,18 @@ class ClockSelector:
             chosen[works & self._is_told(code, world)] = code
         return chosen
 
-    def _is_told(self, code: int, world: World) -> Flags:
+    def _is_told(self, code: int, world: World) -> Bools:
         """(G, S) whether nearly all ranks tell this."""
         groups = world.peers
         ran = self._ran > MIN_RAN
         lacks = ran & self._lacks(code, (self.basis == code)[groups.code])
         n_ran, n_lacks = (_count(of, groups) for of in (ran, lacks))
-        told: Flags = (n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran))
+        told: Bools = (n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran))
         return told
 
-    def _lacks(self, code: int, is_on: Flags) -> Flags:
+    def _lacks(self, code: int, is_on: Bools) -> Bools:
         """(R, S) whether a rank tells it in too few of its steps."""
-        lacks: Flags = self._known[code] < np.where(is_on, TOO_FEW, ENOUGH) * self._ran
+        lacks: Bools = self._known[code] < np.where(is_on, TOO_FEW, ENOUGH) * self._ran
         return lacks
 
     def _leaves_out(self, by_row: Bases) -> bool:
@@ -203,7 +211,7 @@ class ClockSelector:
             for code in (EVENTS, CUPTI)
         )
 
-    def _means_something_else(self, local: Flags) -> bool:
+    def _means_something_else(self, local: Bools) -> bool:
         """New sections change nothing for the others."""
         old = self._meaning
         self._meaning = 8 * self.by_kernels[:, None] + 4 * local + self.basis.astype(np.int64)
@@ -249,7 +257,7 @@ def _of_groups(seconds: Floats, groups: Groups) -> Floats:
     return _summed(of_ranks, groups)
 
 
-def _count(flags: Flags, groups: Groups) -> Ints:
+def _count(flags: Bools, groups: Groups) -> Ints:
     return _summed(flags.astype(np.float64), groups).astype(np.int64)
 
 

@@ -25,12 +25,11 @@ from otel_straggler.detect.verdicts.log import EvaluationTime, Notification, Ver
 from otel_straggler.detect.verdicts.memory import Memory, Tracks
 from otel_straggler.detect.verdicts.peer_engine import PeerVerdictEngine
 from otel_straggler.detect.verdicts.run_engine import RunVerdictEngine
-from otel_straggler.detect.verdicts.significance import Flags
 from otel_straggler.detect.verdicts.structure import Structure
 from otel_straggler.detect.verdicts.summary import SummaryBuilder
 from otel_straggler.detect.verdicts.waits import SharedSections, WaitDetector
 from otel_straggler.detect.verdicts.world import World, inferred_groups
-from otel_straggler.model.observation import Floats
+from otel_straggler.model.observation import Bools, Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict, WorldSummary
 
@@ -256,16 +255,16 @@ class VerdictEngine:
         waits = np.array([self._waiting.waits(s) for s in self._world.sections], bool)
         return int(np.flatnonzero(waits)[-1]) + 1 if waits.any() else len(waits)
 
-    def _local(self) -> Flags:
+    def _local(self) -> Bools:
         waits = [self._waiting.waits(section) for section in self._world.sections]
         return ~np.array(waits, bool)
 
-    def _infer(self, seconds: Floats, local: Flags) -> None:
+    def _infer(self, seconds: Floats, local: Bools) -> None:
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(median_of_rows(seconds))
         self._world.use_inferred(inferred_groups(logs[:, local], 0.01))
 
-    def _counting_steps(self, excess: Excesses) -> Flags:
+    def _counting_steps(self, excess: Excesses) -> Bools:
         """(T,) False for steps that took everybody much longer than usual."""
         counts = np.ones(len(excess.local_s), bool)
         for t, seconds in enumerate(median_of_rows(excess.local_s.T).tolist()):
@@ -274,7 +273,7 @@ class VerdictEngine:
             self._usual_s = [*self._usual_s[-(USUAL_STEPS - 1) :], seconds]
         return counts
 
-    def _evaluate(self, block: StepTable, excess: Excesses, counts: Flags) -> list[Verdict]:
+    def _evaluate(self, block: StepTable, excess: Excesses, counts: Bools) -> list[Verdict]:
         world = self._world
         assert self._tracks is not None
         reporting = int(np.isfinite(excess.step_s).any(axis=0).sum())

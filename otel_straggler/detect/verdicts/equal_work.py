@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import nan_median
 from otel_straggler.detect.verdicts.groups import Groups
 from otel_straggler.detect.verdicts.history import KeyedTables, Place
-from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, Flags
+from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.unequal_work import for_equal_classes
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import Bools, Floats, Ints
 
 EVIDENCE = ("seen", "full", "seen_seen", "seen_full", "full_full")
 """Sums over pieces of evidence: ``seen``, what a piece shows; ``full``, what it would show if all
@@ -22,7 +21,7 @@ CUT = 6.0
 """A time counts for so many deviations at most: pauses are noise like other noise."""
 
 
-def evidence_of_block(longer: Floats, more: Floats, known: Flags, peers: Ints, n: int) -> Floats:
+def evidence_of_block(longer: Floats, more: Floats, known: Bools, peers: Ints, n: int) -> Floats:
     """What a block says of n groups of peers.
 
     A piece of evidence is one rank in one block: the sum over its steps of (tokens more than its
@@ -95,7 +94,7 @@ def sureness(sums: Floats, *, of_all: bool = False) -> Floats:
     return np.where(some & (free > 1e-9), deviates, 0.0)
 
 
-def _own(values: Floats, known: Flags, peers: Ints, n: int) -> Floats:
+def _own(values: Floats, known: Bools, peers: Ints, n: int) -> Floats:
     """Without what all peers have in common in a step, nor a rank in all steps."""
     place = (np.arange(len(values))[:, None] * n + peers[None, :]).ravel()
     size = len(values) * n
@@ -107,7 +106,6 @@ def _own(values: Floats, known: Flags, peers: Ints, n: int) -> Floats:
     return np.where(known, values - mean, 0.0)
 
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
 HALF_LIFE_BLOCKS = 50
 MIN_Z = 4.265
 """A share that is less surely above 0 is taken as 0: times stay as they are. By chance alone it is
@@ -305,7 +303,7 @@ def _relative(values: Floats) -> Floats:
     return ratio - 1.0
 
 
-def _huber(rest: Floats, used: Mask) -> Floats:
+def _huber(rest: Floats, used: Bools) -> Floats:
     off = np.abs(rest)
     scale = SIGMA_OF_MAD * float(np.median(off[used])) if used.any() else 0.0
     weight = np.where(used, 1.0, 0.0)

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from otel_straggler.detect.scores.medians import median_of, nan_median
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
 from otel_straggler.detect.verdicts.groups import Groups
-from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, Flags, centred
+from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, centred
 from otel_straggler.detect.verdicts.waits import WaitDetector, lateness
 from otel_straggler.detect.verdicts.world import World
-from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.observation import Bools, Floats, Ints, Section
 from otel_straggler.semconv import LISTED_KINDS
 
 MIN_PRESENCE = 0.5
@@ -53,11 +53,11 @@ class Excesses:
     least_wait_s: Floats
     peers_s: Floats
     late_s: Floats
-    shared: npt.NDArray[np.bool_]
+    shared: Bools
     timed: ClockedBlock | None = None
 
 
-def local_sections(world: World, waiting: WaitDetector) -> npt.NDArray[np.bool_]:
+def local_sections(world: World, waiting: WaitDetector) -> Bools:
     """(S,) which sections hold the rank's own work and nothing else."""
     return np.array([s.kind in LISTED_KINDS and not waiting.waits(s) for s in world.sections], bool)
 
@@ -80,7 +80,7 @@ def excesses(
     late_s: Floats,
     world: World,
     waiting: WaitDetector,
-    shared: npt.NDArray[np.bool_],
+    shared: Bools,
     least_peers: int,
     timed: ClockedBlock | None = None,
 ) -> Excesses:
@@ -96,9 +96,9 @@ def excesses(
     """
     waits = np.array([waiting.waits(s) for s in world.sections], bool)
     local = local_sections(world, waiting) if timed is None else np.any(timed.local, axis=0)
-    ran: npt.NDArray[np.bool_] = np.isfinite(seconds)
+    ran: Bools = np.isfinite(seconds)
     here = ran if timed is None else np.isfinite(timed.host_s)
-    present: npt.NDArray[np.bool_] = np.any(here, axis=2)
+    present: Bools = np.any(here, axis=2)
     whole = present & ~_lacks_what_peers_have(ran, present, world)
     local_s = _sum(_part(seconds, local, timed, is_local=True), whole)
     waited_s = _sum(
@@ -159,9 +159,7 @@ def medians_by_step(values: Floats, groups: Groups) -> Floats:
     return medians
 
 
-def _lacks_what_peers_have(
-    ran: npt.NDArray[np.bool_], present: npt.NDArray[np.bool_], world: World
-) -> npt.NDArray[np.bool_]:
+def _lacks_what_peers_have(ran: Bools, present: Bools, world: World) -> Bools:
     """(T, R) ranks that send something in the step, but not all that most of their peers do.
 
     Without them, lost telemetry would make a rank look fast, and its peers slow.
@@ -170,7 +168,7 @@ def _lacks_what_peers_have(
     steps, n_groups = len(ran), len(world.peers)
     cell = np.arange(steps)[:, None] * n_groups + world.peers.code
 
-    def counts(of: npt.NDArray[np.bool_]) -> Ints:
+    def counts(of: Bools) -> Ints:
         return np.bincount(cell[of], minlength=steps * n_groups).reshape(steps, n_groups)
 
     n_present = counts(present)
@@ -187,7 +185,7 @@ def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:
 
 
 def _part(
-    seconds: Floats, sections: npt.NDArray[np.bool_], timed: ClockedBlock | None, *, is_local: bool
+    seconds: Floats, sections: Bools, timed: ClockedBlock | None, *, is_local: bool
 ) -> Floats:
     """(T, R, some S), with NaN where the section is not local to the row, or where it is."""
     part = seconds[..., sections]
@@ -216,7 +214,7 @@ class EqualizedSections:
     _apart: deque[float] = field(default_factory=lambda: deque(maxlen=BLOCKS))
     _common: deque[Floats] = field(default_factory=lambda: deque(maxlen=BLOCKS))
 
-    def observe(self, excess: Excesses, sections: list[Section], local: Flags) -> str:
+    def observe(self, excess: Excesses, sections: list[Section], local: Bools) -> str:
         """The next block, of ranks that wait in no section that is known.
 
         Args:

@@ -16,12 +16,11 @@ from otel_straggler.detect.verdicts.equal_work import WorkNormaliser
 from otel_straggler.detect.verdicts.excess import Excesses, host_excesses
 from otel_straggler.detect.verdicts.groups import Groups, median_of_rows
 from otel_straggler.detect.verdicts.history import OwnHistory
-from otel_straggler.detect.verdicts.significance import Flags
 from otel_straggler.detect.verdicts.stalls import Spikes, StallDetector
 from otel_straggler.detect.verdicts.track import Track
 from otel_straggler.detect.verdicts.waits import WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import Bools, Floats, Ints
 
 LOCAL, LATE = "(local work)", "(lateness)"
 MAX_SUBJECTS = 300_000
@@ -74,7 +73,7 @@ class Memory:
             self._seed_cusum(track, subjects, names)
         self._cusum = None
 
-    def learn(self, tracks: Tracks, world: World, held: tuple[Flags, Flags], now_ns: int) -> None:
+    def learn(self, tracks: Tracks, world: World, held: tuple[Bools, Bools], now_ns: int) -> None:
         """Take the newest 20 steps into the histories of those who are not in trouble."""
         names = self._quantities(world)
         for (track, subjects), is_held in zip(_by_track(tracks, world), held, strict=True):
@@ -93,7 +92,7 @@ class Memory:
 
     # --- work ---
 
-    def for_equal_work(self, seconds: Floats, tokens: Floats, world: World, local: Flags) -> Floats:
+    def for_equal_work(self, seconds: Floats, tokens: Floats, world: World, local: Bools) -> Floats:
         """Times of local sections as if every rank had the same tokens; unchanged where none are
         told."""
         if not np.isfinite(tokens).any():
@@ -104,7 +103,7 @@ class Memory:
         equal[..., local] = found
         return equal
 
-    def more_work(self, tokens: Floats, peers_s: Floats, world: World, local: Flags) -> MoreWork:
+    def more_work(self, tokens: Floats, peers_s: Floats, world: World, local: Bools) -> MoreWork:
         """How much of the time of a block is there because it has more tokens than the first.
 
         Args:
@@ -153,7 +152,7 @@ class Memory:
     def _quantities(self, world: World) -> list[str]:
         return [LOCAL + self._meaning, *self._sections(world), LATE + self._meaning]
 
-    def _local_sections(self, world: World, local: Flags) -> list[str]:
+    def _local_sections(self, world: World, local: Bools) -> list[str]:
         names = self._sections(world)
         return [name for name, is_local in zip(names, local.tolist(), strict=True) if is_local]
 
@@ -214,7 +213,7 @@ class Tracks:
             for track in (self.ranks, self.hosts, self.spikes):
                 track.widen(sections + 2)
 
-    def observe(self, excess: Excesses, world: World, counts: Flags) -> None:
+    def observe(self, excess: Excesses, world: World, counts: Bools) -> None:
         """The next block; steps that do not count (T,) are unknown to all."""
         ranks = excess.ranks
         if not counts.all():

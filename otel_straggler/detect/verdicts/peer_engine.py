@@ -21,10 +21,9 @@ from otel_straggler.detect.verdicts.excess import Excesses
 from otel_straggler.detect.verdicts.groups import Groups, median_of_rows
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog, would_page
 from otel_straggler.detect.verdicts.memory import Tracks
-from otel_straggler.detect.verdicts.significance import Flags
 from otel_straggler.detect.verdicts.unequal_work import extra_work, tokens_of_peers
 from otel_straggler.detect.verdicts.world import World
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict
 from otel_straggler.semconv import DEFAULT_ROLE
 
@@ -60,7 +59,7 @@ class PeerVerdictEngine:
         world: World,
         now: EvaluationTime,
         tokens: Floats,
-        local: Flags,
+        local: Bools,
     ) -> list[Verdict]:
         """The changes of state that the newest block brings.
 
@@ -100,7 +99,7 @@ class PeerVerdictEngine:
         changes += self._review("host", hosts, taken) + self._review("rank", ranks, taken)
         return [change for change in changes if change is not None]
 
-    def held(self, world: World) -> tuple[Flags, Flags]:
+    def held(self, world: World) -> tuple[Bools, Bools]:
         """(R,) ranks and (H,) hosts in trouble, which do not change what is normal for them."""
         ranks, hosts = np.zeros(world.n_ranks, bool), np.zeros(len(world.hosts), bool)
         for verdict in self._cases.open_subjects("host"):
@@ -157,11 +156,11 @@ class PeerVerdictEngine:
             confirmable=is_sure_host,
         )
 
-    def _peers(self, members: Ints) -> Flags:
+    def _peers(self, members: Ints) -> Bools:
         """(R,) ranks in the role of a rank, or of the first of a host's ranks: of a host those on
         other hosts, where there are such."""
         code = self._world.peers.code
-        same: Flags = code == code[members[0]]
+        same: Bools = code == code[members[0]]
         same[members[0]] = False
         elsewhere = same.copy()
         elsewhere[members] = False
@@ -382,7 +381,7 @@ def _is_its_nature(one: Candidate) -> bool:
     return one.normal < math.log(MIN_LASTING) and one.effect - one.normal < one.floor
 
 
-def _n_known(recent: Floats, of: Flags) -> int:
+def _n_known(recent: Floats, of: Bools) -> int:
     """How many of some ranks are known of late, by (R,) excesses; all, where none is: they are
     compared over a longer window then."""
     return int(np.isfinite(recent[of]).sum()) or int(of.sum())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 
@@ -114,7 +114,7 @@ def _result(
     of_worker = np.minimum(of_data_rank[:, None], of_stage[None, :])
     loss = total - total_ideal
 
-    def part_won(workers: npt.NDArray[np.bool_]) -> float:
+    def part_won(workers: Bools) -> float:
         if not loss > 1e-9 * total_ideal:
             return float("nan")
         mended = np.where(workers[None], ideal[:, None, None], a)
@@ -178,14 +178,14 @@ def _only_stage_s(a: Floats, ideal: Floats, microbatches: int) -> Floats:
     return seconds
 
 
-def _worst(of_worker: Floats) -> npt.NDArray[np.bool_]:
+def _worst(of_worker: Floats) -> Bools:
     count = max(1, round(WORST_WORKERS * of_worker.size))
     worst = np.zeros(of_worker.size, bool)
     worst[np.argsort(-of_worker, axis=None, kind="stable")[:count]] = True
     return worst.reshape(of_worker.shape)
 
 
-def _last_stage(shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+def _last_stage(shape: tuple[int, ...]) -> Bools:
     last = np.zeros(shape, bool)
     last[:, -1] = True
     return last
@@ -375,7 +375,7 @@ def _mean_by_worker(per_rank: Floats, workers: Workers) -> Floats:
     n_steps, n_workers = len(per_rank), workers.shape[0] * workers.shape[1]
     place = workers.data * workers.shape[1] + workers.stage
     cell: Ints = (np.arange(n_steps)[:, None] * n_workers + place[None, :]).ravel()
-    known: npt.NDArray[np.bool_] = np.isfinite(per_rank).ravel()
+    known: Bools = np.isfinite(per_rank).ravel()
     size = n_steps * n_workers
     total = np.bincount(cell[known], per_rank.ravel()[known], size)
     count = np.bincount(cell[known], minlength=size)

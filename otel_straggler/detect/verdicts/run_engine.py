@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import median_of
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
@@ -15,10 +14,10 @@ from otel_straggler.detect.verdicts.excess import Excesses, local_sections
 from otel_straggler.detect.verdicts.groups import median_of_rows
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, StepNumbers
-from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, Flags
+from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.waits import WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers, role_subject, run_subject
-from otel_straggler.model.observation import CUPTI, EVENTS, Floats
+from otel_straggler.model.observation import CUPTI, EVENTS, Bools, Floats
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Evidence, Verdict
 
@@ -48,12 +47,12 @@ class RunVerdictEngine:
         excess: Excesses,
         world: World,
         waiting: WaitDetector,
-        counts: Flags,
+        counts: Bools,
         steps: StepNumbers,
         now: EvaluationTime,
         memory: Memory,
         tokens: Floats,
-        accused: Flags,
+        accused: Bools,
     ) -> list[Verdict]:
         """The changes of state that the newest block brings.
 
@@ -98,7 +97,7 @@ class RunVerdictEngine:
         changes += self._links(rises, of_run, least, free=free)
         return [change for change in changes if change is not None]
 
-    def _rises_of_ranks(self, excess: Excesses, world: World, counts: Flags, more: Floats) -> Rises:
+    def _rises_of_ranks(self, excess: Excesses, world: World, counts: Bools, more: Floats) -> Rises:
         """(R, 1) of each rank's own work over its own past; ``more`` (G,) as for the groups."""
         if self._past_of_ranks is None or self._past_of_ranks.shape[0] != world.n_ranks:
             self._past_of_ranks = OwnPast((world.n_ranks, 1), MIN_RISES[:1])
@@ -112,7 +111,7 @@ class RunVerdictEngine:
         return self._record(draft, found=found, is_over=some is not None)
 
     def _of_some(
-        self, rise: float, some: PartialSlowdown, accused: Flags, *, is_slower: bool
+        self, rise: float, some: PartialSlowdown, accused: Bools, *, is_slower: bool
     ) -> Verdict | None:
         """Not all ranks are slower, but so many, or of so few, that their peers cannot tell. Who is
         called slow by peers needs no word of the run."""
@@ -207,7 +206,7 @@ def _quantities(excess: Excesses) -> Floats:
     return np.where(np.isfinite(stacked), stacked, np.nan)
 
 
-def _local(excess: Excesses, world: World, waiting: WaitDetector) -> Flags:
+def _local(excess: Excesses, world: World, waiting: WaitDetector) -> Bools:
     timed = excess.timed
     return local_sections(world, waiting) if timed is None else np.asarray(timed.local.any(axis=0))
 
@@ -254,7 +253,7 @@ class Rises:
 
     rise: Floats
     least: Floats
-    beyond: npt.NDArray[np.bool_]
+    beyond: Bools
     error: Floats
 
 
@@ -324,8 +323,8 @@ MAX_NAMED = 4
 class PartialSlowdown:
     """(R,) which ranks have surely become slower, and which surely have not."""
 
-    slower: Flags
-    same: Flags
+    slower: Bools
+    same: Bools
 
 
 def only_some(ranks: Rises, rise: float) -> PartialSlowdown | None:

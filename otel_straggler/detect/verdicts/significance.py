@@ -10,10 +10,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.detect.verdicts.groups import Groups
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import Bools, Floats, Ints
 
 SIGMA_OF_MAD = 1.4826
 """Standard deviation of a normal distribution / its median absolute deviation."""
@@ -82,9 +81,6 @@ def least_z(rows: int, columns: int, floor: float) -> float:
     return max(floor, math.sqrt(2.0 * math.log(max(rows * columns, 1) / FALSE_ALARMS)))
 
 
-Flags = npt.NDArray[np.bool_]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Findings:
     """Of one evaluation; all (R, C).
@@ -100,8 +96,8 @@ class Findings:
         since: observed step (a count) at which the present rise began, -1 if there is none.
     """
 
-    beyond: Flags
-    verified: Flags
+    beyond: Bools
+    verified: Bools
     effect: Floats
     z: Floats
     floor: Floats

@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import median_of
-from otel_straggler.detect.verdicts.significance import FALSE_ALARMS, Flags
-from otel_straggler.model.observation import Floats
+from otel_straggler.detect.verdicts.significance import FALSE_ALARMS
+from otel_straggler.model.observation import Bools, Floats
 
 NEWEST = 12
 """Spikes of a rank and quantity that are kept."""
@@ -56,7 +55,7 @@ class StallHistory:
         self._lasts = np.insert(self._lasts, at, False, axis=1)
         self._count = np.insert(self._count, at, 0, axis=1)
 
-    def record(self, is_spike: Flags, is_new: Flags, lost_s: Floats) -> None:
+    def record(self, is_spike: Bools, is_new: Bools, lost_s: Floats) -> None:
         """The next steps: (T, R, C) who is slow, who was not in the step before, and seconds."""
         for spikes, new, seconds in zip(is_spike, is_new, lost_s, strict=True):
             self._steps += 1
@@ -107,7 +106,7 @@ LOOKS = 10.0
 class Spikes:
     """(R, C) who spikes too often; its z; seconds lost to spikes per step."""
 
-    beyond: npt.NDArray[np.bool_]
+    beyond: Bools
     z: Floats
     lost_s: Floats
 

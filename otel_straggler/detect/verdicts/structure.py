@@ -30,10 +30,9 @@ from otel_straggler.detect.verdicts.pipeline import (
     what_if,
     worker_seconds,
 )
-from otel_straggler.detect.verdicts.significance import Flags
 from otel_straggler.detect.verdicts.world import role_subject, run_subject
 from otel_straggler.model.causes import Cause
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
@@ -59,7 +58,7 @@ class Sample:
         self._rows: npt.NDArray[np.intp] | None = None
         self._tables: list[StepTable] = []
 
-    def add(self, block: StepTable, counts: Flags) -> None:
+    def add(self, block: StepTable, counts: Bools) -> None:
         """The next block. Ranks are drawn once, by a fixed seed, so that no axis is missed."""
         if self._rows is None:
             drawn = np.random.default_rng(0).permutation(len(block.sources))[:MAX_RANKS]
@@ -75,7 +74,7 @@ class Sample:
         return joined([table for table in self._tables if table.sections == newest.sections])
 
 
-def _part(block: StepTable, counts: Flags, rows: npt.NDArray[np.intp]) -> StepTable:
+def _part(block: StepTable, counts: Bools, rows: npt.NDArray[np.intp]) -> StepTable:
     return replace(
         block,
         steps=block.steps[counts],
@@ -108,7 +107,7 @@ class Structure:
         self._since_look = 0
         self.balance = None
 
-    def observe(self, block: StepTable, counts: Flags, now: EvaluationTime) -> list[Verdict]:
+    def observe(self, block: StepTable, counts: Bools, now: EvaluationTime) -> list[Verdict]:
         """The next block; the changes of state that it brings. Cost: O(T R), and O(100 D P) every
         20 steps."""
         if not self._is_laid_out:

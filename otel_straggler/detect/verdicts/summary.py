@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.detect.verdicts.groups import median_of_rows
 from otel_straggler.detect.verdicts.significance import MEDIAN_ERROR
 from otel_straggler.detect.verdicts.structure import Balance
 from otel_straggler.detect.verdicts.waits import WaitLedger
 from otel_straggler.detect.verdicts.world import World
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import CALLED_SLOW, RankWaits, SectionCost, Verdict, WorldSummary
 
@@ -157,7 +156,6 @@ def _heat(balance: Balance) -> tuple[tuple[int, int, float], ...]:
     )
 
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
 RESIDUAL = "(residual)"
 """Time of a step in none of its sections."""
 LEADER_Z = 3.0
@@ -191,14 +189,14 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
 
     Cost: O(T R S). Source: StageFrontier (arXiv 2606.06751).
     """
-    is_finite: Mask = np.isfinite(table.seconds)
-    told: Mask = np.logical_or.reduce(is_finite, axis=(1, 2))
+    is_finite: Bools = np.isfinite(table.seconds)
+    told: Bools = np.logical_or.reduce(is_finite, axis=(1, 2))
     if not told.any():
         return ()
-    is_known: Mask = np.logical_or.reduce(is_finite[told], axis=2)
+    is_known: Bools = np.logical_or.reduce(is_finite[told], axis=2)
     own_s = np.where(is_finite, table.seconds, 0.0)[told]
     names = [section.name for section in table.sections]
-    ran: Mask = np.logical_or.reduce(is_finite[told], axis=0)
+    ran: Bools = np.logical_or.reduce(is_finite[told], axis=0)
     residual_s = _residual(table, told, own_s)
     if residual_s.any():
         own_s = np.concatenate([own_s, residual_s[:, :, None]], axis=2)
@@ -232,7 +230,7 @@ def _steps_of_frontier(prefix_s: Floats) -> Floats:
     return steps
 
 
-def _residual(table: StepTable, told: Mask, own_s: Floats) -> Floats:
+def _residual(table: StepTable, told: Bools, own_s: Floats) -> Floats:
     """(T, R) wall time of a step - its sections; 0 where sections overlap or nothing is known."""
     start_ns, end_ns = table.start_ns[told], table.end_ns[told]
     wall_s = np.where((start_ns > 0) & (end_ns > start_ns), (end_ns - start_ns) / 1e9, 0.0)
@@ -241,7 +239,7 @@ def _residual(table: StepTable, told: Mask, own_s: Floats) -> Floats:
     return left_s
 
 
-def _typical(own_s: Floats, is_known: Mask, ran: Mask) -> Floats:
+def _typical(own_s: Floats, is_known: Bools, ran: Bools) -> Floats:
     """(S,) median over the ranks that ran a section of their mean seconds per step."""
     steps = np.maximum(1, is_known.sum(axis=0))
     mean_s = own_s.sum(axis=0) / steps[:, None]

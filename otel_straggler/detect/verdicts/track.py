@@ -21,7 +21,6 @@ from otel_straggler.detect.verdicts.significance import (
     STEPS_PER_DAY,
     Z_POWER,
     Findings,
-    Flags,
     Past,
     Strongest,
     advance_cusum,
@@ -32,7 +31,7 @@ from otel_straggler.detect.verdicts.significance import (
     resolvable_slowdown,
     spread_of,
 )
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import Bools, Floats, Ints
 
 SIGMA_OF_BLOCK_DEVIATION = 2.04
 """Standard deviation of a step / median distance of a step from the median of its block of 5."""
@@ -92,7 +91,7 @@ class Track:
         self._advance_cusum(excess)
         self._remember(excess, block)
 
-    def learn_reference(self, held: Flags) -> None:
+    def learn_reference(self, held: Bools) -> None:
         """The newest block becomes part of what is normal for everybody who is not ``held`` (R,)
         and whose CUSUM does not rise."""
         block = self._last_block
@@ -283,7 +282,7 @@ class Track:
         z = np.where(enough, risen / np.sqrt(error**2 + past.error**2 + MIN_SIGMA**2), np.nan)
         found.add(risen, z, floor, z_limit)
 
-    def _verified(self, found: Strongest, least: Floats, z_limit: float) -> Flags:
+    def _verified(self, found: Strongest, least: Floats, z_limit: float) -> Bools:
         """Alarms whose excess since the onset is large enough for so many steps."""
         verified = np.zeros(self.shape, bool)
         rows, columns = (self.g > self._h).nonzero()

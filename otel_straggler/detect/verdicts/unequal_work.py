@@ -16,9 +16,8 @@ import numpy as np
 from otel_straggler.detect.scores.medians import median_of, nan_median
 from otel_straggler.detect.verdicts.excess import MIN_PRESENCE, Excesses
 from otel_straggler.detect.verdicts.groups import Groups
-from otel_straggler.detect.verdicts.significance import Flags
 from otel_straggler.detect.verdicts.world import World
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import Bools, Floats, Ints
 
 LASTING = 0.05
 """Ranks are of two classes if one has so many more tokens than the other in (nearly) every step."""
@@ -138,7 +137,7 @@ MIN_SHARE_OF_LOSS = 0.75
 """What a rank loses is put down to such a section if this part of it lies there."""
 
 
-def extra_work(excess: Excesses, world: World, local: Flags, row: int, lost_s: float) -> str:
+def extra_work(excess: Excesses, world: World, local: Bools, row: int, lost_s: float) -> str:
     """In words, if most of ``lost_s`` (seconds per step) lies in one such section; else empty.
 
     Args:

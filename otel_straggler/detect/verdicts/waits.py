@@ -27,9 +27,8 @@ import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import median_of
 from otel_straggler.detect.verdicts.groups import Groups
-from otel_straggler.detect.verdicts.significance import Flags
 from otel_straggler.detect.verdicts.world import World
-from otel_straggler.model.observation import Floats, Section
+from otel_straggler.model.observation import Bools, Floats, Section
 from otel_straggler.semconv import LISTED_KINDS
 
 WAITS_BELOW, LOCAL_ABOVE = -0.6, -0.3
@@ -213,7 +212,7 @@ class SharedSections:
     def __init__(self) -> None:
         self._meeting = WaitDetector()
 
-    def shared(self, late_s: Floats, world: World, carried_from: int | None = None) -> Flags:
+    def shared(self, late_s: Floats, world: World, carried_from: int | None = None) -> Bools:
         """(S,) the sections that are shared.
 
         They are where the ranks of a group take alike, or where what one comes late evens out
@@ -246,7 +245,7 @@ class SharedSections:
         return shared
 
 
-def _some(inner: Groups) -> tuple[Flags, Groups]:
+def _some(inner: Groups) -> tuple[Bools, Groups]:
     """Rows of the first groups, up to 2,048, and these groups."""
     rows = inner.code < max(1, ENOUGH_RANKS // int(inner.size.max()))
     return rows, Groups.of(inner.code[rows].tolist())

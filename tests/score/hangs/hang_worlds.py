@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from otel_straggler.detect.hangs.states import NO_OPEN_SECTION, NOT_ENDED, Bools, HeartbeatTable
-from otel_straggler.model.observation import NO_STEP, Floats, Ints, Section
+from otel_straggler.detect.hangs.states import NO_OPEN_SECTION, NOT_ENDED, HeartbeatTable
+from otel_straggler.model.observation import NO_STEP, Bools, Floats, Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.semconv import OUTCOMES, Outcome
