@@ -153,7 +153,9 @@ class Ranks:
         return list(generate(plan).batches(20))
 
     def _tell(self, batch: ObservationBatch) -> None:
-        self._collector.take_spans(DecodedSpans(batch=batch, outcomes={"accepted": len(batch)}), 0)
+        self._collector._worker.ingest(
+            DecodedSpans(batch=batch, outcomes={"accepted": len(batch)}), 0
+        )
 
     def _beat(self, sources: list[Source]) -> None:
         now_s = time.time()
@@ -161,7 +163,7 @@ class Ranks:
             Heartbeat(source=each, sent_at_s=now_s, progress_at_s=now_s, step=60, page=True)
             for each in sources
         )
-        self._collector.take_metrics(DecodedMetrics(heartbeats=beats, points={}), 0)
+        self._collector._worker.ingest(DecodedMetrics(heartbeats=beats, points={}), 0)
 
 
 def _renamed(batch: ObservationBatch, run_id: str) -> ObservationBatch:

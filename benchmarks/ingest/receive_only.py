@@ -7,17 +7,23 @@ from __future__ import annotations
 
 from otel_straggler.cli.collector import command
 from otel_straggler.collector import service
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans
-from otel_straggler.receive.handler import Request
 
 
 class _Forgetful(service.Collector):
-    def take_spans(self, spans: DecodedSpans, size: int) -> None:
-        del spans
-        self._budget.release(size)
+    def __init__(self, settings: CollectorSettings | None = None) -> None:
+        super().__init__(settings)
+        ingest = self._intake.ingest
 
-    def take_original(self, request: Request, spans: DecodedSpans | None) -> None:
-        """Nothing is forwarded."""
+        def forget_spans(content: DecodedSpans | DecodedMetrics, size: int) -> None:
+            if isinstance(content, DecodedSpans):
+                self._budget.release(size)
+            else:
+                ingest(content, size)
+
+        self._intake.ingest = forget_spans  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
 
 _SILENCE_S, _TIMEOUT_S = 5.0, 600.0
-"""Of a wait, and of a request: a large report may take its time."""
+"""For one wait, and for a whole request: a large report may take its time."""
 _MAX_BYTES = 1024 * 1024 * 1024
 _REFUSED, _NOT_FOUND = 400, 404
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -30,7 +30,7 @@ class NotFoundError(InputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Who is asked.
+    """A server that commands ask.
 
     Attributes:
         url: without a slash at its end.

@@ -31,7 +31,6 @@ from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.verdict import Decision
-from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.receive.handler import JSON, PROTOBUF, Request
 from otel_straggler.throttle import Throttle
@@ -92,7 +91,7 @@ class Collector:
             self._settings.scoring.forget_run_seconds,
         )
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
-        self._intake = Intake(self, self._budget, aliases, names)
+        self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
         answers = Answers(
             metrics=self.metrics_page,
             report=self._report_part,
@@ -254,15 +253,7 @@ class Collector:
         )
         return snapshot.page + own.render()
 
-    # --- what the intake hands over ----------------------------------------------------------
-
-    def take_spans(self, spans: DecodedSpans, size: int) -> None:
-        self._worker.ingest(spans, size)
-
-    def take_metrics(self, metrics: DecodedMetrics, size: int) -> None:
-        self._worker.ingest(metrics, size)
-
-    def take_original(self, request: Request, spans: DecodedSpans | None) -> None:
+    def _forward(self, request: Request, spans: DecodedSpans | None) -> None:
         if self._sampler is not None and spans is not None:
             self._sampler.hold(
                 request.body,

@@ -1,6 +1,6 @@
 """How long each part of a collector may take to stop, so that all of it is over in a stated time.
 
-Whoever ends a collector ends it for good a little later: Kubernetes after 30 s, Docker after 10.
+What ends a collector kills it a little later: Kubernetes after 30 s, Docker after 10.
 What is not on the disk by then is gone, so every part has an end of its own, and what one does not
 need the next ones have.
 """

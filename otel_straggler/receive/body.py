@@ -24,7 +24,7 @@ class BadBodyError(ValueError):
 
 
 class Body:
-    """Takes pieces, gives the content. A bomb is stopped while it inflates: never more than
+    """Collects pieces, gives the content. A bomb is stopped while it inflates: never more than
     the limit is held.
 
     >>> body = Body(100)
@@ -50,7 +50,7 @@ class Body:
     @property
     def waiting_bytes(self) -> int:
         """Still to be inflated."""
-        return 0 if self._inflater is None else self._raw_size - self._inflater.taken
+        return 0 if self._inflater is None else self._raw_size - self._inflater.inflated_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -60,7 +60,7 @@ class Body:
         return self._content.size + raw + self.waiting_bytes
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece as it came from the wire.
+        """Add the next piece as it came from the wire.
 
         Raises:
             BodyTooLargeError: the limit is passed.
@@ -71,7 +71,7 @@ class Body:
             self.inflate(self._limit)
 
     def add(self, piece: bytes) -> None:
-        """Take the next piece; one of gzip waits. May be called while another thread inflates.
+        """Add the next piece; one of gzip waits. May be called while another thread inflates.
 
         Raises:
             BodyTooLargeError: the limit is passed.
@@ -143,15 +143,15 @@ class _Inflater:
     """gzip as it arrives, of one member or of several.
 
     Attributes:
-        waiting: what has not been inflated; one thread adds, one other may take.
-        taken: bytes that have been.
+        waiting: what has not been inflated; one thread adds, one other may inflate.
+        inflated_bytes: what has been.
     """
 
-    __slots__ = ("_has_input", "_member", "_members", "taken", "waiting")
+    __slots__ = ("_has_input", "_member", "_members", "inflated_bytes", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[bytes] = deque()
-        self.taken = 0
+        self.inflated_bytes = 0
         self._member = zlib.decompressobj(_GZIP)
         self._members = 1
         self._has_input = False
@@ -175,7 +175,7 @@ class _Inflater:
                 rest = self._feed_member(rest, content, limit)
             if rest:
                 self.waiting.appendleft(rest)
-            self.taken += len(piece) - len(rest)
+            self.inflated_bytes += len(piece) - len(rest)
 
     def _feed_member(self, piece: bytes, content: _Pieces, limit: int) -> bytes:
         self._has_input = True

@@ -58,7 +58,7 @@ class GrpcServer:
     """The OTLP/gRPC services.
 
     Args:
-        handler: takes the requests.
+        handler: of the requests.
         max_bytes: largest message, on the wire and decompressed.
         connections: open at once; further ones are closed.
         handshake_s: for a new connection to become one of gRPC.

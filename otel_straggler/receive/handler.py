@@ -51,9 +51,9 @@ class Handler(Protocol):
     """The service behind a receiver. Both methods are fast and thread-safe."""
 
     def handle(self, request: Request) -> Answer:
-        """Take one request. Called on the receiver's loop thread or on a gRPC thread."""
+        """Handle one request. Called on the receiver's loop thread or on a gRPC thread."""
         ...
 
     def is_busy(self, signal: Signal) -> bool:
-        """Say whether a request would be refused now; asked before a body is read."""
+        """Whether a request would be refused now; asked before a body is read."""
         ...

@@ -19,7 +19,7 @@ _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
 _SIGNAL_OF: dict[str, Signal] = {f"/v1/{signal}": signal for signal in SIGNALS}
 _COMMANDS = "commands"
 _OFF_LOOP_BYTES = 1024 * 1024
-"""Larger requests are decoded in another thread, so that they delay nobody's heartbeat."""
+"""Larger requests are decoded in another thread, so that they delay no heartbeat."""
 
 _STATUS_OF = {"malformed": 400, "busy": 503, "stopping": 503}
 _CODE_OF = {
@@ -51,7 +51,7 @@ class OtlpHttp:
     """The app behind the OTLP port.
 
     Args:
-        handler: takes the requests.
+        handler: of the requests.
         keep_raw: keep compressed bodies as they came (they are forwarded).
         polls: None: there is no such path.
     """
@@ -89,7 +89,7 @@ class OtlpHttp:
         return None
 
     def is_poll(self, head: Head) -> bool:
-        """Whether a rank asks what is wanted of it, where that is allowed."""
+        """Whether a rank polls for commands, where that is allowed."""
         return self._polls is not None and head.path == semconv.COMMANDS_PATH
 
     def is_gzip(self, head: Head) -> bool:

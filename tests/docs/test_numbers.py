@@ -28,7 +28,7 @@ from otel_straggler.collector.views.verdict_json import MOST_VERDICTS as MOST_VE
 from otel_straggler.config import ClientSettings
 from otel_straggler.detect.scores.windows import MIN_STEPS
 from otel_straggler.model.causes import CAUSES
-from otel_straggler.otlp.clients.client import LONGEST_DELAY_S
+from otel_straggler.otlp.clients.client import MAX_DELAY_S
 from otel_straggler.receive.http_messages import HttpLimits
 from otel_straggler.report.statistics import MOST_RUNS, MOST_SECTIONS
 from otel_straggler.report.window import LONGEST_S
@@ -110,5 +110,5 @@ def test_a_number_on_a_page_is_the_one_in_the_code(page: str, words: str) -> Non
 
 def test_pauses_between_tries_grow_to_half_a_minute() -> None:
     """As the page of concepts says."""
-    assert LONGEST_DELAY_S == 30.0
+    assert MAX_DELAY_S == 30.0
     assert "half a minute at most" in text_of(ROOT / "docs" / "start" / "concepts.md")

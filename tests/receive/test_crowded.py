@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from otel_straggler.collector.ingest.servers import places
+from otel_straggler.collector.ingest.servers import max_connections
 from otel_straggler.receive import http_server
 from otel_straggler.receive.grpc import GrpcServer
 
@@ -212,9 +212,13 @@ def test_grpc_lets_a_rank_in_while_silent_clients_hold_all_places(sink: Sink) ->
 def test_connections_leave_descriptors_for_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that gives a process 256 of them: no address takes more than its part."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
-    assert (places(4096, 0.5), places(2048, 0.25), places(512, 0.1)) == (128, 64, 25)
+    assert (
+        max_connections(4096, 0.5),
+        max_connections(2048, 0.25),
+        max_connections(512, 0.1),
+    ) == (128, 64, 25)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
-    assert places(4096, 0.5) == 4096
+    assert max_connections(4096, 0.5) == 4096
 
 
 def test_a_stream_is_not_cut_off_for_others(start: StartReceiver) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.decode_metrics import MetricDecoder
@@ -16,8 +17,8 @@ from otel_straggler.otlp.span_rules import DecodedSpans, SpanNames
 from otel_straggler.receive.handler import JSON, Answer, Request, Signal
 
 _KEPT_FREE: Final = 8
-"""One part in so many is for metrics alone: a rank whose signs of life found no room beside a flood
-of spans would be called lost."""
+"""One part in so many is for metrics alone: a rank whose heartbeats found no room in a flood of
+spans would be called lost."""
 
 
 class ByteBudget:
@@ -41,7 +42,7 @@ class ByteBudget:
         return self._waiting >= self._limit_of(signal)
 
     def reserve(self, size: int, signal: Signal) -> bool:
-        """Take room for ``size`` bytes; one request always fits into an empty budget."""
+        """Reserve ``size`` bytes; one request always fits into an empty budget."""
         with self._lock:
             if self._waiting and self._waiting + size > self._limit_of(signal):
                 return False
@@ -59,26 +60,13 @@ class ByteBudget:
 _BUSY = "too much waits to be scored; send it again later"
 
 
-class Consumer(Protocol):
-    """Takes what was received. Called from several threads; must not wait."""
-
-    def take_spans(self, spans: DecodedSpans, size: int) -> None:
-        """Spans to score; ``size`` bytes are reserved until the consumer releases them."""
-
-    def take_metrics(self, metrics: DecodedMetrics, size: int) -> None:
-        """HeartbeatTable of life; ``size`` bytes are reserved until the consumer releases them."""
-
-    def take_original(self, request: Request, spans: DecodedSpans | None) -> None:
-        """The request as it came, after it was taken; ``spans`` if it was one of traces."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeCounts:
     """Counters since the start.
 
     Attributes:
         answers: requests by (signal, answer).
-        fates: spans by outcome; see ``wire.span_rules``.
+        outcomes: spans by outcome; see ``otlp.span_rules``.
         points: data points by use.
         refused_gpu_times: GPU times on spans that make no sense.
     """
@@ -92,18 +80,27 @@ class IntakeCounts:
 class Intake:
     """Implements ``receive.handler.Handler``. One for all receivers of a collector.
 
-    A request is answered "ok" once its rows are with the consumer, and only then.
+    A request is answered "ok" once its rows are with the worker, and only then.
+
+    Args:
+        ingest: hands spans to be scored, or metrics, to the worker, which releases their bytes.
+            Called from several threads; must not wait.
+        forward: called with each request that was ingested, and its spans if it has any.
+        budget: of bytes that may wait for the worker.
+        aliases, names: of attributes and spans.
     """
 
     def __init__(
         self,
-        consumer: Consumer,
-        admission: ByteBudget,
+        ingest: Callable[[DecodedSpans | DecodedMetrics, int], None],
+        forward: Callable[[Request, DecodedSpans | None], None],
+        budget: ByteBudget,
         aliases: Aliases | None = None,
         names: SpanNames | None = None,
     ) -> None:
-        self._consumer = consumer
-        self._admission = admission
+        self.ingest = ingest
+        self.forward = forward
+        self._budget = budget
         self._spans = SpanDecoder(aliases, names)
         self._metrics = MetricDecoder(aliases)
         self._lock = threading.Lock()
@@ -118,13 +115,12 @@ class Intake:
         self._is_open = False
 
     def is_busy(self, signal: Signal) -> bool:
-        return not self._is_open or self._admission.is_full(signal)
+        return not self._is_open or self._budget.is_full(signal)
 
     def handle(self, request: Request) -> Answer:
-        """Take one request; never raises for what is in it."""
-        answer = self._take(request)
-        with self._lock:
-            self._answers[request.signal, answer.status] += 1
+        """Ingest one request; never raises for what is in it."""
+        answer = self._handle(request)
+        self.count_answers({(request.signal, answer.status): 1})
         return answer
 
     def count_answers(self, answers: dict[tuple[str, str], int]) -> None:
@@ -141,46 +137,40 @@ class Intake:
                 refused_gpu_times=self._refused_gpu_times,
             )
 
-    def _take(self, request: Request) -> Answer:
+    def _handle(self, request: Request) -> Answer:
         if not self._is_open:
             return Answer(status="stopping", message="the collector is shutting down")
         size = len(request.body)
-        if not self._admission.reserve(size, request.signal):
+        if not self._budget.reserve(size, request.signal):
             return Answer(status="busy", message=_BUSY)
         try:
-            answer, spans = self._hand_over(request, size)
+            answer, spans = self._decode_and_ingest(request, size)
         except InputError as error:
-            self._admission.release(size)
+            self._budget.release(size)
             return Answer(status="malformed", message=str(error))
         except BaseException:
-            self._admission.release(size)
+            self._budget.release(size)
             raise
-        self._consumer.take_original(request, spans)
+        self.forward(request, spans)
         return answer
 
-    def _hand_over(self, request: Request, size: int) -> tuple[Answer, DecodedSpans | None]:
+    def _decode_and_ingest(self, request: Request, size: int) -> tuple[Answer, DecodedSpans | None]:
         body, is_json = request.body, request.content_type == JSON
         if request.signal == "traces":
             spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
-            self._count_spans(spans)
-            self._consumer.take_spans(spans, size)
+            with self._lock:
+                self._outcomes.update(spans.outcomes)
+                self._refused_gpu_times += spans.refused_gpu_times
+            self.ingest(spans, size)
             return _partial(spans.rejected, "spans"), spans
         if request.signal == "metrics":
             metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
-            self._count(self._points, metrics.points)
-            self._consumer.take_metrics(metrics, size)
+            with self._lock:
+                self._points.update(metrics.points)
+            self.ingest(metrics, size)
             return _partial(metrics.rejected, "data points"), None
-        self._admission.release(size)
+        self._budget.release(size)
         return Answer(status="ok"), None
-
-    def _count_spans(self, spans: DecodedSpans) -> None:
-        with self._lock:
-            self._outcomes.update(spans.outcomes)
-            self._refused_gpu_times += spans.refused_gpu_times
-
-    def _count(self, counter: Counter[str], counts: dict[str, int]) -> None:
-        with self._lock:
-            counter.update(counts)
 
 
 def _partial(rejected: dict[str, int], what: str) -> Answer:

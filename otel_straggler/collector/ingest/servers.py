@@ -22,12 +22,12 @@ _Result = TypeVar("_Result")
 _Start: TypeAlias = Callable[[str, int], tuple[str, int]]
 """Listens at host and port; gives both as they are."""
 _START_S = 30.0
-_PATIENCE_S = 1.0
+_GRACE_S = 1.0
 """With a loop that decodes a request, or threads that do, when the deadline is over."""
-_MOST_ASKED_BYTES = 8_192
-MOST_PAGE_CONNECTIONS = 512
+_MAX_PAGE_REQUEST_BYTES = 8_192
+MAX_PAGE_CONNECTIONS = 512
 """Of the metrics address, which must not take the descriptors that ranks need; six a browser."""
-_MOST_HTTP, _MOST_GRPC = 4096, 2048
+_MAX_HTTP, _MAX_GRPC = 4096, 2048
 _OF_DESCRIPTORS = {"http": 0.5, "grpc": 0.25, "pages": 0.1}
 """Parts at most; the rest is for files, and for what we connect to."""
 
@@ -50,7 +50,7 @@ class Servers:
         limits = HttpLimits(
             body_bytes=receivers.max_body_bytes,
             buffered_bytes=receivers.max_waiting_bytes,
-            connections=places(_MOST_HTTP, _OF_DESCRIPTORS["http"]),
+            connections=max_connections(_MAX_HTTP, _OF_DESCRIPTORS["http"]),
         )
         self._otlp = OtlpHttp(
             handler,
@@ -62,15 +62,15 @@ class Servers:
         self._settings = settings
         self._http = HttpServer(self._otlp, limits)
         self._api = api
-        asked = HttpLimits(
-            body_bytes=_MOST_ASKED_BYTES,
-            connections=places(MOST_PAGE_CONNECTIONS, _OF_DESCRIPTORS["pages"]),
+        page_limits = HttpLimits(
+            body_bytes=_MAX_PAGE_REQUEST_BYTES,
+            connections=max_connections(MAX_PAGE_CONNECTIONS, _OF_DESCRIPTORS["pages"]),
         )
-        self._metrics = HttpServer(api, asked)
+        self._metrics = HttpServer(api, page_limits)
         self._grpc = GrpcServer(
             handler,
             max_bytes=receivers.max_body_bytes,
-            connections=places(_MOST_GRPC, _OF_DESCRIPTORS["grpc"]),
+            connections=max_connections(_MAX_GRPC, _OF_DESCRIPTORS["grpc"]),
             refused=lambda signal, answer: handler.count_answers({(signal, answer): 1}),
         )
         self._loop = new_loop()
@@ -110,7 +110,7 @@ class Servers:
         all ways together."""
         until_s = time.monotonic() + deadline_s
         try:
-            self._call(self._http.stop(deadline_s), deadline_s + _PATIENCE_S)
+            self._call(self._http.stop(deadline_s), deadline_s + _GRACE_S)
         finally:
             self._grpc.stop(max(0.0, until_s - time.monotonic()))
 
@@ -118,11 +118,11 @@ class Servers:
         """Stop the metrics address and the loop. A large request that is still being decoded is not
         waited for: its sender was not answered, and has it."""
         try:
-            self._call(self._metrics.stop(1.0), 1.0 + _PATIENCE_S)
+            self._call(self._metrics.stop(1.0), 1.0 + _GRACE_S)
         finally:
             self._api.close()
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_PATIENCE_S)
+            self._thread.join(_GRACE_S)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -157,7 +157,7 @@ def _listen(start: _Start, address: str, flag: str) -> str:
 
 
 def require_packages() -> None:
-    """Say which package is missing before anything fails half-way.
+    """Check for packages before anything fails half-way.
 
     Raises:
         UnavailableError: a package of the extra ``collector`` is not installed.
@@ -183,20 +183,20 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def places(most: int, part: float) -> int:
-    """``most``, or the part of all descriptors if that is less; at least 8.
+def max_connections(limit: int, part: float) -> int:
+    """``limit``, or the part of all descriptors if that is less; at least 8.
 
     With fewer descriptors than connections a flood of one address would keep the others, and the
     files of the history, from getting any.
 
-    >>> places(4096, 0.0), places(4, 1.0)
+    >>> max_connections(4096, 0.0), max_connections(4, 1.0)
     (8, 4)
     """
     try:
         import resource
     except ImportError:  # Windows has no such limit
-        return most
+        return limit
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return most
-    return min(most, max(8, int(soft * part)))
+        return limit
+    return min(limit, max(8, int(soft * part)))

@@ -52,8 +52,8 @@ def why_not_native(endpoint: Endpoint) -> str:
 
 def address_of(endpoint: Endpoint) -> Address:
     """Of an endpoint for which :func:`why_not_native` is empty."""
-    found = _address(endpoint, urlsplit(endpoint.url))
-    return found or Address("", "", b"")  # of one that is switched off
+    address = _address(endpoint, urlsplit(endpoint.url))
+    return address or Address("", "", b"")  # of one that is switched off
 
 
 def _address(endpoint: Endpoint, url: SplitResult) -> Address | None:

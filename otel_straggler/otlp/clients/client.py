@@ -18,8 +18,8 @@ from otel_straggler.config import Endpoint
 NO_ANSWER = 0
 RETRYABLE_STATUS = frozenset({429, 502, 503, 504})
 FIRST_DELAY_S = 1.0
-LONGEST_DELAY_S = 30.0
-LONGEST_RETRY_AFTER_S = 300.0
+MAX_DELAY_S = 30.0
+MAX_RETRY_AFTER_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def parse_retry_after(value: str, now_s: float) -> float | None:
             wait_s = parsedate_to_datetime(value).timestamp() - now_s
         except ValueError:
             return None
-    return min(max(wait_s, 0.0), LONGEST_RETRY_AFTER_S)
+    return min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
 
 
 def is_retryable(response: Response) -> bool:
@@ -89,7 +89,7 @@ def retry_delay_s(
     >>> retry_delay_s(1, retry_after_s=10.0)
     10.0
     """
-    ceiling_s = min(FIRST_DELAY_S * 2.0 ** min(attempt - 1, 30), LONGEST_DELAY_S)
+    ceiling_s = min(FIRST_DELAY_S * 2.0 ** min(attempt - 1, 30), MAX_DELAY_S)
     jitter = 0.5 if rng is None else rng()
     return max(ceiling_s * (0.5 + 0.5 * jitter), retry_after_s or 0.0)
 

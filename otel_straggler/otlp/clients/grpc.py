@@ -64,7 +64,7 @@ _OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", round(CONNECT_TIMEOUT_S * 1000)),
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
 )
-_LONGEST_WORDS = 300
+_MAX_TEXT = 300
 _FORK_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
 _OFF = frozenset({"0", "false", "no", "off"})
 _CORE = "grpc._cython.cygrpc"
@@ -91,8 +91,8 @@ def why_unusable() -> str:
 
 def _has_fork_handlers() -> bool:
     """Whether gRPC has been told to use them, or was loaded by others without being told not to."""
-    told = os.environ.get(_FORK_SUPPORT, "").lower()
-    return told not in _OFF and (bool(told) or _CORE in sys.modules)
+    value = os.environ.get(_FORK_SUPPORT, "").lower()
+    return value not in _OFF and (bool(value) or _CORE in sys.modules)
 
 
 def _load() -> Any:
@@ -205,23 +205,23 @@ class GrpcClient:
         return self._grpc.secure_channel(target, credentials, options=_OPTIONS)
 
     def _refusal(self, error: Any) -> Response:
-        """An error status in HTTP's words.
+        """An error status as an HTTP status.
 
         A connection that failed and a deadline that passed here look like a server's UNAVAILABLE
         and DEADLINE_EXCEEDED, except that no metadata came along.
         """
         name = error.code().name
         headers = _headers(error)
-        words = f"{name}: {error.details() or ''}".replace("\n", " ")[:_LONGEST_WORDS]
+        text = f"{name}: {error.details() or ''}".replace("\n", " ")[:_MAX_TEXT]
         retry_after = _retry_after(error)
         if retry_after is not None:
             headers["retry-after"] = str(retry_after)
             if name == "RESOURCE_EXHAUSTED":
-                return Response(_TOO_MANY_REQUESTS, headers, error=words)
+                return Response(_TOO_MANY_REQUESTS, headers, error=text)
         if name in {"UNAVAILABLE", "DEADLINE_EXCEEDED"} and not headers:
             self.close()
-            return Response(NO_ANSWER, error=words)
-        return Response(_STATUS.get(name, 500), headers, error=words)
+            return Response(NO_ANSWER, error=text)
+        return Response(_STATUS.get(name, 500), headers, error=text)
 
 
 def _target(url: str) -> tuple[str, bool]:
@@ -242,7 +242,7 @@ def _contents(path: str | None) -> bytes | None:
 
 
 def _headers(call: Any) -> dict[str, str]:
-    """What the server said beside its answer, before and after; without binary values."""
+    """Metadata of the answer, before and after it; without binary values."""
     pairs = [*(call.initial_metadata() or ()), *(call.trailing_metadata() or ())]
     return {key: value for key, value in pairs if isinstance(value, str)}
 
