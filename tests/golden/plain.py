@@ -25,14 +25,18 @@ VOLATILE_METRICS = {
 }
 """Families that are left out of /metrics, and why."""
 GRID_S = 5.0
-"""An alert starts with the evaluation that first sees it, of which there may be several before the
-clock's next piece."""
+"""Pieces of time in which something is published and evaluated more than once: what is only as old
+as that is held to the piece."""
+ON_GRID = ("seen_at_s", "now_s")
 FEW = 4
 MOST_KINDS = 4
 LINE = 140
 LONG = 40
 _DIGITS = 10
 _TOLERANCE = 1e-8
+_TIMES_FROM = 1e8
+"""Larger numbers are points in time, which count to the millisecond."""
+_TIME_TOLERANCE = 1e-12
 _SAMPLE = re.compile(r"([a-z_:0-9]+)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -45,7 +49,10 @@ def plain(value: Json) -> Json:
         kept = {str(name): each for name, each in value.items() if name not in VOLATILE}
         if len(kept) >= FEW and all(name.lstrip("-").isdigit() for name in kept):
             return {"keys": " ".join(kept), "values": _column(list(kept.values()))}
-        return {name: plain(each) for name, each in kept.items()}
+        return {
+            name: GRID_S * (each // GRID_S) if each and name in ON_GRID else plain(each)
+            for name, each in kept.items()
+        }
     if isinstance(value, Sequence) and not isinstance(value, str):
         return _column(value) if len(value) > FEW else [plain(each) for each in value]
     return value
@@ -85,7 +92,7 @@ def _is_number(value: Json) -> bool:
 def _number(value: float) -> Json:
     if isinstance(value, int) or not math.isfinite(value):
         return value if isinstance(value, int) else str(value)
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.{_DIGITS if abs(value) < _TIMES_FROM else 2 * _DIGITS}g}")
 
 
 def metrics_by_run(text: str) -> dict[str, Json]:
@@ -165,7 +172,8 @@ def differences(expected: Json, found: Json, path: str = "") -> Iterator[str]:
 def _are_same(one: Json, other: Json) -> bool:
     numbers = (int, float)
     if isinstance(one, numbers) and isinstance(other, numbers):
-        return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=1e-12)
+        tolerance = _TOLERANCE if abs(one) < _TIMES_FROM else _TIME_TOLERANCE
+        return math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-12)
     if isinstance(one, str) and isinstance(other, str) and one.startswith("~"):
         words, others = one.split(), other.split()
         return words[:1] == others[:1] and all(

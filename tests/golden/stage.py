@@ -214,6 +214,7 @@ class Collector:
 
     def __init__(self, folder: Path, clock: Clock, told: Told, alertmanager: str) -> None:
         self.clock = clock
+        self._folder = folder
         self._told = told
         settings = json.loads(json.dumps(SETTINGS))
         settings["alerts"]["notify"]["alertmanagers"] = [alertmanager]
@@ -256,6 +257,12 @@ class Collector:
             self._process.communicate()
             self._otlp.close()
             self._pages.close()
+
+    def say(self, records: Path) -> None:
+        """Write what commands print about the runs."""
+        url = f"http://{self._addresses['metrics']}"
+        command = [*_MODULE, "tests.golden.texts", self._folder, records, url]
+        subprocess.run(command, check=True, cwd=_ROOT, env=_SEEDED, timeout=120)
 
     def post(self, signal: str, body: bytes) -> None:
         self._otlp.request("POST", f"/v1/{signal}", body, {"Content-Type": PROTOBUF})

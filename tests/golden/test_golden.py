@@ -24,8 +24,10 @@ from .stage import (
     record,
     running_alertmanager,
 )
+from .texts import COMMANDS
 
 HELD = Path(__file__).parent / "held"
+WRITES = os.environ.get("OTEL_STRAGGLER_GOLDEN") == "write"
 LIVE_AT = 11
 """The chunk after which all but the shortest runs still train."""
 AWAY = 20
@@ -48,9 +50,14 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answers(records: Path, tmp_path_factory: pytest.TempPathFactory) -> Json:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the collector."""
+    return tmp_path_factory.mktemp("collector")
+
+
+@pytest.fixture(scope="module")
+def answers(records: Path, folder: Path) -> Json:
     """By run ("" for the collector's own), then by moment: what is other than before."""
-    folder = tmp_path_factory.mktemp("collector")
     told: Json = {name: {} for name in ("", *RUNS, MARKER)}
     before: dict[tuple[str, str], Json] = {}
     for moment, by_run in _moments(records, folder):
@@ -70,6 +77,8 @@ def _moments(records: Path, folder: Path) -> Iterator[tuple[str, Json]]:
             first.pass_time([], -1)
             for number, sent in enumerate(pieces):
                 first.pass_time(sent, number)
+                if number == LIVE_AT:
+                    first.say(records)
                 if number in (LIVE_AT, last):
                     yield ("end" if number == last else "live"), asked(first)
         yield "told until the end", told.by_run(clock)
@@ -119,10 +128,21 @@ def test_a_recorded_run_is_scored_as_before(name: str, records: Path) -> None:
     compare(f"offline {name}", plain(json.loads((records / f"{name}.report").read_text())))
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.usefixtures("answers")
+def test_a_command_prints_what_it_did(name: str, folder: Path) -> None:
+    """While the runs train; on a terminal of 120 columns."""
+    path, text = HELD / f"cli/{name.replace(' ', '_')}.txt", (folder / f"{name}.txt").read_text()
+    if WRITES:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert text.splitlines() == path.read_text().splitlines()
+
+
 def compare(name: str, found: Json) -> None:
     path = HELD / f"{name.replace(' ', '_')}.json"
     found = json.loads(json.dumps(found))
-    if os.environ.get("OTEL_STRAGGLER_GOLDEN") == "write":
+    if WRITES:
         path.parent.mkdir(exist_ok=True)
         path.write_text(as_text(found) + "\n")
         return
