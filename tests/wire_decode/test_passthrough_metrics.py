@@ -1,4 +1,4 @@
-"""Numbers that are shown as they are told: read alike by all ways, and no others taken for them."""
+"""Metrics that pass through: read alike by all ways, and no others taken for them."""
 
 from __future__ import annotations
 
