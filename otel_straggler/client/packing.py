@@ -17,8 +17,9 @@ from otel_straggler.client.recorder import RING_CAPACITY, Epoch, Record, Recorde
 from otel_straggler.client.sender import ENCODE_ERROR, GPU_REASONS
 from otel_straggler.config import ClientSettings
 from otel_straggler.native import NATIVE
-from otel_straggler.otlp.encode_spans import AttributeValue, encode_resource
+from otel_straggler.otlp.encode_spans import encode_resource
 from otel_straggler.otlp.ids import SpanIds
+from otel_straggler.semconv import AttributeValue
 
 if TYPE_CHECKING:
     from otel_straggler.client.native_recorder import NativeRecorder

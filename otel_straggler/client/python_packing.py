@@ -24,13 +24,7 @@ from otel_straggler.client.recorder import (
 )
 from otel_straggler.client.sender import SPAN_BUDGET
 from otel_straggler.config import ClientSettings
-from otel_straggler.otlp.encode_spans import (
-    AttributeValue,
-    SpanGroup,
-    encode_request,
-    encode_resource,
-    encode_rows,
-)
+from otel_straggler.otlp.encode_spans import SpanGroup, encode_request, encode_resource, encode_rows
 from otel_straggler.otlp.ids import (
     WINDOW_NS,
     Ids,
@@ -40,6 +34,7 @@ from otel_straggler.otlp.ids import (
     step_trace_id,
     window_trace_id,
 )
+from otel_straggler.semconv import AttributeValue
 
 _MOST_EPOCHS = 8
 

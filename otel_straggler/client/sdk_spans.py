@@ -27,6 +27,7 @@ from opentelemetry.trace import (
 from otel_straggler import semconv
 from otel_straggler._version import __version__
 from otel_straggler.errors import ConfigError, describe
+from otel_straggler.semconv import AttributeValue
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import Tracer, TracerProvider
@@ -111,7 +112,6 @@ def _remedy_for(given: object) -> str:
     )
 
 
-AttributeValue = str | int | float | bool
 Attributes = dict[str, AttributeValue]
 
 _RANDOM = getattr(TraceFlags, "RANDOM_TRACE_ID", 0)  # the API of 2024 does not know it

@@ -11,11 +11,11 @@ from otel_straggler.client.recording import FORM
 from otel_straggler.config import ClientSettings
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.rank import Source
+from otel_straggler.semconv import AttributeValue
 
 if TYPE_CHECKING:
     from otel_straggler.client.gpu.nvml import GpuIdentity
 
-AttributeValue = str | int | float | bool
 Attributes = dict[str, AttributeValue]
 
 

@@ -11,6 +11,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from otel_straggler.otlp.encode_spans import submessage
+
 Signal = Literal["traces", "metrics", "logs"]
 SIGNALS: tuple[Signal, ...] = ("traces", "metrics", "logs")
 _REJECTED_KEY = {
@@ -61,13 +63,4 @@ def status(code: Code, message: str, *, is_json: bool) -> bytes:
     if is_json:
         return json.dumps({"code": int(code), "message": message}).encode()
     text = message.encode("utf-8", "replace")[:4096]
-    return b"\x08" + bytes([code]) + b"\x12" + _varint(len(text)) + text
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return b"\x08" + bytes([code]) + submessage(2, text)

@@ -18,8 +18,8 @@ from otel_straggler import semconv
 from otel_straggler._version import __version__
 from otel_straggler.model.kernels import KernelCounts
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.semconv import AttributeValue
 
-AttributeValue = str | int | float | bool
 Attributes = Mapping[str, AttributeValue]
 _NS = 1_000_000_000
 _SCOPE = InstrumentationScope(name=semconv.SCOPE_NAME, version=__version__)

@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from otel_straggler import semconv
 from otel_straggler._version import __version__
+from otel_straggler.model.observation import Ints
 from otel_straggler.otlp.ids import Ids
+from otel_straggler.semconv import AttributeValue
 
 Bytes2D = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-AttributeValue = str | int | float | bool
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _INTERNAL = 1
@@ -76,15 +76,15 @@ def encode_rows(group: SpanGroup) -> list[bytes]:
 
 def encode_resource(attributes: Mapping[str, AttributeValue]) -> bytes:
     """The message ``Resource``."""
-    return b"".join(_message(1, _key_value(key, value)) for key, value in attributes.items())
+    return b"".join(submessage(1, _key_value(key, value)) for key, value in attributes.items())
 
 
 def encode_request(resource: bytes, rows: Iterable[bytes]) -> bytes:
     """The message ``ExportTraceServiceRequest`` with one resource and one scope."""
-    schema = _message(3, semconv.SCHEMA_URL.encode())
-    scope = _message(1, _message(1, semconv.SCOPE_NAME.encode()) + _message(2, _VERSION))
+    schema = submessage(3, semconv.SCHEMA_URL.encode())
+    scope = submessage(1, submessage(1, semconv.SCOPE_NAME.encode()) + submessage(2, _VERSION))
     scope_spans = b"".join([scope, *rows, schema])
-    return _message(1, _message(1, resource) + _message(2, scope_spans) + schema)
+    return submessage(1, submessage(1, resource) + submessage(2, scope_spans) + schema)
 
 
 _VERSION = __version__.encode()
@@ -115,16 +115,16 @@ def _layout(
     trace_at = _reserve(body, _tag(1, _LENGTH) + b"\x10", 16)
     span_at = _reserve(body, _tag(2, _LENGTH) + b"\x08", 8)
     parent_at = _reserve(body, _tag(4, _LENGTH) + b"\x08", 8) if has_parent else -1
-    body += _message(5, _utf8(name)) + _tag(6, _VARINT) + _varint(_INTERNAL)
+    body += submessage(5, _utf8(name)) + _tag(6, _VARINT) + varint(_INTERNAL)
     start_at = _reserve(body, _tag(7, _FIXED64), 8)
     end_at = _reserve(body, _tag(8, _FIXED64), 8)
     for key, text in labels:
-        body += _message(9, _key_value(key, text))
+        body += submessage(9, _key_value(key, text))
     numbers_at = tuple(_reserve(body, _number_head(key, w), w) for key, w in widths)
     if is_error:
-        body += _message(15, _tag(3, _VARINT) + _varint(_ERROR))
+        body += submessage(15, _tag(3, _VARINT) + varint(_ERROR))
     body += _tag(16, _FIXED32) + _FLAGS.to_bytes(4, "little")
-    head = _tag(2, _LENGTH) + _varint(len(body))
+    head = _tag(2, _LENGTH) + varint(len(body))
     moved = len(head)
     return _Layout(
         template=np.frombuffer(head + bytes(body), np.uint8),
@@ -148,8 +148,8 @@ def _reserve(body: bytearray, head: bytes, size: int) -> int:
 def _number_head(key: str, width: int) -> bytes:
     """All of an integer attribute but the integer."""
     value = _tag(3, _VARINT)
-    inner = _message(1, _utf8(key)) + _tag(2, _LENGTH) + _varint(len(value) + width) + value
-    return _tag(9, _LENGTH) + _varint(len(inner) + width) + inner
+    inner = submessage(1, _utf8(key)) + _tag(2, _LENGTH) + varint(len(value) + width) + value
+    return _tag(9, _LENGTH) + varint(len(inner) + width) + inner
 
 
 def _put(rows: Bytes2D, at: int, columns: Bytes2D) -> None:
@@ -179,17 +179,17 @@ def _varint_width(column: Ints) -> int:
 
 
 def _key_value(key: str, value: AttributeValue) -> bytes:
-    return _message(1, _utf8(key)) + _message(2, _any_value(value))
+    return submessage(1, _utf8(key)) + submessage(2, _any_value(value))
 
 
 def _any_value(value: AttributeValue) -> bytes:
     if isinstance(value, bool):
-        return _tag(2, _VARINT) + _varint(int(value))
+        return _tag(2, _VARINT) + varint(int(value))
     if isinstance(value, int):
-        return _tag(3, _VARINT) + _varint(value & 0xFFFF_FFFF_FFFF_FFFF)
+        return _tag(3, _VARINT) + varint(value & 0xFFFF_FFFF_FFFF_FFFF)
     if isinstance(value, float):
         return _tag(4, _FIXED64) + struct.pack("<d", value)
-    return _message(1, _utf8(value))
+    return submessage(1, _utf8(value))
 
 
 def _utf8(text: str) -> bytes:
@@ -197,17 +197,18 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _message(field_number: int, body: bytes) -> bytes:
-    return _tag(field_number, _LENGTH) + _varint(len(body)) + body
+def submessage(field_number: int, body: bytes) -> bytes:
+    """A field of length-delimited content."""
+    return _tag(field_number, _LENGTH) + varint(len(body)) + body
 
 
 def _tag(field_number: int, wire_type: int) -> bytes:
-    return _varint(field_number << 3 | wire_type)
+    return varint(field_number << 3 | wire_type)
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """
-    >>> _varint(300).hex()
+    >>> varint(300).hex()
     'ac02'
     """
     out = bytearray()

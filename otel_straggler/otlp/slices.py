@@ -16,11 +16,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler.errors import InputError
+from otel_straggler.model.observation import Ints
 from otel_straggler.model.rank import Source
+from otel_straggler.otlp.encode_spans import submessage
 from otel_straggler.otlp.identity import Aliases, Resource, Resources
 from otel_straggler.otlp.span_rules import Keys, SpanNames
 
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 
@@ -96,9 +97,9 @@ class Slices:
         for scope, mask in zip(self.scopes, kept, strict=True):
             if mask.any():
                 content = scope.head + self._spans_of(scope, mask) + scope.tail
-                by_resource.setdefault(scope.resource, []).append(_field(_SCOPE_SPANS, content))
+                by_resource.setdefault(scope.resource, []).append(submessage(_SCOPE_SPANS, content))
         return b"".join(
-            _field(_RESOURCE_SPANS, self.heads[number] + b"".join(scopes) + self.tails[number])
+            submessage(_RESOURCE_SPANS, self.heads[number] + b"".join(scopes) + self.tails[number])
             for number, scopes in by_resource.items()
         )
 
@@ -291,16 +292,6 @@ def _varint_at(data: bytes, at: int, end: int) -> tuple[int, int]:
             return value, at
         shift += 7
     raise UnfamiliarError
-
-
-def _field(number: int, content: bytes) -> bytes:
-    head = bytearray((number << 3 | _LENGTH,))
-    size = len(content)
-    while size >= 0x80:
-        head.append(size & 0x7F | 0x80)
-        size >>= 7
-    head.append(size)
-    return bytes(head) + content
 
 
 class SpanOwners:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
+
+AttributeValue: TypeAlias = str | int | float | bool
 
 
 class Attribute(str):

@@ -19,15 +19,10 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
-from otel_straggler.otlp.encode_spans import (
-    AttributeValue,
-    SpanGroup,
-    encode_request,
-    encode_resource,
-    encode_rows,
-)
+from otel_straggler.otlp.encode_spans import SpanGroup, encode_request, encode_resource, encode_rows
 from otel_straggler.otlp.identity import as_int, read_value
 from otel_straggler.otlp.ids import root_span_id, step_trace_id
+from otel_straggler.semconv import AttributeValue
 
 REMEMBERED = 100_000
 """Traces; beyond it the oldest are forgotten, and might get a second root, of the same id."""
