@@ -27,7 +27,7 @@ VOLATILE_METRICS = {
 GRID_S = 5.0
 """Pieces of time in which something is published and evaluated more than once: what is only as old
 as that is held to the piece."""
-ON_GRID = ("seen_at_s", "now_s")
+ON_GRID = ("seen_at_s", "now_s", "since_s")
 FEW = 4
 MOST_KINDS = 4
 LINE = 140
@@ -50,7 +50,9 @@ def plain(value: Json) -> Json:
         if len(kept) >= FEW and all(name.lstrip("-").isdigit() for name in kept):
             return {"keys": " ".join(kept), "values": _column(list(kept.values()))}
         return {
-            name: GRID_S * (each // GRID_S) if each and name in ON_GRID else plain(each)
+            name: GRID_S * (each // GRID_S)
+            if name in ON_GRID and (each or 0.0) > _TIMES_FROM
+            else plain(each)
             for name, each in kept.items()
         }
     if isinstance(value, Sequence) and not isinstance(value, str):
