@@ -148,8 +148,8 @@ def _count(
     record = by_rank.get(rank)
     if record is None:
         return float("inf")
-    told: Mapping[ProcessGroup, int] = getattr(record, which)
-    return told.get(group, float("inf") if which == "enqueued" else float("-inf"))
+    newest: Mapping[ProcessGroup, int] = getattr(record, which)
+    return newest.get(group, float("inf") if which == "enqueued" else float("-inf"))
 
 
 def _awaited_by(waits: Sequence[Wait]) -> dict[int, set[int]]:
@@ -232,7 +232,7 @@ def _mismatches(records: Sequence[FlightRecord]) -> tuple[Mismatch, ...]:
             if not call.is_point_to_point:
                 names.setdefault((call.group, call.sequence), {})[record.rank] = call.name
     return tuple(
-        Mismatch(group, sequence, told)
-        for (group, sequence), told in names.items()
-        if len(set(told.values())) > 1
+        Mismatch(group, sequence, of_call)
+        for (group, sequence), of_call in names.items()
+        if len(set(of_call.values())) > 1
     )

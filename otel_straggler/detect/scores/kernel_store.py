@@ -214,13 +214,13 @@ def _belonging(
     intervals: list[Interval], first_ns: int, last_ns: int, until_ns: int
 ) -> list[Interval]:
     """Those that overlap the window; else the newest before it, in all its parts."""
-    told = [i for i in intervals if i.end_ns <= until_ns and i.start_ns <= last_ns]
-    inside = [i for i in told if i.end_ns > first_ns]
-    if inside or not told:
+    reported = [i for i in intervals if i.end_ns <= until_ns and i.start_ns <= last_ns]
+    inside = [i for i in reported if i.end_ns > first_ns]
+    if inside or not reported:
         return inside
-    newest = max(i.end_ns for i in told)
+    newest = max(i.end_ns for i in reported)
     is_fresh = first_ns - newest <= STANDS_IN_S * 1e9
-    return [i for i in told if i.end_ns == newest] if is_fresh else []
+    return [i for i in reported if i.end_ns == newest] if is_fresh else []
 
 
 def _process_of(source: Source) -> _Process:

@@ -140,10 +140,10 @@ class _Cells:
 
     @property
     def runs(self) -> npt.NDArray[np.int32]:
-        told = self.rows.runs
-        if told is None:
+        runs = self.rows.runs
+        if runs is None:
             return self.n_rows.astype(np.int32)
-        return self._sums(told.astype(np.float64)).astype(np.int32)
+        return self._sums(runs.astype(np.float64)).astype(np.int32)
 
     def _sums(self, values: Floats) -> Floats:
         return _sums(self.cell, values, self.n_rows.shape)
@@ -177,26 +177,26 @@ class _Cells:
 
     def tokens(self) -> Floats:
         """(T, R) tokens of the section that tells most; NaN where none tells."""
-        told = self.rows.tokens
-        if told is None:
+        tokens = self.rows.tokens
+        if tokens is None:
             return np.full(self.n_rows.shape[:2], np.nan)
-        is_told = ~np.isnan(told)
-        sums = self._sums(np.where(is_told, told, 0.0))
-        most: Floats = np.where(self._sums(is_told.astype(np.float64)) > 0, sums, -np.inf)
+        is_known = ~np.isnan(tokens)
+        sums = self._sums(np.where(is_known, tokens, 0.0))
+        most: Floats = np.where(self._sums(is_known.astype(np.float64)) > 0, sums, -np.inf)
         most = most.max(axis=2)
         return np.where(np.isinf(most), np.nan, most)
 
     def gpu(self, in_order: list[int]) -> GpuSeconds | None:
         """(T, R, S) with the sections in this order; a cell is known if all its rows are."""
-        told = self.rows.gpu
-        if told is None:
+        gpu = self.rows.gpu
+        if gpu is None:
             return None
         basis = np.full(self.n_rows.shape, HOST, np.uint8)
         for code in (EVENTS, CUPTI):
-            rows = (told.basis == code).astype(np.float64)
+            rows = (gpu.basis == code).astype(np.float64)
             basis[self.is_filled & (self._sums(rows) == self.n_rows)] = code
-        own_s = np.where(basis != HOST, self._sums(np.nan_to_num(told.own_s())), np.nan)
-        nccl_s = np.where(basis == CUPTI, self._sums(np.nan_to_num(told.nccl_s)), np.nan)
+        own_s = np.where(basis != HOST, self._sums(np.nan_to_num(gpu.own_s())), np.nan)
+        nccl_s = np.where(basis == CUPTI, self._sums(np.nan_to_num(gpu.nccl_s)), np.nan)
         return GpuSeconds(basis, own_s, nccl_s).of_rows(np.s_[:, :, in_order])
 
     def run_cv(self) -> Floats:

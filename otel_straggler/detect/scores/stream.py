@@ -111,8 +111,8 @@ class Stream:
         if state is None or state.session != session_of(source):
             return
         state.finished = True
-        for lane in (*self._lanes, *self._block_lanes):
-            for window in lane.windows.open.values():
+        for track in (*self._tracks, *self._block_tracks):
+            for window in track.windows.open.values():
                 window.passed_at_ns = window.passed_at_ns or now_ns
 
     def close_due(
@@ -123,37 +123,37 @@ class Stream:
         Args:
             replaced: a newer attempt or incarnation of this run is sending.
         """
-        for lane in self._lanes:
-            for window, cause in self._closed_of(lane, now_ns, replaced=replaced):
+        for track in self._tracks:
+            for window, cause in self._closed_of(track, now_ns, replaced=replaced):
                 yield self._rows_of([window]), cause
 
     def close_all(self) -> Iterator[ObservationBatch]:
         """Close every open window of layer 1, oldest first."""
-        for lane in self._lanes:
-            for window in lane.close_all():
+        for track in self._tracks:
+            for window in track.close_all():
                 yield self._rows_of([window])
 
     def close_due_tables(self, now_ns: int, *, replaced: bool) -> Iterator[StepTable]:
         """The same for layer 2: the tables of blocks that are due."""
-        for lane in self._block_lanes:
-            for window, _ in self._closed_of(lane, now_ns, replaced=replaced):
+        for track in self._block_tracks:
+            for window, _ in self._closed_of(track, now_ns, replaced=replaced):
                 if window.rows:
-                    yield from self._tables(self._rows_of([window]), lane)
+                    yield from self._tables(self._rows_of([window]), track)
 
     def close_all_tables(self) -> Iterator[StepTable]:
         """Close every open block, and give all their steps in ascending order, whatever order they
         came in; world after world, if there was a restart."""
-        for lane in self._block_lanes:
-            windows = [window for window in lane.close_all() if window.rows]
-            at_once = 1 if lane.interval_ns else self._block_steps
+        for track in self._block_tracks:
+            windows = [window for window in track.close_all() if window.rows]
+            at_once = 1 if track.interval_ns else self._block_steps
             had_restart = len(self._names.sources) > len(self._ranks)
             if are_in_order(windows) and not had_restart:
                 for window in windows:
-                    yield from self._tables(self._rows_of([window]), lane)
+                    yield from self._tables(self._rows_of([window]), track)
             elif windows:
                 for world in split_incarnations(self._rows_of(windows)):
-                    for rows in split_steps(world, at_once, lane.interval_ns):
-                        yield from self._tables(rows, lane)
+                    for rows in split_steps(world, at_once, track.interval_ns):
+                        yield from self._tables(rows, track)
 
     @property
     def folded_names(self) -> tuple[int, str]:
@@ -162,14 +162,14 @@ class Stream:
 
     @property
     def has_open_windows(self) -> bool:
-        return any(lane.windows.open for lane in (*self._lanes, *self._block_lanes))
+        return any(track.windows.open for track in (*self._tracks, *self._block_tracks))
 
     @property
-    def _lanes(self) -> tuple[WindowTrack, WindowTrack]:
+    def _tracks(self) -> tuple[WindowTrack, WindowTrack]:
         return self._by_step, self._by_time
 
     @property
-    def _block_lanes(self) -> tuple[WindowTrack, WindowTrack]:
+    def _block_tracks(self) -> tuple[WindowTrack, WindowTrack]:
         return self._block_by_step, self._block_by_time
 
     # --- taking rows -----------------------------------------------------------------------
@@ -196,82 +196,82 @@ class Stream:
         return (source.rank, *session_of(source)) in self._names.source_code
 
     def _place_stepped(self, rows: _Rows, now_ns: int) -> int:
-        lanes = self._by_step, self._block_by_step
+        tracks = self._by_step, self._block_by_step
         split = Split.of(rows.batch.step)
-        window_of, block_of = (lane.windows.number_of for lane in lanes)
+        window_of, block_of = (track.windows.number_of for track in tracks)
         starts_ns = rows.batch.start_ns[split.first_rows].tolist()
-        places = [
+        indices = [
             (window_of(step, start_ns, now_ns), block_of(step, start_ns, now_ns))
             for step, start_ns in zip(split.steps, starts_ns, strict=True)
         ]
-        late = _put(rows, split, places, lanes)
+        late = _put(rows, split, indices, tracks)
         newest = newest_by_rank(rows.sources, rows.source, rows.batch.step)
-        for lane in lanes:
-            lane.advance(newest, now_ns)
+        for track in tracks:
+            track.advance(newest, now_ns)
         return late
 
     def _place_timed(self, rows: _Rows, now_ns: int) -> int:
         """Rows without a step."""
-        lanes = self._by_time, self._block_by_time
+        tracks = self._by_time, self._block_by_time
         if self._settings.window_steps is None:
-            lanes = self._by_step, self._block_by_time
-        lengths_ns = [lane.interval_ns for lane in lanes]
+            tracks = self._by_step, self._block_by_time
+        lengths_ns = [track.interval_ns for track in tracks]
         unit_ns = math.gcd(*lengths_ns)
         split = Split.of(rows.batch.start_ns // unit_ns)
-        places: list[WindowIndex] = []
+        indices: list[WindowIndex] = []
         for unit in split.steps:
             step, block = (unit * unit_ns // n if n else NO_STEP for n in lengths_ns)
-            places.append(
+            indices.append(
                 (
-                    lanes[0].windows.number_of(step, unit * unit_ns, now_ns),
-                    lanes[1].windows.number_of(block, unit * unit_ns, now_ns),
+                    tracks[0].windows.number_of(step, unit * unit_ns, now_ns),
+                    tracks[1].windows.number_of(block, unit * unit_ns, now_ns),
                 )
             )
-        late = _put(rows, split, places, lanes)
-        for lane in lanes:
-            if lane.interval_ns:
-                interval = rows.batch.start_ns // lane.interval_ns
-                lane.advance(newest_by_rank(rows.sources, rows.source, interval), now_ns)
+        late = _put(rows, split, indices, tracks)
+        for track in tracks:
+            if track.interval_ns:
+                interval = rows.batch.start_ns // track.interval_ns
+                track.advance(newest_by_rank(rows.sources, rows.source, interval), now_ns)
         return late
 
     # --- closing ---------------------------------------------------------------------------
 
     def _closed_of(
-        self, lane: WindowTrack, now_ns: int, *, replaced: bool
+        self, track: WindowTrack, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[OpenWindow, ClosedBy]]:
-        for number in sorted(lane.windows.open):
-            cause = self._due(lane, lane.windows.open[number], now_ns, replaced=replaced)
+        for number in sorted(track.windows.open):
+            cause = self._due(track, track.windows.open[number], now_ns, replaced=replaced)
             if cause is None:
                 break
-            yield lane.windows.close(number), cause
+            yield track.windows.close(number), cause
 
     def _due(
-        self, lane: WindowTrack, window: OpenWindow, now_ns: int, *, replaced: bool
+        self, track: WindowTrack, window: OpenWindow, now_ns: int, *, replaced: bool
     ) -> ClosedBy | None:
         settings = self._settings
         grace_ns = int(settings.grace_s * 1e9)
         waited_ns = -1 if window.passed_at_ns is None else now_ns - window.passed_at_ns
-        if waited_ns >= 0 and self._all_passed(lane, window):
-            may_be_more = self.world_size == 0 and lane.windows.n_closed == 0
+        if waited_ns >= 0 and self._all_passed(track, window):
+            may_be_more = self.world_size == 0 and track.windows.n_closed == 0
             if not may_be_more or waited_ns >= grace_ns:
                 return "complete"
         if waited_ns >= grace_ns or (replaced and now_ns - self.last_row_at_ns >= grace_ns):
             return "grace"
-        interval_ns = lane.interval_ns
+        interval_ns = track.interval_ns
         if interval_ns and now_ns - window.opened_at_ns >= interval_ns + grace_ns:
             return "grace"
         idle_ns = max(int(settings.idle_s * 1e9), 4 * self._longest_pause_ns)
         return "idle" if now_ns - self.last_alive_at_ns >= idle_ns else None
 
-    def _all_passed(self, lane: WindowTrack, window: OpenWindow) -> bool:
+    def _all_passed(self, track: WindowTrack, window: OpenWindow) -> bool:
         passed = sum(
-            state.finished or lane.newest.get(rank, NO_STEP) > window.last_step
+            state.finished or track.newest.get(rank, NO_STEP) > window.last_step
             for rank, state in self._ranks.items()
         )
         return passed >= (self.world_size or len(self._ranks))
 
-    def _tables(self, rows: ObservationBatch, lane: WindowTrack) -> Iterator[StepTable]:
-        table = build_step_table(rows, world_size=self.world_size, interval_ns=lane.interval_ns)
+    def _tables(self, rows: ObservationBatch, track: WindowTrack) -> Iterator[StepTable]:
+        table = build_step_table(rows, world_size=self.world_size, interval_ns=track.interval_ns)
         if table is not None:
             yield table
 
@@ -306,11 +306,11 @@ class Stream:
 
 
 def _put(
-    rows: _Rows, split: Split, places: list[WindowIndex], lanes: tuple[WindowTrack, WindowTrack]
+    rows: _Rows, split: Split, indices: list[WindowIndex], tracks: tuple[WindowTrack, WindowTrack]
 ) -> int:
     """Put the rows into their windows of layer 1 and of layer 2, which hold the same arrays;
     returns how many were late for layer 1."""
-    order, pieces = split.by_place(places)
+    order, pieces = split.by_index(indices)
     batch = rows.batch if order is None else rows.batch.take(order)
     summed = rows.is_summed if order is None else rows.is_summed[order]
     all_summed = bool(summed.all())
@@ -320,11 +320,11 @@ def _put(
         if window < 0:
             late += len(part)
         else:
-            lanes[0].windows.open[window].rows.append(part)
+            tracks[0].windows.open[window].rows.append(part)
         if block < 0:
             continue
         if all_summed:
-            lanes[1].windows.open[block].rows.append(part)
+            tracks[1].windows.open[block].rows.append(part)
         elif summed[piece].any():
-            lanes[1].windows.open[block].rows.append(part.take(summed[piece]))
+            tracks[1].windows.open[block].rows.append(part.take(summed[piece]))
     return late

@@ -121,7 +121,7 @@ class WindowTrack:
     Attributes:
         windows: those that are open.
         interval_ns: length of an interval; 0: by steps.
-        newest: by rank, how far it has come; lanes that count the same may share it.
+        newest: by rank, how far it has come; tracks that count the same may share it.
     """
 
     def __init__(self, windows: Windows, newest: dict[int, int], interval_s: float = 0.0) -> None:
@@ -177,18 +177,18 @@ class Split:
         number[order] = np.arange(len(order))
         return cls(distinct[order].tolist(), first_seen[order], number[position])
 
-    def by_place(
-        self, places: list[WindowIndex]
+    def by_index(
+        self, indices: list[WindowIndex]
     ) -> tuple[Ints | None, list[tuple[WindowIndex, slice]]]:
-        """An order of the rows in which those whose step has the same place stand together, and
+        """An order of the rows in which those whose step has the same index stand together, and
         where they stand in it. None: they do so already.
 
         Cost: O(n), more by a sort if they do not.
         """
-        distinct = {place: number for number, place in enumerate(dict.fromkeys(places))}
+        distinct = {index: number for number, index in enumerate(dict.fromkeys(indices))}
         if len(distinct) == 1:
-            return None, [(places[0], slice(None))]
-        number_of_step = np.array([distinct[place] for place in places], np.int64)
+            return None, [(indices[0], slice(None))]
+        number_of_step = np.array([distinct[index] for index in indices], np.int64)
         number = number_of_step[self.step_of_row]
         order = None
         if (number[1:] < number[:-1]).any():

@@ -95,17 +95,17 @@ class Found:
     verified: Bools
 
 
-def material(findings: Findings, prices: StepCost, least_share: float) -> tuple[Bools, Bools]:
+def material(findings: Findings, costs: StepCost, least_share: float) -> tuple[Bools, Bools]:
     """(R, C) what is beyond, and what is verified, and costs enough of the step to matter."""
     with np.errstate(invalid="ignore"):
-        dear = _lost_s(findings.effect, prices.columns_s) >= least_share * prices.step_s[:, None]
-    return findings.beyond & dear, findings.verified & dear
+        is_costly = _lost_s(findings.effect, costs.columns_s) >= least_share * costs.step_s[:, None]
+    return findings.beyond & is_costly, findings.verified & is_costly
 
 
 def candidate(
     row: int,
     found: Found,
-    prices: StepCost,
+    costs: StepCost,
     sections: list[Section],
 ) -> Candidate:
     """The candidate of a row in which something is beyond or verified."""
@@ -114,27 +114,27 @@ def candidate(
     column = int(np.argmax(np.where(flagged, np.nan_to_num(findings.z[row], nan=-np.inf), -np.inf)))
     since = max(int(findings.since[row, column]), 0)
     effects = _effects(track, findings, row, since)
-    lost = np.nan_to_num(_lost_s(effects, prices.columns_s[row]), nan=0.0)
+    lost = np.nan_to_num(_lost_s(effects, costs.columns_s[row]), nan=0.0)
     late = len(sections) + 1
     local_s = max(float(lost[0]), float(lost[1:late].max(initial=0.0)), 0.0)
     is_late = bool(flagged[late]) and local_s < LATE_SHARE * float(lost[late])
-    told = late if is_late else _main_section(lost, local_s)
-    if not (np.isfinite(effects[told]) and effects[told] > 0.0):
-        told = column
-    section = sections[told - 1] if 0 < told < late else None
-    effect = effects[told] if effects[told] > 0.0 else findings.effect[row, column]
-    peers_s = float(prices.columns_s[row, told])
-    normal = track.normal_of(row, told)
+    main = late if is_late else _main_section(lost, local_s)
+    if not (np.isfinite(effects[main]) and effects[main] > 0.0):
+        main = column
+    section = sections[main - 1] if 0 < main < late else None
+    effect = effects[main] if effects[main] > 0.0 else findings.effect[row, column]
+    peers_s = float(costs.columns_s[row, main])
+    normal = track.normal_of(row, main)
     return Candidate(
         row=row,
-        column=told,
+        column=main,
         sure=bool(found.verified[row].any()),
         section=section,
         cause="late_arrival" if is_late else _cause(lost, sections, section),
         effect=float(effect),
         floor=float(np.min(findings.floor[row][flagged])),
         z=float(np.nanmax(findings.z[row][flagged])),
-        lost_s=max(local_s, float(lost[told]), float(lost[late]) if flagged[late] else 0.0),
+        lost_s=max(local_s, float(lost[main]), float(lost[late]) if flagged[late] else 0.0),
         own_s=peers_s * float(np.exp(effect)),
         peers_s=peers_s,
         since=since,
@@ -148,7 +148,7 @@ def candidate(
 def spiking(
     row: int,
     spikes: Spikes,
-    prices: StepCost,
+    costs: StepCost,
     sections: list[Section],
     recent: Floats,
     stalling: Callable[[int, int], StallPattern | None],
@@ -159,14 +159,14 @@ def spiking(
         stalling: how often and how long a row does so in a column, if that is known.
     """
     late = len(sections) + 1
-    held = np.where(prices.columns_s[row] > 0.0, spikes.lost_s[row], 0.0)
+    held = np.where(costs.columns_s[row] > 0.0, spikes.lost_s[row], 0.0)
     lost = np.where(spikes.beyond[row], held, 0.0)
     column = 0 if lost[0] else int(np.argmax(lost))
     inside = 1 + int(np.argmax(held[1:late])) if late > 1 else 0
     if column == 0 and held[inside] >= NAMED * lost[0]:
         column = inside
     section = sections[column - 1] if 0 < column < late else None
-    peers_s = float(prices.columns_s[row, column])
+    peers_s = float(costs.columns_s[row, column])
     found = stalling(row, column)
     lost_s = float(lost.max()) if found is None else found.share * found.each_s
     cause: Cause = "late_arrival" if column == late else cause_of_section(section)
@@ -222,13 +222,13 @@ def _cause(lost: Floats, sections: list[Section], section: Section | None) -> Ca
 
 
 class View:
-    """Findings of one track with their prices."""
+    """Findings of one track with their costs."""
 
     def __init__(
         self,
         track: Track,
         least: Floats,
-        told: StepCost,
+        costs: StepCost,
         world: World,
         settings: VerdictSettings,
         *,
@@ -236,9 +236,9 @@ class View:
     ) -> None:
         self.track = track
         self.findings = track.evaluate(least)
-        self.prices = told
+        self.costs = costs
         self._world = world
-        beyond, verified = material(self.findings, told, settings.least_share)
+        beyond, verified = material(self.findings, costs, settings.least_share)
         if only_known:  # who no longer tells its GPU time keeps the verdict that it has
             known = np.isfinite(self.findings.recent)
             beyond, verified = beyond & known, verified & known
@@ -247,7 +247,7 @@ class View:
     def candidates(self) -> list[Candidate]:
         rows = np.flatnonzero((self._found.beyond | self._found.verified).any(axis=1)).tolist()
         sections = self._world.sections
-        return [candidate(row, self._found, self.prices, sections) for row in rows]
+        return [candidate(row, self._found, self.costs, sections) for row in rows]
 
     def only_in(self, row: int, shared: Bools) -> bool:
         """Whether no section but these is slow; where none is by itself, by the largest."""
@@ -255,7 +255,7 @@ class View:
         if flagged.any():
             return not (flagged & ~shared).any()
         recent = np.nan_to_num(self.findings.recent[row, 1:-1], nan=-np.inf)
-        lost = recent * self.prices.columns_s[row, 1:-1]
+        lost = recent * self.costs.columns_s[row, 1:-1]
         return bool(shared[int(np.argmax(lost))])
 
     def worst_of(self, rows: Ints, one: Candidate) -> Floats:

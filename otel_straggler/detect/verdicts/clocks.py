@@ -112,8 +112,8 @@ class ClockSelector:
         self._ran = FADE * self._ran + ran.sum(axis=0)
         gpu = block.gpu
         for code in self._known:
-            told = 0 if gpu is None else (gpu.basis == code).sum(axis=0)
-            self._known[code] = FADE * self._known[code] + told
+            reported = 0 if gpu is None else (gpu.basis == code).sum(axis=0)
+            self._known[code] = FADE * self._known[code] + reported
         host_s = _of_groups(block.seconds, world.peers)
         self._host_s = FADE * self._host_s + host_s
         self._gpu_s *= FADE
@@ -140,8 +140,8 @@ class ClockSelector:
         by_events = (self.basis == EVENTS)[code[rows]]
         if block.gpu is not None and by_events.any():
             gpu = block.gpu.of_rows(np.s_[:, rows])
-            told = np.where(gpu.basis == EVENTS, gpu.own_s, np.nan)
-            seconds = np.where(by_events, told, seconds)
+            events_s = np.where(gpu.basis == EVENTS, gpu.own_s, np.nan)
+            seconds = np.where(by_events, events_s, seconds)
         return seconds, Groups.of(code[rows].tolist())
 
     def time(
@@ -187,17 +187,17 @@ class ClockSelector:
         works = may_be & (self._gpu_s > 0.0) & (self._gpu_s >= part * self._host_s)
         chosen = np.full(self.basis.shape, HOST, np.uint8)
         for code in (EVENTS, CUPTI):
-            chosen[works & self._is_told(code, world)] = code
+            chosen[works & self._is_reported(code, world)] = code
         return chosen
 
-    def _is_told(self, code: int, world: World) -> Bools:
+    def _is_reported(self, code: int, world: World) -> Bools:
         """(G, S) whether nearly all ranks tell this."""
         groups = world.peers
         ran = self._ran > MIN_RAN
         lacks = ran & self._lacks(code, (self.basis == code)[groups.code])
         n_ran, n_lacks = (_count(of, groups) for of in (ran, lacks))
-        told: Bools = (n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran))
-        return told
+        reported: Bools = (n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran))
+        return reported
 
     def _lacks(self, code: int, is_on: Bools) -> Bools:
         """(R, S) whether a rank tells it in too few of its steps."""
@@ -234,12 +234,12 @@ def _chosen_seconds(block: StepTable, world: World, by_row: Bases) -> Floats:
         return block.seconds
     if block.gpu is None:
         return np.where(by_row == HOST, block.seconds, np.nan)
-    told = np.where(block.gpu.basis == by_row, block.gpu.own_s, np.nan)
+    gpu_s = np.where(block.gpu.basis == by_row, block.gpu.own_s, np.nan)
     for s, section in enumerate(world.sections):
         if section.kind == "wait":
             nccl_s = np.where(block.gpu.basis[..., s] == CUPTI, block.gpu.nccl_s[..., s], np.nan)
-            told[..., s] = np.where(by_row[:, s] == CUPTI, nccl_s, told[..., s])
-    return np.where(by_row == HOST, block.seconds, told)
+            gpu_s[..., s] = np.where(by_row[:, s] == CUPTI, nccl_s, gpu_s[..., s])
+    return np.where(by_row == HOST, block.seconds, gpu_s)
 
 
 def _nccl_of_step(block: StepTable, by_row: Bases) -> Floats:

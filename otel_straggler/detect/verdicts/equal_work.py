@@ -34,7 +34,7 @@ def evidence_of_block(longer: Floats, more: Floats, known: Bools, peers: Ints, n
 
     Args:
         longer, more: (T, R) time and tokens / the rank's usual, less 1.
-        known: (T, R) whether both are told; 0 elsewhere.
+        known: (T, R) whether both are sums; 0 elsewhere.
         peers: (R,) group of each rank.
 
     Returns:
@@ -54,10 +54,10 @@ def evidence_of_block(longer: Floats, more: Floats, known: Bools, peers: Ints, n
     counts = np.bincount(peers, known.any(axis=0), n)
     # The ranks' shares of the noise add up to 0 once what is common is out.
     spread = np.where(counts >= 2, counts / np.maximum(counts - 1, 1), 0.0)
-    told = [np.bincount(peers, values, n) * (counts >= 2) for values in (seen, full)]
+    sums = [np.bincount(peers, values, n) * (counts >= 2) for values in (seen, full)]
     pairs = ((seen, seen), (seen, full), (full, full))
-    told += [np.bincount(peers, one * other, n) * spread for one, other in pairs]
-    return np.array(told)
+    sums += [np.bincount(peers, one * other, n) * spread for one, other in pairs]
+    return np.array(sums)
 
 
 def sureness(sums: Floats, *, of_all: bool = False) -> Floats:
@@ -179,7 +179,7 @@ class WorkNormaliser:
             (T, R, S); unchanged where tokens are not told, or explain nothing. A time is divided
             by 0.25 at least: a step with next to no tokens says little.
         """
-        tokens = _told(tokens)
+        tokens = _reported(tokens)
         if not np.isfinite(tokens).any():
             return seconds
         place = self._sums.place(groups, sections)
@@ -209,7 +209,7 @@ class WorkNormaliser:
         is no slowdown), and fewer nothing.
         """
         place = self._sums.place(groups, sections)
-        now = np.nan_to_num(self._of_usual(place, _told(tokens), peers), nan=1.0)
+        now = np.nan_to_num(self._of_usual(place, _reported(tokens), peers), nan=1.0)
         share = np.where(now > 1.0, self._most_share(place), self._share(place))
         longer: Floats = np.maximum(1.0 + share * (now - 1.0), MIN_FACTOR)
         return longer, now.max(axis=1)
@@ -269,7 +269,7 @@ class WorkNormaliser:
             self._sums.put(name, place, kept * self._sums.get(name, place) + new[name])
 
 
-def _told(tokens: Floats) -> Floats:
+def _reported(tokens: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         return np.where(np.isfinite(tokens) & (tokens > 0), tokens, np.nan)
 

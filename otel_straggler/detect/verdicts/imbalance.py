@@ -166,9 +166,9 @@ def _tamed(relative: Floats) -> Floats:
 
 
 def _microbatch_cv(table: StepTable, section: int, relative: Floats, correlation: float) -> float:
-    told = table.run_cv[:, section]
-    if np.isfinite(told).any():
-        return float(np.nanmedian(told))
+    reported = table.run_cv[:, section]
+    if np.isfinite(reported).any():
+        return float(np.nanmedian(reported))
     spread = 1.4826 * nan_median(np.abs(relative - nan_median(relative, axis=0)), axis=0)
     spread = spread[np.isfinite(spread)]
     if len(spread) == 0:
@@ -278,10 +278,10 @@ def _experts_by_stage(sources: tuple[Source, ...]) -> list[dict[int, Ints]]:
     """Per stage: positions of the ranks of each expert that has two."""
     stages: dict[tuple[object, ...], dict[int, list[int]]] = {}
     for i, source in enumerate(sources):
-        told = dict(source.parallel)
-        if "expert" in told:
-            stage = (source.role, told.get("pipeline"), told.get("virtual_pipeline"))
-            stages.setdefault(stage, {}).setdefault(told["expert"], []).append(i)
+        place = dict(source.parallel)
+        if "expert" in place:
+            stage = (source.role, place.get("pipeline"), place.get("virtual_pipeline"))
+            stages.setdefault(stage, {}).setdefault(place["expert"], []).append(i)
     usable = [
         {expert: np.array(ranks) for expert, ranks in experts.items() if len(ranks) >= 2}
         for experts in stages.values()
@@ -293,11 +293,13 @@ def _in_stage(
     log_s: Floats, experts: dict[int, Ints], table: StepTable, section: str
 ) -> ExpertImbalance:
     numbers = list(experts)
-    is_told = np.isfinite(log_s)
-    told = np.stack([2 * is_told[:, r].sum(axis=1) > len(r) for r in experts.values()]).all(axis=0)
-    if not told.any():
+    is_known = np.isfinite(log_s)
+    reported = np.stack([2 * is_known[:, r].sum(axis=1) > len(r) for r in experts.values()]).all(
+        axis=0
+    )
+    if not reported.any():
         return ExpertImbalance()
-    log_s = log_s[told]
+    log_s = log_s[reported]
     middle = np.stack([nan_median(log_s[:, r], axis=1) for r in experts.values()], axis=1)
     low = np.stack(
         [np.nanquantile(log_s[:, r], 0.25, axis=1, method="lower") for r in experts.values()],

@@ -117,8 +117,8 @@ class Memory:
         longer, most = self.work.longer_by_work(tokens, world.peers, groups, names)
         usual_s = np.nan_to_num(median_of_rows(peers_s[..., local]))
         now_s, then_s = usual_s.sum(axis=1), (usual_s / longer).sum(axis=1)
-        told = (now_s > 0.0) & (then_s > 0.0)
-        more = np.log(np.where(told, now_s, 1.0) / np.where(told, then_s, 1.0))
+        is_known = (now_s > 0.0) & (then_s > 0.0)
+        more = np.log(np.where(is_known, now_s, 1.0) / np.where(is_known, then_s, 1.0))
         return MoreWork(local=more, most=np.log(np.maximum(most, 1.0)))
 
     # --- over restarts of the collector ---
@@ -221,9 +221,9 @@ class Tracks:
         self.ranks.observe(ranks)
         self.hosts.observe(_of_real_hosts(host_excesses(ranks, world), world.hosts))
         self.newest_costs = step_costs(excess, world)
-        told, _ = self.newest_costs
+        costs, _ = self.newest_costs
         self.newest_spikes = self.spikes.observe(
-            ranks, self.ranks.recent(), told.columns_s, told.step_s
+            ranks, self.ranks.recent(), costs.columns_s, costs.step_s
         )
 
 

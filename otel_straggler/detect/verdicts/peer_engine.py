@@ -72,13 +72,13 @@ class PeerVerdictEngine:
         self._excess, self._shared = excess, excess.shared
         self._timed = excess.timed
         assert tracks.newest_costs is not None
-        rank_prices, host_prices = tracks.newest_costs
-        least = self._least_effects(world, tracks.resolution.least_effects(rank_prices.columns_s))
+        rank_costs, host_costs = tracks.newest_costs
+        least = self._least_effects(world, tracks.resolution.least_effects(rank_costs.columns_s))
         hosts_least = _nan_min(world.hosts.gather(least.T)).T
         by_gpu = self._timed is not None
-        ranks = View(tracks.ranks, least, rank_prices, world, self._settings, only_known=by_gpu)
+        ranks = View(tracks.ranks, least, rank_costs, world, self._settings, only_known=by_gpu)
         hosts = View(
-            tracks.hosts, hosts_least, host_prices, world, self._settings, only_known=by_gpu
+            tracks.hosts, hosts_least, host_costs, world, self._settings, only_known=by_gpu
         )
         slow_hosts = {one.row: one for one in hosts.candidates() if self._is_whole_host(one, ranks)}
         found = ranks.candidates()
@@ -204,14 +204,14 @@ class PeerVerdictEngine:
         spikes = tracks.newest_spikes
         if spikes is None:
             return []
-        dear = spikes.lost_s >= self._settings.least_share * ranks.prices.step_s[:, None]
-        dear &= ranks.prices.columns_s > 0.0
-        dear &= (self._world.peers.size >= SMALL_GROUP)[self._world.peers.code][:, None]
+        is_costly = spikes.lost_s >= self._settings.least_share * ranks.costs.step_s[:, None]
+        is_costly &= ranks.costs.columns_s > 0.0
+        is_costly &= (self._world.peers.size >= SMALL_GROUP)[self._world.peers.code][:, None]
         recent = ranks.findings.recent
         hosts, sections = self._world.hosts, self._world.sections
         return [
-            spiking(row, spikes, ranks.prices, sections, recent[row], tracks.spikes.stalling)
-            for row in np.flatnonzero((spikes.beyond & dear).any(axis=1)).tolist()
+            spiking(row, spikes, ranks.costs, sections, recent[row], tracks.spikes.stalling)
+            for row in np.flatnonzero((spikes.beyond & is_costly).any(axis=1)).tolist()
             if self._world.rank_subjects[row] not in taken
             and self._world.host_subjects[hosts.code[row]] not in taken
         ]
@@ -247,7 +247,7 @@ class PeerVerdictEngine:
             return True
         steps = ranks.track.steps - one.since + 1 if one.since > 0 else NEWEST_STEPS
         late = float(ranks.track.since(np.array([one.row]), max(steps, 5))[0, -1])
-        step_s = float(ranks.prices.step_s[one.row])
+        step_s = float(ranks.costs.step_s[one.row])
         return not late * step_s < AGREEMENT * one.lost_s
 
     # --- all -----------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ class PeerVerdictEngine:
         one, others = against_the_others(one, recent, group, peers, self._slow, least_peers)
         source = world.sources[row]
         n_peers = _n_known(recent[:, one.column], others)
-        step_s = float(median_of_rows(ranks.prices.step_s[:, None])[0])
+        step_s = float(median_of_rows(ranks.costs.step_s[:, None])[0])
         share = one.lost_s / step_s if step_s > 0.0 else 0.0
         n_ranks = max(world.expected, world.n_ranks)
         draft = Verdict(

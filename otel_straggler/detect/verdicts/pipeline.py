@@ -288,16 +288,16 @@ def find_workers(sources: Sequence[Source]) -> Workers | None:
     """
     if not sources:
         return None
-    told = [dict(source.parallel) for source in sources]
-    n_stage = sum("pipeline" in parallel for parallel in told)
-    n_data = sum("data" in parallel for parallel in told)
+    places = [dict(source.parallel) for source in sources]
+    n_stage = sum("pipeline" in place for place in places)
+    n_data = sum("data" in place for place in places)
     has_roles = len({source.role for source in sources}) > 1
-    if n_stage not in (0, len(told)) or n_data not in (0, len(told)):
+    if n_stage not in (0, len(places)) or n_data not in (0, len(places)):
         return None
     if n_stage == 0 and has_roles:
         return None
-    stage = [parallel.get("pipeline", 0) for parallel in told]
-    data = [p["data"] for p in told] if n_data else _numbered(sources, told, stage)
+    stage = [place.get("pipeline", 0) for place in places]
+    data = [p["data"] for p in places] if n_data else _numbered(sources, places, stage)
     data_ranks, data_index = np.unique(np.array(data, np.int64), return_inverse=True)
     stages, stage_index = np.unique(np.array(stage, np.int64), return_inverse=True)
     return Workers(
@@ -384,12 +384,14 @@ def _mean_by_worker(per_rank: Floats, workers: Workers) -> Floats:
     return mean.reshape(n_steps, *workers.shape)
 
 
-def _numbered(sources: Sequence[Source], told: list[dict[str, int]], stage: list[int]) -> list[int]:
-    """A data rank for those that tell none: the place by rank among their likes."""
-    place = [0] * len(sources)
+def _numbered(
+    sources: Sequence[Source], places: list[dict[str, int]], stage: list[int]
+) -> list[int]:
+    """A data rank for those that tell none: the number by rank among their likes."""
+    number = [0] * len(sources)
     seen: dict[tuple[int, ...], int] = {}
     for i in sorted(range(len(sources)), key=lambda i: sources[i].rank):
-        alike = (stage[i], *(told[i].get(name, 0) for name in ("tensor", "context", "expert")))
-        place[i] = seen.get(alike, 0)
-        seen[alike] = place[i] + 1
-    return place
+        alike = (stage[i], *(places[i].get(name, 0) for name in ("tensor", "context", "expert")))
+        number[i] = seen.get(alike, 0)
+        seen[alike] = number[i] + 1
+    return number

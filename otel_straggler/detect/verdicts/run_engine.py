@@ -363,10 +363,10 @@ def in_words(some: PartialSlowdown, sources: list[Source]) -> str:
         takes = "takes" if len(same) == 1 else "take"
         return f"at least {len(same):,} of its {len(sources):,} ranks {takes} no longer than before"
     takes = "takes" if len(slower) == 1 else "take"
-    told = f"{len(slower):,} of its {len(sources):,} ranks {takes} longer than before"
+    text = f"{len(slower):,} of its {len(sources):,} ranks {takes} longer than before"
     if len(slower) <= MAX_NAMED:
-        return f"{told}{_numbers(slower)}, the others do not"
-    return f"{told}, the others do not{_numbers(same)}"
+        return f"{text}{_numbers(slower)}, the others do not"
+    return f"{text}, the others do not{_numbers(same)}"
 
 
 def _numbers(ranks: list[int]) -> str:

@@ -47,7 +47,7 @@ MAX_RANKS = 1024
 class Balance:
     """Of the newest look: the numbers, and where each worker stands."""
 
-    told: WhatIf
+    estimate: WhatIf
     workers: Workers
 
 
@@ -135,34 +135,38 @@ class Structure:
         self._since_look = 0
         microbatches, _ = microbatches_of(self._newest, self._workers)
         seconds = np.concatenate(self._seconds)
-        told = what_if(seconds, microbatches)
-        self.balance = Balance(told=told, workers=self._workers)
+        estimate = what_if(seconds, microbatches)
+        self.balance = Balance(estimate=estimate, workers=self._workers)
         sample = self._sample.table()
-        changes = self._stages(seconds, told, long_stages(seconds, microbatches, told))
-        changes += [self._experts(sample, told), self._sequences(sample, told)]
+        changes = self._stages(seconds, estimate, long_stages(seconds, microbatches, estimate))
+        changes += [self._experts(sample, estimate), self._sequences(sample, estimate)]
         return [change for change in changes if change is not None]
 
-    def _sequences(self, sample: StepTable, told: WhatIf) -> Verdict | None:
-        may_be = told.slowdown >= MIN_SLOWDOWN and not told.m_w >= MAX_M_W
+    def _sequences(self, sample: StepTable, estimate: WhatIf) -> Verdict | None:
+        may_be = estimate.slowdown >= MIN_SLOWDOWN and not estimate.m_w >= MAX_M_W
         subject = run_subject(sample.sources[0].group, "sequence_imbalance")
         if not may_be and self._is_well(subject):
             return None  # what it costs to be sure is most of a look
-        found = sequence_imbalance(sample, told.m_w)
+        found = sequence_imbalance(sample, estimate.m_w)
         draft = self._of_run(
-            "sequence_imbalance", told.slowdown, found.strength, told.waste, found.sections[-1]
+            "sequence_imbalance",
+            estimate.slowdown,
+            found.strength,
+            estimate.waste,
+            found.sections[-1],
         )
-        return self._record(draft, found=found.is_present and told.slowdown >= MIN_SLOWDOWN)
+        return self._record(draft, found=found.is_present and estimate.slowdown >= MIN_SLOWDOWN)
 
-    def _experts(self, sample: StepTable, told: WhatIf) -> Verdict | None:
+    def _experts(self, sample: StepTable, estimate: WhatIf) -> Verdict | None:
         found = expert_imbalance(sample)
         draft = self._of_run(
-            "expert_imbalance", found.slowdown, found.strength, told.waste, found.section
+            "expert_imbalance", found.slowdown, found.strength, estimate.waste, found.section
         )
         return self._record(replace(draft, detail=which_expert(found)), found=found.is_present)
 
-    def _stages(self, seconds: Floats, told: WhatIf, found: LongStages) -> list[Verdict | None]:
+    def _stages(self, seconds: Floats, estimate: WhatIf, found: LongStages) -> list[Verdict | None]:
         """Whether a stage has more to do than the others; one that is even again recovers."""
-        n_stages = len(told.stages)
+        n_stages = len(estimate.stages)
         if n_stages < 2:
             return []
         steps = np.concatenate(self._steps)
@@ -172,7 +176,7 @@ class Structure:
             elif stage not in self._long_since and not self._newest.is_timed:
                 self._long_since[stage] = became_long(seconds, steps, stage)
         return [
-            self._record(self._draft(stage, told, found), found=stage in found.stages)
+            self._record(self._draft(stage, estimate, found), found=stage in found.stages)
             for stage in range(n_stages)
         ]
 
@@ -186,14 +190,14 @@ class Structure:
     def _is_well(self, subject_id: str) -> bool:
         return self._cases.state_of(subject_id).state in ("ok", "recovered")
 
-    def _draft(self, stage: int, told: WhatIf, found: LongStages) -> Verdict:
+    def _draft(self, stage: int, estimate: WhatIf, found: LongStages) -> Verdict:
         assert self._workers is not None
         source = self._newest.sources[0]
         role = f"pipeline {self._workers.stages[stage]}"
         n_ranks = max(self._newest.world_size, len(self._newest.sources))
         part = min(found.part, 1.0)
         since = self._long_since.get(stage)
-        lost = told.waste * part * n_ranks * 3600.0 / max(1, len(found.stages))
+        lost = estimate.waste * part * n_ranks * 3600.0 / max(1, len(found.stages))
         return Verdict(
             run_id=source.run_id,
             group=source.group,
@@ -203,12 +207,12 @@ class Structure:
             role=role,
             cause="stage_imbalance",
             state="suspect",
-            slowdown=float(told.stages[stage]),
+            slowdown=float(estimate.stages[stage]),
             since_step=since,
             began="unknown" if since is None else "became",
-            confidence=round(min(0.95, 0.5 + 0.5 * part * told.waste / 0.1), 3),
+            confidence=round(min(0.95, 0.5 + 0.5 * part * estimate.waste / 0.1), 3),
             gpu_seconds_lost_per_hour=float(np.nan_to_num(lost)),
-            n_peers=len(told.stages) - 1,
+            n_peers=len(estimate.stages) - 1,
             detail=self._detail(stage, found),
             on_gpu=_tells_gpu(self._newest),
         )
@@ -279,7 +283,7 @@ class LongStages:
     saved_s: float = 0.0
 
 
-def long_stages(seconds: Floats, microbatches: int, told: WhatIf) -> LongStages:
+def long_stages(seconds: Floats, microbatches: int, estimate: WhatIf) -> LongStages:
     """Look for the fewest stages, fewer than the others, with which half of the loss goes.
 
     Stages are never equal: embedding, head and loss have no layers' worth. So a stage is named by
@@ -288,26 +292,28 @@ def long_stages(seconds: Floats, microbatches: int, told: WhatIf) -> LongStages:
     Three quarters of the data ranks must agree, which one slow worker cannot bring about.
 
     Args:
-        seconds: (T, D, P) as in ``what_if``, which has ``told`` of them.
+        seconds: (T, D, P) as in ``what_if``, which has ``estimate`` of them.
 
     Cost: O(T D P) for each stage that is tried, at most half of them.
     """
-    if not told.slowdown >= MIN_SLOWDOWN:
+    if not estimate.slowdown >= MIN_SLOWDOWN:
         return LongStages()
     a = filled(np.asarray(seconds, np.float64))[0] / max(1, microbatches)
     ideal = a.mean(axis=(1, 2))
     total = float(row_seconds(a, microbatches).max(axis=1).sum())
-    loss = total * (1.0 - 1.0 / told.slowdown)
-    order = np.argsort(-told.stages, kind="stable")
+    loss = total * (1.0 - 1.0 / estimate.slowdown)
+    order = np.argsort(-estimate.stages, kind="stable")
     for count in range(1, max(1, len(order) // 2) + 1):
         chosen = order[:count]
-        if not told.stages[chosen[-1]] >= MIN_STAGE:
+        if not estimate.stages[chosen[-1]] >= MIN_STAGE:
             break
         mended = a.copy()
         mended[:, :, chosen] = ideal[:, None, None]
         won = total - float(row_seconds(mended, microbatches).max(axis=1).sum())
         if won >= STAGE_PART * loss:
-            if not (_stand_out(told.stages, order, count) and _agree(a, told.stages, chosen)):
+            if not (
+                _stand_out(estimate.stages, order, count) and _agree(a, estimate.stages, chosen)
+            ):
                 break
             return LongStages(
                 stages=tuple(chosen.tolist()), part=won / loss, saved_s=won / max(1, len(a))

@@ -47,8 +47,8 @@ class SummaryBuilder:
         """
         n_ranks = _ranks_of(world)
         parts = [share for share in (each / 3600.0 / n_ranks for each in per_hour) if share > 0.0]
-        if balance is not None and np.isfinite(balance.told.waste):
-            parts.append(balance.told.waste)
+        if balance is not None and np.isfinite(balance.estimate.waste):
+            parts.append(balance.estimate.waste)
         if parts:
             of_step_s = median_of_rows(step_s.T)
             # A step in which the run hung is not long by inequality; who knows of hangs adds those.
@@ -75,7 +75,7 @@ class SummaryBuilder:
         of_rank_s = median_of_rows(step_s)
         if self._newest_look is not None:
             self._ledger, self._newest_look = exposed_ledger(self._newest_look), None
-        told = WorldSummary(
+        summary = WorldSummary(
             run_id=first.run_id,
             group=first.group,
             attempt=first.attempt,
@@ -89,7 +89,7 @@ class SummaryBuilder:
             waits=self._rank_waits(world),
             waits_inside=waits_inside,
         )
-        return self.revised(told, balance, current)
+        return self.revised(summary, balance, current)
 
     def revised(
         self, summary: WorldSummary, balance: Balance | None, current: list[Verdict]
@@ -98,15 +98,15 @@ class SummaryBuilder:
         summary = replace(summary, cause=_cause(current))
         if balance is None:
             return summary
-        told = balance.told
+        estimate = balance.estimate
         if summary.waits_inside:  # where all take equally long, equal work would look the same
             return replace(summary, heat=_heat(balance))
         return replace(
             summary,
-            slowdown=told.slowdown,
-            waste=told.waste,
-            m_w=told.m_w,
-            m_s=told.m_s,
+            slowdown=estimate.slowdown,
+            waste=estimate.waste,
+            m_w=estimate.m_w,
+            m_s=estimate.m_s,
             heat=_heat(balance),
         )
 
@@ -148,7 +148,7 @@ def _cause(current: list[Verdict]) -> str:
 
 
 def _heat(balance: Balance) -> tuple[tuple[int, int, float], ...]:
-    workers, values = balance.workers, balance.told.of_worker
+    workers, values = balance.workers, balance.estimate.of_worker
     return tuple(
         (stage, data, float(values[d, p]))
         for p, stage in enumerate(workers.stages)
@@ -185,19 +185,19 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
     Returns:
         One line per section in order. ``leader_rank`` is the rank that was last at its end most
         often; None if it is not clearly later than the next one, or there are less than 3 steps.
-        ``typical_s`` is NaN for a section that nobody ran. Empty without a step that was told.
+        ``typical_s`` is NaN for a section that nobody ran. Empty without a step that was reported.
 
     Cost: O(T R S). Source: StageFrontier (arXiv 2606.06751).
     """
     is_finite: Bools = np.isfinite(table.seconds)
-    told: Bools = np.logical_or.reduce(is_finite, axis=(1, 2))
-    if not told.any():
+    reported: Bools = np.logical_or.reduce(is_finite, axis=(1, 2))
+    if not reported.any():
         return ()
-    is_known: Bools = np.logical_or.reduce(is_finite[told], axis=2)
-    own_s = np.where(is_finite, table.seconds, 0.0)[told]
+    is_known: Bools = np.logical_or.reduce(is_finite[reported], axis=2)
+    own_s = np.where(is_finite, table.seconds, 0.0)[reported]
     names = [section.name for section in table.sections]
-    ran: Bools = np.logical_or.reduce(is_finite[told], axis=0)
-    residual_s = _residual(table, told, own_s)
+    ran: Bools = np.logical_or.reduce(is_finite[reported], axis=0)
+    residual_s = _residual(table, reported, own_s)
     if residual_s.any():
         own_s = np.concatenate([own_s, residual_s[:, :, None]], axis=2)
         ran = np.concatenate([ran, np.logical_or.reduce(is_known, axis=0)[:, None]], axis=1)
@@ -230,9 +230,9 @@ def _steps_of_frontier(prefix_s: Floats) -> Floats:
     return steps
 
 
-def _residual(table: StepTable, told: Bools, own_s: Floats) -> Floats:
+def _residual(table: StepTable, reported: Bools, own_s: Floats) -> Floats:
     """(T, R) wall time of a step - its sections; 0 where sections overlap or nothing is known."""
-    start_ns, end_ns = table.start_ns[told], table.end_ns[told]
+    start_ns, end_ns = table.start_ns[reported], table.end_ns[reported]
     wall_s = np.where((start_ns > 0) & (end_ns > start_ns), (end_ns - start_ns) / 1e9, 0.0)
     left_s: Floats = wall_s - own_s.sum(axis=2)
     left_s[left_s < 1e-6 * wall_s] = 0.0  # rounding to nanoseconds is no time of its own

@@ -98,10 +98,10 @@ class WaitDetector:
     def _decide(self) -> bool:
         before = set(self.behaves)
         for name, moments in self._moments.items():
-            told = _line(moments)
-            if told is None:
+            line = _line(moments)
+            if line is None:
                 continue
-            slope, error, explained = told
+            slope, error, explained = line
             if slope > LOCAL_ABOVE or explained < LOCAL_BELOW or self._is_lasting_only(name):
                 self.behaves.discard(name)
             elif slope < WAITS_BELOW and slope < -MIN_T * error and explained > WAITS_ABOVE:
@@ -110,8 +110,8 @@ class WaitDetector:
 
     def _is_lasting_only(self, name: str) -> bool:
         """Whether what changes from step to step surely does not even out what comes late."""
-        told = _line(self._of_changes[name])
-        return told is not None and told[0] - MIN_T * told[1] > LOCAL_ABOVE
+        line = _line(self._of_changes[name])
+        return line is not None and line[0] - MIN_T * line[1] > LOCAL_ABOVE
 
 
 def _add(sums: dict[str, _Moments], name: str, arrival: Floats, here: Floats) -> None:
