@@ -200,7 +200,7 @@ class Sensors:
     _hot_s: dict[int, float] = field(default_factory=dict)
 
     def numbers(self, source: Source, step: int | None, now_s: float) -> Numbers:
-        """What the GPU of a rank tells now.
+        """What the GPU of a rank reports now.
 
         Args:
             step: newest of the rank; None: it has not begun, and its GPU is idle.

@@ -56,7 +56,7 @@ class Label:
             where it has no single value.
         step_slowdown: local work of the rank per step / usual, on average over time (but for the
             pauses of a flapping one); what the job can lose at most.
-        is_localisable: the times that are told can name the culprit; not so where asynchronous
+        is_localisable: the times that are reported can name the culprit; not so where asynchronous
             launches or collectives inside the sections hide it, and no kernels are timed.
     """
 
@@ -257,7 +257,7 @@ def _is_localisable(plan: RunPlan, fault: Fault, who: Bools) -> bool:
 
 
 def _timing_told(plan: RunPlan) -> Timing:
-    """Kernels tell work apart from waiting; between events there is both."""
+    """Kernels distinguish work from waiting; between events there is both."""
     if plan.gpu_timing == "cupti":
         return "local"
     is_synchronised = plan.gpu_timing == "events" and plan.timing == "asynchronous"

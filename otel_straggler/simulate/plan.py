@@ -57,8 +57,8 @@ class RunPlan:
             "SE" 11.6 %) or a standard deviation as a fraction.
         timing: what the sections' times hold: "local" work apart from waiting; "synchronised",
             collectives inside backward; "asynchronous", host times of launches.
-        gpu_timing: what the device tells beside the host's times: nothing, the time between events,
-            or that of its kernels.
+        gpu_timing: what the device reports: nothing, the time between events, or that of its
+            kernels.
         microbatches: runs of forward and backward in a step.
         step_s: usual seconds of a step without pipeline bubble.
         faults: what goes wrong.

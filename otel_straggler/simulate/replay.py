@@ -1,4 +1,4 @@
-"""Replays a run into a live collector: spans step by step, and what ranks tell in between."""
+"""Replays a run into a live collector: spans step by step, and what ranks report in between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from otel_straggler.simulate.auxiliary_metrics import KernelReports, Sensors, Ti
 from otel_straggler.simulate.writers import encode_requests, resource_of
 
 BEAT_S = 5.0
-"""Between two signs of life of a rank, as a real client sends them."""
+"""Between two heartbeats of a rank, as a real client sends them."""
 LARGEST_BODY_BYTES = 512 * 1024
 
 Post = Callable[[str, bytes], None]
@@ -53,8 +53,8 @@ class Ending:
     """How a run ends that does not come to its end.
 
     Attributes:
-        silent: ranks of the last attempt that give no sign of life after their last row.
-        hold_s: how long the others go on giving signs of life without progress.
+        silent: ranks of the last attempt that send no heartbeat after their last row.
+        hold_s: how long the others go on sending heartbeats without progress.
     """
 
     silent: frozenset[int] = frozenset()
@@ -81,7 +81,7 @@ class Replay:
         ending: None: the ranks end well.
         clock: time of this machine.
         quick_until_step: steps before it are sent without a pause, whatever the speed.
-        sensors: of the ranks' GPUs; None: they tell nothing.
+        sensors: of the ranks' GPUs; None: they report nothing.
         spans: sent so far.
     """
 
@@ -128,7 +128,7 @@ class Replay:
             self._beat(self._ranks)
 
     def _wait_until(self, due_s: float, silent: frozenset[int] | None = None) -> None:
-        """Give signs of life until then.
+        """Send heartbeats until then.
 
         Args:
             silent: ranks that give none any more, in a run that hangs; None: it does not.
@@ -169,7 +169,7 @@ class Replay:
             self.post("metrics", body)
 
     def _auxiliary_metrics(self, ranks: Sequence[_Rank]) -> Iterator[bytes]:
-        """What ranks tell beside signs of life: kernels, sensors, and one what the time went to."""
+        """Kernels, sensors, and from one rank where the time went."""
         since_ns, until_ns, kernels = self._kernels.drain()
         for code, counts in kernels.items():
             told = resource_of(self._ranks[code].source)

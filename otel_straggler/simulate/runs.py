@@ -134,13 +134,13 @@ class Block:
     Attributes:
         attempt: which start of the job.
         steps: (T,) numbers.
-        seconds: (T, R, S); NaN where nothing ran or nothing is told.
+        seconds: (T, R, S); NaN where nothing ran or nothing is reported.
         start_ns: (T, R) begin of the step of each rank, on its node's clock.
         gap_s: (T, R) unmeasured, before section number ``gap_at``.
         parts: (T, R, M) part of each microbatch in the sections of ``per_microbatch``, or None.
         per_microbatch: (S,) sections that run once for each microbatch.
-        tokens: (T, R, M); None if not told.
-        gpu: what the devices tell; None: nothing.
+        tokens: (T, R, M); None if not reported.
+        gpu: what the devices report; None: nothing.
     """
 
     attempt: Attempt
@@ -386,7 +386,7 @@ def _gpu(
 def _rows_tokens(
     plan: RunPlan, block: Block, place: tuple[Ints, Ints, Ints, Ints], counts_microbatches: bool
 ) -> Floats | None:
-    """Forward tells the tokens of its microbatches."""
+    """Forward reports the tokens of its microbatches."""
     if block.tokens is None:
         return None
     step, rank, section, microbatch = place

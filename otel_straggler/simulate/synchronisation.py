@@ -46,7 +46,7 @@ class Measured:
         meet_s: (steps,) from the end of waiting in the step before to that in this one.
         gap_s: (steps, ranks) unmeasured, before the section ``gap_before``.
         carry_s: (ranks,) from the end of waiting in the last step to its end.
-        gpu: busy, nccl and kernel seconds (steps, ranks) of each section; None if nobody tells.
+        gpu: busy, nccl and kernel seconds (steps, ranks) of each section; None if nobody reports.
     """
 
     seconds: dict[Section, Floats]
@@ -199,18 +199,18 @@ def _on_stream(
 
 
 HIDDEN = 0.8
-"""Part of the transfer whose kernels run beside those of backward, so that busy time does not have
-it and the sum of kernels does."""
+"""Part of the transfer whose kernels overlap those of backward, so that busy time does not have it
+and the sum of kernels does."""
 BARE_EVENTS_S = 2e-6
 """Between two events with nothing on the stream between them."""
 
 
 @dataclass(frozen=True, eq=False)
 class OnGpu:
-    """Of some consecutive steps: (steps, ranks, sections); NaN where nothing is told.
+    """Of some consecutive steps: (steps, ranks, sections); NaN where nothing is reported.
 
     Attributes:
-        basis: code of ``gpu_times`` of all that is told.
+        basis: code of ``gpu_times`` of all that is reported.
         busy_s, nccl_s, kernel_s: as ``GpuTimes`` has them.
     """
 
@@ -228,7 +228,7 @@ class OnGpu:
         return GpuTimes(basis, busy_s, nccl_s, kernel_s)
 
     def table(self) -> GpuSeconds:
-        """As layer 2 reads it."""
+        """As a step table has it."""
         cells = self.columns((...,), np.ones(1))
         return GpuSeconds(cells.basis, cells.own_s(), cells.nccl_s)
 
@@ -266,7 +266,7 @@ def measure_on_gpu(
 def stack_on_gpu(
     plan: RunPlan, told: Mapping[Section, tuple[Floats, Floats, Floats]], is_there: Floats
 ) -> OnGpu:
-    """All sections side by side; what did not end or did not arrive is not told."""
+    """All sections side by side; what did not end or did not arrive is not reported."""
     busy, nccl, kernel = (
         np.stack([told[section][which] for section in plan.sections], axis=2) for which in range(3)
     )

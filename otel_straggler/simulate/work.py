@@ -61,7 +61,7 @@ class Work:
         late_s: (steps, ranks) unmeasured, before the collective.
         parts: (steps, ranks, microbatches) part of each microbatch in a section, sum 1; None with
             one microbatch.
-        tokens: (steps, ranks, microbatches); None if they are not told.
+        tokens: (steps, ranks, microbatches); None if they are not reported.
     """
 
     seconds: dict[Section, Floats]

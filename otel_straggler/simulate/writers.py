@@ -42,8 +42,8 @@ def write_csv(batch: ObservationBatch) -> Iterator[str]:
 def write_csv_of(batches: Iterable[ObservationBatch]) -> Iterator[str]:
     """Pieces of a CSV file of several batches; the first one decides on the columns.
 
-    ``dp,pp,vpp,tp,cp,ep`` are written as far as a source tells them; ``microbatch``, the runs that
-    a row stands for, where rows have such a count.
+    ``dp,pp,vpp,tp,cp,ep`` are written as far as a source reports them; ``microbatch``, the
+    executions that a row stands for, where rows have such a count.
     """
     told: list[str] = []
     text = io.StringIO()
@@ -176,7 +176,7 @@ def _request(batch: ObservationBatch, source: Source, rows: Ints, span_ids: Ids)
 
 
 def _alike(batch: ObservationBatch, rows: Ints) -> Iterator[Bools]:
-    """Rows that have the same attributes: those that tell tokens or GPU times, and the others."""
+    """Rows that have the same attributes: those that report tokens or GPU times, and the others."""
     kind = np.zeros(len(rows), np.int64)
     if batch.tokens is not None:
         kind += ~np.isnan(batch.tokens[rows])
@@ -215,7 +215,7 @@ def _group(
 
 
 def _gpu_numbers(gpu: GpuTimes, basis: int, rows: Ints) -> dict[str, Ints]:
-    """What spans of one basis tell; the sum of all kernels only where every row has it."""
+    """What spans of one basis report; the sum of all kernels only where every row has it."""
     told = {}
     if basis != HOST:
         told[semconv.GPU_BUSY_TIME] = gpu.busy_s

@@ -5,11 +5,12 @@ behind it. It waits
 
 - for the members that have not launched that call: they *never joined*;
 - if all have, for those that have not got through it although another member has: *their GPU*
-  does not get on;
+  does not make progress;
 - of a send or receive, for the rank at the other end.
 
 Whoever is waited for and waits for nobody is the cause. Ranks that wait for each other in a circle,
-or all in one call that all have joined, are told as such: the network, or calls in another order.
+or all in one call that all have joined, are reported as such: the network, or calls in different
+order.
 
 Source: PyTorch's flight recorder and its analysis of missing and mismatched ranks; MegaScale and
 scoring.md of the design's references for following the chain instead of counting complaints.

@@ -1,7 +1,7 @@
-"""The hang judge of one world: from what its ranks say to states that last.
+"""The hang detector of one world: from the heartbeats of its ranks to states that last.
 
-A rank or run that was called stuck or lost stays so until it progresses, comes back, or has
-recorded how it ended; that nothing is heard any more is no recovery.
+A rank or run that was called stuck or lost stays so until it makes progress, comes back, or has
+recorded how it ended; silence is no recovery.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HangStatus:
     """The states of one world at one moment.
 
     Attributes:
-        state, since_s: of the run, and since when (the judge's clock).
+        state, since_s: of the run, and since when (the detector's clock).
         ranks: (R,) rank numbers.
         rank_states: (R,) codes into ``RANK_STATES``.
         rank_since_s: (R,) since when each is in its state.
@@ -230,7 +230,7 @@ class HangDetector:
 
     def _is_warm(self, signs: HeartbeatTable) -> bool:
         """Whether all ranks have done the first steps of their sessions, which compile: who has not
-        keeps the others waiting. One that tells of no step counts for its first hour only."""
+        keeps the others waiting. One that reports no step counts for its first hour only."""
         is_live = ~signs.has_ended & (signs.silent_s <= self.settings.lost_after_s)
         first_step = np.where(signs.first_step == NO_STEP, signs.step, signs.first_step)
         is_warm = (signs.step != NO_STEP) & (signs.step >= first_step + self.settings.warm_steps)
@@ -278,7 +278,7 @@ class HangDetector:
 
 
 def _progress_s(signs: HeartbeatTable, now_s: float) -> float:
-    """When any rank last got on; -inf if none ever told."""
+    """When any rank last made progress; -inf if none ever did."""
     stalled_s = signs.stalled_s[~np.isnan(signs.stalled_s)]
     return now_s - float(stalled_s.min()) if len(stalled_s) else -math.inf
 
@@ -301,8 +301,8 @@ def is_hung(found: HangStatus, lost_quorum: float) -> bool:
     lost, or with a survivor that is stuck. Cost: O(ranks) for a run that is partly lost.
 
     Args:
-        lost_quorum: of ``HangSettings``; the world is all ranks that are judged, those that were
-            expected and never heard of among them.
+        lost_quorum: of ``HangSettings``; the world is all ranks that are expected, also those
+            never seen.
     """
     if found.state != "partly_lost":
         return found.state in ("stuck", "lost")
@@ -313,10 +313,12 @@ def is_hung(found: HangStatus, lost_quorum: float) -> bool:
 
 @dataclass(slots=True)
 class HungRun:
-    """The same, look by look. Where a frozen host goes on, its rank lets the others get on at once
-    and is heard of a heartbeat later: the run is hung until then, so that its end is told once, and
-    not after it that the rank is lost. Whose lost rank stays away is not hung any more
-    ``lost_after_s`` after its survivors got on.
+    """Whether a run is hung, evaluation after evaluation.
+
+    Where a frozen host resumes, its rank lets the others make progress at once and sends a
+    heartbeat later: the run is hung until then, so that its end is reported once, and not after it
+    that the rank is lost. A run whose lost rank stays away is no longer hung ``lost_after_s`` after
+    its survivors made progress.
     """
 
     settings: HangSettings

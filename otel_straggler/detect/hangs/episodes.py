@@ -1,6 +1,7 @@
-"""The hangs of one world that are over, and the one that lasts: what is told in the morning.
+"""Hangs of one world: since when it stands still, what that costs, and the hangs of before.
 
-Bounded: beyond :data:`MAX_KEPT` the shortest go first, and are counted.
+People count from the last progress, not from when it was clear that there would be no more.
+Bounded: beyond :data:`MAX_KEPT` the shortest hangs are dropped, and counted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Hang:
     """A time in which a world was stuck or lost. Times are seconds since 1970.
 
     Attributes:
-        since_s: the last progress, or sign of life of who fell silent.
+        since_s: the last progress, or the last heartbeat of who fell silent.
         found_s: when it was found out.
         seen_s: when it was last seen to last.
         until_s: when it was over; None while it lasts, or where nobody saw more of it.
@@ -122,7 +123,7 @@ def _one_of(value: Any, known: Sequence[Any]) -> None:
 
 @dataclass(slots=True)
 class Episodes:
-    """Owned by the judge of the world; times are those of its looks.
+    """Owned by the detector of the world; times are those of its evaluations.
 
     Attributes:
         left_out: hangs that were dropped for longer ones.
@@ -157,7 +158,7 @@ class Episodes:
 
         Args:
             hung_since_s: when the present hang was found out.
-            progress_s: when any rank last got on; -inf if never.
+            progress_s: when any rank last made progress; -inf if never.
         """
         last = self._lasts
         if last is not None and self._is_over(last, state, attempt, hung_since_s, progress_s):
@@ -248,7 +249,7 @@ def _seen(
 
 
 def _breadth(n_culprits: int) -> float:
-    """Where all have joined and none gets on, nobody is to blame: that says least."""
+    """Where all have joined and none makes progress, nobody is to blame: that says least."""
     return n_culprits or math.inf
 
 
@@ -275,7 +276,7 @@ class Standstill:
             ``unheard``: no rank says anything, so nobody knows.
         since_s: when the run (or, if others go on, who is silent) last showed progress (or life),
             seconds since 1970; NaN if nobody knows.
-        idle_s: for how long nothing has got on.
+        idle_s: for how long nothing has made progress.
         n_idle: GPUs that are known to wait.
     """
 
@@ -301,13 +302,13 @@ def standstill(
     known_since_s: float,
     now_s: float,
 ) -> Standstill | None:
-    """None while the run gets on, or has ended. Cost: O(ranks).
+    """None while the run makes progress, or has ended. Cost: O(ranks).
 
     Args:
-        ranks, blame: of the world, as the judge has them.
+        ranks, blame: of the world, as the detector has them.
         heard: ranks of whom the ages are.
-        silent_s, stalled_s: since the newest sign of life, and of progress; NaN: never.
-        known_since_s: when the judge found out, for want of anything better.
+        silent_s, stalled_s: since the newest heartbeat, and of progress; NaN: never.
+        known_since_s: when the detector found out, if nothing else is known.
     """
     if state not in HANGS:
         return None
@@ -348,7 +349,7 @@ class IdleGpus:
         return self._before_s + self._newest_s
 
     def observe(self, stands: Standstill | None) -> None:
-        """How the world stands now; None: it gets on."""
+        """How the world stands now; None: it makes progress."""
         if stands is None or stands.how != "idle" or not math.isfinite(stands.since_s):
             return
         if not stands.since_s < self._since_s + _SAME_S:

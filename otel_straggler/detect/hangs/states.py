@@ -26,8 +26,8 @@ class HeartbeatTable:
 
     Attributes:
         ranks: (R,) ascending.
-        silent_s: (R,) since the newest heartbeat; NaN: never heard of, though expected.
-        stalled_s: (R,) since the newest progress; NaN: never told of any.
+        silent_s: (R,) since the newest heartbeat; NaN: never seen, though expected.
+        stalled_s: (R,) since the newest progress; NaN: it reported none.
         step: (R,) last step begun, ``NO_STEP`` if none.
         section: (R,) code of the innermost open section, ``NO_OPEN_SECTION`` if none is open.
         sections: their names, with the phase, in the order in which they run within a step as far
@@ -35,9 +35,9 @@ class HeartbeatTable:
         is_working: (R,) a section or a step is open.
         ended: (R,) index into ``OUTCOMES``, ``NOT_ENDED`` while it has not.
         ended_s: (R,) since it ended, NaN while it has not.
-        node: (R,) a number for each node: the place of its name in ``nodes``, if that is told.
-        began_s: (R,) since its session began; NaN: never heard of.
-        first_step: (R,) the first step that it told of in its session, ``NO_STEP`` if none.
+        node: (R,) a number for each node: the index of its name in ``nodes``, if it has one.
+        began_s: (R,) since its session began; NaN: never seen.
+        first_step: (R,) the first step that it reported in its session, ``NO_STEP`` if none.
         nodes: names of nodes; may be empty.
     """
 
@@ -71,7 +71,7 @@ _UNKNOWN = OUTCOMES.index("unknown")
 def rank_states(signs: HeartbeatTable, timeout_s: Floats, settings: HangSettings) -> Codes:
     """A state for each rank.
 
-    finished: it said how it ended. lost: no sign of life for ``lost_after_s``, or it ended without
+    finished: it said how it ended. lost: no heartbeat for ``lost_after_s``, or it ended without
     saying how. stuck: alive, without progress for longer than its timeout, and work is pending:
     its own, or that of a rank which may wait for it. late: the same for a part of the timeout.
     starting: alive, and never began a step or a section.
@@ -81,7 +81,7 @@ def rank_states(signs: HeartbeatTable, timeout_s: Floats, settings: HangSettings
         timeout_s: (R,) what each may take for what it does now.
 
     Returns:
-        (R,) codes into ``RANK_STATES``. A rank never heard of is starting.
+        (R,) codes into ``RANK_STATES``. A rank never seen is starting.
 
     Cost: O(R).
     """
@@ -118,12 +118,17 @@ class Blame:
 
 
 def blame(signs: HeartbeatTable, states: Codes) -> Blame | None:
-    """None while nobody waits: no rank is stuck or lost.
+    """Because of whom a world stands still; None while nobody waits: no rank is stuck or lost.
+
+    A rank that is lost keeps all others waiting. If all are alive, those with the least progress,
+    by (step, section), have not joined what the others wait in; where all have come equally far
+    they have joined and make no progress: the network, a GPU, or the storage they share. A rank
+    that ended well while others wait for it has left too early.
 
     Args:
         states: (R,) of :func:`rank_states`.
 
-    Cost: O(R).
+    Cost: O(R). Source: FT-HSDP, Aegis, MegaScale: it is the rank that does *not* complain.
     """
     is_stuck, is_lost = states == STUCK, states == LOST
     if not (is_stuck.any() or is_lost.any()):
@@ -219,7 +224,7 @@ def _died_first(signs: HeartbeatTable, is_lost: Bools, settings: HangSettings) -
     also ends the rest when one rank was killed. A rank died first
 
     - if it had been silent for longer than ``ending_s`` by then, unless for so long
-      (``told_s``) that people were told, and who ends the run then knows;
+      (``reported_s``) that it was reported, and who ends the run then knows;
     - if it fell silent just before, and ranks without a last word are on its node only, and not the
       whole of it: those of its neighbours arrived. The only rank of a node counts as well.
 
@@ -228,7 +233,7 @@ def _died_first(signs: HeartbeatTable, is_lost: Bools, settings: HangSettings) -
     """
     first_s = np.max(signs.ended_s[signs.ended == _PREEMPTED])
     earlier_s = np.where(is_lost, signs.silent_s - first_s, 0.0)
-    if ((earlier_s > settings.ending_s) & (earlier_s <= settings.told_s)).any():
+    if ((earlier_s > settings.ending_s) & (earlier_s <= settings.reported_s)).any():
         return True
     is_wordless = is_lost & (earlier_s <= settings.ending_s)
     nodes = np.unique(signs.node[is_wordless])
@@ -242,7 +247,7 @@ def _is_ending(
     signs: HeartbeatTable, is_alive: Bools, is_lost: Bools, settings: HangSettings
 ) -> bool:
     """Whether ranks are silent because the run ends just now: somebody has recorded its end, and
-    nobody has been heard for long since."""
+    nobody has sent anything for long since."""
     is_told = signs.has_ended & (signs.ended != _OK)
     if not is_told.any() or not is_alive.any():
         return False

@@ -48,7 +48,7 @@ class Timeouts:
         """Take the times of all ranks in some steps. Cost: O(steps * ranks * sections).
 
         The first steps of an attempt are left out by who calls: they compile. A section that runs
-        several times in a step is learnt by twice its mean run there: its longest is not told.
+        several times in a step is learnt by twice its mean run there: its longest is not reported.
         """
         runs = np.maximum(table.runs, 1)
         each_s = np.where(runs == 1, table.seconds, 2.0 * table.seconds / runs)

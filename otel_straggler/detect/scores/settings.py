@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSettings:
-    """Settings of layer 1, with the product's defaults.
+    """Settings of scores, with the product's defaults.
 
     Attributes:
         window_steps: steps of a window; None puts the whole input into one window.
@@ -24,7 +24,7 @@ class ScoreSettings:
         max_runs: runs kept; the one idle longest is forgotten first.
         kernel_bytes: kernel histograms of all runs, kept until their windows are scored.
         max_kernels: names of kernels per run and attempt; further ones are left out.
-        forget_s: a run without rows or signs of life for so long is forgotten.
+        forget_s: a run without rows or heartbeats for so long is forgotten.
     """
 
     window_steps: int | None = 20
@@ -72,7 +72,7 @@ class ScorerCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictSettings:
-    """When somebody is called slow.
+    """When a rank or host is called slow.
 
     Attributes:
         block_steps: steps that are summed up by one median; everything is evaluated as often.
@@ -81,8 +81,8 @@ class VerdictSettings:
         least_slowdown: no smaller one is ever confirmed (1.03 = 3 %).
         floor_of_resolvable: nor one below so many times the resolvable slowdown.
         least_z: nor one that lies fewer robust standard deviations beyond its peers.
-        page_slowdown: nobody is called for less.
-        page_loss: nor for less than this part of the job's GPU time.
+        page_slowdown: no smaller one pages.
+        page_loss: nor one that costs less than this part of the job's GPU time.
         least_share: a section must lose at least this part of the step.
         least_peers: peer groups under it say nothing; below 5, only slowdowns of 1.25 count.
         quorum: nothing is said while fewer ranks report than this part.
@@ -110,7 +110,7 @@ class HangSettings:
     """When a rank counts as lost or stuck. All times in seconds.
 
     Attributes:
-        lost_after_s: without a sign of life for so long a rank is lost; four heartbeats by default.
+        lost_after_s: a rank without a heartbeat for so long is lost; four heartbeats by default.
         least_timeout_s: no progress for less is never called stuck.
         most_timeout_s: for more always; 0.8 of the 600 s after which NCCL's watchdog ends a job.
         start_timeout_s: a rank that has never progressed has so long, and one of a world that has
@@ -129,7 +129,7 @@ class HangSettings:
         late_part: of the timeout, after which a rank is late.
         longest_factor: a pause that was once survived is none of a hang's: a timeout is at least so
             many times the longest, up to ``most_timeout_s``.
-        told_s: what was lost for longer before somebody ended the run was told of meanwhile.
+        reported_s: what was lost for longer before somebody ended the run was reported meanwhile.
         restart_s: where a restart brings new processes one by one, so long after the first of them
             nobody is lost who fell silent before it.
         lost_quorum: with at least this part of its ranks lost a run is called hung as a whole.
@@ -149,7 +149,7 @@ class HangSettings:
     warm_steps: int = 3
     late_part: float = 0.5
     longest_factor: float = 1.2
-    told_s: float = 300.0
+    reported_s: float = 300.0
     restart_s: float = 120.0
     lost_quorum: float = 0.5
 

@@ -1,4 +1,4 @@
-"""Sources of one stream: their codes and names, and two processes that claim one rank."""
+"""Sources of one stream: a cache by object, their codes and names, and where their rows belong."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SourceCache(Generic[_Value]):
     look-up a source, about 0.1 µs, where hashing a description takes ten times as long. An equal
     description in another object is simply not found.
 
-    >>> seen = SeenSources[int]()
+    >>> seen = SourceCache[int]()
     >>> one, two = Source(run_id="r", rank=0), Source(run_id="r", rank=1)
     >>> seen.put(one, 7)
     >>> seen.values_of([one, two])
@@ -59,7 +59,7 @@ class SourceCache(Generic[_Value]):
 
 
 def session_of(source: Source) -> tuple[str, str]:
-    """What tells two processes of one rank apart."""
+    """What distinguishes two processes of one rank."""
     return source.session_id, source.node
 
 

@@ -1,4 +1,4 @@
-"""Rows of some steps -> the dense tables that layer 2 reads.
+"""Rows of some steps -> the dense tables that verdicts read.
 
 Only top-level section runs count: kernels and nested sections are left out, for their time is in
 the section around them already.
@@ -176,7 +176,7 @@ class _Cells:
         return last_ns.reshape(shape[:2])
 
     def tokens(self) -> Floats:
-        """(T, R) tokens of the section that tells most; NaN where none tells."""
+        """(T, R) tokens of the section that reports most; NaN where none does."""
         tokens = self.rows.tokens
         if tokens is None:
             return np.full(self.n_rows.shape[:2], np.nan)
@@ -202,7 +202,7 @@ class _Cells:
     def run_cv(self) -> Floats:
         """(R, S) spread of single runs around the mean of their step, pooled over the steps.
 
-        A row that stands for k runs tells only their mean, which varies k times less; it is
+        A row that stands for k executions has only their mean, which varies k times less; it is
         weighted so that the variance of a single run comes out.
         """
         freedom = np.where(self.n_rows > 1, self.n_rows - 1, 0).sum(axis=0)

@@ -43,7 +43,7 @@ class _Rows:
 
     Attributes:
         batch: with the codes of the stream.
-        is_summed: (n,) which of them layer 2 sums up.
+        is_summed: (n,) which of them verdicts sum up.
         sources, source: as they came.
     """
 
@@ -63,8 +63,8 @@ class _RankState:
 
 
 class Stream:
-    """Takes rows, keeps them by window, says which windows are due: those of layer 1 (scores), and
-    beside them the shorter ones of layer 2 (blocks). Both hold the same arrays."""
+    """Takes rows, keeps them by window, says which windows are due: those of scores, and
+    the shorter blocks of verdicts. Both hold the same arrays."""
 
     def __init__(self, settings: ScoreSettings, verdicts: VerdictSettings, now_ns: int) -> None:
         self._settings = settings
@@ -93,7 +93,7 @@ class Stream:
         )
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> int:
-        """Take rows; all sources belong to this stream. Returns how many were late for layer 1."""
+        """Take rows of this stream's sources. Returns how many were late for their window."""
         rows = _Rows(self._with_own_codes(batch), is_summed(batch), batch.sources, batch.source)
         self._longest_pause_ns = max(self._longest_pause_ns, now_ns - self.last_row_at_ns)
         self.last_row_at_ns = self.last_alive_at_ns = now_ns
@@ -118,7 +118,7 @@ class Stream:
     def close_due(
         self, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[ObservationBatch, ClosedBy]]:
-        """Close what is due of layer 1: rows, and what closed the window.
+        """Close the windows that are due: rows, and what closed the window.
 
         Args:
             replaced: a newer attempt or incarnation of this run is sending.
@@ -128,13 +128,13 @@ class Stream:
                 yield self._rows_of([window]), cause
 
     def close_all(self) -> Iterator[ObservationBatch]:
-        """Close every open window of layer 1, oldest first."""
+        """Close every open window, oldest first."""
         for track in self._tracks:
             for window in track.close_all():
                 yield self._rows_of([window])
 
     def close_due_tables(self, now_ns: int, *, replaced: bool) -> Iterator[StepTable]:
-        """The same for layer 2: the tables of blocks that are due."""
+        """Close the blocks that are due: their tables, for verdicts."""
         for track in self._block_tracks:
             for window, _ in self._closed_of(track, now_ns, replaced=replaced):
                 if window.rows:
@@ -308,8 +308,8 @@ class Stream:
 def _put(
     rows: _Rows, split: Split, indices: list[WindowIndex], tracks: tuple[WindowTrack, WindowTrack]
 ) -> int:
-    """Put the rows into their windows of layer 1 and of layer 2, which hold the same arrays;
-    returns how many were late for layer 1."""
+    """Put the rows into their windows and blocks, which hold the same arrays; returns how many were
+    late for their window."""
     order, pieces = split.by_index(indices)
     batch = rows.batch if order is None else rows.batch.take(order)
     summed = rows.is_summed if order is None else rows.is_summed[order]

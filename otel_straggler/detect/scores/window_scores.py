@@ -1,4 +1,4 @@
-"""Layer 1: the scores of one closed window, composed from the small modules beside this one."""
+"""The scores of one closed window."""
 
 from __future__ import annotations
 

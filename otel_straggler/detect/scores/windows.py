@@ -112,7 +112,8 @@ class Windows:
 
 
 WindowIndex = tuple[int, int]
-"""Where a step belongs: number of its window in layer 1 and in layer 2; -1 if that is closed."""
+"""Where a step belongs: number of its window of scores and of its block of verdicts; -1 if that
+is closed."""
 
 
 class WindowTrack:

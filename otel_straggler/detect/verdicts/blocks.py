@@ -19,7 +19,10 @@ AT_ONCE = 3
 
 
 class TimedBlocks:
-    """Joins intervals of time to blocks. Where a run has steps, what lies outside is left out."""
+    """Runs without steps: intervals of time stand for steps, and some of them make a block.
+
+    Where a run has steps, what lies outside of them is left out.
+    """
 
     def __init__(self) -> None:
         self._has_steps = False
@@ -56,7 +59,12 @@ SLOWER = 1.2
 
 
 class WarmUp:
-    """Holds back, and lets through, the tables of one run."""
+    """Holds back, and lets through, the tables of one run.
+
+    The first steps of an attempt are slow by compilation and caches, each rank by its own. They are
+    left out only where a start was seen. That a recording begins is no start, even at step 0: its
+    first steps are left out only if they turn out to be slower than those that follow.
+    """
 
     def __init__(self, settings: VerdictSettings) -> None:
         self._settings = settings
@@ -67,7 +75,7 @@ class WarmUp:
         self._warm_up_left = 0
 
     def admit(self, table: StepTable) -> list[StepTable]:
-        """The tables that can be judged now, oldest first."""
+        """The tables that can be evaluated now, oldest first."""
         if len(table) == 0 or not table.sources:
             return []
         if not self._is_open and int(table.steps[0]) > FIRST_STEP and not self._held:

@@ -1,4 +1,4 @@
-"""From findings per quantity to one candidate per rank or host: in which section, why, how dear."""
+"""From findings per quantity to one candidate per rank or host: section, cause and cost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Candidate:
         row, column: of the track; the quantity in which it is compared.
         sure: CUSUM alarms and is verified.
         section: where most of the time is lost; None for the whole step.
-        cause: as far as the section tells.
+        cause: as far as the section shows it.
         effect: log excess in ``section``.
         floor: the least excess that counted.
         z: distance from the peers in robust standard deviations.
@@ -239,7 +239,7 @@ class View:
         self.costs = costs
         self._world = world
         beyond, verified = material(self.findings, costs, settings.least_share)
-        if only_known:  # who no longer tells its GPU time keeps the verdict that it has
+        if only_known:  # who no longer reports its GPU time keeps the verdict that it has
             known = np.isfinite(self.findings.recent)
             beyond, verified = beyond & known, verified & known
         self._found = Found(track=track, findings=self.findings, beyond=beyond, verified=verified)
@@ -289,7 +289,7 @@ def against_the_others(
 
     Times are compared with the median of all peers. If half of them are slow it lies halfway, and
     all of them are named by half of what they are slow. Who is found stays as it is; only by how
-    much is told anew.
+    much is corrected.
 
     Args:
         one: of a rank or a host.

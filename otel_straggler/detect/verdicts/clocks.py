@@ -1,10 +1,10 @@
 """By which clock a section is compared: the host's, events on the GPU's stream, or its kernels.
 
 Host time of a section that only launches kernels says when they were launched, not how long they
-took. Where GPU times are told they are taken instead: of kernels the rank's own work, while those
-of communication count as waiting; of events all the time between them. Peers are never compared by
-different clocks: a group goes by the GPU's in a section where (nearly) all of its ranks tell it in
-(nearly) all steps, else all of it by the host's. What is not told then is not known.
+took. Where GPU times are reported they are taken instead: of kernels the rank's own work, while
+those of communication count as waiting; of events all the time between them. Peers are never
+compared by different clocks: a group goes by the GPU's in a section where (nearly) all of its ranks
+report it in (nearly) all steps, else all of it by the host's. What is not reported then is unknown.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KINDS: Final = ("compute", "wait")
 """Sections of other kinds stay with the host: there the GPU is not what takes time."""
 FADE = 0.75
 ENOUGH, TOO_FEW = 0.8, 0.6
-"""A rank tells its GPU time if it does so in this part of its steps, or no longer does."""
+"""A rank reports its GPU time if it does so in this part of its steps, or no longer does."""
 MAX_LEFT_OUT = 0.05
 """So many ranks of a group may not tell it; they are not compared."""
 MIN_GPU_PART = 0.01
@@ -106,7 +106,7 @@ class ClockSelector:
         return block.gpu is not None or bool(self.basis.any())
 
     def learn(self, block: StepTable, world: World) -> None:
-        """Take in who tells what in a block. Cost: O(T R S)."""
+        """Learn who reports what in a block. Cost: O(T R S)."""
         self._make_room(world)
         ran = np.isfinite(block.seconds)
         self._ran = FADE * self._ran + ran.sum(axis=0)
@@ -191,7 +191,7 @@ class ClockSelector:
         return chosen
 
     def _is_reported(self, code: int, world: World) -> Bools:
-        """(G, S) whether nearly all ranks tell this."""
+        """(G, S) whether nearly all ranks report this."""
         groups = world.peers
         ran = self._ran > MIN_RAN
         lacks = ran & self._lacks(code, (self.basis == code)[groups.code])
@@ -200,7 +200,7 @@ class ClockSelector:
         return reported
 
     def _lacks(self, code: int, is_on: Bools) -> Bools:
-        """(R, S) whether a rank tells it in too few of its steps."""
+        """(R, S) whether a rank reports it in too few of its steps."""
         lacks: Bools = self._known[code] < np.where(is_on, TOO_FEW, ENOUGH) * self._ran
         return lacks
 
@@ -279,8 +279,8 @@ def _roomy(values: npt.NDArray[Any], rows: int, columns: int) -> npt.NDArray[Any
 
 TICKS = 1.5
 MIN_EQUAL, MIN_OTHER = 0.2, 0.02
-"""Of the changes from one step to the next, so many are none, and so many are some: what is told
-finely never takes equally long twice, and what never changes tells nothing of the clock."""
+"""Of the changes from one step to the next, so many are none, and so many are some: a fine clock
+never shows the same time twice, and what never changes says nothing about the clock."""
 EQUAL = 1e-5
 """Times that differ by less than this part, or by a microsecond, are equal."""
 SAMPLED_RANKS = 256
@@ -288,7 +288,12 @@ _FADE = 0.9
 
 
 class ClockResolution:
-    """Learns the tick of every section, block by block. State: 24 bytes per section."""
+    """Learns the tick of every section, block by block. State: 24 bytes per section.
+
+    A clock of 15.6 ms says 15.6 or 31.3 ms of what takes 20. Two ranks that take equally long then
+    differ by a whole tick now and then, and the median of twenty steps does so too: what is less
+    than 1.5 ticks is no difference.
+    """
 
     def __init__(self) -> None:
         self._changes = np.zeros(0)

@@ -1,4 +1,4 @@
-"""All of layer 2 in one place: tables of steps go in, changes of verdicts come out."""
+"""Verdicts of one run and group: tables of steps go in, changes of state come out."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ USUAL_STEPS = 40
 
 
 class VerdictEngine:
-    """Judges one run and group, over all its attempts. Pure: no clock, no I/O.
+    """Evaluates one run and group, over all its attempts. Pure: no clock, no I/O.
 
-    Not thread-safe: one thread owns a judge.
+    Not thread-safe: one thread owns it.
     """
 
     def __init__(self, settings: VerdictSettings | None = None) -> None:
@@ -103,7 +103,7 @@ class VerdictEngine:
 
     @property
     def notifications(self) -> tuple[Notification, ...]:
-        """When somebody was called, in order."""
+        """When somebody was notified, in order."""
         return self._cases.notifications
 
     def drain_late_notifications(self) -> list[Verdict]:

@@ -171,13 +171,13 @@ class WorkNormaliser:
 
         Args:
             seconds: (T, R, S), NaN where there is none.
-            tokens: (T, R) work done in the step; NaN or 0 where it is not told.
+            tokens: (T, R) work done in the step; NaN or 0 where it is not reported.
             peers: who is compared with whom.
             groups: G names of peer groups; sections: S names.
 
         Returns:
-            (T, R, S); unchanged where tokens are not told, or explain nothing. A time is divided
-            by 0.25 at least: a step with next to no tokens says little.
+            (T, R, S); unchanged where tokens are not reported, or explain nothing. A time is
+            divided by 0.25 at least: a step with next to no tokens says little.
         """
         tokens = _reported(tokens)
         if not np.isfinite(tokens).any():
@@ -219,7 +219,7 @@ class WorkNormaliser:
         return self._sums.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`; from that of a version that kept less, begin anew."""
+        """Go on from :meth:`state`; from that of a version that kept less, begin again."""
         if all(name in state for name in (*_SUMS, _TOKENS)):
             self._sums.restore(state)
 
@@ -240,7 +240,7 @@ class WorkNormaliser:
         return np.array([self._sums.get(name, place) for name in EVIDENCE])
 
     def _of_usual(self, place: Place, tokens: Floats, peers: Groups) -> Floats:
-        """(G, S) the group's median tokens / those of its first block; NaN where none are told."""
+        """(G, S) the group's median tokens / those of its first block; NaN where there are none."""
         now = np.broadcast_to(
             peers.medians(nan_median(tokens, axis=0))[:, None], (place[0].size, place[1].size)
         )

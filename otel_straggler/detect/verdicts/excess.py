@@ -88,7 +88,7 @@ def excesses(
 
     Args:
         seconds: (T, R, S) for equal work; NaN where a rank did not run the section.
-        measured_s: (T, R, S) as they were; the same where work is not told.
+        measured_s: (T, R, S) as they were; the same where work is not reported.
         peers_s, late_s: of :func:`late_seconds`.
         shared: (S,) sections that inner groups go through together.
         least_peers: in smaller groups nobody is compared.
@@ -209,7 +209,15 @@ TIMES_COMMON = 5.0
 
 @dataclass(slots=True)
 class EqualizedSections:
-    """Looks at the newest 40 steps of one world."""
+    """Looks at the newest 40 steps of one world: does waiting lie within the only sections there
+    are, so that no rank can stand out?
+
+    Ranks that wait for each other go on together. Where one section holds the whole step, the
+    collective too, it takes all of them what the slowest takes, whoever that is: what differs from
+    rank to rank is a few moments on the way out, while the steps differ from each other by the luck
+    of all ranks. Ranks that only work differ from each other no less than from step to step, and
+    for good by some tenths of a per cent.
+    """
 
     _apart: deque[float] = field(default_factory=lambda: deque(maxlen=BLOCKS))
     _common: deque[Floats] = field(default_factory=lambda: deque(maxlen=BLOCKS))

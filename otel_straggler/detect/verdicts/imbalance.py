@@ -1,4 +1,4 @@
-"""Work that is dealt unevenly: it makes ranks slow in turn, and none of them is to blame."""
+"""Work that is unequal by its nature: sequences that make ranks slow in turn, popular experts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def sequence_imbalance(table: StepTable, m_w: float) -> SequenceImbalance:
     whose times rise and fall together on one rank from step to step (correlation >= 0.9, after
     what is common to all ranks is taken out), single microbatches must differ (coefficient of
     variation >= 0.10), and the loss must not be that of a few workers (``m_w`` < 0.5). The first
-    sign alone misfires: a worker that is slowed and let go moves both sections, too. Which two
+    sign alone misfires: a worker that is slow for a while moves both sections, too. Which two
     sections is found out, names mean nothing.
 
     The variation of microbatches is ``run_cv`` of the table. Where a row holds a whole step it is
@@ -229,15 +229,15 @@ def expert_imbalance(table: StepTable) -> ExpertImbalance:
     experts)). That it is the expert, and not a rank or a host, must show: three quarters of its
     ranks are slow, and they stand on two hosts at least, if the job does.
 
-    One rank per expert is not enough: nothing tells the expert from the rank. Experts with fewer
-    than two ranks in a stage are left out.
+    One rank per expert is not enough: nothing distinguishes the expert from the rank. Experts with
+    fewer than two ranks in a stage are left out.
 
     Args:
-        table: ranks that tell an expert rank; kind compute counts.
+        table: ranks that report an expert rank; kind compute counts.
 
     Returns:
         An empty answer if no stage has two experts of two ranks each. Steps that not most ranks of
-        each expert told are left out.
+        each expert reported are left out.
 
     Cost: O(T R log R) a section. Source: ours.
     """

@@ -1,4 +1,4 @@
-"""The book of all subjects that were ever suspected: their standings and the changes of state."""
+"""Subjects that were ever suspected: their states, the changes of state, and who was notified."""
 
 from __future__ import annotations
 
@@ -268,11 +268,11 @@ class SubjectState:
 
 
 def would_page(verdict: Verdict, settings: VerdictSettings) -> bool:
-    """Whether somebody is called for this, once it is confirmed.
+    """Whether this would page, once it is confirmed.
 
-    It is about a rank or a host that is known to be the culprit, among peers that were told; the
-    slowdown and the part of the job's GPU time that is lost reach ``page_slowdown`` and
-    ``page_loss``. A number that is not known (NaN) does not.
+    It is about a rank or a host that is known to be the culprit, among peers whose layout was
+    reported; the slowdown and the part of the job's GPU time that is lost reach ``page_slowdown``
+    and ``page_loss``. An unknown number (NaN) does not.
     """
     return (
         verdict.scope in ("rank", "host")
@@ -284,7 +284,7 @@ def would_page(verdict: Verdict, settings: VerdictSettings) -> bool:
 
 
 def decided_anew(verdict: Verdict, settings: VerdictSettings) -> Verdict:
-    """A recorded change of state as it had been under other settings for paging.
+    """A recorded change of state as it would have been under other settings for paging.
 
     What was recorded before the lost share was kept (NaN) pages if it did then and reaches the
     slowdown: with less known there is no better answer.
@@ -315,7 +315,7 @@ class Notification:
 class NotificationLog:
     """One page per episode: from the first evaluation at which a confirmed subject pages, until
     it has recovered. A slowdown that goes up and down around the least that counts is one episode,
-    and so is a flapping subject, which is not let go for an hour.
+    and so is a flapping subject, which is not dropped for an hour.
 
     Args:
         max_pages: kept, the newest.

@@ -1,5 +1,8 @@
-"""What outlives a world of ranks: what is normal for each device, each group of peers, and for
-work of a given size. Restarts of the job and of the collector go on from it."""
+"""What a world remembers: its tracks, and what outlives it.
+
+That is what is normal for each device, each group of peers, and for work of a given size; restarts
+go on from it.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,7 @@ class Memory:
 
     def for_equal_work(self, seconds: Floats, tokens: Floats, world: World, local: Bools) -> Floats:
         """Times of local sections as if every rank had the same tokens; unchanged where none are
-        told."""
+        reported."""
         if not np.isfinite(tokens).any():
             return seconds
         names = self._local_sections(world, local)

@@ -275,7 +275,7 @@ class PeerVerdictEngine:
 
     def _is_seen_as_before(self, verdict: Verdict, scope: str, row: int) -> bool:
         """Whether who was slow by the GPU's clock is still looked at by it: launches that are as
-        long as ever say nothing. A new attempt is looked at anew."""
+        long as ever say nothing. A new attempt starts over."""
         rank = row if scope == "rank" else int(self._world.hosts.members[row, 0])
         is_anew = self._world.sources[rank].attempt != verdict.attempt
         if is_anew or verdict.evidence not in ("events", "cupti"):

@@ -1,4 +1,4 @@
-"""How fast would the run be if all workers were equal: a closed form for pipeline jobs."""
+"""Ranks as the workers of a pipeline, and how fast the run would be if all of them were equal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from otel_straggler.model.step_table import StepTable
 WORST_WORKERS = 0.03
 """Part of the workers that counts as "the worst" in ``m_w``; at least one."""
 MIN_KNOWN = 0.5
-"""A step in which fewer of the workers told their time is left out."""
+"""A step in which fewer of the workers reported their time is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,7 +61,7 @@ def what_if(seconds: Floats, microbatches: int) -> WhatIf:
     Zero-bubble schedules have less bubble than this form. What ranks lose in communication, and
     a slowdown of all workers alike, is not seen (slowdown stays 1).
 
-    A worker that told nothing in a step is taken as the mean of its stage: unknown, not fast.
+    A worker that reported nothing in a step is taken as the mean of its stage: unknown, not fast.
 
     Args:
         seconds: (T, D, P) compute time of a step, data rank and pipeline stage, without waiting;
@@ -69,7 +69,7 @@ def what_if(seconds: Floats, microbatches: int) -> WhatIf:
         microbatches: M, at least 1.
 
     Returns:
-        All NaN if no step tells the time of half the workers, or all times are 0.
+        All NaN if no step reports the time of half the workers, or all times are 0.
 
     Slowing the slowest worker never lowers ``slowdown``; slowing another one may, because the
     run comes nearer to balance.
@@ -142,7 +142,7 @@ def stage_structure(seconds: Floats) -> Floats:
 
     Returns:
         (P,) median over data ranks of the mean over steps / mean of these over stages; NaN for a
-        stage that nobody told.
+        stage that nobody reported.
 
     Cost: O(T D P).
 
@@ -192,7 +192,7 @@ def _last_stage(shape: tuple[int, ...]) -> Bools:
 
 
 def filled(seconds: Floats) -> tuple[Floats, int]:
-    """Steps that enough workers told, unknown cells taken as the mean of their stage: in the
+    """Steps that enough workers reported, unknown cells taken as the mean of their stage: in the
     step, else in all steps, else as the mean of the step."""
     known = np.isfinite(seconds)
     if known.all() and seconds.size:
@@ -268,15 +268,15 @@ class Workers:
 
 
 def find_workers(sources: Sequence[Source]) -> Workers | None:
-    """Lay ranks out by what they tell of data and pipeline dimension.
+    """Lay ranks out by their data and pipeline dimension.
 
-    Ranks that tell no pipeline rank stand in one stage. Ranks that tell no data rank are numbered
-    by rank among those of the same stage, tensor, context and expert rank. Several ranks of a
-    worker (tensor, context, expert) share its place.
+    Ranks that report no pipeline rank stand in one stage. Ranks that report no data rank are
+    numbered by rank among those of the same stage, tensor, context and expert rank. Several ranks
+    of a worker (tensor, context, expert) share its place.
 
     Returns:
-        None if there is no rank, if only some ranks tell a dimension, or if ranks of several
-        roles tell no pipeline rank: then nobody knows who waits for whom.
+        None if there is no rank, if only some ranks report a dimension, or if ranks of several
+        roles report no pipeline rank: then nobody knows who waits for whom.
 
     Cost: O(R log R).
 
@@ -319,7 +319,7 @@ def worker_seconds(table: StepTable, workers: Workers) -> Floats:
         table: its ranks are those of ``workers``, in the same order.
 
     Returns:
-        (T, D, P) seconds; NaN where no rank of the worker told all sections that it usually runs.
+        (T, D, P) seconds; NaN where no rank of the worker has all sections that it usually runs.
 
     Cost: O(T R S).
     """
@@ -333,9 +333,9 @@ def worker_seconds(table: StepTable, workers: Workers) -> Floats:
 
 
 def microbatches_of(table: StepTable, workers: Workers) -> tuple[int, bool]:
-    """Runs per step of the compute section that runs most often, and whether they were told.
+    """Runs per step of the compute section that runs most often, and whether they were reported.
 
-    A pipeline in which everything runs once tells whole steps, not microbatches: four per stage
+    A pipeline in which everything runs once shows whole steps, not microbatches: four per stage
     are assumed, a bubble of about a fifth. With one stage the number does not matter.
 
     Cost: O(T R S).
@@ -387,7 +387,7 @@ def _mean_by_worker(per_rank: Floats, workers: Workers) -> Floats:
 def _numbered(
     sources: Sequence[Source], places: list[dict[str, int]], stage: list[int]
 ) -> list[int]:
-    """A data rank for those that tell none: the number by rank among their likes."""
+    """A data rank for those that report none: the number by rank among their likes."""
     number = [0] * len(sources)
     seen: dict[tuple[int, ...], int] = {}
     for i in sorted(range(len(sources)), key=lambda i: sources[i].rank):

@@ -258,7 +258,11 @@ class Rises:
 
 
 class OwnPast:
-    """Memory of G groups (or ranks) and C quantities.
+    """Memory of G groups (or ranks) and C quantities against their own past.
+
+    Quantities are logarithms or parts of a step, by group of peers. The past is the mean of its
+    blocks, frozen while a rise is seen. Alone it never pages: a longer sequence or a colder data
+    center looks the same.
 
     Args:
         shape: (G, C).
@@ -321,7 +325,12 @@ MAX_NAMED = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialSlowdown:
-    """(R,) which ranks have surely become slower, and which surely have not."""
+    """(R,) which ranks have surely become slower, and which surely have not.
+
+    The median of a group of peers rises as well where half of its ranks are slower, and where so
+    few peers are left that nobody is compared: of two, either may be the slow one. Each rank's own
+    past tells.
+    """
 
     slower: Bools
     same: Bools
@@ -333,7 +342,7 @@ def only_some(ranks: Rises, rise: float) -> PartialSlowdown | None:
 
     Args:
         ranks: (R, 1) of each rank's own work, by its own past.
-        rise: of the run, logarithmic, as its groups of peers tell it.
+        rise: of the run, logarithmic, by its groups of peers.
     """
     own, error = ranks.rise[:, 0], SURE_SIGMAS * float(ranks.error[0])
     if not rise > 0.0 or np.isnan(own).any():
@@ -348,11 +357,11 @@ def in_words(some: PartialSlowdown, sources: list[Source]) -> str:
     """How many ranks, and which, if one side is few.
 
     >>> sources = [Source(run_id="r", rank=rank) for rank in range(8)]
-    >>> in_words(OnlySome(np.arange(8) < 2, np.arange(8) >= 2), sources)
+    >>> in_words(PartialSlowdown(np.arange(8) < 2, np.arange(8) >= 2), sources)
     '2 of its 8 ranks take longer than before (0, 1), the others do not'
-    >>> in_words(OnlySome(np.arange(8) > 0, np.arange(8) == 0), sources)
+    >>> in_words(PartialSlowdown(np.arange(8) > 0, np.arange(8) == 0), sources)
     '7 of its 8 ranks take longer than before, the others do not (0)'
-    >>> in_words(OnlySome(np.arange(8) > 4, np.arange(8) < 4), sources)
+    >>> in_words(PartialSlowdown(np.arange(8) > 4, np.arange(8) < 4), sources)
     'at least 4 of its 8 ranks take no longer than before'
     """
     slower, same = (

@@ -1,4 +1,10 @@
-"""How often and how long somebody stalls who stalls now and then: the newest spikes of each."""
+"""Now and then: a rank that stalls in one step of twenty, which no median sees.
+
+A spike begins where a rank takes a tenth of a step longer than its peers and than it usually does,
+and did not in the step before. Spikes are counted, fading with a half-life of 400 steps, and a rank
+is flagged that has so many of them that a Poisson variable with the mean of all has as many with a
+probability of at most 0.005 / (ranks x quantities).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +36,7 @@ class StallPattern:
 
     def __str__(self) -> str:
         """
-        >>> str(Stalling(share=0.1, each_s=0.98))
+        >>> str(StallPattern(share=0.1, each_s=0.98))
         'in about 1 of 10 steps, by 0.98 s each time'
         """
         return f"in about 1 of {1.0 / self.share:.0f} steps, by {self.each_s:.2g} s each time"

@@ -1,6 +1,5 @@
-"""How the work is spread over the layout: what balance would win, and which imbalance it is.
-
-Looked at every 20 steps, over the newest 100; no rank is blamed here.
+"""How the work is spread over the layout: what balance would win, which stages are too long, which
+imbalance it is. Evaluated every 20 steps, over the newest 100; no rank is blamed here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The summary of a world: numbers that are no verdicts."""
+"""The summary of a world: what it loses, who waits, and where the time of a step is exposed."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _ranks_of(world: World) -> int:
 
 
 def _cause(current: list[Verdict]) -> str:
-    """Of the dearest verdict that is confirmed; empty if none is."""
+    """Of the costliest verdict that is confirmed; empty if none is."""
     active = [v for v in current if v.state in CALLED_SLOW]
     if not active:
         return ""
@@ -175,7 +175,7 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
 
     It asks for sections that follow each other and ranks that meet at least once a step; where
     they meet, the time of the late rank is charged to the section that made it late, and the
-    waiting of the others to nobody. Work that runs beside (asynchronous communication) hides in
+    waiting of the others to nobody. Work that runs alongside (asynchronous communication) hides in
     the section that waits for it: read "exposed in", not "caused by".
 
     Args:
@@ -271,7 +271,7 @@ def _leader(prefix_s: Floats, table: StepTable) -> int | None:
 
 
 def _next_to(first: int, prefix_s: Floats) -> int:
-    """The rank that is latest on average beside ``first``."""
+    """The rank that is latest on average after ``first``."""
     known = np.isfinite(prefix_s)
     mean_s = np.where(known, prefix_s, 0.0).sum(axis=0) / np.maximum(1, known.sum(axis=0))
     mean_s[first] = -np.inf

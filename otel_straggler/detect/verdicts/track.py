@@ -188,7 +188,7 @@ class Track:
 
         Args:
             least_effect: (R,) or (R, C), an excess below it never counts (small peer groups, clocks
-                that tell time coarsely).
+                with a coarse clock).
 
         Cost: O(R C log R).
         """

@@ -38,7 +38,7 @@ def for_equal_classes(seconds: Floats, tokens: Floats, peers: Groups, most: Floa
 
     Args:
         seconds: (T, R, S), NaN where there is none.
-        tokens: (T, R), NaN where they are not told.
+        tokens: (T, R), NaN where they are not reported.
         peers: who is compared with whom.
         most: (G, S) the largest part of the time that may grow with tokens and is not taken out
             yet, 0 to 1.
@@ -74,8 +74,8 @@ def for_equal_classes(seconds: Floats, tokens: Floats, peers: Groups, most: Floa
 
 
 def tokens_of_peers(tokens: Floats, peers: Groups, row: int) -> float:
-    """How many times the tokens of its usual peer a rank has lastingly, as (T, R) tell; 1.0 where
-    numbers overlap, NaN where they are not told."""
+    """How many times the tokens of its usual peer a rank has lastingly, by (T, R) tokens; 1.0 where
+    numbers overlap, NaN where they are not reported."""
     low, high = _usual_range(tokens)
     others = np.flatnonzero((peers.code == peers.code[row]) & np.isfinite(low))
     others = others[others != row]
@@ -90,7 +90,7 @@ def tokens_of_peers(tokens: Floats, peers: Groups, row: int) -> float:
 
 def _usual_range(tokens: Floats) -> tuple[Floats, Floats]:
     """(R,) and (R,) fewest and most tokens of a rank; of three steps and more, one odd one at
-    either end is left out. NaN where none are told."""
+    either end is left out. NaN where none are reported."""
     ordered = np.sort(tokens, axis=0)  # NaN stand last
     count = np.isfinite(tokens).sum(axis=0)
     odd = (count >= 3).astype(np.int64)

@@ -207,7 +207,12 @@ ALIKE = 0.25
 
 
 class SharedSections:
-    """Which sections the ranks of an inner group go through together; learns by the block."""
+    """Which sections the ranks of an inner group go through together; learns block by block.
+
+    Ranks that split the same layers among them (tensor and context parallel) meet in every layer:
+    in such a section all of them take what the slowest takes, and none can be distinguished from
+    the others.
+    """
 
     def __init__(self) -> None:
         self._meeting = WaitDetector()

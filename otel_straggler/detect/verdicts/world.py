@@ -1,4 +1,4 @@
-"""The ranks and sections of one attempt, each with its place in the tables of layer 2."""
+"""The ranks and sections of one attempt, who is compared with whom, and what verdicts call them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class World:
         peers: who is compared with whom.
         hosts: ranks by node; a rank without one is a host of its own.
         inner: ranks that work on the same thing together, in every layer (tensor and context
-            parallel); each alone where nobody told.
+            parallel); each alone where no layout was reported.
         is_inferred: the peers were found by clustering.
-        doubtful_host: a host that was slow from the start where nobody told the roles, so that it
-            may have other work; -1 if there is none.
+        doubtful_host: a host that was slow from the start where no roles were reported, so that
+            it may have other work; -1 if there is none.
         is_told: somebody said what the ranks do.
         expected: ranks of the run.
-        on_gpu: any rank told of a GPU.
+        on_gpu: any rank reported a GPU.
         rank_subjects, host_subjects: what verdicts call them.
         row_of_rank, row_of_host: where they stand.
     """
@@ -177,13 +177,15 @@ def _place(source: Source) -> tuple[object, ...]:
 
 
 MIN_GAP = 0.10
-"""Roles that nobody told must lie so far apart (10 %) to be told apart."""
+"""Roles that nobody reported must lie so far apart (10 %) to be distinguished."""
 MIN_CLUSTER = 3
 INNER = ("tensor", "context")
 
 
 def peer_groups(sources: Sequence[Source]) -> Groups:
-    """Groups of ranks with the same role and the same indices but the data-parallel one."""
+    """Groups of ranks that do the same work: same role, pipeline stage, virtual stage, context,
+    tensor and expert index; they differ in the data-parallel index only. A last pipeline stage that
+    is half as long again as the others is then no reason to call its ranks slow."""
     return Groups.of([peer_key(source) for source in sources])
 
 
@@ -198,7 +200,7 @@ def peer_key(source: Source) -> tuple[str, tuple[tuple[str, int], ...]]:
 
 def inner_key(source: Source) -> tuple[object, ...]:
     """What ranks have in common that split the same layers among them: all but the tensor and the
-    context index. Ranks that tell neither share nothing.
+    context index. Ranks that report neither share nothing.
 
     >>> inner_key(Source(run_id="r", rank=9, parallel=(("data", 1), ("tensor", 3))))
     ('default', (('data', 1),))
@@ -228,7 +230,7 @@ def is_told(sources: Sequence[Source]) -> bool:
 
 
 def inferred_groups(log_seconds: Floats, noise: float) -> Groups:
-    """Roles by clustering, where nobody told them.
+    """Roles by clustering, where nobody reported them.
 
     A section splits the ranks where their sorted times leave a gap of at least 10 % and 6 times
     the noise, and both sides have 3 ranks or more; a rank or two that stand apart are suspects and
