@@ -30,7 +30,7 @@ from benchmarks.harness.budgets import judge, not_measured, print_result
 from benchmarks.harness.turns import take_turns
 from otel_straggler.client.python_packing import SpanPacker
 from otel_straggler.client.python_recorder import PythonTimer
-from otel_straggler.client.recorder import Context, Epoch, Record
+from otel_straggler.client.recorder import Context, Record, RecordingSession
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.native import NATIVE, REASON
 
@@ -56,7 +56,7 @@ class _Tables:
     """Names by number, as a recorder gives them."""
 
     sections: Sequence[tuple[str, str]]
-    epoch: Epoch
+    session: RecordingSession
 
     def section_names(self) -> Sequence[tuple[str, str]]:
         return self.sections
@@ -64,8 +64,8 @@ class _Tables:
     def phases(self) -> Sequence[str]:
         return ("", "warm-up")
 
-    def epochs(self) -> Sequence[Epoch]:
-        return (self.epoch,)
+    def sessions(self) -> Sequence[RecordingSession]:
+        return (self.session,)
 
 
 def main() -> None:
@@ -174,13 +174,13 @@ def _settings(span_budget: int) -> ClientSettings:
     return ClientSettings(run_id="r", traces=endpoint, metrics=endpoint, span_budget=span_budget)
 
 
-def _resource(_: Epoch) -> dict[str, str | int | float | bool]:
+def _resource(_: RecordingSession) -> dict[str, str | int | float | bool]:
     return {"training.rank": 0}
 
 
 def _tables() -> _Tables:
     sections = [("step", "other"), *((f"section {n}", "compute") for n in range(SECTIONS))]
-    return _Tables(sections, Epoch("0" * 16, 1))
+    return _Tables(sections, RecordingSession("0" * 16, 1))
 
 
 def _runs(tables: _Tables) -> tuple[list[Record], bytes]:
@@ -191,7 +191,7 @@ def _runs(tables: _Tables) -> tuple[list[Record], bytes]:
     span, now = 0, 10**12
     for step in range(STEPS):
         step_span = span + SECTIONS + 1
-        context = Context(tables.epoch, step, step_span, "warm-up")
+        context = Context(tables.session, step, step_span, "warm-up")
         for number in (*range(1, SECTIONS + 1), 0):
             span += 1
             start, now = now, now + 1_000_000 + span * 37 % 5_000

@@ -98,7 +98,7 @@ def _thread() -> dict[str, float]:
     builder, traces = _parts(provider)
     records = _records()
     feed = SdkFeed(
-        builder, traces, RECORDER.epoch.generation, Drops(), flush_s=1.0, spends=True,
+        builder, traces, RECORDER.session.generation, Drops(), flush_s=1.0, spends=True,
         sleep=lambda _: None,
     )  # fmt: skip
 

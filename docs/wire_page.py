@@ -220,7 +220,7 @@ def example_span() -> dict[str, Any]:
 def example_fold() -> dict[str, Any]:
     """Attributes of a folded span."""
     RECORDER.enable()
-    timer, context = section("attention"), Context(RECORDER.epoch, 17, 9, "")
+    timer, context = section("attention"), Context(RECORDER.session, 17, 9, "")
     for n in range(1, 9):
         RECORDER.keep(((timer, n, 0, context, None), None, 1_000_000 + 3_000 * n, None))
     RECORDER.disable()

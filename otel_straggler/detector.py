@@ -23,7 +23,7 @@ from otel_straggler.client.recording import FORM, RECORDER, RECORDING
 from otel_straggler.client.sections import Section, section
 from otel_straggler.client.settings import is_switched_off, resolve_settings
 from otel_straggler.errors import ConfigError, UsageError
-from otel_straggler.native import check_wish
+from otel_straggler.native import check_requested
 from otel_straggler.report import types
 from otel_straggler.report.peers import ReportInterval
 from otel_straggler.report.reporter import ReportSettings
@@ -35,7 +35,7 @@ __all__ = ["CallableId", "Detector", "Report", "Statistic", "StragglerId"]
 _DEFAULT_PAGES = "http://127.0.0.1:9464"
 PULL_EVERY = 4096 if FORM == "native" else 1024
 """Runs that a report finds in the ring at most, so that it never waits for many."""
-_MOST_KEPT = 10_000
+_MAX_KEPT = 10_000
 
 
 class Detector:
@@ -94,7 +94,7 @@ class Detector:
             tracer_provider: an SDK TracerProvider that gets a sample of the spans.
             process_group: whose ranks are compared, by collectives in this group only; the
                 default group, if there is one at the time of a report, if left out.
-            role: ranks are compared within a role; the one that ``set_topology()`` has told by the
+            role: ranks are compared within a role; the one that ``set_topology()`` has given by the
                 time of a report if left out.
             report_from: "collector" reads the report over HTTP instead: no collective, at most
                 0.2 s, None if there is none.
@@ -107,7 +107,7 @@ class Detector:
         if cls.initialized:
             message = "Detector is initialized already; call Detector.shutdown() first"
             raise UsageError(message)
-        check_wish()
+        check_requested()
         wanted = types.checked_scores(scores_to_compute)
         interval = types.checked_number("profiling_interval", profiling_interval, 1)
         time_interval = types.checked_number("report_time_interval", report_time_interval, 0)
@@ -133,7 +133,7 @@ class Detector:
         cls.gather_on_rank0 = bool(gather_on_rank0)
         cls.profiling_interval = int(interval)
         cls.report_time_interval = time_interval
-        _forget_sections()
+        _clear_sections()
         cls._state = state
         cls.initialized = True
 
@@ -212,7 +212,7 @@ class Detector:
         cls._wrapped.restore()
         state, cls._state = cls._state, None
         cls.initialized = False
-        _forget_sections()
+        _clear_sections()
         if state is not None:
             state.end()
 
@@ -224,9 +224,9 @@ class Detector:
         return cls._state
 
     @classmethod
-    def _forget_in_child(cls) -> None:
+    def _reset_in_child(cls) -> None:
         cls.initialized = False
-        _forget_sections()
+        _clear_sections()
         cls._is_child = cls._state is not None or cls._is_child
         cls._state = None
 
@@ -288,7 +288,7 @@ _timed_on_host: dict[str | None, Section] = {}
 """By name, while a detector is initialized that times every run: nothing else needs to be asked."""
 
 
-def _forget_sections() -> None:
+def _clear_sections() -> None:
     _timed.clear()
     _timed_on_host.clear()
 
@@ -305,7 +305,7 @@ def _new_section(name: str | None, profile_cuda: bool) -> AbstractContextManager
     if Detector.profiling_interval != 1:
         return EveryNth(made, _is_turn)
     kept = _timed if profile_cuda else _timed_on_host
-    if is_told and len(kept) < _MOST_KEPT:  # names that vary do not fill the memory
+    if is_told and len(kept) < _MAX_KEPT:  # names that vary do not fill the memory
         kept[made.name] = made
     return made
 
@@ -336,4 +336,4 @@ def _collected(address: str | None, is_whole: bool) -> CollectedReports:
     return CollectedReports(wanted)
 
 
-os.register_at_fork(after_in_child=Detector._forget_in_child)  # noqa: SLF001
+os.register_at_fork(after_in_child=Detector._reset_in_child)  # noqa: SLF001

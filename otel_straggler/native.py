@@ -14,7 +14,7 @@ from types import ModuleType
 from otel_straggler.errors import ConfigError, describe
 
 VARIABLE = "OTEL_STRAGGLER_NATIVE"
-WISHES = ("auto", "off", "required")
+REQUESTS = ("auto", "off", "required")
 _RECORD_LAYOUT = (1, 128)
 """Version and bytes of a record that the Python side knows to read."""
 _NEEDED = (
@@ -33,28 +33,28 @@ _NEEDED = (
 """One name of each part: an extension that was built from older sources may lack one."""
 
 
-def check_wish() -> None:
-    """Refuse a wish that was not fulfilled.
+def check_requested() -> None:
+    """Refuse what is asked for and is not there.
 
     Raises:
         ConfigError: ``OTEL_STRAGGLER_NATIVE`` is none of its values, or ``required`` and there is
             no extension module.
     """
-    wish = _wish()
-    if wish not in WISHES:
+    requested = _requested()
+    if requested not in REQUESTS:
         raise ConfigError(
             describe(
                 where=VARIABLE,
-                value=wish,
-                expected="one of " + ", ".join(WISHES),
+                value=requested,
+                expected="one of " + ", ".join(REQUESTS),
                 remedy="Unset it: the native part is used where it was built.",
             )
         )
-    if wish == "required" and NATIVE is None:
+    if requested == "required" and NATIVE is None:
         raise ConfigError(
             describe(
                 where=VARIABLE,
-                value=wish,
+                value=requested,
                 expected=f"a package with its native part, but {REASON}",
                 remedy="Install a wheel for this platform, or from source with a C++ compiler.",
             )
@@ -62,8 +62,8 @@ def check_wish() -> None:
 
 
 def load() -> tuple[ModuleType | None, str]:
-    """The module, or None and the reason in a few words."""
-    if _wish() == "off":
+    """The module, or None and a short reason."""
+    if _requested() == "off":
         return None, f"{VARIABLE} is off"
     try:
         module = import_module("otel_straggler._native")
@@ -78,7 +78,7 @@ def load() -> tuple[ModuleType | None, str]:
     return module, ""
 
 
-def _wish() -> str:
+def _requested() -> str:
     return os.environ.get(VARIABLE, "").strip().lower() or "auto"
 
 

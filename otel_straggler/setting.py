@@ -90,7 +90,7 @@ class Variable:
 
 
 Source = Variable | str
-"""A variable, or in words another place that is looked at."""
+"""A variable, or a description of another place that is looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Setting:
     """One setting, and where it comes from if no argument gives it: the first that is found.
 
     Attributes:
-        name: an argument of ``configure()``, or another setting in words.
+        name: an argument of ``configure()``, or a description of another setting.
         sources: in order of precedence; our own variable first.
         otherwise: what the page says of the default; empty = the default itself.
         meaning: of a setting that is no argument.

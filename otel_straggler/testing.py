@@ -147,7 +147,7 @@ class CapturedRequests:
 
 
 class FakeClock:
-    """A clock that stands still until told."""
+    """A clock that stands still until it is advanced."""
 
     def __init__(self, *, monotonic_s: float = 1_000.0, wall_s: float = 1_700_000_000.0) -> None:
         self._monotonic_s = monotonic_s

@@ -1,7 +1,7 @@
 """Transparency under ``torch.compile``: in a traced region a section is nothing at all.
 
 Dynamo refuses context managers that exist before the traced function runs, and breaks no graph
-inside one that it does not know. So it is told, once it is loaded, to take every section it meets
+inside one that it does not know. So once it is loaded, it is made to take every section it meets
 for a null context; and the functions of the public face give :func:`transparent` when they are
 traced themselves. Neither torch nor Dynamo is ever imported from here.
 """

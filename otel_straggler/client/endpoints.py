@@ -377,8 +377,10 @@ def choose_protocols(
     own = _own_choice(env, argument, is_used=is_used)
     if own is not None:
         return {"TRACES": own, "METRICS": own}
-    told: set[str] = set()
-    return {signal: _others_choice(signal, env, own_port, told) for signal in ("TRACES", "METRICS")}
+    logged: set[str] = set()
+    return {
+        signal: _others_choice(signal, env, own_port, logged) for signal in ("TRACES", "METRICS")
+    }
 
 
 def _own_choice(
@@ -403,7 +405,7 @@ def _own_choice(
 
 
 def _others_choice(
-    signal: str, env: Mapping[str, str], own_port: int | None, told: set[str]
+    signal: str, env: Mapping[str, str], own_port: int | None, logged: set[str]
 ) -> ChosenProtocol:
     for where in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         value = env.get(where, "").strip().lower()
@@ -412,8 +414,8 @@ def _others_choice(
         trouble = _why_not(value, own_port)
         if not trouble:
             return ChosenProtocol("grpc" if value == "grpc" else "http/protobuf", where)
-        if where not in told:
-            told.add(where)
+        if where not in logged:
+            logged.add(where)
             _LOG.warning("%s is %r, but %s. http/protobuf is used.", where, value, trouble)
         break
     return ChosenProtocol()

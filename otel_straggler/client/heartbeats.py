@@ -17,7 +17,7 @@ from otel_straggler.otlp.clients.client import Response
 from otel_straggler.otlp.encode_metrics import encode_heartbeat
 from otel_straggler.semconv import STEP_SPAN, Outcome
 
-_MOST_FOLDED = 100
+_MAX_FOLDED = 100
 
 
 class HeartbeatMaker:
@@ -52,7 +52,7 @@ class HeartbeatMaker:
     def heartbeat(self, outcome: Outcome | None = None) -> bytes:
         """An encoded heartbeat; with an outcome, the last one."""
         topology = self._topology()
-        session_id = self._recorder.epoch.session_id
+        session_id = self._recorder.session.session_id
         return encode_heartbeat(
             self._beat(session_id, topology, outcome),
             resource=resource_attributes(self._settings, session_id, topology),
@@ -90,7 +90,7 @@ class HeartbeatMaker:
     def _hottest(self) -> dict[str, int]:
         """The sections of which most was folded."""
         hottest = sorted(self._folded().items(), key=lambda item: -item[1])
-        return dict(hottest[:_MOST_FOLDED])
+        return dict(hottest[:_MAX_FOLDED])
 
     def _all_losses(self) -> dict[str, int]:
         losses = self._losses()
@@ -105,13 +105,13 @@ _LOG = logging.getLogger("otel_straggler")
 
 
 class Handshake:
-    """Decides between all spans and a sample, and tells the user once."""
+    """Decides between all spans and a sample, and logs it once."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._one_origin = is_one_origin(settings)
         self._spans = 0
-        self._has_told = settings.is_trusted or not settings.traces.is_enabled
+        self._has_logged = settings.is_trusted or not settings.traces.is_enabled
         self.is_scorer = settings.is_trusted
 
     @property
@@ -119,24 +119,24 @@ class Handshake:
         """Of how many steps one is sent."""
         return 1 if self.is_scorer else self._settings.sample_steps
 
-    def note_traces(self, response: Response) -> None:
+    def record_traces_response(self, response: Response) -> None:
         if semconv.SCORER_HEADER in response.headers:
             self.is_scorer = True
 
-    def note_metrics(self, response: Response) -> None:
+    def record_metrics_response(self, response: Response) -> None:
         if self._one_origin:
-            self.note_traces(response)
+            self.record_traces_response(response)
 
-    def note_spans(self, spans: int, age_s: float) -> None:
+    def count_spans(self, spans: int, age_s: float) -> None:
         """Count recorded spans; ``age_s`` after the start, say once what full rate would mean."""
         self._spans += spans
-        if self._has_told or age_s < ESTIMATE_AFTER_S:
+        if self._has_logged or age_s < ESTIMATE_AFTER_S:
             return
-        self._has_told = True
+        self._has_logged = True
         if not self.is_scorer:
-            self._tell(self._spans / age_s)
+            self._log(self._spans / age_s)
 
-    def _tell(self, spans_per_s: float) -> None:
+    def _log(self, spans_per_s: float) -> None:
         level = logging.WARNING if self._settings.rank == 0 else logging.DEBUG
         _LOG.log(
             level,
@@ -152,7 +152,7 @@ class Handshake:
 
 
 def is_one_origin(settings: ClientSettings) -> bool:
-    """Whether spans and metrics go to one server, so that each tells of the other."""
+    """Whether spans and metrics go to one server, so that each speaks for the other."""
     return _origin(settings.traces.url) == _origin(settings.metrics.url)
 
 

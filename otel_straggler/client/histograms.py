@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from otel_straggler.client.recorder import Epoch, Record, Recorder, is_failure
+from otel_straggler.client.recorder import Record, Recorder, RecordingSession, is_failure
 from otel_straggler.client.topology import Topology, resource_attributes
 from otel_straggler.client.worker import Clock
 from otel_straggler.config import ClientSettings
@@ -20,7 +20,7 @@ BOUNDS_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
-MOST_SECTIONS = 200
+MAX_SECTIONS = 200
 _BOUNDS_NS = [round(bound * 1e9) for bound in BOUNDS_S]
 
 
@@ -50,7 +50,7 @@ class SectionHistograms:
         self._next_s = clock.monotonic_s() + settings.histogram_s
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._sums_ns: dict[tuple[str, str], int] = {}
-        self._epoch: Epoch | None = None
+        self._session: RecordingSession | None = None
 
     def add(self, records: Sequence[Record]) -> None:
         """Count ``records``; failed runs say nothing about speed."""
@@ -60,14 +60,14 @@ class SectionHistograms:
                 if context.phase:  # an evaluation is compared with evaluations
                     section = Section(timer.name, timer.kind).in_phase(context.phase)  # type: ignore[arg-type]
                     key = (section.name, section.kind)
-                self._count(context.epoch, key, end_ns - start_ns)
+                self._count(context.session, key, end_ns - start_ns)
 
     def encoded_if_due(self, now_s: float) -> bytes | None:
         """A request with all that is counted, if ``now_s`` (monotonic) is the time for it."""
         if now_s < self._next_s:
             return None
         self._next_s = now_s + self._settings.histogram_s
-        session_id = self._recorder.epoch.session_id
+        session_id = self._recorder.session.session_id
         return encode_histograms(
             [
                 SectionHistogram(
@@ -84,12 +84,12 @@ class SectionHistograms:
             now_s=self._clock.wall_ns() / 1e9,
         )
 
-    def _count(self, epoch: Epoch, key: tuple[str, str], duration_ns: int) -> None:
-        if epoch is not self._epoch:
-            self._epoch = epoch
+    def _count(self, session: RecordingSession, key: tuple[str, str], duration_ns: int) -> None:
+        if session is not self._session:
+            self._session = session
             self._counts, self._sums_ns = {}, {}
         if key not in self._counts:
-            if len(self._counts) >= MOST_SECTIONS or key[0] == STEP_SPAN:
+            if len(self._counts) >= MAX_SECTIONS or key[0] == STEP_SPAN:
                 return
             self._counts[key] = [0] * (len(BOUNDS_S) + 1)
             self._sums_ns[key] = 0

@@ -149,7 +149,7 @@ class KernelShare:
 KERNELS = KernelFeed()
 os.register_at_fork(after_in_child=KERNELS.reset_after_fork)
 
-MOST_QUEUED_BYTES = 4 * 1024 * 1024
+MAX_QUEUED_BYTES = 4 * 1024 * 1024
 """Some minutes of a large model's kernels."""
 
 
@@ -157,7 +157,7 @@ class KernelExport:
     """Sends what a share of the kernels holds. One thread calls it.
 
     Args:
-        settings: identity, endpoint, interval and how many cells to tell of.
+        settings: identity, endpoint, interval and how many cells to report.
         recorder: knows the session.
         clock: time.
         topology: what is known of the rank now.
@@ -183,7 +183,7 @@ class KernelExport:
         self._sender = SpanSender(
             settings.metrics,
             client_for(settings.metrics, "metrics"),
-            budget_bytes=min(settings.queue_bytes, MOST_QUEUED_BYTES),
+            budget_bytes=min(settings.queue_bytes, MAX_QUEUED_BYTES),
             drops=self._drops,
             monotonic_s=clock.monotonic_s,
             on_answer=lambda _: None,
@@ -198,7 +198,7 @@ class KernelExport:
         return self._sender.queued_requests
 
     def losses(self) -> dict[str, int]:
-        """Kernels of which nothing will be told, by reason."""
+        """Kernels that will not be reported, by reason."""
         lost = sum(self._drops.counts().values())
         return {KERNELS_LOST: lost} if lost else {}
 
@@ -232,7 +232,7 @@ class KernelExport:
         kernels = longest_kernels(self._share.take(), self._settings.kernel_cells)
         if not kernels or not self._settings.metrics.is_enabled:
             return
-        session_id = self._recorder.epoch.session_id
+        session_id = self._recorder.session.session_id
         body = encode_kernel_times(
             kernels,
             resource=resource_attributes(self._settings, session_id, self._topology()),

@@ -17,7 +17,7 @@ from otel_straggler.client.histograms import SectionHistograms
 from otel_straggler.client.kernels import KernelExport
 from otel_straggler.client.native_recorder import RECORDER
 from otel_straggler.client.packing import NativeSpanPacker
-from otel_straggler.client.recorder import Epoch
+from otel_straggler.client.recorder import RecordingSession
 from otel_straggler.client.recording import RECORDING
 from otel_straggler.client.sender import (
     ENCODE_ERROR,
@@ -87,7 +87,7 @@ class NativeExport:
         self._topology = topology
         self._other_losses = other_losses
         self._packer = NativeSpanPacker(
-            settings, self._resource, RECORDER.epoch.generation, span_ids
+            settings, self._resource, RECORDER.session.generation, span_ids
         )
         self._exporter: Any = _exporter(settings, self._packer.encoder)
         self._describing = threading.RLock()  # a signal handler may flush in the middle of a flush
@@ -144,12 +144,12 @@ class NativeExport:
         return now_s + self._settings.flush_s
 
     def _register_names(self) -> None:
-        """Tell the thread in C++ what numbers in records stand for."""
-        for epoch, resource in self._packer.register(RECORDER).items():
-            self._exporter.set_resource(epoch, resource)
+        """Pass on to the thread in C++ what numbers in records stand for."""
+        for session, resource in self._packer.register(RECORDER).items():
+            self._exporter.set_resource(session, resource)
 
     def _describe(self) -> None:
-        """Tell it what else is new. Counted and passed on at once: who counted earlier must not
+        """Pass on what else is new. Counted and passed on at once: who counted earlier must not
         have the last word."""
         with self._describing:
             lost = {**self._other_losses(), **self._supervisor.kernels.losses()}
@@ -161,12 +161,12 @@ class NativeExport:
         for kind, status, text in self._exporter.take_notes():
             _LOGS[kind](self._settings.traces.url, Response(status, error=text))
 
-    def _resource(self, epoch: Epoch) -> Attributes:
-        return resource_attributes(self._settings, epoch.session_id, self._topology())
+    def _resource(self, session: RecordingSession) -> Attributes:
+        return resource_attributes(self._settings, session.session_id, self._topology())
 
 
 class ExportSupervisor:
-    """What a thread in Python does beside the exporter in C++.
+    """What a thread in Python does alongside the exporter in C++.
 
     Args:
         settings: what ``configure()`` decided.
@@ -187,12 +187,12 @@ class ExportSupervisor:
         self._histograms: SectionHistograms | None = None
         if settings.metrics.is_enabled and not settings.is_trusted:
             self._histograms = SectionHistograms(settings, RECORDER, clock, topology)
-            RECORDING.listen(self._histograms.add, begins_anew=False)
+            RECORDING.listen(self._histograms.add, in_new_session=False)
 
     def tick(self, now_s: float, recorded: int, *, is_scorer: bool) -> None:
         """Do what is due at ``now_s`` (monotonic), with so many executions recorded so far."""
         self._handshake.is_scorer = is_scorer
-        self._handshake.note_spans(recorded - self._recorded, now_s - self._started_s)
+        self._handshake.count_spans(recorded - self._recorded, now_s - self._started_s)
         self._recorded = recorded
         if is_scorer:
             self._end_histograms()

@@ -30,15 +30,15 @@ from otel_straggler.client.recorder import (
     NO_SPAN,
     RING_CAPACITY,
     Context,
-    Epoch,
     Frame,
     OpenSection,
     Progress,
     Record,
+    RecordingSession,
     SectionTimer,
     WorkSize,
     is_failure,
-    new_epoch,
+    new_session,
 )
 from otel_straggler.native import NATIVE
 from otel_straggler.semconv import STEP_SPAN
@@ -49,7 +49,7 @@ RING_DIR = "OTEL_STRAGGLER_RING_DIR"
 """Names a folder: the ring is then a file in it, which other processes can read."""
 NO_STEP = -(2**63)
 _STEP = 0
-_MOST_CONTEXTS = 4096
+_MAX_CONTEXTS = 4096
 _LOG = logging.getLogger("otel_straggler")
 _Self = TypeVar("_Self", bound="NativeTimer")
 
@@ -70,7 +70,7 @@ class NativeRecorder:
 
     Attributes:
         names: numbers of sections, by (name, kind).
-        on_new_number: called when a section, phase or epoch has got its number, before any record
+        on_new_number: called when a section, phase or session has got its number, before any record
             has it; once for each.
         works: work sizes that are more than numbers, by span number; see ``begin_numbered``.
         path: of the ring's file; None while it is memory of this process alone.
@@ -81,7 +81,7 @@ class NativeRecorder:
         self._native: Any = native
         self._is_open = False
         self.context: Context | None = None
-        self.epoch = Epoch("", 0)
+        self.session = RecordingSession("", 0)
         self.on_step: Callable[[Context], None] | None = None
         self.on_new_number: Callable[[], None] | None = None
         self._is_shared = False
@@ -89,7 +89,7 @@ class NativeRecorder:
         self.names.add((STEP_SPAN, "other"))
         self._phases: Names[str] = Names(PHASES, "<other>", self._publish)
         self._phases.number_of("")
-        self._epochs: list[Epoch] = []
+        self._sessions: list[RecordingSession] = []
         self._timers: dict[int, SectionTimer] = {}
         self.works: dict[int, WorkSize] = {}
         self._errors: dict[int, type[BaseException]] = {}
@@ -98,7 +98,7 @@ class NativeRecorder:
         self._capacity = RING_CAPACITY
         self.path: Path | None = None
         self.phase_changes = 0
-        native.set_is_failure(self._note_failure)
+        native.set_is_failure(self._record_failure)
 
     # --- on and off ---------------------------------------------------------------------------
 
@@ -108,10 +108,10 @@ class NativeRecorder:
         self.works = {span: work for span, work in self.works.items() if _is_in_place(work)}
         self._contexts.clear()
         self._last_step = None
-        self.epoch = new_epoch(self.epoch.generation + 1)
-        number = self._number_of_epoch()
-        self._native.enable(number, self.epoch.session_id)
-        self.context = self._remember(number, Context(self.epoch, None, NO_SPAN, ""))
+        self.session = new_session(self.session.generation + 1)
+        number = self._number_of_session()
+        self._native.enable(number, self.session.session_id)
+        self.context = self._remember(number, Context(self.session, None, NO_SPAN, ""))
 
     def disable(self) -> None:
         self.end_step()
@@ -145,13 +145,13 @@ class NativeRecorder:
         self._native.end_step(now_ns, None)
         went_back = self._last_step is not None and step < self._last_step
         if went_back:
-            self.epoch = new_epoch(self.epoch.generation)
-        number = self._number_of_epoch()
-        new = Context(self.epoch, step, self._native.next_span(), context.phase)
+            self.session = new_session(self.session.generation)
+        number = self._number_of_session()
+        new = Context(self.session, step, self._native.next_span(), context.phase)
         if self.on_step is not None:
             self.on_step(new)
         self.context = self._remember(number, new)
-        session_id = self.epoch.session_id
+        session_id = self.session.session_id
         self._native.begin_step(step, new.step_span, number, session_id, now_ns)
         self._last_step = step
         return went_back
@@ -162,15 +162,15 @@ class NativeRecorder:
         if context is None or context.step is None:
             return
         self._native.end_step(now_ns, error)
-        self.context = self._around(Context(context.epoch, None, NO_SPAN, context.phase))
+        self.context = self._around(Context(context.session, None, NO_SPAN, context.phase))
 
     def set_phase(self, phase: str) -> str:
         context = self.context
         if context is None:
             return ""
         self.phase_changes += 1
-        new = Context(context.epoch, context.step, context.step_span, phase)
-        new.fate = context.fate
+        new = Context(context.session, context.step, context.step_span, phase)
+        new.sampling = context.sampling
         self.context = self._around(new)
         self._native.set_phase(self._phases.number_of(phase))
         return context.phase
@@ -199,14 +199,14 @@ class NativeRecorder:
         """Phases by number; 0 is none."""
         return self._phases.all()
 
-    def epochs(self) -> list[Epoch]:
-        """Epochs by number."""
-        return self._epochs
+    def sessions(self) -> list[RecordingSession]:
+        """Sessions by number."""
+        return self._sessions
 
     def keep(self, record: Record) -> None:
         """Add a run that was not timed here."""
         (timer, span, start_ns, context, work), around, end_ns, error = record
-        number = self._epochs.index(context.epoch) if context.epoch in self._epochs else 0
+        number = self._sessions.index(context.session) if context.session in self._sessions else 0
         self._native.keep(
             RECORD.pack(
                 span % 2**64,
@@ -276,10 +276,10 @@ class NativeRecorder:
                 self.timer(section),
                 span,
                 start_ns,
-                self.context_of(epoch, step, step_span, phase),
+                self.context_of(session, step, step_span, phase),
                 self.works.get(span),
             )
-            for span, section, phase, epoch, step, step_span, start_ns in self._native.open_here()
+            for span, section, phase, session, step, step_span, start_ns in self._native.open_here()
         ]
 
     def begin_numbered(self, timer: NativeTimer, number: int, work: Any) -> None:
@@ -313,39 +313,39 @@ class NativeRecorder:
             found = self._timers[number] = NativeTimer(name, kind)
         return found
 
-    def context_of(self, epoch: int, step: int, step_span: int, phase: int) -> Context:
+    def context_of(self, session: int, step: int, step_span: int, phase: int) -> Context:
         """The context of these numbers: that of the step while it is known, else one like it."""
-        found = self._contexts.get((epoch, step, step_span, phase))
+        found = self._contexts.get((session, step, step_span, phase))
         if found is None:
             known = None if step == NO_STEP else step
-            found = Context(self._epochs[epoch], known, step_span, self._phases.all()[phase])
-            self._remember(epoch, found)
+            found = Context(self._sessions[session], known, step_span, self._phases.all()[phase])
+            self._remember(session, found)
         return found
 
     def _around(self, context: Context) -> Context:
         """Remembered; what happens twice in a step has one context."""
-        number = self._number_of_epoch()
+        number = self._number_of_session()
         step = NO_STEP if context.step is None else context.step
         key = (number, step, context.step_span, self._phases.number_of(context.phase))
         return self._contexts.get(key) or self._remember(number, context)
 
-    def _remember(self, epoch: int, context: Context) -> Context:
-        while len(self._contexts) >= _MOST_CONTEXTS:
+    def _remember(self, session: int, context: Context) -> Context:
+        while len(self._contexts) >= _MAX_CONTEXTS:
             with contextlib.suppress(KeyError, RuntimeError, StopIteration):  # two threads do it
                 del self._contexts[next(iter(self._contexts))]
         step = NO_STEP if context.step is None else context.step
-        key = (epoch, step, context.step_span, self._phases.number_of(context.phase))
+        key = (session, step, context.step_span, self._phases.number_of(context.phase))
         self._contexts[key] = context
         return context
 
-    def _number_of_epoch(self) -> int:
-        if not self._epochs or self._epochs[-1] is not self.epoch:
-            self._epochs.append(self.epoch)
+    def _number_of_session(self) -> int:
+        if not self._sessions or self._sessions[-1] is not self.session:
+            self._sessions.append(self.session)
             if self.on_new_number is not None:
                 self.on_new_number()
-        return len(self._epochs) - 1
+        return len(self._sessions) - 1
 
-    def _note_failure(self, span: int, error: type[BaseException]) -> bool:
+    def _record_failure(self, span: int, error: type[BaseException]) -> bool:
         """Called by the extension when an exception has ended a run."""
         if not is_failure(error):
             return False
@@ -401,7 +401,7 @@ def _is_in_place(work: WorkSize) -> bool:
 
 
 def _remove(path: Path, pid: int) -> None:
-    """A process that ends in order has no open section to tell."""
+    """A process that ends in order has no open section to show."""
     if os.getpid() == pid:
         path.unlink(missing_ok=True)
 

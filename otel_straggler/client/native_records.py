@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 SECTIONS = 1
 PHASES = 2
 """Tables in the ring's file; see ``NameTable`` in block.hpp."""
-MOST_NAMES = 65_536
-_MOST_BYTES = 1024
+MAX_NAMES = 65_536
+_MAX_BYTES = 1024
 _Key = TypeVar("_Key", bound="str | tuple[str, str]")
 
 
@@ -30,7 +30,7 @@ class Names(Generic[_Key]):
     Args:
         table: which table of the ring's file.
         other: stands for all names above 65,536: a name that varies must not fill the memory.
-        publish: told every new name (table, number, bytes).
+        publish: gets every new name (table, number, bytes).
     """
 
     def __init__(self, table: int, other: _Key, publish: Callable[[int, int, bytes], None]) -> None:
@@ -66,7 +66,7 @@ class Names(Generic[_Key]):
 
     def _new(self, key: _Key) -> int:
         with self._lock:
-            if len(self._all) >= MOST_NAMES and key != self._other:
+            if len(self._all) >= MAX_NAMES and key != self._other:
                 key = self._other
             found = self._numbers.get(key)
             if found is None:
@@ -80,13 +80,13 @@ class Names(Generic[_Key]):
 def as_bytes(key: str | tuple[str, str]) -> bytes:
     """A name as the ring's file has it; of a section ``kind NUL name``."""
     text = key if isinstance(key, str) else f"{key[1]}\0{key[0]}"
-    return text.encode("utf-8", "replace")[:_MOST_BYTES]
+    return text.encode("utf-8", "replace")[:_MAX_BYTES]
 
 
 RECORD_BYTES = 128
 RECORD = struct.Struct("<3Q5q6IQ32x")
 """``Record`` of record.hpp: span, parent, step_span, step, start_ns, end_ns, tokens, microbatch,
-section, parent_section, phase, epoch, thread, flags, sequence."""
+section, parent_section, phase, session (``epoch``), thread, flags, sequence."""
 _FIELDS = [
     *((name, "<u8") for name in ("span", "parent", "step_span")),
     *((name, "<i8") for name in ("step", "start_ns", "end_ns", "tokens", "microbatch")),
@@ -152,13 +152,13 @@ class NativeBatch(Sequence[Record]):
         return iter(self.records)
 
     def _tuples(self) -> Iterator[Record]:
-        """Of the run around each only number and name are known here: its start is told as 0."""
+        """Of the run around each only number and name are known here: its start is 0."""
         recorder = self.recorder
         for (
             span, parent, step_span, step, start_ns, end_ns, tokens, microbatch,
-            section, around, phase, epoch, _, flags, _,
+            section, around, phase, session, _, flags, _,
         ) in RECORD.iter_unpack(self.block):  # fmt: skip
-            context = recorder.context_of(epoch, step, step_span, phase)
+            context = recorder.context_of(session, step, step_span, phase)
             work: WorkSize | None = self._works.get(span) if self._works else None
             if work is None and (tokens >= 0 or microbatch >= 0):
                 work = WorkSize(microbatch, tokens)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from otel_straggler import semconv
 from otel_straggler._version import __version__
 from otel_straggler.client.native_records import RECORD_BYTES, NativeBatch
-from otel_straggler.client.recorder import RING_CAPACITY, Epoch, Record, Recorder
+from otel_straggler.client.recorder import RING_CAPACITY, Record, Recorder, RecordingSession
 from otel_straggler.client.sender import ENCODE_ERROR, GPU_REASONS
 from otel_straggler.config import ClientSettings
 from otel_straggler.native import NATIVE
@@ -29,7 +29,7 @@ GPU_POLL_S = 0.1
 """How often somebody should ask while the GPU is timed."""
 _PATIENCE_S = 2.0
 _SHORT_POLL_S = 0.01
-_REGISTERED_EPOCHS = 8
+_REGISTERED_SESSIONS = 8
 WORDS = (
     semconv.STEP,
     semconv.SEQ,
@@ -58,13 +58,13 @@ WORDS = (
     __version__,
 )
 """In the order of ``Word`` in encode_names.hpp: C++ spells no name of the wire itself."""
-Resource = Callable[[Epoch], Mapping[str, AttributeValue]]
+Resource = Callable[[RecordingSession], Mapping[str, AttributeValue]]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An encoded request, how many spans it holds, and of how many executions they tell: a folded
-    span tells of many."""
+    """An encoded request, how many spans it holds, and how many executions they stand for: a
+    folded span stands for many."""
 
     body: bytes
     spans: int
@@ -75,7 +75,7 @@ def packer_for(
     recorder: Recorder, settings: ClientSettings, resource: Resource, ids: SpanIds | None
 ) -> NativeSpanPacker | SpanPacker:
     """The packer of what the recorder of this process gives from now on."""
-    generation = recorder.epoch.generation
+    generation = recorder.session.generation
     if NATIVE is not None:
         return NativeSpanPacker(settings, resource, generation, ids)
     from otel_straggler.client.python_packing import SpanPacker
@@ -93,7 +93,7 @@ class Tables(Protocol):
     def phases(self) -> Sequence[str]:
         """Text, by number; 0 is none."""
 
-    def epochs(self) -> Sequence[Epoch]:
+    def sessions(self) -> Sequence[RecordingSession]:
         """By number, the newest last."""
 
 
@@ -102,7 +102,7 @@ class NativeSpanPacker:
 
     Args:
         settings: identity, and the span budget.
-        resource: resource attributes of an epoch.
+        resource: resource attributes of a session.
         generation: records of another one belong to a session that was shut down.
 
     Attributes:
@@ -184,11 +184,11 @@ class NativeSpanPacker:
         """Give the encoder what is new in the tables, which other threads add to meanwhile.
 
         Returns:
-            The resource of each newest epoch, by number.
+            The resource of each newest session, by number.
         """
         with self._lock:
             self._register_names(tables.section_names(), tables.phases())
-            return self._register_epochs(tables.epochs())
+            return self._register_sessions(tables.sessions())
 
     def _register_names(self, sections: Sequence[tuple[str, str]], phases: Sequence[str]) -> None:
         while self._sections < len(sections):
@@ -201,12 +201,12 @@ class NativeSpanPacker:
             self.encoder.add_phase(number, _utf8(phases[number]))
             self._phases = max(self._phases, number + 1)
 
-    def _register_epochs(self, epochs: Sequence[Epoch]) -> dict[int, bytes]:
+    def _register_sessions(self, sessions: Sequence[RecordingSession]) -> dict[int, bytes]:
         known = self._resources
         self._resources = {}
-        for number in range(max(0, len(epochs) - _REGISTERED_EPOCHS), len(epochs)):
-            if epochs[number].generation == self._generation:
-                resource = encode_resource(self._resource(epochs[number]))
+        for number in range(max(0, len(sessions) - _REGISTERED_SESSIONS), len(sessions)):
+            if sessions[number].generation == self._generation:
+                resource = encode_resource(self._resource(sessions[number]))
                 self._resources[number] = resource
                 if known.get(number) != resource:
                     self.encoder.add_epoch(number, resource)

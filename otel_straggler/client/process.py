@@ -15,7 +15,7 @@ from otel_straggler.client.recording import RECORDER, RECORDING
 from otel_straggler.client.session import Session, outcome_of, pending_exception
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.errors import ConfigError, describe
-from otel_straggler.native import check_wish
+from otel_straggler.native import check_requested
 from otel_straggler.semconv import GPU_TIERS, OUTCOMES, GpuTier, Outcome
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def configure(
             ``OTEL_STRAGGLER_NATIVE`` asks for a form that is not there.
     """
     given = locals()  # all arguments, by name
-    check_wish()
+    check_requested()
     # Half of what `import otel_straggler` would cost; only who configures needs it.
     from otel_straggler.client.settings import resolve_settings
 
@@ -197,7 +197,7 @@ def set_gpu_timing(tier: GpuTier) -> GpuTimingState:
         tier: the highest that is wanted: "off", "events" or "cupti".
 
     Returns:
-        What came of it, as :func:`gpu_timing` tells it. What has to wait until CUDA is in use
+        What came of it, as :func:`gpu_timing` returns it. What has to wait until CUDA is in use
         happens later, by itself.
 
     Raises:
@@ -225,7 +225,7 @@ def _started(settings: ClientSettings) -> Session:
 
 
 def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
-    """End the session; ``otherwise`` is its outcome where nothing tells of another."""
+    """End the session; ``otherwise`` is its outcome where nothing says another."""
     with _PROCESS.lock:
         session, _PROCESS.session = _PROCESS.session, None
     if session is not None:
@@ -243,7 +243,7 @@ def _already_configured(now: ClientSettings, wanted: ClientSettings) -> str:
 
 
 def _differences(now: ClientSettings, wanted: ClientSettings) -> Iterator[str]:
-    """What the second call asked for, in the words of its arguments; no headers, no tokens."""
+    """What the second call asked for, by the names of its arguments; no headers, no tokens."""
     for name in ClientSettings.__slots__:
         before, after = getattr(now, name), getattr(wanted, name)
         if before == after:
@@ -257,7 +257,7 @@ def _differences(now: ClientSettings, wanted: ClientSettings) -> Iterator[str]:
             yield name if name == "commands_token" else f"{name}={after!r}"
 
 
-def _forget_in_child() -> None:
+def _reset_in_child() -> None:
     """A forked child (a DataLoader's worker) records nothing and sends nothing, unless asked."""
     _PROCESS.lock = threading.Lock()
     RECORDER.reset_after_fork()
@@ -268,4 +268,4 @@ def _forget_in_child() -> None:
         session.leave_to_parent()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=_reset_in_child)

@@ -27,7 +27,7 @@ from opentelemetry.trace import (
 
 from otel_straggler.client.native_recorder import RECORDER, NativeTimer
 from otel_straggler.client.recorder import Context, WorkSize
-from otel_straggler.client.sdk_spans import FAILED, OVER_RATE, Fate
+from otel_straggler.client.sdk_spans import FAILED, OVER_RATE, TraceSampling
 from otel_straggler.client.sdk_traces import PropagatedRun, SdkTraces
 
 _RUN_KEY = create_key("otel_straggler-run")
@@ -38,8 +38,8 @@ class Propagation:
     """Puts sections into OpenTelemetry's context and takes them out again.
 
     Args:
-        traces: ids and fates.
-        on_error: told what goes wrong here.
+        traces: ids and sampling.
+        on_error: gets what goes wrong here.
     """
 
     def __init__(self, traces: SdkTraces, on_error: Callable[[Exception], None]) -> None:
@@ -51,7 +51,7 @@ class Propagation:
         _active.append(self)
         for name, method in _PROPAGATING.items():
             setattr(NativeTimer, name, method)
-        RECORDER.on_step = self.note_step
+        RECORDER.on_step = self.begin_step_trace
 
     def uninstall(self) -> None:
         """Sections that begin from now on are not; open ones are still taken out at their end."""
@@ -69,30 +69,30 @@ class Propagation:
         while isinstance(run := get_current().get(_RUN_KEY), PropagatedRun):
             _take_out(run)
 
-    def note_step(self, context: Context) -> None:
+    def begin_step_trace(self, context: Context) -> None:
         """A step begins: decide over it, and link it to the user's current span."""
         try:
             around = get_current_span().get_span_context()
             links = (Link(around),) if around.is_valid else ()
-            context.fate = self._traces.step_fate(context, perf_counter_ns(), links)
-            self._spend_for(context.fate)
+            context.sampling = self._traces.sample_step(context, perf_counter_ns(), links)
+            self._spend_for(context.sampling)
         except Exception as error:  # noqa: BLE001  the step goes on
-            context.fate = FAILED
+            context.sampling = FAILED
             self._on_error(error)
 
     def put_in(self, run: PropagatedRun, number: int, timer: NativeTimer, context: Context) -> None:
         """Make the run the current span, unless its trace is left out."""
         try:
             self._find_trace(run, timer, context)
-            fate = run.fate
-            if fate is not None and fate is not OVER_RATE and fate is not FAILED:
-                self._spend_for(fate)
+            sampling = run.sampling
+            if sampling is not None and sampling is not OVER_RATE and sampling is not FAILED:
+                self._spend_for(sampling)
                 is_root = context.step is None and not RECORDER.open_here()
                 _put_in(
                     run,
-                    fate,
+                    sampling,
                     is_root,
-                    fate.span_context(run.trace_id, self._traces.span_id(number)),
+                    sampling.span_context(run.trace_id, self._traces.span_id(number)),
                 )
         except Exception as error:  # noqa: BLE001  the section goes on
             self._on_error(error)
@@ -101,31 +101,31 @@ class Propagation:
         """The step's; without a step, that of the enclosing run or of the time."""
         traces = self._traces
         if context.step is not None:
-            run.trace_id, run.fate = traces.step_trace(context), context.fate
+            run.trace_id, run.sampling = traces.step_trace(context), context.sampling
             return
         stack = RECORDER.open_here()
         enclosing = stack[-1][4] if stack else None
-        if isinstance(enclosing, PropagatedRun) and enclosing.fate is not None:
-            run.trace_id, run.fate = enclosing.trace_id, enclosing.fate
+        if isinstance(enclosing, PropagatedRun) and enclosing.sampling is not None:
+            run.trace_id, run.sampling = enclosing.trace_id, enclosing.sampling
             return
         run.trace_id = traces.window_trace(time.time_ns())
         attributes = traces.section_attributes(context, timer.name, timer.kind)
-        run.fate = traces.window_fate(run.trace_id, timer.name, attributes, perf_counter_ns())
+        run.sampling = traces.sample_window(run.trace_id, timer.name, attributes, perf_counter_ns())
 
-    def _spend_for(self, fate: Fate) -> None:
-        if fate.is_built:
+    def _spend_for(self, sampling: TraceSampling) -> None:
+        if sampling.is_built:
             self._traces.throttle.spend(1)
 
 
 _active: list[Propagation] = []
 
 
-def _put_in(run: PropagatedRun, fate: Fate, is_root: bool, own: SpanContext) -> None:
+def _put_in(run: PropagatedRun, sampling: TraceSampling, is_root: bool, own: SpanContext) -> None:
     found = run.surroundings = get_current()
     if _SPAN_KEY in found:
         around = get_current_span(found).get_span_context()
         if around.trace_id == own.trace_id:
-            if around.trace_flags.sampled >= fate.flags.sampled:
+            if around.trace_flags.sampled >= sampling.flags.sampled:
                 run.parent = around
         elif is_root and around.is_valid:
             run.links = (Link(around),)

@@ -14,7 +14,7 @@ from otel_straggler.client.histograms import SectionHistograms
 from otel_straggler.client.kernels import KernelExport
 from otel_straggler.client.native_records import NativeBatch
 from otel_straggler.client.packing import GPU_POLL_S, GpuNumbers, packer_for
-from otel_straggler.client.recorder import Epoch, Record, Recorder
+from otel_straggler.client.recorder import Record, Recorder, RecordingSession
 from otel_straggler.client.recording import RECORDER, RECORDING, Inbox
 from otel_straggler.client.sender import (
     ENCODE_ERROR,
@@ -140,7 +140,7 @@ class Exporter:
             budget_bytes=settings.queue_bytes,
             drops=self._drops,
             monotonic_s=self._clock.monotonic_s,
-            on_answer=self._handshake.note_traces,
+            on_answer=self._handshake.record_traces_response,
             rng=rng,
         )
         self._started_s = self._clock.monotonic_s()
@@ -209,12 +209,12 @@ class Exporter:
         losses.update(self._packer.losses())
         return losses
 
-    def _resource(self, epoch: Epoch) -> Attributes:
-        return resource_attributes(self._settings, epoch.session_id, self._topology())
+    def _resource(self, session: RecordingSession) -> Attributes:
+        return resource_attributes(self._settings, session.session_id, self._topology())
 
     def _collect(self, now_s: float) -> None:
         batches = [batch for batch in self._take() if batch]
-        self._handshake.note_spans(sum(map(len, batches)), now_s - self._started_s)
+        self._handshake.count_spans(sum(map(len, batches)), now_s - self._started_s)
         for batch in batches:
             if self._settings.metrics.is_enabled and not self._handshake.is_scorer:
                 self._histograms.add(batch)
@@ -269,6 +269,6 @@ class Exporter:
         response = self._metrics_client.post(
             body, content_type=PROTOBUF, content_encoding=encoding, timeout_s=timeout_s
         )
-        self._handshake.note_metrics(response)
+        self._handshake.record_metrics_response(response)
         if response.is_success:
-            self._sender.note_reachable()
+            self._sender.mark_reachable()

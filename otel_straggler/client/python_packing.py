@@ -16,8 +16,8 @@ from otel_straggler.client.packing import Request
 from otel_straggler.client.recorder import (
     NO_SPAN,
     Context,
-    Epoch,
     Record,
+    RecordingSession,
     SectionTimer,
     WorkSize,
     is_failure,
@@ -36,11 +36,11 @@ from otel_straggler.otlp.ids import (
 )
 from otel_straggler.semconv import AttributeValue
 
-_MOST_EPOCHS = 8
+_MAX_SESSIONS = 8
 
 
 class SectionCounts:
-    """Counts the runs of every section; begins anew with a new session id.
+    """Counts the runs of every section; begins again with a new session id.
 
     Sinks that see the same runs give them the same numbers, so a collector that gets a run from
     both takes it once. Runs of the session before may still end after a new one has begun, so the
@@ -48,17 +48,17 @@ class SectionCounts:
     """
 
     def __init__(self) -> None:
-        self._epoch: Epoch | None = None
+        self._session: RecordingSession | None = None
         self._counts: dict[str, int] = {}
-        self._of_epochs: dict[Epoch, dict[str, int]] = {}
+        self._of_sessions: dict[RecordingSession, dict[str, int]] = {}
 
-    def next(self, epoch: Epoch, name: str, runs: int = 1) -> int:
+    def next(self, session: RecordingSession, name: str, runs: int = 1) -> int:
         """The number of this run, from 0; of several, that of the first, and the others follow."""
-        if epoch is not self._epoch:
-            self._epoch = epoch
-            self._counts = self._of_epochs.setdefault(epoch, {})
-            while len(self._of_epochs) > _MOST_EPOCHS:
-                del self._of_epochs[next(iter(self._of_epochs))]
+        if session is not self._session:
+            self._session = session
+            self._counts = self._of_sessions.setdefault(session, {})
+            while len(self._of_sessions) > _MAX_SESSIONS:
+                del self._of_sessions[next(iter(self._of_sessions))]
         number = self._counts.get(name, 0)
         self._counts[name] = number + runs
         return number
@@ -98,14 +98,14 @@ class SpanPacker:
 
     Args:
         settings: identity, and the span budget.
-        resource: resource attributes of an epoch.
+        resource: resource attributes of a session.
         generation: records of another one belong to a session that was shut down.
     """
 
     def __init__(
         self,
         settings: ClientSettings,
-        resource: Callable[[Epoch], Mapping[str, AttributeValue]],
+        resource: Callable[[RecordingSession], Mapping[str, AttributeValue]],
         generation: int,
         ids: SpanIds | None = None,
     ) -> None:
@@ -132,23 +132,23 @@ class SpanPacker:
         """Encode ``records``.
 
         Args:
-            records: of any epochs, in order.
+            records: of any sessions, in order.
             offset_ns: Unix time minus ``perf_counter_ns``.
             sample_every: keep one step in so many.
         """
         rows: list[bytes] = []
-        epochs: list[Epoch] = []
+        sessions: list[RecordingSession] = []
         groups: dict[_Key, list[_Row]] = {}
         for record, trace_id in self._chosen(records, offset_ns, sample_every):
             key, row = self._row(record, trace_id, len(rows))
             groups.setdefault(key, []).append(row)
-            epochs.append(record[0][3].epoch)
+            sessions.append(record[0][3].session)
             rows.append(b"")
         for key, members in groups.items():
             pieces = encode_rows(self._columns(_shape(key), members, offset_ns))
             for member, piece in zip(members, pieces, strict=True):
                 rows[member[0]] = piece
-        return self._requests(rows, epochs)
+        return self._requests(rows, sessions)
 
     def _chosen(
         self, records: Sequence[Record], offset_ns: int, sample_every: int
@@ -156,7 +156,7 @@ class SpanPacker:
         """Records that are sent, and their trace ids."""
         for record in records:
             context = record[0][3]
-            if context.epoch.generation != self._generation:
+            if context.session.generation != self._generation:
                 continue
             trace_id = context.trace_id or self._trace_id(context, record[0][2] + offset_ns)
             if not is_sampled(trace_id, sample_every):
@@ -164,7 +164,7 @@ class SpanPacker:
             if self._budget.takes(trace_id, record[2]):
                 yield record, trace_id
             else:
-                self._seq.next(context.epoch, record[0][0].name)
+                self._seq.next(context.session, record[0][0].name)
 
     def _row(self, record: Record, trace_id: bytes, place: int) -> tuple[_Key, _Row]:
         (timer, span, start_ns, context, work), enclosing, end_ns, error = record
@@ -194,7 +194,7 @@ class SpanPacker:
             start_ns,
             end_ns if end_ns > start_ns else start_ns + 1,
             -1 if step is None else step,
-            -1 if is_step_span else self._seq.next(context.epoch, timer.name),
+            -1 if is_step_span else self._seq.next(context.session, timer.name),
             microbatch,
             tokens,
             trace_id,
@@ -242,29 +242,29 @@ class SpanPacker:
             return np.frombuffer(roots, np.dtype("<u8")).astype(np.uint64)
         return self._ids.of(np.array(parents, np.uint64)) if shape.has_parent else None
 
-    def _requests(self, rows: list[bytes], epochs: list[Epoch]) -> list[Request]:
+    def _requests(self, rows: list[bytes], sessions: list[RecordingSession]) -> list[Request]:
         requests: list[Request] = []
         first = 0
         size = 0
         for at, row in enumerate(rows):
             is_full = at - first == MAX_SPANS or size + len(row) > MAX_BYTES
-            if at > first and (is_full or epochs[at] is not epochs[first]):
-                requests.append(self._request(rows[first:at], epochs[first]))
+            if at > first and (is_full or sessions[at] is not sessions[first]):
+                requests.append(self._request(rows[first:at], sessions[first]))
                 first, size = at, 0
             size += len(row)
         if rows:
-            requests.append(self._request(rows[first:], epochs[first]))
+            requests.append(self._request(rows[first:], sessions[first]))
         return requests
 
-    def _request(self, rows: list[bytes], epoch: Epoch) -> Request:
-        resource = encode_resource(self._resource(epoch))
+    def _request(self, rows: list[bytes], session: RecordingSession) -> Request:
+        resource = encode_resource(self._resource(session))
         return Request(encode_request(resource, rows), len(rows), len(rows))
 
 
 class _StepBudget:
     """Takes one step in so many that the spans fit into the budget.
 
-    The share is a power of two, judged anew every second of the records' own clock: what one rank
+    The share is a power of two, judged again every second of the records' own clock: what one rank
     takes another one takes as well, unless that one has room for fewer.
 
     Args:
@@ -300,8 +300,8 @@ class _StepBudget:
 
 
 def _shape(key: _Key) -> _Shape:
-    timer, phase, enclosing, *told = key
-    return _Shape(timer.name, timer.kind, phase, enclosing, *told)
+    timer, phase, enclosing, *flags = key
+    return _Shape(timer.name, timer.kind, phase, enclosing, *flags)
 
 
 def _labels(shape: _Shape) -> tuple[tuple[str, str], ...]:

@@ -20,13 +20,13 @@ from otel_straggler.client.recorder import (
     NO_SPAN,
     RING_CAPACITY,
     Context,
-    Epoch,
     Frame,
     OpenSection,
     Progress,
     Record,
+    RecordingSession,
     WorkSize,
-    new_epoch,
+    new_session,
 )
 from otel_straggler.semconv import STEP_SPAN
 
@@ -102,7 +102,7 @@ class PythonRecorder:
 
     def __init__(self) -> None:
         self.context: Context | None = None
-        self.epoch = Epoch("", 0)
+        self.session = RecordingSession("", 0)
         self.ring: deque[Record] = deque()
         self.stacks: dict[int, list[Frame]] = {}
         self.capacity = RING_CAPACITY
@@ -120,9 +120,9 @@ class PythonRecorder:
         self.is_left_to_parent = False
         self.ring.clear()
         self._dropped = 0
-        self._forget_steps()
-        self.epoch = new_epoch(self.epoch.generation + 1)
-        self.context = Context(self.epoch, None, NO_SPAN, "")
+        self._reset_steps()
+        self.session = new_session(self.session.generation + 1)
+        self.context = Context(self.session, None, NO_SPAN, "")
 
     def disable(self) -> None:
         self.end_step()
@@ -135,8 +135,8 @@ class PythonRecorder:
         self.ring = deque()
         self.stacks.clear()
         self._drop_lock = threading.Lock()
-        self._forget_steps()
-        _local.begin_anew()  # this thread's stack is a copy of the parent's
+        self._reset_steps()
+        _local.restart()  # this thread's stack is a copy of the parent's
 
     def begin_step(self, step: int) -> bool:
         context = self.context
@@ -146,9 +146,9 @@ class PythonRecorder:
         self._end_step(now_ns, None)
         went_back = self._last_step is not None and step < self._last_step
         if went_back:
-            self.epoch = new_epoch(self.epoch.generation)
+            self.session = new_session(self.session.generation)
         span = next(_span_numbers)
-        new = self.context = Context(self.epoch, step, span, context.phase)
+        new = self.context = Context(self.session, step, span, context.phase)
         self._open_step = (STEP_TIMER, span, now_ns, new, None)
         self._last_step = step
         self._step_began_ns = now_ns
@@ -162,14 +162,14 @@ class PythonRecorder:
         context = self.context
         if context is None:
             return ""
-        self.context = Context(context.epoch, context.step, context.step_span, phase)
+        self.context = Context(context.session, context.step, context.step_span, phase)
         return context.phase
 
     def drain(self) -> list[Record]:
         take = self.ring.popleft
         records = [take() for _ in range(len(self.ring))]
         if len(self.stacks) > _MAX_STACKS:
-            self._forget_ended_threads()
+            self._evict_ended_threads()
         for stack in list(self.stacks.values()):
             if len(stack) > _MAX_OPEN:  # runs that ended in another thread stay open forever
                 del stack[: -_MAX_OPEN // 2]
@@ -222,10 +222,10 @@ class PythonRecorder:
         context = self.context
         if frame is None or context is None:
             return
-        self.context = Context(context.epoch, None, NO_SPAN, context.phase)
+        self.context = Context(context.session, None, NO_SPAN, context.phase)
         self.keep((frame, None, now_ns, error))
 
-    def _forget_steps(self) -> None:
+    def _reset_steps(self) -> None:
         self._open_step = None
         self._last_step = None
         self._step_began_ns = perf_counter_ns()
@@ -240,7 +240,7 @@ class PythonRecorder:
         others.sort(key=_age_key)
         return others if main is None else [main, *others]
 
-    def _forget_ended_threads(self) -> None:
+    def _evict_ended_threads(self) -> None:
         """A thread that lives keeps its stack, also while that is empty: it is made only once."""
         alive = sys._current_frames().keys()  # noqa: SLF001  also threads that torch started
         for ident in [ident for ident in list(self.stacks) if ident not in alive]:
@@ -263,9 +263,9 @@ class _Local(threading.local):
     """The open runs of each thread. The stack holds plain tuples of the shape of ``Frame``."""
 
     def __init__(self) -> None:
-        self.begin_anew()
+        self.restart()
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         self.stack: list[Frame] = []
         RECORDER.stacks[threading.get_ident()] = self.stack
 

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from otel_straggler.client.sdk_spans import Fate
+    from otel_straggler.client.sdk_spans import TraceSampling
 
 RING_CAPACITY = 65_536
 NO_SPAN = 0
 
 
-class Epoch(NamedTuple):
+class RecordingSession(NamedTuple):
     """A stretch of telemetry under one session id. A step counter that goes back begins a new one.
 
     Attributes:
@@ -31,35 +31,37 @@ class Epoch(NamedTuple):
     generation: int
 
 
-def new_epoch(generation: int) -> Epoch:
-    return Epoch(os.urandom(8).hex(), generation)
+def new_session(generation: int) -> RecordingSession:
+    return RecordingSession(os.urandom(8).hex(), generation)
 
 
 class Context:
     """What surrounds a section run; replaced as a whole, never changed, so no lock is needed.
 
     Attributes:
-        epoch: whose telemetry it is.
+        session: whose telemetry it is.
         step: the open step, None outside of one.
         step_span: its span number, ``NO_SPAN`` outside of one.
         phase: the declared phase, empty outside of one.
         trace_id: kept here by the exporter once computed.
-        fate: of the step in the application's own tracing, where that is decided at its start.
+        sampling: of the step in the application's own tracing, where that is decided at its start.
     """
 
-    __slots__ = ("epoch", "fate", "phase", "step", "step_span", "trace_id")
+    __slots__ = ("phase", "sampling", "session", "step", "step_span", "trace_id")
 
-    def __init__(self, epoch: Epoch, step: int | None, step_span: int, phase: str) -> None:
-        self.epoch = epoch
+    def __init__(
+        self, session: RecordingSession, step: int | None, step_span: int, phase: str
+    ) -> None:
+        self.session = session
         self.step = step
         self.step_span = step_span
         self.phase = phase
         self.trace_id: bytes | None = None
-        self.fate: Fate | None = None
+        self.sampling: TraceSampling | None = None
 
 
 class WorkSize(NamedTuple):
-    """What one run of a section worked on; -1 = not told."""
+    """What one run of a section worked on; -1 = not given."""
 
     microbatch: int = -1
     tokens: int = -1
@@ -106,7 +108,7 @@ class Recorder(Protocol):
     """What the other stages ask of a recorder. Only ``drain`` runs in the exporter thread."""
 
     context: Context | None
-    epoch: Epoch
+    session: RecordingSession
 
     def enable(self) -> None:
         """Start recording into an empty ring, under a new session id."""

@@ -52,7 +52,7 @@ class Recording:
         self._holders = 0
         self._lock = threading.RLock()  # a section may end inside a signal handler
 
-    def listen(self, listener: Listener, *, begins_anew: bool) -> None:
+    def listen(self, listener: Listener, *, in_new_session: bool) -> None:
         """Give all records from now on to ``listener``, in batches.
 
         Args:
@@ -62,7 +62,7 @@ class Recording:
             self.pull()
             is_first = not (self._listeners or self._holders)
             self._listeners.append(listener)
-            if is_first or begins_anew:
+            if is_first or in_new_session:
                 self._recorder.enable()
             if len(self._listeners) == 1:
                 self._recorder.share(True)
@@ -117,7 +117,7 @@ class Inbox:
         self._recording = recording
         self._batches: list[Sequence[Record]] = []
         self._lost = 0
-        recording.listen(self._put, begins_anew=True)
+        recording.listen(self._put, in_new_session=True)
 
     def take(self) -> list[Sequence[Record]]:
         """All records since the last time, in batches, in order of their ends."""

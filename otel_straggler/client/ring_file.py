@@ -18,7 +18,7 @@ from otel_straggler.errors import StragglerError, describe
 from otel_straggler.semconv import STEP_SPAN
 
 VERSION = 1
-MOST_IDENTITY_BYTES = 3_000
+MAX_IDENTITY_BYTES = 3_000
 _MAGIC = b"OTSRING\0"
 _HEADER = struct.Struct("<8s6I7QQqq")
 _HEADER_BYTES = 4096
@@ -30,7 +30,7 @@ _LENGTH = struct.Struct("<I")
 _RECORD = struct.Struct("<QQQqqqqqIIIIIIQ32x")
 _RECORD_BYTES = 128
 _STEP_SPAN = 2
-_MOST_ENDED = 8
+_MAX_ENDED = 8
 _TAIL_AT, _HEAD_AT, _DROPPED_AT = 320, 384, 392
 _NAMES_USED_AT, _SLOTS_USED_AT = 448, 464
 _NAME = struct.Struct("<IHH")
@@ -38,7 +38,7 @@ _SLOT = struct.Struct("<IIQQq")
 _VERSION = struct.Struct("<8xQ")
 _FRAME = struct.Struct("<QqqQqqIIII")
 _FRAME_BYTES = 64
-_MOST_SLOTS, _MOST_FRAMES, _MOST_CAPACITY, _MOST_NAMES_BYTES = 65_536, 1_024, 2**24, 2**24
+_MAX_SLOTS, _MAX_FRAMES, _MAX_CAPACITY, _MAX_NAMES_BYTES = 65_536, 1_024, 2**24, 2**24
 _NO_STEP = -(2**63)
 _TRIES = 20
 
@@ -145,12 +145,12 @@ def _layout(header: bytes, size: int) -> _Layout:
     _check("version", version, version == VERSION)
     _check("header_bytes", header_bytes, header_bytes == _HEADER_BYTES)
     _check("record_bytes", record_bytes, record_bytes == 128)
-    _check("frames_per_slot", frames, 0 < frames <= _MOST_FRAMES)
+    _check("frames_per_slot", frames, 0 < frames <= _MAX_FRAMES)
     _check("slot_bytes", slot_bytes, slot_bytes == _FRAME_BYTES * (1 + frames))
-    _check("slots", slots, 0 < slots <= _MOST_SLOTS)
-    _check("names_bytes", names_bytes, names_bytes <= _MOST_NAMES_BYTES)
+    _check("slots", slots, 0 < slots <= _MAX_SLOTS)
+    _check("names_bytes", names_bytes, names_bytes <= _MAX_NAMES_BYTES)
     is_power = capacity & (capacity - 1) == 0
-    _check("capacity", capacity, 0 < capacity <= _MOST_CAPACITY and is_power)
+    _check("capacity", capacity, 0 < capacity <= _MAX_CAPACITY and is_power)
     _check("total_bytes", total, total <= size)
     _check("names_offset", names_offset, names_offset == _HEADER_BYTES)
     _check("slots_offset", slots_offset, slots_offset == names_offset + names_bytes)
@@ -252,7 +252,7 @@ def _ended(read: Read, layout: _Layout, names: dict[tuple[int, int], str]) -> It
     """The newest records, also those that were taken: a place keeps them for a lap. One that is
     being written is passed over: its sequence is not of this lap."""
     tail = min(_number(read, _TAIL_AT), 2**62)
-    for place in range(tail - 1, max(tail - 1 - _MOST_ENDED, -1), -1):
+    for place in range(tail - 1, max(tail - 1 - _MAX_ENDED, -1), -1):
         at = layout.ring_offset + (place & (layout.capacity - 1)) * _RECORD_BYTES
         record = _RECORD.unpack(_exactly(read, at, _RECORD_BYTES))
         lap = place & ~(layout.capacity - 1)
@@ -273,16 +273,16 @@ def _ended(read: Read, layout: _Layout, names: dict[tuple[int, int], str]) -> It
 def _identity(read: Read) -> RingIdentity:
     """Nothing if it is not there, as in a file of an older version, or makes no sense."""
     (length,) = _LENGTH.unpack(_exactly(read, _IDENTITY_AT, _LENGTH.size))
-    if not 0 < length <= MOST_IDENTITY_BYTES:
+    if not 0 < length <= MAX_IDENTITY_BYTES:
         return RingIdentity()
     try:
-        told = json.loads(_exactly(read, _IDENTITY_AT + _LENGTH.size, length))
+        written = json.loads(_exactly(read, _IDENTITY_AT + _LENGTH.size, length))
     except (ValueError, RecursionError):
         return RingIdentity()
-    if not isinstance(told, dict):
+    if not isinstance(written, dict):
         return RingIdentity()
-    texts = {n: told.get(n) for n in ("run_id", "group", "node", "started", "boot")}
-    rank = told.get("rank")
+    texts = {n: written.get(n) for n in ("run_id", "group", "node", "started", "boot")}
+    rank = written.get("rank")
     return RingIdentity(
         **{name: text for name, text in texts.items() if isinstance(text, str)},
         rank=rank if type(rank) is int and 0 <= rank < 2**31 else None,
@@ -295,12 +295,12 @@ def write_identity(path: Path, identity: RingIdentity) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    told = json.dumps(asdict(identity)).encode()
-    if len(told) > MOST_IDENTITY_BYTES:
+    text = json.dumps(asdict(identity)).encode()
+    if len(text) > MAX_IDENTITY_BYTES:
         return
     file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        os.pwrite(file, _LENGTH.pack(len(told)) + told, _IDENTITY_AT)
+        os.pwrite(file, _LENGTH.pack(len(text)) + text, _IDENTITY_AT)
     finally:
         os.close(file)
 
@@ -332,10 +332,10 @@ class OpenRun:
     """A section that has begun and not ended. Times are ``CLOCK_MONOTONIC`` of its machine.
 
     Attributes:
-        name, kind, phase: empty where they are not told.
+        name, kind, phase: empty where they are not known.
         step: None outside of one.
         tid: of its thread, in the system.
-        depth: how many sections are open in that thread; from 33 on, the 32nd is told.
+        depth: how many sections are open in that thread; from 33 on, the 32nd is shown.
         is_stepping: its thread is the one that counts steps.
     """
 
@@ -369,9 +369,9 @@ class RingIdentity:
     """Who has written the file, by its own word.
 
     Attributes:
-        run_id, group, rank, node: empty and None if not told.
-        started: of the process, in ticks since the boot; empty if not told.
-        boot: where its clock ran and its number is known: boot and container; empty if not told.
+        run_id, group, rank, node: empty and None if not known.
+        started: of the process, in ticks since the boot; empty if not known.
+        boot: where its clock ran and its number is known: boot and container; empty if not known.
     """
 
     run_id: str = ""
@@ -395,9 +395,9 @@ class RingState:
         wall_offset_ns: Unix time minus ``CLOCK_MONOTONIC`` when the process began to record.
         pending, dropped: ended runs that nobody has taken, and that were lost.
         open_runs: the innermost of each thread, the longest open first.
-        alive_ns: when it last did anything that is told here.
+        alive_ns: when it last did anything that shows here.
         ended_runs: the last that have ended, newest first.
-        identity: who it is; empty if that is not told.
+        identity: who it is; empty if that is not known.
     """
 
     pid: int

@@ -23,7 +23,13 @@ from otel_straggler import semconv
 from otel_straggler.client.python_packing import SectionCounts
 from otel_straggler.client.recorder import NO_SPAN, RING_CAPACITY, Context, Record, is_failure
 from otel_straggler.client.recording import WHY_PYTHON
-from otel_straggler.client.sdk_spans import OVER_RATE, Attributes, Fate, SdkSpan, SpanBuilder
+from otel_straggler.client.sdk_spans import (
+    OVER_RATE,
+    Attributes,
+    SdkSpan,
+    SpanBuilder,
+    TraceSampling,
+)
 from otel_straggler.client.sdk_traces import PropagatedRun, SdkTraces
 from otel_straggler.client.sender import SDK_ERROR, SDK_QUEUE_FULL, SDK_RATE, Drops
 from otel_straggler.client.topology import Topology
@@ -38,8 +44,8 @@ SPANS_AT_ONCE = 32
 """Spans that are built before the training thread may have the interpreter."""
 HOLD_S = 5.0
 """The longest that spans wait for the end of their step."""
-_MOST_HELD = 4096
-_MOST_STEPS = 1024
+_MAX_HELD = 4096
+_MAX_STEPS = 1024
 _BREATH_S = 0.001
 _NO_SURROUNDINGS = OtelContext()
 _LOG = logging.getLogger("otel_straggler")
@@ -58,7 +64,7 @@ class SdkFeed:
 
     Args:
         builder: makes the spans.
-        traces: ids and fates.
+        traces: ids and sampling.
         generation: records of another one belong to a session that was shut down.
         drops: where losses are counted.
         flush_s: seconds between two rounds.
@@ -85,7 +91,7 @@ class SdkFeed:
         self._sleep = sleep
         self._inbox: deque[tuple[Sequence[Record], int]] = deque()
         self._held: dict[int, _Held] = {}
-        self._fates: dict[int, Fate] = {}
+        self._samplings: dict[int, TraceSampling] = {}
         self._seq = SectionCounts()
         self._has_logged_rate = False
         self._built = 0
@@ -102,7 +108,7 @@ class SdkFeed:
         """Build what is due at ``now_s`` (monotonic); the time of the next tick."""
         self._builder.refresh()
         self._take_in(now_s)
-        is_crowded = sum(len(held.runs) for held in self._held.values()) > _MOST_HELD
+        is_crowded = sum(len(held.runs) for held in self._held.values()) > _MAX_HELD
         for step_span, held in list(self._held.items()):
             if is_crowded or now_s - held.since_s >= HOLD_S:
                 self._build_held(step_span)
@@ -126,7 +132,7 @@ class SdkFeed:
         while self._inbox:
             records, offset_ns = self._inbox.popleft()
             for record in records:
-                if record[0][3].epoch.generation == self._generation:
+                if record[0][3].session.generation == self._generation:
                     self._take(record, offset_ns, now_s, at_once)
         self._build(at_once)
 
@@ -135,15 +141,15 @@ class SdkFeed:
     ) -> None:
         timer, number, _, context, _ = record[0]
         is_step_span = number == context.step_span
-        seq = -1 if is_step_span else self._seq.next(context.epoch, timer.name)
+        seq = -1 if is_step_span else self._seq.next(context.session, timer.name)
         attributes = self._attributes(record, seq)
-        trace_id, fate = self._trace(record, offset_ns, attributes)
-        if not fate.is_built:
-            self._note_left_out(fate)
+        trace_id, sampling = self._trace(record, offset_ns, attributes)
+        if not sampling.is_built:
+            self._count_left_out(sampling)
             return
         if self._spends:
             self._traces.throttle.spend(1)
-        run = (number, self._span(record, offset_ns, attributes, trace_id, fate))
+        run = (number, self._span(record, offset_ns, attributes, trace_id, sampling))
         if context.step is None:
             at_once.append(run)
             return
@@ -166,28 +172,32 @@ class SdkFeed:
                 attributes[semconv.TOKENS] = work.tokens
         return attributes
 
-    def _trace(self, record: Record, offset_ns: int, attributes: Attributes) -> tuple[int, Fate]:
+    def _trace(
+        self, record: Record, offset_ns: int, attributes: Attributes
+    ) -> tuple[int, TraceSampling]:
         timer, _, start_ns, context, work = record[0]
-        if isinstance(work, PropagatedRun) and work.fate is not None:
-            return work.trace_id, work.fate
+        if isinstance(work, PropagatedRun) and work.sampling is not None:
+            return work.trace_id, work.sampling
         if context.step is not None:
-            return self._traces.step_trace(context), self._step_fate(context, start_ns)
+            return self._traces.step_trace(context), self._step_sampling(context, start_ns)
         trace_id = self._traces.window_trace(start_ns + offset_ns)
-        return trace_id, self._traces.window_fate(trace_id, timer.name, attributes, start_ns)
+        return trace_id, self._traces.sample_window(trace_id, timer.name, attributes, start_ns)
 
-    def _step_fate(self, context: Context, now_ns: int) -> Fate:
+    def _step_sampling(self, context: Context, now_ns: int) -> TraceSampling:
         """Decided when the step began, if context is propagated; else with its first record."""
-        if context.fate is not None:
-            return context.fate
-        fate = self._fates.get(context.step_span)
-        if fate is None:
-            while len(self._fates) >= _MOST_STEPS:
-                del self._fates[next(iter(self._fates))]
-            fate = self._fates[context.step_span] = self._traces.step_fate(context, now_ns)
-        return fate
+        if context.sampling is not None:
+            return context.sampling
+        sampling = self._samplings.get(context.step_span)
+        if sampling is None:
+            while len(self._samplings) >= _MAX_STEPS:
+                del self._samplings[next(iter(self._samplings))]
+            sampling = self._samplings[context.step_span] = self._traces.sample_step(
+                context, now_ns
+            )
+        return sampling
 
-    def _note_left_out(self, fate: Fate) -> None:
-        if fate is not OVER_RATE:
+    def _count_left_out(self, sampling: TraceSampling) -> None:
+        if sampling is not OVER_RATE:
             return
         self._drops.add(SDK_RATE, 1)
         if not self._has_logged_rate:
@@ -204,7 +214,7 @@ class SdkFeed:
         offset_ns: int,
         attributes: Attributes,
         trace_id: int,
-        fate: Fate,
+        sampling: TraceSampling,
     ) -> SdkSpan:
         (timer, number, start_ns, context, work), enclosing, end_ns, error = record
         is_step_span = number == context.step_span
@@ -214,11 +224,11 @@ class SdkFeed:
             parent_number = NO_SPAN if is_step_span else context.step_span
         parent: SpanContext | None = None
         surroundings = _NO_SURROUNDINGS
-        links = fate.links if is_step_span else ()
+        links = sampling.links if is_step_span else ()
         if isinstance(work, PropagatedRun):
             parent, surroundings, links = work.parent, work.surroundings, work.links
         if parent is None and parent_number != NO_SPAN:
-            parent = fate.span_context(trace_id, self._traces.span_id(parent_number))
+            parent = sampling.span_context(trace_id, self._traces.span_id(parent_number))
         return SdkSpan(
             name=timer.name,
             trace_id=trace_id,
@@ -230,7 +240,7 @@ class SdkFeed:
             attributes=attributes,
             links=links,
             is_error=is_failure(error),
-            fate=fate,
+            sampling=sampling,
         )
 
     def _build_held(self, step_span: int) -> None:
@@ -282,13 +292,13 @@ class SdkSink:
         self._settings = settings
         self._drops = Drops()
         self._has_logged_error = False
-        self._builder = SpanBuilder(settings.tracer_provider, self._note_error)
+        self._builder = SpanBuilder(settings.tracer_provider, self._record_error)
         self._traces = SdkTraces(settings, self._builder, ids, topology)
         self._propagation: Propagation | None = None
         if settings.propagate_context and not WHY_PYTHON:
             from otel_straggler.client.propagation import Propagation
 
-            self._propagation = Propagation(self._traces, self._note_error)
+            self._propagation = Propagation(self._traces, self._record_error)
         elif settings.propagate_context:
             _LOG.warning(
                 "propagate_context has no effect: it needs the native part; %s", WHY_PYTHON
@@ -346,7 +356,7 @@ class SdkSink:
         if self._propagation is not None:
             self._propagation.leave_to_parent()
 
-    def _note_error(self, error: Exception) -> None:
+    def _record_error(self, error: Exception) -> None:
         self._drops.add(SDK_ERROR, 1)
         if not self._has_logged_error:
             self._has_logged_error = True

@@ -69,7 +69,7 @@ def tracer_of(provider: TracerProvider) -> Tracer:
         where=_WHERE,
         value=provider,
         expected=f"{_EXPECTED} whose tracers are the SDK's; this one gives {tracer!r}",
-        remedy="Was it made while OTEL_SDK_DISABLED was set? Make it anew without, or leave "
+        remedy="Was it made while OTEL_SDK_DISABLED was set? Make it again without, or leave "
         "tracer_provider out and name an endpoint.",
     )
     raise ConfigError(message)
@@ -121,7 +121,7 @@ _EMPTY = Context()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fate:
+class TraceSampling:
     """What becomes of the spans of one trace on this rank.
 
     Attributes:
@@ -146,9 +146,9 @@ class Fate:
         return SpanContext(trace_id, span_id, False, self.flags, self.trace_state)
 
 
-OVER_RATE = Fate(Decision.DROP)
+OVER_RATE = TraceSampling(Decision.DROP)
 """There was no room for the trace."""
-FAILED = Fate(Decision.DROP)
+FAILED = TraceSampling(Decision.DROP)
 """The sampler raised."""
 
 
@@ -164,7 +164,7 @@ class SdkSpan(NamedTuple):
         attributes: without those of the sampler.
         links: to other traces.
         is_error: its status.
-        fate: of its trace.
+        sampling: of its trace.
     """
 
     name: str
@@ -177,7 +177,7 @@ class SdkSpan(NamedTuple):
     attributes: Attributes
     links: tuple[Link, ...]
     is_error: bool
-    fate: Fate
+    sampling: TraceSampling
 
 
 class SpanBuilder:
@@ -185,7 +185,7 @@ class SpanBuilder:
 
     Args:
         provider: the application's.
-        on_error: told what the application's processors or sampler raise.
+        on_error: gets what the application's processors or sampler raise.
 
     Raises:
         ConfigError: the provider's tracers are not the SDK's.
@@ -205,13 +205,13 @@ class SpanBuilder:
 
     def decide(
         self, name: str, trace_id: int, attributes: Attributes, links: tuple[Link, ...] = ()
-    ) -> Fate:
+    ) -> TraceSampling:
         """Ask the application's sampler, as for a root span. Any thread may."""
         try:
             result = self._provider.sampler.should_sample(
                 _EMPTY, trace_id, name, SpanKind.INTERNAL, dict(attributes), links
             )
-            return _fate_of(result, attributes, links)
+            return _sampling_of(result, attributes, links)
         except Exception as error:  # noqa: BLE001  the application's code
             self._on_error(error)
             return FAILED
@@ -223,10 +223,10 @@ class SpanBuilder:
     def start(self, span: SdkSpan) -> Span | None:
         """Begin a span; None if a processor raised."""
         self._ids.trace_id, self._ids.span_id = span.trace_id, span.span_id
-        self._sampler.fate = span.fate
+        self._sampler.sampling = span.sampling
         parent = INVALID_SPAN if span.parent is None else NonRecordingSpan(span.parent)
         context = set_span_in_context(parent, span.surroundings)
-        added = span.fate.added
+        added = span.sampling.added
         try:
             return self._tracer.start_span(
                 span.name,
@@ -263,9 +263,11 @@ class SpanBuilder:
         return tracer
 
 
-def _fate_of(result: SamplingResult, attributes: Attributes, links: tuple[Link, ...]) -> Fate:
+def _sampling_of(
+    result: SamplingResult, attributes: Attributes, links: tuple[Link, ...]
+) -> TraceSampling:
     given: Mapping[str, Any] = result.attributes or {}
-    return Fate(
+    return TraceSampling(
         decision=result.decision,
         flags=_SAMPLED if result.decision is Decision.RECORD_AND_SAMPLE else _NOT_SAMPLED,
         trace_state=result.trace_state,
@@ -294,7 +296,7 @@ class _GivenIds(IdGenerator):
 class _GivenSampler(Sampler):
     """Repeats what the application's sampler has said of the trace."""
 
-    fate = FAILED
+    sampling = FAILED
 
     def should_sample(
         self,
@@ -306,7 +308,7 @@ class _GivenSampler(Sampler):
         links: Any = None,  # noqa: ARG002
         trace_state: TraceState | None = None,  # noqa: ARG002
     ) -> SamplingResult:
-        return SamplingResult(self.fate.decision, attributes, self.fate.trace_state)
+        return SamplingResult(self.sampling.decision, attributes, self.sampling.trace_state)
 
     def get_description(self) -> str:
         return "otel_straggler: once per step"

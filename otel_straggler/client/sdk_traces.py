@@ -1,4 +1,4 @@
-"""Ids, identity and fate of the traces that the application's TracerProvider gets."""
+"""Ids, identity and sampling of the traces that the application's TracerProvider gets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from opentelemetry.context import Context as OtelContext
 from opentelemetry.trace import Link, Span, SpanContext
 
 from otel_straggler import semconv
-from otel_straggler.client.recorder import Context, Epoch, WorkSize
-from otel_straggler.client.sdk_spans import OVER_RATE, Attributes, Fate, SpanBuilder
+from otel_straggler.client.recorder import Context, RecordingSession, WorkSize
+from otel_straggler.client.sdk_spans import OVER_RATE, Attributes, SpanBuilder, TraceSampling
 from otel_straggler.client.topology import Topology, resource_attributes
 from otel_straggler.config import ClientSettings
 from otel_straggler.otlp.ids import WINDOW_NS, SpanIds, step_trace_id, window_trace_id
@@ -26,7 +26,7 @@ _ON_EVERY_SPAN = (
     semconv.SESSION_ID,
 )
 """Identity that cannot stand on the resource, which is the application's."""
-_MOST_WINDOWS = 16
+_MAX_WINDOWS = 16
 _NO_SURROUNDINGS = OtelContext()
 
 
@@ -34,7 +34,7 @@ class PropagatedRun(WorkSize):
     """A work size that also knows what its run put into the context.
 
     Attributes:
-        trace_id, fate: of the run's trace; no fate = it could not be found out.
+        trace_id, sampling: of the run's trace; no sampling = it could not be found out.
         span: what user code finds as the current span; None = nothing was put there.
         context: the context that was put in place, until the run ends.
         surroundings: the context as it was found.
@@ -44,7 +44,7 @@ class PropagatedRun(WorkSize):
     """
 
     trace_id: int = 0
-    fate: Fate | None = None
+    sampling: TraceSampling | None = None
     span: Span | None = None
     context: OtelContext | None = None
     surroundings: OtelContext = _NO_SURROUNDINGS
@@ -73,8 +73,8 @@ class SdkTraces:
         self._settings = settings
         self._builder = builder
         self._topology = topology
-        self._identity: tuple[Epoch, Topology, Attributes] | None = None
-        self._windows: dict[int, Fate] = {}
+        self._identity: tuple[RecordingSession, Topology, Attributes] | None = None
+        self._windows: dict[int, TraceSampling] = {}
         self._window = (-1, 0)
         self._lock = threading.RLock()
         per_s = settings.sdk_spans_per_s
@@ -98,21 +98,25 @@ class SdkTraces:
             self._window = (window, int.from_bytes(trace_id, "big"))
         return self._window[1]
 
-    def step_fate(self, context: Context, now_ns: int, links: tuple[Link, ...] = ()) -> Fate:
+    def sample_step(
+        self, context: Context, now_ns: int, links: tuple[Link, ...] = ()
+    ) -> TraceSampling:
         """Ask the application's sampler about a step, then whether there is room for it."""
         trace_id = self.step_trace(context)
-        fate = self._builder.decide(
+        sampling = self._builder.decide(
             semconv.STEP_SPAN, trace_id, self.step_attributes(context), links
         )
-        return self._if_room(fate, now_ns)
+        return self._if_room(sampling, now_ns)
 
-    def window_fate(self, trace_id: int, name: str, attributes: Attributes, now_ns: int) -> Fate:
+    def sample_window(
+        self, trace_id: int, name: str, attributes: Attributes, now_ns: int
+    ) -> TraceSampling:
         """The same for a span without a step; the sampler is asked with the first of the trace."""
-        fate = self._windows.get(trace_id)
-        if fate is None:
+        sampling = self._windows.get(trace_id)
+        if sampling is None:
             with self._lock:
-                fate = self._windows.get(trace_id) or self._learn(trace_id, name, attributes)
-        return self._if_room(fate, now_ns)
+                sampling = self._windows.get(trace_id) or self._learn(trace_id, name, attributes)
+        return self._if_room(sampling, now_ns)
 
     def step_attributes(self, context: Context) -> Attributes:
         """Those of the step span."""
@@ -129,36 +133,36 @@ class SdkTraces:
 
     def shared_attributes(self, context: Context) -> Attributes:
         """Identity, step, phase."""
-        attributes = dict(self._identity_of(context.epoch))
+        attributes = dict(self._identity_of(context.session))
         if context.step is not None:
             attributes[semconv.STEP] = context.step
         if context.phase:
             attributes[semconv.PHASE] = context.phase
         return attributes
 
-    def _learn(self, trace_id: int, name: str, attributes: Attributes) -> Fate:
-        while len(self._windows) >= _MOST_WINDOWS:
+    def _learn(self, trace_id: int, name: str, attributes: Attributes) -> TraceSampling:
+        while len(self._windows) >= _MAX_WINDOWS:
             del self._windows[next(iter(self._windows))]
-        fate = self._builder.decide(name, trace_id, attributes)
-        self._windows[trace_id] = fate
-        return fate
+        sampling = self._builder.decide(name, trace_id, attributes)
+        self._windows[trace_id] = sampling
+        return sampling
 
-    def _if_room(self, fate: Fate, now_ns: int) -> Fate:
-        has_room = not fate.is_built or self.throttle.wait_s(now_ns / 1e9) == 0.0
-        return fate if has_room else OVER_RATE
+    def _if_room(self, sampling: TraceSampling, now_ns: int) -> TraceSampling:
+        has_room = not sampling.is_built or self.throttle.wait_s(now_ns / 1e9) == 0.0
+        return sampling if has_room else OVER_RATE
 
-    def _identity_of(self, epoch: Epoch) -> Attributes:
+    def _identity_of(self, session: RecordingSession) -> Attributes:
         topology = self._topology()
         known = self._identity
-        if known is not None and known[0] is epoch and known[1] is topology:
+        if known is not None and known[0] is session and known[1] is topology:
             return known[2]
-        resource = resource_attributes(self._settings, epoch.session_id, topology)
+        resource = resource_attributes(self._settings, session.session_id, topology)
         identity = {
             str(key): resource[key]
             for key in _ON_EVERY_SPAN
             if resource.get(key, "") != "" and not self._builder.resource_has(key, resource[key])
         }
-        self._identity = (epoch, topology, identity)
+        self._identity = (session, topology, identity)
         return identity
 
 

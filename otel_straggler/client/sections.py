@@ -16,9 +16,9 @@ from otel_straggler.errors import UsageError, describe
 from otel_straggler.semconv import OTHER_SECTION, SECTION_KINDS, SectionKind
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_MOST_INTERNED = 10_000
+_MAX_INTERNED = 10_000
 _LARGEST = 2**63 - 1
-MOST_TEXT = 1024
+MAX_TEXT = 1024
 """Characters of a name that are kept."""
 
 
@@ -115,14 +115,14 @@ _interned: dict[tuple[str, str], Section] = {}
 
 def _new_section(name: str, kind: str) -> Section:
     made = Section(_valid_name(name), _valid_kind(kind))
-    if len(_interned) < _MOST_INTERNED and (made.name, made.kind) == (name, kind):
+    if len(_interned) < _MAX_INTERNED and (made.name, made.kind) == (name, kind):
         return _interned.setdefault((name, kind), made)
     return made
 
 
 def _valid_name(name: object) -> str:
     if isinstance(name, str) and name:
-        return name[:MOST_TEXT]
+        return name[:MAX_TEXT]
     what = describe(
         where="section(name)",
         value=name,
@@ -130,7 +130,7 @@ def _valid_name(name: object) -> str:
         remedy="Name the piece of the step, for example section('forward').",
     )
     GUARD.note("bad_section", UsageError(what))
-    return str(name)[:MOST_TEXT] or OTHER_SECTION
+    return str(name)[:MAX_TEXT] or OTHER_SECTION
 
 
 def _valid_kind(kind: object) -> str:

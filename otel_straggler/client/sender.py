@@ -88,7 +88,7 @@ class SpanSender:
         budget_bytes: of waiting requests.
         drops: where losses are counted.
         monotonic_s: the clock of waits.
-        on_answer: told every response.
+        on_answer: gets every response.
         rng: numbers in [0, 1) for jitter.
         what: it sends, for the log.
     """
@@ -129,14 +129,14 @@ class SpanSender:
         """When the next try is due."""
         return self._not_before_s
 
-    def note_reachable(self) -> None:
+    def mark_reachable(self) -> None:
         """Another request got through: if this one found nobody, it need not wait any longer.
         A server that asked for patience still gets it."""
         if self._found_nobody:
             self._not_before_s = float("-inf")
 
     def put(self, body: bytes, runs: int) -> None:
-        """Queue a request that tells of ``runs``; make room by giving up the oldest."""
+        """Queue a request for ``runs`` executions; make room by giving up the oldest."""
         body, encoding = encoded_body(self._endpoint, body)
         self._queue.append(_Queued(body, encoding, runs))
         self._queued_bytes += len(body)
@@ -177,7 +177,7 @@ class SpanSender:
         self._on_answer(response)
         if response.is_success:
             self._take()
-            self._note_success(response, oldest.runs)
+            self._record_success(response, oldest.runs)
         elif is_retryable(response):
             self._wait(response)
         else:
@@ -190,7 +190,7 @@ class SpanSender:
         self._queued_bytes -= len(oldest.body)
         return oldest
 
-    def _note_success(self, response: Response, runs: int) -> None:
+    def _record_success(self, response: Response, runs: int) -> None:
         if self._failures:
             log_takes_again(self._endpoint.url, response, self._what)
         self._failures = 0
@@ -214,28 +214,28 @@ class SpanSender:
 
 
 def log_takes_again(url: str, _: Response, what: str = "spans") -> None:
-    """Tell that what waited is on its way."""
+    """What waited is on its way."""
     _LOG.info("%s takes %s again", url, what)
 
 
 def log_kept(url: str, response: Response, what: str = "spans") -> None:
-    """Tell why spans wait."""
+    """Why spans wait."""
     _log(url, response, f"{what} are kept and retried; 'otel-straggler doctor' says what is wrong")
 
 
 def log_refused(url: str, response: Response, what: str = "spans") -> None:
-    """Tell why spans are lost."""
+    """Why spans are lost."""
     _log(url, response, f"{what} are refused for good, and dropped")
 
 
 def log_given_up(url: str, runs: int) -> None:
-    """Tell what is lost because the process ends."""
+    """What is lost because the process ends."""
     _LOG.warning("otel-straggler: %s: %d records were not sent before the end", url, runs)
 
 
 def _log(url: str, response: Response, what: str) -> None:
-    words = f" ({response.error})" if response.error else ""
-    answer = f"answered {response.status}{words}" if response.status else "did not answer"
+    detail = f" ({response.error})" if response.error else ""
+    answer = f"answered {response.status}{detail}" if response.status else "did not answer"
     _LOG.warning("otel-straggler: %s %s: %s.", url, answer, what)
 
 

@@ -16,7 +16,7 @@ from otel_straggler.config import ClientSettings
 from otel_straggler.semconv import GpuTier, Outcome
 
 if TYPE_CHECKING:
-    from otel_straggler.client.diagnostics.commands import Evidence
+    from otel_straggler.client.diagnostics.commands import Diagnostics
     from otel_straggler.client.gpu.owner import GpuTiming
     from otel_straggler.client.gpu.reasons import GpuTimingState
     from otel_straggler.client.sdk_feed import SdkSink
@@ -42,13 +42,13 @@ class Session:
         self._export: Export | None = None
         self._termination: Termination | None = None
         self._gpu: GpuTiming | None = None
-        self._evidence: Evidence | None = None
+        self._diagnostics: Diagnostics | None = None
         self._is_closing = False
 
     @property
     def session_id(self) -> str:
         """16 hex characters; new after a step counter went back."""
-        return RECORDER.epoch.session_id
+        return RECORDER.session.session_id
 
     @property
     def is_scorer(self) -> bool:
@@ -70,8 +70,8 @@ class Session:
         if self.settings.is_disabled:
             return
         # numpy and protobuf are loaded here: two threads must not import them at once.
-        from otel_straggler.client.diagnostics.commands import evidence_for
-        from otel_straggler.client.diagnostics.processes import note_identity
+        from otel_straggler.client.diagnostics.commands import diagnostics_for
+        from otel_straggler.client.diagnostics.processes import write_ring_identity
         from otel_straggler.client.gpu.owner import GpuTiming, why_never
         from otel_straggler.otlp.ids import SpanIds
 
@@ -91,12 +91,12 @@ class Session:
         self._watch_sigterm()
         self._export.start()
         if self._sdk is not None:
-            self._sdk.start(RECORDER.epoch.generation)
+            self._sdk.start(RECORDER.session.generation)
         self._gpu.start()
-        note_identity(self.settings)
-        self._evidence = evidence_for(self.settings, lambda: self.is_scorer)
-        if self._evidence is not None:
-            self._evidence.start()
+        write_ring_identity(self.settings)
+        self._diagnostics = diagnostics_for(self.settings, lambda: self.is_scorer)
+        if self._diagnostics is not None:
+            self._diagnostics.start()
 
     def gpu_timing(self) -> GpuTimingState:
         """What times sections on the GPU now, and why nothing better does."""
@@ -134,7 +134,7 @@ class Session:
         was_in_time = self.flush(deadline_s, outcome)
         if self._gpu is not None:
             self._gpu.close(_STOP_S if was_in_time else 0.0)
-        TOPOLOGY.forget()
+        TOPOLOGY.reset()
         self._stop_threads(_STOP_S if was_in_time else 0.0)
         if self._termination is not None:
             self._termination.uninstall()
@@ -152,8 +152,8 @@ class Session:
             export.stop(timeout_s)
         if self._sdk is not None:
             self._sdk.stop(timeout_s)
-        if self._evidence is not None:
-            self._evidence.stop(timeout_s)
+        if self._diagnostics is not None:
+            self._diagnostics.stop(timeout_s)
 
     def leave_to_parent(self) -> None:
         """In a forked child: this session is the parent's; only our signal handler must go."""
@@ -163,11 +163,11 @@ class Session:
             self._sdk.leave_to_parent()
         if self._gpu is not None:
             self._gpu.leave_to_parent()
-        if self._evidence is not None:
-            self._evidence.leave_to_parent()
+        if self._diagnostics is not None:
+            self._diagnostics.leave_to_parent()
 
     def _topology(self) -> Topology:
-        """What is known of the rank, with what times it now, and whether it was told to end."""
+        """What is known of the rank, with what times it now, and whether SIGTERM has come."""
         tier, reason = ("", "") if self._gpu is None else self._gpu.described()
         return replace(TOPOLOGY.current, gpu_tier=tier, gpu_reason=reason, is_ending=self.is_ending)
 

@@ -10,7 +10,7 @@ from typing import cast
 from otel_straggler.client.compiled import COMPILATION, make_transparent, transparent
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recording import RECORDER
-from otel_straggler.client.sections import MOST_TEXT, Section
+from otel_straggler.client.sections import MAX_TEXT, Section
 from otel_straggler.errors import UsageError, describe
 from otel_straggler.semconv import OTHER_SECTION, PHASE_KINDS
 
@@ -122,7 +122,7 @@ class Phase:
 def phase(name: str) -> Phase:
     """Declare a phase of the whole process: ``with phase("eval"):``.
 
-    Sections inside are scored apart from those of training, and a heartbeat tells the phase.
+    Sections inside are scored apart from those of training, and heartbeats carry the phase.
 
     Args:
         name: "eval" and "checkpoint" are known kinds; any other name is free.
@@ -130,7 +130,7 @@ def phase(name: str) -> Phase:
     if COMPILATION.is_on():
         return cast("Phase", transparent())
     if isinstance(name, str) and name:
-        return Phase(name[:MOST_TEXT])
+        return Phase(name[:MAX_TEXT])
     message = describe(
         where="phase(name)",
         value=name,
@@ -138,7 +138,7 @@ def phase(name: str) -> Phase:
         remedy="Use phase('eval') or phase('checkpoint').",
     )
     GUARD.note("bad_phase", UsageError(message))
-    return Phase(str(name)[:MOST_TEXT] or OTHER_SECTION)
+    return Phase(str(name)[:MAX_TEXT] or OTHER_SECTION)
 
 
 make_transparent(Phase)

@@ -109,7 +109,7 @@ class Termination:
             self._previous(signum, frame)
 
     def _watch(self) -> bool:
-        """Be told of signals at once, unless somebody else is."""
+        """Hear of signals at once, unless somebody else does."""
         read_fd, write_fd = os.pipe()
         os.set_blocking(write_fd, False)
         other = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)

@@ -127,7 +127,7 @@ class GpuDescription:
     """Adds the GPU to what is known of the rank, once it can be known.
 
     Args:
-        ask_driver: for what PyTorch does not tell, by UUID; once, and it may find nothing.
+        ask_driver: for what PyTorch does not say, by UUID; once, and it may find nothing.
     """
 
     def __init__(self, ask_driver: Callable[[str], GpuIdentity | None] | None = None) -> None:
@@ -160,7 +160,7 @@ class TopologyBook:
     def add(self, newer: Topology) -> None:
         self._given = self._given.merged(newer)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self._given, self._gpu = Topology(), GpuDescription()
 
 

@@ -194,7 +194,7 @@ def try_here(path: str, folder: str) -> Probed:
     reason = timer.start()
     if reason:
         found = refusal_of(reason)
-        return Probed(found.code, found.sentence, events, library, version)
+        return Probed(found.code, found.message, events, library, version)
     timer.stop(time.monotonic_ns() + 1_000_000_000)
     return Probed(events=events, library=library, version=version)
 
@@ -222,7 +222,7 @@ def _driver_refusal() -> Refusal | None:
 
 
 def _all(refusal: Refusal) -> Probed:
-    return Probed(refusal.code, refusal.sentence, refusal.code)
+    return Probed(refusal.code, refusal.message, refusal.code)
 
 
 def _broken(told: str) -> Probed:

@@ -1,6 +1,6 @@
 """Which place of a shared array belongs to which section or kernel: agreed once, then only used.
 
-Every rank tells what the others have not heard of yet; all learn it in the same order, so the
+Every rank reports what the others do not know yet; all learn it in the same order, so the
 tables stay equal on all ranks without a coordinator. Sections travel by name and kind. Of kernels,
 whose names are long and many, only a hash travels.
 """
@@ -16,8 +16,8 @@ from typing import Any, Literal
 from otel_straggler.errors import UsageError, describe
 from otel_straggler.model.observation import Section
 
-MOST_COLUMNS = 65_536
-"""Beyond it the tables are agreed anew, so that names out of use are forgotten."""
+MAX_COLUMNS = 65_536
+"""Beyond it the tables are agreed again, so that names out of use are forgotten."""
 
 
 What = Literal["section", "kernel"]
@@ -43,7 +43,7 @@ class Columns:
     Attributes:
         place: of each column in the shared array.
         members: by rank.
-        sections: of all roles by name, with the kind that was told first, in the order learned.
+        sections: of all roles by name, with the kind that was reported first, in the order learned.
     """
 
     place: dict[Column, int] = field(default_factory=dict)
@@ -53,14 +53,14 @@ class Columns:
     _has_kernels: bool = False
 
     def news(self, me: Member, sections: Iterable[Section], kernels: Iterable[str]) -> bytes:
-        """What this rank has to tell; empty if the others know it all."""
+        """What this rank has to report; empty if the others know it all."""
         new_sections = [
             (s.name, s.kind) for s in sections if (me.role, "section", s.name) not in self.place
         ]
         new_kernels = [k for k in kernels if (me.role, "kernel", k) not in self.place]
         if self.members.get(me.rank) == me and not new_sections and not new_kernels:
             return b""
-        told = {
+        news = {
             **self._state(me),
             "rank": me.rank,
             "node": me.node,
@@ -68,14 +68,14 @@ class Columns:
             "sections": new_sections,
             "kernels": new_kernels,
         }
-        return json.dumps(told).encode()
+        return json.dumps(news).encode()
 
     def no_news(self, me: Member) -> bytes:
-        """What a rank says that has nothing to tell; shorter than any news."""
+        """What a rank sends that has nothing to report; shorter than any news."""
         return json.dumps(self._state(me)).encode()
 
     def learn(self, messages: Iterable[bytes]) -> bool:
-        """Take in what all ranks told, in the order of the group.
+        """Take in what all ranks reported, in the order of the group.
 
         Returns:
             False if the ranks did not hold the same tables before; then nothing is learned.
@@ -83,20 +83,20 @@ class Columns:
         Raises:
             UsageError: the ranks do not have the same settings.
         """
-        told = [(message, json.loads(message)) for message in messages]
-        settings = {each["settings"] for _, each in told}
+        reports = [(message, json.loads(message)) for message in messages]
+        settings = {each["settings"] for _, each in reports}
         if len(settings) > 1:
             raise UsageError(_disagreement(sorted(settings)))
-        if len({each["digest"] for _, each in told}) > 1:
+        if len({each["digest"] for _, each in reports}) > 1:
             return False
-        for message, each in told:
+        for message, each in reports:
             if "rank" in each:
                 self._digest = blake2b(self._digest + message, digest_size=8).digest()
-                self._take(each)
+                self._add(each)
         return True
 
-    def forget(self) -> None:
-        """Begin anew; all ranks must."""
+    def reset(self) -> None:
+        """Begin again; all ranks must."""
         self.place.clear()
         self.members.clear()
         self.sections.clear()
@@ -105,24 +105,24 @@ class Columns:
 
     @property
     def is_full(self) -> bool:
-        return len(self.place) > MOST_COLUMNS
+        return len(self.place) > MAX_COLUMNS
 
     @property
     def has_kernels(self) -> bool:
-        """Whether any rank ever told of a kernel."""
+        """Whether any rank ever reported a kernel."""
         return self._has_kernels
 
     def _state(self, me: Member) -> dict[str, Any]:
         return {"digest": self._digest.hex(), "settings": me.settings}
 
-    def _take(self, told: dict[str, Any]) -> None:
-        role = told["role"]
-        member = Member(rank=told["rank"], node=told["node"], role=role, settings=told["settings"])
+    def _add(self, news: dict[str, Any]) -> None:
+        role = news["role"]
+        member = Member(rank=news["rank"], node=news["node"], role=role, settings=news["settings"])
         self.members[member.rank] = member
-        for name, kind in told["sections"]:
+        for name, kind in news["sections"]:
             self.sections.setdefault(name, Section(name, kind))
             self.place.setdefault((role, "section", name), len(self.place))
-        for name in told["kernels"]:
+        for name in news["kernels"]:
             self._has_kernels = True
             self.place.setdefault((role, "kernel", name), len(self.place))
 

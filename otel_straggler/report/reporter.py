@@ -2,7 +2,7 @@
 
 A report makes few collectives, and small ones:
 
-1. does any rank have a name that the others have not heard of? (``all_reduce`` of one number; if
+1. does any rank have a name that the others do not know? (``all_reduce`` of one number; if
    so, names are exchanged by one ``all_gather``);
 2. gathered: every rank's medians and own scores to the first rank (``gather``), which compares
    them with the functions of ``detect/scores/``, as the collector does;
@@ -33,7 +33,7 @@ from otel_straggler.report.columns import Columns, Member, What, kernel_hash
 from otel_straggler.report.peers import Peers
 from otel_straggler.report.statistics import Times
 
-MOST_KERNELS = 2_000
+MAX_KERNELS = 2_000
 """Kernels that one rank compares: those in which it spends most time."""
 _LACKS = -1.0
 _DEVICE = ("this device",)
@@ -47,7 +47,7 @@ class ReportSettings:
         relative, individual: which scores to compute.
         gather: give the first rank the scores of all; else every rank gets its own.
         node, role: of this rank; it is compared with ranks of its role. No role: the one that
-            ``set_topology()`` has told by the time of a report.
+            ``set_topology()`` has given by the time of a report.
         min_reference_samples: a median of fewer runs never becomes a reference.
         half_life_s: a best that is not met again doubles in this time.
     """
@@ -123,7 +123,7 @@ class Reporter:
         """Score one window. A collective over ``peers``, unless neither relative nor gathered.
 
         Args:
-            peers: the same group at every call; a new one begins anew with :meth:`forget_group`.
+            peers: the same group at every call; a new one begins again with :meth:`forget_group`.
             sections: times of this rank's sections, named as in ``kinds``.
             kinds: (N,) the sections.
             kernels: times of this rank's kernels, without those that wait for other ranks.
@@ -147,12 +147,12 @@ class Reporter:
             self._score_relatively(peers, row)
         scores = self._gathered(peers, row) if wanted.gather else row.alone(peers.rank)
         if self._columns.is_full:
-            self._columns.forget()
+            self._columns.reset()
         return scores
 
-    def forget_group(self) -> None:
-        """The group is another one: its names have to be agreed anew."""
-        self._columns.forget()
+    def reset_group(self) -> None:
+        """The group is another one: its names have to be agreed again."""
+        self._columns.reset()
 
     def _agree(self, peers: Peers, row: _Row) -> None:
         """All ranks hold the same tables, with all names of all ranks, when this is done."""
@@ -162,10 +162,10 @@ class Reporter:
             longest = -int(peers.minimum(np.array([-float(len(news))]))[0])
             if longest == 0:
                 return
-            told = peers.exchange(news or self._columns.no_news(me), longest)
-            if self._columns.learn(told):
+            messages = peers.exchange(news or self._columns.no_news(me), longest)
+            if self._columns.learn(messages):
                 return
-            self._columns.forget()
+            self._columns.reset()
 
     def _me(self, peers: Peers) -> Member:
         own = self._settings
@@ -267,9 +267,9 @@ class _Row:
 
 
 def _longest(kernels: Times) -> Times:
-    if len(kernels.names) <= MOST_KERNELS:
+    if len(kernels.names) <= MAX_KERNELS:
         return kernels
-    kept = np.sort(np.argsort(-kernels.total_s, kind="stable")[:MOST_KERNELS])
+    kept = np.sort(np.argsort(-kernels.total_s, kind="stable")[:MAX_KERNELS])
     return Times(
         tuple(kernels.names[k] for k in kept.tolist()),
         kernels.median_s[kept],

@@ -25,12 +25,12 @@ from otel_straggler.model.rank import Source
 from otel_straggler.report.types import Statistic, Summary
 from otel_straggler.semconv import OTHER_SECTION
 
-MOST_RUNS = 8192
+MAX_RUNS = 8192
 """Runs kept per section, the newest; NVRx keeps as many."""
-MOST_SECTIONS = 1000
+MAX_SECTIONS = 1000
 _ERROR = itemgetter(3)
 _LOW = 2**32 - 1
-_MOST_SMALL = 2**14
+_MAX_SMALL = 2**14
 
 
 class _Runs:
@@ -46,13 +46,13 @@ class _Runs:
     def add(self, lengths_ns: Ints) -> None:
         self.chunks.append(lengths_ns)
         self.count += len(lengths_ns)
-        if self.count > 2 * MOST_RUNS:
+        if self.count > 2 * MAX_RUNS:
             self.chunks = [self.newest()]
-            self.count = MOST_RUNS
+            self.count = MAX_RUNS
 
     def newest(self) -> Ints:
         joined = self.chunks[0] if len(self.chunks) == 1 else np.concatenate(self.chunks)
-        return joined[-MOST_RUNS:]
+        return joined[-MAX_RUNS:]
 
 
 class SectionSamples:
@@ -116,7 +116,7 @@ class SectionSamples:
 
     def take(self) -> list[tuple[Section, Ints]]:
         """Every section as it is scored, each name once, with its durations in nanoseconds, oldest
-        first; then begin anew. A section that was opened with two kinds has the first."""
+        first; then begin again. A section that was opened with two kinds has the first."""
         taken, self._runs = self._runs, {}
         return [(runs.section, runs.newest()) for runs in taken.values()]
 
@@ -124,7 +124,7 @@ class SectionSamples:
         section = self._sections.get(opened) or self._scored(opened)
         runs = self._runs.get(section.name)
         if runs is None:
-            if len(self._runs) >= MOST_SECTIONS:
+            if len(self._runs) >= MAX_SECTIONS:
                 section = _OTHER
             runs = self._runs.setdefault(section.name, _Runs(section))
         return runs
@@ -132,7 +132,7 @@ class SectionSamples:
     def _scored(self, opened: _Opened) -> Section:
         """Kept, because a section is opened window after window."""
         timer, phase = opened
-        if len(self._sections) > 2 * MOST_SECTIONS:
+        if len(self._sections) > 2 * MAX_SECTIONS:
             self._sections.clear()
         section = Section(timer.name, timer.kind).in_phase(phase)  # type: ignore[arg-type]
         return self._sections.setdefault(opened, section)
@@ -149,7 +149,7 @@ def _numbered(keys: npt.NDArray[np.unsignedinteger[Any]]) -> tuple[list[int], In
     Cost: O(n) for the small numbers that sections have; O(n log n) for others.
     """
     most = int(keys.max(initial=0))
-    if most > _MOST_SMALL:
+    if most > _MAX_SMALL:
         found, codes = np.unique(keys, return_inverse=True)
         return found.tolist(), codes.astype(np.int64)
     is_there = np.zeros(most + 1, bool)

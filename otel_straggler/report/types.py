@@ -17,7 +17,7 @@ SectionScores = Mapping[str, Scores]
 
 
 class Statistic(enum.Enum):
-    """What is told of the times of one section or kernel.
+    """What is reported of the times of one section or kernel.
 
     Sections in milliseconds, kernels in microseconds, as in NVRx. ``MED`` is the true median (the
     mean of the middle two of an even number), ``STD`` that of a sample (NaN for one run), ``NUM``

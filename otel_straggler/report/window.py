@@ -68,7 +68,7 @@ class ReportWindow:
     def begin(self) -> None:
         """Listen to what is recorded, and to what is timed on the GPU."""
         self._timed_kernels.begin()
-        RECORDING.listen(self._samples.add, begins_anew=False)
+        RECORDING.listen(self._samples.add, in_new_session=False)
 
     def end(self) -> None:
         self._timed_kernels.end()
@@ -145,7 +145,7 @@ class ReportWindow:
             raise
         except Exception as error:  # noqa: BLE001  a broken group must not end the training here
             self._survive(error)
-            self._reporter.forget_group()
+            self._reporter.reset_group()
             scores = GroupScores.none()
         if scores is None:
             return None
@@ -178,10 +178,10 @@ class ReportWindow:
         return {name: each for name, each in found.items() if kernel_class_of(name) == "compute"}
 
     def _met(self, peers: Peers) -> Peers:
-        """A group that was made anew may hold processes that know nothing yet."""
+        """A group that was made again may hold processes that know nothing yet."""
         if isinstance(self._peers, Alone) and isinstance(peers, Alone):
             return self._peers
-        self._reporter.forget_group()
+        self._reporter.reset_group()
         self._peers = peers
         return peers
 

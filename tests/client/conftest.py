@@ -32,7 +32,7 @@ def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                 monkeypatch.delenv(name)
     # Two seconds by default: less than a busy machine may stand still.
     monkeypatch.setenv(EXIT_DEADLINE, "20")
-    TOPOLOGY.forget()
+    TOPOLOGY.reset()
     yield
     shutdown()
     RECORDER.disable()
@@ -40,7 +40,7 @@ def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for timer, *_ in reversed(still_open):
             timer.__exit__(None, None, None)
     RECORDER.drain()
-    TOPOLOGY.forget()
+    TOPOLOGY.reset()
     GUARD.begin(is_strict=False)
 
 

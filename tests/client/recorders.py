@@ -41,11 +41,11 @@ def run(program: Program) -> list[Any]:
 
 def told(records: Sequence[Record]) -> list[Any]:
     places = {record[0][1]: at for at, record in enumerate(records)}
-    epochs: list[Any] = []
+    sessions: list[Any] = []
     found = []
     for (timer, span, start_ns, context, work), enclosing, end_ns, error in records:
-        if context.epoch not in epochs:
-            epochs.append(context.epoch)
+        if context.session not in sessions:
+            sessions.append(context.session)
         assert start_ns <= end_ns
         found.append(
             {
@@ -53,7 +53,7 @@ def told(records: Sequence[Record]) -> list[Any]:
                 "kind": timer.kind,
                 "step": context.step,
                 "phase": context.phase,
-                "epoch": epochs.index(context.epoch),
+                "epoch": sessions.index(context.session),
                 "is_step": span == context.step_span,
                 "of_step": places.get(context.step_span),
                 "parent": places.get(enclosing[1]) if enclosing else None,

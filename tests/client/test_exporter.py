@@ -66,7 +66,7 @@ def test_the_resource_says_which_rank_it_is(
     tick(exporter, clock)
     resource = sink.spans()[0].resource
     assert resource == sink.points()[0].resource
-    assert resource.pop("straggler.session.id") == RECORDER.epoch.session_id
+    assert resource.pop("straggler.session.id") == RECORDER.session.session_id
     assert resource.pop("straggler.recorder") == FORM
     assert resource == {
         "team": "x",

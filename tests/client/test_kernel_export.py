@@ -83,7 +83,7 @@ def test_intervals_begin_and_end_by_the_wall_clock(
     assert [times.count.tolist() for times in found] == [[7], [10], [10]]
     assert sums(found) == {("gemm", "forward"): 27_000}
     assert found[0].sources[0].rank == 3
-    assert found[0].sources[0].session_id == RECORDER.epoch.session_id
+    assert found[0].sources[0].session_id == RECORDER.session.session_id
 
 
 def test_all_intervals_add_up_to_what_the_timer_saw(

@@ -41,7 +41,7 @@ class Pipe:
 
     def __init__(self) -> None:
         resource = {"training.rank": 0, "training.run.id": "run"}
-        self._packer = SpanPacker(SETTINGS, lambda _: resource, RECORDER.epoch.generation)
+        self._packer = SpanPacker(SETTINGS, lambda _: resource, RECORDER.session.generation)
 
     def sections(self) -> set[Section]:
         """Sections of what has ended since the last time."""

@@ -304,8 +304,8 @@ def test_a_step_counter_that_goes_back_begins_a_new_session(
     for n in (0, 1, 0, 1):
         with step(n):
             pass
-    epochs = [run[0][3].epoch.session_id for run in RECORDER.drain()]
-    assert epochs[0] == epochs[1] != epochs[2] == epochs[3]
+    sessions = [run[0][3].session.session_id for run in RECORDER.drain()]
+    assert sessions[0] == sessions[1] != sessions[2] == sessions[3]
     assert [r.message.split(":")[0] for r in caplog.records] == ["step(n) went back to 0"]
 
 

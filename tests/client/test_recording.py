@@ -24,7 +24,7 @@ def names(records: list[Record]) -> list[str]:
 def heard() -> Iterator[list[Record]]:
     """All records, as a second listener gets them."""
     records: list[Record] = []
-    RECORDING.listen(records.extend, begins_anew=False)
+    RECORDING.listen(records.extend, in_new_session=False)
     yield records
     RECORDING._listeners.clear()
     RECORDER.disable()
@@ -49,10 +49,10 @@ def test_a_report_goes_on_when_telemetry_is_configured_and_shut_down(
     """configure() and shutdown() begin a new session id; the other listener misses no run."""
     run("before")
     configure(endpoint=sink.url, run_id="r")
-    first = RECORDER.epoch
+    first = RECORDER.session
     run("during")
     shutdown()
-    assert RECORDER.epoch != first
+    assert RECORDER.session != first
     run("after")
     RECORDING.pull()
     assert names(heard) == ["before", "during", "after"]

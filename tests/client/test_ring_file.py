@@ -28,7 +28,7 @@ import ctypes, os, sys, threading, time
 from otel_straggler import phase, section, step
 from otel_straggler.client.recording import RECORDER
 RECORDER.enable()
-print(RECORDER.epoch.session_id, flush=True)
+print(RECORDER.session.session_id, flush=True)
 """
 STUCK = """
 helper = threading.Event()

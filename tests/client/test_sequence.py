@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from otel_straggler.client.python_packing import SectionCounts
-from otel_straggler.client.recorder import Epoch
+from otel_straggler.client.recorder import RecordingSession
 
-OLD, NEW = Epoch("0" * 16, 1), Epoch("1" * 16, 1)
+OLD, NEW = RecordingSession("0" * 16, 1), RecordingSession("1" * 16, 1)
 
 
 def test_runs_of_two_sessions_that_end_in_turns_keep_their_numbers() -> None:
     """A run that began before the step counter went back may end after some of the new session."""
     counts = SectionCounts()
-    found = [counts.next(epoch, "forward") for epoch in (OLD, NEW, OLD, NEW, NEW)]
+    found = [counts.next(session, "forward") for session in (OLD, NEW, OLD, NEW, NEW)]
     assert found == [0, 0, 1, 1, 2]
 
 
@@ -25,5 +25,5 @@ def test_sessions_long_gone_are_forgotten() -> None:
     """A counter that goes back every epoch of a training makes thousands of them."""
     counts = SectionCounts()
     for number in range(100):
-        counts.next(Epoch(f"{number:016x}", 1), "forward")
-    assert len(counts._of_epochs) < 10
+        counts.next(RecordingSession(f"{number:016x}", 1), "forward")
+    assert len(counts._of_sessions) < 10

@@ -219,7 +219,7 @@ def test_another_reader_gets_the_same_runs(begin: Begin, sink: CapturedRequests)
     listener = heard.extend
     begin()
     run_steps(2)
-    RECORDING.listen(listener, begins_anew=False)
+    RECORDING.listen(listener, in_new_session=False)
     heard.clear()
     run_steps(20, first=2)
     RECORDING.unlisten(listener)
@@ -264,7 +264,7 @@ def test_who_counted_losses_earlier_has_not_the_last_word(
     told: list[dict[bytes, int]] = []
     exporter = SimpleNamespace(
         describe=lambda info, losses: told.append(losses),
-        set_resource=lambda epoch, resource: None,
+        set_resource=lambda session, resource: None,
         take_notes=list,
         state=lambda: {"is_scorer": False, "recorded": 0, "queued_requests": 0},
         start=lambda: None,

@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_straggler import semconv
 from otel_straggler.client.python_packing import SpanPacker
 from otel_straggler.client.python_recorder import PythonTimer
-from otel_straggler.client.recorder import Context, Epoch
+from otel_straggler.client.recorder import Context, RecordingSession
 from otel_straggler.client.recording import FORM
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.native import REASON, VARIABLE
@@ -136,9 +136,9 @@ def left_out_steps(rank: int, sections: int) -> set[int]:
         run_id="r", rank=rank, traces=nowhere, metrics=nowhere, span_budget=100
     )
     packer = SpanPacker(settings, lambda _: {}, 1)
-    timer, epoch, records = PythonTimer("forward", "compute"), Epoch("0" * 16, 1), []
+    timer, session, records = PythonTimer("forward", "compute"), RecordingSession("0" * 16, 1), []
     for step in range(40):
-        context = Context(epoch, step, 10**6 + step, "")
+        context = Context(session, step, 10**6 + step, "")
         for n in range(sections):
             at_ns = 10**15 + step * 10**8 + n
             records.append(((timer, step * 1000 + n, at_ns, context, None), None, at_ns, None))

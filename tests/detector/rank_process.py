@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from otel_straggler import section, set_topology
 from otel_straggler.client.kernels import KERNELS
-from otel_straggler.client.recorder import NO_SPAN, Context, Epoch
+from otel_straggler.client.recorder import NO_SPAN, Context, RecordingSession
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.detector import Detector, Report, Statistic
@@ -33,7 +33,7 @@ NOW_NS = 1_700_000_000_000_000_000
 
 def spend(durations_s: dict[str, list[float]], kinds: dict[str, str] | None = None) -> None:
     """Record section runs of these lengths, without waiting for them."""
-    context = RECORDER.context or Context(Epoch("", 0), None, NO_SPAN, "")
+    context = RECORDER.context or Context(RecordingSession("", 0), None, NO_SPAN, "")
     for name, lengths_s in durations_s.items():
         timer = section(name, (kinds or {}).get(name, "compute"))
         for length_s in lengths_s:
@@ -161,7 +161,7 @@ def late_roles(role: str, length_s: float) -> Json | None:
         return told(Detector.generate_report())
     finally:
         Detector.shutdown()
-        TOPOLOGY.forget()
+        TOPOLOGY.reset()
 
 
 def sleepers(lengths_s: dict[str, float], runs: int) -> Json | None:
@@ -217,7 +217,7 @@ def forgetful(forgets: bool) -> Json:
     reports, collectives = [], []
     for number in range(3):
         if number == 1 and forgets:
-            window._reporter.forget_group()
+            window._reporter.reset_group()
         spend({"a": [0.25 * (dist.get_rank() + 1)] * 5})
         before = window.peers().collectives
         reports.append(told(window.report()))

@@ -68,7 +68,7 @@ def test_tables_that_differ_are_not_mixed() -> None:
     """A rank that forgot: nobody learns anything until all have forgotten."""
     world = World()
     world.agree([["a"], ["b"], ["c"]])
-    world.tables[1].forget()
+    world.tables[1].reset()
     told = [
         world.tables[rank].news(member(rank), [Section("a")], [])
         or world.tables[rank].no_news(member(rank))
@@ -77,7 +77,7 @@ def test_tables_that_differ_are_not_mixed() -> None:
     assert [table.learn(told) for table in world.tables] == [False] * RANKS
     assert len(world.tables[0].place) == 3
     for table in world.tables:
-        table.forget()
+        table.reset()
     assert world.agree([["a"]] * RANKS) == RANKS
 
 

@@ -187,7 +187,7 @@ def test_files_are_bounded_and_the_oldest_goes(tmp_path: Path) -> None:
     """Two files, whatever happens; who writes by number goes on in the new one."""
     path = tmp_path / "x.stacks.txt"
     announcement = StacksHead(rank="3", why="announced", pid="1")
-    file = StacksFile(path, most_dumps=3)
+    file = StacksFile(path, max_dumps=3)
     file.announce(announcement)
     for number in range(8):
         file.dump(announcement, StacksHead(rank="3", why=f"dump {number}"))

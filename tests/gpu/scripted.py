@@ -83,9 +83,11 @@ class Rig:
     gpu: ScriptedGpu = field(default_factory=ScriptedGpu)
     now_s: float = 1000.0
 
-    def begin(self, wish: str = "cupti", never: Refusal | None = None, **more: Any) -> GpuTiming:
+    def begin(
+        self, requested: str = "cupti", never: Refusal | None = None, **more: Any
+    ) -> GpuTiming:
         self.timing = GpuTiming(
-            settings(gpu_timing=wish, **more),
+            settings(gpu_timing=requested, **more),
             never,
             surroundings=self.gpu,
             timers={"cupti": self.cupti, "events": self.events},

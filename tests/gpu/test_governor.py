@@ -114,7 +114,7 @@ def test_without_a_target_nothing_is_ever_paused() -> None:
 def train(rig: Rig, overhead: float) -> Iterator[tuple[int, bool]]:
     """Steps through a round with a clock of their own; the tier thread looks after each."""
     from otel_straggler.client.gpu import overhead as module
-    from otel_straggler.client.recorder import Context, Epoch
+    from otel_straggler.client.recorder import Context, RecordingSession
 
     watch = rig.timing._overhead._steps
     now_ns = 0
@@ -122,7 +122,7 @@ def train(rig: Rig, overhead: float) -> Iterator[tuple[int, bool]]:
     for step in range(2 * ROUND_STEPS + 8):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "perf_counter_ns", lambda now_ns=now_ns: now_ns)
-            watch(Context(Epoch("s", 1), step, step + 1, ""))
+            watch(Context(RecordingSession("s", 1), step, step + 1, ""))
         rig.tick(0.001)
         is_working = rig.timing._ladder.is_working
         yield step, is_working

@@ -7,7 +7,7 @@ import pytest
 from otel_straggler.client.gpu import overhead
 from otel_straggler.client.gpu.governor import BLOCK_STEPS, ROUND_STEPS
 from otel_straggler.client.gpu.overhead import StepWatch
-from otel_straggler.client.recorder import Context, Epoch
+from otel_straggler.client.recorder import Context, RecordingSession
 
 FIRST = ROUND_STEPS
 
@@ -28,7 +28,7 @@ class Steps:
         self.woken += 1
 
     def begin(self, step: int, phase: str = "") -> None:
-        self.watch(Context(Epoch("s", 1), step, step + 1, phase))
+        self.watch(Context(RecordingSession("s", 1), step, step + 1, phase))
         self.now_ns += 1_000_000_000
 
     def compared(self) -> list[int]:

@@ -24,7 +24,7 @@ def rig() -> Rig:
     return Rig()
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def status(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [message for message in caplog.messages if message.startswith("GPU timing is")]
 
 
@@ -33,7 +33,7 @@ def test_what_is_wanted_is_taken(rig: Rig, caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.INFO):
         rig.begin("cupti")
         assert rig.tick() == ("cupti", "")
-    assert said(caplog) == ["GPU timing is cupti: by scripted cupti"]
+    assert status(caplog) == ["GPU timing is cupti: by scripted cupti"]
 
 
 def test_auto_takes_nothing_before_somebody_has_measured(rig: Rig) -> None:
@@ -51,7 +51,7 @@ def test_what_cannot_be_had_steps_down(rig: Rig, caplog: pytest.LogCaptureFixtur
     rig.begin("cupti")
     assert [rig.tick() for _ in range(3)] == [("events", "insufficient_privileges")] * 3
     assert rig.cupti.calls == ["refuse"]
-    [line] = said(caplog)
+    [line] = status(caplog)
     assert "events (insufficient_privileges): cuptiActivityEnable gave 35" in line
     assert "NVreg_RestrictProfilingToAdminUsers=0" in line
 
@@ -77,9 +77,9 @@ def test_cuda_is_waited_for(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("wish", ["cupti", "events"])
-def test_a_session_that_cannot_send_gpu_times_starts_nothing(rig: Rig, wish: str) -> None:
+def test_a_session_that_cannot_send_gpu_times_starts_nothing(rig: Rig, requested: str) -> None:
     """The application's provider gets host times."""
-    rig.begin(wish, Refusal("not_sent"))
+    rig.begin(requested, Refusal("not_sent"))
     assert rig.tick() == ("off", "not_sent")
     assert rig.cupti.calls == rig.events.calls == []
 
@@ -96,7 +96,7 @@ def test_a_profiler_that_holds_cupti_is_tried_again_every_minute(
     assert rig.events.calls == ["start", "stop", "start"]
     assert rig.tick(61) == ("cupti", "")
     assert rig.events.calls[3:] == ["stop", "end"]
-    assert len(said(caplog)) == 1
+    assert len(status(caplog)) == 1
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_what_comes_again_and_again_is_logged_once(
             assert rig.tick() == ("off", "takeover")
             rig.cupti.now = {}
             assert rig.tick(61) == ("cupti", "")
-        assert len(said(caplog)) == 2
+        assert len(status(caplog)) == 2
         timing.set("off")
         timing.set("cupti")
-        assert len(said(caplog)) == 4
+        assert len(status(caplog)) == 4
     timing.close(1.0)
 
 

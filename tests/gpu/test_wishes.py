@@ -71,7 +71,7 @@ def test_without_the_native_part_nothing_is_timed(monkeypatch: pytest.MonkeyPatc
     refusal = why_never(settings())
     assert refusal is not None
     assert refusal.code == "no_extension"
-    assert "it is off" in refusal.sentence
+    assert "it is off" in refusal.message
 
 
 def test_nothing_runs_unless_somebody_asks() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from otel_straggler.client.python_recorder import PythonTimer
-from otel_straggler.client.recorder import Context, Epoch, Frame, Record, WorkSize
+from otel_straggler.client.recorder import Context, Frame, Record, RecordingSession, WorkSize
 
 NO_STEP = -(2**63)
 NO_SECTION = 2**32 - 1
@@ -35,7 +35,7 @@ class MadeTables:
 
     of_sections: Sequence[tuple[str, str]]
     of_phases: Sequence[str]
-    of_epochs: Sequence[Epoch]
+    of_sessions: Sequence[RecordingSession]
 
     def section_names(self) -> Sequence[tuple[str, str]]:
         return self.of_sections
@@ -43,8 +43,8 @@ class MadeTables:
     def phases(self) -> Sequence[str]:
         return self.of_phases
 
-    def epochs(self) -> Sequence[Epoch]:
-        return self.of_epochs
+    def sessions(self) -> Sequence[RecordingSession]:
+        return self.of_sessions
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Made:
         span: int,
         start_ns: int,
         end_ns: int,
-        epoch: int = 0,
+        session: int = 0,
         step: int | None = None,
         step_span: int = 0,
         around: tuple[int, int] | None = None,
@@ -80,7 +80,7 @@ class Made:
     ) -> None:
         """One run; ``around`` is section and span of the one around it."""
         tables = self.tables
-        context = Context(tables.of_epochs[epoch], step, step_span, tables.of_phases[phase])
+        context = Context(tables.of_sessions[session], step, step_span, tables.of_phases[phase])
         work = WorkSize(microbatch, tokens) if microbatch >= 0 or tokens >= 0 else None
         frame: Frame = (timers[section], span, start_ns, context, work)
         outer: Frame | None = None
@@ -102,7 +102,7 @@ class Made:
                 section,
                 around[0] if around else NO_SECTION,
                 phase,
-                epoch,
+                session,
                 7,
                 (FAILED if failed else 0) | (STEP_SPAN if is_step else 0),
                 len(self.parts),
@@ -122,12 +122,12 @@ PHASES = ("", "eval", "checkpoint")
 
 def random_runs(rng: random.Random, steps: int, runs_per_step: int) -> Made:
     """A training as a recorder sees it: steps, nested sections, failures, two sessions."""
-    epochs = [Epoch(f"{n:016x}", 1) for n in range(2)]
-    made = Made(MadeTables(NAMES, PHASES, epochs))
+    sessions = [RecordingSession(f"{n:016x}", 1) for n in range(2)]
+    made = Made(MadeTables(NAMES, PHASES, sessions))
     timers = [PythonTimer(*name) for name in NAMES]
     span, now = 0, rng.randrange(10**15)
     for at in range(steps):
-        epoch = 0 if at < steps // 2 else 1
+        session = 0 if at < steps // 2 else 1
         step = rng.choice([at, at, at, rng.randrange(2**40), None])
         span += 1
         step_span = span if step is not None else 0
@@ -145,7 +145,7 @@ def random_runs(rng: random.Random, steps: int, runs_per_step: int) -> Made:
                 span=span,
                 start_ns=start,
                 end_ns=now,
-                epoch=epoch,
+                session=session,
                 step=step,
                 step_span=step_span,
                 around=around,
@@ -161,7 +161,7 @@ def random_runs(rng: random.Random, steps: int, runs_per_step: int) -> Made:
                 span=step_span,
                 start_ns=began,
                 end_ns=now,
-                epoch=epoch,
+                session=session,
                 step=step,
                 step_span=step_span,
                 phase=phase,

@@ -16,7 +16,7 @@ def test_a_wish_for_plain_python_is_granted(monkeypatch: pytest.MonkeyPatch) -> 
     """Whatever was built."""
     monkeypatch.setenv(native.VARIABLE, "off")
     assert native.load() == (None, "OTEL_STRAGGLER_NATIVE is off")
-    native.check_wish()
+    native.check_requested()
 
 
 def test_without_the_extension_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,10 +35,10 @@ def test_a_wish_that_cannot_be_fulfilled_is_refused_by_name(
     monkeypatch.setattr(native, "REASON", "it cannot be imported (no file)")
     monkeypatch.setenv(native.VARIABLE, "required")
     with pytest.raises(ConfigError, match=r"required.*it cannot be imported"):
-        native.check_wish()
+        native.check_requested()
     monkeypatch.setenv(native.VARIABLE, "yes")
     with pytest.raises(ConfigError, match="'yes'; expected one of auto, off, required"):
-        native.check_wish()
+        native.check_requested()
 
 
 def test_an_extension_of_another_layout_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

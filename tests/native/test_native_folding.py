@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.client.python_recorder import PythonTimer
-from otel_straggler.client.recorder import Epoch
+from otel_straggler.client.recorder import RecordingSession
 
 from .made_records import NAMES, PHASES, TIMED, TIMED_BY_EVENTS, Gpu, Made, MadeTables, random_runs
 from .test_native_spans import OFFSET_NS, packers, spans_of
 
 SECOND_NS = 10**9
 TIMERS = [PythonTimer(*name) for name in NAMES]
-TABLES = MadeTables(NAMES, PHASES, [Epoch("0" * 16, 1)])
+TABLES = MadeTables(NAMES, PHASES, [RecordingSession("0" * 16, 1)])
 HOT, WARM, COOL = "größe", "backward", "forward"
 NUMBERS = {HOT: 3, WARM: 2, COOL: 1}
 

@@ -16,7 +16,7 @@ from otel_straggler import semconv
 from otel_straggler.client.packing import Request
 from otel_straggler.client.python_packing import SpanPacker
 from otel_straggler.client.python_recorder import PythonTimer
-from otel_straggler.client.recorder import Epoch
+from otel_straggler.client.recorder import RecordingSession
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.otlp.ids import SpanIds, root_span_id, step_trace_id, window_trace_id
 
@@ -37,8 +37,8 @@ def settings(span_budget: int = 0) -> ClientSettings:
     )  # fmt: skip
 
 
-def resource(epoch: Epoch) -> dict[str, Any]:
-    return {"straggler.session.id": epoch.session_id, "training.rank": 5}
+def resource(session: RecordingSession) -> dict[str, Any]:
+    return {"straggler.session.id": session.session_id, "training.rank": 5}
 
 
 def packers(span_budget: int = 0) -> tuple[SpanPacker, Any]:
@@ -94,7 +94,7 @@ def test_a_request_holds_512_spans_at_most_and_a_megabyte() -> None:
     made = random_runs(rng, 40, 60)
     found = in_cpp.pack_block(made.block, made.tables, OFFSET_NS)
     assert [r.spans for r in found] == [r.spans for r in in_python.pack(made.records, OFFSET_NS)]
-    long = Made(MadeTables([("n" * 60_000, "compute")], PHASES, [Epoch("0" * 16, 1)]))
+    long = Made(MadeTables([("n" * 60_000, "compute")], PHASES, [RecordingSession("0" * 16, 1)]))
     for span in range(1, 40):
         long.add([PythonTimer("n" * 60_000, "compute")], section=0, span=span, start_ns=1, end_ns=2)
     in_python, in_cpp = packers()
@@ -117,7 +117,7 @@ class _Growing(list[tuple[str, str]]):
 def test_a_name_that_is_added_while_names_are_told_is_told_too() -> None:
     """The tables are the recorder's own, and the training goes on."""
     _, in_cpp = packers()
-    made = Made(MadeTables(_Growing(NAMES), PHASES, [Epoch("0" * 16, 1)]))
+    made = Made(MadeTables(_Growing(NAMES), PHASES, [RecordingSession("0" * 16, 1)]))
     timers = [PythonTimer(*name) for name in [*NAMES, ("late", "compute")]]
     made.add(timers, section=1, span=1, start_ns=1, end_ns=2)
     in_cpp.pack_block(made.block, made.tables, OFFSET_NS)
@@ -130,7 +130,7 @@ def test_a_name_that_is_added_while_names_are_told_is_told_too() -> None:
 def test_what_a_gpu_took_is_told_with_its_basis() -> None:
     """Only of a run that was timed; what is not known of it is left out."""
     _, in_cpp = packers()
-    made = Made(MadeTables(NAMES, PHASES, [Epoch("0" * 16, 1)]))
+    made = Made(MadeTables(NAMES, PHASES, [RecordingSession("0" * 16, 1)]))
     timers = [PythonTimer(*name) for name in NAMES]
     by_events = Gpu(-1, 6, -1, 8, TIMED_BY_EVENTS)
     slots = [Gpu(5, 6, 7, 8, TIMED), Gpu(5, -1, -1, 8, TIMED), by_events, Gpu(5, 6, 7, 8, 3), None]
@@ -162,13 +162,13 @@ def test_what_a_gpu_took_is_told_with_its_basis() -> None:
 def test_records_that_name_nothing_are_counted_and_left_out() -> None:
     """A section or phase out of range, and an epoch of a session that was shut down."""
     _, in_cpp = packers()
-    epochs = [Epoch("0" * 16, 1), Epoch("1" * 16, 9)]
-    tables = MadeTables([*NAMES, ("late", "compute")], [*PHASES, "late"], epochs)
+    sessions = [RecordingSession("0" * 16, 1), RecordingSession("1" * 16, 9)]
+    tables = MadeTables([*NAMES, ("late", "compute")], [*PHASES, "late"], sessions)
     made = Made(tables)
     timers = [PythonTimer(*name) for name in tables.of_sections]
-    for run in ({}, {"section": 6}, {"phase": 3}, {"around": (6, 1)}, {"epoch": 1}):
+    for run in ({}, {"section": 6}, {"phase": 3}, {"around": (6, 1)}, {"session": 1}):
         made.add(timers, span=1, start_ns=1, end_ns=2, **{"section": 1, **run})
-    known = MadeTables(NAMES, PHASES, epochs)
+    known = MadeTables(NAMES, PHASES, sessions)
     assert len(spans_of(in_cpp.pack_block(made.block, known, OFFSET_NS))) == 1
     assert in_cpp.counts == {"spans": 1, "folded_runs": 0, "bad_records": 3, "other_epochs": 1}
     assert len(spans_of(in_cpp.pack_block(made.block, tables, OFFSET_NS))) == 4
@@ -222,11 +222,11 @@ def test_any_bytes_are_records(seed: int, size: int) -> None:
     from otel_straggler.client.packing import NativeSpanPacker
 
     rng = np.random.default_rng(seed)
-    words = rng.integers(0, 2**64, (size % 40, 16), np.uint64)
-    words[:, 8:11] &= rng.choice(np.array([2**64 - 1, 0x0000_0003_0000_0003], np.uint64), (1, 3))
-    words[:, 9] &= np.uint64(0x0000_0001_0000_0003)
+    text = rng.integers(0, 2**64, (size % 40, 16), np.uint64)
+    text[:, 8:11] &= rng.choice(np.array([2**64 - 1, 0x0000_0003_0000_0003], np.uint64), (1, 3))
+    text[:, 9] &= np.uint64(0x0000_0001_0000_0003)
     packer = NativeSpanPacker(settings(10), resource, 1)
-    epochs = [Epoch("0" * 16, 1), Epoch("1" * 16, 1)]
-    requests = packer.pack_block(words.tobytes(), MadeTables(NAMES, PHASES, epochs), OFFSET_NS)
+    sessions = [RecordingSession("0" * 16, 1), RecordingSession("1" * 16, 1)]
+    requests = packer.pack_block(text.tobytes(), MadeTables(NAMES, PHASES, sessions), OFFSET_NS)
     counts = packer.counts
     assert len(spans_of(requests)) == counts["spans"]

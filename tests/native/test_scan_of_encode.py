@@ -54,7 +54,7 @@ class Recorded:
             timer, span, start_ns, context, work = frame
             if span == context.step_span:
                 continue
-            session_id = context.epoch.session_id
+            session_id = context.session.session_id
             name = timer.name[:LONGEST_NAME]
             seq = self.sequences[session_id, name]
             self.sequences[session_id, name] += 1

@@ -140,5 +140,5 @@ def test_what_is_known_of_the_rank_has_the_gpu(cuda: Cuda) -> None:
     cuda.is_used = True
     assert book.current.gpu_model == "NVIDIA H200"
     assert book.current.role == "actor"
-    book.forget()
+    book.reset()
     assert book.current.role == ""

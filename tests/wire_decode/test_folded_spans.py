@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_straggler import semconv
 from otel_straggler.client.packing import NativeSpanPacker, Request
 from otel_straggler.client.python_recorder import PythonTimer
-from otel_straggler.client.recorder import Epoch
+from otel_straggler.client.recorder import RecordingSession
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.detect.scores.references import ReferenceSet
 from otel_straggler.detect.scores.step_tables import build_step_table, without_duplicates
@@ -43,7 +43,9 @@ native = pytest.importorskip(
 OFFSET_NS = 1_790_000_000_000_000_000
 NOWHERE = Endpoint(url="http://127.0.0.1:1", is_enabled=False)
 END_NS = MAX_LENGTH_NS
-TABLES = MadeTables([("step", "other"), ("attention", "compute")], [""], [Epoch("0" * 16, 1)])
+TABLES = MadeTables(
+    [("step", "other"), ("attention", "compute")], [""], [RecordingSession("0" * 16, 1)]
+)
 TIMERS = [PythonTimer(*name) for name in TABLES.of_sections]
 LENGTHS = st.integers(1, MAX_LENGTH_NS - 1) | st.integers(1, 2_000) | st.integers(10**6, 11 * 10**5)
 

@@ -20,8 +20,8 @@ from otel_straggler.semconv import DUMP_STACKS
 
 LONGEST_WAIT_S = 2.0
 """For one answer: whoever is asked for commands answers from memory."""
-_MOST_AT_ONCE = 16
-_MOST_REMEMBERED = 1_024
+_MAX_AT_ONCE = 16
+_MAX_REMEMBERED = 1_024
 _LONGEST_ID = 64
 _LOG = logging.getLogger("otel_straggler")
 
@@ -62,23 +62,23 @@ class CommandPoll:
             client_key_file=endpoint.client_key_file or None,
         )
         self._done: OrderedDict[str, str] = OrderedDict()
-        self._untold: dict[str, str] = {}
-        self._has_told_refusal = False
+        self._unreported: dict[str, str] = {}
+        self._has_logged_refusal = False
         self.counts: dict[str, int] = {}
         """Commands so far by outcome: done, failed, refused."""
 
     def poll(self) -> bool:
-        """Ask, and do what is wanted; whether there is an outcome to tell with the next poll."""
+        """Ask, and do what is wanted; whether there is an outcome to report with the next poll."""
         response = self._client.get(self._query())
         if not response.is_success:
-            self._note_refusal(response)
+            self._log_refusal(response)
             return False
-        self._has_told_refusal = False
-        self._untold.clear()
+        self._has_logged_refusal = False
+        self._unreported.clear()
         for command in _commands_in(response.body):
             if command.id not in self._done:
                 self._do(command)
-        return bool(self._untold)
+        return bool(self._unreported)
 
     def close(self) -> None:
         self._client.close()
@@ -91,17 +91,19 @@ class CommandPoll:
             "session": self._session_id(),
             "node": self._settings.node,
         }
-        if self._untold:
-            asked["done"] = ",".join(f"{id_}:{outcome}" for id_, outcome in self._untold.items())
+        if self._unreported:
+            asked["done"] = ",".join(
+                f"{id_}:{outcome}" for id_, outcome in self._unreported.items()
+            )
         return urlencode(asked)
 
     def _do(self, command: _Command) -> None:
         """Once: what is known is remembered before it is done."""
         self._done[command.id] = "failed"
-        while len(self._done) > _MOST_REMEMBERED:
+        while len(self._done) > _MAX_REMEMBERED:
             self._done.popitem(last=False)
         outcome = self._outcome_of(command)
-        self._done[command.id] = self._untold[command.id] = outcome
+        self._done[command.id] = self._unreported[command.id] = outcome
         self.counts[outcome] = self.counts.get(outcome, 0) + 1
 
     def _outcome_of(self, command: _Command) -> str:
@@ -117,10 +119,10 @@ class CommandPoll:
             return "failed"
         return "done"
 
-    def _note_refusal(self, response: Response) -> None:
+    def _log_refusal(self, response: Response) -> None:
         """One line, until it works again; a collector that is away says so elsewhere."""
-        if response.status in {401, 403} and not self._has_told_refusal:
-            self._has_told_refusal = True
+        if response.status in {401, 403} and not self._has_logged_refusal:
+            self._has_logged_refusal = True
             _LOG.warning(
                 "%s does not take our OTEL_STRAGGLER_COMMANDS_TOKEN (HTTP %d): this rank cannot be "
                 "asked for its stacks from there",
@@ -144,11 +146,11 @@ def _commands_url(metrics_url: str) -> str:
 def _commands_in(body: bytes) -> Iterator[_Command]:
     """What an answer asks for; what is no command is passed over."""
     try:
-        told: Any = json.loads(body)
+        answer: Any = json.loads(body)
     except (ValueError, RecursionError):
         return
-    wanted = told.get("commands") if isinstance(told, dict) else None
-    for one in wanted[:_MOST_AT_ONCE] if isinstance(wanted, list) else ():
+    wanted = answer.get("commands") if isinstance(answer, dict) else None
+    for one in wanted[:_MAX_AT_ONCE] if isinstance(wanted, list) else ():
         given = one if isinstance(one, dict) else {}
         id_, verb = given.get("id"), given.get("verb")
         if isinstance(id_, str) and isinstance(verb, str) and _is_id(id_):
@@ -162,7 +164,7 @@ def _is_id(text: str) -> bool:
 THREAD_NAME = "otel-straggler-evidence"
 
 
-class Evidence:
+class Diagnostics:
     """Stacks and commands of this process, as far as they are switched on.
 
     Args:
@@ -176,25 +178,25 @@ class Evidence:
         self.stacks = _stacks(settings)
         self._poll = self._made_poll()
         self._next_poll_s = 0.0
-        is_needed = self._poll is not None or (self.stacks is not None and self._look_s > 0)
-        log_error = LogOnce("no evidence could be taken; training goes on")
+        is_needed = self._poll is not None or (self.stacks is not None and self._check_s > 0)
+        log_error = LogOnce("diagnostics could not be taken; training goes on")
         self._worker = Worker(self.tick, log_error, THREAD_NAME) if is_needed else None
 
     def start(self) -> None:
         if self.stacks is not None:
-            self.stacks.arm(self._look_s)
+            self.stacks.arm(self._check_s)
         if self._worker is not None:
             self._worker.start()
 
     def tick(self, now_s: float) -> float:
         """Do what is due at ``now_s`` (monotonic); the time of the next tick."""
-        if self.stacks is not None and self._look_s:
-            self.stacks.look(self._look_s)
+        if self.stacks is not None and self._check_s:
+            self.stacks.check(self._check_s)
         if self._poll is not None and now_s >= self._next_poll_s:
             self._next_poll_s = now_s + self._settings.heartbeat_s
             if self._is_scorer() and self._poll.poll():
-                self._poll.poll()  # tells the outcome; what it brings is done as well
-        return now_s + (self._look_s or self._settings.heartbeat_s)
+                self._poll.poll()  # reports the outcome; what it brings is done as well
+        return now_s + (self._check_s or self._settings.heartbeat_s)
 
     def stop(self, timeout_s: float) -> None:
         if self._worker is not None:
@@ -210,7 +212,7 @@ class Evidence:
             self.stacks.leave_to_parent()
 
     @property
-    def _look_s(self) -> float:
+    def _check_s(self) -> float:
         """Seconds between two looks at what is open; 0: nobody looks."""
         after_s = self._settings.evidence_after_s
         return min(self._settings.heartbeat_s, max(after_s / 4, 0.05)) if after_s else 0.0
@@ -231,14 +233,14 @@ class Evidence:
         if not verbs:
             _LOG.warning("commands are on, but OTEL_STRAGGLER_EVIDENCE_DIR is not set: all of them "
                          "will be refused")  # fmt: skip
-        return CommandPoll(settings, lambda: RECORDER.epoch.session_id, verbs)
+        return CommandPoll(settings, lambda: RECORDER.session.session_id, verbs)
 
 
-def evidence_for(settings: ClientSettings, is_scorer: Callable[[], bool]) -> Evidence | None:
+def diagnostics_for(settings: ClientSettings, is_scorer: Callable[[], bool]) -> Diagnostics | None:
     """None where neither stacks nor commands are switched on. Recording must have begun."""
     if not settings.evidence_dir and not settings.commands:
         return None
-    return Evidence(settings, is_scorer)
+    return Diagnostics(settings, is_scorer)
 
 
 def _stacks(settings: ClientSettings) -> Stacks | None:

@@ -60,7 +60,7 @@ def _mask(pid: int, name: str) -> int:
 _LOG = logging.getLogger("otel_straggler")
 
 
-def note_identity(settings: ClientSettings) -> None:
+def write_ring_identity(settings: ClientSettings) -> None:
     """Where the ring is a file (``OTEL_STRAGGLER_RING_DIR``). Recording has begun."""
     path: Path | None = getattr(RECORDER, "path", None)  # the recorder in Python has no file
     if path is None:
@@ -81,7 +81,7 @@ def note_identity(settings: ClientSettings) -> None:
 
 def place_of_pids() -> str:
     """Where numbers of processes and ``CLOCK_MONOTONIC`` mean what they mean here: this boot of a
-    machine, this container; empty if that is not told."""
+    machine, this container; empty if that is not known."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

@@ -20,8 +20,8 @@ from otel_straggler.config import ClientSettings
 from otel_straggler.model.diagnostics import ANNOUNCED, SUFFIX, StacksHead, file_stem
 from otel_straggler.semconv import STEP_SPAN
 
-MOST_BYTES = 4 * 1024 * 1024
-MOST_DUMPS = 32
+MAX_BYTES = 4 * 1024 * 1024
+MAX_DUMPS = 32
 OLDER = ".stacks.older.txt"
 
 
@@ -30,18 +30,18 @@ class StacksFile:
 
     Args:
         path: of the file; what is there is appended to.
-        most_bytes, most_dumps: beyond either the file becomes the older one, whose place it takes.
+        max_bytes, max_dumps: beyond either the file becomes the older one, whose place it takes.
 
     Raises:
         OSError: it cannot be written.
     """
 
     def __init__(
-        self, path: Path, *, most_bytes: int = MOST_BYTES, most_dumps: int = MOST_DUMPS
+        self, path: Path, *, max_bytes: int = MAX_BYTES, max_dumps: int = MAX_DUMPS
     ) -> None:
         self.path = path
-        self._most_bytes = most_bytes
-        self._most_dumps = most_dumps
+        self._max_bytes = max_bytes
+        self._max_dumps = max_dumps
         self._file = _opened(path)
         self._dumps = 0
         self._announced_bytes = 0
@@ -75,7 +75,7 @@ class StacksFile:
             self.path.unlink(missing_ok=True)
 
     def _turn_over(self, announcement: StacksHead) -> None:
-        if self._dumps < self._most_dumps and os.fstat(self._file).st_size < self._most_bytes:
+        if self._dumps < self._max_dumps and os.fstat(self._file).st_size < self._max_bytes:
             return
         self.path.replace(self.path.with_name(self.path.name.removesuffix(SUFFIX) + OLDER))
         fresh = _opened(self.path)
@@ -143,14 +143,17 @@ class Stacks:
         self._limit_ns = int(settings.evidence_after_s * 1e9)
         self._lock = threading.Lock()
         self._is_closed = False
-        self._told: tuple[int, int] = (0, 0)  # began_ns of what was told last, and its next time
+        self._dumped: tuple[int, int] = (
+            0,
+            0,
+        )  # began_ns of what was dumped last, and its next time
         folder = Path(settings.evidence_dir)
         folder.mkdir(parents=True, exist_ok=True)
         stem = file_stem(
             run_id=settings.run_id,
             group=settings.group,
             rank=settings.rank,
-            session_id=recorder.epoch.session_id,
+            session_id=recorder.session.session_id,
         )
         self._file = StacksFile(folder / (stem + SUFFIX))
         self._alarm = Alarm(self._file.number)
@@ -171,28 +174,28 @@ class Stacks:
             return None
         return Doing(STEP_SPAN, self._recorder.progress().at_ns)
 
-    def look(self, next_look_s: float) -> None:
+    def check(self, next_check_s: float) -> None:
         """Write stacks if what is open has been open for too long: at the limit, and whenever that
-        time has doubled. Should this not be called again for the limit and ``next_look_s``, since
+        time has doubled. Should this not be called again for the limit and ``next_check_s``, since
         somebody keeps the GIL, the kernel has them written."""
         if not self._limit_ns:
             return
-        self.arm(next_look_s)
+        self.arm(next_check_s)
         doing = self.doing()
         if doing is None:
             return
         age_ns = self._clock.perf_ns() - doing.began_ns
-        began_ns, due_ns = self._told
+        began_ns, due_ns = self._dumped
         if began_ns != doing.began_ns:
             due_ns = self._limit_ns
         if age_ns >= due_ns:
-            self._told = doing.began_ns, 2 * max(age_ns, due_ns)
+            self._dumped = doing.began_ns, 2 * max(age_ns, due_ns)
             self.dump(f"{doing.section} is open for {age_ns / 1e9:.0f} s")
 
-    def arm(self, next_look_s: float) -> None:
-        """Have the kernel see to it from now on; the first look may come too late."""
+    def arm(self, next_check_s: float) -> None:
+        """Have the kernel see to it from now on; the first check may come too late."""
         if self._limit_ns:
-            self._alarm.set(self._limit_ns / 1e9 + 2 * next_look_s)
+            self._alarm.set(self._limit_ns / 1e9 + 2 * next_check_s)
 
     def dump(self, why: str) -> None:
         """Append the stacks of now.
@@ -232,7 +235,7 @@ class Stacks:
             rank=str(settings.rank),
             node=settings.node,
             pid=str(pid),
-            session=self._recorder.epoch.session_id,
+            session=self._recorder.session.session_id,
             started=started_ticks(pid),
             at=_utc(self._clock.wall_ns()),
             why=ANNOUNCED,
@@ -247,7 +250,7 @@ class Stacks:
         since_ns = 0 if doing is None else wall_ns - self._clock.perf_ns() + doing.began_ns
         return replace(
             self._announcement,
-            session=self._recorder.epoch.session_id,
+            session=self._recorder.session.session_id,
             at=_utc(wall_ns),
             why=why,
             by="faulthandler",

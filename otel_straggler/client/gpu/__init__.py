@@ -36,7 +36,7 @@ def use_timer(timer: Any) -> None:
         NATIVE.set_gpu_timer(timer)
 
 
-def say_complete() -> None:
+def mark_complete() -> None:
     """The GPU has ended all that was launched, and all of it was taken: nobody waits for more."""
     if NATIVE is not None:
         NATIVE.set_gpu_complete(True)

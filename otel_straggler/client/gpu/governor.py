@@ -18,13 +18,13 @@ BLOCK_STEPS = 32
 LEFT_OUT_STEPS = 4
 """At the beginning of each block: what was switched has to have happened, and settled."""
 CYCLES = 8
-FEWEST_CYCLES = 3
+MIN_CYCLES = 3
 CYCLE_STEPS = 4 * BLOCK_STEPS
 ROUND_STEPS = CYCLES * CYCLE_STEPS
 WARM_UP_STEPS = 64
 AGAIN_S = 1800.0
 _IS_ON = (True, False, False, True)
-_FEWEST_OF_BLOCK = (BLOCK_STEPS - LEFT_OUT_STEPS) // 2
+_MIN_OF_BLOCK = (BLOCK_STEPS - LEFT_OUT_STEPS) // 2
 _WIDTH = 3.0
 _STUDENT = (0.0, 0.0, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50)
 """99 % of Student's distribution lies within, by degrees of freedom."""
@@ -58,7 +58,7 @@ class Decision:
     steps: int
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         return f"{self.verdict}: {self.low:+.2%} to {self.high:+.2%} of a step, {self.steps} steps"
 
 
@@ -144,7 +144,7 @@ def estimate(blocks: dict[int, list[float]]) -> tuple[float, float] | None:
     residuals: list[float] = []
     for cycle in range(CYCLES):
         own = [blocks.get(4 * cycle + at, []) for at in range(4)]
-        if min(map(len, own)) < _FEWEST_OF_BLOCK:
+        if min(map(len, own)) < _MIN_OF_BLOCK:
             continue
         medians = [median(block) for block in own]
         logs = [math.log(value) for value in medians]
@@ -155,7 +155,7 @@ def estimate(blocks: dict[int, list[float]]) -> tuple[float, float] | None:
             for time in block
         )
     count = len(differences)
-    if count < FEWEST_CYCLES:
+    if count < MIN_CYCLES:
         return None
     of_block = len(residuals) / (4 * count)
     within = _DEVIATION_OF_MEDIAN * _DEVIATION_OF_MAD * median(residuals) / math.sqrt(of_block)

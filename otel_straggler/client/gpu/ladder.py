@@ -35,7 +35,7 @@ class Ladder:
     def tier(self) -> GpuTier:
         return "off" if self.timer is None else self.timer.tier
 
-    def forget_refusals(self) -> None:
+    def allow_all(self) -> None:
         """Every tier may be tried again."""
         self._barred.clear()
 

@@ -89,7 +89,7 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuHealth:
-    """What changes rarely: running totals of faults, by what went wrong; absent: not told.
+    """What changes rarely: running totals of faults, by what went wrong; absent: not known.
 
     Attributes:
         at_ns: monotonic time.

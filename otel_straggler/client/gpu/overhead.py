@@ -1,4 +1,4 @@
-"""What timing costs, watched while it is on: the governor fed with steps, and a guard beside it."""
+"""What timing costs, watched while it is on: the governor fed with steps, and a CPU guard."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Overhead:
         wake: called when steps are to be timed from now on, or no longer.
 
     Attributes:
-        words: what was decided last.
+        summary: what was decided last.
     """
 
     def __init__(self, target: float, wake: Callable[[], None]) -> None:
@@ -36,7 +36,7 @@ class Overhead:
         self._steps = StepWatch(lambda: getattr(RECORDER, "phase_changes", 0), wake)
         self._guard = CpuGuard()
         self._last_step = 0
-        self.words = ""
+        self.text = ""
 
     @property
     def wants_pause(self) -> bool:
@@ -48,7 +48,7 @@ class Overhead:
         self._guard = CpuGuard()
         if self._target > 0 and RECORDER.on_step is None:
             RECORDER.on_step = self._steps
-        self._begin_anew()
+        self._restart()
 
     def end(self) -> None:
         """There is no timing any more."""
@@ -56,18 +56,18 @@ class Overhead:
             RECORDER.on_step = None
         self._governor.round_start = self._steps.round_start = -1
         self._steps.wants_pause = False
-        self._steps.forget()
+        self._steps.reset()
 
     def disturb(self) -> None:
         """Steps were not comparable for a while: what is known of this round is worth nothing."""
-        self._begin_anew()
+        self._restart()
 
-    def note_working(self, is_on: bool) -> None:
+    def mark_working(self, is_on: bool) -> None:
         """The timer has been switched."""
         self._steps.is_on = is_on
 
     def trouble(self, now_s: float) -> Refusal | None:
-        """Why timing costs too much; None: it does not, or nobody can tell yet."""
+        """Why timing costs too much; None: it does not, or it is not known yet."""
         if self._target <= 0:
             return None
         decision = self._governor.take(self._steps.take())
@@ -76,22 +76,22 @@ class Overhead:
         last_step = self._steps.last_step
         is_past = last_step > self._steps.round_start + ROUND_STEPS + 1
         if is_past or last_step < self._last_step:
-            self._begin_anew()
+            self._restart()
         self._last_step = last_step
         return self._guard.trouble(now_s, cpu_of_thread_s(_READER))
 
     def _follow(self, decision: Decision) -> Refusal | None:
-        self.words = decision.words
+        self.text = decision.text
         if decision.verdict == "over":
-            told = f"timing costs {decision.low:.2%} to {decision.high:.2%} of a step, more than"
-            return Refusal("governor", f"{told} {self._target:.2%} ({decision.steps} steps)")
+            cost = f"timing costs {decision.low:.2%} to {decision.high:.2%} of a step, more than"
+            return Refusal("governor", f"{cost} {self._target:.2%} ({decision.steps} steps)")
         self._governor.begin_later(self._steps.last_step, self._governor.typical_step_s())
         self._steps.round_start = self._governor.round_start
-        self._steps.forget()
+        self._steps.reset()
         return None
 
-    def _begin_anew(self) -> None:
-        self._steps.forget()
+    def _restart(self) -> None:
+        self._steps.reset()
         self._governor.begin(self._steps.last_step or RECORDER.progress().step or 0)
         self._steps.round_start = self._governor.round_start
 
@@ -108,7 +108,7 @@ def cpu_of_thread_s(name: str) -> float | None:
     return None
 
 
-_MOST_NOTES = 4 * ROUND_STEPS
+_MAX_NOTES = 4 * ROUND_STEPS
 
 
 class _Note(NamedTuple):
@@ -140,7 +140,7 @@ class StepWatch:
         self.is_on = False
         self.wants_pause = False
         self.last_step = 0
-        self._notes: deque[_Note] = deque(maxlen=_MOST_NOTES)
+        self._notes: deque[_Note] = deque(maxlen=_MAX_NOTES)
         self._open: _Note | None = None
 
     def __call__(self, context: Context) -> None:
@@ -172,7 +172,7 @@ class StepWatch:
                 samples.append(Sample(before.step, 0.0, before.is_on))  # it has passed
         return samples
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """What is known of the round is worth nothing."""
         self._notes.clear()
         self._open = None
@@ -187,9 +187,9 @@ def _is_plain(before: _Note, note: _Note) -> bool:
     return is_next and note.is_on == before.is_on and note.phases == before.phases >= 0
 
 
-MOST_CPU = 0.05
+MAX_CPU = 0.05
 """Of one core, for the thread that reads what CUPTI gives back; 50,000 kernels/s take 0.004."""
-_LOOK_S = 60.0
+_CHECK_S = 60.0
 
 
 @dataclass(slots=True)
@@ -200,18 +200,18 @@ class CpuGuard:
     cpu_s: float = 0.0
 
     def trouble(self, now_s: float, cpu_s: float | None) -> Refusal | None:
-        """Look once a minute. cpu_s: of the thread so far; None: it cannot be told."""
+        """Look once a minute. cpu_s: of the thread so far; None: not known."""
         if cpu_s is None:
             self.at_s = -1.0
             return None
         if cpu_s < self.cpu_s or self.at_s < 0:
             self.at_s, self.cpu_s = now_s, cpu_s
             return None
-        if now_s - self.at_s < _LOOK_S:
+        if now_s - self.at_s < _CHECK_S:
             return None
         share = (cpu_s - self.cpu_s) / (now_s - self.at_s)
         self.at_s, self.cpu_s = now_s, cpu_s
-        if share <= MOST_CPU:
+        if share <= MAX_CPU:
             return None
-        told = f"reading kernel records took {share:.0%} of a core, more than {MOST_CPU:.0%}"
-        return Refusal("governor", told)
+        cost = f"reading kernel records took {share:.0%} of a core, more than {MAX_CPU:.0%}"
+        return Refusal("governor", cost)

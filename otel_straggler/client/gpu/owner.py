@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from otel_straggler.client.gpu import say_complete
+from otel_straggler.client.gpu import mark_complete
 from otel_straggler.client.gpu.ladder import Ladder
 from otel_straggler.client.gpu.overhead import Overhead
 from otel_straggler.client.gpu.profilers import PROFILERS
-from otel_straggler.client.gpu.reasons import Announcements, GpuTimingState, Refusal
+from otel_straggler.client.gpu.reasons import GpuTimingState, Refusal, TierStatus
 from otel_straggler.client.gpu.surroundings import Surroundings
 from otel_straggler.client.gpu.tiers import CuptiTimer, EventsTimer, Timer
 from otel_straggler.client.recording import WHY_PYTHON
@@ -52,15 +52,15 @@ class GpuTiming:
         surroundings: Surroundings | None = None,
         timers: Mapping[GpuTier, Timer] | None = None,
     ) -> None:
-        wish = settings.gpu_timing
-        self._wanted: GpuTier = AUTO_TIER if wish == "auto" else wish
+        requested = settings.gpu_timing
+        self._wanted: GpuTier = AUTO_TIER if requested == "auto" else requested
         self._never = never
         self._surroundings = surroundings or Surroundings()
         self._ladder = Ladder(timers or _timers(settings, self._surroundings))
         self._lock = threading.RLock()
         self._thread: Worker | None = None
         self._overhead = Overhead(settings.gpu_overhead, self._wake)
-        self._said = Announcements(Refusal("auto" if wish == "auto" else "asked"))
+        self._status = TierStatus(Refusal("auto" if requested == "auto" else "asked"))
         self._next_try_s: float | None = None
         self._has_ended = False
 
@@ -73,21 +73,21 @@ class GpuTiming:
 
     def state(self) -> GpuTimingState:
         """What times sections now, and why nothing better does."""
-        said = self._said
+        status = self._status
         timer = None if self._has_ended else self._ladder.timer
         return GpuTimingState(
-            tier=said.tier,
+            tier=status.tier,
             wanted=self._wanted,
-            reason=said.reason,
-            detail=said.sentence,
-            since_s=said.since_s,
-            overhead=self._overhead.words,
+            reason=status.reason,
+            detail=status.message,
+            since_s=status.since_s,
+            overhead=self._overhead.text,
             counts={} if timer is None else timer.counts(),
         )
 
     def described(self) -> tuple[str, str]:
         """Tier and reason, for the description of the rank. Cost: nothing."""
-        return self._said.tier, self._said.reason
+        return self._status.tier, self._status.reason
 
     def set(self, wanted: GpuTier) -> None:
         """Have this tier from now on, or the next one below that can be had. What was refused
@@ -96,8 +96,8 @@ class GpuTiming:
             if self._has_ended:
                 return
             self._wanted = wanted
-            self._ladder.forget_refusals()
-            self._said.forget()
+            self._ladder.allow_all()
+            self._status.reset()
             self._next_try_s = 0.0
         if self._thread is None:
             self._begin()
@@ -113,10 +113,10 @@ class GpuTiming:
                 return
             self._switch(lambda: self._ladder.halt(_YIELD_NS))
             self._overhead.disturb()
-            self._said.say("off", KINETO)
+            self._status.update("off", KINETO)
 
     def profiler_has_stopped(self) -> None:
-        """Begin anew, from scratch, soon."""
+        """Begin again, from scratch, soon."""
         self._wake()
 
     # --- in the thread of its own ---------------------------------------------------------------
@@ -125,10 +125,10 @@ class GpuTiming:
         """Do what is due; the time of the next tick."""
         with self._lock:
             if not self._has_ended:
-                self._look(now_s)
+                self._evaluate(now_s)
         return now_s + _TICK_S
 
-    def _look(self, now_s: float) -> None:
+    def _evaluate(self, now_s: float) -> None:
         ladder = self._ladder
         if PROFILERS.are_active and ladder.tier == "cupti":
             return
@@ -173,7 +173,7 @@ class GpuTiming:
                 self._overhead.begin()
         if refusal is None and self._ladder.tier != "cupti":
             refusal = Refusal("asked")
-        self._said.say(self._ladder.tier, refusal, "" if timer is None else timer.about)
+        self._status.update(self._ladder.tier, refusal, "" if timer is None else timer.about)
 
     def _why_not_yet(self) -> Refusal | None:
         if self._wanted == "off":
@@ -195,11 +195,11 @@ class GpuTiming:
         if refusal is not None:
             self._leave(timer.tier, refusal, time.monotonic())
         else:
-            self._said.say(timer.tier, self._said.refusal_of(timer.tier), timer.about)
+            self._status.update(timer.tier, self._status.refusal_of(timer.tier), timer.about)
 
     def _switch(self, change: Callable[[], Refusal | None] | Callable[[], None]) -> Refusal | None:
         refusal = change()
-        self._overhead.note_working(self._ladder.is_working)
+        self._overhead.mark_working(self._ladder.is_working)
         return refusal
 
     def _begin(self) -> None:
@@ -223,7 +223,7 @@ class GpuTiming:
             return False
         is_complete = settle(timer, thread, self._surroundings, timeout_s, is_well=is_well)
         if is_complete:
-            say_complete()
+            mark_complete()
         return is_complete
 
     def close(self, timeout_s: float) -> None:
@@ -238,14 +238,14 @@ class GpuTiming:
             return
         thread.do(self._ladder.leave, deadline_s - time.monotonic())
         thread.stop(max(0.0, deadline_s - time.monotonic()))
-        self._said.say("off", Refusal("not_configured"), is_silent=True)
+        self._status.update("off", Refusal("not_configured"), is_silent=True)
 
     def leave_to_parent(self) -> None:
         """In a forked child: nothing of CUDA is touched, here or by the parent's objects."""
         self._has_ended = True
         self._lock = threading.RLock()
         self._thread = None
-        self._said.say("off", FORKED, is_silent=True)
+        self._status.update("off", FORKED, is_silent=True)
 
 
 def why_never(settings: ClientSettings) -> Refusal | None:

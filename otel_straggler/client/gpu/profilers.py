@@ -1,7 +1,7 @@
 """torch.profiler goes first: CUPTI serves one of us at a time.
 
 Kineto takes CUPTI when a profiler prepares, which is before it starts, and in libraries up to
-CUDA 13.2 whoever registers last gets everything. So we are asked before it prepares and told after
+CUDA 13.2 whoever registers last gets everything. So we are called before it prepares and after
 it has stopped, by wrapping the methods that do that. Nothing is wrapped before torch is imported
 and kernels are to be timed; all of it is put back in the end.
 """

@@ -24,7 +24,7 @@ _CODES = {
     999: "cupti_unknown",
 }
 """By result code of CUPTI."""
-_WORDS = (
+_TEXTS = (
     ("no CUDA driver is loaded", "no_driver"),
     ("names a library that cannot be loaded", "broken_cupti"),
     ("no libcupti was found", "no_cupti"),
@@ -51,14 +51,14 @@ class Refusal:
 
     Attributes:
         code: one of ``semconv.GPU_TIMING_REASONS``.
-        detail: what happened, in the words of who refused; empty where the code says it all.
+        detail: what happened, as reported by who refused; empty where the code says it all.
     """
 
     code: str
     detail: str = ""
 
     @property
-    def sentence(self) -> str:
+    def message(self) -> str:
         """Cause and remedy, for a log."""
         known = GPU_TIMING_REASONS[self.code]
         return f"{self.detail or known.cause}. What to do: {known.remedy}"
@@ -69,17 +69,17 @@ class Refusal:
         return _RETRY_S.get(self.code)
 
 
-def refusal_of(words: str) -> Refusal:
+def refusal_of(text: str) -> Refusal:
     """What the extension said, as a reason.
 
     >>> refusal_of("cuptiSubscribe gave 39: another profiler ...").code
     'multiple_subscribers'
     """
-    given = re.search(r" gave (\d+)\b", words)
+    given = re.search(r" gave (\d+)\b", text)
     if given is not None:
-        return Refusal(_CODES.get(int(given[1]), "cupti_failed"), words)
-    code = next((code for mark, code in _WORDS if mark in words), "cupti_failed")
-    return Refusal(code, words)
+        return Refusal(_CODES.get(int(given[1]), "cupti_failed"), text)
+    code = next((code for mark, code in _TEXTS if mark in text), "cupti_failed")
+    return Refusal(code, text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class GpuTimingState:
 
 def _off(reason: str) -> GpuTimingState:
     refusal = Refusal(reason)
-    return GpuTimingState(tier="off", wanted="off", reason=reason, detail=refusal.sentence)
+    return GpuTimingState(tier="off", wanted="off", reason=reason, detail=refusal.message)
 
 
 NOT_CONFIGURED = _off("not_configured")
@@ -119,7 +119,7 @@ _EXPECTED = frozenset({"kineto_active", "cuda_unused", "no_torch", "no_driver"})
 _LOG = logging.getLogger("otel_straggler")
 
 
-class Announcements:
+class TierStatus:
     """The tier and its reason, changed together.
 
     Args:
@@ -141,9 +141,9 @@ class Announcements:
         return "" if refusal is None else refusal.code
 
     @property
-    def sentence(self) -> str:
+    def message(self) -> str:
         refusal = self._now[1]
-        return "" if refusal is None else refusal.sentence
+        return "" if refusal is None else refusal.message
 
     @property
     def since_s(self) -> float:
@@ -154,11 +154,11 @@ class Announcements:
         """With what reason this tier was last in charge."""
         return self._of_tier.get(tier)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Everything may be logged again."""
         self._logged.clear()
 
-    def say(
+    def update(
         self, tier: GpuTier, refusal: Refusal | None, about: str = "", *, is_silent: bool = False
     ) -> None:
         """This tier is in charge, for this reason no higher one, and works with ``about``."""
@@ -180,4 +180,4 @@ def _log(tier: GpuTier, refusal: Refusal | None, about: str) -> None:
         _LOG.info("GPU timing is %s: %s", tier, what)
         return
     level = logging.INFO if refusal.code in _EXPECTED else logging.WARNING
-    _LOG.log(level, "GPU timing is %s (%s): %s", tier, refusal.code, refusal.sentence)
+    _LOG.log(level, "GPU timing is %s (%s): %s", tier, refusal.code, refusal.message)

@@ -111,7 +111,7 @@ def gpu_of_driver(uuid: str) -> GpuIdentity | None:
 
 
 def _pci_id(found: Any) -> str:
-    """As NVML writes it; empty for a PyTorch that does not tell."""
+    """As NVML writes it; empty for a PyTorch that does not say."""
     domain, bus, device = (
         getattr(found, f"pci_{part}_id", None) for part in ("domain", "bus", "device")
     )

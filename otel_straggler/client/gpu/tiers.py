@@ -53,7 +53,7 @@ class EventsTimer:
     """See :class:`Timer`.
 
     Args:
-        surroundings: tells where the driver is.
+        surroundings: knows where the driver is.
     """
 
     tier: GpuTier = "events"
@@ -128,7 +128,7 @@ class CuptiTimer:
 
     Args:
         path: of the libcupti to use; empty: search.
-        surroundings: tells where torch's is, and the driver.
+        surroundings: knows where torch's is, and the driver.
     """
 
     tier: GpuTier = "cupti"
@@ -190,15 +190,21 @@ class CuptiTimer:
         """One for each libcupti and process: its buffers' addresses are never given back."""
         if NATIVE is None:
             return Refusal("no_extension")
-        wish = (self._path, self._surroundings.cupti_folder(), self._surroundings.driver_path())
-        if wish in _CUPTI_TIMERS:
-            return _CUPTI_TIMERS[wish]
-        timer = NATIVE.KernelTimer(*wish, _PREFERS_LAUNCHES, _TIMES_MEMORY, _TIMES_WHOLE_GRAPHS)
+        requested = (
+            self._path,
+            self._surroundings.cupti_folder(),
+            self._surroundings.driver_path(),
+        )
+        if requested in _CUPTI_TIMERS:
+            return _CUPTI_TIMERS[requested]
+        timer = NATIVE.KernelTimer(
+            *requested, _PREFERS_LAUNCHES, _TIMES_MEMORY, _TIMES_WHOLE_GRAPHS
+        )
         try:
             timer.state()
         except RuntimeError as error:  # there is nothing behind it
             return refusal_of(str(error))
-        return _CUPTI_TIMERS.setdefault(wish, timer)
+        return _CUPTI_TIMERS.setdefault(requested, timer)
 
 
 _CUPTI_TIMERS: dict[tuple[str, str, str], Any] = {}
