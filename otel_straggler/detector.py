@@ -139,13 +139,14 @@ class Detector:
 
     @staticmethod
     def detection_section(
-        name: str | None = None, profile_cuda: bool = True
+        name: str | None = None,
+        profile_cuda: bool = True,  # noqa: ARG004 (NVRx's signature)
     ) -> AbstractContextManager[Any]:
         """Time what runs inside ``with``; as a decorator, every call.
 
         Args:
             name: the caller's file and line if left out.
-            profile_cuda: whether a GPU timing tier, if one is on, may time kernels in it.
+            profile_cuda: for code written against NVRx; a GPU timing tier, if one is on, times all.
 
         Raises:
             UsageError: before ``initialize()``.
@@ -153,12 +154,16 @@ class Detector:
         if COMPILATION.is_on():
             return transparent()
         try:
-            return (_timed if profile_cuda else _timed_on_host)[name]
+            return _timed[name]
         except (KeyError, TypeError):  # the first time, or not a name
-            return _new_section(name, profile_cuda)
+            return _new_section(name)
 
     @classmethod
-    def wrap_callables(cls, callable_ids: Sequence[CallableId], profile_cuda: bool = True) -> None:
+    def wrap_callables(
+        cls,
+        callable_ids: Sequence[CallableId],
+        profile_cuda: bool = True,  # noqa: ARG003 (NVRx's signature)
+    ) -> None:
         """Time every call of these callables; of coroutine functions, until they return.
 
         Raises:
@@ -167,11 +172,7 @@ class Detector:
         is_plain = cls.initialized and cls.profiling_interval == 1
         for callable_id in callable_ids:
             name = str(callable_id)
-            decorate: Decorator = (
-                section(name, "compute", profile_cuda)
-                if is_plain
-                else EveryNth(section(name, "compute", profile_cuda), _is_turn)
-            )
+            decorate: Decorator = section(name) if is_plain else EveryNth(section(name), _is_turn)
             cls._wrapped.wrap(callable_id, decorate)
 
     @classmethod
@@ -284,29 +285,26 @@ class _Running:
 
 
 _timed: dict[str | None, Section] = {}
-_timed_on_host: dict[str | None, Section] = {}
 """By name, while a detector is initialized that times every run: nothing else needs to be asked."""
 
 
 def _clear_sections() -> None:
     _timed.clear()
-    _timed_on_host.clear()
 
 
-def _new_section(name: str | None, profile_cuda: bool) -> AbstractContextManager[Any]:
+def _new_section(name: str | None) -> AbstractContextManager[Any]:
     """Called by ``detection_section``, in the line of the user that called that."""
     if Detector._state is None:  # noqa: SLF001
         return _not_running(Detector._is_child)  # noqa: SLF001
-    is_told = name is not None
+    is_named = name is not None
     if name is None:
         caller = sys._getframe(2)  # noqa: SLF001
         name = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-    made = section(name, "compute", profile_cuda)
+    made = section(name)
     if Detector.profiling_interval != 1:
         return EveryNth(made, _is_turn)
-    kept = _timed if profile_cuda else _timed_on_host
-    if is_told and len(kept) < _MAX_KEPT:  # names that vary do not fill the memory
-        kept[made.name] = made
+    if is_named and len(_timed) < _MAX_KEPT:  # names that vary do not fill the memory
+        _timed[made.name] = made
     return made
 
 

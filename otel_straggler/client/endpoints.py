@@ -1,8 +1,13 @@
-"""Where telemetry goes, from arguments and environment.
+"""Where telemetry goes and by which protocol, from arguments and environment.
 
-Addresses are in ``addresses.py``, protocols in ``protocols.py``. A wrong argument or
-``OTEL_STRAGGLER_*`` variable is an error; a wrong ``OTEL_*`` variable belongs to others and is
-logged and ignored, as OpenTelemetry's specification asks.
+Addresses: argument > ``OTEL_STRAGGLER_ENDPOINT`` > ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` and
+``..._METRICS_ENDPOINT`` > ``OTEL_EXPORTER_OTLP_ENDPOINT`` > this machine. HTTP takes a URL with a
+path; gRPC takes scheme, host and port, and ``host:port`` alone, for which
+``OTEL_EXPORTER_OTLP_INSECURE`` says whether it is without TLS. Protocols and headers have the same
+order.
+
+A wrong argument or ``OTEL_STRAGGLER_*`` variable is an error; a wrong ``OTEL_*`` variable belongs
+to others and is logged and ignored, as OpenTelemetry's specification asks.
 """
 
 from __future__ import annotations
@@ -10,8 +15,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from otel_straggler.config import (
@@ -24,50 +29,97 @@ from otel_straggler.config import (
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.setting import Pairs
 
+if TYPE_CHECKING:
+    from otel_straggler.otlp.clients.client import Signal
+
 _LOG = logging.getLogger("otel_straggler")
 _PREFIX = "OTEL_EXPORTER_OTLP_"
+_PATHS = {"TRACES": "/v1/traces", "METRICS": "/v1/metrics"}
+_HTTP_PORT = 4318
 _METADATA_NAME = re.compile(r"(?!grpc-)[a-z0-9_.-]+(?<!-bin)")
+_EXPECTED = {
+    "http/protobuf": "a URL that begins with http:// or https://",
+    "grpc": "a URL that begins with http:// or https:// and has no path (gRPC has none)",
+}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Both signals, and whether the user said that the other side scores."""
+    """Both signals.
+
+    Attributes:
+        traces, metrics: where they go.
+        is_trusted: the user said that the other side scores.
+        where, protocol_where: the argument or variable that named address and protocol, by signal
+            ("traces", "metrics"); empty = the default.
+    """
 
     traces: Endpoint
     metrics: Endpoint
     is_trusted: bool
+    where: Mapping[str, str] = field(default_factory=dict)
+    protocol_where: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def by_signal(self) -> dict[Signal, Endpoint]:
+        return {"traces": self.traces, "metrics": self.metrics}
+
+
+class _Named(NamedTuple):
+    """A value, and the argument or variable that named it; empty = the default."""
+
+    value: str
+    where: str = ""
 
 
 def resolve_endpoints(
     env: Mapping[str, str],
-    endpoint: str | None = None,
+    endpoint: object = None,
     headers: Mapping[str, str] | None = None,
     protocol: str | None = None,
     *,
     is_used: bool = True,
 ) -> Endpoints:
-    """Settle both endpoints; ``is_used`` says whether anything will be sent.
+    """Settle both endpoints.
+
+    Args:
+        env: the environment.
+        endpoint, headers, protocol: arguments of ``configure()``.
+        is_used: whether anything will be sent; if not, a missing package is no error.
 
     Raises:
         ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong.
     """
-    own = own_address(env, endpoint)
-    protocols = choose_protocols(env, protocol, own.port if own else None, is_used=is_used)
+    own = _own_address(env, endpoint)
+    protocols = _protocols(env, protocol, own, is_used=is_used)
     own_headers = _own_headers(env, headers)
-
-    def settled(signal: str) -> Endpoint:
-        chosen = protocols[signal].protocol
-        url = find_address(signal, env, own, chosen).url
-        return _endpoint(signal, chosen, url, env, own_headers)
-
+    addresses = {s: _address(s, env, own, protocols[s].value) for s in _PATHS}
+    settled = {
+        signal: Endpoint(
+            url=addresses[signal].value,
+            protocol="grpc" if chosen == "grpc" else "http/protobuf",
+            headers=_headers(signal, env, own_headers, chosen),
+            timeout_s=_timeout_s(signal, env),
+            compression=_compression(signal, env),
+            ca_file=_of_signal(signal, "CERTIFICATE", env),
+            client_cert_file=_of_signal(signal, "CLIENT_CERTIFICATE", env),
+            client_key_file=_of_signal(signal, "CLIENT_KEY", env),
+            is_enabled=env.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() != "none",
+        )
+        for signal, (chosen, _) in protocols.items()
+    }
     return Endpoints(
-        traces=settled("TRACES"), metrics=settled("METRICS"), is_trusted=own is not None
+        traces=settled["TRACES"],
+        metrics=settled["METRICS"],
+        is_trusted=own is not None,
+        where={signal.lower(): address.where for signal, address in addresses.items()},
+        protocol_where={signal.lower(): chosen.where for signal, chosen in protocols.items()},
     )
 
 
-def names_scorer(env: Mapping[str, str], endpoint: str | None) -> bool:
+def names_scorer(env: Mapping[str, str], endpoint: object) -> bool:
     """Whether the user named a collector that scores."""
-    return endpoint is not None or bool(env.get("OTEL_STRAGGLER_ENDPOINT", "").strip())
+    return _own_address(env, endpoint) is not None
 
 
 NO_ENDPOINTS = Endpoints(
@@ -88,24 +140,145 @@ def parse_pairs(text: str) -> dict[str, str]:
     return {unquote(k.strip()): unquote(v.strip()) for k, v in pairs if k.strip()}
 
 
-def _endpoint(
-    signal: str,
-    protocol: OtlpProtocol,
-    url: str,
-    env: Mapping[str, str],
-    own_headers: dict[str, str] | None,
-) -> Endpoint:
-    return Endpoint(
-        url=url,
-        protocol=protocol,
-        headers=_headers(signal, env, own_headers, protocol),
-        timeout_s=_timeout_s(signal, env),
-        compression=_compression(signal, env),
-        ca_file=_either(signal, "CERTIFICATE", env),
-        client_cert_file=_either(signal, "CLIENT_CERTIFICATE", env),
-        client_key_file=_either(signal, "CLIENT_KEY", env),
-        is_enabled=env.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() != "none",
-    )
+# --- protocols -------------------------------------------------------------------------------
+
+
+def _protocols(
+    env: Mapping[str, str], argument: str | None, own: tuple[object, str] | None, *, is_used: bool
+) -> dict[str, _Named]:
+    """By signal. Variables of others may be meant for another program: where they cannot be
+    followed, that is logged, and http/protobuf is used."""
+    where = "configure(protocol=...)" if argument is not None else "OTEL_STRAGGLER_PROTOCOL"
+    value = argument if argument is not None else env.get(where, "").strip().lower() or None
+    if value is None:
+        parts = _split(own[0]) if own and isinstance(own[0], str) else None
+        return _protocols_of_others(env, parts.port if parts else None)
+    if value not in get_args(OtlpProtocol):
+        message = describe(
+            where=where,
+            value=value,
+            expected="'http/protobuf' or 'grpc'",
+            remedy="Leave it out for http/protobuf.",
+        )
+        raise ConfigError(message)
+    if is_used and value == "grpc" and (reason := _why_no_grpc()):
+        raise ConfigError(f"{where}: got 'grpc', but {reason}.")
+    return dict.fromkeys(_PATHS, _Named(value, where))
+
+
+def _protocols_of_others(env: Mapping[str, str], own_port: int | None) -> dict[str, _Named]:
+    warnings: dict[str, None] = {}
+    found = dict.fromkeys(_PATHS, _Named("http/protobuf"))
+    for signal in found:
+        names = (f"{_PREFIX}{signal}_PROTOCOL", f"{_PREFIX}PROTOCOL")
+        named = ((env.get(name, "").strip().lower(), name) for name in names)
+        value, where = next(((value, name) for value, name in named if value), ("", ""))
+        if value and (trouble := _why_not(value, own_port)):
+            warnings[f"{where} is {value!r}, but {trouble}. http/protobuf is used."] = None
+        elif value:
+            found[signal] = _Named(value, where)
+    for warning in warnings:
+        _LOG.warning("%s", warning)
+    return found
+
+
+def _why_not(protocol: str, own_port: int | None) -> str:
+    if protocol == "http/protobuf":
+        return ""
+    if protocol != "grpc":
+        return "otel-straggler sends http/protobuf or grpc"
+    if own_port == _HTTP_PORT:
+        return (
+            f"port {_HTTP_PORT} of the endpoint is that of OTLP over HTTP; "
+            "OTEL_STRAGGLER_PROTOCOL settles which is meant"
+        )
+    return _why_no_grpc()
+
+
+def _why_no_grpc() -> str:
+    from otel_straggler.otlp.clients.grpc import why_unusable
+
+    return why_unusable()
+
+
+# --- addresses -------------------------------------------------------------------------------
+
+
+def _own_address(env: Mapping[str, str], endpoint: object) -> tuple[object, str] | None:
+    """The argument, or ``OTEL_STRAGGLER_ENDPOINT``, as written, and which; None if neither is
+    given."""
+    if endpoint is not None:
+        return endpoint, "configure(endpoint=...)"
+    named = env.get("OTEL_STRAGGLER_ENDPOINT", "").strip()
+    return (named, "OTEL_STRAGGLER_ENDPOINT") if named else None
+
+
+def _address(
+    signal: str, env: Mapping[str, str], own: tuple[object, str] | None, protocol: str
+) -> _Named:
+    """A signal's own endpoint is used as it is; one for both gets the signal's path."""
+    default = DEFAULT_GRPC_ENDPOINT if protocol == "grpc" else DEFAULT_ENDPOINT
+    if own is not None:
+        text, where = own
+        parts = _split(text) if isinstance(text, str) else None
+        has_path = protocol == "grpc" and parts is not None and parts.path not in {"", "/"}
+        url = _url(text, signal, env, protocol, is_whole=False) if isinstance(text, str) else ""
+        if url and not has_path:
+            return _Named(url, where)
+        remedy = f"Use for example {default}."
+        expected = _EXPECTED[protocol]
+        raise ConfigError(describe(where=where, value=text, expected=expected, remedy=remedy))
+    for where in (f"{_PREFIX}{signal}_ENDPOINT", f"{_PREFIX}ENDPOINT"):
+        if not (text := env.get(where, "").strip()):
+            continue
+        if url := _url(text, signal, env, protocol, is_whole=signal in where):
+            return _Named(url, where)
+        _ignore(where, text, _EXPECTED["http/protobuf"])
+    return _Named(_url(default, signal, env, protocol, is_whole=False))
+
+
+def _url(text: str, signal: str, env: Mapping[str, str], protocol: str, *, is_whole: bool) -> str:
+    """Complete; empty if it is no address for this protocol."""
+    if protocol == "grpc":
+        return _grpc_url(text, signal, env)
+    if not _is_url(text):
+        return ""
+    return text if is_whole else text.rstrip("/") + _PATHS[signal]
+
+
+def _grpc_url(text: str, signal: str, env: Mapping[str, str]) -> str:
+    """Scheme, host and port; empty if it is no address.
+
+    >>> _grpc_url("gateway:4317", "TRACES", {"OTEL_EXPORTER_OTLP_INSECURE": "true"})
+    'http://gateway:4317'
+    >>> _grpc_url("gateway:4317", "TRACES", {}), _grpc_url("http://a:1/x", "TRACES", {})
+    ('https://gateway:4317', 'http://a:1')
+    """
+    if "://" not in text:
+        parts = _split(text)
+        if parts is None or parts.port is None or parts.path:
+            return ""
+        is_insecure = _of_signal(signal, "INSECURE", env).lower() == "true"
+        text = f"{'http' if is_insecure else 'https'}://{text}"
+    url = urlsplit(text) if _is_url(text) else None
+    return f"{url.scheme}://{url.netloc}" if url else ""
+
+
+def _is_url(text: str) -> bool:
+    parts = _split(text) if "://" in text else None
+    return parts is not None and parts.scheme in {"http", "https"}
+
+
+def _split(text: str) -> SplitResult | None:
+    """The parts of a URL, or of ``host:port``; None if there is no host or the port is wrong."""
+    try:
+        parts = urlsplit(text if "://" in text else f"//{text}")
+        return parts if parts.hostname and parts.port != 0 else None
+    except ValueError:  # a port that is no number
+        return None
+
+
+# --- headers, and what else goes with a request ----------------------------------------------
 
 
 def _own_headers(
@@ -148,50 +321,38 @@ def _is_header(name: object, value: object) -> bool:
 
 
 def _headers(
-    signal: str,
-    env: Mapping[str, str],
-    own: dict[str, str] | None,
-    protocol: OtlpProtocol,
+    signal: str, env: Mapping[str, str], own: dict[str, str] | None, protocol: str
 ) -> Pairs:
+    fits = _is_metadata if protocol == "grpc" else _is_header
     if own is not None:
-        return tuple(sorted(_as_metadata(own).items() if protocol == "grpc" else own.items()))
+        wrong = sorted(name for name, value in own.items() if not fits(name, value))
+        if wrong:  # all are fit for HTTP
+            message = describe(
+                where="headers for gRPC",
+                value=wrong,
+                expected="names of letters, digits, '_', '-' and '.', not grpc-... and not ...-bin",
+                remedy="Rename them, or use http/protobuf.",
+            )
+            raise ConfigError(message)
+        return tuple(sorted(own.items()))
     both = {
         **parse_pairs(env.get(f"{_PREFIX}HEADERS", "")),
         **parse_pairs(env.get(f"{_PREFIX}{signal}_HEADERS", "")),
     }
-    fits = _is_metadata if protocol == "grpc" else _is_header
     return tuple(sorted((k, v) for k, v in both.items() if fits(k, v)))
-
-
-def _as_metadata(headers: dict[str, str]) -> dict[str, str]:
-    """The same, if gRPC can carry them.
-
-    Raises:
-        ConfigError: a name is not one for gRPC.
-    """
-    wrong = sorted(name for name, value in headers.items() if not _is_metadata(name, value))
-    if wrong:
-        message = describe(
-            where="headers for gRPC",
-            value=wrong,
-            expected="names of letters, digits, '_', '-' and '.', not grpc-... and not ...-bin",
-            remedy="Rename them, or use http/protobuf.",
-        )
-        raise ConfigError(message)
-    return headers
 
 
 def _is_metadata(name: str, value: str) -> bool:
     return _is_header(name, value) and _METADATA_NAME.fullmatch(name.lower()) is not None
 
 
-def _either(signal: str, name: str, env: Mapping[str, str]) -> str:
+def _of_signal(signal: str, name: str, env: Mapping[str, str]) -> str:
     return (env.get(f"{_PREFIX}{signal}_{name}") or env.get(f"{_PREFIX}{name}") or "").strip()
 
 
 def _timeout_s(signal: str, env: Mapping[str, str]) -> float:
     """Milliseconds, by OpenTelemetry's specification."""
-    text = _either(signal, "TIMEOUT", env)
+    text = _of_signal(signal, "TIMEOUT", env)
     try:
         timeout_ms = float(text or 10_000)
     except ValueError:
@@ -203,7 +364,7 @@ def _timeout_s(signal: str, env: Mapping[str, str]) -> float:
 
 
 def _compression(signal: str, env: Mapping[str, str]) -> Compression:
-    text = _either(signal, "COMPRESSION", env).lower() or "none"
+    text = _of_signal(signal, "COMPRESSION", env).lower() or "none"
     if text == "gzip":
         return "gzip"
     if text != "none":
@@ -214,227 +375,3 @@ def _compression(signal: str, env: Mapping[str, str]) -> Compression:
 def _ignore(variable: str, value: str, expected: str) -> None:
     remedy = "It is ignored; correct or unset it."
     _LOG.warning("%s", describe(where=variable, value=value, expected=expected, remedy=remedy))
-
-
-_PATHS = {"TRACES": "/v1/traces", "METRICS": "/v1/metrics"}
-_EXPECTED = {
-    "http/protobuf": "a URL that begins with http:// or https://",
-    "grpc": "a URL that begins with http:// or https:// and has no path (gRPC has none)",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class OwnAddress:
-    """An address that was named to us, as written, and where."""
-
-    text: object
-    where: str
-
-    @property
-    def port(self) -> int | None:
-        parts = _split(self.text) if isinstance(self.text, str) else None
-        return parts.port if parts else None
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A settled address, and the argument or variable that named it; empty = the default."""
-
-    url: str
-    where: str = ""
-
-
-def own_address(env: Mapping[str, str], endpoint: object) -> OwnAddress | None:
-    """The argument, or ``OTEL_STRAGGLER_ENDPOINT``; None if neither is given."""
-    if endpoint is not None:
-        return OwnAddress(endpoint, "configure(endpoint=...)")
-    named = env.get("OTEL_STRAGGLER_ENDPOINT", "").strip()
-    return OwnAddress(named, "OTEL_STRAGGLER_ENDPOINT") if named else None
-
-
-def find_address(
-    signal: str, env: Mapping[str, str], own: OwnAddress | None, protocol: OtlpProtocol
-) -> Address:
-    """Where "TRACES" or "METRICS" go.
-
-    Raises:
-        ConfigError: what was named to us is no address for this protocol.
-    """
-    if own is not None:
-        return Address(_checked(own, signal, protocol, env), own.where)
-    return _others_address(signal, env, protocol)
-
-
-def _checked(own: OwnAddress, signal: str, protocol: OtlpProtocol, env: Mapping[str, str]) -> str:
-    if isinstance(own.text, str):
-        if protocol == "grpc":
-            url = _grpc_url(own.text, signal, env)
-            if url and _path_of(own.text) in {"", "/"}:
-                return url
-        elif _is_url(own.text):
-            return _with_path(own.text, _PATHS[signal])
-    default = DEFAULT_GRPC_ENDPOINT if protocol == "grpc" else DEFAULT_ENDPOINT
-    message = describe(
-        where=own.where,
-        value=own.text,
-        expected=_EXPECTED[protocol],
-        remedy=f"Use for example {default}.",
-    )
-    raise ConfigError(message)
-
-
-def _others_address(signal: str, env: Mapping[str, str], protocol: OtlpProtocol) -> Address:
-    """A signal's own endpoint is used as it is; the common one gets the signal's path."""
-    own, common = f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
-    for variable, path in ((own, ""), (common, _PATHS[signal])):
-        text = env.get(variable, "").strip()
-        if not text:
-            continue
-        if protocol == "grpc" and (url := _grpc_url(text, signal, env)):
-            return Address(url, variable)
-        if protocol != "grpc" and _is_url(text):
-            return Address(_with_path(text, path) if path else text, variable)
-        remedy = "It is ignored; correct or unset it."
-        expected = "a URL that begins with http:// or https://"
-        _LOG.warning("%s", describe(where=variable, value=text, expected=expected, remedy=remedy))
-    if protocol == "grpc":
-        return Address(DEFAULT_GRPC_ENDPOINT)
-    return Address(_with_path(DEFAULT_ENDPOINT, _PATHS[signal]))
-
-
-def _grpc_url(text: str, signal: str, env: Mapping[str, str]) -> str:
-    """Scheme, host and port; empty if it is no address.
-
-    >>> _grpc_url("gateway:4317", "TRACES", {"OTEL_EXPORTER_OTLP_INSECURE": "true"})
-    'http://gateway:4317'
-    >>> _grpc_url("gateway:4317", "TRACES", {}), _grpc_url("http://a:1/x", "TRACES", {})
-    ('https://gateway:4317', 'http://a:1')
-    """
-    if "://" not in text:
-        parts = _split(text)
-        if parts is None or parts.port is None or parts.path:
-            return ""
-        text = f"{'http' if _is_insecure(signal, env) else 'https'}://{text}"
-    url = urlsplit(text) if _is_url(text) else None
-    return f"{url.scheme}://{url.netloc}" if url else ""
-
-
-def _is_insecure(signal: str, env: Mapping[str, str]) -> bool:
-    prefix = "OTEL_EXPORTER_OTLP_"
-    text = env.get(f"{prefix}{signal}_INSECURE") or env.get(f"{prefix}INSECURE") or ""
-    return text.strip().lower() == "true"
-
-
-def _path_of(text: str) -> str:
-    parts = _split(text)
-    return parts.path if parts else ""
-
-
-def _is_url(text: str) -> bool:
-    parts = _split(text) if "://" in text else None
-    return parts is not None and parts.scheme in {"http", "https"}
-
-
-def _split(text: str) -> SplitResult | None:
-    """The parts of a URL, or of ``host:port``; None if there is no host or the port is wrong."""
-    try:
-        parts = urlsplit(text if "://" in text else f"//{text}")
-        return parts if parts.hostname and parts.port != 0 else None
-    except ValueError:  # a port that is no number
-        return None
-
-
-def _with_path(base: str, path: str) -> str:
-    return base.rstrip("/") + path
-
-
-PROTOCOLS: tuple[OtlpProtocol, ...] = get_args(OtlpProtocol)
-HTTP_PORT = 4318
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenProtocol:
-    """A protocol, and the argument or variable that named it; empty = the default."""
-
-    protocol: OtlpProtocol = "http/protobuf"
-    where: str = ""
-
-
-def choose_protocols(
-    env: Mapping[str, str], argument: str | None, own_port: int | None, *, is_used: bool
-) -> dict[str, ChosenProtocol]:
-    """The protocol of "TRACES" and of "METRICS".
-
-    Args:
-        env: the environment.
-        argument: of ``configure()``.
-        own_port: of an endpoint that was named to us.
-        is_used: whether anything will be sent; if not, a missing package is no error.
-
-    Raises:
-        ConfigError: the argument or ``OTEL_STRAGGLER_PROTOCOL`` cannot be followed.
-    """
-    own = _own_choice(env, argument, is_used=is_used)
-    if own is not None:
-        return {"TRACES": own, "METRICS": own}
-    logged: set[str] = set()
-    return {
-        signal: _others_choice(signal, env, own_port, logged) for signal in ("TRACES", "METRICS")
-    }
-
-
-def _own_choice(
-    env: Mapping[str, str], argument: str | None, *, is_used: bool
-) -> ChosenProtocol | None:
-    where = "configure(protocol=...)" if argument is not None else "OTEL_STRAGGLER_PROTOCOL"
-    value = argument if argument is not None else env.get(where, "").strip().lower() or None
-    if value is None:
-        return None
-    for protocol in PROTOCOLS:
-        if value == protocol:
-            if is_used and protocol == "grpc" and (reason := _why_no_grpc()):
-                raise ConfigError(f"{where}: got 'grpc', but {reason}.")
-            return ChosenProtocol(protocol, where)
-    message = describe(
-        where=where,
-        value=value,
-        expected="'http/protobuf' or 'grpc'",
-        remedy="Leave it out for http/protobuf.",
-    )
-    raise ConfigError(message)
-
-
-def _others_choice(
-    signal: str, env: Mapping[str, str], own_port: int | None, logged: set[str]
-) -> ChosenProtocol:
-    for where in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-        value = env.get(where, "").strip().lower()
-        if not value:
-            continue
-        trouble = _why_not(value, own_port)
-        if not trouble:
-            return ChosenProtocol("grpc" if value == "grpc" else "http/protobuf", where)
-        if where not in logged:
-            logged.add(where)
-            _LOG.warning("%s is %r, but %s. http/protobuf is used.", where, value, trouble)
-        break
-    return ChosenProtocol()
-
-
-def _why_not(value: str, own_port: int | None) -> str:
-    if value == "http/protobuf":
-        return ""
-    if value != "grpc":
-        return "otel-straggler sends http/protobuf or grpc"
-    if own_port == HTTP_PORT:
-        return (
-            f"port {HTTP_PORT} of the endpoint is that of OTLP over HTTP; "
-            "OTEL_STRAGGLER_PROTOCOL settles which is meant"
-        )
-    return _why_no_grpc()
-
-
-def _why_no_grpc() -> str:
-    from otel_straggler.otlp.clients.grpc import why_unusable
-
-    return why_unusable()

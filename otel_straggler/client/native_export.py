@@ -187,7 +187,7 @@ class ExportSupervisor:
         self._histograms: SectionHistograms | None = None
         if settings.metrics.is_enabled and not settings.is_trusted:
             self._histograms = SectionHistograms(settings, RECORDER, clock, topology)
-            RECORDING.listen(self._histograms.add, in_new_session=False)
+            RECORDING.listen(self._histograms.add)
 
     def tick(self, now_s: float, recorded: int, *, is_scorer: bool) -> None:
         """Do what is due at ``now_s`` (monotonic), with so many executions recorded so far."""

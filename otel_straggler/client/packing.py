@@ -244,7 +244,7 @@ class GpuNumbers:
         """Ask for numbers, now that all that has ended was put. Cost: some ns a run."""
         self._ready.append(self._stage.take_ready(time.monotonic_ns()))
 
-    def take(self) -> NativeBatch:
+    def drain(self) -> NativeBatch:
         """Runs whose numbers are there, or are not waited for any longer; see ``poll``."""
         block = b"".join(self._ready)
         self._ready.clear()

@@ -53,7 +53,7 @@ class PythonExport:
         self._exporter = Exporter(
             settings,
             RECORDER,
-            take=self._inbox.take,
+            drain=self._inbox.drain,
             topology=topology,
             other_losses=self._losses,
             sdk=sdk,
@@ -92,7 +92,7 @@ class Exporter:
     Args:
         settings: what ``configure()`` decided.
         recorder: what is drained.
-        take: gives the records since the last time in batches; the recorder's own if left out.
+        drain: gives the records since the last time in batches; the recorder's own if left out.
         topology: what is known of the rank now.
         other_losses: counts from outside, by reason.
         sdk: gets the records too.
@@ -106,7 +106,7 @@ class Exporter:
         settings: ClientSettings,
         recorder: Recorder,
         *,
-        take: Callable[[], Sequence[Sequence[Record]]] | None = None,
+        drain: Callable[[], Sequence[Sequence[Record]]] | None = None,
         topology: Callable[[], Topology] = Topology,
         other_losses: Callable[[], dict[str, int]] = dict,
         sdk: SdkSink | None = None,
@@ -115,7 +115,7 @@ class Exporter:
         rng: Callable[[], float] | None = None,
     ) -> None:
         self._settings = settings
-        self._take = take or (lambda: [recorder.drain()])
+        self._drain = drain or (lambda: [recorder.drain()])
         self._topology = topology
         self._sdk = sdk
         self._clock = clock or SystemClock()
@@ -213,7 +213,7 @@ class Exporter:
         return resource_attributes(self._settings, session.session_id, self._topology())
 
     def _collect(self, now_s: float) -> None:
-        batches = [batch for batch in self._take() if batch]
+        batches = [batch for batch in self._drain() if batch]
         self._handshake.count_spans(sum(map(len, batches)), now_s - self._started_s)
         for batch in batches:
             if self._settings.metrics.is_enabled and not self._handshake.is_scorer:
@@ -239,7 +239,7 @@ class Exporter:
 
     def _queue_timed(self) -> None:
         """Queue what waits for the GPU no longer."""
-        if self._gpu is not None and (timed := self._gpu.take()):
+        if self._gpu is not None and (timed := self._gpu.drain()):
             self._queue(timed)
 
     def _queue(self, records: Sequence[Record]) -> None:

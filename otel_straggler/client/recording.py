@@ -52,17 +52,13 @@ class Recording:
         self._holders = 0
         self._lock = threading.RLock()  # a section may end inside a signal handler
 
-    def listen(self, listener: Listener, *, in_new_session: bool) -> None:
-        """Give all records from now on to ``listener``, in batches.
-
-        Args:
-            begins_anew: with a new session id, even if somebody listens already.
-        """
+    def listen(self, listener: Listener) -> None:
+        """Give all records from now on to ``listener``, in batches."""
         with self._lock:
             self.pull()
             is_first = not (self._listeners or self._holders)
             self._listeners.append(listener)
-            if is_first or in_new_session:
+            if is_first:
                 self._recorder.enable()
             if len(self._listeners) == 1:
                 self._recorder.share(True)
@@ -77,14 +73,14 @@ class Recording:
             self._go_on_or_stop()
 
     def hold(self) -> None:
-        """Record, with a new session id, for a reader that empties the ring itself."""
+        """Record, with a new session id, for an exporter."""
         with self._lock:
             self.pull()
             self._holders += 1
             self._recorder.enable()
 
     def release(self) -> None:
-        """That reader has what it wants."""
+        """That exporter has what it wants."""
         with self._lock:
             self._holders -= 1
             self._go_on_or_stop()
@@ -117,9 +113,10 @@ class Inbox:
         self._recording = recording
         self._batches: list[Sequence[Record]] = []
         self._lost = 0
-        recording.listen(self._put, in_new_session=True)
+        recording.hold()
+        recording.listen(self._put)
 
-    def take(self) -> list[Sequence[Record]]:
+    def drain(self) -> list[Sequence[Record]]:
         """All records since the last time, in batches, in order of their ends."""
         self._recording.pull()
         batches, self._batches = self._batches, []
@@ -132,6 +129,7 @@ class Inbox:
 
     def close(self) -> None:
         self._recording.unlisten(self._put)
+        self._recording.release()
 
     def _put(self, records: Sequence[Record]) -> None:
         room = max(0, RING_CAPACITY - sum(map(len, self._batches)))

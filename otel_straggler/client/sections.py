@@ -89,7 +89,7 @@ class SizedRun:
         self._section.__exit__(exc_type, exc, traceback)
 
 
-def section(name: str, kind: SectionKind = "compute", profile_cuda: bool = True) -> Section:
+def section(name: str, kind: SectionKind = "compute") -> Section:
     """A named piece of a step, to be timed.
 
     >>> from otel_straggler import section
@@ -101,9 +101,7 @@ def section(name: str, kind: SectionKind = "compute", profile_cuda: bool = True)
     Args:
         name: one of a few names; what varies (step, microbatch) does not belong into it.
         kind: what the time is spent on; "wait" for collectives, "data" for input.
-        profile_cuda: whether a GPU timing tier, if one is on, may time kernels in it.
     """
-    del profile_cuda  # no GPU timing tier takes it yet
     if COMPILATION.is_on():
         return cast("Section", transparent())
     found = _interned.get((name, kind))

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from otel_straggler.client.endpoints import Endpoints
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor.collector import (
     Collector,
@@ -34,7 +35,6 @@ from otel_straggler.doctor.recording import (
     measured,
 )
 from otel_straggler.doctor.settings import (
-    Target,
     ask,
     check_answer,
     check_evidence,
@@ -96,7 +96,7 @@ def examine(options: Options, env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _endpoint_findings(
-    target: Target, env: Mapping[str, str], timeout_s: float
+    target: Endpoints, env: Mapping[str, str], timeout_s: float
 ) -> Generator[Finding, None, ClockBounds | None]:
     """Walk the way once for each address, then ask each signal's endpoint."""
     clock: ClockBounds | None = None
@@ -114,7 +114,7 @@ def _endpoint_findings(
         walked[address] = answered.response.status != NO_ANSWER
         clock = clock or answered.clock
         if signal == "traces":
-            is_trusted = target.endpoints.is_trusted
+            is_trusted = target.is_trusted
             yield from check_scorer(endpoint, answered, is_trusted=is_trusted)
     return clock
 
@@ -140,7 +140,7 @@ def _found_on_the_way(finding: Finding, endpoint: Endpoint, env: Mapping[str, st
 
 
 def _collector_findings(
-    options: Options, target: Target | None, identity: Identity, env: Mapping[str, str]
+    options: Options, target: Endpoints | None, identity: Identity, env: Mapping[str, str]
 ) -> Generator[Finding, None, Collector | None]:
     """What the collector has seen; None if it cannot be asked."""
     url = options.collector or _usual_address(target)
@@ -161,8 +161,8 @@ def _collector_findings(
     return collector
 
 
-def _usual_address(target: Target | None) -> str:
-    host = urlsplit(target.endpoints.traces.url).hostname if target else None
+def _usual_address(target: Endpoints | None) -> str:
+    host = urlsplit(target.traces.url).hostname if target else None
     if not host:
         return ""
     return f"http://[{host}]:{METRICS_PORT}" if ":" in host else f"http://{host}:{METRICS_PORT}"

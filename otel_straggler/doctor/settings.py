@@ -15,13 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from otel_straggler import semconv
-from otel_straggler.client.endpoints import (
-    Endpoints,
-    choose_protocols,
-    find_address,
-    own_address,
-    resolve_endpoints,
-)
+from otel_straggler.client.endpoints import Endpoints, resolve_endpoints
 from otel_straggler.client.settings import resolve_settings
 from otel_straggler.config import Endpoint, all_variables
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
@@ -40,29 +34,16 @@ _SIGNALS: Final = ("TRACES", "METRICS")
 _LOOPBACK: Final = ("localhost", "127.", "::1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Where telemetry of this environment would go, by lower-case signal, and who said so."""
-
-    endpoints: Endpoints
-    where: Mapping[str, str]
-    protocol_where: Mapping[str, str]
-
-    @property
-    def by_signal(self) -> dict[Signal, Endpoint]:
-        return {"traces": self.endpoints.traces, "metrics": self.endpoints.metrics}
-
-
 def settle(
     env: Mapping[str, str], endpoint: str | None, protocol: str | None, identity: Identity
-) -> tuple[Target | None, list[Finding]]:
+) -> tuple[Endpoints | None, list[Finding]]:
     """What ``configure()`` would decide here; None if it would refuse."""
     heard = _Warnings()
     log = logging.getLogger("otel_straggler")
     log.addHandler(heard)
     was_propagating, log.propagate = log.propagate, False
     try:
-        target = _target(env, endpoint, protocol)
+        target = resolve_endpoints(env, endpoint, None, protocol)
         run_id = identity.run_id or "unknown"
         resolve_settings({"endpoint": endpoint, "protocol": protocol, "run_id": run_id}, env)
     except ConfigError as error:
@@ -71,17 +52,6 @@ def settle(
         log.propagate = was_propagating
         log.removeHandler(heard)
     return target, heard.findings()
-
-
-def _target(env: Mapping[str, str], endpoint: str | None, protocol: str | None) -> Target:
-    endpoints = resolve_endpoints(env, endpoint, None, protocol)
-    own = own_address(env, endpoint)
-    chosen = choose_protocols(env, protocol, own.port if own else None, is_used=True)
-    return Target(
-        endpoints=endpoints,
-        where={s.lower(): find_address(s, env, own, chosen[s].protocol).where for s in _SIGNALS},
-        protocol_where={s.lower(): chosen[s].where for s in _SIGNALS},
-    )
 
 
 def _refusal(error: ConfigError) -> Finding:
@@ -173,13 +143,15 @@ def _is_none(env: Mapping[str, str], name: str) -> bool:
     return env.get(name, "").strip().lower() == "none"
 
 
-def check_target(target: Target, env: Mapping[str, str], identity: Identity) -> Iterator[Finding]:
+def check_target(
+    target: Endpoints, env: Mapping[str, str], identity: Identity
+) -> Iterator[Finding]:
     """Where telemetry goes, and whether address, port and protocol fit together."""
     for signal, endpoint in target.by_signal.items():
         if endpoint.is_enabled:
             yield _destination(target, signal, endpoint)
             yield from _contradictions(target, signal, endpoint)
-    traces = target.endpoints.traces
+    traces = target.traces
     if not identity.is_one_node and _is_loopback(traces.url):
         sentence = f"{traces.url} is this machine, but the run has several: each asks itself."
         remedy = "export OTEL_STRAGGLER_ENDPOINT=http://COLLECTOR_HOST:4318"
@@ -189,7 +161,7 @@ def check_target(target: Target, env: Mapping[str, str], identity: Identity) -> 
         yield info("settings.headers", sentence)
 
 
-def _destination(target: Target, signal: str, endpoint: Endpoint) -> Finding:
+def _destination(target: Endpoints, signal: str, endpoint: Endpoint) -> Finding:
     where = target.where[signal] or "by default"
     protocol_where = target.protocol_where[signal] or "by default"
     return ok(
@@ -207,7 +179,7 @@ def _destination(target: Target, signal: str, endpoint: Endpoint) -> Finding:
     )
 
 
-def _contradictions(target: Target, signal: str, endpoint: Endpoint) -> Iterator[Finding]:
+def _contradictions(target: Endpoints, signal: str, endpoint: Endpoint) -> Iterator[Finding]:
     parts = urlsplit(endpoint.url)
     variable = target.where[signal] or "OTEL_STRAGGLER_ENDPOINT"
     if variable.startswith("configure("):

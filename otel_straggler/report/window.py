@@ -68,7 +68,7 @@ class ReportWindow:
     def begin(self) -> None:
         """Listen to what is recorded, and to what is timed on the GPU."""
         self._timed_kernels.begin()
-        RECORDING.listen(self._samples.add, in_new_session=False)
+        RECORDING.listen(self._samples.add)
 
     def end(self) -> None:
         self._timed_kernels.end()

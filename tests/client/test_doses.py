@@ -38,7 +38,7 @@ class Count:
 def test_every_one_of_many_sections_is_counted_once() -> None:
     """Ten million in the long dose. The ring is emptied where nobody else does it."""
     count = Count()
-    RECORDING.listen(count.hear, in_new_session=True)
+    RECORDING.listen(count.hear)
     RECORDER.empty_here(RECORDING.pull)
     outer, inner = section("outer"), section("inner")
     try:

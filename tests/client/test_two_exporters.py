@@ -219,7 +219,7 @@ def test_another_reader_gets_the_same_runs(begin: Begin, sink: CapturedRequests)
     listener = heard.extend
     begin()
     run_steps(2)
-    RECORDING.listen(listener, in_new_session=False)
+    RECORDING.listen(listener)
     heard.clear()
     run_steps(20, first=2)
     RECORDING.unlisten(listener)

@@ -207,7 +207,7 @@ def test_more_sections_than_are_kept_apart_count_as_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Names that vary fill neither the memory nor the report."""
-    monkeypatch.setattr(statistics, "MOST_SECTIONS", 2)
+    monkeypatch.setattr(statistics, "MAX_SECTIONS", 2)
     Detector.initialize()
     for number in range(4):
         run(f"section {number}")

@@ -30,7 +30,7 @@ from otel_straggler.detect.scores.windows import MIN_STEPS
 from otel_straggler.model.causes import CAUSES
 from otel_straggler.otlp.clients.client import MAX_DELAY_S
 from otel_straggler.receive.http_messages import HttpLimits
-from otel_straggler.report.statistics import MOST_RUNS, MOST_SECTIONS
+from otel_straggler.report.statistics import MAX_RUNS, MAX_SECTIONS
 from otel_straggler.report.window import LONGEST_S
 
 from .pages import ROOT, text_of
@@ -79,8 +79,8 @@ STATED = {
         f"up to {MAX_WAITING_BYTES // 2**20} MiB wait",
     ],
     "recipes/from-nvrx.md": [
-        f"At most the {MOST_RUNS:,} newest runs of a section count",
-        f"| {MOST_SECTIONS:,} between two reports",
+        f"At most the {MAX_RUNS:,} newest runs of a section count",
+        f"| {MAX_SECTIONS:,} between two reports",
         f"None within {LONGEST_S:g} s",
     ],
     "recipes/from-opentelemetry.md": [

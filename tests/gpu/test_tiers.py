@@ -76,7 +76,7 @@ def test_cuda_is_waited_for(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     assert not [r for r in caplog.records if r.levelno > logging.INFO]
 
 
-@pytest.mark.parametrize("wish", ["cupti", "events"])
+@pytest.mark.parametrize("requested", ["cupti", "events"])
 def test_a_session_that_cannot_send_gpu_times_starts_nothing(rig: Rig, requested: str) -> None:
     """The application's provider gets host times."""
     rig.begin(requested, Refusal("not_sent"))

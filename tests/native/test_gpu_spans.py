@@ -382,7 +382,7 @@ def test_who_listens_in_the_process_does_not_wait(training: Training) -> None:
     training.gpu.set("hold", 1)
     heard: list[str] = []
     listener = lambda records: heard.extend(record[0][0].name for record in records)  # noqa: E731
-    RECORDING.listen(listener, in_new_session=False)
+    RECORDING.listen(listener)
     with section("forward"):
         training.gpu.launch("gemm", 10)
     RECORDING.unlisten(listener)
