@@ -56,16 +56,8 @@ class _Tables:
     """Names by number, as a recorder gives them."""
 
     sections: Sequence[tuple[str, str]]
-    session: RecordingSession
-
-    def section_names(self) -> Sequence[tuple[str, str]]:
-        return self.sections
-
-    def phases(self) -> Sequence[str]:
-        return ("", "warm-up")
-
-    def sessions(self) -> Sequence[RecordingSession]:
-        return (self.session,)
+    sessions: Sequence[RecordingSession]
+    phases: Sequence[str] = ("", "warm-up")
 
 
 def main() -> None:
@@ -180,7 +172,7 @@ def _resource(_: RecordingSession) -> dict[str, str | int | float | bool]:
 
 def _tables() -> _Tables:
     sections = [("step", "other"), *((f"section {n}", "compute") for n in range(SECTIONS))]
-    return _Tables(sections, RecordingSession("0" * 16, 1))
+    return _Tables(sections, [RecordingSession("0" * 16, 1)])
 
 
 def _runs(tables: _Tables) -> tuple[list[Record], bytes]:
@@ -191,7 +183,7 @@ def _runs(tables: _Tables) -> tuple[list[Record], bytes]:
     span, now = 0, 10**12
     for step in range(STEPS):
         step_span = span + SECTIONS + 1
-        context = Context(tables.session, step, step_span, "warm-up")
+        context = Context(tables.sessions[0], step, step_span, "warm-up")
         for number in (*range(1, SECTIONS + 1), 0):
             span += 1
             start, now = now, now + 1_000_000 + span * 37 % 5_000

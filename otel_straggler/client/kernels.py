@@ -50,8 +50,7 @@ def current_timer() -> KernelSource | None:
 def section_name(number: int) -> str:
     """Name of the section that has this number in records; empty for the step itself, and where
     there is none."""
-    names = getattr(RECORDER, "names", None)
-    known = [] if names is None else names.all()
+    known = getattr(RECORDER, "sections", ())  # the fallback has none
     return known[number][0] if _STEP < number < len(known) else ""
 
 
@@ -225,7 +224,12 @@ class KernelExport:
             self._sender.give_up(PROCESS_ENDED)
 
     def close(self) -> None:
+        """Want no more kernels."""
         self._share.close()
+
+    def disconnect(self) -> None:
+        """Once nobody sends any more."""
+        self._sender.close()
 
     def _end_interval(self, end_ns: int) -> None:
         start_ns, self._start_ns = min(self._start_ns, end_ns), end_ns

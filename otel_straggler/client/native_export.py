@@ -130,8 +130,8 @@ class NativeExport:
         if RECORDER.on_new_number == self._register_names:
             RECORDER.on_new_number = None
         self._log_notes()
-        self._worker.stop(timeout_s)
-        self._supervisor.close()
+        has_ended = self._worker.stop(timeout_s)
+        self._supervisor.close(is_idle=has_ended)
         self._exporter.stop(time.monotonic_ns() + int(timeout_s * 1e9))
         RECORDING.release()
 
@@ -212,10 +212,13 @@ class ExportSupervisor:
         RECORDING.pull()
         self.kernels.flush(deadline_s, is_last=is_last)
 
-    def close(self) -> None:
-        """Listen no longer."""
+    def close(self, *, is_idle: bool) -> None:
+        """Listen no longer; drop the connections, unless the thread still uses them."""
         self._end_histograms()
         self.kernels.close()
+        if is_idle:
+            self.kernels.disconnect()
+            self._metrics_client.close()
 
     def _end_histograms(self) -> None:
         """A scorer needs none of sections."""

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
@@ -70,6 +70,8 @@ class NativeRecorder:
 
     Attributes:
         names: numbers of sections, by (name, kind).
+        sections, phases, sessions: by the numbers that stand in records; section 0 is the step
+            itself, phase 0 is none. They only grow.
         on_new_number: called when a section, phase or session has got its number, before any record
             has it; once for each.
         works: work sizes that are more than numbers, by span number; see ``begin_numbered``.
@@ -89,7 +91,8 @@ class NativeRecorder:
         self.names.add((STEP_SPAN, "other"))
         self._phases: Names[str] = Names(PHASES, "<other>", self._publish)
         self._phases.number_of("")
-        self._sessions: list[RecordingSession] = []
+        self.sections, self.phases = self.names.all, self._phases.all
+        self.sessions: list[RecordingSession] = []
         self._timers: dict[int, SectionTimer] = {}
         self.works: dict[int, WorkSize] = {}
         self._errors: dict[int, type[BaseException]] = {}
@@ -191,22 +194,10 @@ class NativeRecorder:
         if self._is_open:
             self._native.share(is_wanted)
 
-    def section_names(self) -> list[tuple[str, str]]:
-        """(name, kind) by number; 0 is the step itself."""
-        return self.names.all()
-
-    def phases(self) -> list[str]:
-        """Phases by number; 0 is none."""
-        return self._phases.all()
-
-    def sessions(self) -> list[RecordingSession]:
-        """Sessions by number."""
-        return self._sessions
-
     def keep(self, record: Record) -> None:
         """Add a run that was not timed here."""
         (timer, span, start_ns, context, work), around, end_ns, error = record
-        number = self._sessions.index(context.session) if context.session in self._sessions else 0
+        number = self.sessions.index(context.session) if context.session in self.sessions else 0
         self._native.keep(
             RECORD.pack(
                 span % 2**64,
@@ -234,7 +225,7 @@ class NativeRecorder:
         if found is None:
             return None
         section, start_ns, phase = found
-        return OpenSection(self.names.all()[section][0], start_ns, self._phases.all()[phase])
+        return OpenSection(self.sections[section][0], start_ns, self.phases[phase])
 
     def progress(self) -> Progress:
         if not self._is_open:
@@ -287,20 +278,6 @@ class NativeRecorder:
         self.works[number] = work
         self._native.begin_numbered(timer.section, number, work)
 
-    def detached_number(self, begun: Any) -> int:
-        return int.from_bytes(begun[:8], "little")
-
-    def detached_work(self, begun: Any) -> WorkSize | None:
-        return self.works.get(self.detached_number(begun))
-
-    def attach_work(self, begun: Any, work: WorkSize) -> Any:
-        self.works[self.detached_number(begun)] = work
-        return begun
-
-    def open_works(self) -> Iterator[WorkSize]:
-        """Work sizes of runs that have not been taken."""
-        return iter(list(self.works.values()))
-
     # --- from numbers to objects --------------------------------------------------------------
 
     def timer(self, number: int) -> SectionTimer:
@@ -309,7 +286,7 @@ class NativeRecorder:
             return STEP_TIMER
         found = self._timers.get(number)
         if found is None:
-            name, kind = self.names.all()[number]
+            name, kind = self.sections[number]
             found = self._timers[number] = NativeTimer(name, kind)
         return found
 
@@ -318,7 +295,7 @@ class NativeRecorder:
         found = self._contexts.get((session, step, step_span, phase))
         if found is None:
             known = None if step == NO_STEP else step
-            found = Context(self._sessions[session], known, step_span, self._phases.all()[phase])
+            found = Context(self.sessions[session], known, step_span, self.phases[phase])
             self._remember(session, found)
         return found
 
@@ -339,11 +316,11 @@ class NativeRecorder:
         return context
 
     def _number_of_session(self) -> int:
-        if not self._sessions or self._sessions[-1] is not self.session:
-            self._sessions.append(self.session)
+        if not self.sessions or self.sessions[-1] is not self.session:
+            self.sessions.append(self.session)
             if self.on_new_number is not None:
                 self.on_new_number()
-        return len(self._sessions) - 1
+        return len(self.sessions) - 1
 
     def _record_failure(self, span: int, error: type[BaseException]) -> bool:
         """Called by the extension when an exception has ended a run."""

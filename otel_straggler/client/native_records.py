@@ -31,6 +31,9 @@ class Names(Generic[_Key]):
         table: which table of the ring's file.
         other: stands for all names above 65,536: a name that varies must not fill the memory.
         publish: gets every new name (table, number, bytes).
+
+    Attributes:
+        all: the names by number; it only grows.
     """
 
     def __init__(self, table: int, other: _Key, publish: Callable[[int, int, bytes], None]) -> None:
@@ -38,7 +41,7 @@ class Names(Generic[_Key]):
         self._other = other
         self._publish = publish
         self._numbers: dict[_Key, int] = {}
-        self._all: list[_Key] = []
+        self.all: list[_Key] = []
         self._lock = threading.Lock()
 
     def number_of(self, key: _Key) -> int:
@@ -48,16 +51,12 @@ class Names(Generic[_Key]):
 
     def add(self, key: _Key) -> int:
         """A number that ``number_of`` never gives."""
-        self._all.append(key)
-        return len(self._all) - 1
-
-    def all(self) -> list[_Key]:
-        """The names by number. It only grows."""
-        return self._all
+        self.all.append(key)
+        return len(self.all) - 1
 
     def publish_all(self) -> None:
         """Tell all names again."""
-        for number, key in enumerate(self._all):
+        for number, key in enumerate(self.all):
             self._publish(self._table, number, as_bytes(key))
 
     def reset_lock(self) -> None:
@@ -66,12 +65,12 @@ class Names(Generic[_Key]):
 
     def _new(self, key: _Key) -> int:
         with self._lock:
-            if len(self._all) >= MAX_NAMES and key != self._other:
+            if len(self.all) >= MAX_NAMES and key != self._other:
                 key = self._other
             found = self._numbers.get(key)
             if found is None:
-                self._all.append(key)
-                found = len(self._all) - 1
+                self.all.append(key)
+                found = len(self.all) - 1
                 self._publish(self._table, found, as_bytes(key))
                 self._numbers[key] = found  # last: who finds it may use it
         return found

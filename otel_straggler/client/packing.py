@@ -84,17 +84,22 @@ def packer_for(
 
 
 class Tables(Protocol):
-    """What the numbers in a block's records stand for: its recorder. Tables grow; what is there
-    stays."""
+    """What the numbers in a block's records stand for: its recorder. Tables only grow.
 
-    def section_names(self) -> Sequence[tuple[str, str]]:
-        """Name and kind, by number."""
+    Attributes:
+        sections: name and kind, by number.
+        phases: by number; 0 is none.
+        sessions: by number, the newest last.
+    """
 
-    def phases(self) -> Sequence[str]:
-        """Text, by number; 0 is none."""
+    @property
+    def sections(self) -> Sequence[tuple[str, str]]: ...
 
-    def sessions(self) -> Sequence[RecordingSession]:
-        """By number, the newest last."""
+    @property
+    def phases(self) -> Sequence[str]: ...
+
+    @property
+    def sessions(self) -> Sequence[RecordingSession]: ...
 
 
 class NativeSpanPacker:
@@ -187,8 +192,8 @@ class NativeSpanPacker:
             The resource of each newest session, by number.
         """
         with self._lock:
-            self._register_names(tables.section_names(), tables.phases())
-            return self._register_sessions(tables.sessions())
+            self._register_names(tables.sections, tables.phases)
+            return self._register_sessions(tables.sessions)
 
     def _register_names(self, sections: Sequence[tuple[str, str]], phases: Sequence[str]) -> None:
         while self._sections < len(sections):

@@ -59,7 +59,7 @@ class Propagation:
             return
         _active.remove(self)
         RECORDER.on_step = None
-        if not any(map(_is_open, RECORDER.open_works())):
+        if not any(map(_is_open, list(RECORDER.works.values()))):
             _restore_methods()
 
     def leave_to_parent(self) -> None:
@@ -196,21 +196,27 @@ def _newest_run_of(timer: NativeTimer) -> WorkSize | None:
     return None
 
 
-def _begin_detached(self: NativeTimer) -> Any:
+def _begin_detached(self: NativeTimer) -> bytes | None:
     context = RECORDER.context
-    begun = _PLAIN["begin_detached"](self)
-    if begun is None or context is None or not _active:
-        return begun
-    run = PropagatedRun()
-    _active[-1].put_in(run, RECORDER.detached_number(begun), self, context)
-    return RECORDER.attach_work(begun, run)
+    begun: bytes | None = _PLAIN["begin_detached"](self)
+    if begun is not None and context is not None and _active:
+        run = RECORDER.works[_number_of(begun)] = PropagatedRun()
+        _active[-1].put_in(run, _number_of(begun), self, context)
+    return begun
 
 
-def _end_detached(self: NativeTimer, begun: Any, error: type[BaseException] | None) -> None:
-    run = None if begun is None else RECORDER.detached_work(begun)
+def _end_detached(
+    self: NativeTimer, begun: bytes | None, error: type[BaseException] | None
+) -> None:
+    run = None if begun is None else RECORDER.works.get(_number_of(begun))
     _PLAIN["end_detached"](self, begun, error)
     if _is_open(run):
         _take_out(run)
+
+
+def _number_of(begun: bytes) -> int:
+    """The span number of what ``begin_detached`` has begun."""
+    return int.from_bytes(begun[:8], "little")
 
 
 _PROPAGATING: dict[str, Any] = {

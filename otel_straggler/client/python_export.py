@@ -77,8 +77,8 @@ class PythonExport:
         return self._worker.do(lambda: self._exporter.flush(deadline_s, outcome), timeout_s)
 
     def stop(self, timeout_s: float) -> None:
-        self._worker.stop(timeout_s)
-        self._exporter.close()
+        has_ended = self._worker.stop(timeout_s)
+        self._exporter.close(is_idle=has_ended)
         self._inbox.close()
 
     def _losses(self) -> dict[str, int]:
@@ -199,9 +199,13 @@ class Exporter:
         self._drops.add(ENCODE_ERROR, 1)
         self._log_error(error)
 
-    def close(self) -> None:
-        """Want no more kernels."""
+    def close(self, *, is_idle: bool = True) -> None:
+        """Want no more kernels; drop the connections, unless the thread still uses them."""
         self._kernels.close()
+        if is_idle:
+            self._kernels.disconnect()
+            self._sender.close()
+            self._metrics_client.close()
 
     def _own_losses(self) -> dict[str, int]:
         of_times = {} if self._gpu is None else self._gpu.losses()

@@ -166,6 +166,9 @@ class SpanSender:
         if runs:
             log_given_up(self._endpoint.url, runs)
 
+    def close(self) -> None:
+        self._client.close()
+
     def _try_oldest(self, timeout_s: float) -> None:
         oldest = self._queue[0]
         response = self._client.post(

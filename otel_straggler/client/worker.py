@@ -102,14 +102,16 @@ class Worker:
         done = self.ask(job)
         return done is not None and done.wait(max(0.0, timeout_s))
 
-    def stop(self, timeout_s: float) -> None:
-        """Let the thread end after what it is doing now; wait ``timeout_s`` for it."""
+    def stop(self, timeout_s: float) -> bool:
+        """Let the thread end after what it is doing now; whether it has, within ``timeout_s``."""
         self._is_stopping = True
         self._waker.wake()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(max(0.0, timeout_s))
-        if not self._thread.is_alive():
+        has_ended = not self._thread.is_alive()
+        if has_ended:
             self._waker.close()
+        return has_ended
 
     def _run(self) -> None:
         next_s = 0.0

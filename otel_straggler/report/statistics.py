@@ -88,7 +88,7 @@ class SectionSamples:
             keys, lengths_ns = keys[unused == 0], lengths_ns[unused == 0]
         found, codes = _numbered(keys)
         recorder = batch.recorder
-        names = recorder.phases()
+        names = recorder.phases
         opened = [(recorder.timer(k & _LOW), names[k >> 32]) for k in found]
         self._add(opened, codes, lengths_ns)
 

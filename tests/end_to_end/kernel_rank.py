@@ -34,7 +34,7 @@ class Gpu:
 
     def take_kernels(self) -> list[Any]:
         steps, self._steps = self._steps, 0
-        numbers = {name: n for n, (name, _) in enumerate(RECORDER.names.all())}
+        numbers = {name: n for n, (name, _) in enumerate(RECORDER.sections)}
         return [self._counted(*key, numbers, steps) for key in TIMES_NS if steps]
 
     def _counted(self, name: str, section: str, numbers: dict[str, int], steps: int) -> Any:

@@ -33,18 +33,9 @@ class Gpu:
 class MadeTables:
     """Names by number, as a recorder gives them."""
 
-    of_sections: Sequence[tuple[str, str]]
-    of_phases: Sequence[str]
-    of_sessions: Sequence[RecordingSession]
-
-    def section_names(self) -> Sequence[tuple[str, str]]:
-        return self.of_sections
-
-    def phases(self) -> Sequence[str]:
-        return self.of_phases
-
-    def sessions(self) -> Sequence[RecordingSession]:
-        return self.of_sessions
+    sections: Sequence[tuple[str, str]]
+    phases: Sequence[str]
+    sessions: Sequence[RecordingSession]
 
 
 @dataclass(slots=True)
@@ -80,7 +71,7 @@ class Made:
     ) -> None:
         """One run; ``around`` is section and span of the one around it."""
         tables = self.tables
-        context = Context(tables.of_sessions[session], step, step_span, tables.of_phases[phase])
+        context = Context(tables.sessions[session], step, step_span, tables.phases[phase])
         work = WorkSize(microbatch, tokens) if microbatch >= 0 or tokens >= 0 else None
         frame: Frame = (timers[section], span, start_ns, context, work)
         outer: Frame | None = None

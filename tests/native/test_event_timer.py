@@ -77,7 +77,7 @@ def ready(timer: Any, later_ns: int = 0) -> list[Any]:
 
 def busy_ns(runs: list[Any]) -> dict[str, int]:
     """Of runs that were timed, by the name of the section."""
-    names = RECORDER.section_names()
+    names = RECORDER.sections
     for run in runs:
         assert (run["state"], run["kernel_time_ns"], run["kernel_count"]) == (
             TIMED_BY_EVENTS,

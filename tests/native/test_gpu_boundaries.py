@@ -49,7 +49,7 @@ def runs_of(timer: Any) -> dict[str, Any]:
     timer.flush()
     timer.flush()
     timer.add(RECORDER.drain().block)
-    names = RECORDER.section_names()
+    names = RECORDER.sections
     return {
         names[int(run["section"])][0]: run for run in np.frombuffer(timer.take_all(True), RECORD)
     }

@@ -165,7 +165,7 @@ def test_records_that_name_nothing_are_counted_and_left_out() -> None:
     sessions = [RecordingSession("0" * 16, 1), RecordingSession("1" * 16, 9)]
     tables = MadeTables([*NAMES, ("late", "compute")], [*PHASES, "late"], sessions)
     made = Made(tables)
-    timers = [PythonTimer(*name) for name in tables.of_sections]
+    timers = [PythonTimer(*name) for name in tables.sections]
     for run in ({}, {"section": 6}, {"phase": 3}, {"around": (6, 1)}, {"session": 1}):
         made.add(timers, span=1, start_ns=1, end_ns=2, **{"section": 1, **run})
     known = MadeTables(NAMES, PHASES, sessions)

@@ -46,7 +46,7 @@ END_NS = MAX_LENGTH_NS
 TABLES = MadeTables(
     [("step", "other"), ("attention", "compute")], [""], [RecordingSession("0" * 16, 1)]
 )
-TIMERS = [PythonTimer(*name) for name in TABLES.of_sections]
+TIMERS = [PythonTimer(*name) for name in TABLES.sections]
 LENGTHS = st.integers(1, MAX_LENGTH_NS - 1) | st.integers(1, 2_000) | st.integers(10**6, 11 * 10**5)
 
 
