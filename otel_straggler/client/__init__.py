@@ -1,3 +1,1 @@
-"""TODO."""
-
-from __future__ import annotations
+"""The training process: sections and steps, their recorder, GPU timing, diagnostics and export."""

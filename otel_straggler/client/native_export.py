@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from otel_straggler.client.heartbeats import Handshake, is_one_origin
-from otel_straggler.client.histograms import SectionHistograms
+from otel_straggler.client.heartbeats import Handshake, SectionHistograms, is_one_origin
 from otel_straggler.client.kernels import KernelExport
 from otel_straggler.client.native_recorder import RECORDER
 from otel_straggler.client.packing import NativeSpanPacker

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from otel_straggler.client.heartbeats import Handshake, HeartbeatMaker
-from otel_straggler.client.histograms import SectionHistograms
+from otel_straggler.client.heartbeats import Handshake, HeartbeatMaker, SectionHistograms
 from otel_straggler.client.kernels import KernelExport
 from otel_straggler.client.native_records import NativeBatch
 from otel_straggler.client.packing import GPU_POLL_S, GpuNumbers, packer_for

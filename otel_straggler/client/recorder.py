@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from otel_straggler.semconv import STEP_SPAN
+
 if TYPE_CHECKING:
     from otel_straggler.client.sdk_spans import TraceSampling
 
@@ -170,3 +172,11 @@ class SectionTimer(Protocol):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
+
+
+def open_work(recorder: Recorder) -> OpenSection | None:
+    """The open section; between two sections of a step, the step. None if nothing is open."""
+    section, context = recorder.open_section(), recorder.context
+    if section is not None or context is None or context.step is None:
+        return section
+    return OpenSection(STEP_SPAN, recorder.progress().at_ns, context.phase)

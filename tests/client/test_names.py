@@ -10,7 +10,7 @@ from otel_straggler.client.native_records import SECTIONS, Names
 
 def test_a_name_that_varies_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """From some number on, new names have one number, and old ones keep theirs."""
-    monkeypatch.setattr(native_records, "MOST_NAMES", 3)
+    monkeypatch.setattr(native_records, "MAX_NAMES", 3)
     told: list[tuple[int, int, bytes]] = []
     numbers: Names[tuple[str, str]] = Names(
         SECTIONS, ("<other>", "other"), lambda *entry: told.append(entry)

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from otel_straggler import semconv
-from otel_straggler.client.histograms import BOUNDS_S
+from otel_straggler.client.heartbeats import BOUNDS_S
 from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.runs import section_histograms
 from otel_straggler.collector.settings import CollectorSettings, ScoringSettings

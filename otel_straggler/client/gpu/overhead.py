@@ -27,7 +27,7 @@ class Overhead:
         wake: called when steps are to be timed from now on, or no longer.
 
     Attributes:
-        summary: what was decided last.
+        text: what was decided last.
     """
 
     def __init__(self, target: float, wake: Callable[[], None]) -> None:
