@@ -225,7 +225,11 @@ class SpanPacker:
         return SpanGroup(
             name=shape.name,
             labels=_labels(shape),
-            numbers={k: np.array(c, np.int64) for k, (is_told, c) in candidates.items() if is_told},
+            numbers={
+                k: np.array(c, np.int64)
+                for k, (is_reported, c) in candidates.items()
+                if is_reported
+            },
             trace_ids=np.frombuffer(b"".join(traces), np.uint8).reshape(-1, 16),
             span_ids=self._ids.of(np.array(span, np.uint64)),
             parent_ids=self._parents(shape, parent, traces),

@@ -177,7 +177,7 @@ class TokenBucket:
 
     def __init__(self, per_s: float) -> None:
         self._per_ns = per_s / 1e9
-        self._most = per_s
+        self._limit = per_s
         self._tokens = per_s
         self._filled_at_ns: int | None = None
 
@@ -192,7 +192,7 @@ class TokenBucket:
         before_ns = now_ns if self._filled_at_ns is None else self._filled_at_ns
         self._filled_at_ns = max(before_ns, now_ns)
         came = (self._filled_at_ns - before_ns) * self._per_ns
-        self._tokens = min(self._most, self._tokens + came)
+        self._tokens = min(self._limit, self._tokens + came)
         return self._tokens > 0
 
     def spend(self, tokens: int) -> None:

@@ -28,7 +28,7 @@ _LOSSES: tuple[tuple[str, Metric, str], ...] = (
     ("records lost by ranks", semconv.RUN_RECORDS_DROPPED, ""),
     ("spans rejected", semconv.COLLECTOR_SPANS, 'fate="rejected"'),
     ("requests refused", semconv.COLLECTOR_HTTP_ANSWERS, 'status=~"4..|5.."'),
-    ("requests rejected for load", semconv.COLLECTOR_TURNED_AWAY, ""),
+    ("requests rejected for load", semconv.COLLECTOR_REJECTED, ""),
     ("executions not scored", semconv.COLLECTOR_ROWS, 'fate=~"late|superseded"'),
     ("kernel points over the limit", semconv.COLLECTOR_KERNEL_TIMES, 'fate="over_limit"'),
     ("section points over the limit", semconv.COLLECTOR_SECTION_TIMES, 'fate="over_limit"'),
@@ -199,8 +199,8 @@ def _points() -> Panel:
 def _losing_runs() -> Panel:
     run = f"{_WHERE}, job_name, run_id, group"
     lost = series(semconv.RUN_RECORDS_DROPPED, OF_COLLECTORS)
-    most = f"topk(10, sum by ({run}) (increase({lost}[$__range] @ end())) > 0)"
-    rates = f"sum by ({run}) (rate({lost}[$__rate_interval])) and on ({run}) {most}"
+    worst = f"topk(10, sum by ({run}) (increase({lost}[$__range] @ end())) > 0)"
+    rates = f"sum by ({run}) (rate({lost}[$__rate_interval])) and on ({run}) {worst}"
     return lines(
         16,
         "Records lost, by run",
@@ -222,7 +222,7 @@ def _too_much() -> list[Panel]:
             "Requests of runs, or groups of a run, beyond the most that are watched. Above 0: does "
             "a job make a new run id for each process or restart? Its log names one. If there are "
             "so many jobs, raise scoring.max_runs.",
-            semconv.COLLECTOR_TURNED_AWAY,
+            semconv.COLLECTOR_REJECTED,
             RATE_IS_ODD,
             span=8,
         ),

@@ -91,10 +91,10 @@ def total_rate(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
     return f"sum by ({by}) (rate({series(metric, chosen)}[$__rate_interval]))"
 
 
-def lowest(metric: Metric, by: str, chosen: str, most: int = MAX_LINES) -> str:
+def lowest(metric: Metric, by: str, chosen: str, limit: int = MAX_LINES) -> str:
     """Sections that were lowest at any time of the range, over the whole range; see `no_work`."""
     deepest = f"min by ({by}) (min_over_time({series(metric, chosen)}[$__range] @ end()))"
-    return f"{newest(metric, by, chosen)} and on ({by}) bottomk({most}, {deepest} {no_work()})"
+    return f"{newest(metric, by, chosen)} and on ({by}) bottomk({limit}, {deepest} {no_work()})"
 
 
 def worst() -> str:
@@ -131,10 +131,10 @@ def no_work() -> str:
     return f"unless on ({RUN}, section) {sections}"
 
 
-def highest(metric: Metric, by: str, chosen: str, most: int = MAX_LINES, above: str = "") -> str:
+def highest(metric: Metric, by: str, chosen: str, limit: int = MAX_LINES, above: str = "") -> str:
     """Series that were highest at any time of the range; ``above`` filters them, as ``> 0``."""
     peak = f"max by ({by}) (max_over_time({series(metric, chosen)}[$__range] @ end()))"
-    return f"{newest(metric, by, chosen)} and on ({by}) topk({most}, {peak}{above})"
+    return f"{newest(metric, by, chosen)} and on ({by}) topk({limit}, {peak}{above})"
 
 
 def over_ranks(metric: Metric, quantile: float, by: str, chosen: str) -> str:

@@ -171,14 +171,14 @@ def check_collector(collector: Collector) -> Iterator[Finding]:
 
 def _crowded(collector: Collector) -> Iterator[Finding]:
     """Too many runs, groups or section names."""
-    runs = _total(collector, semconv.COLLECTOR_TURNED_AWAY, what="run")
+    runs = _total(collector, semconv.COLLECTOR_REJECTED, what="run")
     if runs:
         sentence = (
             f"{runs:,} requests were turned away because more runs send than the collector watches "
             "(scoring.max_runs). A run id for each process or restart, from a time stamp, does so."
         )
         yield problem("collector.crowded", sentence, RUN_ID_REMEDY, runs)
-    groups = _total(collector, semconv.COLLECTOR_TURNED_AWAY, what="group")
+    groups = _total(collector, semconv.COLLECTOR_REJECTED, what="group")
     if groups:
         sentence = (
             f"{groups:,} requests were turned away because a run has more groups than the "

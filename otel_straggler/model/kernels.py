@@ -213,7 +213,7 @@ TimedKernel: TypeAlias = tuple[str, int, int, int, int, int, int, int, int, byte
 ns, scale, index of the first bucket, buckets as 32-bit numbers."""
 
 MAX_CELLS = 16_384
-_MOST_PARTS = 8
+_MAX_PARTS = 8
 
 
 @dataclass(slots=True)
@@ -244,7 +244,7 @@ class KernelCounts:
         self.min_ns = min(self.min_ns, min_ns)
         self.max_ns = max(self.max_ns, max_ns)
         self._parts.append((scale, first, runs))
-        if len(self._parts) >= _MOST_PARTS:
+        if len(self._parts) >= _MAX_PARTS:
             self.settle()
 
     def add_all(self, other: KernelCounts) -> None:

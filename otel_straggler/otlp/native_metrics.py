@@ -222,10 +222,10 @@ def _keys(aliases: Aliases) -> list[tuple[str, bool, bool, bool, int]]:
 
 def _metrics() -> list[tuple[str, int, int, float, int]]:
     """Names, roles, places, largest values, and how many counts are kept."""
-    most = (MAX_REASONS, MAX_FOLDED)
+    limits = (MAX_REASONS, MAX_FOLDED)
     return [
         *((name, _NUMBER, at, largest, 0) for at, (name, largest) in enumerate(NUMBERS.items())),
-        *((name, _COUNTS, at, COUNTS[name], most[at]) for at, name in enumerate(COUNTS)),
+        *((name, _COUNTS, at, COUNTS[name], limits[at]) for at, name in enumerate(COUNTS)),
         (semconv.RANK_INFO.name, _INFO, 0, 0.0, 0),
         (semconv.SECTION_DURATION.name, _TIMES, 0, 0.0, 0),
         (semconv.KERNEL_DURATION.name, _KERNELS, 0, 0.0, 0),

@@ -135,25 +135,25 @@ _ROUNDING = 1e-9
 _GOLDEN = 0.6180339887498949
 
 
-def rows_at_most(histograms: int, total: int) -> int:
+def rows_within(histograms: int, total: int) -> int:
     """Rows of each of so many histograms, for about ``total`` rows together; odd.
 
-    >>> rows_at_most(10, 1_000_000), rows_at_most(10_000, 1_000_000), rows_at_most(10**6, 10**6)
+    >>> rows_within(10, 1_000_000), rows_within(10_000, 1_000_000), rows_within(10**6, 10**6)
     (255, 99, 5)
     """
     each = min(MAX_ROWS, max(MIN_ROWS, total // max(histograms, 1)))
     return each if each % 2 else each - 1
 
 
-def run_times_s(times: SectionTimes, most_rows: int = MAX_ROWS) -> Floats:
-    """Times of runs, ascending: as many as were counted, or the ``most_rows`` (odd) at evenly
+def run_times_s(times: SectionTimes, max_rows: int = MAX_ROWS) -> Floats:
+    """Times of runs, ascending: as many as were counted, or the ``max_rows`` (odd) at evenly
     spaced ranks among them if there are more."""
     lower, width, counts = _filled(times)
     runs = int(counts.sum())
     if runs == 0:
         return np.empty(0)
     middle, spread = _placement(times, lower, width, counts)
-    wanted = min(runs, most_rows)
+    wanted = min(runs, max_rows)
     ranks = (np.arange(wanted) + 0.5) * (runs / wanted) - 0.5
     before = np.floor(ranks)
 
@@ -204,20 +204,18 @@ def _placement(
     return middle, min(middle - margin, 1.0 - margin - middle)
 
 
-def rows_of(
-    times: list[SectionTimes], most_rows: int, at_ns: int | None = None
-) -> ObservationBatch:
+def rows_of(times: list[SectionTimes], max_rows: int, at_ns: int | None = None) -> ObservationBatch:
     """Rows without a step, of any number of histograms.
 
     Args:
         times: what was counted, in no other histogram.
-        most_rows: of each; odd.
+        max_rows: of each; odd.
         at_ns: start of all rows; None spreads those of each histogram over its interval, long and
             short ones alike.
     """
     sources: dict[Source, int] = {}
     sections: dict[Section, int] = {}
-    durations = [run_times_s(t, most_rows) for t in times]
+    durations = [run_times_s(t, max_rows) for t in times]
     sizes = [len(d) for d in durations]
     source_codes = [sources.setdefault(t.source, len(sources)) for t in times]
     section_codes = [sections.setdefault(t.section, len(sections)) for t in times]

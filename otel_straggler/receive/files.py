@@ -34,8 +34,8 @@ from otel_straggler.otlp.section_rows import (
     HistogramDeltas,
     NewestPoints,
     process_of,
-    rows_at_most,
     rows_of,
+    rows_within,
 )
 from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.receive.csv import read_csv, split_csv_clashes
@@ -138,7 +138,7 @@ class _Builder:
             for source, section in batch.pairs()
         }
         kept = [t for t in self._times if (process_of(t.source), t.section.name) not in in_spans]
-        return [rows_of(kept, rows_at_most(len(kept), _MAX_ROWS))]
+        return [rows_of(kept, rows_within(len(kept), _MAX_ROWS))]
 
 
 def open_input(path: str) -> BinaryIO:

@@ -20,7 +20,7 @@ COLLECTOR_REQUESTS = Metric(
     labels=("signal", "answer"),
 )
 COLLECTOR_RUNS = Metric("straggler.collector.runs", "{run}", "gauge", "runs in memory")
-COLLECTOR_TURNED_AWAY = Metric(
+COLLECTOR_REJECTED = Metric(
     "straggler.collector.turned_away",
     "{report}",
     "counter",

@@ -217,9 +217,9 @@ def test_the_mistake_is_told_where_people_look(
     for n in range(5):
         live.post(kit.beat_of(kit.rank(0, 1, run_id=f"1790000{n}"), sent_at_s=1.0), "metrics")
         live.post(kit.beat_of(kit.rank(0, 1, group=f"g{n}"), sent_at_s=1.0), "metrics")
-    turned_away = semconv.COLLECTOR_TURNED_AWAY
-    kit.eventually(lambda: live.value(turned_away, what="group") == 5)
-    assert live.value(turned_away, what="run") == 5
+    rejected = semconv.COLLECTOR_REJECTED
+    kit.eventually(lambda: live.value(rejected, what="group") == 5)
+    assert live.value(rejected, what="run") == 5
     assert live.value(semconv.COLLECTOR_NAMES_FOLDED) == 5
     mistakes = ["run id", "A group is", "'step 5'"]
 

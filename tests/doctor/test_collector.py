@@ -99,7 +99,7 @@ def test_a_rank_that_fell_silent_is_a_problem(
 def test_more_names_than_are_watched_are_told_with_the_mistake_behind_them() -> None:
     """A run id for each process, a group for each restart, the number of a step in a section."""
     constant = {"collector": "c"}
-    family = semconv.COLLECTOR_TURNED_AWAY.prometheus_name
+    family = semconv.COLLECTOR_REJECTED.prometheus_name
     collector = Collector(
         url="http://c",
         runs={},

@@ -226,7 +226,7 @@ def trouble_of(counts: Mapping[str, int], *, has_daemon: bool) -> Refusal | None
             f"more than 1 % of the last kernels had no valid timestamps ({invalid} of {seen} so "
             "far), as on some versions of CUPTI after millions of kernels",
         )
-    most = SILENT_FLUSHES_WITH_DAEMON if has_daemon else SILENT_FLUSHES
-    if counts.get("silent_flushes", 0) >= most:
+    limit = SILENT_FLUSHES_WITH_DAEMON if has_daemon else SILENT_FLUSHES
+    if counts.get("silent_flushes", 0) >= limit:
         return Refusal("takeover")
     return None

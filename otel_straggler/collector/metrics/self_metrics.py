@@ -67,7 +67,7 @@ def self_families(
     add(semconv.COLLECTOR_FAILURES, worker.failures + alert_failures)
     add(semconv.COLLECTOR_NAMES_FOLDED, worker.names_folded)
     for what, count in worker.rejected.items():
-        add(semconv.COLLECTOR_TURNED_AWAY, count, what=what)
+        add(semconv.COLLECTOR_REJECTED, count, what=what)
     for row_fate in _ROW_FATES:
         add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
     for fate in _SECTION_TIMES:

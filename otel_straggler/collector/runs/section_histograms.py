@@ -22,8 +22,8 @@ from otel_straggler.otlp.section_rows import (
     HistogramDeltas,
     NewestPoints,
     process_of,
-    rows_at_most,
     rows_of,
+    rows_within,
 )
 
 SPANS_WIN: Final = "spans_win"
@@ -73,7 +73,7 @@ class _Round:
         return is_complete or now_ns - self.opened_at_ns >= longest_ns + grace_ns
 
     def rows(self, now_ns: int) -> ObservationBatch:
-        max_rows = rows_at_most(len(self.times), _MAX_ROWS)
+        max_rows = rows_within(len(self.times), _MAX_ROWS)
         return rows_of(self.times, max_rows, at_ns=now_ns + int(median(self.ahead_ns)))
 
 

@@ -98,14 +98,14 @@ def _has_fork_handlers() -> bool:
 def _load() -> Any:
     """gRPC, without its fork handlers. The Python part reads the variable when it is loaded, the
     core when the first channel is made."""
-    is_told = _FORK_SUPPORT in os.environ
+    is_reported = _FORK_SUPPORT in os.environ
     os.environ.setdefault(_FORK_SUPPORT, "0")
     try:
         import grpc
 
         grpc.insecure_channel("127.0.0.1:1", options=_OPTIONS).close()  # connects to nobody
     finally:
-        if not is_told:
+        if not is_reported:
             del os.environ[_FORK_SUPPORT]
     return grpc
 
