@@ -54,7 +54,8 @@ class Job:
     def liveness(self) -> dict[str, Any]:
         url = f"{self.collector.url}/v1/report?run=hanging"
         with urllib.request.urlopen(url, timeout=30) as answer:
-            (found,) = json.load(answer)["runs"]["hanging"]["liveness"] or [{}]
+            run = json.load(answer)["runs"].get("hanging", {})  # not there before the first view
+            (found,) = run.get("liveness") or [{}]
         return found
 
     def wait_for(self, **wanted: Any) -> dict[str, Any]:

@@ -395,7 +395,7 @@ def test_it_says_what_a_real_alertmanager_says(
         config = {
             "route": {
                 "receiver": "hook",
-                "group_wait": "300ms",
+                "group_wait": "1s",
                 "group_interval": "1s",
             },
             "receivers": [{"name": "hook", "webhook_configs": [{"url": theirs.url}]}],
