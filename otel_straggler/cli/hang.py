@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ import click
 from otel_straggler import semconv
 from otel_straggler.cli.evidence import evidence_json, evidence_lines, gather
 from otel_straggler.cli.exchange import exchange, reason_in, unavailable
+from otel_straggler.cli.hang_lines import hang_json, hang_lines
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.stacks_from_outside import stacks
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
 from otel_straggler.collector.commands_settings import TOKEN_VARIABLE
 from otel_straggler.collector.views.hang_json import ranks_text
-from otel_straggler.detect.hangs.collectives import Cause, HangFindings, find_hang
+from otel_straggler.detect.hangs.collectives import find_hang
 from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.model.diagnostics import FlightRecord
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
@@ -99,94 +100,6 @@ def _flight_records(folder: Path, *, is_needed: bool) -> tuple[list[FlightRecord
 
 
 command.add_command(stacks)
-
-
-def hang_lines(found: HangFindings) -> Iterator[str]:
-    """The verdict first, then what else was found."""
-    for cause in found.causes:
-        yield _sentence(cause)
-    for call in found.stuck_together:
-        yield (
-            f"All ranks of {call.group} ({ranks_text(list(call.group.ranks))}) are in {call.name} "
-            f"#{call.sequence}, and none gets through: look at the network and the GPUs between "
-            "them, not at the program."
-        )
-    for circle in found.circles:
-        yield (
-            f"Ranks {' → '.join(map(str, (*circle, circle[0])))} wait for each other in a circle: "
-            "their sends, receives or collectives are called in different orders."
-        )
-    for mismatch in found.mismatches:
-        calls = ", ".join(f"rank {r}: {name}" for r, name in sorted(mismatch.names.items()))
-        yield (
-            f"#{mismatch.sequence} of {mismatch.group} is not the same call on all ranks "
-            f"({calls}): the program took different branches."
-        )
-    if found.missing:
-        yield (
-            f"No dump of {ranks_text(list(found.missing))}: a rank that cannot write one was "
-            "killed, stopped, or holds the GIL. That is a finding, not a gap."
-        )
-    is_clear = found.causes or found.stuck_together or found.circles or found.mismatches
-    if not is_clear and not found.missing:
-        yield "No collective is pending: these ranks wait for nothing that PyTorch records."
-
-
-def hang_json(found: HangFindings) -> dict[str, Any]:
-    """The same for programs; ``schema_version`` 1."""
-    return {
-        "schema_version": 1,
-        "ranks": list(found.ranks),
-        "missing": list(found.missing),
-        "culprits": [
-            {
-                "rank": cause.rank,
-                "why": cause.why,
-                "call": str(cause.call),
-                "waiting": list(cause.waiting),
-                "is_silent": cause.is_silent,
-                "sentence": _sentence(cause),
-            }
-            for cause in found.causes
-        ],
-        "stuck_together": [
-            {"call": str(call), "ranks": list(call.group.ranks)} for call in found.stuck_together
-        ],
-        "circles": [list(circle) for circle in found.circles],
-        "mismatches": [
-            {
-                "group": str(one.group),
-                "sequence": one.sequence,
-                "calls": {str(rank): name for rank, name in sorted(one.names.items())},
-            }
-            for one in found.mismatches
-        ],
-        "sentences": list(hang_lines(found)),
-    }
-
-
-def _sentence(cause: Cause) -> str:
-    who = f"Rank {cause.rank}"
-    waiting = (
-        f"{ranks_text(list(cause.waiting))} {'waits' if len(cause.waiting) == 1 else 'wait'} for it"
-    )
-    return f"{who} {_WHAT[cause.why].format(call=cause.call)}; {waiting}. {_remedy(cause)}"
-
-
-_WHAT = {
-    "no_dump": "left no dump, and is waited for in {call}",
-    "not_through": "does not get through {call}, which others of the group have completed",
-    "never_joined": "did not join {call}",
-    "other_end": "is waited for at the other end of {call}",
-}
-
-
-def _remedy(cause: Cause) -> str:
-    if cause.why == "not_through":
-        return "Its GPU does not get on: look for XID errors there, and take the host out."
-    if cause.is_silent:
-        return "It had launched nothing: look at its Python stack (py-spy), or whether it lives."
-    return "It was busy elsewhere: look at its Python stack (py-spy) and its last section."
 
 
 _POLL_S = 0.5
