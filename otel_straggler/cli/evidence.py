@@ -16,7 +16,7 @@ from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.detect.hangs.stacks import Cluster, Clusters, cluster
 from otel_straggler.errors import InputError
 from otel_straggler.model.diagnostics import StackFrame
-from otel_straggler.receive.diagnostics_files import RankStacks, read_stacks_folder
+from otel_straggler.recordings.diagnostics_files import RankStacks, read_stacks_folder
 from otel_straggler.semconv import STEP_SPAN
 
 Life = Literal["dead", "alive", "stopped", "elsewhere"]

@@ -27,7 +27,7 @@ from otel_straggler.detect.hangs.collectives import find_hang
 from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.model.diagnostics import FlightRecord
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
-from otel_straggler.receive.diagnostics_files import read_flight_records
+from otel_straggler.recordings.diagnostics_files import read_flight_records
 
 _READ = "read"
 

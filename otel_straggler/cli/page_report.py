@@ -22,7 +22,7 @@ from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.log import Notification, NotificationLog, decided_anew
 from otel_straggler.model.causes import CAUSES, cause_text
 from otel_straggler.model.verdict import Verdict, hours_text
-from otel_straggler.receive.files import Recording
+from otel_straggler.recordings.files import Recording
 
 Json = dict[str, Any]
 

@@ -35,7 +35,7 @@ from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
-from otel_straggler.receive.files import (
+from otel_straggler.recordings.files import (
     FORMATS,
     STDIN,
     Decoders,

@@ -22,7 +22,7 @@ from otel_straggler.client.diagnostics.processes import is_stopped, started_tick
 from otel_straggler.detect.hangs.stacks import own_frame
 from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.model.diagnostics import SUFFIX, StacksDump, StacksHead, parse_dumps
-from otel_straggler.receive.diagnostics_files import read_stacks_file
+from otel_straggler.recordings.diagnostics_files import read_stacks_file
 
 _PY_SPY_S = 30.0
 _SIGNAL_S = 5.0

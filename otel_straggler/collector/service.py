@@ -21,6 +21,7 @@ from otel_straggler.collector.forwarding.kept_traces import Reach
 from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.writer import Backfill, HistoryWriter
+from otel_straggler.collector.ingest.handler import JSON, PROTOBUF, Request
 from otel_straggler.collector.ingest.intake import ByteBudget, Intake
 from otel_straggler.collector.ingest.servers import Servers, require_packages
 from otel_straggler.collector.metrics.self_metrics import self_families
@@ -32,7 +33,6 @@ from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.verdict import Decision
 from otel_straggler.otlp.span_rules import DecodedSpans
-from otel_straggler.receive.handler import JSON, PROTOBUF, Request
 from otel_straggler.throttle import Throttle
 
 _LET_GO_S = 5.0

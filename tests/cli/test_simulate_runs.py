@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from otel_straggler.receive.files import read_recording
+from otel_straggler.recordings.files import read_recording
 from otel_straggler.testing import CapturedRequests
 
 SMALL = ("simulate", "--layout", "tp2,pp2,dp4", "--steps", "40", "--microbatches", "2")

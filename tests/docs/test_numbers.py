@@ -15,6 +15,7 @@ from otel_straggler.collector.history.history import MAX_WAITING_BYTES
 from otel_straggler.collector.history.pages import MOST_OLDER
 from otel_straggler.collector.history.pages import MOST_RUNS as MOST_RUNS_OF_PAGE
 from otel_straggler.collector.history.writer import MAX_S as REFILL_S
+from otel_straggler.collector.ingest.http_messages import HttpLimits
 from otel_straggler.collector.metrics.verdict_series import MOST_VERDICTS
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
 from otel_straggler.collector.settings import (
@@ -29,7 +30,6 @@ from otel_straggler.config import ClientSettings
 from otel_straggler.detect.scores.windows import MIN_STEPS
 from otel_straggler.model.causes import CAUSES
 from otel_straggler.otlp.clients.client import MAX_DELAY_S
-from otel_straggler.receive.http_messages import HttpLimits
 from otel_straggler.report.statistics import MAX_RUNS, MAX_SECTIONS
 from otel_straggler.report.window import LONGEST_S
 

@@ -18,7 +18,7 @@ from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.observation import NO_SEQ, ObservationBatch, Section
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.receive.files import read_recording
+from otel_straggler.recordings.files import read_recording
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests, frame, write_csv
 

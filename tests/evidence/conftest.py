@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.model.diagnostics import StacksDump
-from otel_straggler.receive.diagnostics_files import read_stacks_file
+from otel_straggler.recordings.diagnostics_files import read_stacks_file
 
 from ..waiting import eventually
 

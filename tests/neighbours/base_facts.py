@@ -31,7 +31,7 @@ EXTRAS = (
 NEED_AN_EXTRA = (
     "otel_straggler.cli.",
     "otel_straggler.collector.",
-    "otel_straggler.receive.",
+    "otel_straggler.collector.ingest.",
     "otel_straggler.alerts.checking",  # for `otel-straggler alerts check`, which says so
     "otel_straggler.dashboards.",  # makes the files that the wheel has; `export` needs none
 )

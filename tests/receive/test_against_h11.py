@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.receive.http_messages import Head, HttpLimits, Request, Response
+from otel_straggler.collector.ingest.http_messages import Head, HttpLimits, Request, Response
 
 from .conftest import Receiver, post
 from .test_fuzz import damaged

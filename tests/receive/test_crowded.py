@@ -12,10 +12,10 @@ from typing import Any
 
 import grpc
 import pytest
-
-from otel_straggler.collector.ingest.servers import max_connections
 from otel_straggler.receive import http_server
-from otel_straggler.receive.grpc import GrpcServer
+
+from otel_straggler.collector.ingest.grpc import GrpcServer
+from otel_straggler.collector.ingest.servers import max_connections
 
 from ..waiting import eventually
 from .conftest import (
@@ -223,7 +223,7 @@ def test_connections_leave_descriptors_for_everything_else(monkeypatch: pytest.M
 
 def test_a_stream_is_not_cut_off_for_others(start: StartReceiver) -> None:
     """A page that is open for days asks for nothing more, and is no attack."""
-    from otel_straggler.receive.http_messages import Head, Request, Response
+    from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 
     class Endless:
         keep_raw = False

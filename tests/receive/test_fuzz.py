@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from otel_straggler.receive.http import OtlpHttp
-from otel_straggler.receive.http_messages import HttpLimits
+from otel_straggler.collector.ingest.http import OtlpHttp
+from otel_straggler.collector.ingest.http_messages import HttpLimits
 
 from .conftest import Receiver, Sink, chunked, post
 

@@ -19,8 +19,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from otel_straggler.receive.grpc import GrpcServer
-from otel_straggler.receive.handler import Answer
+from otel_straggler.collector.ingest.grpc import GrpcServer
+from otel_straggler.collector.ingest.handler import Answer
 
 from .conftest import CLIENT_S, Sink
 

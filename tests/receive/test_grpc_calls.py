@@ -21,8 +21,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_straggler.receive.grpc import GrpcServer
-from otel_straggler.receive.handler import Answer, Request
+from otel_straggler.collector.ingest.grpc import GrpcServer
+from otel_straggler.collector.ingest.handler import Answer, Request
 
 from .conftest import CLIENT_S, Sink, StartReceiver
 
@@ -177,7 +177,7 @@ def test_the_sdk_over_grpc_comes_again_when_it_was_told(serve: Callable[[Sink], 
 
 def test_the_sdk_over_http_comes_again_when_it_was_told(start: StartReceiver) -> None:
     """The same with 503 and Retry-After."""
-    from otel_straggler.receive.http import OtlpHttp
+    from otel_straggler.collector.ingest.http import OtlpHttp
 
     sink = Turning(answers=[LATER, OK])
     receiver = start(OtlpHttp(sink, keep_raw=False))

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from otel_straggler.receive import body as body_module
-from otel_straggler.receive.handler import Answer, Request
-from otel_straggler.receive.http import OtlpHttp
+
+from otel_straggler.collector.ingest.handler import Answer, Request
+from otel_straggler.collector.ingest.http import OtlpHttp
 
 from ..waiting import eventually
 from .conftest import (

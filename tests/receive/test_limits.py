@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.receive.http_messages import Head, Request, Response
+from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 
 from .conftest import (
     CLIENT_S,
@@ -281,8 +281,8 @@ def test_stop_finishes_requests_that_have_begun(start: StartReceiver) -> None:
 
 def test_localhost_is_one_port_on_all_its_addresses(receiver: Receiver) -> None:
     async def bind_and_stop() -> int:
-        from otel_straggler.receive.http_messages import HttpLimits
-        from otel_straggler.receive.http_server import HttpServer
+        from otel_straggler.collector.ingest.http_messages import HttpLimits
+        from otel_straggler.collector.ingest.http_server import HttpServer
 
         server = HttpServer(Pages(), HttpLimits())
         _, port = await server.start("localhost", 0)

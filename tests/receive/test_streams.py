@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.receive.http_messages import Head, HttpLimits, Request, Response
+from otel_straggler.collector.ingest.http_messages import Head, HttpLimits, Request, Response
 
 from .conftest import CLIENT_S, Receiver, read_all
 

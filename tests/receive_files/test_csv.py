@@ -7,7 +7,7 @@ import pytest
 
 from otel_straggler.errors import InputError
 from otel_straggler.model.observation import NO_KERNEL, NO_SEQ, NO_STEP
-from otel_straggler.receive.csv import ROWS_AT_ONCE, read_csv
+from otel_straggler.recordings.csv import ROWS_AT_ONCE, read_csv
 
 HEADER = "run_id,rank,node,role,section,kind,step,start_ns,duration_s"
 ROW = "run-1,0,node-0,default,forward,compute,0,1000,0.5"

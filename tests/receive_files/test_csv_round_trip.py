@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.model.observation import NO_KERNEL, NO_STEP, ObservationBatch
-from otel_straggler.receive.csv import read_csv
+from otel_straggler.recordings.csv import read_csv
 from otel_straggler.semconv import KERNEL_CLASSES, SECTION_KINDS
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=12)

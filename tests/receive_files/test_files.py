@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.encode_metrics import SectionHistogram, encode_histograms
-from otel_straggler.receive.files import Recording, open_input, read_recording
+from otel_straggler.recordings.files import Recording, open_input, read_recording
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import as_json_line, encode_requests, frame, write_csv
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.errors import InputError
-from otel_straggler.receive.diagnostics_files import read_flight_record, read_flight_records
+from otel_straggler.recordings.diagnostics_files import read_flight_record, read_flight_records
 
 
 def dump(**changes: Any) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def test_a_dump_cannot_ask_for_memory(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(dump(), protocol=2)[:-1] + b"r\xff\xff\xff\x7f.")
     program = (
         "import resource, sys; from pathlib import Path; "
-        "from otel_straggler.receive.diagnostics_files import read_flight_record; "
+        "from otel_straggler.recordings.diagnostics_files import read_flight_record; "
         "resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32)); "
         "print(read_flight_record(Path(sys.argv[1]), 1).rank)"
     )

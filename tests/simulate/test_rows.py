@@ -11,7 +11,7 @@ from otel_straggler.detect.scores.step_tables import build_step_table
 from otel_straggler.model.observation import ObservationBatch, merge_batches
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.otlp.decode_spans import SpanDecoder
-from otel_straggler.receive.files import read_recording
+from otel_straggler.recordings.files import read_recording
 from otel_straggler.simulate.runs import SimulatedRun
 from otel_straggler.simulate.writers import (
     as_json_line,

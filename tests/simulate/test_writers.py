@@ -9,7 +9,7 @@ from otel_straggler import semconv
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.otlp.decode_spans import SpanDecoder
-from otel_straggler.receive.files import read_recording
+from otel_straggler.recordings.files import read_recording
 from otel_straggler.simulate.scenarios import SCENARIOS, Plan, simulate
 from otel_straggler.simulate.writers import (
     as_json_line,

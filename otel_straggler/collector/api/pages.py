@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl
 from otel_straggler import page
 from otel_straggler.collector.api.cache import Answer, BusyError, PageWork
 from otel_straggler.collector.api.events import EventStreams
+from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 from otel_straggler.collector.views.pages import Pages, UnknownError
 from otel_straggler.errors import StragglerError
-from otel_straggler.receive.http_messages import Head, Request, Response
 
 _JSON = "application/json"
 _FILES = "/page/"

@@ -26,12 +26,12 @@ from otel_straggler.collector.api.decisions import UnknownSubjectError
 from otel_straggler.collector.api.events import EventStreams
 from otel_straggler.collector.api.maintenance import Maintaining
 from otel_straggler.collector.api.pages import PageRoutes, busy
+from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 from otel_straggler.collector.metrics.families import CONTENT_TYPE
 from otel_straggler.collector.views.pages import Pages
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.errors import InputError
 from otel_straggler.model.verdict import Decision
-from otel_straggler.receive.http_messages import Head, Request, Response
 
 _log = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from otel_straggler.collector.ingest.handler import JSON, Answer, Request, Signal
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, SpanNames
-from otel_straggler.receive.handler import JSON, Answer, Request, Signal
 
 _KEPT_FREE: Final = 8
 """One part in so many is for metrics alone: a rank whose heartbeats found no room in a flood of
@@ -78,7 +78,7 @@ class IntakeCounts:
 
 
 class Intake:
-    """Implements ``receive.handler.Handler``. One for all receivers of a collector.
+    """Implements ``handler.Handler``. One for all receivers of a collector.
 
     A request is answered "ok" once its rows are with the worker, and only then.
 

@@ -16,7 +16,7 @@ from otel_straggler.collector.settings import CollectorSettings, parse_address
 from otel_straggler.errors import UnavailableError, describe
 
 if TYPE_CHECKING:
-    from otel_straggler.receive.http_server import HttpServer
+    from otel_straggler.collector.ingest.http_server import HttpServer
 
 _Result = TypeVar("_Result")
 _Start: TypeAlias = Callable[[str, int], tuple[str, int]]
@@ -41,10 +41,10 @@ class Servers:
     def __init__(
         self, settings: CollectorSettings, handler: Intake, api: Any, commands: Commands
     ) -> None:
-        from otel_straggler.receive.grpc import GrpcServer
-        from otel_straggler.receive.http import OtlpHttp, Polls
-        from otel_straggler.receive.http_messages import HttpLimits
-        from otel_straggler.receive.http_server import HttpServer
+        from otel_straggler.collector.ingest.grpc import GrpcServer
+        from otel_straggler.collector.ingest.http import OtlpHttp, Polls
+        from otel_straggler.collector.ingest.http_messages import HttpLimits
+        from otel_straggler.collector.ingest.http_server import HttpServer
 
         receivers = settings.receivers
         limits = HttpLimits(

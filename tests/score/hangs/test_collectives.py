@@ -11,7 +11,7 @@ import pytest
 from otel_straggler.cli.hang_lines import hang_json, hang_lines
 from otel_straggler.detect.hangs.collectives import HangFindings, find_hang
 from otel_straggler.model.diagnostics import Collective, FlightRecord, ProcessGroup
-from otel_straggler.receive.diagnostics_files import read_flight_records
+from otel_straggler.recordings.diagnostics_files import read_flight_records
 
 _FOLDERS = [up / "shared" / "data" / "flight_recorder" for up in Path(__file__).parents]
 DATA = next((folder for folder in _FOLDERS if folder.is_dir()), None)

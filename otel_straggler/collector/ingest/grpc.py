@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from otel_straggler import semconv
+from otel_straggler.collector.ingest.body import BadBodyError, BodyTooLargeError, inflate
+from otel_straggler.collector.ingest.handler import PROTOBUF, Answer, Handler, Request, Signal
 from otel_straggler.errors import UnavailableError
 from otel_straggler.otlp.answers import Code, success
-from otel_straggler.receive.body import BadBodyError, BodyTooLargeError, inflate
-from otel_straggler.receive.handler import PROTOBUF, Answer, Handler, Request, Signal
 
 if TYPE_CHECKING:
     import grpc

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, TypeAlias, TypeVar
 
-from otel_straggler.receive.body import BadBodyError, Body, BodyTooLargeError
+from otel_straggler.collector.ingest.body import BadBodyError, Body, BodyTooLargeError
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from otel_straggler import semconv
+from otel_straggler.collector.ingest.body import GZIP, IDENTITY
+from otel_straggler.collector.ingest.handler import JSON, PROTOBUF, SIGNALS, Answer, Handler, Signal
+from otel_straggler.collector.ingest.handler import Request as OtlpRequest
+from otel_straggler.collector.ingest.http_messages import Head, Heavy, Request, Response
 from otel_straggler.otlp.answers import Code, status, success
-from otel_straggler.receive.body import GZIP, IDENTITY
-from otel_straggler.receive.handler import JSON, PROTOBUF, SIGNALS, Answer, Handler, Signal
-from otel_straggler.receive.handler import Request as OtlpRequest
-from otel_straggler.receive.http_messages import Head, Heavy, Request, Response
 
 _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
 _SIGNAL_OF: dict[str, Signal] = {f"/v1/{signal}": signal for signal in SIGNALS}

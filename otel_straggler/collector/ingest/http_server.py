@@ -13,9 +13,9 @@ import time
 from collections.abc import Collection
 from email.utils import formatdate
 
-from otel_straggler.receive.http_bodies import Bodies
-from otel_straggler.receive.http_connection import Connection
-from otel_straggler.receive.http_messages import App, HttpLimits
+from otel_straggler.collector.ingest.http_bodies import Bodies
+from otel_straggler.collector.ingest.http_connection import Connection
+from otel_straggler.collector.ingest.http_messages import App, HttpLimits
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from otel_straggler.receive.http_bodies import Incoming
-from otel_straggler.receive.http_messages import (
+from otel_straggler.collector.ingest.http_bodies import Incoming
+from otel_straggler.collector.ingest.http_messages import (
     ByteStream,
     Heavy,
     Request,
@@ -20,10 +20,10 @@ from otel_straggler.receive.http_messages import (
     StreamSender,
     response_head,
 )
-from otel_straggler.receive.http_requests import Due, RequestReader
+from otel_straggler.collector.ingest.http_requests import Due, RequestReader
 
 if TYPE_CHECKING:
-    from otel_straggler.receive.http_server import HttpServer
+    from otel_straggler.collector.ingest.http_server import HttpServer
 
 _log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import httptools
 
-from otel_straggler.receive.body import Body
-from otel_straggler.receive.http_bodies import ON_LOOP_BYTES, Incoming
-from otel_straggler.receive.http_messages import (
+from otel_straggler.collector.ingest.body import Body
+from otel_straggler.collector.ingest.http_bodies import ON_LOOP_BYTES, Incoming
+from otel_straggler.collector.ingest.http_messages import (
     Head,
     RawHeaders,
     Response,
@@ -28,8 +28,8 @@ from otel_straggler.receive.http_messages import (
 )
 
 if TYPE_CHECKING:
-    from otel_straggler.receive.http_connection import Connection
-    from otel_straggler.receive.http_server import HttpServer
+    from otel_straggler.collector.ingest.http_connection import Connection
+    from otel_straggler.collector.ingest.http_server import HttpServer
 
 _log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ from otel_straggler.otlp.section_rows import (
     rows_within,
 )
 from otel_straggler.otlp.span_rules import DecodedSpans
-from otel_straggler.receive.csv import read_csv, split_csv_clashes
+from otel_straggler.recordings.csv import read_csv, split_csv_clashes
 
 Format = Literal["csv", "otlp-json", "otlp-proto"]
 FORMATS: tuple[Format, ...] = ("csv", "otlp-json", "otlp-proto")
