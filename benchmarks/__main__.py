@@ -27,12 +27,12 @@ def main(wanted: list[str]) -> int:
     """Run the benchmarks; the answer is how many failed."""
     is_recorded = "--record" in wanted
     wanted = [name for name in wanted if name != "--record"]
-    found = sorted(m.name for m in pkgutil.iter_modules([str(HERE)]) if m.name not in NOT_HERE)
-    if unknown := set(wanted) - set(found):
-        print(f"no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(found)}")
+    result = sorted(m.name for m in pkgutil.iter_modules([str(HERE)]) if m.name not in NOT_HERE)
+    if unknown := set(wanted) - set(result):
+        print(f"no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(result)}")
         return 2
     OUT.mkdir(parents=True, exist_ok=True)
-    failed = [name for name in wanted or found if not _run(name, is_recorded=is_recorded)]
+    failed = [name for name in wanted or result if not _run(name, is_recorded=is_recorded)]
     print(f"results in {OUT.relative_to(HERE.parent)}/" + (f"; failed: {failed}" if failed else ""))
     return len(failed)
 

@@ -87,10 +87,10 @@ def compare(steps: np.ndarray, spans: list[tuple[str, float, float]]) -> dict:
         "ratio": round(killed / alive, 4),
         "interval_95": [round(float(q), 4) for q in np.quantile(ratios, [0.025, 0.975])],
         "median_ms": {"alive": round(alive * 1e3, 3), "killed": round(killed * 1e3, 3)},
-        "steps": {name: sum(map(len, found)) for name, found in blocks.items()},
+        "steps": {name: sum(map(len, result)) for name, result in blocks.items()},
         "block_medians_ms": {
-            name: [round(float(np.median(b)) * 1e3, 3) for b in found]
-            for name, found in blocks.items()
+            name: [round(float(np.median(b)) * 1e3, 3) for b in result]
+            for name, result in blocks.items()
         },
     }
 

@@ -169,9 +169,11 @@ def ratio(parent: float, this: float) -> float | None:
 
 def print_figures(name: str, figures: Mapping[str, Json]) -> None:
     print(f"== {name}: this / parent of the smallest, of the median", file=sys.stderr)
-    for path, found in figures.items():
-        ratios = (math.nan if found[k] is None else found[k] for k in ("min_ratio", "median_ratio"))
-        both = f"{min(found['parent']):.5g} -> {min(found['this']):.5g}"
+    for path, result in figures.items():
+        ratios = (
+            math.nan if result[k] is None else result[k] for k in ("min_ratio", "median_ratio")
+        )
+        both = f"{min(result['parent']):.5g} -> {min(result['this']):.5g}"
         print("{:7.3f} {:7.3f}".format(*ratios), f" {path}: {both}", file=sys.stderr, flush=True)
 
 

@@ -54,7 +54,7 @@ class Tally:
         events = self.events
         return {
             "runs": self.runs,
-            "found": events.found,
+            "found": events.result,
             "missed": events.missed,
             "wrong": events.false,
             "f1": round(float(np.nan_to_num(events.f1)), 3),
@@ -73,19 +73,19 @@ def main() -> None:
     parser.add_argument("--cases", default="*", help="such as '64 ST compute*'")
     args = parser.parse_args()
     seeds = range(FIRST_SEED, FIRST_SEED + args.seeds)
-    found: dict[str, dict[str, Tally]] = {}
+    result: dict[str, dict[str, Tally]] = {}
     for name, case in _cases():
         if not fnmatchcase(name, args.cases):
             continue
         for way in WAYS:
-            tally = found.setdefault(name, {}).setdefault(way, Tally())
+            tally = result.setdefault(name, {}).setdefault(way, Tally())
             for seed in seeds:
                 _run(case.plan(seed), way, seed, tally)
     tables = {
-        name: {way: tally.as_json() for way, tally in ways.items()} for name, ways in found.items()
+        name: {way: tally.as_json() for way, tally in ways.items()} for name, ways in result.items()
     }
-    ten = [ways["cupti"] for name, ways in found.items() if name.endswith("1.10")]
-    wrong = sum(ways[way].events.false for ways in found.values() for way in ("cupti", "mixed"))
+    ten = [ways["cupti"] for name, ways in result.items() if name.endswith("1.10")]
+    wrong = sum(ways[way].events.false for ways in result.values() for way in ("cupti", "mixed"))
     missed = sum(tally.events.missed for tally in ten)
     budgets = {
         "10 % slower GPU, cupti: steps to the last confirmation": judge(
@@ -120,7 +120,7 @@ def _case(name: str, ranks: int, layout: str, noise: str, kind: str, size: float
         layout=layout,
         noise=noise,
         timing="asynchronous",
-        place=on_ranks(kind, size, 1) if kind else None,
+        index=on_ranks(kind, size, 1) if kind else None,
     )
 
 

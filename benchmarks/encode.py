@@ -48,7 +48,7 @@ ATTRIBUTES = {
     "straggler.seq": 12_345,
 }
 _RECORD = struct.Struct("<QQQqqqqqIIIIIIQqqqII")
-_NO_SECTION, _NOT_TOLD, _STEP_SPAN = 2**32 - 1, -1, 2
+_NO_SECTION, _NOT_REPORTED, _STEP_SPAN = 2**32 - 1, -1, 2
 
 
 @dataclass(slots=True)
@@ -65,13 +65,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=31)
     rounds = parser.parse_args().rounds
-    found = _measure(rounds)
+    result = _measure(rounds)
     name = "native: CPU ns to encode a span"
     budget = not_measured(str(REASON))
     if NATIVE is not None:
-        budget = judge(found["ns_per_span"]["native"], BUDGET_NS, "ns")
+        budget = judge(result["ns_per_span"]["native"], BUDGET_NS, "ns")
     about_it = about("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-common", "protobuf")
-    print_result({**about_it, "rounds": rounds, **found}, {name: budget})
+    print_result({**about_it, "rounds": rounds, **result}, {name: budget})
 
 
 def _measure(rounds: int) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _hot_block() -> bytes:
 def _record(
     span: int, section: int, step: int, step_span: int, start: int, end: int, flags: int
 ) -> bytes:
-    numbers = (span, 0, step_span, step, start, end, _NOT_TOLD, _NOT_TOLD)
+    numbers = (span, 0, step_span, step, start, end, _NOT_REPORTED, _NOT_REPORTED)
     return _RECORD.pack(*numbers, section, _NO_SECTION, 1, 0, 0, flags, *(0,) * 6)
 
 

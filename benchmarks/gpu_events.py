@@ -66,13 +66,13 @@ def _sections() -> dict[str, float]:
         "asked_stream": NATIVE.EventTimer(str(DRIVER), abs, -1),
     }
     RECORDER.enable()
-    found: dict[str, list[float]] = {name: [] for name in timers}
+    result: dict[str, list[float]] = {name: [] for name in timers}
     for at in range(ROUNDS):
         for name in sorted(timers, reverse=at % 2 == 1):
-            found[name].append(_section_ns(timers[name]))
+            result[name].append(_section_ns(timers[name]))
     RECORDER.disable()
     NATIVE.set_gpu_timer(None)
-    return {name: round(statistics.median(costs), 1) for name, costs in found.items()}
+    return {name: round(statistics.median(costs), 1) for name, costs in result.items()}
 
 
 def _section_ns(timer: Any) -> float:

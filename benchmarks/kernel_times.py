@@ -109,7 +109,7 @@ def _known(times: KernelTimes | None) -> KernelTimes:
 def _counted(rank: int, kernels: int, sections: int) -> list[KernelCounts]:
     """Kernels whose times vary by some per cent, some by more, as they do."""
     noise = np.random.default_rng(rank)
-    found = []
+    result = []
     for number in range(kernels):
         for section in range(sections):
             around_ns = noise.uniform(5e3, 5e6)
@@ -122,8 +122,8 @@ def _counted(rank: int, kernels: int, sections: int) -> list[KernelCounts]:
             numbers = RUNS, int(times_ns.sum()), int(times_ns.min()), int(times_ns.max())
             counts.add(numbers, 7, first, np.bincount(index - first))
             counts.settle()
-            found.append(counts)
-    return found
+            result.append(counts)
+    return result
 
 
 def _name(number: int) -> str:

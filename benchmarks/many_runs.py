@@ -124,7 +124,7 @@ class Ranks:
         for number in range(self._runs):
             rows = slow if number == self._runs - 1 else plain
             for batch in rows:
-                self._tell(_renamed(batch, f"job-{number:03d}"))
+                self._report(_renamed(batch, f"job-{number:03d}"))
             self._sources += _renamed(rows[0], f"job-{number:03d}").sources
             self._beat(self._sources[-len(rows[0].sources) :])
 
@@ -134,11 +134,11 @@ class Ranks:
         over = threading.Event()
 
         def beat() -> None:
-            told, began_s = 0, time.monotonic()
+            reported, began_s = 0, time.monotonic()
             while not over.wait(TICK_S):
                 due = int((time.monotonic() - began_s) / BEAT_S * len(self._sources))
-                self._beat([self._sources[n % len(self._sources)] for n in range(told, due)])
-                told = due
+                self._beat([self._sources[n % len(self._sources)] for n in range(reported, due)])
+                reported = due
 
         thread = threading.Thread(target=beat, name="ranks", daemon=True)
         thread.start()
@@ -152,7 +152,7 @@ class Ranks:
         )
         return list(generate(plan).batches(20))
 
-    def _tell(self, batch: ObservationBatch) -> None:
+    def _report(self, batch: ObservationBatch) -> None:
         self._collector._worker.ingest(
             DecodedSpans(batch=batch, outcomes={"accepted": len(batch)}), 0
         )
@@ -221,22 +221,22 @@ def _in_a_browser(collector: Collector, base: str, seconds: float) -> Json:
 
         def rendered_s() -> float:
             """Processor time of all renderers so far."""
-            told = asks.send("SystemInfo.getProcessInfo")["processInfo"]
-            return float(sum(each["cpuTime"] for each in told if each["type"] == "renderer"))
+            reported = asks.send("SystemInfo.getProcessInfo")["processInfo"]
+            return float(sum(each["cpuTime"] for each in reported if each["type"] == "renderer"))
 
         page.wait_for_timeout(SETTLE_MS)
-        found = {"watched": _with_page(collector, seconds, rendered_s)}
+        result = {"watched": _with_page(collector, seconds, rendered_s)}
         page.locator("[data-part=picker]").get_by_role("button").first.click()
         page.wait_for_timeout(SETTLE_MS)
-        found["picker"] = _with_page(collector, seconds, rendered_s)
-    return found
+        result["picker"] = _with_page(collector, seconds, rendered_s)
+    return result
 
 
 def _with_page(collector: Collector, seconds: float, rendered_s: Callable[[], float]) -> Json:
     began_s, before_s = time.monotonic(), rendered_s()
-    found = _spent(collector, seconds)
+    result = _spent(collector, seconds)
     spent_s = rendered_s() - before_s
-    return {**found, "page_cpu_percent": round(100 * spent_s / (time.monotonic() - began_s), 1)}
+    return {**result, "page_cpu_percent": round(100 * spent_s / (time.monotonic() - began_s), 1)}
 
 
 def _asked(url: str, asks: int) -> Json:

@@ -69,7 +69,7 @@ def _show(page: Page) -> list[Json]:
     """Puts the run on the page; the answer is the windows that come later, one by one."""
     story = Story("hot_cell", RANKS, WINDOWS + MORE_WINDOWS, sections=SECTIONS)
     first = story.timeline(end=WINDOWS)
-    page.evaluate("([p, t]) => charts.show(p, t)", [story.picture(), first])
+    page.evaluate("([p, t]) => charts.show(p, t)", [story.run_view(), first])
     return [story.timeline(first=i, end=i + 1) for i in range(WINDOWS, WINDOWS + MORE_WINDOWS)]
 
 
@@ -108,13 +108,13 @@ def _pan(page: Page, box: Any, seconds: float, later: list[Json]) -> None:
     page.mouse.move(*middle)
     page.mouse.down()
     began_s = time.monotonic()
-    told = 0
+    reported = 0
     while (now_s := time.monotonic() - began_s) < seconds:
         across = math.sin(now_s * 2.1) * box["width"] * 0.3
         down = math.sin(now_s * 1.3) * box["height"] * 0.45
         page.mouse.move(middle[0] + across, middle[1] + down)
-        if now_s > told + 1 and later:
-            told += 1
+        if now_s > reported + 1 and later:
+            reported += 1
             page.evaluate("t => charts.add(t)", later.pop(0))
     page.mouse.up()
 

@@ -46,8 +46,8 @@ RANKS = (1_000, 10_000)
 STEPS = 50
 COLUMNS = 360
 VIEWS = 6
-MOST_MS, MOST_RANKS = 50.0, 1_000
-MOST_BYTES = 1_000_000
+MAX_MS, MAX_RANKS = 50.0, 1_000
+MAX_BYTES = 1_000_000
 PATIENCE_S = 600.0
 BEATS_AT_ONCE = 500
 PIPELINE = 4
@@ -129,8 +129,8 @@ def _measured(addresses: dict[str, str], ranks: int, views: int) -> Json:
             assert browser.stdout is not None
             browser.stdin.write(f"{what} {section}\n")
             browser.stdin.flush()
-            found: Json = json.loads(browser.stdout.readline())
-            return found
+            result: Json = json.loads(browser.stdout.readline())
+            return result
 
         _news(addresses, ranks)
         first_ms, sizes = _cpu_ms(lambda: view("all"))
@@ -142,12 +142,12 @@ def _measured(addresses: dict[str, str], ranks: int, views: int) -> Json:
             scraped.append(_cpu_ms(lambda: urllib.request.urlopen(f"{base}/metrics").read())[0])
         again_ms = [_cpu_ms(lambda: view("data"))[0] for _ in range(views)]
         browser.stdin.close()  # type: ignore[union-attr]
-    picture = _get(f"{base}/v1/run")
+    run_view = _get(f"{base}/v1/run")
     view_ms, scrape_ms = statistics.median(viewed), statistics.median(scraped)
     return {
-        "sections": len(picture["sections"]),
-        "columns": picture["timeline"]["n_columns"],
-        "next_look_s": picture["next_look_s"],
+        "sections": len(run_view["sections"]),
+        "columns": run_view["timeline"]["n_columns"],
+        "next_look_s": run_view["next_look_s"],
         "sent_bytes": sizes,
         "first_ms": round(first_ms, 2),
         "view_ms": {"median": round(view_ms, 2), "most": round(max(viewed), 2)},
@@ -160,9 +160,9 @@ def _measured(addresses: dict[str, str], ranks: int, views: int) -> Json:
 def _cpu_ms(work: Callable[[], Any]) -> tuple[float, Any]:
     """Processor time of the threads that answer, while something is asked of them."""
     before = _answering_s()
-    found = work()
+    result = work()
     time.sleep(0.02)  # what follows an answer: connections that close
-    return 1e3 * (_answering_s() - before), found
+    return 1e3 * (_answering_s() - before), result
 
 
 def _answering_s() -> float:
@@ -186,8 +186,8 @@ def _feed(addresses: dict[str, str], ranks: int) -> None:
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
         if _get(f"{addresses['metrics']}/v1/runs")["runs"]:
-            picture = _get(f"{addresses['metrics']}/v1/run")
-            if picture["heat"]["cells"] and picture["timeline"]["n_columns"] >= 2:
+            run_view = _get(f"{addresses['metrics']}/v1/run")
+            if run_view["heat"]["cells"] and run_view["timeline"]["n_columns"] >= 2:
                 return
         time.sleep(1.0)
     raise SystemExit("the collector has not scored the run in time")
@@ -205,9 +205,9 @@ def _lengthen(collector: Collector) -> None:
 
 def _news(addresses: dict[str, str], ranks: int) -> None:
     """One rank says that it lives, and the answers that are kept grow old."""
-    picture = _get(f"{addresses['metrics']}/v1/run")
+    run_view = _get(f"{addresses['metrics']}/v1/run")
     _beat(addresses, range(1), ranks)
-    time.sleep(max(1.0, picture["next_look_s"]) + 0.3)
+    time.sleep(max(1.0, run_view["next_look_s"]) + 0.3)
 
 
 def _beat(addresses: dict[str, str], of: range, ranks: int) -> None:
@@ -238,21 +238,21 @@ def _post(url: str, body: bytes) -> None:
 
 def _get(url: str) -> Json:
     with urllib.request.urlopen(url, timeout=60) as answer:
-        found: Json = json.load(answer)
-        return found
+        result: Json = json.load(answer)
+        return result
 
 
 def _budgets(result: Json) -> dict[str, Json]:
-    name = f"a view at {MOST_RANKS:,} ranks"
-    of_size = result["ranks"].get(str(MOST_RANKS))
+    name = f"a view at {MAX_RANKS:,} ranks"
+    of_size = result["ranks"].get(str(MAX_RANKS))
     view = (
         not_measured("this run had other sizes")
         if of_size is None
-        else judge(of_size["view_ms"]["median"], MOST_MS, "ms")
+        else judge(of_size["view_ms"]["median"], MAX_MS, "ms")
     )
     return {
         name: view,
-        "weight of the page": judge(result["page"]["bytes"], MOST_BYTES, "bytes"),
+        "weight of the page": judge(result["page"]["bytes"], MAX_BYTES, "bytes"),
     }
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.history import STEPS, rows_of
 from otel_straggler.cli.report import report_data
-from otel_straggler.cli.report_source import KeptPictures, choose_run
+from otel_straggler.cli.report_source import KeptRunViews, choose_run
 from otel_straggler.collector.history.codec import encode_blob
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.reader import HistoryReader
@@ -78,7 +78,7 @@ def seen_of(window: WindowScores) -> WorldView:
             for r in range(min(100, n_ranks))
         ),
     )
-    signs = RankHeartbeats(
+    heartbeats = RankHeartbeats(
         ranks=table.ranks,
         nodes=table.nodes,
         roles=table.roles,
@@ -98,8 +98,8 @@ def seen_of(window: WindowScores) -> WorldView:
         now_s=1e9,
         world_size=n_ranks,
         table=table,
-        signs=signs,
-        judged=RunVerdicts(worlds=(world,)),
+        heartbeats=heartbeats,
+        run_verdicts=RunVerdicts(worlds=(world,)),
     )
 
 
@@ -107,9 +107,9 @@ def page_of(path: Path) -> tuple[str, dict[str, Any], float]:
     """The file, what is in it, and the seconds that it took."""
     began_s = time.perf_counter()
     with HistoryReader(path) as reader:
-        pictures = KeptPictures(reader, str(path))
-        chosen = choose_run(pictures, "run")
-        data = report_data(pictures, chosen, pictures.picture("run", None))
+        run_views = KeptRunViews(reader, str(path))
+        chosen = choose_run(run_views, "run")
+        data = report_data(run_views, chosen, run_views.run_view("run", None))
         page = bundle(data, title="run")
     return page, data, time.perf_counter() - began_s
 

@@ -111,14 +111,14 @@ def _costs(rounds: int) -> dict[str, float]:
 
 
 def _budgets(costs: dict[str, float]) -> dict[str, Any]:
-    found = {}
+    result = {}
     for name, peer, times in BUDGETS:
         key = f"{name} / {peer} <= 1/{times}"
         if peer in costs:
-            found[key] = judge(costs[name] / costs[peer], 1 / times, "")
+            result[key] = judge(costs[name] / costs[peer], 1 / times, "")
         else:
-            found[key] = not_measured(nvrx.NOT_INSTALLED)
-    return found
+            result[key] = not_measured(nvrx.NOT_INSTALLED)
+    return result
 
 
 def _around(make: Callable[[], AbstractContextManager[Any]], *, is_reused: bool = False) -> Way:

@@ -55,8 +55,8 @@ def run_demo(seed: int) -> dict:
     seconds = time.monotonic() - began
     if not demo.stdout:
         return {"right": False, "seconds": seconds, "error": demo.stderr[-500:]}
-    told = json.loads(demo.stdout)
-    return {name: told[name] for name in ("right", "planted", "delay_s")} | {
+    reported = json.loads(demo.stdout)
+    return {name: reported[name] for name in ("right", "planted", "delay_s")} | {
         "seconds": seconds,
         "seed": seed,
     }

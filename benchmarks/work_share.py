@@ -157,15 +157,15 @@ def measure(runs: int, traces: Path | None = None) -> dict[str, Any]:
 def _false(noise: str, tokens: str, ranks: int, runs: int, draw: Draw) -> dict[str, Any]:
     random = np.random.default_rng([len(noise), len(tokens), ranks])
     shape = (STEPS, runs, ranks)
-    told = _told(np.exp(draw(random, shape)), TOKENS[tokens](random, shape), BLOCKS) > 0
+    reported = _reported(np.exp(draw(random, shape)), TOKENS[tokens](random, shape), BLOCKS) > 0
     return {
         "noise": noise,
         "tokens": tokens,
         "ranks": ranks,
-        "blocks": told.size,
-        "told": int(told.sum()),
-        "per_10_000_blocks": round(1e4 * float(told.mean()), 2),
-        "runs_told": int(told.any(axis=0).sum()),
+        "blocks": reported.size,
+        "told": int(reported.sum()),
+        "per_10_000_blocks": round(1e4 * float(reported.mean()), 2),
+        "runs_told": int(reported.any(axis=0).sum()),
     }
 
 
@@ -175,40 +175,40 @@ def _power(noise: str, tokens: str, share: float, ranks: int, runs: int) -> dict
     shape = (blocks * BLOCK_STEPS, runs, ranks)
     drawn = TOKENS[tokens](random, shape)
     seconds = (1.0 + share * (drawn / drawn.mean() - 1.0)) * np.exp(NOISE[noise](random, shape))
-    told = _told(seconds, drawn, blocks)
+    reported = _reported(seconds, drawn, blocks)
     return {
         "noise": noise,
         "tokens": tokens,
         "share": share,
         "ranks": ranks,
         "runs_told_after_blocks": {
-            str(n): round(float((told[n - 1] > 0).mean()), 3) for n in SEEN_AFTER
+            str(n): round(float((reported[n - 1] > 0).mean()), 3) for n in SEEN_AFTER
         },
-        "told": round(float(told[-1].mean()), 4),
-        "error": round(float(np.sqrt(((told[-1] - share) ** 2).mean())), 4),
+        "told": round(float(reported[-1].mean()), 4),
+        "error": round(float(np.sqrt(((reported[-1] - share) ** 2).mean())), 4),
     }
 
 
-def _told(seconds: Floats, tokens: Floats, blocks: int) -> Floats:
+def _reported(seconds: Floats, tokens: Floats, blocks: int) -> Floats:
     """(blocks, runs) share after each block; (T, runs, ranks) in. Every run is a group."""
     _, runs, ranks = seconds.shape
     groups = [f"run {run}" for run in range(runs)]
     peers = Groups.of(np.repeat(groups, ranks).tolist())
     work = WorkNormaliser()
-    told = np.zeros((blocks, runs))
+    reported = np.zeros((blocks, runs))
     for block in range(blocks):
         part = slice(block * BLOCK_STEPS, (block + 1) * BLOCK_STEPS)
         flat = seconds[part].reshape(BLOCK_STEPS, -1, 1), tokens[part].reshape(BLOCK_STEPS, -1)
         work.normalise(*flat, peers, groups, ["forward"])
-        told[block] = work.share(groups, ["forward"])[:, 0]
-    return told
+        reported[block] = work.share(groups, ["forward"])[:, 0]
+    return reported
 
 
 def _of_traces(folder: Path) -> dict[str, Draw]:
     """The log of compute times over each rank's median, pieces of ten steps at random."""
     import pyarrow.parquet as parquet
 
-    found: dict[str, Draw] = {}
+    result: dict[str, Draw] = {}
     for path in sorted(folder.glob("trace-*.parquet")):
         table = parquet.read_table(path, columns=["optype", "rank", "step", "duration"])
         columns = {name: table.column(name).to_numpy() for name in table.column_names}
@@ -218,8 +218,8 @@ def _of_traces(folder: Path) -> dict[str, Draw]:
         seconds = np.zeros((len(steps), len(ranks)))
         np.add.at(seconds, (t, r), columns["duration"][is_compute])
         log = np.log(seconds) - np.median(np.log(seconds), axis=0)
-        found[path.stem] = _pieces(log)
-    return found
+        result[path.stem] = _pieces(log)
+    return result
 
 
 def _pieces(log: Floats) -> Draw:

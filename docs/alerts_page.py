@@ -178,18 +178,18 @@ def _delays(settings: AlertSettings) -> str:
         settings.hang_for_seconds,
         MIN_GROUP_WAIT_S,
     )
-    lost_s, least_s = liveness.lost_after_seconds, liveness.least_timeout_seconds
-    most = duration(liveness.most_timeout_seconds)
-    learnt = f"{duration(least_s)} to {most}, [learnt](silent-and-stuck-ranks.md#timeouts)"
+    lost_s, min_s = liveness.lost_after_seconds, liveness.min_timeout_seconds
+    maximum = duration(liveness.max_timeout_seconds)
+    learnt = f"{duration(min_s)} to {maximum}, [learnt](silent-and-stuck-ranks.md#timeouts)"
     each = [duration(seconds) for seconds in after_s]
     lost = [duration(heartbeat_s), f"{duration(lost_s)} (`liveness.lost_after_seconds`)", *each]
     stuck = [f"2 of {duration(heartbeat_s)}", learnt, *each]
-    at_most_s = heartbeat_s + lost_s + sum(after_s)
-    stuck_s = 2 * heartbeat_s + least_s + sum(after_s)
+    at_max_s = heartbeat_s + lost_s + sum(after_s)
+    stuck_s = 2 * heartbeat_s + min_s + sum(after_s)
     return table(
         ["", "heartbeat", "timeout", "scrape", "evaluation", "`for`", "`group_wait`", "at most"],
         [
-            ["a rank is lost", *lost, f"{at_most_s:.0f} s"],
+            ["a rank is lost", *lost, f"{at_max_s:.0f} s"],
             ["a rank is stuck", *stuck, f"{stuck_s:.0f} s with the shortest timeout"],
         ],
     )

@@ -83,8 +83,8 @@ def check_variables() -> None:
     Raises:
         Undescribed: one is not.
     """
-    told = {v.name for v in all_variables()} | {n for v in all_variables() for n, _ in v.needs}
-    for name in sorted(variables_read() - told):
+    reported = {v.name for v in all_variables()} | {n for v in all_variables() for n, _ in v.needs}
+    for name in sorted(variables_read() - reported):
         raise Undescribed(f"the environment variable {name} is read but not described. {_HERE}")
     arguments = defaults_of(configure)
     for order in OF_ARGUMENTS:
@@ -94,12 +94,12 @@ def check_variables() -> None:
 
 def variables_read() -> set[str]:
     """What the resolver looks at: with nothing set, and with each variable set in turn."""
-    found: set[str] = set()
+    result: set[str] = set()
     for variable in (None, *all_variables()):
         env = _Watched({} if variable is None else dict((*variable.needs, _pair(variable))))
         resolve_settings({}, env)
-        found |= env.asked
-    return found
+        result |= env.asked
+    return result
 
 
 class _Watched(dict[str, str]):
@@ -124,13 +124,13 @@ def _pair(variable: Variable) -> tuple[str, str]:
 
 def _client_table() -> str:
     defaults = defaults_of(configure)
-    told = described(configure, defaults, "Args")
+    reported = described(configure, defaults, "Args")
     orders = {order.name: order for order in OF_ARGUMENTS}
     rows = []
     for name, default in defaults.items():
         order = orders.get(name)
         used = _default(name, default, order)
-        rows.append([code(name), _sources(order), used, unit_of(name), told[name]])
+        rows.append([code(name), _sources(order), used, unit_of(name), reported[name]])
     return table(["argument", "environment, in order", "default", "unit", "meaning"], rows)
 
 
@@ -141,26 +141,26 @@ def _default(name: str, default: object, order: Setting | None) -> str:
     if default is not None:
         return code(default)
     settled = resolve_settings({}, {})
-    for place, kind in ((settled, ClientSettings), (settled.traces, Endpoint)):
+    for index, kind in ((settled, ClientSettings), (settled.traces, Endpoint)):
         if name in {f.name for f in dataclasses.fields(kind)}:
-            value = getattr(place, name)
+            value = getattr(index, name)
             return "none" if value is None else code(value)
     raise Undescribed(f"the default of configure({name}=...) is not known. {_HERE}")
 
 
 def _sources(order: Setting | None) -> str:
-    found: list[str] = []
+    result: list[str] = []
     before = ""
     for source in order.sources if order else ():
         if isinstance(source, str):
-            found.append(source)
+            result.append(source)
         elif before in dict(source.needs):
-            found[-1] += f" with {code(source.name)}"
+            result[-1] += f" with {code(source.name)}"
         else:
             before = source.name
             key = f"{code(source.key)} in " if source.key else ""
-            found.append(key + code(source.name))
-    return ", ".join(found)
+            result.append(key + code(source.name))
+    return ", ".join(result)
 
 
 def _environment_table() -> str:
@@ -170,13 +170,13 @@ def _environment_table() -> str:
 
 def _detector_table() -> str:
     defaults = defaults_of(Detector.initialize)
-    told = described(Detector.initialize, defaults, "Args")
+    reported = described(Detector.initialize, defaults, "Args")
     orders = {order.name: order for order in OF_DETECTOR}
     rows = []
     for name, default in defaults.items():
         order = orders.get(name)
         used = order.otherwise if order and order.otherwise else code(default)
-        rows.append([code(name), _sources(order), used, told[name]])
+        rows.append([code(name), _sources(order), used, reported[name]])
     return table(["argument", "environment", "default", "meaning"], rows)
 
 
@@ -185,13 +185,13 @@ def _collector_tables() -> Iterator[str]:
     defaults = CollectorSettings()
     for section, values in sections_of(defaults):
         names = [n for n in _fields(values) if not dataclasses.is_dataclass(getattr(values, n))]
-        told = _described(type(values), names)
+        reported = _described(type(values), names)
         rows = []
         for name in names:
             flag = flags.get(f"{section}.{name}")
             rule = rule_of(section, name)
             default = code(getattr(values, name))
-            rows.append([code(name), code(flag) if flag else "", default, rule, told[name]])
+            rows.append([code(name), code(flag) if flag else "", default, rule, reported[name]])
         yield f"### `{section}`\n\n" + table(["key", "flag", "default", "must be", "meaning"], rows)
 
 
@@ -211,8 +211,8 @@ def _fields(values: Any) -> list[str]:
 def _described(kind: type, names: list[str]) -> dict[str, str]:
     """A section that has more than its base describes only that."""
     inherited = [f for f in names if f in _names_of(kind.__base__)]
-    told = described(kind.__base__, inherited, "Attributes") if inherited else {}
-    return told | described(kind, [n for n in names if n not in inherited], "Attributes")
+    reported = described(kind.__base__, inherited, "Attributes") if inherited else {}
+    return reported | described(kind, [n for n in names if n not in inherited], "Attributes")
 
 
 def _names_of(kind: Any) -> list[str]:
@@ -232,6 +232,6 @@ def rule_of(section: str, name: str) -> str:
             try:
                 load_settings(file, {})
             except ConfigError as refusal:
-                said = re.search(r"; expected (.+?)\. [A-Z]", str(refusal))
-                rule = said[1] if said else rule
+                text = re.search(r"; expected (.+?)\. [A-Z]", str(refusal))
+                rule = text[1] if text else rule
     return rule

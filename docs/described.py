@@ -20,15 +20,15 @@ def described(documented: Any, names: Iterable[str], heading: str) -> dict[str, 
     Raises:
         Undescribed: a name is missing there; the sentence names it.
     """
-    told = entries(inspect.getdoc(documented) or "", heading)
+    reported = entries(inspect.getdoc(documented) or "", heading)
     where = f"{documented.__module__}.{documented.__qualname__}"
     for name in names:
-        if name not in told:
+        if name not in reported:
             raise Undescribed(
                 f"{where} does not describe {name!r}. Add a line '{name}: ...' under '{heading}:' "
                 "of its docstring; the reference page is made from it."
             )
-    return told
+    return reported
 
 
 def entries(docstring: str, heading: str) -> dict[str, str]:
@@ -50,8 +50,8 @@ def entries(docstring: str, heading: str) -> dict[str, str]:
         elif names:
             texts[names].append(line.strip())
     return {
-        name: " ".join(filter(None, words)).replace("``", "`").removesuffix(".")
-        for many, words in texts.items()
+        name: " ".join(filter(None, text)).replace("``", "`").removesuffix(".")
+        for many, text in texts.items()
         for name in many
     }
 
@@ -95,10 +95,10 @@ def code(value: object) -> str:
     return "`{}`".format("[]" if value in ((), []) else '""' if value == "" else value)
 
 
-def only(found: Mapping[str, str], name: str, remedy: str) -> str:
+def only(result: Mapping[str, str], name: str, remedy: str) -> str:
     """A text that somebody has to write by hand."""
-    if name in found:
-        return found[name]
+    if name in result:
+        return result[name]
     raise Undescribed(f"{name!r} has no description. {remedy}")
 
 

@@ -98,8 +98,8 @@ def demo_running() -> Iterator[str]:
     ) as demo:
         assert demo.stdout is not None
         try:
-            told = (re.search(r"http://127\.0\.0\.1:\d+/", line) for line in demo.stdout)
-            yield next(found[0] for found in told if found)
+            reported = (re.search(r"http://127\.0\.0\.1:\d+/", line) for line in demo.stdout)
+            yield next(result[0] for result in reported if result)
         finally:
             demo.terminate()
 
@@ -119,16 +119,16 @@ def opened(browser: Browser, url: str) -> Iterator[Page]:
         context.close()
 
 
-def wait_for_answer(page: Page, words: str) -> None:
-    page.locator("[data-part=answer]", has_text=words).wait_for()
+def wait_for_answer(page: Page, text: str) -> None:
+    page.locator("[data-part=answer]", has_text=text).wait_for()
 
 
-def wait_for_columns(page: Page, least: int) -> None:
+def wait_for_columns(page: Page, minimum: int) -> None:
     chart = page.locator("[data-part=rank-time]")
     ends_at = time.monotonic() + PATIENCE_MS / 1e3
-    while int(chart.get_attribute("data-columns") or 0) < least:
+    while int(chart.get_attribute("data-columns") or 0) < minimum:
         if time.monotonic() > ends_at:
-            msg = f"less than {least} windows after {PATIENCE_MS / 1e3:g} s"
+            msg = f"less than {minimum} windows after {PATIENCE_MS / 1e3:g} s"
             raise TimeoutError(msg)
         page.wait_for_timeout(200)
 

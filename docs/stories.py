@@ -17,7 +17,7 @@ WHO = 13
 """The rank that is slow, or hangs: stage 1, data rank 5."""
 COLLECTOR: dict[str, Any] = {
     "scoring": {"window_steps": 10, "grace_seconds": 0.5},
-    "liveness": {"least_timeout_seconds": 10.0},
+    "liveness": {"min_timeout_seconds": 10.0},
 }
 """Settings of the collector: short windows, and a hang is told after seconds."""
 

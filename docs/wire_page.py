@@ -77,14 +77,14 @@ def page() -> str:
     return _TEXT.format(
         s=semconv,
         attributes="\n".join(_attribute_tables()),
-        kinds=_words(semconv.SECTION_KINDS, _KINDS, "kind", listed=semconv.LISTED_KINDS),
-        outcomes=_words(semconv.OUTCOMES, _OUTCOMES, "outcome"),
+        kinds=_text(semconv.SECTION_KINDS, _KINDS, "kind", listed=semconv.LISTED_KINDS),
+        outcomes=_text(semconv.OUTCOMES, _OUTCOMES, "outcome"),
         aliases=_aliases(),
         metrics="\n".join(_metric_tables()),
-        history=_words(tuple(REASONS), REASONS, "reason"),
-        sampling=_words((*KEPT, *LEFT_OUT), {**KEPT, **LEFT_OUT}, "reason"),
-        reasons=_words(sender.DROP_REASONS, _REASONS, "reason"),
-        verdicts=_words_of_verdicts(),
+        history=_text(tuple(REASONS), REASONS, "reason"),
+        sampling=_text((*KEPT, *LEFT_OUT), {**KEPT, **LEFT_OUT}, "reason"),
+        reasons=_text(sender.DROP_REASONS, _REASONS, "reason"),
+        verdicts=_text_of_verdicts(),
     )
 
 
@@ -229,11 +229,11 @@ def example_fold() -> dict[str, Any]:
     [request] = packer.pack(RECORDER.drain(), 0)
     message = ExportTraceServiceRequest.FromString(request.body)
     [span] = message.resource_spans[0].scope_spans[0].spans
-    found = read_attributes(span.attributes)
-    found[semconv.FOLD_SKETCH] = next(
+    result = read_attributes(span.attributes)
+    result[semconv.FOLD_SKETCH] = next(
         a.value.bytes_value.hex() for a in span.attributes if a.key == semconv.FOLD_SKETCH
     )
-    return found
+    return result
 
 
 # --- aliases, words ------------------------------------------------------------------------------
@@ -249,15 +249,15 @@ def _aliases() -> str:
     return table(["what", "keys, in order"], rows)
 
 
-def _words(
-    words: tuple[str, ...],
+def _text(
+    text: tuple[str, ...],
     meanings: dict[str, str],
     what: str,
     listed: frozenset[str] | None = None,
 ) -> str:
     head = [what, "meaning"] if listed is None else [what, "listed as straggler", "meaning"]
     rows = []
-    for word in words:
+    for word in text:
         row = [code(word), only(meanings, word, f"It is a {what}. {_ADD}")]
         if listed is not None:
             row.insert(1, "yes" if word in listed else "no, scored only")
@@ -265,7 +265,7 @@ def _words(
     return table(head, rows)
 
 
-def _words_of_verdicts() -> str:
+def _text_of_verdicts() -> str:
     kinds = {"scope": Scope, "state": State, "cause": Cause, "evidence": Evidence}
     return table(["label", "values"], [[code(k), code(get_args(v))] for k, v in kinds.items()])
 
@@ -330,14 +330,14 @@ _IN_ORDER = (
 
 def by_heading(kind: type) -> dict[str, list[Any]]:
     """What ``semconv`` defines of a kind, by the headings ``# --- ... ---`` of its modules."""
-    found: dict[str, list[Any]] = {}
+    result: dict[str, list[Any]] = {}
     for heading, part in _parts():
         for name in re.findall(r"^([A-Z][A-Z0-9_]*)\b(?:: Final[^=]*)? = ", part, re.MULTILINE):
             value = getattr(semconv, name)
             of_kind = [v for v in _values(value) if type(v) is kind]
             if of_kind:
-                found.setdefault(heading, []).extend(of_kind)
-    return found
+                result.setdefault(heading, []).extend(of_kind)
+    return result
 
 
 def _parts() -> Iterator[tuple[str, str]]:

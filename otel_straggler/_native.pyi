@@ -66,12 +66,12 @@ class Scanner:
     def scan(self, body: bytes, /) -> tuple[Any, ...] | list[tuple[int, int, bytes, bytes]] | int:
         """Columns, or questions, or 1 (unfamiliar) or 2 (full)."""
     def learn_scope(self, number: int, is_own: bool, /) -> None: ...
-    def learn_sender(self, number: int, source: int, fate: int, /) -> None: ...
+    def learn_sender(self, number: int, source: int, outcome: int, /) -> None: ...
     def learn_shape(
         self,
         number: int,
         section: int,
-        fate: int,
+        outcome: int,
         step: tuple[int, int],
         sequence: tuple[int, int, int],
         tokens: tuple[int, float],
@@ -238,7 +238,7 @@ class EventTimer:
         driver_path: str,
         current_stream: Callable[[int], int] | None,
         device: int,
-        most_pairs: int = 1_024,
+        max_pairs: int = 1_024,
         /,
     ) -> Self: ...
     def start(self) -> str: ...

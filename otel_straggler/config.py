@@ -265,9 +265,9 @@ class ClientSettings:
 
 
 BY_FIELD: dict[str, Setting] = {
-    f.name: replace(found, name=found.name or f.name, field=f.name)
+    f.name: replace(result, name=result.name or f.name, field=f.name)
     for f in fields(ClientSettings)
-    if (found := f.metadata.get("setting"))
+    if (result := f.metadata.get("setting"))
 }
 """The rows of the table by field of :class:`ClientSettings`."""
 

@@ -48,11 +48,11 @@ def read_number(text: str) -> object:
         return text
 
 
-def count(least: int, most: int, remedy: str = "Leave it out for the default.") -> Kind:
+def count(minimum: int, maximum: int, remedy: str = "Leave it out for the default.") -> Kind:
     """A whole number within bounds."""
     return Kind(
-        accepts=lambda value: type(value) is int and least <= value <= most,
-        expected=f"a whole number from {least} to {most}",
+        accepts=lambda value: type(value) is int and minimum <= value <= maximum,
+        expected=f"a whole number from {minimum} to {maximum}",
         remedy=remedy,
         read=lambda text: int(text) if text.isdecimal() else text,
     )

@@ -27,7 +27,7 @@ class ByHand:
     @staticmethod
     def verdict(state: State = "confirmed", **changes: Any) -> Verdict:
         """One change of state."""
-        told: dict[str, Any] = {
+        reported: dict[str, Any] = {
             "run_id": "run",
             "subject_id": "gpu:GPU-5",
             "scope": "rank",
@@ -52,12 +52,12 @@ class ByHand:
             "on_gpu": True,
             "sentence": SENTENCE,
         }
-        return Verdict(**{**told, **changes})
+        return Verdict(**{**reported, **changes})
 
     @staticmethod
     def world(**changes: Any) -> WorldSummary:
         """Eight ranks in two stages, of which the last is the slower one."""
-        told: dict[str, Any] = {
+        reported: dict[str, Any] = {
             "run_id": "run",
             "slowdown": 1.18,
             "waste": 1 - 1 / 1.18,
@@ -77,15 +77,20 @@ class ByHand:
             ),
             "waits": (ByHand.waits(5, caused_s=60.0), ByHand.waits(0, suffered_s=58.0)),
         }
-        return WorldSummary(**{**told, **changes})
+        return WorldSummary(**{**reported, **changes})
 
     @staticmethod
     def waits(rank: int, **changes: Any) -> RankWaits:
         """Of a rank on a node of four."""
-        told: dict[str, Any] = {"role": "default", "group": "", "caused_s": 0.0, "suffered_s": 0.0}
-        return RankWaits(rank=rank, node=f"node-{rank // 4}", **{**told, **changes})
+        reported: dict[str, Any] = {
+            "role": "default",
+            "group": "",
+            "caused_s": 0.0,
+            "suffered_s": 0.0,
+        }
+        return RankWaits(rank=rank, node=f"node-{rank // 4}", **{**reported, **changes})
 
     @staticmethod
-    def judged(*changes: Verdict, worlds: tuple[WorldSummary, ...] = ()) -> RunVerdicts:
+    def run_verdicts(*changes: Verdict, worlds: tuple[WorldSummary, ...] = ()) -> RunVerdicts:
         """Layer 2 of a run."""
         return RunVerdicts(changes=changes, worlds=worlds)

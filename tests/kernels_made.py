@@ -12,7 +12,7 @@ from otel_straggler.model.kernels import KernelCell, KernelTally, TimedKernel
 from otel_straggler.model.observation import Kernel, kernel_class_of
 
 FINEST_SCALE = 7
-MOST_BUCKETS = 512
+MAX_BUCKETS = 512
 
 
 def taken(name: str, section: int, times_ns: Sequence[int]) -> TimedKernel:
@@ -22,7 +22,7 @@ def taken(name: str, section: int, times_ns: Sequence[int]) -> TimedKernel:
         FINEST_SCALE,
         [math.ceil(math.log2(t / 1e9) * 2**FINEST_SCALE) - 1 for t in timed],
     )
-    while timed and max(index) - min(index) + 1 > MOST_BUCKETS:
+    while timed and max(index) - min(index) + 1 > MAX_BUCKETS:
         scale, index = scale - 1, [i >> 1 for i in index]
     first = min(index, default=0) - 2  # there is room at the ends
     buckets = np.bincount(np.array(index, np.int64) - first, minlength=4).astype(np.uint32)

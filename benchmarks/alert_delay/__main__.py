@@ -30,7 +30,7 @@ from benchmarks.harness.budgets import judge, print_result
 
 Json = dict[str, Any]
 RANK = 1
-MOST_S = 15.0
+MAX_S = 15.0
 LOOK_S = 0.02
 
 
@@ -59,7 +59,7 @@ KINDS: dict[str, Callable[[Job], None]] = {
 TIMEOUTS_S = {
     "stopped": servers.LOST_AFTER_S,
     "killed": servers.LOST_AFTER_S,
-    "deadlocked": servers.LEAST_TIMEOUT_S,
+    "deadlocked": servers.MIN_TIMEOUT_S,
 }
 
 
@@ -72,7 +72,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="alert-delay-") as folder:
         stage = Stage(Path(folder))
         try:
-            found = measure(stage, args.faults, args.at_once)
+            measured = measure(stage, args.faults, args.at_once)
         finally:
             stage.close()
     result = {
@@ -80,10 +80,10 @@ def main() -> None:
         "faults_of_each_kind": args.faults,
         "trainings_at_once": args.at_once,
         "intervals_s": intervals(),
-        "kinds": {kind: figures(delays) for kind, delays in found.items()},
+        "kinds": {kind: figures(delays) for kind, delays in measured.items()},
         "longest_s": {kind: longest_s(timeout_s) for kind, timeout_s in TIMEOUTS_S.items()},
     }
-    print_result(result, budgets(found))
+    print_result(result, budgets(measured))
 
 
 def measure(stage: Stage, n_faults: int, at_once: int) -> dict[str, list[Json]]:
@@ -91,8 +91,8 @@ def measure(stage: Stage, n_faults: int, at_once: int) -> dict[str, list[Json]]:
     wanted = [(kind, n) for n in range(n_faults) for kind in KINDS]
     with ThreadPoolExecutor(at_once) as pool:
         delays = pool.map(lambda each: _one(stage, *each), wanted)
-        told = list(zip(wanted, delays, strict=True))
-    return {kind: [delay for (of, _), delay in told if of == kind] for kind in KINDS}
+        reported = list(zip(wanted, delays, strict=True))
+    return {kind: [delay for (of, _), delay in reported if of == kind] for kind in KINDS}
 
 
 def _one(stage: Stage, kind: str, n: int) -> Json:
@@ -151,7 +151,7 @@ def intervals() -> Json:
     return {
         "heartbeat": servers.HEARTBEAT_S,
         "lost_after": servers.LOST_AFTER_S,
-        "least_timeout": servers.LEAST_TIMEOUT_S,
+        "min_timeout": servers.MIN_TIMEOUT_S,
         "scrape": servers.SCRAPE_S,
         "evaluation": servers.EVALUATION_S,
         "hang_for": servers.ALERTS["hang_for_seconds"],
@@ -167,16 +167,16 @@ def longest_s(timeout_s: float) -> float:
     return timeout_s + 2 * servers.HEARTBEAT_S + waits_s
 
 
-def budgets(found: dict[str, list[Json]]) -> dict[str, Json]:
+def budgets(measured: dict[str, list[Json]]) -> dict[str, Json]:
     """Half of all detected within the timeout and two heartbeats; all arrived within 15 s."""
     held = {}
     for kind, timeout_s in TIMEOUTS_S.items():
-        median_s = statistics.median(delay["detected_s"] for delay in found[kind])
-        most_s = timeout_s + 2 * servers.HEARTBEAT_S
-        held[f"{kind}: detected, p50"] = judge(median_s, most_s, "s")
-    for kind, delays in found.items():
+        median_s = statistics.median(delay["detected_s"] for delay in measured[kind])
+        max_s = timeout_s + 2 * servers.HEARTBEAT_S
+        held[f"{kind}: detected, p50"] = judge(median_s, max_s, "s")
+    for kind, delays in measured.items():
         longest = max(delay["arrived_s"] for delay in delays)
-        held[f"{kind}: arrived, longest"] = judge(longest, MOST_S, "s")
+        held[f"{kind}: arrived, longest"] = judge(longest, MAX_S, "s")
         wrong = sum(not delay["is_right"] for delay in delays)
         held[f"{kind}: named another rank"] = judge(wrong, 0.5, "")
     return held

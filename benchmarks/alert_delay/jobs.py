@@ -22,13 +22,13 @@ _READY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Reported:
     """What a job is.
 
     Attributes:
         name: of the job here, and of its files.
         run_id, endpoint, heartbeat_s, service_name: as they are configured.
-        places: rank and node of each.
+        indexes: rank and node of each.
         attempt: restarts so far.
         first_step: the number of its first step.
         attributes: further ones of its resource.
@@ -38,7 +38,7 @@ class Told:
     name: str
     run_id: str
     endpoint: str
-    places: Sequence[Mapping[str, Any]]
+    indexes: Sequence[Mapping[str, Any]]
     orders: str
     log: str
     port: int
@@ -52,24 +52,24 @@ class Told:
 class Job:
     """The ranks of one attempt."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told
+    def __init__(self, reported: Reported) -> None:
+        self.reported = reported
         self._changed = threading.Condition()
         self._pids: dict[int, int] = {}
         self._exit_codes: dict[int, int] = {}
 
     @property
     def run_id(self) -> str:
-        return self.told.run_id
+        return self.reported.run_id
 
     @property
     def ranks(self) -> range:
-        return range(len(self.told.places))
+        return range(len(self.reported.indexes))
 
     @property
     def log(self) -> str:
         """What the ranks have printed."""
-        path = Path(self.told.log)
+        path = Path(self.reported.log)
         return path.read_text(errors="replace") if path.exists() else ""
 
     def order(self, what: str, *, rank: int = 0, value: float = 0.0) -> None:
@@ -80,7 +80,7 @@ class Job:
             rank: whom it is about.
             value: seconds.
         """
-        path = Path(self.told.orders)
+        path = Path(self.reported.orders)
         waiting = path.with_suffix(".new")
         waiting.write_text(json.dumps({"order": ORDERS.index(what), "rank": rank, "value": value}))
         waiting.rename(path)
@@ -100,14 +100,16 @@ class Job:
         """Exit codes of all ranks, once all have ended."""
         with self._changed:
             if not self._changed.wait_for(self._have_all_ended, timeout_s):
-                raise TimeoutError(f"{self.told.name}: not ended after {timeout_s} s\n{self.log}")
+                raise TimeoutError(
+                    f"{self.reported.name}: not ended after {timeout_s} s\n{self.log}"
+                )
             return dict(self._exit_codes)
 
     def wait_for_one(self, timeout_s: float = 60.0) -> int:
         """The rank that has ended first."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._exit_codes, timeout_s):
-                raise TimeoutError(f"{self.told.name}: none has ended after {timeout_s} s")
+                raise TimeoutError(f"{self.reported.name}: none has ended after {timeout_s} s")
             return next(iter(self._exit_codes))
 
     def note(self, rank: int, *, pid: int | None = None, ended: int | None = None) -> None:
@@ -120,7 +122,7 @@ class Job:
             self._changed.notify_all()
 
     def _have_all_ended(self) -> bool:
-        return len(self._exit_codes) == len(self.told.places)
+        return len(self._exit_codes) == len(self.reported.indexes)
 
 
 class Launcher:
@@ -159,22 +161,22 @@ class Launcher:
         nodes: Sequence[str] = ("node-0", "node-0", "node-1", "node-1"),
         **more: Any,
     ) -> Job:
-        """Start a rank on each of ``nodes``; further arguments are those of :class:`Told`."""
+        """Start a rank on each of ``nodes``; further arguments are those of :class:`Reported`."""
         with self._lock:
             name = f"{run_id}.{len(self._jobs)}"
-            told = Told(
+            reported = Reported(
                 name=name,
                 run_id=run_id,
                 endpoint=endpoint,
-                places=[{"rank": rank, "node": node} for rank, node in enumerate(nodes)],
+                indexes=[{"rank": rank, "node": node} for rank, node in enumerate(nodes)],
                 orders=str(self._folder / f"{name}.orders"),
                 log=str(self._folder / f"{name}.log"),
                 port=int(free_address().rpartition(":")[2]),
                 **more,
             )
-            job = self._jobs[name] = Job(told)
+            job = self._jobs[name] = Job(reported)
             assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(dataclasses.asdict(told)).encode() + b"\n")
+            self._process.stdin.write(json.dumps(dataclasses.asdict(reported)).encode() + b"\n")
             self._process.stdin.flush()
         return job
 
@@ -191,8 +193,8 @@ class Launcher:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            said = json.loads(line)
-            if "ready" not in said:
-                self._jobs[said.pop("job")].note(**said)
+            text = json.loads(line)
+            if "ready" not in text:
+                self._jobs[text.pop("job")].note(**text)
             self._ready.set()
         self._ready.set()

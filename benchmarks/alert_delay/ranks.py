@@ -2,9 +2,9 @@
 
     python -m benchmarks.alert_delay.ranks
 
-On standard input: a line of JSON per job, the fields of ``jobs.Told``. On standard output: a line
-per rank that has begun or ended. A fork costs a hundredth of a process that imports torch, so that
-many jobs fit on two cores. Each rank is a gloo rank that trains in lockstep, and what goes wrong in
+On standard input: a line of JSON per job, the fields of ``jobs.Reported``. On standard output:
+a line per rank that has begun or ended. A fork costs a hundredth of a process that imports torch,
+so that many jobs fit on two cores. Each rank is a gloo rank that trains in lockstep, and what goes wrong in
 it is told by rank 0 to all in the all-reduce of a step.
 
 gloo notices that a peer is dead, and its ranks fail; NCCL does not, and its ranks stay in the
@@ -46,20 +46,20 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     say(ready=os.getpid())
     ranks: dict[int, tuple[str, int]] = {}
-    for job in told_jobs(ranks):
-        for place in job["places"]:
+    for job in reported_jobs(ranks):
+        for index in job["places"]:
             pid = os.fork()
             if pid == 0:
-                train(job, place)
-            ranks[pid] = job["name"], place["rank"]
-            say(job=job["name"], rank=place["rank"], pid=pid)
+                train(job, index)
+            ranks[pid] = job["name"], index["rank"]
+            say(job=job["name"], rank=index["rank"], pid=pid)
     for pid in ranks:
         os.kill(pid, signal.SIGKILL)
 
 
-def told_jobs(ranks: dict[int, tuple[str, int]]) -> Iterator[Json]:
+def reported_jobs(ranks: dict[int, tuple[str, int]]) -> Iterator[Json]:
     """As they come, until the input ends; in between, ranks that have ended are told of."""
-    told = b""
+    reported = b""
     while True:
         reap(ranks)
         if not select.select([0], [], [], _LOOK_S)[0]:
@@ -67,7 +67,7 @@ def told_jobs(ranks: dict[int, tuple[str, int]]) -> Iterator[Json]:
         part = os.read(0, 65_536)
         if not part:
             return
-        *lines, told = (told + part).split(b"\n")
+        *lines, reported = (reported + part).split(b"\n")
         yield from map(json.loads, lines)
 
 
@@ -85,9 +85,9 @@ def say(**fields: object) -> None:
     os.write(1, json.dumps(fields).encode() + b"\n")
 
 
-def train(job: Json, place: Json) -> NoReturn:
+def train(job: Json, index: Json) -> NoReturn:
     """One rank, until it is told to finish, or ends as the faults of the job say."""
-    become_a_rank(job, place)
+    become_a_rank(job, index)
     atexit.register(os._exit, 1)  # comes last: what has failed need not take torch apart
     dist.init_process_group("gloo")
     pairs = [dist.new_group([first, first + 1]) for first in range(0, len(job["places"]) - 1, 2)]
@@ -98,7 +98,7 @@ def train(job: Json, place: Json) -> NoReturn:
         heartbeat_s=job["heartbeat_s"],
         flush_s=0.25,
     )
-    steps(job, place["rank"], pairs)
+    steps(job, index["rank"], pairs)
     otel_straggler.shutdown()
     os._exit(0)  # gloo aborts now and then while the interpreter ends (pytorch#190489)
 
@@ -137,9 +137,11 @@ def orders_of(job: Json, rank: int) -> torch.Tensor:
     path = Path(job["orders"])
     if rank or not path.exists():
         return nothing
-    told = json.loads(path.read_text())
+    reported = json.loads(path.read_text())
     path.unlink()
-    return torch.tensor([told["order"], told["rank"], told["value"]], dtype=torch.float64)
+    return torch.tensor(
+        [reported["order"], reported["rank"], reported["value"]], dtype=torch.float64
+    )
 
 
 def agree(mine: torch.Tensor, group: Any = None) -> tuple[int, int, float]:
@@ -152,7 +154,7 @@ def agree(mine: torch.Tensor, group: Any = None) -> tuple[int, int, float]:
     return int(order), int(whom), value
 
 
-def become_a_rank(job: Json, place: Json) -> None:
+def become_a_rank(job: Json, index: Json) -> None:
     """Environment, signals and output of a process that a launcher has started."""
     ctypes.CDLL(None).prctl(_SIGKILL_ON_DEATH, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -160,9 +162,9 @@ def become_a_rank(job: Json, place: Json) -> None:
     for fd in (1, 2):
         os.dup2(log, fd)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    attributes = {"host.name": place["node"], **job["attributes"]}
+    attributes = {"host.name": index["node"], **job["attributes"]}
     os.environ.update(
-        RANK=str(place["rank"]),
+        RANK=str(index["rank"]),
         WORLD_SIZE=str(len(job["places"])),
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(job["port"]),

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 SCRAPE_S, EVALUATION_S = 0.5, 1.0
 GROUP_WAIT_S, GROUP_INTERVAL_S = 1.0, 2.0
 HEARTBEAT_S = 0.5
-LOST_AFTER_S, LEAST_TIMEOUT_S = 3.0, 4.0
+LOST_AFTER_S, MIN_TIMEOUT_S = 3.0, 4.0
 ALERTS = {
     "score_for_seconds": 2,
     "straggling_for_seconds": 1,
@@ -91,7 +91,7 @@ def alertmanager_config(webhook: str) -> Json:
         if "group_wait" in route:
             route["group_wait"] = f"{GROUP_WAIT_S:g}s"
             route["group_interval"] = f"{GROUP_INTERVAL_S:g}s"
-    config["receivers"] = [_receiver(told, webhook) for told in config["receivers"]]
+    config["receivers"] = [_receiver(reported, webhook) for reported in config["receivers"]]
     return config
 
 
@@ -102,9 +102,9 @@ def _routes(route: Json) -> Iterator[Json]:
         yield from _routes(below)
 
 
-def _receiver(told: Json, webhook: str) -> Json:
+def _receiver(reported: Json, webhook: str) -> Json:
     """A receiver of the same name; it is told of ends if the one of the example is."""
-    ways = [way for name, way in told.items() if name != "name"]
+    ways = [way for name, way in reported.items() if name != "name"]
     ends = not ways or ways[0][0].get("send_resolved", True)
-    way = {"url": f"{webhook}/{told['name']}", "send_resolved": ends}
-    return {"name": told["name"], "webhook_configs": [way]}
+    way = {"url": f"{webhook}/{reported['name']}", "send_resolved": ends}
+    return {"name": reported["name"], "webhook_configs": [way]}

@@ -109,9 +109,9 @@ class Stage:
             "scoring": {"window_steps": 20, "grace_seconds": 0.5},
             "liveness": {
                 "lost_after_seconds": servers.LOST_AFTER_S,
-                "least_timeout_seconds": servers.LEAST_TIMEOUT_S,
-                "unknown_timeout_seconds": 16 * servers.LEAST_TIMEOUT_S,
-                "most_timeout_seconds": 16 * servers.LEAST_TIMEOUT_S,
+                "min_timeout_seconds": servers.MIN_TIMEOUT_S,
+                "unknown_timeout_seconds": 16 * servers.MIN_TIMEOUT_S,
+                "max_timeout_seconds": 16 * servers.MIN_TIMEOUT_S,
             },
         }
         for section, values in changes.items():
@@ -124,14 +124,14 @@ class Stage:
         return collector
 
     def start(self, run_id: str, collector: Collector | None = None, **more: Any) -> Job:
-        """Start a job; further arguments are those of :class:`Told`."""
+        """Start a job; further arguments are those of :class:`Reported`."""
         endpoint = (collector or self.shared).endpoint
         return self.launcher.start(run_id, endpoint, heartbeat_s=servers.HEARTBEAT_S, **more)
 
     def trained(self, run_id: str, collector: Collector | None = None, **more: Any) -> Job:
         """The same, and wait until its timeouts have been learnt: 40 steps."""
         job = self.start(run_id, collector, **more)
-        self.wait_for_step(job, job.told.first_step + 40, collector)
+        self.wait_for_step(job, job.reported.first_step + 40, collector)
         return job
 
     def wait_for_step(self, job: Job, step: int, collector: Collector | None = None) -> None:
@@ -139,22 +139,24 @@ class Stage:
 
         def is_there() -> bool:
             windows = self.report(job.run_id, collector).get("windows", [])
-            return any(w["last_step"] >= step - 1 and w["attempt"] == job.told.attempt
+            return any(w["last_step"] >= step - 1 and w["attempt"] == job.reported.attempt
                        for w in windows)  # fmt: skip
 
-        self.wait_until(is_there, lambda: f"{job.told.name}: no window to step {step}\n{job.log}")
+        self.wait_until(
+            is_there, lambda: f"{job.reported.name}: no window to step {step}\n{job.log}"
+        )
 
     def report(self, run_id: str, collector: Collector | None = None) -> Json:
         """What the collector says of a run; empty if it does not know it."""
         url = f"{(collector or self.shared).url}/v1/report?run={run_id}"
         with urllib.request.urlopen(url, timeout=30) as answer:
-            found: Json = json.load(answer)["runs"].get(run_id, {})
-        return found
+            result: Json = json.load(answer)["runs"].get(run_id, {})
+        return result
 
     def liveness(self, run_id: str, collector: Collector | None = None) -> Json:
         """State, culprits and sentence of its only group."""
-        found = self.report(run_id, collector).get("liveness") or [{}]
-        return dict(found[0])
+        result = self.report(run_id, collector).get("liveness") or [{}]
+        return dict(result[0])
 
     # --- what is told ------------------------------------------------------------------------
 
@@ -163,7 +165,7 @@ class Stage:
         with self._lock:
             self._to_fail[run_id] = times
 
-    def told(self, run_id: str, receiver: str = "pager") -> list[Notification]:
+    def reported(self, run_id: str, receiver: str = "pager") -> list[Notification]:
         """The notifications that were delivered, in order."""
         return [
             notification(one)
@@ -192,21 +194,21 @@ class Stage:
 
     def first(self, run_id: str) -> Notification:
         """The first that came to the pager."""
-        self.wait_until(lambda: bool(self.told(run_id)), lambda: f"no page about {run_id}")
-        return self.told(run_id)[0]
+        self.wait_until(lambda: bool(self.reported(run_id)), lambda: f"no page about {run_id}")
+        return self.reported(run_id)[0]
 
     def query(self, text: str) -> list[Json]:
         """What Prometheus answers: labels and values of series."""
         url = f"{self.prometheus.url}/api/v1/query?" + urllib.parse.urlencode({"query": text})
         with urllib.request.urlopen(url, timeout=30) as answer:
-            found: list[Json] = json.load(answer)["data"]["result"]
-        return found
+            result: list[Json] = json.load(answer)["data"]["result"]
+        return result
 
     def ever_fired(self, run_id: str, severity: str = "critical") -> list[str]:
         """Names of the alerts that Prometheus has had firing about a run, at any time."""
         chosen = f'ALERTS{{run_id="{run_id}",severity="{severity}",alertstate="firing"}}'
-        found = self.query(f"max by (alertname) (max_over_time({chosen}[1h]))")
-        return sorted(series["metric"]["alertname"] for series in found)
+        result = self.query(f"max by (alertname) (max_over_time({chosen}[1h]))")
+        return sorted(series["metric"]["alertname"] for series in result)
 
     def wait_until(
         self, claim: Callable[[], bool], why: Callable[[], str], *, every_s: float = 0.1

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "processes": args.processes,
         "wall_s": round(time.monotonic() - began_s, 1),
     }
-    _tell(document(cases, runs, methods, **facts), args)
+    _report(document(cases, runs, methods, **facts), args)
     return 0
 
 
@@ -86,7 +86,7 @@ def _tasks(
         yield from ((case.name, first + at, methods) for at in range(n))
 
 
-def _tell(result: dict[str, object], args: argparse.Namespace) -> None:
+def _report(result: dict[str, object], args: argparse.Namespace) -> None:
     text = json.dumps(result, indent=None, separators=(",", ":")).replace(
         '},{"case"', '},\n{"case"'
     )

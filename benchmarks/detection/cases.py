@@ -19,7 +19,7 @@ from otel_straggler.simulate.plan import Layout, RunPlan, Timing
 
 Family = Literal["healthy", "negative", "structure", "fault"]
 Band = Literal["", "masked 3 %", "masked 5-8 %", "ten", "quiet", "loud"]
-Place = Callable[[np.random.Generator, Layout], tuple[Fault, ...]]
+Destination = Callable[[np.random.Generator, Layout], tuple[Fault, ...]]
 GRADUAL: Final = ("ramp", "data_stall")
 """Kinds that have their dose later than their onset, or in few steps: no clear delay."""
 BANDS: Final[tuple[Band, ...]] = ("loud", "quiet", "ten", "masked 5-8 %", "masked 3 %")
@@ -67,7 +67,7 @@ class Case:
     noise: str = "ST"
     timing: Timing = "local"
     band: Band = ""
-    place: Place | None = None
+    index: Destination | None = None
     n_seeds: int = 5
     layout: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Case:
             seed=seed * 2**16 + own,
             noise=self.noise,
             timing=self.timing,
-            faults=self.place(rng, layout) if self.place else (),
+            faults=self.index(rng, layout) if self.index else (),
             **self.fields,
         )
 
@@ -123,19 +123,19 @@ def band_of(factor: float) -> Band:
     >>> band_of(1.05), band_of(1.10), band_of(1.25)
     ('masked 5-8 %', 'ten', 'quiet')
     """
-    least: list[tuple[float, Band]] = [
+    minimum: list[tuple[float, Band]] = [
         (1.45, "loud"),
         (1.145, "quiet"),
         (1.095, "ten"),
         (1.045, "masked 5-8 %"),
     ]
-    return next((band for floor, band in least if factor >= floor), "masked 3 %")
+    return next((band for floor, band in minimum if factor >= floor), "masked 3 %")
 
 
-def on_ranks(kind: str, size: float, n: int, *, onset: int | None = None) -> Place:
+def on_ranks(kind: str, size: float, n: int, *, onset: int | None = None) -> Destination:
     """The same fault on ``n`` ranks, each with an onset of its own."""
 
-    def place(rng: np.random.Generator, layout: Layout) -> tuple[Fault, ...]:
+    def index(rng: np.random.Generator, layout: Layout) -> tuple[Fault, ...]:
         ranks = rng.choice(layout.ranks, n, replace=False)
         return tuple(
             Fault(
@@ -147,18 +147,18 @@ def on_ranks(kind: str, size: float, n: int, *, onset: int | None = None) -> Pla
             for rank in ranks
         )
 
-    return place
+    return index
 
 
-def on_group(kind: str, size: float, who: Literal["host", "rail", "all"]) -> Place:
+def on_group(kind: str, size: float, who: Literal["host", "rail", "all"]) -> Destination:
     """A fault on a host, on a rail, or on everybody."""
 
-    def place(rng: np.random.Generator, layout: Layout) -> tuple[Fault, ...]:
-        most = max(1, layout.ranks // 8) if who == "host" else 8
-        named = {} if who == "all" else {who: int(rng.integers(most))}
+    def index(rng: np.random.Generator, layout: Layout) -> tuple[Fault, ...]:
+        maximum = max(1, layout.ranks // 8) if who == "host" else 8
+        named = {} if who == "all" else {who: int(rng.integers(maximum))}
         return (Fault(kind=kind, size=size, onset_step=int(rng.integers(*ONSETS)), **named),)
 
-    return place
+    return index
 
 
 def _grid() -> Iterator[Case]:
@@ -183,7 +183,7 @@ def _compute(ranks: int, noise: str, dose: float, n_seeds: int, **fields: Any) -
         ranks=ranks,
         noise=noise,
         band=band_of(dose),
-        place=on_ranks("compute", dose, N_FAULTS[ranks]),
+        index=on_ranks("compute", dose, N_FAULTS[ranks]),
         n_seeds=n_seeds,
         fields=fields,
     )
@@ -192,8 +192,8 @@ def _compute(ranks: int, noise: str, dose: float, n_seeds: int, **fields: Any) -
 def _kinds() -> Iterator[Case]:
     """Other faults than slow GPUs, of 256 ranks with ordinary noise."""
 
-    def case(kind: str, dose: float, place: Place) -> Case:
-        return Case(kind=kind, family="fault", ranks=256, band=band_of(dose), place=place)
+    def case(kind: str, dose: float, index: Destination) -> Case:
+        return Case(kind=kind, family="fault", ranks=256, band=band_of(dose), index=index)
 
     for kind, size in (("forward", 1.25), ("backward", 1.10), ("backward", 1.25), ("ramp", 1.15)):
         yield case(f"{kind}-{size:.2f}", size, on_ranks(kind, size, 2))
@@ -251,9 +251,9 @@ def _negatives() -> Iterator[Case]:
 def _structures() -> Iterator[Case]:
     """Causes that are nobody's: a rank that is accused here is a false alarm."""
 
-    def case(kind: str, place: Place | None = None, layout: str = "", **fields: Any) -> Case:
+    def case(kind: str, index: Destination | None = None, layout: str = "", **fields: Any) -> Case:
         return Case(
-            kind=kind, family="structure", ranks=256, place=place, layout=layout, fields=fields
+            kind=kind, family="structure", ranks=256, index=index, layout=layout, fields=fields
         )
 
     yield case("stage-1.20", stage_factor=1.2)
@@ -292,6 +292,6 @@ def _one_rank(timing: Timing, ranks: int, noise: str, kind: str, size: float) ->
         noise=noise,
         timing=timing,
         band=band_of(1 + size / STEP_S if is_seconds else size),
-        place=on_ranks(kind, size, 1),
+        index=on_ranks(kind, size, 1),
         layout="pp2,dp32" if ranks == 64 else "",
     )

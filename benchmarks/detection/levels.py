@@ -13,19 +13,19 @@ Span = tuple[int, int | None]
 
 def by_event(findings: Sequence[Finding], false: Sequence[Episode]) -> Events:
     """One event per fault of ranks or of a host."""
-    found = sum(finding.is_found for finding in findings)
-    return Events(found, len(false), len(findings) - found)
+    result = sum(finding.is_result for finding in findings)
+    return Events(result, len(false), len(findings) - result)
 
 
 def by_rank(labels: Sequence[Truth], episodes: Sequence[Episode]) -> Events:
     """One event per rank at fault; a host that is accused counts as its ranks."""
     named = [(label, rank) for label in _of_subjects(labels) for rank in label.ranks]
-    found = sum(
+    result = sum(
         any(rank in e.ranks and in_time(e, label) and is_right(e, labels) for e in episodes)
         for label, rank in named
     )
     false = sum(len(e.ranks) for e in episodes if not is_right(e, labels))
-    return Events(found, false, len(named) - found)
+    return Events(result, false, len(named) - result)
 
 
 def by_host(
@@ -38,16 +38,16 @@ def by_host(
         for node in {node_of[rank] for rank in label.ranks}
     ]
     spans: dict[str, list[Span]] = {}
-    found = set()
+    result = set()
     for episode in episodes:
         for node in {node_of[rank] for rank in episode.ranks if rank in node_of}:
             at = [n for n, (label, its) in enumerate(named) if its == node]
             right = [n for n in at if in_time(episode, named[n][0])]
-            found.update(right)
+            result.update(right)
             if not right:
                 spans.setdefault(node, []).append((episode.begin_step, episode.end_step))
     false = sum(n_separate(of_node) for of_node in spans.values())
-    return Events(len(found), false, len(named) - len(found))
+    return Events(len(result), false, len(named) - len(result))
 
 
 def n_separate(spans: Iterable[Span]) -> int:

@@ -58,7 +58,7 @@ class Finding:
     delay_steps: int | None = None
 
     @property
-    def is_found(self) -> bool:
+    def is_result(self) -> bool:
         return self.episode is not None
 
 

@@ -23,8 +23,8 @@ class MethodRecord:
         repeated: right episodes beyond the first of a fault.
         delays: steps from onset to the episode, of faults that begin within the run.
         delays_born: of those that are there from the first step.
-        loss_found, loss: GPU-hours that the found faults, and all, cost the job.
-        causes_right, causes_said: of the faults found, if the method names causes.
+        loss_result, loss: GPU-hours that the found faults, and all, cost the job.
+        causes_right, causes_text: of the faults found, if the method names causes.
         structures_right, structures: labels of roles or the run whose cause was named; all.
         structures_false: verdicts on roles or the run that no label explains.
         causes: (true cause, cause said or "missed") -> count, of all labels.
@@ -42,10 +42,10 @@ class MethodRecord:
     repeated: int = 0
     delays: list[int] = field(default_factory=list)
     delays_born: list[int] = field(default_factory=list)
-    loss_found: float = 0.0
+    loss_result: float = 0.0
     loss: float = 0.0
     causes_right: int = 0
-    causes_said: int = 0
+    causes_text: int = 0
     structures_right: int = 0
     structures: int = 0
     structures_false: int = 0
@@ -115,7 +115,7 @@ def record(
     node_of: Mapping[int, str],
 ) -> MethodRecord:
     """Count what was matched. Ranking, cost and state are for the caller to add."""
-    found = [finding for finding in matched.findings if finding.episode]
+    measured = [finding for finding in matched.findings if finding.episode]
     subjects = [e for e in episodes if e.scope in ("rank", "host")]
     loss = [_loss_gpu_h(plan, labels[f.label]) for f in matched.findings]
     result = MethodRecord(
@@ -124,14 +124,14 @@ def record(
         by_host=_counts(by_host(labels, subjects, node_of)),
         repeated=matched.repeated,
         loss=sum(loss),
-        loss_found=sum(x for x, f in zip(loss, matched.findings, strict=True) if f.is_found),
+        loss_result=sum(x for x, f in zip(loss, matched.findings, strict=True) if f.is_result),
         structures=len(matched.structures),
-        structures_right=sum(finding.is_found for finding in matched.structures),
+        structures_right=sum(finding.is_result for finding in matched.structures),
         structures_false=len(matched.false_structures),
-        right=[finding.strength for finding in found],
+        right=[finding.strength for finding in measured],
         wrong=[episode.strength for episode in matched.false],
     )
-    for finding in found:
+    for finding in measured:
         is_born = labels[finding.label].onset_step == plan.first_step
         (result.delays_born if is_born else result.delays).append(finding.delay_steps or 0)
     _count_causes(result, labels, matched)
@@ -139,22 +139,22 @@ def record(
 
 
 def _counts(events: Events) -> tuple[int, int, int]:
-    return events.found, events.false, events.missed
+    return events.measured, events.false, events.missed
 
 
 def _count_causes(result: MethodRecord, labels: Sequence[Label], matched: Matched) -> None:
     for finding in (*matched.findings, *matched.structures):
         truth = labels[finding.label].cause
-        said = (finding.episode.cause or "none") if finding.episode else "missed"
-        pair = f"{truth} > {said}"
+        text = (finding.episode.cause or "none") if finding.episode else "missed"
+        pair = f"{truth} > {text}"
         result.causes[pair] = result.causes.get(pair, 0) + 1
-    said_causes = [
+    text_causes = [
         (finding.episode.cause, labels[finding.label].cause)
         for finding in matched.findings
         if finding.episode and finding.episode.cause
     ]
-    result.causes_said = len(said_causes)
-    result.causes_right = sum(said == truth for said, truth in said_causes)
+    result.causes_text = len(text_causes)
+    result.causes_right = sum(text == truth for text, truth in text_causes)
 
 
 def _loss_gpu_h(plan: RunPlan, label: Label) -> float:

@@ -59,7 +59,7 @@ def document(
                 "window_steps": signals.WINDOW_STEPS,
                 "nvrx_threshold": nvrx.THRESHOLD,
                 "bocd_lambda_points": bocd.LAMBDA_POINTS,
-                "bocd_least_posterior": bocd.LEAST_POSTERIOR,
+                "bocd_least_posterior": bocd.MIN_POSTERIOR,
             },
             "targets": check_targets(runs),
             "tables": summarise(runs, methods),

@@ -109,7 +109,7 @@ def _stories(result: RunRecord, labels: Sequence[Label], matched: Matched) -> li
     lines = [
         f"MISSED {run}: {_who(f)} {_what(labels[f.label])}"
         for f in (*matched.findings, *matched.structures)
-        if not f.is_found
+        if not f.is_result
     ]
     lines += [
         f"CAUSE  {run}: {_who(f)} {_what(labels[f.label])}; said {f.episode.cause}"
@@ -119,7 +119,7 @@ def _stories(result: RunRecord, labels: Sequence[Label], matched: Matched) -> li
     ]
     truth = "; ".join(_what(label) for label in labels) or "nothing wrong"
     lines += [
-        f"FALSE  {run}: {_said(e)}; truth: {truth}"
+        f"FALSE  {run}: {_text(e)}; truth: {truth}"
         for e in (*matched.false, *matched.false_structures)
     ]
     return lines
@@ -139,7 +139,7 @@ def _what(label: Label) -> str:
     )
 
 
-def _said(episode: Episode) -> str:
+def _text(episode: Episode) -> str:
     who = sorted(episode.ranks)[:8] if episode.scope == "rank" else episode.node
     end = "" if episode.end_step is None else f"-{episode.end_step}"
     return (

@@ -107,7 +107,7 @@ def _overall(runs: Sequence[RunRecord], method: str) -> Row:
     return {
         "method": method,
         "runs": len(chosen.runs),
-        "found": events.found,
+        "found": events.result,
         "false": events.false,
         "missed": events.missed,
         "precision": events.precision,
@@ -118,7 +118,7 @@ def _overall(runs: Sequence[RunRecord], method: str) -> Row:
         "pr_auc": average_precision(
             [x for record in records for x in record.right],
             [x for record in records for x in record.wrong],
-            events.found + events.missed,
+            events.result + events.missed,
         ),
         "loss_found": chosen.part("loss_found", "loss"),
     }
@@ -240,7 +240,7 @@ def _hidden(runs: Sequence[RunRecord], method: str) -> Row:
         events = chosen.events()
         row[f"{name} runs"] = len(chosen.runs)
         row[f"{name} wrong"] = events.false
-        row[f"{name} found"] = events.found
+        row[f"{name} found"] = events.result
         row[f"{name} cannot localise"] = ratio(chosen.total("unlocalised"), len(chosen.runs))
     return row
 
@@ -270,12 +270,12 @@ def _sizes(runs: Sequence[RunRecord], method: str) -> Row:
 
 def _causes(runs: Sequence[RunRecord], method: str) -> list[Row]:
     """What was said of every true cause, local durations."""
-    said: dict[str, dict[str, int]] = {}
+    text: dict[str, dict[str, int]] = {}
     for run in runs:
         if run.timing == "local" and method in run.methods:
             for pair, n in run.methods[method].causes.items():
                 truth, _, answer = pair.partition(" > ")
-                of_truth = said.setdefault(truth, {})
+                of_truth = text.setdefault(truth, {})
                 of_truth[answer] = of_truth.get(answer, 0) + n
     return [
         {
@@ -287,5 +287,5 @@ def _causes(runs: Sequence[RunRecord], method: str) -> list[Row]:
                 k: n for k, n in sorted(answers.items()) if k not in (truth, "missed")
             },
         }
-        for truth, answers in sorted(said.items())
+        for truth, answers in sorted(text.items())
     ]

@@ -56,14 +56,14 @@ def _f1(
 
 
 def _false_alarms(
-    runs: Sequence[RunRecord], name: str, families: tuple[str, ...], most: float
+    runs: Sequence[RunRecord], name: str, families: tuple[str, ...], maximum: float
 ) -> Target:
     def choice(run: RunRecord) -> bool:
         return run.family in families
 
     value = Selected.of(runs, OURS, choice).false_per_1000_rank_hours()
     nvrx = Selected.of(runs, NVRX, choice).false_per_1000_rank_hours()[0]
-    return _target(name, f"<= {most:g}", value, value[0] <= most, nvrx)
+    return _target(name, f"<= {maximum:g}", value, value[0] <= maximum, nvrx)
 
 
 def _negatives(runs: Sequence[RunRecord]) -> Target:
@@ -127,7 +127,7 @@ def _causes(runs: Sequence[RunRecord]) -> Target:
     """Of the faults that were found, and of all imbalances, links and uniform slowdowns."""
     chosen = Selected.of(runs, OURS, lambda r: r.timing == "local")
     columns = [
-        [r.causes_right + r.structures_right, r.causes_said + r.structures] for r in chosen.records
+        [r.causes_right + r.structures_right, r.causes_text + r.structures] for r in chosen.records
     ]
     value = chosen.with_interval(columns, lambda sums: ratio(sums[0], sums[1]))
     return _target("cause right", ">= 0.9", value, value[0] >= 0.9, float("nan"))

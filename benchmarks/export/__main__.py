@@ -37,7 +37,7 @@ from benchmarks.harness.intervals import median_of
 from benchmarks.harness.processes import serving
 from otel_straggler.native import NATIVE, REASON
 
-MOST_P99_RATIO = 2.0
+MAX_P99_RATIO = 2.0
 WAYS = ("native", "python", "sdk")
 Json = dict[str, Any]
 
@@ -52,16 +52,16 @@ def main() -> None:
         for at in range(options.groups):
             for way in ways if at % 2 else reversed(ways):
                 trainers[way].do_group()
-        found = {way: trainer.summary(options.rates) for way, trainer in trainers.items()}
+        measured = {way: trainer.summary(options.rates) for way, trainer in trainers.items()}
     result = {
         **about("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http", "protobuf"),
         "groups": options.groups,
         "pairs_per_rate": 2 * options.groups,
         "block_s": options.block_s,
-        "ways": found,
-        "sdk_over_own": _compared(found),
+        "ways": measured,
+        "sdk_over_own": _compared(measured),
     }
-    print_result(result, _budgets(found, options.rates))
+    print_result(result, _budgets(measured, options.rates))
 
 
 def _options() -> argparse.Namespace:
@@ -175,25 +175,25 @@ def _median(groups: list[Json], key: str) -> float:
     return round(statistics.median(block[key] for g in groups for block in g["quiet"]), 4)
 
 
-def _compared(found: dict[str, Json]) -> Json:
+def _compared(measured: dict[str, Json]) -> Json:
     """How many times dearer the stock SDK is, per span flushed at once."""
-    theirs = found["sdk"]["cpu"]["flushed_at_once"]
+    theirs = measured["sdk"]["cpu"]["flushed_at_once"]
     return {
         way: {key: round(theirs[key] / own["cpu"]["flushed_at_once"][key], 1) for key in theirs}
-        for way, own in found.items()
+        for way, own in measured.items()
         if way != "sdk"
     }
 
 
-def _budgets(found: dict[str, Json], rates: list[int]) -> dict[str, Json]:
+def _budgets(measured: dict[str, Json], rates: list[int]) -> dict[str, Json]:
     """One for each of our ways and rates; the stock SDK is told in the same words, not judged."""
     budgets: dict[str, Json] = {}
     for way in WAYS[:-1]:
         for rate in rates:
             name = f"{way}: wake-up p99 exporting {rate} spans/s / quiet, median of pairs"
-            if way in found:
-                ratio = found[way]["wake_up"][str(rate)]["p99_ratio"]["median"]
-                budgets[name] = judge(ratio, MOST_P99_RATIO, "")
+            if way in measured:
+                ratio = measured[way]["wake_up"][str(rate)]["p99_ratio"]["median"]
+                budgets[name] = judge(ratio, MAX_P99_RATIO, "")
             else:
                 budgets[name] = not_measured(str(REASON))
     return budgets

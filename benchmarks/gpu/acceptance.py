@@ -13,15 +13,15 @@ class Rule:
 
     Attributes:
         experiment, figure: what is looked at.
-        least, most: it must lie there.
+        minimum, maximum: it must lie there.
         words: the condition, for people.
         is_needed: without its figure nothing is decided; else the rule is left out.
     """
 
     experiment: str
     figure: str
-    least: float | None
-    most: float | None
+    minimum: float | None
+    maximum: float | None
     words: str
     is_needed: bool = True
 
@@ -54,10 +54,10 @@ def decide(experiments: Mapping[str, Any], *, has_governor: bool) -> dict[str, A
     """
     ways = {way: _decide_way(experiments, way, has_governor) for way in WAYS}
     for answer in ("cupti", "cupti, governed"):
-        for way, found in ways.items():
-            if found["default"] == answer:
+        for way, result in ways.items():
+            if result["default"] == answer:
                 return {"default": answer, "way": way, "ways": ways}
-    is_open = any(found["default"] == "undecided" for found in ways.values())
+    is_open = any(result["default"] == "undecided" for result in ways.values())
     return {"default": "undecided" if is_open else "events", "way": None, "ways": ways}
 
 
@@ -79,6 +79,6 @@ def _look(experiments: Mapping[str, Any], rule: Rule) -> str:
     value = figures.get(rule.figure, {}).get("value")
     if value is None:
         return "unknown"
-    is_low = rule.least is not None and not value >= rule.least
-    is_high = rule.most is not None and not value <= rule.most
+    is_low = rule.minimum is not None and not value >= rule.minimum
+    is_high = rule.maximum is not None and not value <= rule.maximum
     return "broken" if is_low or is_high else "kept"

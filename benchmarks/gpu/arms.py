@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.endings import last_lines, words_of
+from benchmarks.gpu.endings import last_lines, text_of
 from benchmarks.gpu.presence import FAKE
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +107,7 @@ class Arm:
     def _failed(self, why: str) -> ArmFailedError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
-        how = words_of(self._process.poll()) if self._process.poll() is not None else "killed"
+        how = text_of(self._process.poll()) if self._process.poll() is not None else "killed"
         self._process.kill()
         lines = " | ".join(last_lines(self._errors))
         return ArmFailedError(f"arm {self.name} {why} ({how}){': ' + lines if lines else ''}")

@@ -74,27 +74,27 @@ def _chosen(given: argparse.Namespace) -> list[Experiment]:
 def _known(path: Path | None) -> dict[str, Any]:
     """What the file holds already; a figure is replaced only by a newer one of its experiment."""
     if path is not None and path.exists():
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if found.get("schema") == SCHEMA:
-            return found
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if result.get("schema") == SCHEMA:
+            return result
     return {"schema": SCHEMA, "experiments": {}, "acceptance": {}}
 
 
 def _write(path: Path, known: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
-    found = json.dumps(_finite(known), indent=2, allow_nan=False, default=str)
-    new.write_text(found + "\n", encoding="utf-8")
+    result = json.dumps(_finite(known), indent=2, allow_nan=False, default=str)
+    new.write_text(result + "\n", encoding="utf-8")
     new.replace(path)
 
 
-def _finite(found: Any) -> Any:
+def _finite(result: Any) -> Any:
     """JSON has no word for NaN."""
-    if isinstance(found, dict):
-        return {key: _finite(value) for key, value in found.items()}
-    if isinstance(found, list | tuple):
-        return [_finite(value) for value in found]
-    return None if isinstance(found, float) and not math.isfinite(found) else found
+    if isinstance(result, dict):
+        return {key: _finite(value) for key, value in result.items()}
+    if isinstance(result, list | tuple):
+        return [_finite(value) for value in result]
+    return None if isinstance(result, float) and not math.isfinite(result) else result
 
 
 def _has_governor() -> bool:

@@ -62,7 +62,7 @@ class Arm:
         else:
             ctypes.CDLL(self._cuda.driver)  # the driver is there, a context is not
         probe = self._cuda.probe()
-        found = {
+        result = {
             "reason_before_cuda": before,
             "native": "" if NATIVE is not None else REASON,
             "mapped": _mapped(),
@@ -83,7 +83,7 @@ class Arm:
         probe.flush(1)
         late = probe.counts()["kernels"] - counts["kernels"]
         after = {"reason_after": self._timer_reason(), "kernels_by_force_only": late}
-        return {**found, **after, **counts}
+        return {**result, **after, **counts}
 
     def _hardware_trace(self, probe: Any) -> int | None:
         """Once on, it cannot be switched off."""
@@ -108,15 +108,15 @@ EXPERIMENT = Experiment(
     key="E0",
     question="which libcupti is loaded, and what it grants",
     expected=(
-        Expected(figure="extension loads", least=1, is_requirement=True),
-        Expected(figure="libcuptis mapped", least=1, most=1, is_requirement=True),
-        Expected(figure="interface version", least=18),
-        Expected(figure="EnableDriverApi result", least=0, most=0),
-        Expected(figure="EnableHWTrace result", least=27, most=27),
-        Expected(figure="kernels, enabled before the context", least=LAUNCHES),
+        Expected(figure="extension loads", minimum=1, is_requirement=True),
+        Expected(figure="libcuptis mapped", minimum=1, maximum=1, is_requirement=True),
+        Expected(figure="interface version", minimum=18),
+        Expected(figure="EnableDriverApi result", minimum=0, maximum=0),
+        Expected(figure="EnableHWTrace result", minimum=27, maximum=27),
+        Expected(figure="kernels, enabled before the context", minimum=LAUNCHES),
         Expected(
             figure="kernels, enabled after the context",
-            least=LAUNCHES,
+            minimum=LAUNCHES,
             is_requirement=True,
         ),
     ),

@@ -26,8 +26,8 @@ def measure(notebook: Notebook) -> None:
     with arms_of(__name__, ("costs", "truth"), {}) as arms:
         for at in notebook.rounds(rounds):
             answers = arms.round(at, 20, {"costs": {}, "truth": {}})
-            for told in answers.values():
-                for name, value in told.items():
+            for reported in answers.values():
+                for name, value in reported.items():
                     costs.setdefault(name, []).append(value)
             notebook.failures(arms.failures)
             for name, values in costs.items():
@@ -101,11 +101,14 @@ EXPERIMENT = Experiment(
     key="E10",
     question="what CUDA events cost, and what they add to the time of kernels",
     expected=(
-        Expected(figure="record in Python", unit="ns", least=1000, most=5000),
-        Expected(figure="record in C", unit="ns", least=500, most=2500),
+        Expected(figure="record in Python", unit="ns", minimum=1000, maximum=5000),
+        Expected(figure="record in C", unit="ns", minimum=500, maximum=2500),
         Expected(figure="query in Python", unit="ns"),
         Expected(figure="query in C", unit="ns"),
-        *(Expected(figure=f"bias of {n} kernels", unit="µs", least=0, most=8) for n in LENGTHS),
+        *(
+            Expected(figure=f"bias of {n} kernels", unit="µs", minimum=0, maximum=8)
+            for n in LENGTHS
+        ),
     ),
     limit_s=45,
     measure=measure,

@@ -44,15 +44,15 @@ LOADS = (
 def measure(notebook: Notebook) -> None:
     """In one process: a quiet GPU is the peer, the same GPU with a neighbour the slow rank."""
     with arms_of(__name__, ("m1",), {"size": asdict(SIZE)}) as arms:
-        told = arms.round(0, 45, {"m1": {}}).get("m1")
+        reported = arms.round(0, 45, {"m1": {}}).get("m1")
         notebook.failures(arms.failures)
-    if told is None:
+    if reported is None:
         return
-    notebook.fact("found", told)
-    notebook.figure("lowest score while quiet", min(told["quiet_scores"]))
-    notebook.figure("slowdown of kernels", told["slowdown_percent"])
-    notebook.figure("score while slow", told["slow_scores"][-1])
-    moved = [at for at, score in enumerate(told["slow_scores"]) if score < MOVED]
+    notebook.fact("found", reported)
+    notebook.figure("lowest score while quiet", min(reported["quiet_scores"]))
+    notebook.figure("slowdown of kernels", reported["slowdown_percent"])
+    notebook.figure("score while slow", reported["slow_scores"][-1])
+    moved = [at for at, score in enumerate(reported["slow_scores"]) if score < MOVED]
     if moved:
         notebook.figure("steps until the score has moved", (moved[0] + 1) * WINDOW)
     else:
@@ -175,9 +175,9 @@ def _device() -> tuple[int, int]:
 
     if not torch.cuda.is_available():
         return 132, 0
-    found = torch.cuda.get_device_properties(0)
-    most = getattr(found, "shared_memory_per_block_optin", 64 * 1024)
-    return int(found.multi_processor_count), min(int(most), 200 * 1024)
+    result = torch.cuda.get_device_properties(0)
+    maximum = getattr(result, "shared_memory_per_block_optin", 64 * 1024)
+    return int(result.multi_processor_count), min(int(maximum), 200 * 1024)
 
 
 make_arm = Arm
@@ -185,10 +185,10 @@ EXPERIMENT = Experiment(
     key="E11",
     question="whether a GPU that is 10 % slower shows in its score within 50 steps",
     expected=(
-        Expected(figure="lowest score while quiet", least=QUIET, is_requirement=True),
-        Expected(figure="slowdown of kernels", unit="%", least=7, most=30),
-        Expected(figure="score while slow", most=MOVED, is_requirement=True),
-        Expected(figure="steps until the score has moved", most=50, is_requirement=True),
+        Expected(figure="lowest score while quiet", minimum=QUIET, is_requirement=True),
+        Expected(figure="slowdown of kernels", unit="%", minimum=7, maximum=30),
+        Expected(figure="score while slow", maximum=MOVED, is_requirement=True),
+        Expected(figure="steps until the score has moved", maximum=50, is_requirement=True),
     ),
     limit_s=75,
     measure=measure,

@@ -31,12 +31,14 @@ def measure(notebook: Notebook) -> None:
         for rate in RATES:
             for name in CUPTI_WAYS:
                 order = {"rate": rate, "seconds": seconds}
-                told = arms.round(0, seconds + 10, {name: order}).get(name)
+                reported = arms.round(0, seconds + 10, {name: order}).get(name)
                 notebook.failures(arms.failures)
-                notebook.fact(f"{rate} {name}", told)
-                if told is not None and told["runs"]:
-                    notebook.figure(f"timed at {rate} {name}", 100 * told["timed"] / told["runs"])
-                    notebook.figure(f"delay at {rate} {name}", told["delay_s"])
+                notebook.fact(f"{rate} {name}", reported)
+                if reported is not None and reported["runs"]:
+                    notebook.figure(
+                        f"timed at {rate} {name}", 100 * reported["timed"] / reported["runs"]
+                    )
+                    notebook.figure(f"delay at {rate} {name}", reported["delay_s"])
 
 
 class Arm:
@@ -70,7 +72,7 @@ class Arm:
         self._cuda.synchronize()
         self._way.end_turn()
         until_s = time.monotonic() - PATIENCE_S - AHEAD_S
-        return self._judged([one for one in taken if began_s <= one[1] < until_s])
+        return self._run_verdicts([one for one in taken if began_s <= one[1] < until_s])
 
     def _section(self, ticks: int) -> None:
         self._way.begin(1)
@@ -86,7 +88,7 @@ class Arm:
         now_s = time.monotonic()
         return [(state, end_ns / 1e9, now_s - end_ns / 1e9) for state, end_ns in ready]
 
-    def _judged(self, due: list[tuple[int, float, float]]) -> dict[str, Any]:
+    def _run_verdicts(self, due: list[tuple[int, float, float]]) -> dict[str, Any]:
         delays = [delay_s for state, _, delay_s in due if state == TIMED]
         return {
             "runs": len(due),
@@ -102,8 +104,8 @@ class Arm:
 
 def _expected(rate: int, name: str) -> tuple[Expected, ...]:
     return (
-        Expected(figure=f"timed at {rate} {name}", unit="%", least=99, is_requirement=True),
-        Expected(figure=f"delay at {rate} {name}", unit="s", most=PATIENCE_S),
+        Expected(figure=f"timed at {rate} {name}", unit="%", minimum=99, is_requirement=True),
+        Expected(figure=f"delay at {rate} {name}", unit="s", maximum=PATIENCE_S),
     )
 
 

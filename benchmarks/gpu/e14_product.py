@@ -33,18 +33,18 @@ def measure(notebook: Notebook) -> None:
     with arms_of(__name__, tiers, {"size": asdict(SMALL)}) as arms:
         for tier in tiers:
             order = {"tier": tier, "seconds": seconds}
-            told = arms.round(0, 2 * (seconds + REACHED_S), {tier: order}).get(tier)
+            reported = arms.round(0, 2 * (seconds + REACHED_S), {tier: order}).get(tier)
             notebook.failures(arms.failures)
-            notebook.fact(tier, told)
-            if told is not None:
-                _write(notebook, tier, told)
+            notebook.fact(tier, reported)
+            if reported is not None:
+                _write(notebook, tier, reported)
 
 
-def _write(notebook: Notebook, tier: str, told: Mapping[str, Any]) -> None:
-    first, second = told["before"], told["after"]
+def _write(notebook: Notebook, tier: str, reported: Mapping[str, Any]) -> None:
+    first, second = reported["before"], reported["after"]
     notebook.figure(f"{tier} taken", int(first["tier"] == tier))
     notebook.figure(f"{tier} taken again", int(second["tier"] == tier))
-    notebook.figure(f"{tier} spans with GPU times", told["spans_with_gpu_times"])
+    notebook.figure(f"{tier} spans with GPU times", reported["spans_with_gpu_times"])
 
 
 class Arm:
@@ -140,16 +140,16 @@ def _pretend(gpu: Any) -> None:
     from otel_straggler.client.gpu.surroundings import Surroundings
 
     os.environ["OTEL_STRAGGLER_CUPTI"] = gpu.driver
-    said = {"why_not_yet": None, "driver_path": gpu.driver, "device": 0, "synchronize": None}
-    for name, answer in said.items():
+    text = {"why_not_yet": None, "driver_path": gpu.driver, "device": 0, "synchronize": None}
+    for name, answer in text.items():
         setattr(Surroundings, name, lambda *_, answer=answer: answer)
 
 
 def _expected(tier: str) -> tuple[Expected, ...]:
     return (
-        Expected(figure=f"{tier} taken", least=1, is_requirement=True),
-        Expected(figure=f"{tier} taken again", least=1, is_requirement=True),
-        Expected(figure=f"{tier} spans with GPU times", least=1, is_requirement=True),
+        Expected(figure=f"{tier} taken", minimum=1, is_requirement=True),
+        Expected(figure=f"{tier} taken again", minimum=1, is_requirement=True),
+        Expected(figure=f"{tier} spans with GPU times", minimum=1, is_requirement=True),
     )
 
 

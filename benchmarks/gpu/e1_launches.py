@@ -23,13 +23,13 @@ def measure(notebook: Notebook) -> None:
     rounds, batches = (2, 5) if notebook.is_quick else (10, 20)
     with arms_of(__name__, ARMS, {}) as arms:
         orders = {name: {"batches": batches} for name in ARMS}
-        found = [arms.round(at, 30, orders) for at in notebook.rounds(rounds)]
+        result = [arms.round(at, 30, orders) for at in notebook.rounds(rounds)]
         facts = arms.round(0, 30, {name: {"finish": True} for name in ARMS})
         notebook.failures(arms.failures)
         notebook.fact("seen", facts)
-    notebook.fact("rounds", found)
+    notebook.fact("rounds", result)
     for what in ("cpu_ns", "gpu_ns"):
-        values = [{name: told[what] for name, told in one.items()} for one in found]
+        values = [{name: reported[what] for name, reported in one.items()} for one in result]
         for name in ARMS[1:]:
             notebook.figure(f"{what[:3]} {name}", more_than(values, name, "off"))
 
@@ -80,16 +80,16 @@ EXPERIMENT = Experiment(
     key="E1",
     question="what a launch costs more, on the CPU and between kernels on the GPU",
     expected=(
-        Expected(figure="cpu kernels", unit="ns", least=300, most=1000),
-        Expected(figure="cpu m1", unit="ns", least=300, most=1000),
-        Expected(figure="cpu m2", unit="ns", least=400, most=1400),
-        Expected(figure="cpu m3", unit="ns", least=600, most=1800),
-        Expected(figure="cpu m4", unit="ns", least=1300, most=3000),
-        Expected(figure="gpu kernels", unit="ns", least=0, most=1000),
-        Expected(figure="gpu m1", unit="ns", least=0, most=1000),
-        Expected(figure="gpu m2", unit="ns", least=0, most=1000),
-        Expected(figure="gpu m3", unit="ns", least=0, most=1000),
-        Expected(figure="gpu m4", unit="ns", least=0, most=1000),
+        Expected(figure="cpu kernels", unit="ns", minimum=300, maximum=1000),
+        Expected(figure="cpu m1", unit="ns", minimum=300, maximum=1000),
+        Expected(figure="cpu m2", unit="ns", minimum=400, maximum=1400),
+        Expected(figure="cpu m3", unit="ns", minimum=600, maximum=1800),
+        Expected(figure="cpu m4", unit="ns", minimum=1300, maximum=3000),
+        Expected(figure="gpu kernels", unit="ns", minimum=0, maximum=1000),
+        Expected(figure="gpu m1", unit="ns", minimum=0, maximum=1000),
+        Expected(figure="gpu m2", unit="ns", minimum=0, maximum=1000),
+        Expected(figure="gpu m3", unit="ns", minimum=0, maximum=1000),
+        Expected(figure="gpu m4", unit="ns", minimum=0, maximum=1000),
     ),
     limit_s=90,
     measure=measure,

@@ -80,7 +80,7 @@ class Arm:
         records = self._probe.take()
         if code:
             raise RuntimeError(f"the driver refused a launch with {code}")
-        return marks_found(records, rounds, THREADS * LAUNCHES)
+        return marks_result(records, rounds, THREADS * LAUNCHES)
 
     def _calls(self, rounds: int) -> dict[str, float]:
         x = self._cuda.torch.ones(16, device=self._cuda.device)
@@ -138,7 +138,7 @@ class Arm:
         return {}
 
 
-def marks_found(records: npt.NDArray[Any], rounds: int, kernels_each: int) -> dict[str, float]:
+def marks_result(records: npt.NDArray[Any], rounds: int, kernels_each: int) -> dict[str, float]:
     """How kernels lie among marks, where ``kernels_each`` were launched between each two."""
     marks = records[(records["kind"] == EXTERNAL) & (records["call"] == CUSTOM2)]
     marks = marks[np.argsort(marks["external"])]
@@ -162,12 +162,12 @@ def marks_found(records: npt.NDArray[Any], rounds: int, kernels_each: int) -> di
 def inversions(calls: npt.NDArray[Any]) -> int:
     """Neighbours in time, within a thread, of which the later has the smaller id. A runtime call
     and the driver call inside it may share one."""
-    found = 0
+    result = 0
     for thread in np.unique(calls["thread"]):
         own = calls[calls["thread"] == thread]
         own = own[np.argsort(own["start"], kind="stable")]
-        found += int((np.diff(own["correlation"].astype(np.int64)) < 0).sum())
-    return found
+        result += int((np.diff(own["correlation"].astype(np.int64)) < 0).sum())
+    return result
 
 
 make_arm = Arm
@@ -175,16 +175,16 @@ EXPERIMENT = Experiment(
     key="E2",
     question="whether correlation ids are one increasing sequence over all threads",
     expected=(
-        Expected(figure="marks seen", least=1, most=1, is_requirement=True),
-        Expected(figure="kernels seen", least=1, most=1, is_requirement=True),
-        Expected(figure="marks out of order", most=0, is_requirement=True),
-        Expected(figure="kernels between wrong marks", most=0, is_requirement=True),
-        Expected(figure="ids that two kernels share", most=0, is_requirement=True),
-        Expected(figure="ids that a launch without a record takes", least=1),
-        Expected(figure="kernels", least=100, most=100),
-        Expected(figure="kernels with the id of a runtime call", least=50),
-        Expected(figure="kernels with the id of a driver call", least=50),
-        Expected(figure="inversions of ids in time", most=0),
+        Expected(figure="marks seen", minimum=1, maximum=1, is_requirement=True),
+        Expected(figure="kernels seen", minimum=1, maximum=1, is_requirement=True),
+        Expected(figure="marks out of order", maximum=0, is_requirement=True),
+        Expected(figure="kernels between wrong marks", maximum=0, is_requirement=True),
+        Expected(figure="ids that two kernels share", maximum=0, is_requirement=True),
+        Expected(figure="ids that a launch without a record takes", minimum=1),
+        Expected(figure="kernels", minimum=100, maximum=100),
+        Expected(figure="kernels with the id of a runtime call", minimum=50),
+        Expected(figure="kernels with the id of a driver call", minimum=50),
+        Expected(figure="inversions of ids in time", maximum=0),
     ),
     limit_s=75,
     measure=measure,

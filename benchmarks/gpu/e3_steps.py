@@ -32,13 +32,13 @@ def measure(notebook: Notebook) -> None:
         "large": (large, notebook.steps(20)),  # whose figures are needed first
         "small": (SMALL, notebook.steps(40)),
     }
-    found: dict[str, list[dict[str, Any]]] = {label: [] for label in models}
+    result: dict[str, list[dict[str, Any]]] = {label: [] for label in models}
     for number in notebook.rounds(sets):
         for label, (size, steps) in models.items():
             with arms_of(__name__, names, {"size": asdict(size)}) as arms:
                 for at in notebook.rounds(rounds):
-                    found[label].append(arms.round(at, 20, _orders(at, steps)))
-                    _write(notebook, label, found[label])
+                    result[label].append(arms.round(at, 20, _orders(at, steps)))
+                    _write(notebook, label, result[label])
                 notebook.failures(arms.failures)
                 seen = arms.round(0, 30, {name: {"finish": True} for name in ARMS})
                 notebook.fact(f"{label} seen {number}", seen)
@@ -54,15 +54,15 @@ def _orders(at: int, steps: int) -> dict[str, dict[str, int]]:
     }
 
 
-def _write(notebook: Notebook, label: str, found: list[dict[str, Any]]) -> None:
-    walls = [{name: told["wall_ms"] for name, told in one.items()} for one in found]
+def _write(notebook: Notebook, label: str, result: list[dict[str, Any]]) -> None:
+    walls = [{name: reported["wall_ms"] for name, reported in one.items()} for one in result]
     for name in ARMS[1:]:
         notebook.figure(f"{label} {name}", percent_over(walls, name, "off"))
     for name in ARMS:
-        told = [one[name] for one in found if name in one]
+        reported = [one[name] for one in result if name in one]
         for what in ("wall_ms", "step_ms", "host_ms"):
-            if told:
-                notebook.fact(f"{label} {name} {what}", spread([one[what] for one in told]))
+            if reported:
+                notebook.fact(f"{label} {name} {what}", spread([one[what] for one in reported]))
 
 
 def _fitting(size: Size) -> Size:
@@ -86,20 +86,20 @@ EXPERIMENT = Experiment(
     key="E3",
     question="what a training step takes more",
     expected=(
-        Expected(figure="large events", unit="%", most=0.1),
-        Expected(figure="large m1", unit="%", most=0.5, is_requirement=True),
-        Expected(figure="large m2", unit="%", most=0.5, is_requirement=True),
-        Expected(figure="large m3", unit="%", most=0.5),
-        Expected(figure="large nvrx", unit="%", least=1, most=2),
-        Expected(figure="large profiler_cuda", unit="%", least=2, most=10),
-        Expected(figure="large profiler_cpu_cuda", unit="%", least=2, most=10),
-        Expected(figure="small events", unit="%", most=1),
-        Expected(figure="small m1", unit="%", most=1, is_requirement=True),
-        Expected(figure="small m2", unit="%", most=1, is_requirement=True),
-        Expected(figure="small m3", unit="%", least=2, most=5),
+        Expected(figure="large events", unit="%", maximum=0.1),
+        Expected(figure="large m1", unit="%", maximum=0.5, is_requirement=True),
+        Expected(figure="large m2", unit="%", maximum=0.5, is_requirement=True),
+        Expected(figure="large m3", unit="%", maximum=0.5),
+        Expected(figure="large nvrx", unit="%", minimum=1, maximum=2),
+        Expected(figure="large profiler_cuda", unit="%", minimum=2, maximum=10),
+        Expected(figure="large profiler_cpu_cuda", unit="%", minimum=2, maximum=10),
+        Expected(figure="small events", unit="%", maximum=1),
+        Expected(figure="small m1", unit="%", maximum=1, is_requirement=True),
+        Expected(figure="small m2", unit="%", maximum=1, is_requirement=True),
+        Expected(figure="small m3", unit="%", minimum=2, maximum=5),
         Expected(figure="small nvrx", unit="%"),
-        Expected(figure="small profiler_cuda", unit="%", least=20, most=100),
-        Expected(figure="small profiler_cpu_cuda", unit="%", least=20, most=100),
+        Expected(figure="small profiler_cuda", unit="%", minimum=20, maximum=100),
+        Expected(figure="small profiler_cpu_cuda", unit="%", minimum=20, maximum=100),
     ),
     limit_s=270,
     measure=measure,

@@ -29,8 +29,8 @@ def measure(notebook: Notebook) -> None:
     with arms_of(__name__, ("calls",), {}) as arms:
         for name in TIMES:
             order = {"calls": {"call": name}}
-            told = [arms.round(at, 10, order).get("calls") for at in notebook.rounds(rounds)]
-            values = [one["ns"] for one in told if one is not None]
+            reported = [arms.round(at, 10, order).get("calls") for at in notebook.rounds(rounds)]
+            values = [one["ns"] for one in reported if one is not None]
             if values:
                 notebook.figure(name, spread(values))
             notebook.failures(arms.failures)
@@ -74,13 +74,13 @@ EXPERIMENT = Experiment(
     key="E5",
     question="what single calls of CUPTI cost",
     expected=(
-        Expected(figure="enable_disable", unit="ns", least=1e5, most=1e7),
-        Expected(figure="flush", unit="ns", least=1e4, most=1e5),
-        Expected(figure="push_pop", unit="ns", most=100),
-        Expected(figure="driver_call", unit="ns", most=100),
-        Expected(figure="mark", unit="ns", most=500),
+        Expected(figure="enable_disable", unit="ns", minimum=1e5, maximum=1e7),
+        Expected(figure="flush", unit="ns", minimum=1e4, maximum=1e5),
+        Expected(figure="push_pop", unit="ns", maximum=100),
+        Expected(figure="driver_call", unit="ns", maximum=100),
+        Expected(figure="mark", unit="ns", maximum=500),
         Expected(figure="subscribe", unit="ns"),
-        Expected(figure="clock", unit="ns", most=50),
+        Expected(figure="clock", unit="ns", maximum=50),
     ),
     limit_s=45,
     measure=measure,

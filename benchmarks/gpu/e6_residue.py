@@ -25,22 +25,22 @@ def measure(notebook: Notebook) -> None:
     before, during, after = (2, 1, 2) if notebook.is_quick else (8, 3, 12)
     steps = notebook.steps(40)
     states = ["off"] * before + ["on"] * during + ["off"] * after
-    found: list[dict[str, float]] = []
+    result: list[dict[str, float]] = []
     with arms_of(__name__, ARMS, {"size": asdict(SMALL)}) as arms:
         for at in notebook.rounds(len(states)):
             orders = {name: {"steps": steps, "state": states[at]} for name in ARMS}
             answers = arms.round(at, 30, orders)
             notebook.failures(arms.failures)
-            found.append({name: told["wall_ms"] for name, told in answers.items()})
-            _write(notebook, found, before, before + during)
-    _judge_noise(notebook, residue(found[:before], found[before + during :], "also_never"))
+            result.append({name: reported["wall_ms"] for name, reported in answers.items()})
+            _write(notebook, result, before, before + during)
+    _judge_noise(notebook, residue(result[:before], result[before + during :], "also_never"))
 
 
-def _write(notebook: Notebook, found: list[dict[str, float]], begun: int, ended: int) -> None:
-    notebook.fact("rounds", found)
+def _write(notebook: Notebook, result: list[dict[str, float]], begun: int, ended: int) -> None:
+    notebook.fact("rounds", result)
     for name in ARMS[1:]:
-        notebook.figure(f"residue {name}", residue(found[:begun], found[ended:], name))
-        notebook.fact(f"on {name}", percent_over(found[begun:ended], name, "never"))
+        notebook.figure(f"residue {name}", residue(result[:begun], result[ended:], name))
+        notebook.fact(f"on {name}", percent_over(result[begun:ended], name, "never"))
 
 
 def _judge_noise(notebook: Notebook, seen: Figure | None) -> None:
@@ -101,9 +101,9 @@ EXPERIMENT = Experiment(
     key="E6",
     question="whether a step is as fast as before once timing has stopped",
     expected=(
-        Expected(figure="residue also_never", unit="%", least=-0.2, most=0.2),
-        Expected(figure="residue m1", unit="%", most=0.2, is_requirement=True),
-        Expected(figure="residue m2", unit="%", most=0.2, is_requirement=True),
+        Expected(figure="residue also_never", unit="%", minimum=-0.2, maximum=0.2),
+        Expected(figure="residue m1", unit="%", maximum=0.2, is_requirement=True),
+        Expected(figure="residue m2", unit="%", maximum=0.2, is_requirement=True),
     ),
     limit_s=90,
     measure=measure,

@@ -20,18 +20,18 @@ ARMS = ("plain", *(f"{s} {way}" for s in SCENARIOS for way in CUPTI_WAYS))
 
 def measure(notebook: Notebook) -> None:
     """A process per scenario: work three times, and who saw how much of it."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     with arms_of(__name__, ARMS, {}) as arms:
         for at, name in enumerate(ARMS):
-            found |= arms.round(0, 20, {name: {}})
+            result |= arms.round(0, 20, {name: {}})
             notebook.failures(arms.failures)
-            _write(notebook, found, set(ARMS[: at + 1]))
+            _write(notebook, result, set(ARMS[: at + 1]))
 
 
-def _write(notebook: Notebook, found: Mapping[str, Any], asked: set[str]) -> None:
-    notebook.fact("found", found)
+def _write(notebook: Notebook, result: Mapping[str, Any], asked: set[str]) -> None:
+    notebook.fact("found", result)
     for way in CUPTI_WAYS:
-        of_way = {s: found[f"{s} {way}"] for s in SCENARIOS if f"{s} {way}" in found}
+        of_way = {s: result[f"{s} {way}"] for s in SCENARIOS if f"{s} {way}" in result}
         if of_way and asked >= {f"{s} {way}" for s in CLEAN}:
             # A scenario that fails has lost everything; its words are below the table.
             losses = [lost(of_way[s]) if s in of_way else LAUNCHES for s in CLEAN]
@@ -41,14 +41,14 @@ def _write(notebook: Notebook, found: Mapping[str, Any], asked: set[str]) -> Non
         for scenario in ("profiler_then_ours", "yield"):
             ratio = of_way.get(scenario, {}).get("kernel_time_of_events")
             notebook.figure(f"clock after {scenario} {way}", ratio)
-    if "plain" in found:
-        notebook.figure("profiler alone", found["plain"]["profiler"])
+    if "plain" in result:
+        notebook.figure("profiler alone", result["plain"]["profiler"])
 
 
-def lost(told: Mapping[str, Any]) -> int:
+def lost(reported: Mapping[str, Any]) -> int:
     """Kernels that somebody should have seen and did not, or saw twice."""
-    ours = sum(abs(seen - LAUNCHES) for seen in told["ours"])
-    return int(ours + abs(told["profiler"] - LAUNCHES))
+    ours = sum(abs(seen - LAUNCHES) for seen in reported["ours"])
+    return int(ours + abs(reported["profiler"] - LAUNCHES))
 
 
 class Arm:
@@ -142,15 +142,15 @@ EXPERIMENT = Experiment(
     key="E7",
     question="whether torch.profiler gets all its events beside us, and we ours after it",
     expected=(
-        Expected(figure="profiler alone", least=LAUNCHES, most=LAUNCHES),
-        Expected(figure="lost m1", most=0, is_requirement=True),
-        Expected(figure="lost m2", most=0, is_requirement=True),
-        Expected(figure="lost at once m1", least=1),
-        Expected(figure="lost at once m2", least=1),
-        Expected(figure="clock after profiler_then_ours m1", least=0.8, most=1.05),
-        Expected(figure="clock after profiler_then_ours m2", least=0.8, most=1.05),
-        Expected(figure="clock after yield m1", least=0.8, most=1.05),
-        Expected(figure="clock after yield m2", least=0.8, most=1.05),
+        Expected(figure="profiler alone", minimum=LAUNCHES, maximum=LAUNCHES),
+        Expected(figure="lost m1", maximum=0, is_requirement=True),
+        Expected(figure="lost m2", maximum=0, is_requirement=True),
+        Expected(figure="lost at once m1", minimum=1),
+        Expected(figure="lost at once m2", minimum=1),
+        Expected(figure="clock after profiler_then_ours m1", minimum=0.8, maximum=1.05),
+        Expected(figure="clock after profiler_then_ours m2", minimum=0.8, maximum=1.05),
+        Expected(figure="clock after yield m1", minimum=0.8, maximum=1.05),
+        Expected(figure="clock after yield m2", minimum=0.8, maximum=1.05),
     ),
     limit_s=110,
     measure=measure,

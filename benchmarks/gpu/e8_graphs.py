@@ -24,11 +24,11 @@ def measure(notebook: Notebook) -> None:
     rounds = 2 if notebook.is_quick else 10
     with arms_of(__name__, ARMS, {}) as arms:
         orders = {name: {"steps": notebook.steps(100)} for name in ARMS}
-        found = [arms.round(at, 30, orders) for at in notebook.rounds(rounds, spare_s=15)]
+        result = [arms.round(at, 30, orders) for at in notebook.rounds(rounds, spare_s=15)]
         facts = arms.round(0, 30, {name: {"finish": True} for name in ARMS})
         notebook.failures(arms.failures)
     notebook.fact("seen", facts)
-    walls = [{name: told["wall_ms"] for name, told in one.items()} for one in found]
+    walls = [{name: reported["wall_ms"] for name, reported in one.items()} for one in result]
     for name in ARMS[1:]:
         notebook.figure(f"replay {name}", percent_over(walls, name, "off"))
         if name in facts:
@@ -129,15 +129,15 @@ EXPERIMENT = Experiment(
     key="E8",
     question="which records CUDA graphs give, and what a replay takes more",
     expected=(
-        Expected(figure="records nodes_before", least=KERNELS, most=KERNELS),
-        Expected(figure="records nodes_after", most=0),
-        Expected(figure="records graph_before", least=1, most=1),
-        Expected(figure="records graph_after", least=1, most=1),
-        Expected(figure="replay nodes_before", unit="%", least=2, most=10),
+        Expected(figure="records nodes_before", minimum=KERNELS, maximum=KERNELS),
+        Expected(figure="records nodes_after", maximum=0),
+        Expected(figure="records graph_before", minimum=1, maximum=1),
+        Expected(figure="records graph_after", minimum=1, maximum=1),
+        Expected(figure="replay nodes_before", unit="%", minimum=2, maximum=10),
         Expected(figure="replay nodes_after", unit="%"),
-        Expected(figure="replay graph_before", unit="%", most=0.5),
-        Expected(figure="replay graph_after", unit="%", most=0.5),
-        Expected(figure="records compiled", least=1),
+        Expected(figure="replay graph_before", unit="%", maximum=0.5),
+        Expected(figure="replay graph_after", unit="%", maximum=0.5),
+        Expected(figure="records compiled", minimum=1),
     ),
     limit_s=120,
     measure=measure,

@@ -10,10 +10,10 @@ _BYTES = 8_192
 _LONGEST = 300
 
 
-def words_of(code: int | None) -> str:
+def text_of(code: int | None) -> str:
     """Of an exit status as ``subprocess`` gives it.
 
-    >>> words_of(-11), words_of(1)
+    >>> text_of(-11), text_of(1)
     ('ended by SIGSEGV', 'exit code 1')
     """
     if code is None:

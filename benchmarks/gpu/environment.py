@@ -54,12 +54,12 @@ def environment() -> dict[str, Any]:
 def gpu_now() -> dict[str, Any]:
     """Clocks, temperature and throttle reasons of the first GPU, by ``nvidia-smi`` and by our own
     reader of NVML; without either, why."""
-    found = _from_nvidia_smi()
+    result = _from_nvidia_smi()
     try:
-        sensors = _from_nvml(found.get("uuid", ""))
+        sensors = _from_nvml(result.get("uuid", ""))
     except Exception as error:  # noqa: BLE001 - no sensor is worth a run's results
         sensors = {"failed": f"{type(error).__name__}: {error}"}
-    return {**found, "nvml": sensors}
+    return {**result, "nvml": sensors}
 
 
 def throttled(before: dict[str, Any], after: dict[str, Any]) -> str:
@@ -91,7 +91,7 @@ def _sentence(window_ns: int, throttled_ns: dict[str, int]) -> str:
 
 
 def _from_nvidia_smi() -> dict[str, Any]:
-    said = ""
+    text = ""
     for reasons in _REASONS:
         asked = (*_ASKED, reasons) if reasons else _ASKED
         command = ["nvidia-smi", f"--query-gpu={','.join(asked)}", "--format=csv,noheader"]
@@ -104,8 +104,8 @@ def _from_nvidia_smi() -> dict[str, Any]:
         values = [value.strip() for value in answer.stdout.strip().split(",")]
         if answer.returncode == 0 and len(values) == len(asked):
             return dict(zip(asked, values, strict=True))
-        said = (answer.stdout + answer.stderr).strip()[-300:]
-    return {"nvidia-smi": said}
+        text = (answer.stdout + answer.stderr).strip()[-300:]
+    return {"nvidia-smi": text}
 
 
 def _from_nvml(uuid: str) -> dict[str, Any]:
@@ -115,8 +115,8 @@ def _from_nvml(uuid: str) -> dict[str, Any]:
     try:
         sensors = NvmlSensors(uuid)
         now_ns = time.monotonic_ns()
-        found = {**asdict(sensors.reading(now_ns)), "errors": sensors.health(now_ns).errors}
-        return {**found, "identity": asdict(sensors.identity())}
+        result = {**asdict(sensors.reading(now_ns)), "errors": sensors.health(now_ns).errors}
+        return {**result, "identity": asdict(sensors.identity())}
     except SensorsGoneError as error:
         return {"gone": str(error)}
     finally:

@@ -21,35 +21,35 @@ class Expected:
     Attributes:
         figure: its name.
         unit: of both bounds; "" if none.
-        least, most: where it should lie, both included; None = no bound.
+        minimum, maximum: where it should lie, both included; None = no bound.
         is_requirement: outside is "missed"; else only "differs": the guess was wrong.
     """
 
     figure: str
     unit: str = ""
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     is_requirement: bool = False
 
     def words(self) -> str:
         """As a reader wants it."""
         unit = f" {self.unit}" if self.unit else ""
-        if self.least is not None and self.most is not None:
-            if self.least == self.most:
-                return f"{self.least:,.10g}{unit}"
-            return f"{self.least:,.10g} to {self.most:,.10g}{unit}"
-        if self.most is not None:
-            return f"≤ {self.most:,.10g}{unit}"
-        return f"≥ {self.least:,.10g}{unit}" if self.least is not None else "open"
+        if self.minimum is not None and self.maximum is not None:
+            if self.minimum == self.maximum:
+                return f"{self.minimum:,.10g}{unit}"
+            return f"{self.minimum:,.10g} to {self.maximum:,.10g}{unit}"
+        if self.maximum is not None:
+            return f"≤ {self.maximum:,.10g}{unit}"
+        return f"≥ {self.minimum:,.10g}{unit}" if self.minimum is not None else "open"
 
     def verdict(self, value: float | None) -> str:
         """met, missed, differs, not measured, or noted where nothing was expected."""
         if value is None:
             return "not measured"
-        if self.least is None and self.most is None:
+        if self.minimum is None and self.maximum is None:
             return "noted"
-        is_low = self.least is not None and not value >= self.least
-        is_high = self.most is not None and not value <= self.most
+        is_low = self.minimum is not None and not value >= self.minimum
+        is_high = self.maximum is not None and not value <= self.maximum
         if not is_low and not is_high:
             return "met"
         return "missed" if self.is_requirement else "differs"
@@ -141,18 +141,18 @@ class Notebook:
 
 def read_notebook(path: Path) -> dict[str, Any]:
     """``figures``, ``facts`` and ``notes``; the last line may be torn."""
-    found: dict[str, Any] = {"figures": {}, "facts": {}, "notes": []}
+    result: dict[str, Any] = {"figures": {}, "facts": {}, "notes": []}
     if not path.exists():
-        return found
+        return result
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
             line = json.loads(text)
         except ValueError:
             continue
         if "figure" in line:
-            found["figures"][line.pop("figure")] = line
+            result["figures"][line.pop("figure")] = line
         elif "fact" in line:
-            found["facts"][line["fact"]] = line["is"]
+            result["facts"][line["fact"]] = line["is"]
         else:
-            found["notes"].append(line["note"])
-    return found
+            result["notes"].append(line["note"])
+    return result

@@ -146,9 +146,9 @@ class Probe:
 
     def take(self) -> npt.NDArray[Any]:
         """The records that were kept since the last time."""
-        found = np.zeros(self._c.probe_kept(), SEEN)
-        self._c.probe_take(found.ctypes.data_as(ctypes.c_void_p), len(found))
-        return found
+        result = np.zeros(self._c.probe_kept(), SEEN)
+        self._c.probe_take(result.ctypes.data_as(ctypes.c_void_p), len(result))
+        return result
 
     def name(self, number: int) -> str:
         """Of a kernel, as its module has it (mangled)."""
@@ -175,17 +175,17 @@ def assembled(architecture: str) -> bytes:
     """
     triton = find_spec("triton")
     folders = (triton.submodule_search_locations or ()) if triton else ()
-    places = [shutil.which("ptxas"), "/usr/local/cuda/bin/ptxas"]
-    places += [f"{folder}/backends/nvidia/bin/ptxas" for folder in folders]
-    found = next((place for place in places if place and Path(place).exists()), None)
-    if found is None:
+    indexes = [shutil.which("ptxas"), "/usr/local/cuda/bin/ptxas"]
+    indexes += [f"{folder}/backends/nvidia/bin/ptxas" for folder in folders]
+    result = next((index for index in indexes if index and Path(index).exists()), None)
+    if result is None:
         raise NoProbeError("the driver compiles no PTX, and there is no ptxas to do it")
     made = BUILD / f"kernels.{architecture}.{os.getpid()}"
     made.parent.mkdir(parents=True, exist_ok=True)
-    command = [found, f"-arch={architecture}", str(KERNELS), "-o", str(made)]
+    command = [result, f"-arch={architecture}", str(KERNELS), "-o", str(made)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode:
-        raise NoProbeError(f"{found} refused our kernels: {answer.stderr.strip()[-300:]}")
+        raise NoProbeError(f"{result} refused our kernels: {answer.stderr.strip()[-300:]}")
     kernels = made.read_bytes()
     made.unlink()
     return kernels
@@ -200,7 +200,7 @@ def _architecture() -> str:
 
 def _declare(c: Any) -> None:
     text, number, long_number = ctypes.c_char_p, ctypes.c_int, ctypes.c_int64
-    wide, place = ctypes.c_uint64, ctypes.c_void_p
+    wide, index = ctypes.c_uint64, ctypes.c_void_p
     faces: dict[str, tuple[Any, list[Any]]] = {
         "probe_open": (text, [text, text, text]),
         "probe_path": (text, []),
@@ -219,16 +219,16 @@ def _declare(c: Any) -> None:
         "probe_flush": (number, [ctypes.c_uint32]),
         "probe_start_thread": (None, []),
         "probe_stop_thread": (None, []),
-        "probe_take": (ctypes.c_size_t, [place, ctypes.c_size_t]),
+        "probe_take": (ctypes.c_size_t, [index, ctypes.c_size_t]),
         "probe_kept": (ctypes.c_size_t, []),
         "probe_name": (text, [ctypes.c_uint32]),
         "probe_counts": (None, [ctypes.POINTER(wide)]),
         "probe_time": (long_number, [number, number]),
         "launcher_open": (number, [text, text]),
-        "launcher_launch": (long_number, [number, wide, place]),
-        "launcher_occupy": (number, [wide, number, number, number, place]),
+        "launcher_launch": (long_number, [number, wide, index]),
+        "launcher_occupy": (number, [wide, number, number, number, index]),
         "launcher_order": (number, [number, number, number, wide]),
-        "launcher_time_events": (number, [number, place, ctypes.POINTER(long_number)]),
+        "launcher_time_events": (number, [number, index, ctypes.POINTER(long_number)]),
     }
     for name, (result, arguments) in faces.items():
         function = getattr(c, name)

@@ -48,9 +48,9 @@ page.
 
 def page() -> str:
     """The page as the results stand."""
-    found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    results = found.get("experiments", {})
-    accepted = found.get("acceptance")
+    result = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    results = result.get("experiments", {})
+    accepted = result.get("acceptance")
     parts = [_HEAD, _default(accepted)]
     known = sorted(experiments().values(), key=lambda e: int(e.key[1:]))
     parts += [_section(experiment, results.get(experiment.key)) for experiment in known]
@@ -58,8 +58,8 @@ def page() -> str:
 
 
 def _default(accepted: Mapping[str, Any] | None) -> str:
-    said = decision(accepted) if accepted else f"{NOBODY} So nothing is decided."
-    return f"## Which tier may be the default\n{_block(said) if accepted else said}\n"
+    text = decision(accepted) if accepted else f"{NOBODY} So nothing is decided."
+    return f"## Which tier may be the default\n{_block(text) if accepted else text}\n"
 
 
 def _section(experiment: Experiment, result: Mapping[str, Any] | None) -> str:

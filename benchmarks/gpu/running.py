@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.endings import last_lines, words_of
+from benchmarks.gpu.endings import last_lines, text_of
 from benchmarks.gpu.experiment import Experiment, read_notebook
 
 ROOT = Path(__file__).parents[2]
-LEAST_S = 20.0
+MIN_S = 20.0
 """With less time left an experiment is not begun: to import PyTorch takes half of that."""
 GONE_S = 10.0
 """A process that was killed while the driver holds it may stay for ever."""
@@ -34,7 +34,7 @@ def run_experiment(
         left_s: it gets no more than that.
     """
     limit_s = min(experiment.limit_s, left_s)
-    if left_s < LEAST_S:
+    if left_s < MIN_S:
         return _result(experiment, "not run: no time was left", 0.0, Path("/nonexistent"), [])
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as errors:
         path = Path(folder) / "notebook"
@@ -60,7 +60,7 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float) -> str:
     """``done``, or how it failed. Its own processes end with it."""
     try:
         code = process.wait(limit_s)
-        status = "done" if code == 0 else f"failed: {words_of(code)}"
+        status = "done" if code == 0 else f"failed: {text_of(code)}"
     except subprocess.TimeoutExpired:
         status = f"failed: not done in {limit_s:.0f} s"
     finally:

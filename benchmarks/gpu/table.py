@@ -10,13 +10,13 @@ HEAD = ("", "figure", "measured", "expected", "verdict")
 
 def rows(key: str, result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """A row per expected figure; one with the status where it failed."""
-    found = [
+    measured = [
         (key, line["figure"], measured(line), line["expected"], line["verdict"])
         for line in result["table"]
     ]
     if result["status"] != "done":
-        found.insert(0, (key, "", result["status"], "", "failed"))
-    return found
+        measured.insert(0, (key, "", result["status"], "", "failed"))
+    return measured
 
 
 def measured(line: Mapping[str, Any]) -> str:
@@ -53,6 +53,6 @@ def decision(accepted: Mapping[str, Any]) -> str:
     lines = [f"default tier that these results allow: {accepted['default']}"]
     if accepted["way"]:
         lines[0] += f" (by {accepted['way']})"
-    for way, found in accepted["ways"].items():
-        lines += [f"  {way}: {verdict:8} {words}" for words, verdict in found["rules"].items()]
+    for way, measured in accepted["ways"].items():
+        lines += [f"  {way}: {verdict:8} {words}" for words, verdict in measured["rules"].items()]
     return "\n".join(lines)

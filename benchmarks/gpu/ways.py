@@ -14,7 +14,7 @@ from otel_straggler.native import NATIVE, REASON
 
 _RECORD = struct.Struct("<8Q6IQ3q2I")
 _NO_SECTION = 0xFFFF_FFFF
-_NOT_TOLD = 2**64 - 1
+_NOT_REPORTED = 2**64 - 1
 CUPTI_WAYS = ("m1", "m2")
 """Our own timer: by marks, and by a callback at each launch."""
 
@@ -125,8 +125,8 @@ class Timed(Off):
         self.cuda.synchronize()
         self.timer.flush()
         self.timer.flush()
-        found: list[Any] = self.timer.take_kernels()
-        return found
+        result: list[Any] = self.timer.take_kernels()
+        return result
 
     def facts(self) -> dict[str, Any]:
         return {"timed_runs": self.states[2], "missing": self.states[3], **self.timer.state()}
@@ -356,7 +356,7 @@ def _record(span: int, parent: int, section: int, start_ns: int, end_ns: int) ->
     """As in record.hpp; outside of a step."""
     no_step = 2**63
     return _RECORD.pack(
-        *(span, parent, 0, no_step, start_ns, end_ns, _NOT_TOLD, _NOT_TOLD),
+        *(span, parent, 0, no_step, start_ns, end_ns, _NOT_REPORTED, _NOT_REPORTED),
         *(section, _NO_SECTION, 0, 0, 0, 0, 0),
         *(0, 0, 0, 0, 0),
     )

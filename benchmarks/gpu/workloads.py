@@ -90,14 +90,14 @@ class Training:
         kind = {"fused": True} if size.is_fused else {"foreach": True}
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-4, **kind)
         shape = (size.batch, size.tokens)
-        self._words = torch.randint(0, size.vocabulary, shape, device=cuda.device)
+        self._text = torch.randint(0, size.vocabulary, shape, device=cuda.device)
 
     def step(self) -> None:
         """One optimizer step, in three sections."""
         way = self.way
         with self.cuda.launches():
             way.begin(FORWARD)
-            loss = self._model(self._words)
+            loss = self._model(self._text)
             way.end()
             way.begin(BACKWARD)
             loss.backward()

@@ -39,9 +39,9 @@ def main(ranks: int = RANKS, stages: int = STAGES) -> int:
         by_page[answer.target.page] += answer.size
         cpu_s[answer.target.page] += answer.cpu_s
     largest = sorted(answers, key=lambda answer: -answer.size)[:8]
-    dearest = sorted(answers, key=lambda answer: -answer.cpu_s)[:8]
+    costliest = sorted(answers, key=lambda answer: -answer.cpu_s)[:8]
     widest = sorted(answers, key=lambda answer: -answer.samples)[:8]
-    told = {
+    reported = {
         **about("numpy"),
         "ranks": ranks,
         "series_of_the_run": series,
@@ -55,11 +55,11 @@ def main(ranks: int = RANKS, stages: int = STAGES) -> int:
         "largest_queries": {str(answer.target): answer.size for answer in largest},
         "dearest_queries": {
             str(answer.target): {"cpu_s": round(answer.cpu_s, 2), "s": round(answer.seconds, 2)}
-            for answer in dearest
+            for answer in costliest
         },
         "samples_read": {str(answer.target): answer.samples for answer in widest},
     }
-    print(json.dumps(told, indent=2))
+    print(json.dumps(reported, indent=2))
     fits = largest[0].size <= QUERY_BYTES and max(by_page.values()) <= PAGE_BYTES
     fits &= widest[0].samples <= SAMPLES and lost == 0
     return 0 if fits else 1

@@ -46,16 +46,16 @@ class Target:
         return f"{self.page}-{self.panel}-{self.ref}"
 
 
-def targets(page: str, told: Json) -> Iterator[Target]:
+def targets(page: str, reported: Json) -> Iterator[Target]:
     """All queries of a page; annotations are asked over the range, variables now."""
-    for panel in told["panels"]:
+    for panel in reported["panels"]:
         for query in panel.get("targets", ()):
             instant = bool(query.get("instant"))
             yield Target(page, panel["id"], query["refId"], query["expr"], instant)
-    for annotation in told["annotations"].get("list", ()):
+    for annotation in reported["annotations"].get("list", ()):
         if annotation.get("expr"):
             yield Target(page, annotation["name"], "A", annotation["expr"], False)
-    for variable in told["templating"]["list"]:
+    for variable in reported["templating"]["list"]:
         if asked := _QUERY_RESULT.fullmatch(variable["query"]):
             yield Target(page, variable["name"], "A", asked[1], True)
 
@@ -102,9 +102,9 @@ class Grafana:
             return sorted({row["metric"][label[1]] for row in rows})
         asked = _LABEL_VALUES.fullmatch(variable["query"])
         assert asked, name
-        told = {"match[]": self.filled(asked[1], chosen), **self._range()}
-        found: list[str] = self._ask(f"label/{asked[2]}/values", told)
-        return sorted(found)
+        reported = {"match[]": self.filled(asked[1], chosen), **self._range()}
+        measured: list[str] = self._ask(f"label/{asked[2]}/values", reported)
+        return sorted(measured)
 
     def filled(self, expression: str, chosen: Chosen) -> str:
         """The expression as it is sent."""
@@ -120,21 +120,21 @@ class Grafana:
             AssertionError: Prometheus refuses the query.
         """
         body = self._answer(target, chosen)
-        found: list[Any] = json.loads(body)["data"]["result"]
-        return found, len(body)
+        measured: list[Any] = json.loads(body)["data"]["result"]
+        return measured, len(body)
 
     def samples(self, target: Target, chosen: Chosen) -> int:
         """How many samples Prometheus reads for it: what it costs, whatever else the machine does.
         A sample that several points of a line look at counts for each."""
-        told = json.loads(self._answer(target, chosen, stats="true"))["data"]
-        return int(told["stats"]["samples"]["totalQueryableSamples"])
+        reported = json.loads(self._answer(target, chosen, stats="true"))["data"]
+        return int(reported["stats"]["samples"]["totalQueryableSamples"])
 
     def _answer(self, target: Target, chosen: Chosen, **more: str) -> bytes:
-        told = {"query": self.filled(target.expression, chosen), **more}
+        reported = {"query": self.filled(target.expression, chosen), **more}
         if target.is_instant:
-            return self._body("query", {**told, "time": f"{self._end_s:.3f}"})
+            return self._body("query", {**reported, "time": f"{self._end_s:.3f}"})
         step = {"step": f"{self._step_s:.3f}"}
-        return self._body("query_range", {**told, **self._range(), **step})
+        return self._body("query_range", {**reported, **self._range(), **step})
 
     def _range(self) -> dict[str, str]:
         return {"start": f"{self._end_s - self._range_s:.3f}", "end": f"{self._end_s:.3f}"}
@@ -152,14 +152,14 @@ class Grafana:
         escaped = [_SPECIAL.sub(r"\\\g<0>", value) for value in values or [""]]
         return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
 
-    def _ask(self, path: str, told: dict[str, str]) -> Any:
-        return json.loads(self._body(path, told))["data"]
+    def _ask(self, path: str, reported: dict[str, str]) -> Any:
+        return json.loads(self._body(path, reported))["data"]
 
-    def _body(self, path: str, told: dict[str, str]) -> bytes:
-        url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(told)}"
+    def _body(self, path: str, reported: dict[str, str]) -> bytes:
+        url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(reported)}"
         try:
             with urllib.request.urlopen(url, timeout=300) as answer:
                 body: bytes = answer.read()
                 return body
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{told.get('query')}: {error.read().decode()}") from error
+            raise AssertionError(f"{reported.get('query')}: {error.read().decode()}") from error

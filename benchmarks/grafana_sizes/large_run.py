@@ -81,10 +81,10 @@ class LargeRun:
         self._worker.ingest(DecodedSpans(batch=rows, outcomes={}), 0)
         step = int(rows.step.max())
         beats = tuple(self._beat(source, step) for source in rows.sources)
-        told = tuple(one for source in rows.sources for one in self._told(source, step))
+        reported = tuple(one for source in rows.sources for one in self._reported(source, step))
         kernels = self._kernels(rows)
         metrics = DecodedMetrics(
-            heartbeats=beats, kernel_times=kernels, passthrough=told, points={}
+            heartbeats=beats, kernel_times=kernels, passthrough=reported, points={}
         )
         self._worker.ingest(metrics, 0)
         self._worker.process_queued()
@@ -104,7 +104,7 @@ class LargeRun:
             open_time_s=0.1,
         )
 
-    def _told(self, source: Source, step: int) -> Iterator[PassthroughMetric]:
+    def _reported(self, source: Source, step: int) -> Iterator[PassthroughMetric]:
         for metric, attributes, value in self._sensors.numbers(source, step, self._now_s):
             values = tuple(attributes[key] for key in metric.labels or ())
             yield PassthroughMetric(source, metric, values, value)

@@ -115,14 +115,14 @@ class Prometheus:
 
     def series(self) -> int:
         """Of the run, in memory."""
-        [found] = self._ask(f'count(last_over_time({{run_id="{RUN_ID}"}}[1h]))')
-        return int(found["value"][1])
+        [result] = self._ask(f'count(last_over_time({{run_id="{RUN_ID}"}}[1h]))')
+        return int(result["value"][1])
 
     def cpu_s(self) -> float:
         """Processor time that it has had, as it tells of itself."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as answer:
-            told = dict(line.rsplit(b" ", 1) for line in answer if not line.startswith(b"#"))
-        return float(told[b"process_cpu_seconds_total"])
+            reported = dict(line.rsplit(b" ", 1) for line in answer if not line.startswith(b"#"))
+        return float(reported[b"process_cpu_seconds_total"])
 
     def lost(self) -> int:
         """Pages that were served and came too late to be kept: what follows is too small."""
@@ -166,14 +166,14 @@ def measure(run: LargeRun, folder: Path, scrape_s: int = SCRAPE_S) -> tuple[list
     prometheus = Prometheus(folder, run.pages, scrape_s)
     try:
         prometheus.wait()
-        found = list(_answers(run, prometheus, scrape_s))
-        return found, prometheus.series(), prometheus.lost()
+        result = list(_answers(run, prometheus, scrape_s))
+        return result, prometheus.series(), prometheus.lost()
     finally:
         prometheus.close()
 
 
 def _answers(run: LargeRun, prometheus: Prometheus, scrape_s: int) -> Iterator[Answer]:
-    told = {"run_id": RUN_ID, "group": "", "rank": str(run.slow_rank)}
+    reported = {"run_id": RUN_ID, "group": "", "rank": str(run.slow_rank)}
     end_s = prometheus.ended_s
     for path in sorted(_PAGES.glob("*.json")):
         page = json.loads(path.read_text(encoding="utf-8"))
@@ -185,7 +185,7 @@ def _answers(run: LargeRun, prometheus: Prometheus, scrape_s: int) -> Iterator[A
             scrape_s=scrape_s,
             points=POINTS,
         )
-        known = {name: value for name, value in told.items() if name in grafana.variables}
+        known = {name: value for name, value in reported.items() if name in grafana.variables}
         for target in targets(path.stem, page):
             cpu_s, began_s = prometheus.cpu_s(), time.monotonic()
             series, size = grafana.answer(target, known)

@@ -29,7 +29,7 @@ def about(*packages: str) -> dict[str, Any]:
             "load": round(os.getloadavg()[0], 2),
             "nice": [os.getpriority(os.PRIO_PROCESS, 0), _nice_of_group()],
         },
-        "versions": {name: found for name in packages if (found := _version(name))},
+        "versions": {name: result for name in packages if (result := _version(name))},
         "native": True if NATIVE is not None else REASON,
     }
 

@@ -9,14 +9,14 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def judge(measured: float, most: float, unit: str) -> Json:
+def judge(measured: float, maximum: float, unit: str) -> Json:
     """A figure beside its budget; a ratio of 1.0 is just met. ``unit`` of both, "" if none."""
     return {
         "measured": round(measured, 4),
-        "budget": round(most, 4),
+        "budget": round(maximum, 4),
         "unit": unit,
-        "ratio_to_budget": round(measured / most, 4),
-        "is_met": measured <= most,
+        "ratio_to_budget": round(measured / maximum, 4),
+        "is_met": measured <= maximum,
     }
 
 
@@ -32,15 +32,17 @@ def print_result(result: Json, budgets: dict[str, Json]) -> None:
         result: all figures.
         budgets: by name, from :func:`judge` or :func:`not_measured`.
     """
-    missed = [name for name, found in budgets.items() if not found.get("is_met", True)]
-    for name, found in budgets.items():
-        print(_sentence(name, found), file=sys.stderr)
+    missed = [name for name, measured in budgets.items() if not measured.get("is_met", True)]
+    for name, measured in budgets.items():
+        print(_sentence(name, measured), file=sys.stderr)
     print(json.dumps({**result, "budgets": budgets, "missed": missed}, indent=2))
 
 
-def _sentence(name: str, found: Json) -> str:
-    if "not_measured" in found:
-        return f"not measured: {name}: {found['not_measured']}"
-    word = "met" if found["is_met"] else "MISSED"
-    figures = " of ".join(f"{found[k]:.4g} {found['unit']}".strip() for k in ("measured", "budget"))
-    return f"budget {word}: {name}: {figures}, ratio {found['ratio_to_budget']:.2f}"
+def _sentence(name: str, measured: Json) -> str:
+    if "not_measured" in measured:
+        return f"not measured: {name}: {measured['not_measured']}"
+    word = "met" if measured["is_met"] else "MISSED"
+    figures = " of ".join(
+        f"{measured[k]:.4g} {measured['unit']}".strip() for k in ("measured", "budget")
+    )
+    return f"budget {word}: {name}: {figures}, ratio {measured['ratio_to_budget']:.2f}"

@@ -12,13 +12,13 @@ RESAMPLES = 4_000
 
 def median_of(values: Sequence[float]) -> dict[str, Any]:
     """The median, its 95 % interval (bootstrap over the values), the extremes, the count."""
-    found = np.asarray(values, dtype=float)
-    drawn = np.random.default_rng(0).choice(found, (RESAMPLES, len(found)))
+    result = np.asarray(values, dtype=float)
+    drawn = np.random.default_rng(0).choice(result, (RESAMPLES, len(result)))
     low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
     return {
-        "median": round(float(np.median(found)), 3),
+        "median": round(float(np.median(result)), 3),
         "interval_95": [round(float(low), 3), round(float(high), 3)],
-        "least": round(float(found.min()), 3),
-        "most": round(float(found.max()), 3),
-        "pairs": len(found),
+        "least": round(float(result.min()), 3),
+        "most": round(float(result.max()), 3),
+        "pairs": len(result),
     }

@@ -56,17 +56,17 @@ def main() -> None:
         {case.name: measure(case, options.dose) for case in (cases if at % 2 == 0 else cases[::-1])}
         for at in range(options.rounds)
     ]
-    found = {case.name: _best([each[case.name] for each in rounds]) for case in cases}
+    measured = {case.name: _best([each[case.name] for each in rounds]) for case in cases}
     result = {
         **about("protobuf", "httptools", "uvloop", "grpcio", "numpy"),
         "rotel": "not installed" if program is None else rotel.version(program),
         "rounds": options.rounds,
-        "doses": [_told(dose) for dose in dict.fromkeys(c.dose(options.dose) for c in cases)],
-        "cases": found,
-        "us_per_span_of_stages": dict(_stages(found, options.ranks)),
-        "ratio_to_peers": dict(_ratios(found)),
+        "doses": [_reported(dose) for dose in dict.fromkeys(c.dose(options.dose) for c in cases)],
+        "cases": measured,
+        "us_per_span_of_stages": dict(_stages(measured, options.ranks)),
+        "ratio_to_peers": dict(_ratios(measured)),
     }
-    print_result(result, dict(_budgets(found, options.ranks)))
+    print_result(result, dict(_budgets(measured, options.ranks)))
 
 
 def _options() -> argparse.Namespace:
@@ -78,7 +78,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _told(dose: Dose) -> Json:
+def _reported(dose: Dose) -> Json:
     return {
         "ranks": dose.ranks,
         "steps": dose.steps,
@@ -91,45 +91,51 @@ def _told(dose: Dose) -> Json:
 def _best(rounds: list[Figures]) -> Json:
     """The least CPU time and the highest rate; all rounds beside it."""
     best = min(rounds, key=lambda each: each.cpu_us_per_span)
-    told: Json = {"cpu_us_per_span": round(best.cpu_us_per_span, 3)}
-    told["spans_per_s"] = round(max(each.spans_per_s for each in rounds))
-    told["cpu_us_per_span_of_rounds"] = [round(each.cpu_us_per_span, 3) for each in rounds]
-    return told
+    reported: Json = {"cpu_us_per_span": round(best.cpu_us_per_span, 3)}
+    reported["spans_per_s"] = round(max(each.spans_per_s for each in rounds))
+    reported["cpu_us_per_span_of_rounds"] = [round(each.cpu_us_per_span, 3) for each in rounds]
+    return reported
 
 
-def _stages(found: dict[str, Json], ranks: list[int]) -> Iterator[tuple[str, Json]]:
+def _stages(measured: dict[str, Json], ranks: list[int]) -> Iterator[tuple[str, Json]]:
     """What each stage adds, by ranks."""
     for number in ranks:
-        receive, score, forward, sampled = (_cost(found, Case(number, stage)) for stage in STAGES)
-        told: Json = {"receive": receive}
+        receive, score, forward, sampled = (
+            _cost(measured, Case(number, stage)) for stage in STAGES
+        )
+        reported: Json = {"receive": receive}
         for name, cost, before in (
             ("+ score", score, receive),
             ("+ forward", forward, score),
             ("+ forward sampled", sampled, score),
         ):
             if cost is not None and before is not None:
-                told[name] = round(cost - before, 3)
-        if "+ score" in told:
-            told["ms_per_step_of_scoring"] = round(told["+ score"] * number * SPANS_A_STEP / 1e3, 2)
+                reported[name] = round(cost - before, 3)
+        if "+ score" in reported:
+            reported["ms_per_step_of_scoring"] = round(
+                reported["+ score"] * number * SPANS_A_STEP / 1e3, 2
+            )
         if receive is not None:
-            yield f"{number} ranks", told
+            yield f"{number} ranks", reported
 
 
-def _ratios(found: dict[str, Json]) -> Iterator[tuple[str, Json]]:
+def _ratios(measured: dict[str, Json]) -> Iterator[tuple[str, Json]]:
     """Each case of ours beside the peers under the same load; forwarding also beside theirs."""
-    for name, told in found.items():
+    for name, reported in measured.items():
         load, _, stage = name.partition(": ")
         beside = [f"{peer}, receive" for peer in (UPB_PARSE, UPB_READ, ROTEL)]
         beside += [f"{ROTEL}, forward"] * stage.startswith("forward")
-        peers = {peer: _cost_of(found, f"{load}: {peer}") for peer in beside}
-        ratios = {p: round(told["cpu_us_per_span"] / cost, 2) for p, cost in peers.items() if cost}
+        peers = {peer: _cost_of(measured, f"{load}: {peer}") for peer in beside}
+        ratios = {
+            p: round(reported["cpu_us_per_span"] / cost, 2) for p, cost in peers.items() if cost
+        }
         if stage in STAGES and ratios:
             yield name, ratios
 
 
-def _budgets(found: dict[str, Json], ranks: list[int]) -> Iterator[tuple[str, Json]]:
+def _budgets(measured: dict[str, Json], ranks: list[int]) -> Iterator[tuple[str, Json]]:
     for number in ranks:
-        cost = _cost(found, Case(number, "forward"))
+        cost = _cost(measured, Case(number, "forward"))
         name = f"receive + score + forward a span, {number} ranks"
         if cost is None:
             yield name, not_measured("left out by --only")
@@ -137,12 +143,12 @@ def _budgets(found: dict[str, Json], ranks: list[int]) -> Iterator[tuple[str, Js
             yield name, judge(cost, BUDGET_US, "us")
 
 
-def _cost(found: dict[str, Json], case: Case) -> float | None:
-    return _cost_of(found, case.name)
+def _cost(measured: dict[str, Json], case: Case) -> float | None:
+    return _cost_of(measured, case.name)
 
 
-def _cost_of(found: dict[str, Json], name: str) -> float | None:
-    return found[name]["cpu_us_per_span"] if name in found else None
+def _cost_of(measured: dict[str, Json], name: str) -> float | None:
+    return measured[name]["cpu_us_per_span"] if name in measured else None
 
 
 if __name__ == "__main__":

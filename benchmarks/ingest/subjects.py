@@ -98,11 +98,11 @@ def _collector(case: Case, sink: str | None) -> Iterator[_Running]:
         mode = "sampled" if case.stage == "forward sampled" else "all"
         command += ["--forward", f"http://{sink}", "--forward-mode", mode]
     with serving(command) as (line, pid):
-        told = json.loads(line)
-        addresses = {"http": told["otlp_http"], "grpc": told["otlp_grpc"]}
+        reported = json.loads(line)
+        addresses = {"http": reported["otlp_http"], "grpc": reported["otlp_grpc"]}
 
         def wait() -> float:
-            _until_nothing_waits(told["metrics"])
+            _until_nothing_waits(reported["metrics"])
             return _until_idle(pid)
 
         yield _Running(addresses, pid, wait)

@@ -19,9 +19,9 @@ from benchmarks.no_loss.memory import MIB, trend
 from otel_straggler.client.recorder import RING_CAPACITY
 
 RECORD_BYTES = 128
-MOST_SPANS = 512
+MAX_SPANS = 512
 """In a request."""
-MOST_SPANS_PER_S = 100_000
+MAX_SPANS_PER_S = 100_000
 """That a collector takes and passes on from four processes here, at most."""
 WARM_UP = 0.25
 """Of the quiet time, before memory is looked at."""
@@ -72,7 +72,7 @@ def account(outcome: Outcome) -> dict:
     dropped = _dropped(outcome)
     invented = _invented(outcome)
     return {
-        "recorded": sum(sum(told["recorded"].values()) for told in outcome.told),
+        "recorded": sum(sum(reported["recorded"].values()) for reported in outcome.reported),
         "taken_by_collectors": sum(collector.spans for collector in outcome.collectors),
         "arrived": sum(int((a.times > 0).sum()) for a in _series(outcome)),
         "missing": missing,
@@ -84,7 +84,7 @@ def account(outcome: Outcome) -> dict:
         "endings": [
             _around(outcome, number, doubts) for number in range(1, len(outcome.endings) + 1)
         ],
-        "processes": [_process(told) for told in outcome.told],
+        "processes": [_process(reported) for reported in outcome.reported],
         "collectors": [
             {name: getattr(collector, name) for name in ("spans", "rows", "forwarded")}
             for collector in outcome.collectors
@@ -115,18 +115,18 @@ def doubts_of(arrivals: Arrivals) -> Doubts:
 
 
 def _series(outcome: Outcome) -> Iterator[Arrivals]:
-    for told in outcome.told:
-        for name, recorded in told["recorded"].items():
-            found = outcome.ledger.arrivals.get((told["rank"], name), Arrivals())
-            yield found.whole(recorded)
+    for reported in outcome.reported:
+        for name, recorded in reported["recorded"].items():
+            result = outcome.ledger.arrivals.get((reported["rank"], name), Arrivals())
+            yield result.whole(recorded)
 
 
 def _invented(outcome: Outcome) -> int:
     """Deliveries that no producer has recorded, and sessions too many."""
     recorded = {
-        (told["rank"], name): count
-        for told in outcome.told
-        for name, count in told["recorded"].items()
+        (reported["rank"], name): count
+        for reported in outcome.reported
+        for name, count in reported["recorded"].items()
     }
     beyond = sum(
         arrivals.beyond(recorded.get(series, 0))
@@ -155,7 +155,7 @@ def _held(outcome: Outcome, number: int) -> int:
         return sys.maxsize
     passed_on = sum(int((arrivals.first_by == number).sum()) for arrivals in _series(outcome))
     killed = outcome.collectors[number - 1]
-    unseen = MOST_SPANS * outcome.dose.processes + round(MOST_SPANS_PER_S * killed.unseen_s)
+    unseen = MAX_SPANS * outcome.dose.processes + round(MAX_SPANS_PER_S * killed.unseen_s)
     return max(0, killed.spans - passed_on) + unseen
 
 
@@ -168,11 +168,11 @@ def _around(outcome: Outcome, number: int, doubts: list[Doubts]) -> dict:
         missing += int((one.missing & here).sum())
         again += int((~one.missing & here).sum())
         if here.any():
-            oldest_s = max(oldest_s, ending.told_at_s - float(one.ended_s[here].min()))
+            oldest_s = max(oldest_s, ending.reported_at_s - float(one.ended_s[here].min()))
     return {
         "signal": f"SIG{ending.how}",
-        "took_to_end_s": round(ending.gone_at_s - ending.told_at_s, 2),
-        "away_s": round(ending.back_at_s - ending.told_at_s, 2),
+        "took_to_end_s": round(ending.gone_at_s - ending.reported_at_s, 2),
+        "away_s": round(ending.back_at_s - ending.reported_at_s, 2),
         "missing": missing,
         "arrived_again": again,
         "oldest_before_s": round(oldest_s, 3),
@@ -188,35 +188,39 @@ def _dropped(outcome: Outcome) -> dict[str, int]:
     return reasons
 
 
-def _process(told: dict) -> dict:
-    spans = sum(told["recorded"].values())
-    return {name: told[name] for name in ("rank", "recorder", "seconds", "cpu_s", "was_sent")} | {
-        "spans_per_s": round(spans / told["seconds"]),
-        "log": told["log"],
+def _process(reported: dict) -> dict:
+    spans = sum(reported["recorded"].values())
+    return {
+        name: reported[name] for name in ("rank", "recorder", "seconds", "cpu_s", "was_sent")
+    } | {
+        "spans_per_s": round(spans / reported["seconds"]),
+        "log": reported["log"],
     }
 
 
 def _queue(outcome: Outcome) -> list[dict]:
     """How much larger producers became while there was no collector, against what they may."""
     budget_mib = (outcome.dose.queue_bytes + RING_CAPACITY * RECORD_BYTES) / MIB
-    found = []
+    result = []
     for ending in outcome.endings:
         grown_mib = []
         for rank in range(outcome.dose.processes):
             samples = outcome.memory.of(f"producer {rank}")
             at_s, size_mib = samples[:, 0], samples[:, 1]
-            before = size_mib[(at_s > ending.told_at_s - BEFORE_S) & (at_s < ending.told_at_s)]
-            during = size_mib[(at_s > ending.told_at_s) & (at_s < ending.back_at_s)]
+            before = size_mib[
+                (at_s > ending.reported_at_s - BEFORE_S) & (at_s < ending.reported_at_s)
+            ]
+            during = size_mib[(at_s > ending.reported_at_s) & (at_s < ending.back_at_s)]
             if len(before) and len(during):
                 grown_mib.append(round(float(during.max() - np.median(before)), 2))
-        found.append(
+        result.append(
             {
                 "grown_mib": grown_mib,
                 "budget_mib": round(budget_mib, 2),
                 "is_within": max(grown_mib, default=0.0) <= budget_mib,
             }
         )
-    return found
+    return result
 
 
 def _memory(outcome: Outcome) -> dict:
@@ -224,9 +228,9 @@ def _memory(outcome: Outcome) -> dict:
     from_s = max([e.back_at_s for e in outcome.endings], default=outcome.began_at_s)
     from_s += WARM_UP * (outcome.done_at_s - from_s)
     names = [f"producer {rank}" for rank in range(outcome.dose.processes)]
-    found = {}
+    result = {}
     for name in (*names, f"collector {len(outcome.collectors)}"):
         samples = outcome.memory.of(name)
         peak_mib = round(float(samples[:, 1].max()), 2)
-        found[name] = {"peak_mib": peak_mib} | trend(samples, from_s, outcome.done_at_s)
-    return found
+        result[name] = {"peak_mib": peak_mib} | trend(samples, from_s, outcome.done_at_s)
+    return result

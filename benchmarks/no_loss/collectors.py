@@ -15,10 +15,10 @@ from otel_straggler.demo.processes import Collector
 SCRAPE_S = 0.25
 LONGEST_END_S = 60.0
 _SAMPLE = re.compile(
-    r'^straggler_collector_(spans|rows)_total\{.*?fate="(\w+)".*\} (\S+)$', re.MULTILINE
+    r'^straggler_collector_(spans|rows)_total\{.*?outcome="(\w+)".*\} (\S+)$', re.MULTILINE
 )
 _QUEUE = re.compile(r"^straggler_collector_forward_queue\w*\{.*\} (\S+)$", re.MULTILINE)
-_LAST_WORDS = "counts at the end: "
+_LAST_TEXT = "counts at the end: "
 
 
 class Counted(Collector):
@@ -26,7 +26,7 @@ class Counted(Collector):
 
     Attributes:
         spans: taken, whatever became of them; as last scraped, or as it said when it ended.
-        rows: by fate, likewise.
+        rows: by outcome, likewise.
         forwarded: requests by outcome, if it could say.
         unseen_s: how long before its end the last scrape began.
     """
@@ -64,14 +64,14 @@ class Counted(Collector):
         exit_code = self._process.wait(LONGEST_END_S)
         self.unseen_s = time.monotonic() - self._scraped_at_s
         self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace")
+        text = self._errors.read().decode(errors="replace")
         self.close()
         if number == signal.SIGKILL:
             return
-        if exit_code or _LAST_WORDS not in said:
-            msg = f"the collector ended with {exit_code}:\n{said[-2000:]}"
+        if exit_code or _LAST_TEXT not in text:
+            msg = f"the collector ended with {exit_code}:\n{text[-2000:]}"
             raise RuntimeError(msg)
-        last = json.loads(said.rpartition(_LAST_WORDS)[2].splitlines()[0])
+        last = json.loads(text.rpartition(_LAST_TEXT)[2].splitlines()[0])
         self.spans = sum(last["spans"].values())
         self.rows, self.forwarded = last["rows"], last["forwarded"]
 
@@ -92,10 +92,10 @@ class Counted(Collector):
             return
         self._scraped_at_s = began_s
         counts: Counter[tuple[str, str]] = Counter()
-        for what, fate, value in _SAMPLE.findall(page):
-            counts[what, fate] += int(float(value))
+        for what, outcome, value in _SAMPLE.findall(page):
+            counts[what, outcome] += int(float(value))
         self.spans = sum(count for (what, _), count in counts.items() if what == "spans")
-        self.rows = {fate: count for (what, fate), count in counts.items() if what == "rows"}
+        self.rows = {outcome: count for (what, outcome), count in counts.items() if what == "rows"}
 
     def _page(self) -> str:
         """Empty if it does not answer."""

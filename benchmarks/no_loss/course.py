@@ -72,7 +72,7 @@ class Ending:
     was there."""
 
     how: str
-    told_at_s: float
+    reported_at_s: float
     gone_at_s: float
     back_at_s: float
 
@@ -88,7 +88,7 @@ class Outcome:
     done_at_s: float = 0.0
     endings: list[Ending] = field(default_factory=list)
     collectors: list[Counted] = field(default_factory=list)
-    told: list[dict] = field(default_factory=list)
+    reported: list[dict] = field(default_factory=list)
 
 
 def run(dose: Dose) -> Outcome:
@@ -107,7 +107,7 @@ def run(dose: Dose) -> Outcome:
             _restart(outcome, sink, how)
         _sleep_until(outcome.began_at_s + dose.seconds, producers)
         outcome.done_at_s = time.time()
-        outcome.told = [_last_words(producer) for producer in producers]
+        outcome.reported = [_last_text(producer) for producer in producers]
         outcome.collectors[-1].wait_until_passed_on()
         outcome.collectors[-1].end(signal.SIGTERM)
     finally:
@@ -132,12 +132,12 @@ def _wait_for_all(ledger: Ledger, producers: list[subprocess.Popen]) -> None:
 
 
 def _restart(outcome: Outcome, sink: Sink, how: str) -> None:
-    told_at_s = time.time()
+    reported_at_s = time.time()
     outcome.collectors[-1].end(signal.Signals[f"SIG{how}"])
     gone_at_s = time.time()
     time.sleep(outcome.dose.away_s)
     _start_collector(outcome, sink)
-    outcome.endings.append(Ending(how, told_at_s, gone_at_s, time.time()))
+    outcome.endings.append(Ending(how, reported_at_s, gone_at_s, time.time()))
 
 
 def _start_collector(outcome: Outcome, sink: Sink) -> None:
@@ -160,9 +160,9 @@ def _start_producer(dose: Dose, rank: int, outcome: Outcome) -> subprocess.Popen
         "span-budget": dose.span_budget,
         "queue-bytes": dose.queue_bytes,
     }
-    words = [f"--{name}={value}" for name, value in flags.items()]
+    text = [f"--{name}={value}" for name, value in flags.items()]
     producer = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.no_loss.producer", *words],
+        [sys.executable, "-m", "benchmarks.no_loss.producer", *text],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
@@ -186,7 +186,7 @@ def _sleep_until(at_s: float, producers: list[subprocess.Popen]) -> None:
                 raise RuntimeError(producer.communicate()[1][-2000:])
 
 
-def _last_words(producer: subprocess.Popen) -> dict:
+def _last_text(producer: subprocess.Popen) -> dict:
     out, err = producer.communicate(timeout=LONGEST_END_S)
     if producer.returncode:
         raise RuntimeError(err[-2000:])

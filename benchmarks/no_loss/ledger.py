@@ -107,20 +107,20 @@ class Ledger:
                         }
 
     def _rank_of(self, attributes: Any) -> int:
-        found = dict(_plain(attributes))
-        rank = int(found[semconv.RANK])
-        self.sessions.setdefault(rank, set()).add(str(found[semconv.SESSION_ID]))
+        result = dict(_plain(attributes))
+        rank = int(result[semconv.RANK])
+        self.sessions.setdefault(rank, set()).add(str(result[semconv.SESSION_ID]))
         return rank
 
     def _take_span(self, rank: int, span: Any, collector: int) -> None:
-        found = dict(_plain(span.attributes))
-        name = found.get(semconv.SECTION, "step")
-        number = found.get(semconv.SEQ if name != "step" else semconv.STEP)
+        result = dict(_plain(span.attributes))
+        name = result.get(semconv.SECTION, "step")
+        number = result.get(semconv.SEQ if name != "step" else semconv.STEP)
         if not isinstance(number, int):
             self.bad.append(span.name)
             return
         series = self.arrivals.setdefault((rank, str(name)), Arrivals())
-        count = int(found.get(semconv.FOLD_COUNT, 1))
+        count = int(result.get(semconv.FOLD_COUNT, 1))
         series.add(number, count, span.end_time_unix_nano / 1e9, collector)
 
 

@@ -53,7 +53,7 @@ def main() -> None:
     was_sent = send_what_is_left(session)
     otel_straggler.shutdown("ok")
     times = os.times()
-    told = {
+    reported = {
         "rank": options.rank,
         "recorder": FORM,
         "recorded": {"step": options.steps} | dict.fromkeys(SECTIONS, options.steps * options.runs),
@@ -61,7 +61,7 @@ def main() -> None:
         "cpu_s": round(times.user + times.system, 2),
         "was_sent": was_sent,
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(reported), flush=True)
 
 
 def record(steps: int, runs: int) -> None:

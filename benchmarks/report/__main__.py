@@ -23,7 +23,7 @@ from benchmarks.harness import nvrx
 from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, not_measured, print_result
 
-MOST_OF_NVRX = 1 / 4
+MAX_OF_NVRX = 1 / 4
 RANKS, SECTIONS = 4, 200
 LONGEST_S = 900
 Json = dict[str, Any]
@@ -32,14 +32,14 @@ Json = dict[str, Any]
 def main() -> None:
     """Measure and print."""
     options = _options()
-    found = _of_all_ranks(options.ranks, options.rounds, options.sections)
+    measured = _of_all_ranks(options.ranks, options.rounds, options.sections)
     result = {
         **about("nvidia-resiliency-ext", "torch", "numpy"),
         "nvrx": nvrx.is_installed() or nvrx.NOT_INSTALLED,
         "rounds": options.rounds,
-        **found,
+        **measured,
     }
-    print_result(result, _budgets(found["report"]))
+    print_result(result, _budgets(measured["report"]))
 
 
 def _options() -> argparse.Namespace:
@@ -68,8 +68,8 @@ def _of_all_ranks(ranks: int, rounds: int, sections: list[int]) -> Json:
         for rank in range(ranks)
     ]
     first, *_ = [process.communicate(timeout=LONGEST_S)[0] for process in processes]
-    found: Json = json.loads(first)
-    return found
+    measured: Json = json.loads(first)
+    return measured
 
 
 def _budgets(reports: dict[str, Json]) -> dict[str, Json]:
@@ -79,7 +79,7 @@ def _budgets(reports: dict[str, Json]) -> dict[str, Json]:
         return {name: not_measured("this run had other ranks or sections")}
     if "own_over_nvrx_ms" not in reports[wanted]:
         return {name: not_measured(nvrx.NOT_INSTALLED)}
-    return {name: judge(reports[wanted]["own_over_nvrx_ms"]["median"], MOST_OF_NVRX, "")}
+    return {name: judge(reports[wanted]["own_over_nvrx_ms"]["median"], MAX_OF_NVRX, "")}
 
 
 if __name__ == "__main__":

@@ -99,14 +99,14 @@ def _timed(way: Callable[[], object], cpu_ns: list[int]) -> Callable[[], None]:
 
 def _summary(wall_ns: dict[str, list[int]], cpu_ns: dict[str, list[int]]) -> Json:
     """Medians over the rounds, and the median of the ratios within each round."""
-    told: Json = {}
+    reported: Json = {}
     for key, taken in (("ms", wall_ns), ("cpu_ms", cpu_ns)):
         for name, times in taken.items():
-            told[f"{name}_{key}"] = round(statistics.median(times) / 1e6, 3)
+            reported[f"{name}_{key}"] = round(statistics.median(times) / 1e6, 3)
         if "nvrx" in taken:
             rounds = zip(taken["own"], taken["nvrx"], strict=True)
-            told[f"own_over_nvrx_{key}"] = median_of([own / peer for own, peer in rounds])
-    return told
+            reported[f"own_over_nvrx_{key}"] = median_of([own / peer for own, peer in rounds])
+    return reported
 
 
 if __name__ == "__main__":

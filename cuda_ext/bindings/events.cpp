@@ -140,7 +140,7 @@ PyObject* new_timer(PyTypeObject* type, PyObject* args, PyObject* /*keywords*/) 
   PyObject* asked = nullptr;
   events::EventSettings settings;
   if (PyArg_ParseTuple(args, "sOi|I:EventTimer", &path, &asked, &settings.device,
-                       &settings.most_pairs) == 0) {
+                       &settings.max_pairs) == 0) {
     return nullptr;
   }
   if (asked != Py_None && PyCallable_Check(asked) == 0) {
@@ -148,9 +148,9 @@ PyObject* new_timer(PyTypeObject* type, PyObject* args, PyObject* /*keywords*/) 
                                      "or None");
     return nullptr;
   }
-  if (settings.most_pairs < 1 || settings.most_pairs > settings.most_pairs_in_all) {
-    PyErr_Format(PyExc_ValueError, "most_pairs: %u; expected 1 to %u", settings.most_pairs,
-                 settings.most_pairs_in_all);
+  if (settings.max_pairs < 1 || settings.max_pairs > settings.max_pairs_in_all) {
+    PyErr_Format(PyExc_ValueError, "max_pairs: %u; expected 1 to %u", settings.max_pairs,
+                 settings.max_pairs_in_all);
     return nullptr;
   }
   const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));

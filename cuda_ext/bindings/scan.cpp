@@ -41,14 +41,14 @@ bool read_keys(PyObject* list, std::vector<Key>& keys) {
 
 PyObject* scanner_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject* list = nullptr;
-  OwnFates fates{};
-  if (!PyArg_ParseTuple(args, "O(bbbb):Scanner", &list, &fates.row, &fates.bad_id, &fates.bad_time,
-                        &fates.duration_not_positive)) {
+  OwnOutcomes outcomes{};
+  if (!PyArg_ParseTuple(args, "O(bbbb):Scanner", &list, &outcomes.row, &outcomes.bad_id, &outcomes.bad_time,
+                        &outcomes.duration_not_positive)) {
     return nullptr;
   }
-  for (const std::uint8_t fate :
-       {fates.row, fates.bad_id, fates.bad_time, fates.duration_not_positive}) {
-    if (fate >= kFates) return PyErr_Format(PyExc_ValueError, "there is no fate %d", fate);
+  for (const std::uint8_t outcome :
+       {outcomes.row, outcomes.bad_id, outcomes.bad_time, outcomes.duration_not_positive}) {
+    if (outcome >= kOutcomes) return PyErr_Format(PyExc_ValueError, "there is no outcome %d", outcome);
   }
   std::vector<Key> keys;
   if (!read_keys(list, keys)) return nullptr;
@@ -57,7 +57,7 @@ PyObject* scanner_new(PyTypeObject* type, PyObject* args, PyObject*) {
   if (self == nullptr) return nullptr;
   try {
     reinterpret_cast<ScannerObject*>(self)->scanner =
-        std::make_unique<Scanner>(std::move(keys), fates).release();
+        std::make_unique<Scanner>(std::move(keys), outcomes).release();
   } catch (const std::bad_alloc&) {
     Py_DECREF(self);
     return PyErr_NoMemory();
@@ -87,12 +87,12 @@ PyObject* progress_of(const Progress& one) {
                        static_cast<long long>(one.end_ns));
 }
 
-PyObject* fates_of(const Columns& found) {
+PyObject* outcomes_of(const Columns& found) {
   PyObject* dict = PyDict_New();
-  for (std::size_t fate = 0; dict != nullptr && fate < kFates; ++fate) {
-    if (found.fates[fate] == 0) continue;
-    PyObject* key = PyLong_FromSize_t(fate);
-    PyObject* count = PyLong_FromUnsignedLongLong(found.fates[fate]);
+  for (std::size_t outcome = 0; dict != nullptr && outcome < kOutcomes; ++outcome) {
+    if (found.outcomes[outcome] == 0) continue;
+    PyObject* key = PyLong_FromSize_t(outcome);
+    PyObject* count = PyLong_FromUnsignedLongLong(found.outcomes[outcome]);
     const bool is_set = key != nullptr && count != nullptr && PyDict_SetItem(dict, key, count) == 0;
     Py_XDECREF(key);
     Py_XDECREF(count);
@@ -121,7 +121,7 @@ PyObject* columns_of(const Columns& found) {
   return Py_BuildValue("NNNNNNNNNNNNK", column(found.source), column(found.section),
                        column(found.step), column(found.start_ns), column(found.duration_s),
                        column(found.sequence), found.tells_tokens ? column(found.tokens) : none(),
-                       gpu_of(found), codes(found.sources), codes(found.sections), fates_of(found),
+                       gpu_of(found), codes(found.sources), codes(found.sections), outcomes_of(found),
                        list_of(found.progress, progress_of),
                        static_cast<unsigned long long>(found.gpu.refused));
 }
@@ -147,13 +147,13 @@ PyObject* scanner_learn_sender(PyObject* self, PyObject* args) {
   unsigned number = 0;
   int source = 0;
   Sender sender;
-  if (!PyArg_ParseTuple(args, "Iib:learn_sender", &number, &source, &sender.fate)) return nullptr;
+  if (!PyArg_ParseTuple(args, "Iib:learn_sender", &number, &source, &sender.outcome)) return nullptr;
   sender.source = source;
   scanner_of(self)->learn_sender(number, sender);
   Py_RETURN_NONE;
 }
 
-// number, section, fate, (slot, step), (kind, slot, sequence), (slot, tokens), (basis, slots...)
+// number, section, outcome, (slot, step), (kind, slot, sequence), (slot, tokens), (basis, slots...)
 PyObject* scanner_learn_shape(PyObject* self, PyObject* args) {
   unsigned number = 0;
   int section = 0;
@@ -167,7 +167,7 @@ PyObject* scanner_learn_shape(PyObject* self, PyObject* args) {
   std::array<int, 3> gpu_slots{};
   Judgement judgement;
   if (!PyArg_ParseTuple(args, "Iib(iL)(iiL)(id)(iiii):learn_shape", &number, &section,
-                        &judgement.fate, &step_slot, &step, &sequence, &sequence_slot,
+                        &judgement.outcome, &step_slot, &step, &sequence, &sequence_slot,
                         &fixed_sequence, &tokens_slot, &judgement.tokens, &basis, &gpu_slots[0],
                         &gpu_slots[1], &gpu_slots[2])) {
     return nullptr;

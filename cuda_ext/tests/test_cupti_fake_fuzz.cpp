@@ -125,7 +125,7 @@ TEST_CASE("mangled buffers are read as far as they make sense") {
   Sink sink{pipeline};
   pipeline.begin(sink.now_ns, 1);
   for (int at = 0; at < 8; ++at) static_cast<void>(marks.issue(3));  // the buffers have seven
-  std::size_t most_parked = 0;
+  std::size_t max_parked = 0;
   std::uint64_t ended = 0;
   std::uint64_t broken = 0;
   std::vector<std::uint8_t> sound;
@@ -150,14 +150,14 @@ TEST_CASE("mangled buffers are read as far as they make sense") {
         walk(library.api.get_next_record, buffer.data(), buffer.size(), sink);
     ++(end == kMaxLimitReached ? ended : broken);
     if (input % 100 == 0) pipeline.tend(sink.now_ns);
-    most_parked = std::max(most_parked, pipeline.parked().size());
+    max_parked = std::max(max_parked, pipeline.parked().size());
   }
   CHECK(ended > inputs / 10);
   CHECK(broken > inputs / 10);
   CHECK(sink.events > inputs);
   CHECK(pipeline.counts().events == sink.events);
-  CHECK(most_parked <= Pipeline::kMostParked);
-  if (inputs >= kEnough) CHECK(most_parked == Pipeline::kMostParked);
+  CHECK(max_parked <= Pipeline::kMostParked);
+  if (inputs >= kEnough) CHECK(max_parked == Pipeline::kMostParked);
   // A full queue is not looked through with every mark.
   CHECK(pipeline.parked().looks() < 8 * sink.events);
   fake_reset();

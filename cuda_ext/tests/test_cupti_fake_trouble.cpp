@@ -172,7 +172,7 @@ TEST_CASE("when all buffers are out, new CUPTI gets none and old CUPTI one to wa
     fake_set("version", version);
     CollectorSettings settings;
     settings.buffer_bytes = 4'096;
-    settings.most_buffers = 2;
+    settings.max_buffers = 2;
     Process process(true, settings);
     fake_set("late", 5);
     process.begin(1, 1);

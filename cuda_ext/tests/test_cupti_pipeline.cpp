@@ -338,7 +338,7 @@ TEST_CASE("a queue that is full for ever is not looked through with every mark")
   Made made(Way::kMarks);
   made.pipeline_way = Way::kMarks;
   std::uint64_t events = 0;
-  std::size_t most_parked = 0;
+  std::size_t max_parked = 0;
   for (std::uint64_t span = 1; span <= kSeconds * kMarks; ++span) {
     const std::int64_t now_ns = kStart + static_cast<std::int64_t>(span) * kSecond / kMarks;
     made.current.set(true, span, 1);
@@ -348,9 +348,9 @@ TEST_CASE("a queue that is full for ever is not looked through with every mark")
     made.pipeline.process(&mark, span % 50 == 0 ? 0 : 1, kernels.data(), kernels.size(), now_ns);
     if (span % 40 == 0) made.pipeline.tend(now_ns);
     events += kernels.size();
-    most_parked = std::max(most_parked, made.pipeline.parked().size());
+    max_parked = std::max(max_parked, made.pipeline.parked().size());
   }
-  CHECK(most_parked == Pipeline::kMostParked);
+  CHECK(max_parked == Pipeline::kMostParked);
   CHECK(made.pipeline.counts().events == events);
   CHECK(made.pipeline.parked().looks() < 4 * events);
   made.pipeline.tend(kStart + static_cast<std::int64_t>(kSeconds + 9) * kSecond);

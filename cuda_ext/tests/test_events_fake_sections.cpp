@@ -232,7 +232,7 @@ TEST_CASE("events: which stream is current is not known: missing, and the next r
 
 TEST_CASE("events: runs that never end do not keep events for ever") {
   EventSettings settings;
-  settings.most_pairs = 200;
+  settings.max_pairs = 200;
   Process process(settings);
   for (std::uint64_t span = 1; span <= 1'000; ++span) process.timer->begun(true, span, 1);
   process.run(2'000, 5);

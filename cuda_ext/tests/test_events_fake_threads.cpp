@@ -13,11 +13,11 @@ namespace {
 
 // Runs inside runs, each with work of its own length; waits while so many are not read.
 void train(EventTimer& timer, void* context, std::uint64_t first_span, std::uint64_t runs,
-           std::uint64_t most_waiting = 100'000) {
+           std::uint64_t max_waiting = 100'000) {
   fake_cuda_set_current(context);
   stream_now = fake_cuda_stream(context, 0);
   for (std::uint64_t span = first_span; span < first_span + runs; span += 2) {
-    while (timer.state().waiting > most_waiting) std::this_thread::yield();
+    while (timer.state().waiting > max_waiting) std::this_thread::yield();
     Record pair[2] = {};
     pair[1].start_ns = monotonic_ns();
     timer.begun(true, span, 1);
@@ -71,7 +71,7 @@ TEST_CASE("events: four threads with 2,000 runs each, beside an exporter: every 
 
 TEST_CASE("events: threads that come and go use the same places and events again") {
   EventSettings settings;
-  settings.most_threads = 3;
+  settings.max_threads = 3;
   Process process(settings);
   fake_cuda_set("busy", 1);
   std::vector<Record> records;
@@ -88,7 +88,7 @@ TEST_CASE("events: threads that come and go use the same places and events again
 
 TEST_CASE("events: more threads than places are counted; their runs are missing") {
   EventSettings settings;
-  settings.most_threads = 1;
+  settings.max_threads = 1;
   Process process(settings);
   process.run(1, 10);
   std::thread([&] {

@@ -72,7 +72,7 @@ TEST_CASE("events: the legacy stream is left alone while a stream that waits for
 
 TEST_CASE("events: more runs than events are missing, not waited for; their places come back") {
   EventSettings settings;
-  settings.most_pairs = 16;
+  settings.max_pairs = 16;
   Process process(settings);
   for (std::uint64_t span = 1; span <= 20; ++span) process.run(span, 1);
   fake_cuda_advance(100);
@@ -90,7 +90,7 @@ TEST_CASE("events: more runs than events are missing, not waited for; their plac
 
 TEST_CASE("events: nobody reads for ever: nothing grows, and what comes then is in order") {
   EventSettings settings;
-  settings.most_pairs = 16;
+  settings.max_pairs = 16;
   Process process(settings);
   for (std::uint64_t span = 1; span <= 10'000; ++span) {
     process.timer->begun(true, span, 1);
@@ -105,7 +105,7 @@ TEST_CASE("events: nobody reads for ever: nothing grows, and what comes then is 
 
 TEST_CASE("events: all threads together have so many events and no more") {
   EventSettings settings;
-  settings.most_pairs_in_all = 20;
+  settings.max_pairs_in_all = 20;
   Process process(settings);
   for (std::uint64_t span = 1; span <= 30; ++span) process.run(span, 1);
   fake_cuda_advance(100);
@@ -135,7 +135,7 @@ TEST_CASE("events: what the GPU has not done after two seconds is missing, and l
 
 TEST_CASE("events: events that the GPU never comes to are used again after two seconds") {
   EventSettings settings;
-  settings.most_pairs = 8;
+  settings.max_pairs = 8;
   Process process(settings);
   for (std::uint64_t span = 1; span <= 8; ++span) process.run(span, 1'000'000);
   static_cast<void>(process.ready());

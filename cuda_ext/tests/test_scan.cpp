@@ -19,7 +19,7 @@ using requests::text;
 
 namespace {
 
-enum Fate : std::uint8_t { kRow, kBadId, kBadTime, kNotPositive, kNoRank, kExcluded };
+enum Outcome : std::uint8_t { kRow, kBadId, kBadTime, kNotPositive, kNoRank, kExcluded };
 
 std::vector<Key> keys() {
   return {{"section", KeyRole::kSection, 0}, {"kind", KeyRole::kShape, 0},
@@ -29,7 +29,7 @@ std::vector<Key> keys() {
           {"nccl", KeyRole::kNumber, 4},     {"kernel", KeyRole::kNumber, 5}};
 }
 
-constexpr OwnFates kFatesOfScan{kRow, kBadId, kBadTime, kNotPositive};
+constexpr OwnOutcomes kOutcomesOfScan{kRow, kBadId, kBadTime, kNotPositive};
 
 bool has(const std::string& in, const std::string& what) {
   return in.find(what) != std::string::npos;
@@ -95,7 +95,7 @@ bool is_same(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 TEST_CASE("a span becomes a row with its numbers") {
-  Scanner scanner(keys(), kFatesOfScan);
+  Scanner scanner(keys(), kOutcomesOfScan);
   requests::Span span;
   for (std::int64_t step : {0, 127, 128, 1 << 20}) {
     span.rest = attribute("section", text("forward")) + attribute("step", integer(step)) +
@@ -107,12 +107,12 @@ TEST_CASE("a span becomes a row with its numbers") {
     CHECK(columns.start_ns[0] == 1'000);
     CHECK(columns.duration_s[0] == 2'000 * 1e-9);
     CHECK(columns.progress[0].step == step);
-    CHECK(columns.fates[kRow] == 1);
+    CHECK(columns.outcomes[kRow] == 1);
   }
 }
 
 TEST_CASE("GPU times are columns from the first span that tells them") {
-  Scanner scanner(keys(), kFatesOfScan);
+  Scanner scanner(keys(), kOutcomesOfScan);
   const auto spans = [](const std::string& last) {
     requests::Span plain;
     requests::Span timed;
@@ -140,7 +140,7 @@ TEST_CASE("GPU times are columns from the first span that tells them") {
 }
 
 TEST_CASE("a GPU time is believed up to ten times the run and a minute") {
-  Scanner scanner(keys(), kFatesOfScan);
+  Scanner scanner(keys(), kOutcomesOfScan);
   requests::Span span;
   span.end_ns = INT64_MAX;  // no limit overflows
   for (const std::int64_t start : {std::int64_t{1}, INT64_MAX - 2'000}) {
@@ -157,23 +157,23 @@ TEST_CASE("a GPU time is believed up to ten times the run and a minute") {
 }
 
 TEST_CASE("a span that cannot be a row is counted by its reason") {
-  Scanner scanner(keys(), kFatesOfScan);
+  Scanner scanner(keys(), kOutcomesOfScan);
   requests::Span span;
   span.trace_id = std::string(16, '\0');
-  CHECK(scan_one(scanner, span).fates[kBadId] == 1);
+  CHECK(scan_one(scanner, span).outcomes[kBadId] == 1);
   span = {};
   span.span_id = "short";
-  CHECK(scan_one(scanner, span).fates[kBadId] == 1);
+  CHECK(scan_one(scanner, span).outcomes[kBadId] == 1);
   span = {};
   span.start_ns = 1ULL << 63;
-  CHECK(scan_one(scanner, span).fates[kBadTime] == 1);
+  CHECK(scan_one(scanner, span).outcomes[kBadTime] == 1);
   span = {};
   span.end_ns = span.start_ns;
-  CHECK(scan_one(scanner, span).fates[kNotPositive] == 1);
+  CHECK(scan_one(scanner, span).outcomes[kNotPositive] == 1);
 }
 
 TEST_CASE("names that never repeat fill the tables and no more") {
-  Scanner scanner(keys(), kFatesOfScan);
+  Scanner scanner(keys(), kOutcomesOfScan);
   Verdict verdict = Verdict::kColumns;
   std::size_t names = 0;
   for (; verdict == Verdict::kColumns && names < 2 * kMostShapes; ++names) {
@@ -223,7 +223,7 @@ TEST_CASE("a span that is like one before is read as if it were parsed, or not a
 }
 
 TEST_CASE("a question that came with a refused request comes again") {
-  Scanner scanner(keys(), kFatesOfScan);
+  Scanner scanner(keys(), kOutcomesOfScan);
   scan_one(scanner, {});
   requests::Span unknown;
   unknown.name = "unknown";
@@ -233,7 +233,7 @@ TEST_CASE("a question that came with a refused request comes again") {
 }
 
 TEST_CASE("what is asked is bounded, however large the resource around it") {
-  Scanner scanner(keys(), kFatesOfScan);
+  Scanner scanner(keys(), kOutcomesOfScan);
   std::string spans;
   for (std::int64_t rank = 0; rank < 1'000; ++rank) {
     requests::Span span;
@@ -253,8 +253,8 @@ TEST_CASE("threads that scan and answer at once get the same columns") {
   std::mt19937_64 random(3);
   std::vector<std::string> inputs;
   for (int i = 0; i < 50; ++i) inputs.push_back(requests::any(random));
-  Scanner alone(keys(), kFatesOfScan);
-  Scanner shared(keys(), kFatesOfScan);
+  Scanner alone(keys(), kOutcomesOfScan);
+  Scanner shared(keys(), kOutcomesOfScan);
   std::vector<std::vector<std::int64_t>> expected;
   for (const std::string& request : inputs) {
     Columns columns;
@@ -279,7 +279,7 @@ TEST_CASE("threads that scan and answer at once get the same columns") {
 TEST_CASE("mangled requests are read alike by a scanner that has learnt and by a new one") {
   const long inputs = inputs_of_one_thread(20'000);
   std::mt19937_64 random(1);
-  auto learnt = std::make_unique<Scanner>(keys(), kFatesOfScan);
+  auto learnt = std::make_unique<Scanner>(keys(), kOutcomesOfScan);
   Columns columns;
   Columns expected;
   std::string request;
@@ -290,16 +290,16 @@ TEST_CASE("mangled requests are read alike by a scanner that has learnt and by a
     for (std::uint64_t i = 0; i < random() % 4; ++i) requests::mangle(mangled, random);
     Verdict verdict = scan(*learnt, mangled, columns);
     if (verdict == Verdict::kFull) {
-      learnt = std::make_unique<Scanner>(keys(), kFatesOfScan);
+      learnt = std::make_unique<Scanner>(keys(), kOutcomesOfScan);
       verdict = scan(*learnt, mangled, columns);
     }
     REQUIRE(columns.source.capacity() <= 16 + 2 * mangled.size() / 48);
     if (input % 4 != 0) continue;
-    Scanner fresh(keys(), kFatesOfScan);
+    Scanner fresh(keys(), kOutcomesOfScan);
     REQUIRE(scan(fresh, mangled, expected) == verdict);
     if (verdict != Verdict::kColumns) continue;
     ++taken;
-    REQUIRE(columns.fates == expected.fates);
+    REQUIRE(columns.outcomes == expected.outcomes);
     REQUIRE(columns.step == expected.step);
     REQUIRE(columns.start_ns == expected.start_ns);
     REQUIRE(columns.sequence == expected.sequence);

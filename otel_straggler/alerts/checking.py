@@ -111,11 +111,11 @@ def _check_template(text: str, labels: frozenset[str], query: QueryLabels) -> No
     for name in dict.fromkeys(_LABEL.findall(text)):
         if name not in labels:
             query.findings.append(f"template: $labels.{name} is no label of the alert")
-    found = frozenset[str]().union(
+    result = frozenset[str]().union(
         *(query.of(q.replace("%q", '"x"')) for q in _QUERY.findall(text))
     )
     for name in _QUERIED.findall(text):
-        if name not in found:
+        if name not in result:
             query.findings.append(f"template: no query there gives the label {name!r}")
 
 

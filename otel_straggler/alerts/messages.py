@@ -284,15 +284,15 @@ def _links(
 ) -> dict[str, str]:
     """``pair`` writes a label with what stands before and after its value, or nothing."""
     carried = {"cluster", "collector", *labels}
-    found = {}
+    result = {}
     if settings.runbook_url:
-        found["runbook_url"] = f"{settings.runbook_url}#{name.lower()}"
+        result["runbook_url"] = f"{settings.runbook_url}#{name.lower()}"
     if url := settings.dashboard_url:
         chosen = (pair(n, f"&var-{n}=", "", False) for n in _ON_PAGE if n in carried)
-        found["dashboard_url"] = f"{url}{'&' if '?' in url else '?'}{_LAST_HOUR}{''.join(chosen)}"
+        result["dashboard_url"] = f"{url}{'&' if '?' in url else '?'}{_LAST_HOUR}{''.join(chosen)}"
     if url := settings.alertmanager_url.rstrip("/"):
         silenced = _ON_PAGE if "run_id" in labels else ("cluster", "collector", *_ON_PAGE[1:])
         chosen = (pair(n, f"%2C{n}%3D%22", "%22", True) for n in silenced if n in carried)
         matchers = f"alertname%3D%22{name}%22{''.join(chosen)}"
-        found["silence_url"] = f"{url}/#/silences/new?filter=%7B{matchers}%7D"
-    return found
+        result["silence_url"] = f"{url}/#/silences/new?filter=%7B{matchers}%7D"
+    return result

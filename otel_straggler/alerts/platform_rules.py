@@ -131,7 +131,7 @@ not close, or a window is longer than `no_data_seconds`.
 
 1. `otel-straggler doctor` in the environment of a rank says whether sections are recorded and
    reach the collector.
-2. `straggler_collector_spans_total` by `fate` and `reason` shows what happens to spans;
+2. `straggler_collector_spans_total` by `outcome` and `reason` shows what happens to spans;
    `straggler_records_dropped_total` what ranks lose.
 3. Are five steps, the minimum that is scored together, longer than 15 minutes? Then raise
    `no_data_seconds`.

@@ -70,13 +70,13 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _sentence(error: click.UsageError) -> str:
     """What is wrong; of a verb that is not there, with the one that looks like it. New versions
     of click know that themselves, of verbs that are not loaded lazily."""
-    told = error.format_message().rstrip(".")
-    unknown = re.fullmatch(r"No such command '(.+)'", told)
+    reported = error.format_message().rstrip(".")
+    unknown = re.fullmatch(r"No such command '(.+)'", reported)
     listing = getattr(error.ctx.command if error.ctx else None, "list_commands", None)
     near = get_close_matches(unknown[1], listing(error.ctx), 1) if unknown and listing else []
     if near:
-        told = f"{told}. Did you mean '{near[0]}'?"
-    return told if told.endswith("?") else f"{told}."
+        reported = f"{reported}. Did you mean '{near[0]}'?"
+    return reported if reported.endswith("?") else f"{reported}."
 
 
 def _say(message: str, exit_code: int = MISSING_EXTRA) -> int:

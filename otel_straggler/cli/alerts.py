@@ -30,7 +30,7 @@ from otel_straggler.collector.alerting.settings import NotifySettings, check_not
 from otel_straggler.collector.alerting.trial import (
     MAX_TRIAL_S,
     TRIAL,
-    Place,
+    Destination,
     trial_alert,
     try_alertmanagers,
     try_webhook,
@@ -121,21 +121,21 @@ def check(files: tuple[Path, ...]) -> int:
 def _check(file: Path) -> int:
     document = read_file(file)
     is_rules = "groups" in document
-    found = findings_in_config(document) if not is_rules else []
+    result = findings_in_config(document) if not is_rules else []
     if is_rules and find_spec("promql_parser") is None:
         click.echo(f"{file}: PromQL not looked at: pip install promql-parser", err=True)
     elif is_rules:
-        found += findings_in_rules(document)
-    said = findings_of_program(file, document)
-    if said is None:
+        result += findings_in_rules(document)
+    text = findings_of_program(file, document)
+    if text is None:
         program = "promtool" if is_rules else "amtool"
         click.echo(f"{file}: {program} is not installed, so it was not asked", err=True)
-    found += said or []
-    for finding in found:
+    result += text or []
+    for finding in result:
         click.echo(f"{file}: {finding}")
-    if not found:
+    if not result:
         click.echo(f"{file}: nothing wrong")
-    return int(bool(found))
+    return int(bool(result))
 
 
 @command.command()
@@ -211,19 +211,21 @@ def trial_command(
     check_urls(settings, "--")
     check_notify(settings, "--")
     if not settings.is_on:
-        told = _through_collector(collector or DEFAULT_COLLECTOR, settings, severity, lasts_s)
-        _show(told, as_json=as_json)
+        reported = _through_collector(collector or DEFAULT_COLLECTOR, settings, severity, lasts_s)
+        _show(reported, as_json=as_json)
         return
     now_s = time.time()
     alert = trial_alert(cast("Severity", severity), "page", now_s=now_s, lasts_s=lasts_s, labels={})
     if webhook:
-        _tell_webhook(webhook, settings.access(), alert, lasts_s, as_json=as_json)
+        _report_webhook(webhook, settings.access(), alert, lasts_s, as_json=as_json)
     else:
-        places = try_alertmanagers(alertmanagers, settings.access(), alert, now_s + lasts_s)
-        _show(_answer(alert, now_s + lasts_s, places), as_json=as_json)
+        destinations = try_alertmanagers(alertmanagers, settings.access(), alert, now_s + lasts_s)
+        _show(_answer(alert, now_s + lasts_s, destinations), as_json=as_json)
 
 
-def _tell_webhook(url: str, access: Access, alert: Alert, lasts_s: float, *, as_json: bool) -> None:
+def _report_webhook(
+    url: str, access: Access, alert: Alert, lasts_s: float, *, as_json: bool
+) -> None:
     """Twice: that it fires, and after some time, or at Ctrl-C, that it has ended."""
     ends_at_s = alert.starts_at_s + lasts_s
     fired = try_webhook(url, access, alert)
@@ -238,13 +240,13 @@ def _tell_webhook(url: str, access: Access, alert: Alert, lasts_s: float, *, as_
             raise InputError(f"its end did not arrive. {printable(ended.why, 1_000)}")
 
 
-def _answer(alert: Alert, ends_at_s: float, places: Iterable[Place]) -> Json:
+def _answer(alert: Alert, ends_at_s: float, destinations: Iterable[Destination]) -> Json:
     """As a collector gives it."""
     return {
         "labels": dict(alert.labels),
         "ends_at": rfc3339(ends_at_s),
         "note": "",
-        "places": [asdict(place) for place in places],
+        "places": [asdict(destination) for destination in destinations],
     }
 
 
@@ -271,40 +273,43 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
     if not response.is_success:
         raise UnavailableError(printable(tried_once(answer_of(response, where).why), 1_000))
     try:
-        told: Json = json.loads(response.body)
-        return {**told, "places": list(told["places"]), "labels": dict(told["labels"])}
+        reported: Json = json.loads(response.body)
+        return {**reported, "places": list(reported["places"]), "labels": dict(reported["labels"])}
     except (ValueError, TypeError, KeyError):
         raise InputError(f"{where}: what it answers is not a collector's. Check the URL.") from None
 
 
-def _show(told: Json, *, as_json: bool) -> None:
+def _show(reported: Json, *, as_json: bool) -> None:
     """Print; raises click's exit if it did not arrive everywhere."""
     if as_json:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(reported))
     else:
-        for line in _lines(told):
+        for line in _lines(reported):
             click.echo(printable(line, 1_000))
-    if not told["places"] or not all(place["arrived"] for place in told["places"]):
+    if not reported["places"] or not all(
+        destination["arrived"] for destination in reported["places"]
+    ):
         raise click.exceptions.Exit(1)
 
 
-def _lines(told: Json) -> Iterable[str]:
-    labels = told["labels"]
-    yield f"{TRIAL}: severity {labels['severity']}, mode {labels['mode']}, until {told['ends_at']}"
-    for place in told["places"]:
-        yield f"  {place['url']}: {_became(place)}"
-    if told["note"]:
-        yield str(told["note"])
+def _lines(reported: Json) -> Iterable[str]:
+    labels = reported["labels"]
+    what = f"severity {labels['severity']}, mode {labels['mode']}"
+    yield f"{TRIAL}: {what}, until {reported['ends_at']}"
+    for destination in reported["places"]:
+        yield f"  {destination['url']}: {_became(destination)}"
+    if reported["note"]:
+        yield str(reported["note"])
 
 
-def _became(place: Json) -> str:
-    if not place["arrived"]:
-        return f"not arrived. {place['why']}"
-    if not place["receivers"]:
+def _became(destination: Json) -> str:
+    if not destination["arrived"]:
+        return f"not arrived. {destination['why']}"
+    if not destination["receivers"]:
         return "arrived"
-    routed = f"arrived; routed to {', '.join(place['receivers'])}"
-    if place["silenced_by"]:
-        return f"{routed}, but silenced by {', '.join(place['silenced_by'])}"
-    if place["inhibited_by"]:
-        return f"{routed}, but inhibited by {', '.join(place['inhibited_by'])}"
+    routed = f"arrived; routed to {', '.join(destination['receivers'])}"
+    if destination["silenced_by"]:
+        return f"{routed}, but silenced by {', '.join(destination['silenced_by'])}"
+    if destination["inhibited_by"]:
+        return f"{routed}, but inhibited by {', '.join(destination['inhibited_by'])}"
     return routed

@@ -85,11 +85,11 @@ def command(
 
 def signals_that_end() -> list[signal.Signals]:
     """A terminal that closes ends in order as well, unless the process was told to outlive it."""
-    found = [signal.SIGTERM, signal.SIGINT]
+    result = [signal.SIGTERM, signal.SIGINT]
     hang_up = getattr(signal, "SIGHUP", None)  # Windows has none
     if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:
-        found.append(hang_up)
-    return found
+        result.append(hang_up)
+    return result
 
 
 def page_url(address: str) -> str:

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.demo.demo import RUN_ID, Arrival, Demo, began_at_s
-from otel_straggler.demo.training import FAULTS, SAID, SECTIONS, Fault, node_of
+from otel_straggler.demo.training import FAULTS, SECTIONS, TEXT, Fault, node_of
 
 Json = dict[str, Any]
 _COLOUR = {"critical": "red", "warning": "yellow"}
@@ -96,7 +96,7 @@ def command(
         show.say(f"{ranks} ranks train in lockstep: step {demo.step}.")
         demo.go_wrong(fault, chosen)
         show.say(
-            f"Rank {chosen} on {node_of(chosen)} {SAID[fault].format(section=slow_in)}.", "bold"
+            f"Rank {chosen} on {node_of(chosen)} {TEXT[fault].format(section=slow_in)}.", "bold"
         )
         show.say("The collector does not know.")
         with show.waiting("waiting for the alert"):

@@ -19,7 +19,7 @@ from otel_straggler.doctor.examination import Options, examine
 from otel_straggler.doctor.findings import Finding, Status, findings_json
 from otel_straggler.errors import ConfigError, describe
 
-PROBLEM_FOUND = 1
+PROBLEM_RESULT = 1
 _MARKS: dict[Status, tuple[str, str]] = {
     "ok": ("ok", "green"),
     "info": ("--", "dim"),
@@ -36,7 +36,7 @@ _TITLES = {
     "clock": "Clock",
     "volume": "Volume",
 }
-_MOST_TEXT = 1_000
+_MAX_TEXT = 1_000
 
 
 @click.command(short_help="Say what stands between a training process and its scores.")
@@ -87,7 +87,7 @@ def command(
         click.echo(json.dumps(findings_json(findings, rank), indent=2, default=str))
     else:
         findings = list(_shown(report_console(), examine(options, os.environ), rank))
-    return PROBLEM_FOUND if any(f.status == "problem" for f in findings) else 0
+    return PROBLEM_RESULT if any(f.status == "problem" for f in findings) else 0
 
 
 def _shown(console: Console, findings: Iterable[Finding], rank: int | None) -> Iterator[Finding]:
@@ -110,11 +110,11 @@ def _shown(console: Console, findings: Iterable[Finding], rank: int | None) -> I
 
 def _print(console: Console, finding: Finding, before: str = "") -> None:
     mark, style = _MARKS[finding.status]
-    told = Text(before + printable(finding.sentence, _MOST_TEXT), overflow="fold")
+    reported = Text(before + printable(finding.sentence, _MAX_TEXT), overflow="fold")
     if finding.remedy:
-        told.append(f"\n{printable(finding.remedy, _MOST_TEXT)}", style="cyan")
+        reported.append(f"\n{printable(finding.remedy, _MAX_TEXT)}", style="cyan")
     row = Table.grid(padding=(0, 2, 0, 0))
-    row.add_row(" ", Text(mark, style=style), told)
+    row.add_row(" ", Text(mark, style=style), reported)
     console.print(row)
 
 

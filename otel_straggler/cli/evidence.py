@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from otel_straggler.cli.report_table import printable
-from otel_straggler.client.diagnostics.processes import is_stopped, place_of_pids, started_ticks
+from otel_straggler.client.diagnostics.processes import index_of_pids, is_stopped, started_ticks
 from otel_straggler.client.ring_file import OpenRun, RingFileError, RingState, read_ring_file
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.detect.hangs.stacks import Cluster, Clusters, cluster
@@ -20,11 +20,11 @@ from otel_straggler.recordings.diagnostics_files import RankStacks, read_stacks_
 from otel_straggler.semconv import STEP_SPAN
 
 Life = Literal["dead", "alive", "stopped", "elsewhere"]
-MOST_RINGS = 10_000
+MAX_RINGS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RingFound:
+class RingResult:
     """The file of one process.
 
     Attributes:
@@ -55,7 +55,7 @@ class Evidence:
 
     run: str | None
     stacks: tuple[RankStacks, ...]
-    rings: tuple[RingFound, ...]
+    rings: tuple[RingResult, ...]
     remarks: tuple[str, ...]
 
 
@@ -70,7 +70,7 @@ def gather(folder: Path, run: str | None = None) -> Evidence:
     """
     try:
         stacks, remarks = read_stacks_folder(folder)
-        rings, more = _rings(sorted(folder.glob("*.ring"))[:MOST_RINGS])
+        rings, more = _rings(sorted(folder.glob("*.ring"))[:MAX_RINGS])
     except OSError as error:
         raise InputError(f"{folder}: it cannot be read ({error.strerror or error}).") from error
     remarks += more
@@ -91,15 +91,15 @@ def gather(folder: Path, run: str | None = None) -> Evidence:
 def life_of(state: RingState) -> Life:
     """Whether the process that wrote a ring lives."""
     identity = state.identity
-    if not identity.boot or identity.boot != place_of_pids():
+    if not identity.boot or identity.boot != index_of_pids():
         return "elsewhere"
     if started_ticks(state.pid) != identity.started:
         return "dead"
     return "stopped" if is_stopped(state.pid) else "alive"
 
 
-def _rings(paths: Iterable[Path]) -> tuple[list[RingFound], list[str]]:
-    found: list[RingFound] = []
+def _rings(paths: Iterable[Path]) -> tuple[list[RingResult], list[str]]:
+    result: list[RingResult] = []
     remarks: list[str] = []
     for path in paths:
         try:
@@ -112,11 +112,11 @@ def _rings(paths: Iterable[Path]) -> tuple[list[RingFound], list[str]]:
             continue
         life = life_of(state)
         now_ns = time.monotonic_ns() if life in {"alive", "stopped"} else state.alive_ns
-        found.append(RingFound(path=path, state=state, life=life, now_ns=now_ns))
-    return found, remarks
+        result.append(RingResult(path=path, state=state, life=life, now_ns=now_ns))
+    return result, remarks
 
 
-def _runs(stacks: Iterable[RankStacks], rings: Iterable[RingFound]) -> list[str]:
+def _runs(stacks: Iterable[RankStacks], rings: Iterable[RingResult]) -> list[str]:
     """Newest first."""
     written = {**{one.path: _run_of(one) for one in stacks}, **{r.path: r.run for r in rings}}
     newest: dict[str, float] = {}
@@ -137,7 +137,7 @@ def _run_of(one: RankStacks) -> str:
     return one.head.run
 
 
-def _progress(ring: RingFound) -> tuple[int, int, int]:
+def _progress(ring: RingResult) -> tuple[int, int, int]:
     last_step = ring.state.last_step
     rank = ring.state.identity.rank
     return (
@@ -147,7 +147,7 @@ def _progress(ring: RingFound) -> tuple[int, int, int]:
     )
 
 
-MOST_LINES = 20
+MAX_LINES = 20
 """Ranks of which each has a line; the rest is counted."""
 _LIFE = {"dead": "dead", "alive": "alive", "stopped": "stopped", "elsewhere": "another machine"}
 
@@ -162,10 +162,10 @@ def evidence_lines(evidence: Evidence) -> Iterator[str]:
     """The suspects first."""
     yield from _cluster_lines(clusters_of(evidence))
     yield from _silent_lines(evidence.stacks)
-    for ring in evidence.rings[:MOST_LINES]:
+    for ring in evidence.rings[:MAX_LINES]:
         yield ring_line(ring)
-    if len(evidence.rings) > MOST_LINES:
-        yield f"{len(evidence.rings) - MOST_LINES} more ranks have got further than these."
+    if len(evidence.rings) > MAX_LINES:
+        yield f"{len(evidence.rings) - MAX_LINES} more ranks have got further than these."
 
 
 def evidence_json(evidence: Evidence) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def _silent_lines(stacks: tuple[RankStacks, ...]) -> Iterator[str]:
         yield f"No file of {ranks_text(absent)}: it ended in order, or writes elsewhere."
 
 
-def ring_line(ring: RingFound) -> str:
+def ring_line(ring: RingResult) -> str:
     """Where one rank was."""
     state, identity = ring.state, ring.state.identity
     who = f"process {state.pid}" if identity.rank is None else f"rank {identity.rank}"
@@ -244,7 +244,7 @@ def ring_line(ring: RingFound) -> str:
     return f"{who} ({node}{_LIFE[ring.life]}): {doing}{before}."
 
 
-def _open(ring: RingFound, run: OpenRun) -> str:
+def _open(ring: RingResult, run: OpenRun) -> str:
     seconds = (ring.now_ns - run.start_ns) / 1e9
     length = f" for {seconds:.0f} s" if seconds >= 0.5 else ""
     until = "" if ring.life in {"alive", "stopped"} else " when it last wrote"
@@ -256,7 +256,7 @@ def _of(step: int | None) -> str:
     return "" if step is None else f" of step {step}"
 
 
-def _utc(ring: RingFound, monotonic_ns: int) -> str:
+def _utc(ring: RingResult, monotonic_ns: int) -> str:
     try:
         at = datetime.fromtimestamp((monotonic_ns + ring.state.wall_offset_ns) / 1e9, timezone.utc)
     except (OverflowError, OSError, ValueError):
@@ -320,7 +320,7 @@ def _stacks_json(one: RankStacks) -> dict[str, Any]:
     }
 
 
-def _ring_json(ring: RingFound) -> dict[str, Any]:
+def _ring_json(ring: RingResult) -> dict[str, Any]:
     state, identity = ring.state, ring.state.identity
     open_run = state.open_section
     return {
@@ -342,7 +342,7 @@ def _ring_json(ring: RingFound) -> dict[str, Any]:
     }
 
 
-def _run_json(ring: RingFound, run: OpenRun) -> dict[str, Any]:
+def _run_json(ring: RingResult, run: OpenRun) -> dict[str, Any]:
     return {
         "name": run.name,
         "phase": run.phase,

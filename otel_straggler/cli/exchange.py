@@ -126,7 +126,7 @@ def remedy_of(url: str, reason: str, usual: str) -> str:
     return advice
 
 
-def _has_place(url: str) -> bool:
+def _has_index(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return bool(parts.hostname) and parts.port != 0
@@ -142,7 +142,7 @@ def base_url(url: str, option: str, example: str) -> str:
     """
     if _HOST_AND_PORT.fullmatch(url):
         url = f"http://{url}"
-    if url.startswith(("http://", "https://")) and not _has_place(url):
+    if url.startswith(("http://", "https://")) and not _has_index(url):
         expected = f"a host and a port of 1 to 65535, as in {example}"
         remedy = f"Correct {option}."
         raise ConfigError(describe(where=option, value=url, expected=expected, remedy=remedy))

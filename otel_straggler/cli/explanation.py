@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_straggler.cli.fitting_table import Column, FittingTable
-from otel_straggler.cli.liveness_lines import is_over, said_of
+from otel_straggler.cli.liveness_lines import is_over, text_of
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.verdict_lines import action_of, cause_of, subject
 from otel_straggler.detect.verdicts.world import describe_peers, peer_key
@@ -21,7 +21,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import hours_text
 
 Json = Mapping[str, Any]
-MOST_PEERS = 16
+MAX_PEERS = 16
 """Peers that are listed one by one: the fastest and the slowest."""
 _PEER_COLUMNS = (
     Column(""),
@@ -180,22 +180,22 @@ def explanation(run_id: str, run: Json, verdict: Json) -> Explanation:
         window=window,
         peers=peers,
         times=times,
-        sentence=said_of(run, verdict),
+        sentence=text_of(run, verdict),
         is_over=is_over(run, verdict["group"]),
     )
 
 
 def _peer_times(window: Json, verdict: Json) -> tuple[str, list[PeerTime]]:
     seconds = _seconds(window, verdict["section"])
-    own = [key for key, told in window["ranks"].items() if _is_subject(key, told, verdict)]
+    own = [key for key, reported in window["ranks"].items() if _is_subject(key, reported, verdict)]
     keys = {peer_key(_source(window["ranks"][key])) for key in own}
     times = [
-        PeerTime(key, told["node"], seconds[key], key in own)
-        for key, told in window["ranks"].items()
-        if seconds.get(key) is not None and (not own or peer_key(_source(told)) in keys)
+        PeerTime(key, reported["node"], seconds[key], key in own)
+        for key, reported in window["ranks"].items()
+        if seconds.get(key) is not None and (not own or peer_key(_source(reported)) in keys)
     ]
-    words = "; ".join(sorted(describe_peers(key) for key in keys)) or "all ranks"
-    return f"peers: {words}", sorted(times, key=lambda time: -time.seconds)
+    text = "; ".join(sorted(describe_peers(key) for key in keys)) or "all ranks"
+    return f"peers: {text}", sorted(times, key=lambda time: -time.seconds)
 
 
 def _seconds(window: Json, section: str | None) -> dict[str, float]:
@@ -211,23 +211,23 @@ def _seconds(window: Json, section: str | None) -> dict[str, float]:
     return total
 
 
-def _is_subject(key: str, told: Json, verdict: Json) -> bool:
+def _is_subject(key: str, reported: Json, verdict: Json) -> bool:
     if verdict["scope"] == "rank":
         return key.rpartition("/")[2] == str(verdict["rank"])
-    return bool(verdict["scope"] == "host" and told["node"] == verdict["node"])
+    return bool(verdict["scope"] == "host" and reported["node"] == verdict["node"])
 
 
-def _source(told: Json) -> Source:
-    parallel = tuple(sorted(told.get("parallel", {}).items()))
-    return Source(run_id="", rank=0, role=told["role"], parallel=parallel)
+def _source(reported: Json) -> Source:
+    parallel = tuple(sorted(reported.get("parallel", {}).items()))
+    return Source(run_id="", rank=0, role=reported["role"], parallel=parallel)
 
 
 def _shown(times: Sequence[PeerTime]) -> list[PeerTime]:
     """The subject, and the slowest and fastest of the others."""
-    if len(times) <= MOST_PEERS:
+    if len(times) <= MAX_PEERS:
         return list(times)
     others = [time for time in times if not time.is_subject]
-    kept = {id(time) for time in (*others[: MOST_PEERS // 2], *others[-MOST_PEERS // 2 :])}
+    kept = {id(time) for time in (*others[: MAX_PEERS // 2], *others[-MAX_PEERS // 2 :])}
     return [time for time in times if time.is_subject or id(time) in kept]
 
 
@@ -248,9 +248,9 @@ def _when(at_ns: int) -> str:
 
 
 def _decision(decision: Json) -> str:
-    said = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}
+    text = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}
     who = f" by {printable(decision['by'], 60)}" if decision["by"] else ""
     until = f" until {_when(decision['until_ns'])}" if decision["until_ns"] else ""
     over = "" if decision["is_in_force"] or decision["action"] == "restore" else " (over)"
-    what = said.get(decision["action"], decision["action"])
+    what = text.get(decision["action"], decision["action"])
     return f"{what}{until}{who}{over}: {printable(decision['reason'], 300)}"

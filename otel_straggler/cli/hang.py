@@ -69,15 +69,15 @@ def read(folder: Path, run: str | None, as_json: bool) -> None:
     has_evidence = bool(evidence.stacks or evidence.rings)
     records, remarks = _flight_records(folder, is_needed=not has_evidence and not evidence.remarks)
     remarks += evidence.remarks
-    found = find_hang(records)
+    result = find_hang(records)
     if as_json:
-        told = {**hang_json(found), **evidence_json(evidence), "remarks": remarks}
-        click.echo(json.dumps(told, separators=(",", ":")))
+        reported = {**hang_json(result), **evidence_json(evidence), "remarks": remarks}
+        click.echo(json.dumps(reported, separators=(",", ":")))
         return
-    for line in (*(hang_lines(found) if records else ()), *evidence_lines(evidence)):
+    for line in (*(hang_lines(result) if records else ()), *evidence_lines(evidence)):
         click.echo(line)
     if records:
-        click.echo(f"Read: the dumps of {ranks_text(list(found.ranks))}.", err=True)
+        click.echo(f"Read: the dumps of {ranks_text(list(result.ranks))}.", err=True)
     if has_evidence:
         of_run = f" of run {evidence.run}" if evidence.run else ""
         counts = f"{len(evidence.stacks)} files of stacks, {len(evidence.rings)} rings"
@@ -103,9 +103,9 @@ command.add_command(stacks)
 
 
 _POLL_S = 0.5
-_MOST_IDS = 50
+_MAX_IDS = 50
 """Asked about in one request; an id takes 17 characters of the 8 KiB that its line may have."""
-_SAID = {
+_TEXT = {
     "done": "has done it",
     "failed": "could not; its log says why",
     "refused": "refused: OTEL_STRAGGLER_EVIDENCE_DIR is not set there",
@@ -137,8 +137,8 @@ def ask(
     asked: dict[str, Any] = {"verb": verb, "run": run_id, "group": group}
     if ranks:
         asked["ranks"] = list(ranks)
-    told = _fetched(url, asked)
-    rank_of = {str(one["id"]): int(one["rank"]) for one in told["commands"]}
+    reported = _fetched(url, asked)
+    rank_of = {str(one["id"]): int(one["rank"]) for one in reported["commands"]}
     click.echo(f"Asked {ranks_text(list(rank_of.values()))} of run {printable(run_id)}: {verb}.")
     if wait_s > 0:
         _say(_outcomes(url, rank_of, wait_s), rank_of)
@@ -149,8 +149,8 @@ def _outcomes(url: str, rank_of: Mapping[str, int], wait_s: float) -> dict[str, 
     outcomes = dict.fromkeys(rank_of, "waiting")
     while True:
         open_ids = [id_ for id_, outcome in outcomes.items() if outcome == "waiting"]
-        for first in range(0, len(open_ids), _MOST_IDS):
-            query = urlencode({"ids": ",".join(open_ids[first : first + _MOST_IDS])})
+        for first in range(0, len(open_ids), _MAX_IDS):
+            query = urlencode({"ids": ",".join(open_ids[first : first + _MAX_IDS])})
             outcomes.update(_fetched(f"{url}?{query}")["outcomes"])
         if "waiting" not in outcomes.values() or time.monotonic() >= ends_at_s:
             return outcomes
@@ -160,7 +160,7 @@ def _outcomes(url: str, rank_of: Mapping[str, int], wait_s: float) -> dict[str, 
 def _say(outcomes: Mapping[str, str], rank_of: Mapping[str, int]) -> None:
     for outcome in Counter(outcomes.values()):
         who = ranks_text([rank_of[id_] for id_, one in outcomes.items() if one == outcome])
-        click.echo(f"{who[0].upper()}{who[1:]}: {_SAID.get(outcome, outcome)}.")
+        click.echo(f"{who[0].upper()}{who[1:]}: {_TEXT.get(outcome, outcome)}.")
 
 
 def _fetched(url: str, body: Any = None) -> dict[str, Any]:
@@ -170,8 +170,8 @@ def _fetched(url: str, body: Any = None) -> dict[str, Any]:
     if response.status != NO_ANSWER and not response.is_success:
         raise _refused(url, response)
     try:
-        told: dict[str, Any] = json.loads(response.body)
-        return told
+        reported: dict[str, Any] = json.loads(response.body)
+        return reported
     except ValueError as error:
         response = replace(response, error=response.error or str(error))
         raise unavailable(url, response, "an answer", "Is it still running?") from error

@@ -9,43 +9,43 @@ from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.detect.hangs.collectives import Cause, HangFindings
 
 
-def hang_lines(found: HangFindings) -> Iterator[str]:
+def hang_lines(result: HangFindings) -> Iterator[str]:
     """The verdict first, then what else was found."""
-    for cause in found.causes:
+    for cause in result.causes:
         yield _sentence(cause)
-    for call in found.stuck_together:
+    for call in result.stuck_together:
         yield (
             f"All ranks of {call.group} ({ranks_text(list(call.group.ranks))}) are in {call.name} "
             f"#{call.sequence}, and none gets through: look at the network and the GPUs between "
             "them, not at the program."
         )
-    for circle in found.circles:
+    for circle in result.circles:
         yield (
             f"Ranks {' → '.join(map(str, (*circle, circle[0])))} wait for each other in a circle: "
             "their sends, receives or collectives are called in different orders."
         )
-    for mismatch in found.mismatches:
+    for mismatch in result.mismatches:
         calls = ", ".join(f"rank {r}: {name}" for r, name in sorted(mismatch.names.items()))
         yield (
             f"#{mismatch.sequence} of {mismatch.group} is not the same call on all ranks "
             f"({calls}): the program took different branches."
         )
-    if found.missing:
+    if result.missing:
         yield (
-            f"No dump of {ranks_text(list(found.missing))}: a rank that cannot write one was "
+            f"No dump of {ranks_text(list(result.missing))}: a rank that cannot write one was "
             "killed, stopped, or holds the GIL. That is a finding, not a gap."
         )
-    is_clear = found.causes or found.stuck_together or found.circles or found.mismatches
-    if not is_clear and not found.missing:
+    is_clear = result.causes or result.stuck_together or result.circles or result.mismatches
+    if not is_clear and not result.missing:
         yield "No collective is pending: these ranks wait for nothing that PyTorch records."
 
 
-def hang_json(found: HangFindings) -> dict[str, Any]:
+def hang_json(result: HangFindings) -> dict[str, Any]:
     """The same for programs; ``schema_version`` 1."""
     return {
         "schema_version": 1,
-        "ranks": list(found.ranks),
-        "missing": list(found.missing),
+        "ranks": list(result.ranks),
+        "missing": list(result.missing),
         "culprits": [
             {
                 "rank": cause.rank,
@@ -55,21 +55,21 @@ def hang_json(found: HangFindings) -> dict[str, Any]:
                 "is_silent": cause.is_silent,
                 "sentence": _sentence(cause),
             }
-            for cause in found.causes
+            for cause in result.causes
         ],
         "stuck_together": [
-            {"call": str(call), "ranks": list(call.group.ranks)} for call in found.stuck_together
+            {"call": str(call), "ranks": list(call.group.ranks)} for call in result.stuck_together
         ],
-        "circles": [list(circle) for circle in found.circles],
+        "circles": [list(circle) for circle in result.circles],
         "mismatches": [
             {
                 "group": str(one.group),
                 "sequence": one.sequence,
                 "calls": {str(rank): name for rank, name in sorted(one.names.items())},
             }
-            for one in found.mismatches
+            for one in result.mismatches
         ],
-        "sentences": list(hang_lines(found)),
+        "sentences": list(hang_lines(result)),
     }
 
 

@@ -18,7 +18,7 @@ from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.verdict import Verdict
 
 NEWEST_WINDOWS = 20
-MOST_NAMED = 10
+MAX_NAMED = 10
 FORMAT_VERSION = 1
 
 
@@ -85,8 +85,8 @@ def _run_line(run: RunEntry) -> str:
 
 def _change_line(change: Verdict) -> str:
     step = "" if change.at_step is None else f" step {change.at_step}"
-    said = change.sentence or f"{change.subject_id}: {change.state}"
-    return f"{_time(change.at_ns)}{step} {change.state}: {printable(said, 500)}"
+    text = change.sentence or f"{change.subject_id}: {change.state}"
+    return f"{_time(change.at_ns)}{step} {change.state}: {printable(text, 500)}"
 
 
 def _window_lines(windows: list[WindowEntry]) -> Iterator[str]:
@@ -154,8 +154,8 @@ def _run(reader: HistoryReader, path: str, run_id: str) -> RunEntry:
 
 
 def _known(runs: Mapping[str, RunEntry], path: str) -> str:
-    names = ", ".join(printable(run_id) for run_id in list(runs)[:MOST_NAMED])
-    more = len(runs) - MOST_NAMED
+    names = ", ".join(printable(run_id) for run_id in list(runs)[:MAX_NAMED])
+    more = len(runs) - MAX_NAMED
     named = f"{names} and {more:,} more" if more > 0 else names
     return f"one of the runs in {path}: {named}" if runs else f"a run; {path} has none yet"
 

@@ -32,11 +32,11 @@ def liveness_lines(run: Json) -> Iterator[Text]:
             yield Text(f"the run{group} has ended at {since}: {world['state']}", style="bold")
         elif world["state"] in _STANDS or world["sentence"]:
             known = ", acknowledged" if world["acknowledged"] else ""
-            state = state_in_words(world["state"])
+            state = state_in_text(world["state"])
             why = printable(world["sentence"] or "nobody says why.", _SENTENCE)
             yield Text(f"{state} since {since}{known}{group}: {why}", style="bold red")
-        told = run["run"]["worlds"].get(world["group"], {})
-        yield from _longest_earlier(world, hours_text(on_gpu=told.get("on_gpu", False)))
+        reported = run["run"]["worlds"].get(world["group"], {})
+        yield from _longest_earlier(world, hours_text(on_gpu=reported.get("on_gpu", False)))
 
 
 def earlier_line(hang: Json, hours: str) -> str:
@@ -68,9 +68,9 @@ def stands_still(run: Json) -> bool:
     return any(world["hung"] for world in run.get("liveness", ()))
 
 
-def state_in_words(state: str) -> str:
+def state_in_text(state: str) -> str:
     """
-    >>> state_in_words("partly_lost")
+    >>> state_in_text("partly_lost")
     'partly lost'
     """
     return printable(state.replace("_", " "))
@@ -101,14 +101,14 @@ def is_over(run: Json, group: str) -> bool:
     )
 
 
-def said_of(run: Json, verdict: Json) -> str:
+def text_of(run: Json, verdict: Json) -> str:
     """The sentence of a verdict; in the past if the run has ended, or was restarted since."""
-    said = str(verdict["sentence"] or "")
+    line = str(verdict["sentence"] or "")
     is_past = is_over(run, verdict["group"]) or verdict["attempt"] < _attempt(run, verdict["group"])
-    if not said or not is_past or verdict["cause"] not in CAUSES:
-        return said
-    told = {name: verdict[name] for name in _FIELDS if verdict.get(name) is not None}
-    return sentence(Verdict(**{"run_id": "", **told}), is_over=True)
+    if not line or not is_past or verdict["cause"] not in CAUSES:
+        return line
+    reported = {name: verdict[name] for name in _FIELDS if verdict.get(name) is not None}
+    return sentence(Verdict(**{"run_id": "", **reported}), is_over=True)
 
 
 def _attempt(run: Json, group: str) -> int:

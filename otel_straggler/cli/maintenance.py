@@ -70,16 +70,16 @@ def add(
     silencing = [Alertmanager(url) for url in alertmanagers]
     asked = {"node": node, "seconds": seconds, "reason": reason, "by": by or None}
 
-    def tell(server: Server) -> str:
-        told = _read(server, server.ask(_PATH, asked), "until_ns")
-        until = _time(told["until_ns"] / 1e9)
+    def report(server: Server) -> str:
+        reported = _read(server, server.ask(_PATH, asked), "until_ns")
+        until = _time(reported["until_ns"] / 1e9)
         return f"{printable(node)} is under maintenance until {until} at {server.url}"
 
     def silence(alertmanager: Alertmanager) -> str:
         silence_id = alertmanager.silence(node, seconds, reason, by)
         return f"silence {printable(silence_id)} at {alertmanager.url}"
 
-    _each([*(partial(tell, s) for s in servers), *(partial(silence, a) for a in silencing)])
+    _each([*(partial(report, s) for s in servers), *(partial(silence, a) for a in silencing)])
 
 
 @command.command()
@@ -91,21 +91,21 @@ def end(node: str, collectors: tuple[str, ...], alertmanagers: tuple[str, ...]) 
     servers = [_collector(url) for url in collectors]
     silencing = [Alertmanager(url) for url in alertmanagers]
 
-    def tell(server: Server) -> str:
-        told = _read(
+    def report(server: Server) -> str:
+        reported = _read(
             server,
             server.ask(_PATH, {"node": node, "until": 0, "by": _me() or None}),
             "was_in_force",
         )
-        was = "is no longer" if told["was_in_force"] else "was not"
+        was = "is no longer" if reported["was_in_force"] else "was not"
         return f"{printable(node)} {was} under maintenance at {server.url}"
 
     def unsilence(alertmanager: Alertmanager) -> str:
         ended = alertmanager.end(node)
-        said = ", ".join(map(printable, ended)) if ended else "none"
-        return f"silences ended at {alertmanager.url}: {said}"
+        text = ", ".join(map(printable, ended)) if ended else "none"
+        return f"silences ended at {alertmanager.url}: {text}"
 
-    _each([*(partial(tell, s) for s in servers), *(partial(unsilence, a) for a in silencing)])
+    _each([*(partial(report, s) for s in servers), *(partial(unsilence, a) for a in silencing)])
 
 
 @command.command("list")
@@ -115,14 +115,14 @@ def list_(collectors: tuple[str, ...], as_json: bool) -> None:
     """List what is under maintenance, and until when."""
     servers = [_collector(url) for url in collectors]
     if as_json:
-        found = {server.url: _listed(server) for server in servers}
-        click.echo(json.dumps({"schema_version": 1, "collectors": found}))
+        result = {server.url: _listed(server) for server in servers}
+        click.echo(json.dumps({"schema_version": 1, "collectors": result}))
         return
 
     def lines(server: Server) -> str:
         known = _listed(server)
-        told = [_line(each) for each in known] or ["no host is under maintenance"]
-        return "\n".join([f"{server.url}:", *(f"  {line}" for line in told)])
+        reported = [_line(each) for each in known] or ["no host is under maintenance"]
+        return "\n".join([f"{server.url}:", *(f"  {line}" for line in reported)])
 
     _each([partial(lines, server) for server in servers])
 
@@ -154,8 +154,8 @@ def _collector(url: str) -> Server:
 
 
 def _listed(server: Server) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = _read(server, server.ask(_PATH), "maintenance")["maintenance"]
-    return found
+    result: list[dict[str, Any]] = _read(server, server.ask(_PATH), "maintenance")["maintenance"]
+    return result
 
 
 def _read(server: Server, answer: Any, needed: str) -> dict[str, Any]:
@@ -221,8 +221,8 @@ class Alertmanager:
         )
         if not isinstance(answer, dict) or not isinstance(answer.get("silenceID"), str):
             raise self._foreign(answer)
-        found: str = answer["silenceID"]
-        return found
+        result: str = answer["silenceID"]
+        return result
 
     def end(self, node: str) -> list[str]:
         """End the silences that were made for maintenance of the node; their ids."""

@@ -32,7 +32,7 @@ NEWEST_PAGES = 20
 DAY_S = 24 * HOUR_S
 OF_THE_TIME_OF_RECORDING = (
     "Who is confirmed was decided when this was recorded, under the settings of that time "
-    "(least_slowdown, windows_steps and the like); here page_slowdown and page_loss are applied to "
+    "(min_slowdown, windows_steps and the like); here page_slowdown and page_loss are applied to "
     "the numbers that were kept: of every change of state, and of the moment of a call."
 )
 
@@ -172,10 +172,10 @@ def _print_newest(console: Console, run: RecordedRun) -> None:
 
 def _page_line(page: Notification) -> str:
     step = "" if page.at_step is None else f" step {page.at_step:,}"
-    return f"{_time(page.at_ns)}{step}: {_said(page.verdict)}"
+    return f"{_time(page.at_ns)}{step}: {_text(page.verdict)}"
 
 
-def _said(verdict: Verdict) -> str:
+def _text(verdict: Verdict) -> str:
     why = cause_text(verdict.cause, on_gpu=verdict.is_on_gpu)
     return printable(verdict.sentence or f"{verdict.subject_id}: {why}", 500)
 

@@ -17,7 +17,7 @@ from otel_straggler.cli.page_report import (
     print_pages,
 )
 from otel_straggler.cli.report_table import report_console
-from otel_straggler.cli.score import configured, read_input, tell_what_is_left_out
+from otel_straggler.cli.score import configured, read_input, report_what_is_left_out
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.errors import ConfigError, describe
 
@@ -65,7 +65,7 @@ def _recorded(file: str, config: str | None) -> tuple[Recorded, VerdictSettings]
         return pages_of_history(file, settings), settings
     recording = read_input(file, decoders)
     scorer = judge_all(recording, settings)
-    tell_what_is_left_out(recording, scorer, file)
+    report_what_is_left_out(recording, scorer, file)
     return pages_of_recording(recording, scorer), settings
 
 

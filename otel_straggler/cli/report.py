@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from otel_straggler.cli.report_lines import report_lines
-from otel_straggler.cli.report_source import KeptPictures, LivePictures, Pictures, choose_run
+from otel_straggler.cli.report_source import KeptRunViews, LiveRunViews, RunViews, choose_run
 from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.cli.top import DEFAULT_COLLECTOR
 from otel_straggler.collector.history.reader import HistoryReader
@@ -49,30 +49,30 @@ def command(
         raise ConfigError(
             describe(where="--json", value="--html -", expected="one output", remedy=remedy)
         )
-    with opened(collector, history) as pictures:
-        chosen = choose_run(pictures, run_id)
-        picture = pictures.picture(chosen["run_id"], group)
+    with opened(collector, history) as run_views:
+        chosen = choose_run(run_views, run_id)
+        run_view = run_views.run_view(chosen["run_id"], group)
         if html is not None:
-            data = report_data(pictures, chosen, picture)
+            data = report_data(run_views, chosen, run_view)
             _write(html, _page(data, chosen["run_id"]))
             _note(data["left_out"], html)
         if as_json:
-            click.echo(json.dumps(picture, allow_nan=False, separators=(",", ":")))
+            click.echo(json.dumps(run_view, allow_nan=False, separators=(",", ":")))
         elif html is None:
             console = report_console()
-            for line in report_lines(picture):
+            for line in report_lines(run_view):
                 console.print(line, soft_wrap=not console.is_terminal)
 
 
 @contextlib.contextmanager
-def opened(collector: str | None, history: str | None) -> Iterator[Pictures]:
+def opened(collector: str | None, history: str | None) -> Iterator[RunViews]:
     """Where pictures come from.
 
     Raises:
         ConfigError: both are named, or the file is none.
     """
     if history is None:
-        yield LivePictures(collector or DEFAULT_COLLECTOR)
+        yield LiveRunViews(collector or DEFAULT_COLLECTOR)
         return
     if collector is not None:
         remedy = "Leave one of the two out."
@@ -81,7 +81,7 @@ def opened(collector: str | None, history: str | None) -> Iterator[Pictures]:
             describe(where="--history", value=collector, expected=expected, remedy=remedy)
         )
     with HistoryReader(history) as reader:
-        yield KeptPictures(reader, history)
+        yield KeptRunViews(reader, history)
 
 
 def _page(data: dict[str, object], run_id: str) -> str:
@@ -133,98 +133,98 @@ def _umask() -> int:
 def _note(left_out: dict[str, object], html: str) -> None:
     """What is not in the file, on standard error."""
     sections, ranks = left_out["sections"], left_out["ranks"]
-    told = []
+    reported = []
     if isinstance(sections, list) and sections:
         names = ", ".join(printable(str(name), 40) for name in sections[:8])
-        told.append(f"the timelines of {len(sections)} sections ({names})")
+        reported.append(f"the timelines of {len(sections)} sections ({names})")
     if ranks:
-        told.append(f"the details of {ranks:,} rank{'s' * (ranks != 1)}")
-    if told:
+        reported.append(f"the details of {ranks:,} rank{'s' * (ranks != 1)}")
+    if reported:
         where = "the page" if html == STDOUT else printable(html)
-        click.echo(f"otel-straggler: note: {where} is without {' and '.join(told)}", err=True)
+        click.echo(f"otel-straggler: note: {where} is without {' and '.join(reported)}", err=True)
 
 
 Json = dict[str, Any]
-MOST_TIMELINE_BYTES: Final = 12 * 1024 * 1024
+MAX_TIMELINE_BYTES: Final = 12 * 1024 * 1024
 """Of all sections together, as they stand in the file."""
 WORST_RANKS: Final = 50
-MOST_FLAGGED: Final = 50
+MAX_FLAGGED: Final = 50
 RANK_COLUMNS: Final = 120
 """Windows in the history of one rank; the timelines have more."""
 
 
-def report_data(pictures: Pictures, chosen: Json, picture: Json) -> Json:
+def report_data(run_views: RunViews, chosen: Json, run_view: Json) -> Json:
     """What stands in ``straggler-data``; ``left_out`` says what had no room: names of sections
     without a timeline, and how many ranks have no details.
 
     Args:
         chosen: entry of the run in ``/v1/runs``.
-        picture: of the run and group.
+        run_view: of the run and group.
     """
-    run_id, group = picture["run"]["run_id"], picture["run"]["group"]
-    timelines, sections = _timelines(pictures, picture, run_id, group)
+    run_id, group = run_view["run"]["run_id"], run_view["run"]["group"]
+    timelines, sections = _timelines(run_views, run_view, run_id, group)
     ranks = {}
-    for rank in ranks_of_interest(picture):
+    for rank in ranks_of_interest(run_view):
         try:
-            ranks[str(rank)] = _shortened(pictures.rank(run_id, group, rank))
+            ranks[str(rank)] = _shortened(run_views.rank(run_id, group, rank))
         except InputError:  # it has left the run meanwhile
             continue
     return {
-        "runs": {**pictures.runs(), "runs": [chosen]},
-        "run": picture,
+        "runs": {**run_views.runs(), "runs": [chosen]},
+        "run": run_view,
         "timelines": timelines,
         "ranks": ranks,
-        "left_out": {"sections": sections, "ranks": len(picture["ranks"]["rank"]) - len(ranks)},
+        "left_out": {"sections": sections, "ranks": len(run_view["ranks"]["rank"]) - len(ranks)},
     }
 
 
-def ranks_of_interest(picture: Json) -> list[int]:
+def ranks_of_interest(run_view: Json) -> list[int]:
     """Those that verdicts and the answer name, then the slowest of the newest window."""
-    flagged = list(dict.fromkeys(_flagged(picture)))[:MOST_FLAGGED]
-    ranks, slowdowns = picture["ranks"]["rank"], picture["slowdowns"]["overall"]
+    flagged = list(dict.fromkeys(_flagged(run_view)))[:MAX_FLAGGED]
+    ranks, slowdowns = run_view["ranks"]["rank"], run_view["slowdowns"]["overall"]
     known = set(ranks)
     worst = sorted(
         (rank for rank in zip(ranks, slowdowns, strict=True) if rank[1] is not None),
-        key=lambda told: -told[1],
+        key=lambda reported: -reported[1],
     )
     chosen = [*flagged, *(rank for rank, _ in worst[:WORST_RANKS])]
     return [rank for rank in dict.fromkeys(chosen) if rank in known]
 
 
-def _flagged(picture: Json) -> Iterator[int]:
-    if picture["answer"]["rank"] is not None:
-        yield picture["answer"]["rank"]
-    for hang in picture["hangs"]:
+def _flagged(run_view: Json) -> Iterator[int]:
+    if run_view["answer"]["rank"] is not None:
+        yield run_view["answer"]["rank"]
+    for hang in run_view["hangs"]:
         yield from hang["culprits"]
-    for verdict in picture["verdicts"]:
+    for verdict in run_view["verdicts"]:
         if verdict["stands"] and verdict["rank"] is not None:
             yield verdict["rank"]
 
 
 def _timelines(
-    pictures: Pictures, picture: Json, run_id: str, group: str
+    run_views: RunViews, run_view: Json, run_id: str, group: str
 ) -> tuple[dict[str, Json], list[str]]:
     """By section, all together first; and the sections for which there was no room."""
-    if not picture["timeline"]["n_columns"]:
+    if not run_view["timeline"]["n_columns"]:
         return {}, []
     timelines: dict[str, Json] = {}
     left_out: list[str] = []
-    room = MOST_TIMELINE_BYTES
-    for section in ("", *_dearest_first(picture)):
+    room = MAX_TIMELINE_BYTES
+    for section in ("", *_costliest_first(run_view)):
         # All are of one size: what does not fit is not asked for.
         size = max((len(each["values"]) for each in timelines.values()), default=0)
         if size > room:
             left_out.append(section)
             continue
-        timelines[section] = pictures.timeline(run_id, group, section)
+        timelines[section] = run_views.timeline(run_id, group, section)
         room -= len(timelines[section]["values"])
     return timelines, left_out
 
 
-def _dearest_first(picture: Json) -> list[str]:
+def _costliest_first(run_view: Json) -> list[str]:
     """Sections in which somebody is called slow, then as they run."""
-    called = [verdict["section"] for verdict in picture["verdicts"] if verdict["stands"]]
-    names = [section["name"] for section in picture["sections"]]
+    called = [verdict["section"] for verdict in run_view["verdicts"] if verdict["stands"]]
+    names = [section["name"] for section in run_view["sections"]]
     return [name for name in dict.fromkeys([*called, *names]) if name in names]
 
 

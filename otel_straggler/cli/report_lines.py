@@ -13,7 +13,7 @@ from otel_straggler.cli.liveness_lines import (
     WORTH_TELLING_H,
     clock,
     earlier_line,
-    state_in_words,
+    state_in_text,
 )
 from otel_straggler.cli.report_table import digits, duration, printable
 from otel_straggler.collector.views.hang_json import ranks_text
@@ -21,9 +21,9 @@ from otel_straggler.model.verdict import hours_text
 
 Json = Mapping[str, Any]
 
-MOST_RANKS = 10
-MOST_LINES = 10
-MOST_VERDICTS = 5
+MAX_RANKS = 10
+MAX_LINES = 10
+MAX_VERDICTS = 5
 _SENTENCE = 1_000
 _NAME = 40
 _STYLES = {"good": "bold green", "watch": "bold yellow", "bad": "bold red", "ended": "bold"}
@@ -47,58 +47,58 @@ _LEDGER_COLUMNS = (
 )
 
 
-def report_lines(picture: Json) -> Iterator[RenderableType]:
+def report_lines(run_view: Json) -> Iterator[RenderableType]:
     """All of it, in the order in which it is read."""
-    yield _title(picture)
-    yield from _answer(picture)
-    yield from _figures(picture)
-    yield from _verdicts(picture)
-    yield from _heat(picture["heat"])
-    yield from _slowest(picture)
-    yield from _ledger(picture["ledger"])
-    yield from _waits(picture["waits"])
-    yield from _states(picture["ranks"])
-    yield from _earlier_hangs(picture["hangs"], _hours(picture))
-    yield from _alerts(picture)
+    yield _title(run_view)
+    yield from _answer(run_view)
+    yield from _figures(run_view)
+    yield from _verdicts(run_view)
+    yield from _heat(run_view["heat"])
+    yield from _slowest(run_view)
+    yield from _ledger(run_view["ledger"])
+    yield from _waits(run_view["waits"])
+    yield from _states(run_view["ranks"])
+    yield from _earlier_hangs(run_view["hangs"], _hours(run_view))
+    yield from _alerts(run_view)
 
 
-def _title(picture: Json) -> Text:
-    run = picture["run"]
+def _title(run_view: Json) -> Text:
+    run = run_view["run"]
     job = f" ({printable(run['job'])})" if run["job"] and run["job"] != run["run_id"] else ""
     group = f", group {printable(run['group'])}" if run["group"] else ""
     attempt = f", attempt {run['attempt']}" if run["attempt"] else ""
     step = "" if run["step"] is None else f", step {run['step']:,}"
     ranks = f"{run['ranks_reporting']:,} of {run['world_size'] or 0:,} ranks"
-    told = (
-        f"{job}: {state_in_words(run['state'])}, {ranks}{step}{attempt}{group}; {_moments(picture)}"
+    reported = (
+        f"{job}: {state_in_text(run['state'])}, {ranks}{step}{attempt}{group}; {_moments(run_view)}"
     )
-    return Text(f"run {printable(run['run_id'])}", style="bold").append(told, style="not bold")
+    return Text(f"run {printable(run['run_id'])}", style="bold").append(reported, style="not bold")
 
 
-def _moments(picture: Json) -> str:
-    run = picture["run"]
+def _moments(run_view: Json) -> str:
+    run = run_view["run"]
     if run["finished_at_s"] is not None:
         return f"{clock(run['began_at_s'])} to {clock(run['finished_at_s'])}"
-    seen = f"now {clock(picture['now_s'])}"
-    seen_at_s = run.get("seen_at_s", picture["now_s"])  # collectors of before do not tell it
+    view = f"now {clock(run_view['now_s'])}"
+    seen_at_s = run.get("seen_at_s", run_view["now_s"])  # collectors of before do not tell it
     awaited_since_s = run.get("awaited_since_s")
     if awaited_since_s is not None:
         restarted = f"not heard of since the collector was restarted {clock(awaited_since_s)}"
         return f"since {clock(run['began_at_s'])}, as of {clock(seen_at_s)}, {restarted}"
-    if run["is_live"] and picture["now_s"] - seen_at_s > _OLD_S:
-        seen = f"as of {clock(seen_at_s)}"
+    if run["is_live"] and run_view["now_s"] - seen_at_s > _OLD_S:
+        view = f"as of {clock(seen_at_s)}"
     if not run["is_live"]:
-        seen = f"last heard of {clock(run['heard_at_s'])}"
-    return f"since {clock(run['began_at_s'])}, {seen}"
+        view = f"last heard of {clock(run['heard_at_s'])}"
+    return f"since {clock(run['began_at_s'])}, {view}"
 
 
-def _answer(picture: Json) -> Iterator[Text]:
-    answer = picture["answer"]
+def _answer(run_view: Json) -> Iterator[Text]:
+    answer = run_view["answer"]
     yield Text(printable(answer["headline"], _SENTENCE), style=_STYLES.get(answer["tone"], "bold"))
     sentence = printable(answer["sentence"] or "", _SENTENCE)
     if sentence and sentence.rstrip(".") != answer["headline"]:
         yield Text(sentence)
-    facts = [*_since(answer), *_cause(answer), *_peers(answer), *_cost(answer, _hours(picture))]
+    facts = [*_since(answer), *_cause(answer), *_peers(answer), *_cost(answer, _hours(run_view))]
     if facts:
         yield Text(", ".join(facts))
     for advice in answer["advice"]:
@@ -140,9 +140,9 @@ def _peers(answer: Json) -> Iterator[str]:
         yield f"{own} where {count} {'took' if _is_over(answer) else 'take'} {theirs}"
 
 
-def _hours(picture: Json) -> str:
+def _hours(run_view: Json) -> str:
     """What lost hours are those of. A collector of before does not tell of GPUs."""
-    return hours_text(on_gpu=bool(picture["run"].get("on_gpu")))
+    return hours_text(on_gpu=bool(run_view["run"].get("on_gpu")))
 
 
 def _cost(answer: Json, hours: str) -> Iterator[str]:
@@ -160,9 +160,9 @@ def _in_hours(seconds: float) -> str:
     return digits(hours) if hours >= 0.01 else f"{hours:.2g}"
 
 
-def _figures(picture: Json) -> Iterator[Text]:
-    run, parts = picture["run"], []
-    takes = "took" if _is_over(picture["answer"]) else "takes"
+def _figures(run_view: Json) -> Iterator[Text]:
+    run, parts = run_view["run"], []
+    takes = "took" if _is_over(run_view["answer"]) else "takes"
     if run["step_s"] is not None:
         slowest = run["slowest_step_s"]
         of_slowest = (
@@ -177,32 +177,32 @@ def _figures(picture: Json) -> Iterator[Text]:
         yield Text(", ".join(parts))
 
 
-def _verdicts(picture: Json) -> Iterator[Text]:
+def _verdicts(run_view: Json) -> Iterator[Text]:
     """But for the one that the answer has told."""
-    told = (picture["answer"]["sentence"] or "").lower()
-    standing = [v for v in picture["verdicts"] if v["stands"]]
-    others = [v for v in standing if v["sentence"] and v["sentence"].lower() not in told]
-    for verdict in others[:MOST_VERDICTS]:
+    reported = (run_view["answer"]["sentence"] or "").lower()
+    standing = [v for v in run_view["verdicts"] if v["stands"]]
+    others = [v for v in standing if v["sentence"] and v["sentence"].lower() not in reported]
+    for verdict in others[:MAX_VERDICTS]:
         silenced = ", silenced" if verdict["silenced"] else ""
         text = (
             f"{printable(verdict['state'])}{silenced}: {printable(verdict['sentence'], _SENTENCE)}"
         )
         yield Text(text, style="dim" if verdict["state"] == "suspect" else "bold")
-    more = len(others) - MOST_VERDICTS
+    more = len(others) - MAX_VERDICTS
     if more > 0:
         yield Text(f"and {more:,} verdicts that cost less", style="dim")
 
 
 def _heat(heat: Json) -> Iterator[Text]:
-    is_told = any(cell[2] is not None for cell in heat["cells"])
-    if is_told and heat["pattern"] != "even":
+    is_reported = any(cell[2] is not None for cell in heat["cells"])
+    if is_reported and heat["pattern"] != "even":
         yield Text(f"matrix of workers: {printable(heat['pattern_text'], _SENTENCE)}")
 
 
-def _slowest(picture: Json) -> Iterator[RenderableType]:
+def _slowest(run_view: Json) -> Iterator[RenderableType]:
     """The slowest ranks of the newest window, with the section in which each is slowest."""
-    ranks, slowdowns = picture["ranks"], picture["slowdowns"]
-    known = [at for at, told in enumerate(slowdowns["overall"]) if told is not None]
+    ranks, slowdowns = run_view["ranks"], run_view["slowdowns"]
+    known = [at for at, reported in enumerate(slowdowns["overall"]) if reported is not None]
     known.sort(key=lambda at: -slowdowns["overall"][at])
     if not known:
         return
@@ -212,43 +212,43 @@ def _slowest(picture: Json) -> Iterator[RenderableType]:
             printable(_named(ranks["nodes"], ranks["node"][at]), _NAME),
             printable(_named(ranks["roles"], ranks["role"][at]), _NAME),
             printable(_named(ranks["states"], ranks["state"][at])),
-            _own_time(picture, at),
-            _slowest_section(picture, at),
+            _own_time(run_view, at),
+            _slowest_section(run_view, at),
         )
-        for at in known[:MOST_RANKS]
+        for at in known[:MAX_RANKS]
     ]
     yield FittingTable(_RANK_COLUMNS, rows)
-    if len(known) > MOST_RANKS:
-        more = f"{len(known) - MOST_RANKS:,} more ranks, none of them slower than these"
+    if len(known) > MAX_RANKS:
+        more = f"{len(known) - MAX_RANKS:,} more ranks, none of them slower than these"
         yield Text(more, style="dim")
 
 
-def _own_time(picture: Json, at: int) -> str:
-    overall = picture["slowdowns"]["overall"]
-    return "no peers" if _is_alone(picture, overall, at) else f"{overall[at]:.2f}x"
+def _own_time(run_view: Json, at: int) -> str:
+    overall = run_view["slowdowns"]["overall"]
+    return "no peers" if _is_alone(run_view, overall, at) else f"{overall[at]:.2f}x"
 
 
-def _is_alone(picture: Json, slowdowns: Sequence[float | None], at: int) -> bool:
+def _is_alone(run_view: Json, slowdowns: Sequence[float | None], at: int) -> bool:
     """Whether no other rank of its role has such a time: 1.00x says nothing then."""
-    roles = picture["ranks"]["role"]
+    roles = run_view["ranks"]["role"]
     return not any(
-        told is not None and other != at and roles[other] == roles[at]
-        for other, told in enumerate(slowdowns)
+        reported is not None and other != at and roles[other] == roles[at]
+        for other, reported in enumerate(slowdowns)
     )
 
 
-def _slowest_section(picture: Json, at: int) -> str:
-    by_section = picture["slowdowns"]["by_section"]
-    told = [
+def _slowest_section(run_view: Json, at: int) -> str:
+    by_section = run_view["slowdowns"]["by_section"]
+    reported = [
         (column[at], section["name"])
-        for section, column in zip(picture["sections"], by_section, strict=True)
+        for section, column in zip(run_view["sections"], by_section, strict=True)
         if column[at] is not None
         and section["kind"] in ("compute", "data")
-        and not _is_alone(picture, column, at)
+        and not _is_alone(run_view, column, at)
     ]
-    if not told:
+    if not reported:
         return ""
-    slowdown, name = max(told)
+    slowdown, name = max(reported)
     return f"{printable(name, _NAME)} {slowdown:.2f}x"
 
 
@@ -263,7 +263,7 @@ def _ledger(ledger: Sequence[Json]) -> Iterator[RenderableType]:
             "" if line["typical_s"] is None else duration(line["typical_s"]),
             "" if line["leader_rank"] is None else f"rank {line['leader_rank']}",
         )
-        for line in sorted(lines, key=lambda line: -line["exposed_s"])[:MOST_LINES]
+        for line in sorted(lines, key=lambda line: -line["exposed_s"])[:MAX_LINES]
     ]
     yield FittingTable(_LEDGER_COLUMNS, rows)
 
@@ -271,8 +271,8 @@ def _ledger(ledger: Sequence[Json]) -> Iterator[RenderableType]:
 def _waits(waits: Sequence[Json]) -> Iterator[Text]:
     caused = [line for line in waits if (line["caused_s"] or 0.0) > _WORTH_A_LINE_S]
     if caused:
-        told = ", ".join(f"rank {w['rank']} ({duration(w['caused_s'])})" for w in caused[:3])
-        yield Text(f"others waited most for: {told}")
+        reported = ", ".join(f"rank {w['rank']} ({duration(w['caused_s'])})" for w in caused[:3])
+        yield Text(f"others waited most for: {reported}")
 
 
 def _states(ranks: Json) -> Iterator[Text]:
@@ -280,9 +280,9 @@ def _states(ranks: Json) -> Iterator[Text]:
     by_state: dict[str, list[int]] = {}
     for rank, state in zip(ranks["rank"], ranks["state"], strict=True):
         by_state.setdefault(_named(ranks["states"], state), []).append(rank)
-    for state, found in by_state.items():
+    for state, result in by_state.items():
         if state not in ("ok", "training", "unknown", "finished"):
-            yield Text(f"{printable(state)}: {ranks_text(found)}")
+            yield Text(f"{printable(state)}: {ranks_text(result)}")
 
 
 def _earlier_hangs(worlds: Sequence[Json], hours: str) -> Iterator[Text]:
@@ -292,10 +292,10 @@ def _earlier_hangs(worlds: Sequence[Json], hours: str) -> Iterator[Text]:
         brief = world.get("earlier_brief")
         earlier = [hang for hang in world.get("earlier", ()) if not hang.get("is_brief")]
         by_length = sorted(range(len(earlier)), key=lambda at: -(earlier[at]["duration_s"] or 0.0))
-        for at in sorted(by_length[:MOST_LINES]):
+        for at in sorted(by_length[:MAX_LINES]):
             yield Text(earlier_line(earlier[at], hours), style="yellow")
         left_out = 0 if brief else world.get("earlier_left_out", 0)
-        more = max(0, len(earlier) - MOST_LINES) + left_out
+        more = max(0, len(earlier) - MAX_LINES) + left_out
         if more:
             yield Text(f"and {more:,} shorter hang{'s' * (more > 1)}", style="dim")
         if brief:
@@ -308,13 +308,15 @@ def _brief_line(brief: Json, hours: str) -> str:
     return f"hangs: {printable(brief['sentence'], _SENTENCE)}{lost}"
 
 
-def _alerts(picture: Json) -> Iterator[Text]:
-    fired = "" if picture["run"]["is_live"] else " fired"
-    for alert in picture["alerts"][:MOST_LINES]:
-        told = alert["annotations"].get("summary") or alert["annotations"].get("description") or ""
-        text = f"alert {printable(alert['name'])}{fired}: {printable(told, _SENTENCE)}"
+def _alerts(run_view: Json) -> Iterator[Text]:
+    fired = "" if run_view["run"]["is_live"] else " fired"
+    for alert in run_view["alerts"][:MAX_LINES]:
+        reported = (
+            alert["annotations"].get("summary") or alert["annotations"].get("description") or ""
+        )
+        text = f"alert {printable(alert['name'])}{fired}: {printable(reported, _SENTENCE)}"
         yield Text(text, style="bold yellow")
 
 
-def _named(table: Sequence[str], place: int | None) -> str:
-    return "" if place is None else table[place]
+def _named(table: Sequence[str], index: int | None) -> str:
+    return "" if index is None else table[index]

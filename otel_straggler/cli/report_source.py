@@ -23,10 +23,10 @@ from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.semconv import FORMAT_VERSION
 
 Json = dict[str, Any]
-MOST_NAMED = 10
+MAX_NAMED = 10
 
 
-class Pictures(Protocol):
+class RunViews(Protocol):
     """What docs/reference/http-api.md describes, wherever it comes from."""
 
     where: str
@@ -35,7 +35,7 @@ class Pictures(Protocol):
     def runs(self) -> Json:
         """As ``/v1/runs``."""
 
-    def picture(self, run_id: str, group: str | None) -> Json:
+    def run_view(self, run_id: str, group: str | None) -> Json:
         """As ``/v1/run``. Raises: ConfigError if there is no such group."""
 
     def timeline(self, run_id: str, group: str, section: str) -> Json:
@@ -45,25 +45,25 @@ class Pictures(Protocol):
         """As ``/v1/rank``."""
 
 
-def choose_run(pictures: Pictures, run_id: str | None) -> Json:
+def choose_run(run_views: RunViews, run_id: str | None) -> Json:
     """The entry of a run in ``/v1/runs``; of the first, which needs somebody most, if none is
     named.
 
     Raises:
         ConfigError: there is none, or none of that name.
     """
-    runs = pictures.runs()["runs"]
+    runs = run_views.runs()["runs"]
     for run in runs:
         if run_id in (None, run["run_id"]):
-            found: Json = run
-            return found
-    names = ", ".join(printable(run["run_id"]) for run in runs[:MOST_NAMED])
-    more = f" and {len(runs) - MOST_NAMED:,} more" if len(runs) > MOST_NAMED else ""
+            result: Json = run
+            return result
+    names = ", ".join(printable(run["run_id"]) for run in runs[:MAX_NAMED])
+    more = f" and {len(runs) - MAX_NAMED:,} more" if len(runs) > MAX_NAMED else ""
     raise ConfigError(
         describe(
             where="RUN",
             value=run_id or "nothing",
-            expected=f"one of: {names}{more}" if runs else f"a run; {pictures.where} has none yet",
+            expected=f"one of: {names}{more}" if runs else f"a run; {run_views.where} has none yet",
             remedy="Leave it out for the first." if runs else "Wait for ranks to send something.",
         )
     )
@@ -72,7 +72,7 @@ def choose_run(pictures: Pictures, run_id: str | None) -> Json:
 # --- a collector ---------------------------------------------------------------------------------
 
 
-class LivePictures:
+class LiveRunViews:
     """Asks a collector.
 
     Raises (all methods):
@@ -97,16 +97,16 @@ class LivePictures:
             self._refuse("another answer to /v1/runs")
         return runs
 
-    def picture(self, run_id: str, group: str | None) -> Json:
+    def run_view(self, run_id: str, group: str | None) -> Json:
         asked = {"run": run_id} | ({} if group is None else {"group": group})
         try:
-            picture = self._ask("/v1/run", asked)
+            run_view = self._ask("/v1/run", asked)
         except NotFoundError:
             if group is not None:
-                _no_group(self.picture(run_id, None), group)
+                _no_group(self.run_view(run_id, None), group)
             raise
-        self._address(picture["answer"])
-        return picture
+        self._address(run_view["answer"])
+        return run_view
 
     def timeline(self, run_id: str, group: str, section: str) -> Json:
         return self._ask("/v1/timeline", {"run": run_id, "group": group, "section": section})
@@ -116,11 +116,11 @@ class LivePictures:
         self._address(details)
         return details
 
-    def _address(self, told: Json) -> None:
+    def _address(self, reported: Json) -> None:
         """Commands ask the collector of which this is, also where a file of it is read."""
         if self.where != DEFAULT_COLLECTOR:
             address = shlex.join(["--collector", self.where])
-            told["commands"] = [f"{command} {address}" for command in told["commands"]]
+            reported["commands"] = [f"{command} {address}" for command in reported["commands"]]
 
     def _ask(self, path: str, asked: dict[str, str]) -> Json:
         answer: Json = self._server.ask(f"{path}?{urlencode(asked)}")
@@ -138,8 +138,8 @@ class LivePictures:
         )
 
 
-def _no_group(picture: Json, group: str) -> NoReturn:
-    names = ", ".join(printable(name) or "''" for name in picture["run"]["groups"])
+def _no_group(run_view: Json, group: str) -> NoReturn:
+    names = ", ".join(printable(name) or "''" for name in run_view["run"]["groups"])
     remedy = "Leave --group out for the one that has lost most."
     raise ConfigError(
         describe(where="--group", value=group, expected=f"one of: {names}", remedy=remedy)
@@ -149,7 +149,7 @@ def _no_group(picture: Json, group: str) -> NoReturn:
 # --- a history -----------------------------------------------------------------------------------
 
 
-class KeptPictures:
+class KeptRunViews:
     """Reads a history; what is asked for last is kept.
 
     Raises (all methods):
@@ -167,29 +167,29 @@ class KeptPictures:
         entries = [run_entry(self._of(run.run_id)) for run in self._history.runs()]
         return runs_json(entries, self._maker, time.time())
 
-    def picture(self, run_id: str, group: str | None) -> Json:
-        seen = self._seen(run_id, group)
-        if seen is None:
-            _no_group(self.picture(run_id, None), group or "")
-        ends = TimelineEnds.of(self._columns_of(run_id, seen.group))
-        return page_json(seen, self._maker, timeline=ends, now_s=time.time())
+    def run_view(self, run_id: str, group: str | None) -> Json:
+        view = self._view(run_id, group)
+        if view is None:
+            _no_group(self.run_view(run_id, None), group or "")
+        ends = TimelineEnds.of(self._columns_of(run_id, view.group))
+        return page_json(view, self._maker, timeline=ends, now_s=time.time())
 
     def timeline(self, run_id: str, group: str, section: str) -> Json:
         columns = self._columns_of(run_id, group)
         return timeline_json(columns, run_id=run_id, group=group, section=section)
 
     def rank(self, run_id: str, group: str, rank: int) -> Json:
-        seen = self._seen(run_id, group)
-        assert seen is not None
+        view = self._view(run_id, group)
+        assert view is not None
         columns = self._columns_of(run_id, group)
-        return rank_json(seen, rank, columns, self._maker, now_s=time.time())
+        return rank_json(view, rank, columns, self._maker, now_s=time.time())
 
     def _of(self, run_id: str) -> list[WorldView]:
         if self._worlds[0] != run_id or not self._worlds[1]:
             self._worlds = (run_id, self._history.worlds(run_id))
         return self._worlds[1]
 
-    def _seen(self, run_id: str, group: str | None) -> WorldView | None:
+    def _view(self, run_id: str, group: str | None) -> WorldView | None:
         return one_of(self._of(run_id), group)
 
     def _columns_of(self, run_id: str, group: str) -> Sequence[Column]:

@@ -21,9 +21,9 @@ from otel_straggler.semconv import LISTED_KINDS
 
 Json = Mapping[str, Any]
 
-MOST_SENTENCES = 10
-_MOST_NAME = 24
-_MOST_NODE = 20
+MAX_SENTENCES = 10
+_MAX_NAME = 24
+_MAX_NODE = 20
 _CELL = 11
 _GPU_COLUMN = 7
 _WIDTH_WITHOUT_TERMINAL = 160
@@ -43,14 +43,14 @@ def report_console() -> Console:
     return console
 
 
-def printable(text: str, most: int = 80) -> str:
+def printable(text: str, maximum: int = 80) -> str:
     """Text of others, safe for a terminal: no control characters, not too long.
 
     >>> printable("a\\x1b[31mb", 20)
     'a?[31mb'
     """
     clean = _NOT_PRINTABLE.sub("?", text)
-    return clean if len(clean) <= most else clean[: most - 1] + "~"
+    return clean if len(clean) <= maximum else clean[: maximum - 1] + "~"
 
 
 def duration(seconds: float) -> str:
@@ -109,10 +109,10 @@ def rank_on_node(who: Json) -> str:
 def straggler_sentences(window: Json, *, is_over: bool = False) -> list[str]:
     """One sentence for each rank and section that is listed, lowest score first; what two kinds
     of score say of the same is one sentence. In the past of a run that ``is_over``."""
-    found: dict[tuple[str, str | None], list[Json]] = {}
+    result: dict[tuple[str, str | None], list[Json]] = {}
     for straggler in window["stragglers"]:
-        found.setdefault((_key(straggler), straggler["section"]), []).append(straggler)
-    return [_sentence(window, entries, is_over=is_over) for entries in found.values()]
+        result.setdefault((_key(straggler), straggler["section"]), []).append(straggler)
+    return [_sentence(window, entries, is_over=is_over) for entries in result.values()]
 
 
 def _sentence(window: Json, entries: list[Json], *, is_over: bool) -> str:
@@ -121,18 +121,18 @@ def _sentence(window: Json, entries: list[Json], *, is_over: bool) -> str:
     is_gpu = first["section"] is None
     take, takes = ("took", "took") if is_over else ("take", "takes")
     what = f"its GPU kernels {take}" if is_gpu else f"{_section_name(first)} {takes}"
-    told = []
+    reported = []
     for kind, reference in (("relative", "the fastest rank"), ("individual", "its own best")):
         if kind in kinds:
-            told.append(f"{1 / kinds[kind]:.2f}x {reference}")
+            reported.append(f"{1 / kinds[kind]:.2f}x {reference}")
             if not is_gpu:
                 own_s = window["section_medians_s"][first["section"]][_key(first)]
-                told[-1] += f" ({duration(own_s)} against {duration(own_s * kinds[kind])})"
-    return f"{rank_on_node(first)}: {what} {' and '.join(told)}"
+                reported[-1] += f" ({duration(own_s)} against {duration(own_s * kinds[kind])})"
+    return f"{rank_on_node(first)}: {what} {' and '.join(reported)}"
 
 
 def _section_name(who: Json) -> str:
-    return printable(who["section"], _MOST_NAME * 2)
+    return printable(who["section"], _MAX_NAME * 2)
 
 
 def excess_sentence(window: Json) -> str:
@@ -156,9 +156,9 @@ def missing_sentence(window: Json) -> str:
         tail = f" and {more} more" if more > 0 else ""
         expected = window["world_size"]
         return f"no data from rank {rank_ranges(named)}{tail} ({expected} ranks expected)"
-    seen = {int(key) for key in window["ranks"] if key.isdigit()}
-    gaps = sorted(set(range(max(seen, default=-1) + 1)) - seen)[:1000]
-    if not gaps or len(seen) < 2:
+    view = {int(key) for key in window["ranks"] if key.isdigit()}
+    gaps = sorted(set(range(max(view, default=-1) + 1)) - view)[:1000]
+    if not gaps or len(view) < 2:
         return ""
     return f"no data from rank {rank_ranges(gaps)}, to judge by the numbers of the others"
 
@@ -176,30 +176,30 @@ class ScoreTable:
 
     Attributes:
         window: of a report.
-        most_ranks: lines at most; the worst ranks are shown.
+        max_ranks: lines at most; the worst ranks are shown.
     """
 
     window: Json
-    most_ranks: int
+    max_ranks: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns, left_out = self._columns(options.max_width)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
         table.add_column("rank", justify="right", no_wrap=True, min_width=4)
-        table.add_column("host", no_wrap=True, max_width=_MOST_NODE, overflow="ellipsis")
+        table.add_column("host", no_wrap=True, max_width=_MAX_NODE, overflow="ellipsis")
         units = {name: self._unit(name) for name in columns}
         for name in columns:
             kind = self.window["sections"][name]
-            head = Text(printable(name, _MOST_NAME))
+            head = Text(printable(name, _MAX_NAME))
             head.append(f"\n{kind}, {units[name][1]}", style="dim not bold")
             table.add_column(head, justify="right", no_wrap=True, min_width=_CELL)
         if self._has_gpu:
             table.add_column("GPU", justify="right", no_wrap=True)
-        shown = worst_first(self.window)[: self.most_ranks]
+        shown = worst_first(self.window)[: self.max_ranks]
         for key in shown:
             cells = [self._cell(key, name, units[name][0]) for name in columns]
             gpu = [self._gpu_cell(key)] if self._has_gpu else []
-            node = printable(self.window["ranks"][key]["node"], _MOST_NODE)
+            node = printable(self.window["ranks"][key]["node"], _MAX_NODE)
             table.add_row(Text(key), Text(node), *cells, *gpu)
         yield from (Text(""), table, Text(""))
         yield from self._footnotes(len(shown), left_out)
@@ -207,11 +207,11 @@ class ScoreTable:
     def _columns(self, width: int) -> tuple[list[str], list[str]]:
         """Sections that fit, in the order of the step; the worst ones go first for a place."""
         nodes = (len(rank["node"]) for rank in self.window["ranks"].values())
-        room = width - 6 - min(_MOST_NODE, max(nodes, default=0)) - _GPU_COLUMN * self._has_gpu
+        room = width - 6 - min(_MAX_NODE, max(nodes, default=0)) - _GPU_COLUMN * self._has_gpu
         names = list(self.window["sections"])
         chosen: set[str] = set()
         for name in sorted(names, key=self._lowest):
-            room -= max(_CELL, min(len(name), _MOST_NAME)) + 1
+            room -= max(_CELL, min(len(name), _MAX_NAME)) + 1
             if room < 0 and chosen:
                 break
             chosen.add(name)
@@ -256,7 +256,7 @@ class ScoreTable:
         if more > 0:
             yield Text(f"{more:,} more ranks, none of them slower than these", style="dim")
         if left_out:
-            names = ", ".join(printable(name, _MOST_NAME) for name in left_out[:8])
+            names = ", ".join(printable(name, _MAX_NAME) for name in left_out[:8])
             tail = ", ..." if len(left_out) > 8 else ""
             yield Text(f"{len(left_out)} sections without room: {names}{tail}", style="dim")
 
@@ -283,8 +283,8 @@ def worst_first(window: Json) -> list[str]:
             if score is not None and score < lowest[key]:
                 lowest[key] = score
     listed = {key for key, _ in _listed(window)}
-    place = {key: i for i, key in enumerate(lowest)}
-    return sorted(lowest, key=lambda key: (key not in listed, round(lowest[key], 2), place[key]))
+    index = {key: i for i, key in enumerate(lowest)}
+    return sorted(lowest, key=lambda key: (key not in listed, round(lowest[key], 2), index[key]))
 
 
 # --- one run -----------------------------------------------------------------------------------
@@ -293,10 +293,10 @@ def worst_first(window: Json) -> list[str]:
 def run_lines(run: Json, window: Json) -> Iterator[Text]:
     """What the scores of a window of the run say, in sentences."""
     stragglers = straggler_sentences(window)
-    for sentence in stragglers[:MOST_SENTENCES]:
+    for sentence in stragglers[:MAX_SENTENCES]:
         yield Text(sentence, style="bold")
-    if len(stragglers) > MOST_SENTENCES:
-        more = len(stragglers) - MOST_SENTENCES
+    if len(stragglers) > MAX_SENTENCES:
+        more = len(stragglers) - MAX_SENTENCES
         yield Text(f"and {more:,} more ranks and sections under the threshold")
     if not stragglers and run.get("verdicts"):
         yield Text("every score is at or above the threshold", style="dim")
@@ -306,7 +306,7 @@ def run_lines(run: Json, window: Json) -> Iterator[Text]:
         yield Text(excess, style="" if stragglers else "dim")
     if missing := missing_sentence(window):
         yield Text(missing, style="bold yellow")
-    for clash in run.get("clashes", ())[:MOST_SENTENCES]:
+    for clash in run.get("clashes", ())[:MAX_SENTENCES]:
         yield Text(f"clash: {rank_on_node(clash)} is not the only process that claims this rank; "
                    "one is scored, the others are left out", style="bold yellow")  # fmt: skip
 
@@ -319,30 +319,30 @@ def run_title(run_id: str, window: Json) -> Text:
     attempt = f", attempt {window['attempt']}" if window["attempt"] else ""
     group = f", group {printable(window['group'])}" if window["group"] else ""
     title = Text(f"run {printable(run_id)}", style="bold")
-    told = f": {count:,} rank{'s' * (count != 1)}{where}, {steps_of(window)}{attempt}{group}"
-    return title.append(told, style="not bold")
+    reported = f": {count:,} rank{'s' * (count != 1)}{where}, {steps_of(window)}{attempt}{group}"
+    return title.append(reported, style="not bold")
 
 
 def windows_lines(windows: Sequence[Json]) -> Iterator[Text]:
     """What all windows have in common: who was listed how often."""
     if len(windows) < 2:
         return
-    seen: dict[tuple[str, str | None], list[tuple[float, Json, Json]]] = {}
+    view: dict[tuple[str, str | None], list[tuple[float, Json, Json]]] = {}
     for window in windows:
         best: dict[tuple[str, str | None], tuple[float, Json, Json]] = {}
         for straggler in window["stragglers"]:
             entry = (straggler["score"], straggler, window)
             best.setdefault((_key(straggler), straggler["section"]), entry)
         for subject, entry in best.items():
-            seen.setdefault(subject, []).append(entry)
+            view.setdefault(subject, []).append(entry)
     yield Text(f"{len(windows):,} windows; the table shows the newest", style="dim")
-    ordered = sorted(seen.values(), key=lambda entries: (-len(entries), entries[0][0]))
-    for entries in ordered[:MOST_SENTENCES]:
+    ordered = sorted(view.values(), key=lambda entries: (-len(entries), entries[0][0]))
+    for entries in ordered[:MAX_SENTENCES]:
         score, straggler, window = min(entries, key=lambda entry: entry[0])
-        what = printable(straggler["section"] or "GPU kernels", _MOST_NAME * 2)
+        what = printable(straggler["section"] or "GPU kernels", _MAX_NAME * 2)
         yield Text(
             f"{rank_on_node(straggler)}: {what} under the threshold in {len(entries)} of"
             f" {len(windows)} windows, worst {1 / score:.2f}x in {steps_of(window)}"
         )
-    if len(ordered) > MOST_SENTENCES:
-        yield Text(f"and {len(ordered) - MOST_SENTENCES:,} more ranks and sections")
+    if len(ordered) > MAX_SENTENCES:
+        yield Text(f"and {len(ordered) - MAX_SENTENCES:,} more ranks and sections")

@@ -94,7 +94,7 @@ def command(
     decoders, verdicts = configured(config)
     recording = read_input(file, decoders, chosen)
     windows, scorer = score_recording(recording, settings, verdicts)
-    tell_what_is_left_out(recording, scorer, file)
+    report_what_is_left_out(recording, scorer, file)
     report = report_json(_runs(windows, recording, scorer))
     if as_json:
         click.echo(dump_report(report))
@@ -169,12 +169,12 @@ def _runs(
         by_run.setdefault(window.run_id, []).append(window_json(window))
     return {
         run_id: RunReport(
-            windows=found,
-            judged=scorer.verdicts(run_id),
+            windows=result,
+            run_verdicts=scorer.verdicts(run_id),
             clashes=[s for s in recording.clashes if s.run_id == run_id],
             counts=recording.not_scored,
         )
-        for run_id, found in by_run.items()
+        for run_id, result in by_run.items()
     }
 
 
@@ -187,9 +187,9 @@ def _print(report: Json) -> None:
         console.print(run_title(run_id, newest))
         count = len(newest["ranks"])
         console.print(ScoreTable(newest, count if count <= ALL_RANKS else WORST_RANKS))
-        judged = (*verdict_lines(run), *run_line(run))
+        run_verdicts = (*verdict_lines(run), *run_line(run))
         layer_1 = (*run_lines(run, newest), *victims, *windows_lines(run["windows"]))
-        for line in (*judged, *layer_1, *history_lines(run)):
+        for line in (*run_verdicts, *layer_1, *history_lines(run)):
             console.print(line, soft_wrap=not console.is_terminal)
 
 
@@ -200,7 +200,7 @@ def _note(text: str) -> None:
     click.echo(f"otel-straggler: note: {printable(text, 400)}", err=True)
 
 
-def tell_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> None:
+def report_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> None:
     """Notes on standard error."""
     name = _name(file)
     if recording.not_scored:
@@ -209,12 +209,12 @@ def tell_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> No
     if recording.skipped:
         _note(f"{name}: {recording.skipped:,} requests of metrics or logs skipped")
     counts = scorer.counts
-    told = (
+    reported = (
         (counts.duplicates, "spans were delivered twice and count once"),
         (counts.superseded, "rows left out: a newer process claims the same rank"),
         (counts.late, "rows came after their window was closed"),
     )
-    for count, what in told:
+    for count, what in reported:
         if count:
             _note(f"{name}: {count:,} {what}")
 

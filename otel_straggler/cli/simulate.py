@@ -133,8 +133,11 @@ def command(
         _refuse("--format", form, "otlp-json or otlp-proto", "A CSV file knows no attempts.")
     if labels is not None:
         with _opened(labels, "--labels") as file:
-            told = {"run_id": chosen.run_id, "labels": [label.as_json() for label in chosen.labels]}
-            file.write(json.dumps(told, indent=2).encode() + b"\n")
+            reported = {
+                "run_id": chosen.run_id,
+                "labels": [label.as_json() for label in chosen.labels],
+            }
+            file.write(json.dumps(reported, indent=2).encode() + b"\n")
     if send:
         paced = None if speed is None else _Pace(speed, quick, chosen.ending(hold_s))
         count = _send(chosen, send) if paced is None else _replay(chosen, send, paced)
@@ -284,7 +287,7 @@ class _Poster:
 
     def __init__(self, url: str) -> None:
         target = url.rstrip("/").removesuffix("/v1/traces")
-        told = resolve_endpoints(os.environ, url, is_used=False)
+        reported = resolve_endpoints(os.environ, url, is_used=False)
         self._clients = {
             signal: HttpClient(
                 f"{target}/v1/{signal}",
@@ -292,7 +295,7 @@ class _Poster:
                 client_cert_file=endpoint.client_cert_file or None,
                 client_key_file=endpoint.client_key_file or None,
             )
-            for signal, endpoint in (("traces", told.traces), ("metrics", told.metrics))
+            for signal, endpoint in (("traces", reported.traces), ("metrics", reported.metrics))
         }
 
     def post(self, signal: str, body: bytes) -> None:

@@ -89,20 +89,20 @@ def build_plan(given: Mapping[str, Any], start_ns: int) -> RunPlan:
         if given[name] is not None:
             _refuse_scenario_option(name, given[name])
     faults = tuple(map(Fault.parse, given["faults"]))
-    told = {
+    reported = {
         name: given[name]
         for name in (*_NAMES, *_FLAG_NAMES, *_SHARED)
         if name not in ("layout", "faults", "noise") and given[name] is not None
     }
     if given["noise"] is not None:
-        told["noise"] = read_noise(given["noise"])
+        reported["noise"] = read_noise(given["noise"])
     first = given["first_step"] or 0
     return RunPlan(
         layout=_layout(given["layout"], given["ranks"]),
         steps=_steps(faults, first) if given["steps"] is None else given["steps"],
         faults=faults,
         start_ns=start_ns,
-        **told,
+        **reported,
     )
 
 

@@ -58,15 +58,15 @@ class Target:
 
 def targets_in(folder: Path) -> list[Target]:
     """Living processes of this machine that have a file there, by rank."""
-    found = []
+    result = []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         with contextlib.suppress(OSError):
             dumps = read_stacks_file(path)
             head = dumps[0].head if dumps else StacksHead()
             is_alive = head.pid.isdecimal() and len(head.pid) <= 10
             if is_alive and head.started and started_ticks(int(head.pid)) == head.started:
-                found.append(Target(pid=int(head.pid), path=path, head=head))
-    return sorted(found, key=lambda target: (target.run, target.rank or 0))
+                result.append(Target(pid=int(head.pid), path=path, head=head))
+    return sorted(result, key=lambda target: (target.run, target.rank or 0))
 
 
 def find_py_spy() -> str | None:
@@ -108,8 +108,8 @@ def _by_py_spy(target: Target, py_spy: str, *, native: bool) -> StacksDump:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"py-spy: {error}") from error
     if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
-        raise InputError(f"py-spy could not: {said[0][:300]}")
+        output = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
+        raise InputError(f"py-spy could not: {output[0][:300]}")
     text = _head(target, "py-spy").text() + "\n".join(_lines(done.stdout)) + "\n"
     dumps = parse_dumps(text)
     if not dumps or not dumps[0].threads:
@@ -144,14 +144,14 @@ def _by_signal(target: Target) -> StacksDump:
 def _settled(path: Path, before: int) -> Iterator[str]:
     """What was appended, whenever nothing came for a moment."""
     ends_at_s = time.monotonic() + _SIGNAL_S
-    seen, since_s = "", time.monotonic()
+    view, since_s = "", time.monotonic()
     while time.monotonic() < ends_at_s:
         time.sleep(_LOOK_S)
         text = _text(path)[before:]
-        if text != seen:
-            seen, since_s = text, time.monotonic()
+        if text != view:
+            view, since_s = text, time.monotonic()
         elif time.monotonic() - since_s >= _STILL_S:
-            yield seen
+            yield view
 
 
 def _text(path: Path) -> str:
@@ -254,17 +254,17 @@ def _targets(
     pid: int | None, ranks: tuple[int, ...], run_id: str | None, folder: Path | None
 ) -> list[Target]:
     known = [] if folder is None else targets_in(folder)
-    found = [
+    result = [
         target
         for target in known
         if (pid is None or target.pid == pid)
         and (not ranks or target.rank in ranks)
         and (run_id is None or target.run == run_id)
     ]
-    if not found and pid is not None and not ranks:
+    if not result and pid is not None and not ranks:
         return [Target(pid=pid)]
-    if found:
-        return found
+    if result:
+        return result
     some = ", ".join(target.name for target in known[:20])
     raise ConfigError(
         describe(

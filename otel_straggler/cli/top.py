@@ -38,8 +38,8 @@ from otel_straggler.otlp.clients.client import NO_ANSWER
 from otel_straggler.semconv import FORMAT_VERSION
 
 DEFAULT_COLLECTOR = "http://127.0.0.1:9464"
-MOST_SENTENCES = 5
-MOST_VERDICTS = 5
+MAX_SENTENCES = 5
+MAX_VERDICTS = 5
 _PART_FOR_VERDICTS = 3
 _LINES_AROUND = 9
 _ROOM_WITHOUT_TERMINAL = 64
@@ -208,9 +208,9 @@ def _newest(runs: Json) -> str | None:
 
 def _verdicts(first: list[Text], run: Json, console: Console, width: int, room: int) -> list[Text]:
     """Whole sentences if there is room for them, else the beginning of each."""
-    told = [*first, *verdict_lines(run, MOST_VERDICTS), *run_line(run)]
-    wrapped = [line for text in told for line in text.wrap(console, width)]
-    return wrapped if len(wrapped) <= room else list(map(_in_one_line, told))
+    reported = [*first, *verdict_lines(run, MAX_VERDICTS), *run_line(run)]
+    wrapped = [line for text in reported for line in text.wrap(console, width)]
+    return wrapped if len(wrapped) <= room else list(map(_in_one_line, reported))
 
 
 def _in_one_line(text: Text) -> Text:
@@ -222,10 +222,10 @@ def _sentences(run: Json, window: Json, victims: list[Text]) -> Iterator[Text]:
     has_ended = is_over(run, window["group"])
     stragglers = straggler_sentences(window, is_over=has_ended)
     is_called = bool(called_ranks(run, window))
-    for sentence in stragglers[:MOST_SENTENCES]:
+    for sentence in stragglers[:MAX_SENTENCES]:
         yield Text(sentence, style="bold red" if is_called else "yellow")
-    if len(stragglers) > MOST_SENTENCES:
-        more = len(stragglers) - MOST_SENTENCES
+    if len(stragglers) > MAX_SENTENCES:
+        more = len(stragglers) - MAX_SENTENCES
         yield Text(f"and {more:,} more ranks and sections under the threshold")
     yield from victims
     if stragglers and not is_called:

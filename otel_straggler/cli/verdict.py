@@ -55,12 +55,12 @@ def _about_one(function: _Command) -> _Command:
 def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> None:
     """Say what a verdict rests on: the numbers of the subject and of its peers."""
     report = fetch_report(report_url(collector))
-    run_id, run, verdict = _found(report, subject, run_id, or_newest=True)
-    told = explanation(run_id, run, verdict)
+    run_id, run, verdict = _result(report, subject, run_id, or_newest=True)
+    reported = explanation(run_id, run, verdict)
     if as_json:
-        click.echo(json.dumps(told.as_json()))
+        click.echo(json.dumps(reported.as_json()))
     else:
-        report_console().print(told)
+        report_console().print(reported)
 
 
 @command.command(short_help="It is wrong: call nobody for it until it is called anew.")
@@ -94,9 +94,9 @@ def _decide(
     url = report_url(collector)
     report = fetch_report(url)
     if subject == _HANG or hung_group(subject) is not None:
-        run_id, subject_id = _found_hang(report, subject, run_id)
+        run_id, subject_id = _result_hang(report, subject, run_id)
     else:
-        run_id, _, verdict = _found(report, subject, run_id)
+        run_id, _, verdict = _result(report, subject, run_id)
         subject_id = verdict["subject_id"]
     asked = {
         "action": action,
@@ -107,8 +107,8 @@ def _decide(
         **more,
     }
     _send(url.removesuffix("/v1/report") + "/v1/decisions", asked)
-    said = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}[action]
-    click.echo(f"{said}: {printable(subject_id)} in run {printable(run_id)}")
+    text = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}[action]
+    click.echo(f"{text}: {printable(subject_id)} in run {printable(run_id)}")
 
 
 def _send(url: str, asked: Json) -> None:
@@ -130,7 +130,7 @@ def _send(url: str, asked: Json) -> None:
     )
 
 
-def _found(
+def _result(
     report: Json, subject: str, run_id: str | None, *, or_newest: bool = False
 ) -> tuple[str, Json, Json]:
     """Run, and the newest verdict on the subject: of a run that is not over, if there is one.
@@ -143,20 +143,20 @@ def _found(
         ConfigError: there is none, or more than one.
     """
     runs = report["runs"] if run_id is None else {run_id: report["runs"].get(run_id, {})}
-    found = [
+    result = [
         (name, run, verdict)
         for name, run in runs.items()
         for verdict in {v["subject_id"]: v for v in run.get("verdicts", ())}.values()
         if _fits(verdict, subject)
     ]
-    exact = [one for one in found if one[2]["subject_id"] == subject]
-    found = exact or found
-    likely = [one for one in found if not is_over(one[1], one[2]["group"])]
-    if or_newest and not likely and len({name for name, _, _ in found}) == len(found) > 1:
-        likely = [max(found, key=lambda one: one[2]["at_ns"] or 0)]
-    if len(likely or found) == 1:
-        return (likely or found)[0]
-    known = found or [(n, r, v) for n, r in runs.items() for v in r.get("verdicts", ())]
+    exact = [one for one in result if one[2]["subject_id"] == subject]
+    result = exact or result
+    likely = [one for one in result if not is_over(one[1], one[2]["group"])]
+    if or_newest and not likely and len({name for name, _, _ in result}) == len(result) > 1:
+        likely = [max(result, key=lambda one: one[2]["at_ns"] or 0)]
+    if len(likely or result) == 1:
+        return (likely or result)[0]
+    known = result or [(n, r, v) for n, r in runs.items() for v in r.get("verdicts", ())]
     names = dict.fromkeys(f"{v['subject_id']} (run {n})" for n, _, v in known)
     some = ", ".join(printable(name, 120) for name in list(names)[:10])
     raise ConfigError(
@@ -169,7 +169,7 @@ def _found(
     )
 
 
-def _found_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, str]:
+def _result_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, str]:
     """Run and ``subject_id`` of what hangs; of a named group also where it does not.
 
     Raises:
@@ -179,9 +179,9 @@ def _found_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, st
     runs = report["runs"] if run_id is None else {run_id: report["runs"].get(run_id, {})}
     known = [(name, world) for name, run in runs.items() for world in run.get("liveness", ())]
     hung = [(name, world) for name, world in known if world["state"] in HANGS]
-    found = [one for one in (hung if group is None else known) if group in (None, one[1]["group"])]
-    if len(found) == 1:
-        return found[0][0], hang_subject(found[0][1]["group"])
+    result = [one for one in (hung if group is None else known) if group in (None, one[1]["group"])]
+    if len(result) == 1:
+        return result[0][0], hang_subject(result[0][1]["group"])
     names = [f"{hang_subject(world['group'])} (run {name})" for name, world in hung or known]
     some = ", ".join(printable(name, 120) for name in names[:10])
     raise ConfigError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from otel_straggler.cli.liveness_lines import is_over, said_of
+from otel_straggler.cli.liveness_lines import is_over, text_of
 from otel_straggler.cli.report_table import printable, rank_ranges
 from otel_straggler.detect.verdicts.pipeline import WORST_WORKERS
 from otel_straggler.model.causes import CAUSES, cause_text, next_action
@@ -19,8 +19,8 @@ from otel_straggler.semconv import LISTED_KINDS
 
 Json = Mapping[str, Any]
 
-MOST_VERDICTS = 10
-MOST_RECOVERED = 5
+MAX_VERDICTS = 10
+MAX_RECOVERED = 5
 MANY_CHANGES = 5
 """With more changes than these, the newest are told one by one."""
 NEWEST_CHANGES = 8
@@ -35,16 +35,16 @@ _SAME = 0.01
 """Parts of the time of all ranks that differ by less are one loss, measured in two ways."""
 
 
-def verdict_lines(run: Json, most: int = MOST_VERDICTS) -> Iterator[Text]:
+def verdict_lines(run: Json, maximum: int = MAX_VERDICTS) -> Iterator[Text]:
     """Who is called slow, who is suspected, who has recovered; dearest first."""
     current = current_verdicts(run)
     standing = [verdict for verdict in current if verdict["state"] in _STYLES]
     silenced = {d["subject_id"]: d["action"] for d in run.get("decisions", ()) if d["is_in_force"]}
-    for verdict in standing[:most]:
-        said = _SILENCED.get(silenced.get(verdict["subject_id"], ""), "")
-        yield _line(run, verdict, said)
-    if len(standing) > most:
-        yield Text(f"and {_count(standing[most:])} that lose less", style="dim")
+    for verdict in standing[:maximum]:
+        text = _SILENCED.get(silenced.get(verdict["subject_id"], ""), "")
+        yield _line(run, verdict, text)
+    if len(standing) > maximum:
+        yield Text(f"and {_count(standing[maximum:])} that lose less", style="dim")
     recovered = [verdict for verdict in current if verdict["state"] == "recovered"]
     if recovered:
         yield Text(f"recovered: {_names(recovered)}", style="green")
@@ -53,24 +53,24 @@ def verdict_lines(run: Json, most: int = MOST_VERDICTS) -> Iterator[Text]:
 def current_verdicts(run: Json) -> list[Json]:
     """The newest verdict of every subject: called slow first, then by what is lost."""
     newest = {verdict["subject_id"]: verdict for verdict in run.get("verdicts", ())}
-    order = {state: place for place, state in enumerate(("confirmed", "flapping", "suspect"))}
+    order = {state: index for index, state in enumerate(("confirmed", "flapping", "suspect"))}
 
     def key(verdict: Json) -> tuple[int, float]:
-        place = max(order.get(verdict["state"], 3), 1)  # flapping ones are among the confirmed
-        return place, -(verdict["gpu_seconds_lost_per_hour"] or 0.0)
+        index = max(order.get(verdict["state"], 3), 1)  # flapping ones are among the confirmed
+        return index, -(verdict["gpu_seconds_lost_per_hour"] or 0.0)
 
     return sorted(newest.values(), key=key)
 
 
 def run_line(run: Json) -> Iterator[Text]:
     """What the run loses, and the smallest slowdown that could be shown; nothing if unknown."""
-    told = _by_the_dearest(run, run["run"])
-    lost = told["slowdown"] or 0.0
-    parts = [*_loss(run, told), *_resolvable(run, told)]
+    reported = _by_the_costliest(run, run["run"])
+    lost = reported["slowdown"] or 0.0
+    parts = [*_loss(run, reported), *_resolvable(run, reported)]
     if parts:
         yield Text(", ".join(parts), style="bold" if lost >= _SLOW_RUN else "")
-    if inside := told.get("waits_inside"):
-        took = "took" if is_over(run, told["group"]) else "take"
+    if inside := reported.get("waits_inside"):
+        took = "took" if is_over(run, reported["group"]) else "take"
         name = printable(inside, _LONGEST_NAME)
         yield Text(
             f"all ranks {took} equally long, because they wait for each other in {name}: a slow "
@@ -87,18 +87,18 @@ def history_lines(run: Json) -> Iterator[Text]:
     newest = changes[-NEWEST_CHANGES:]
     yield Text(f"{len(changes):,} changes of state, the newest {len(newest)}:", style="dim")
     for change in newest:
-        yield Text(f"  {_when(change):>12}  {change['state']:<9}  {_told(change)}", style="dim")
+        yield Text(f"  {_when(change):>12}  {change['state']:<9}  {_reported(change)}", style="dim")
 
 
-def cause_of(told: Json) -> str:
+def cause_of(reported: Json) -> str:
     """The cause of a verdict as people read it.
 
     >>> cause_of({"cause": "stage_imbalance"}), cause_of({"cause": "news"})
     ('stage imbalance', 'news')
     """
-    if told["cause"] not in CAUSES:
-        return printable(str(told["cause"]), _LONGEST_NAME)
-    return cause_text(told["cause"], on_gpu=bool(told.get("on_gpu")))
+    if reported["cause"] not in CAUSES:
+        return printable(str(reported["cause"]), _LONGEST_NAME)
+    return cause_text(reported["cause"], on_gpu=bool(reported.get("on_gpu")))
 
 
 def action_of(verdict: Json) -> str:
@@ -123,7 +123,7 @@ def subject(verdict: Json) -> str:
 
 def _line(run: Json, verdict: Json, silenced: str) -> Text:
     state = verdict["state"] + silenced + (", pages" if verdict["pages"] else "")
-    sentence = printable(said_of(run, verdict), _LONGEST_SENTENCE) or f"{_told(verdict)}."
+    sentence = printable(text_of(run, verdict), _LONGEST_SENTENCE) or f"{_reported(verdict)}."
     return Text(f"{state}: {sentence}{_action(verdict)}", style=_STYLES[verdict["state"]])
 
 
@@ -133,7 +133,7 @@ def _action(verdict: Json) -> str:
     return f" Do: {action}." if action and verdict["state"] != "suspect" else ""
 
 
-def _told(verdict: Json) -> str:
+def _reported(verdict: Json) -> str:
     section = printable(verdict["section"] or "whole step", _LONGEST_NAME)
     slowdown = verdict["slowdown"]
     how = f" {slowdown:.2f}x" if slowdown is not None else ""
@@ -145,8 +145,8 @@ def _when(change: Json) -> str:
 
 
 def _names(verdicts: Sequence[Json]) -> str:
-    names = ", ".join(subject(verdict) for verdict in verdicts[:MOST_RECOVERED])
-    more = len(verdicts) - MOST_RECOVERED
+    names = ", ".join(subject(verdict) for verdict in verdicts[:MAX_RECOVERED])
+    more = len(verdicts) - MAX_RECOVERED
     return f"{names} and {more:,} more" if more > 0 else names
 
 
@@ -154,72 +154,74 @@ def _count(verdicts: Sequence[Json]) -> str:
     """``2 confirmed and 31 suspects``."""
     suspects = sum(verdict["state"] == "suspect" for verdict in verdicts)
     called = len(verdicts) - suspects
-    words = [f"{called:,} confirmed"] * bool(called) + [f"{suspects:,} suspect"] * bool(suspects)
-    return " and ".join(words)
+    text = [f"{called:,} confirmed"] * bool(called) + [f"{suspects:,} suspect"] * bool(suspects)
+    return " and ".join(text)
 
 
 # --- the run -----------------------------------------------------------------------------------
 
 
-def _loss(run: Json, told: Json) -> Iterator[str]:
-    if told["slowdown"] is None:
+def _loss(run: Json, reported: Json) -> Iterator[str]:
+    if reported["slowdown"] is None:
         return
-    has_ended = is_over(run, told["group"])
-    why = f": {_cause_of_run(run, told)}" if told["cause"] else ""
+    has_ended = is_over(run, reported["group"])
+    why = f": {_cause_of_run(run, reported)}" if reported["cause"] else ""
     takes = "took" if has_ended else "takes"
-    yield f"the run {takes} {told['slowdown']:.2f}x as long as it could{why}"
-    for key, place in (("m_w", _worst_workers(told)), ("m_s", "the last stage")):
-        part = told[key]
+    yield f"the run {takes} {reported['slowdown']:.2f}x as long as it could{why}"
+    for key, index in (("m_w", _worst_workers(reported)), ("m_s", "the last stage")):
+        part = reported[key]
         if part is not None and part >= _WORTH_A_WORD:
-            yield f"{100 * min(part, 1.0):.0f} % of that by {place}"
-    if told["gpu_seconds_lost"]:
+            yield f"{100 * min(part, 1.0):.0f} % of that by {index}"
+    if reported["gpu_seconds_lost"]:
         so_far = "in all" if has_ended else "so far"
-        of_what = hours_text(on_gpu=bool(told.get("on_gpu")))
-        yield f"{told['gpu_seconds_lost'] / 3600:.3g} {of_what} lost {so_far}"
+        of_what = hours_text(on_gpu=bool(reported.get("on_gpu")))
+        yield f"{reported['gpu_seconds_lost'] / 3600:.3g} {of_what} lost {so_far}"
 
 
-def _by_the_dearest(run: Json, told: Json) -> Json:
+def _by_the_costliest(run: Json, reported: Json) -> Json:
     """As the page tells it: where somebody who is called slow costs more than unequal work does,
     by him. The balance of work does not see a loss that hides in waiting, as within DDP's
     backward, or in the loading of data; the two lines would contradict each other."""
-    sizes = (w["world_size"] for w in run.get("windows", ()) if w["group"] == told["group"])
+    sizes = (w["world_size"] for w in run.get("windows", ()) if w["group"] == reported["group"])
     n_ranks = next(filter(None, sizes), 0)
-    dearest = max(
+    costliest = max(
         (
             verdict["gpu_seconds_lost_per_hour"] or 0.0
             for verdict in current_verdicts(run)
-            if verdict["state"] in CALLED_SLOW and verdict["group"] == told["group"]
+            if verdict["state"] in CALLED_SLOW and verdict["group"] == reported["group"]
         ),
         default=0.0,
     )
-    share = min(dearest / 3600.0 / n_ranks, 0.99) if n_ranks else 0.0
-    if share <= (told["waste"] or 0.0) + _SAME:
-        return told
-    return {**told, "slowdown": 1.0 / (1.0 - share), "m_w": None, "m_s": None}
+    share = min(costliest / 3600.0 / n_ranks, 0.99) if n_ranks else 0.0
+    if share <= (reported["waste"] or 0.0) + _SAME:
+        return reported
+    return {**reported, "slowdown": 1.0 / (1.0 - share), "m_w": None, "m_s": None}
 
 
-def _worst_workers(told: Json) -> str:
+def _worst_workers(reported: Json) -> str:
     """3 % of the workers, at least one."""
-    count = round(WORST_WORKERS * len(told["heat"]))
+    count = round(WORST_WORKERS * len(reported["heat"]))
     return f"the {count} worst workers" if count > 1 else "the worst worker"
 
 
-def _cause_of_run(run: Json, told: Json) -> str:
+def _cause_of_run(run: Json, reported: Json) -> str:
     """As the verdict says it that gave the run its cause."""
     current = current_verdicts(run)
-    same = [v for v in current if (v["cause"], v["group"]) == (told["cause"], told["group"])]
-    return cause_of(same[0] if same else told)
+    same = [
+        v for v in current if (v["cause"], v["group"]) == (reported["cause"], reported["group"])
+    ]
+    return cause_of(same[0] if same else reported)
 
 
-def _resolvable(run: Json, told: Json) -> Iterator[str]:
-    if told["resolvable_slowdown"] is not None:
-        percent = 100 * (told["resolvable_slowdown"] - 1)
-        could = "could" if is_over(run, told["group"]) else "can"
+def _resolvable(run: Json, reported: Json) -> Iterator[str]:
+    if reported["resolvable_slowdown"] is not None:
+        percent = 100 * (reported["resolvable_slowdown"] - 1)
+        could = "could" if is_over(run, reported["group"]) else "can"
         yield f"smallest slowdown that {could} be shown {percent:.2g} %"
 
 
 _FASTEST = 0.999
-_MOST_WAIT = 0.5
+_MAX_WAIT = 0.5
 _NAME = 48
 
 
@@ -276,7 +278,7 @@ def _waiting(window: Json, name: str, called: frozenset[str]) -> frozenset[str]:
     fastest = {key for key, score in scores.items() if score > _FASTEST}
     others = scores.keys() - called
     listed = {_key(one) for one in window["stragglers"] if one["section"] == name} & others
-    if not fastest or not fastest <= called or len(listed) <= _MOST_WAIT * len(others):
+    if not fastest or not fastest <= called or len(listed) <= _MAX_WAIT * len(others):
         return frozenset()
     return frozenset(listed)
 

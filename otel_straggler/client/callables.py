@@ -83,12 +83,12 @@ def _decorated(callable_id: CallableId, decorate: Decorator) -> object:
     raw = inspect.getattr_static(obj, name, _MISSING)
     if inspect.isclass(obj) and isinstance(raw, staticmethod | classmethod):
         return type(raw)(decorate(raw.__func__))
-    found = getattr(obj, name, _MISSING)
-    if callable(found):
-        return decorate(found)
+    result = getattr(obj, name, _MISSING)
+    if callable(result):
+        return decorate(result)
     message = describe(
         where=f"wrap_callables({callable_id})",
-        value="no such attribute" if found is _MISSING else type(found).__name__,
+        value="no such attribute" if result is _MISSING else type(result).__name__,
         expected="something that can be called",
         remedy="Check the name; attributes that are set later can be wrapped later.",
     )

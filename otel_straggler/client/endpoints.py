@@ -168,18 +168,18 @@ def _protocols(
 
 def _protocols_of_others(env: Mapping[str, str], own_port: int | None) -> dict[str, _Named]:
     warnings: dict[str, None] = {}
-    found = dict.fromkeys(_PATHS, _Named("http/protobuf"))
-    for signal in found:
+    result = dict.fromkeys(_PATHS, _Named("http/protobuf"))
+    for signal in result:
         names = (f"{_PREFIX}{signal}_PROTOCOL", f"{_PREFIX}PROTOCOL")
         named = ((env.get(name, "").strip().lower(), name) for name in names)
         value, where = next(((value, name) for value, name in named if value), ("", ""))
         if value and (trouble := _why_not(value, own_port)):
             warnings[f"{where} is {value!r}, but {trouble}. http/protobuf is used."] = None
         elif value:
-            found[signal] = _Named(value, where)
+            result[signal] = _Named(value, where)
     for warning in warnings:
         _LOG.warning("%s", warning)
-    return found
+    return result
 
 
 def _why_not(protocol: str, own_port: int | None) -> str:

@@ -19,26 +19,26 @@ _LOG = logging.getLogger("otel_straggler")
 _STORE_KEY = "otel_straggler/run_id"
 
 
-class Found(NamedTuple):
+class Result(NamedTuple):
     """A number, None if nobody says it, and who says it."""
 
     value: int | None
     where: str
 
 
-def find_place(env: Mapping[str, str]) -> dict[str, Found]:
+def find_index(env: Mapping[str, str]) -> dict[str, Result]:
     """Rank, world size, local rank and attempt, and who says it: the launcher's variables, then
     torch.distributed, then Slurm's.
 
-    >>> find_place({"SLURM_PROCID": "3"})["rank"]
+    >>> find_index({"SLURM_PROCID": "3"})["rank"]
     Found(value=3, where='SLURM_PROCID')
     """
     process_group = initialised_process_group()
-    of_torch = Found(None, "")
-    size_of_torch = Found(None, "")
+    of_torch = Result(None, "")
+    size_of_torch = Result(None, "")
     if process_group:
-        of_torch = Found(process_group.get_rank(), "torch.distributed")
-        size_of_torch = Found(process_group.get_world_size(), "torch.distributed")
+        of_torch = Result(process_group.get_rank(), "torch.distributed")
+        size_of_torch = Result(process_group.get_world_size(), "torch.distributed")
     return {
         "rank": _first(_number(env, "RANK"), of_torch, _number(env, "SLURM_PROCID")),
         "world_size": _first(
@@ -162,10 +162,10 @@ def _start_of_parent() -> str:
         return ""
 
 
-def _number(env: Mapping[str, str], name: str) -> Found:
+def _number(env: Mapping[str, str], name: str) -> Result:
     text = env.get(name, "").strip()
-    return Found(int(text), name) if text.isascii() and text.isdigit() else Found(None, "")
+    return Result(int(text), name) if text.isascii() and text.isdigit() else Result(None, "")
 
 
-def _first(*found: Found) -> Found:
-    return next((one for one in found if one.value is not None), Found(None, ""))
+def _first(*result: Result) -> Result:
+    return next((one for one in result if one.value is not None), Result(None, ""))

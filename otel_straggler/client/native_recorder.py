@@ -108,7 +108,7 @@ class NativeRecorder:
     def enable(self) -> None:
         self._open_block()
         self._errors.clear()
-        self.works = {span: work for span, work in self.works.items() if _is_in_place(work)}
+        self.works = {span: work for span, work in self.works.items() if _is_in_index(work)}
         self._contexts.clear()
         self._last_step = None
         self.session = new_session(self.session.generation + 1)
@@ -221,10 +221,10 @@ class NativeRecorder:
     # --- what is going on ---------------------------------------------------------------------
 
     def open_section(self) -> OpenSection | None:
-        found = self._native.open_section()
-        if found is None:
+        result = self._native.open_section()
+        if result is None:
             return None
-        section, start_ns, phase = found
+        section, start_ns, phase = result
         return OpenSection(self.sections[section][0], start_ns, self.phases[phase])
 
     def progress(self) -> Progress:
@@ -284,20 +284,20 @@ class NativeRecorder:
         """A timer with the name and kind of this number."""
         if number == _STEP:
             return STEP_TIMER
-        found = self._timers.get(number)
-        if found is None:
+        result = self._timers.get(number)
+        if result is None:
             name, kind = self.sections[number]
-            found = self._timers[number] = NativeTimer(name, kind)
-        return found
+            result = self._timers[number] = NativeTimer(name, kind)
+        return result
 
     def context_of(self, session: int, step: int, step_span: int, phase: int) -> Context:
         """The context of these numbers: that of the step while it is known, else one like it."""
-        found = self._contexts.get((session, step, step_span, phase))
-        if found is None:
+        result = self._contexts.get((session, step, step_span, phase))
+        if result is None:
             known = None if step == NO_STEP else step
-            found = Context(self.sessions[session], known, step_span, self.phases[phase])
-            self._remember(session, found)
-        return found
+            result = Context(self.sessions[session], known, step_span, self.phases[phase])
+            self._remember(session, result)
+        return result
 
     def _around(self, context: Context) -> Context:
         """Remembered; what happens twice in a step has one context."""
@@ -372,7 +372,7 @@ class NativeRecorder:
             self.on_new_number()
 
 
-def _is_in_place(work: WorkSize) -> bool:
+def _is_in_index(work: WorkSize) -> bool:
     """Whether a run of a session before is still in the user's context."""
     return bool(getattr(work, "is_open", False))
 

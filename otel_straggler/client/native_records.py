@@ -46,8 +46,8 @@ class Names(Generic[_Key]):
 
     def number_of(self, key: _Key) -> int:
         """Its number, a new one if it has none."""
-        found = self._numbers.get(key)
-        return self._new(key) if found is None else found
+        result = self._numbers.get(key)
+        return self._new(key) if result is None else result
 
     def add(self, key: _Key) -> int:
         """A number that ``number_of`` never gives."""
@@ -67,13 +67,13 @@ class Names(Generic[_Key]):
         with self._lock:
             if len(self.all) >= MAX_NAMES and key != self._other:
                 key = self._other
-            found = self._numbers.get(key)
-            if found is None:
+            result = self._numbers.get(key)
+            if result is None:
                 self.all.append(key)
-                found = len(self.all) - 1
-                self._publish(self._table, found, as_bytes(key))
-                self._numbers[key] = found  # last: who finds it may use it
-        return found
+                result = len(self.all) - 1
+                self._publish(self._table, result, as_bytes(key))
+                self._numbers[key] = result  # last: who finds it may use it
+        return result
 
 
 def as_bytes(key: str | tuple[str, str]) -> bytes:

@@ -30,7 +30,7 @@ GPU_POLL_S = 0.1
 _PATIENCE_S = 2.0
 _SHORT_POLL_S = 0.01
 _REGISTERED_SESSIONS = 8
-WORDS = (
+TEXT = (
     semconv.STEP,
     semconv.SEQ,
     semconv.MICROBATCH,
@@ -131,7 +131,7 @@ class NativeSpanPacker:
         self._generation = generation
         self._lock = threading.RLock()  # a section may get its name inside a signal handler
         self.encoder = NATIVE.SpanEncoder(
-            tuple(word.encode() for word in WORDS),
+            tuple(word.encode() for word in TEXT),
             settings.run_id.encode("utf-8", "surrogatepass"),
             settings.attempt,
             settings.group.encode("utf-8", "surrogatepass"),

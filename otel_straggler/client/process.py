@@ -229,8 +229,8 @@ def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
     with _PROCESS.lock:
         session, _PROCESS.session = _PROCESS.session, None
     if session is not None:
-        found = "preempted" if session.is_ending else outcome_of(pending_exception(), otherwise)
-        session.close(outcome or found, session.settings.exit_deadline_s)
+        result = "preempted" if session.is_ending else outcome_of(pending_exception(), otherwise)
+        session.close(outcome or result, session.settings.exit_deadline_s)
 
 
 def _already_configured(now: ClientSettings, wanted: ClientSettings) -> str:

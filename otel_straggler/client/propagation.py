@@ -121,16 +121,16 @@ _active: list[Propagation] = []
 
 
 def _put_in(run: PropagatedRun, sampling: TraceSampling, is_root: bool, own: SpanContext) -> None:
-    found = run.surroundings = get_current()
-    if _SPAN_KEY in found:
-        around = get_current_span(found).get_span_context()
+    result = run.surroundings = get_current()
+    if _SPAN_KEY in result:
+        around = get_current_span(result).get_span_context()
         if around.trace_id == own.trace_id:
             if around.trace_flags.sampled >= sampling.flags.sampled:
                 run.parent = around
         elif is_root and around.is_valid:
             run.links = (Link(around),)
     run.span = NonRecordingSpan(own)
-    run.context = OtelContext({**found, _SPAN_KEY: run.span, _RUN_KEY: run})
+    run.context = OtelContext({**result, _SPAN_KEY: run.span, _RUN_KEY: run})
     run.is_open = True
     attach(run.context)
 

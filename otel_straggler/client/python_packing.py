@@ -166,7 +166,7 @@ class SpanPacker:
             else:
                 self._seq.next(context.session, record[0][0].name)
 
-    def _row(self, record: Record, trace_id: bytes, place: int) -> tuple[_Key, _Row]:
+    def _row(self, record: Record, trace_id: bytes, index: int) -> tuple[_Key, _Row]:
         (timer, span, start_ns, context, work), enclosing, end_ns, error = record
         step = context.step
         is_step_span = span == context.step_span
@@ -188,7 +188,7 @@ class SpanPacker:
             error is not None and is_failure(error),
         )
         row = (
-            place,
+            index,
             span,
             parent,
             start_ns,

@@ -298,8 +298,8 @@ def _now(read: Read) -> _Now:
 
 def _slots(read: Read, layout: _Layout) -> list[bytes]:
     used = min(_number(read, _SLOTS_USED_AT), layout.slots)
-    places = range(layout.slots_offset, layout.slots_offset + layout.slot_bytes * used)
-    return [_whole_slot(read, at, layout.slot_bytes) for at in places[:: layout.slot_bytes]]
+    indexes = range(layout.slots_offset, layout.slots_offset + layout.slot_bytes * used)
+    return [_whole_slot(read, at, layout.slot_bytes) for at in indexes[:: layout.slot_bytes]]
 
 
 def _threads(
@@ -351,10 +351,10 @@ def _ended(read: Read, layout: _Layout, names: dict[tuple[int, int], str]) -> It
     """The newest records, also those that were taken: a place keeps them for a lap. One that is
     being written is passed over: its sequence is not of this lap."""
     tail = min(_number(read, _TAIL_AT), 2**62)
-    for place in range(tail - 1, max(tail - 1 - _MAX_ENDED, -1), -1):
-        at = layout.ring_offset + (place & (layout.capacity - 1)) * _RECORD_BYTES
+    for index in range(tail - 1, max(tail - 1 - _MAX_ENDED, -1), -1):
+        at = layout.ring_offset + (index & (layout.capacity - 1)) * _RECORD_BYTES
         record = _RECORD.unpack(_exactly(read, at, _RECORD_BYTES))
-        lap = place & ~(layout.capacity - 1)
+        lap = index & ~(layout.capacity - 1)
         if record != _RECORD.unpack(_exactly(read, at, _RECORD_BYTES)):
             continue
         _, _, _, step, start_ns, end_ns, _, _, section, _, _, _, _, flags, turn = record

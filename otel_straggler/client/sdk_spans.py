@@ -79,13 +79,13 @@ def _global_provider() -> TracerProvider:
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
 
-    found = trace.get_tracer_provider()
-    if isinstance(found, TracerProvider):
-        return found
+    result = trace.get_tracer_provider()
+    if isinstance(result, TracerProvider):
+        return result
     message = describe(
         where=_WHERE,
         value=GLOBAL,
-        expected=f"{_EXPECTED} to be set globally; found {type(found).__name__}",
+        expected=f"{_EXPECTED} to be set globally; found {type(result).__name__}",
         remedy="Call opentelemetry.trace.set_tracer_provider(...) before configure(), or leave "
         "tracer_provider out and name an endpoint.",
     )

@@ -104,8 +104,8 @@ def section(name: str, kind: SectionKind = "compute") -> Section:
     """
     if COMPILATION.is_on():
         return cast("Section", transparent())
-    found = _interned.get((name, kind))
-    return _new_section(name, kind) if found is None else found
+    result = _interned.get((name, kind))
+    return _new_section(name, kind) if result is None else result
 
 
 _interned: dict[tuple[str, str], Section] = {}

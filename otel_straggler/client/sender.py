@@ -116,7 +116,7 @@ class SpanSender:
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = 0
         self._failures = 0
-        self._found_nobody = False
+        self._result_nobody = False
         self._not_before_s = float("-inf")
         self._logged: set[int] = set()
 
@@ -132,7 +132,7 @@ class SpanSender:
     def mark_reachable(self) -> None:
         """Another request got through: if this one found nobody, it need not wait any longer.
         A server that asked for patience still gets it."""
-        if self._found_nobody:
+        if self._result_nobody:
             self._not_before_s = float("-inf")
 
     def put(self, body: bytes, runs: int) -> None:
@@ -197,14 +197,14 @@ class SpanSender:
         if self._failures:
             log_takes_again(self._endpoint.url, response, self._what)
         self._failures = 0
-        self._found_nobody = False
+        self._result_nobody = False
         self._logged.clear()
         rejected = min(_rejected_spans(response.body), runs)
         self._drops.add(REJECTED, rejected)
 
     def _wait(self, response: Response) -> None:
         self._failures += 1
-        self._found_nobody = response.status == NO_ANSWER
+        self._result_nobody = response.status == NO_ANSWER
         delay_s = retry_delay_s(self._failures, response.retry_after_s, self._rng)
         self._not_before_s = self._monotonic_s() + delay_s
         self._log_once(response, log_kept)

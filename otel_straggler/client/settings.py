@@ -19,7 +19,7 @@ from otel_straggler.client.endpoints import (
     parse_pairs,
     resolve_endpoints,
 )
-from otel_straggler.client.identity import find_place, find_run_id
+from otel_straggler.client.identity import find_index, find_run_id
 from otel_straggler.config import BY_FIELD, ClientSettings
 from otel_straggler.errors import ConfigError, describe
 
@@ -43,7 +43,7 @@ def resolve_settings(
     values: dict[str, Any] = {
         name: setting.value(given, env) for name, setting in BY_FIELD.items() if setting.kind
     }
-    values |= _found_place(given, env)
+    values |= _result_index(given, env)
     _check_rank(values["rank"], values["world_size"])
     values["run_id"] = values["run_id"] or find_run_id(env)
     values["service_name"] = values["service_name"] or _service_name(env, resource)
@@ -77,12 +77,12 @@ def _endpoints(given: Mapping[str, Any], env: Mapping[str, str], *, is_used: boo
     )
 
 
-def _found_place(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, int]:
+def _result_index(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, int]:
     """Rank and world as the launcher says them, where no argument does."""
-    found = {name: number.value for name, number in find_place(env).items()}
-    if found["world_size"] is None and found["rank"] is None and given.get("rank") is None:
-        found["world_size"] = 1
-    return {n: v for n, v in found.items() if v is not None and given.get(n) is None}
+    result = {name: number.value for name, number in find_index(env).items()}
+    if result["world_size"] is None and result["rank"] is None and given.get("rank") is None:
+        result["world_size"] = 1
+    return {n: v for n, v in result.items() if v is not None and given.get(n) is None}
 
 
 def _check_rank(rank: int, world_size: int) -> None:

@@ -88,7 +88,7 @@ class Collector:
         self._backfill = Backfill(
             self._page_history,
             self._worker,
-            self._settings.scoring.forget_run_seconds,
+            self._settings.scoring.evict_run_seconds,
         )
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
@@ -213,7 +213,7 @@ class Collector:
             )
 
     def _last_counts(self) -> dict[str, dict[str, int]]:
-        """What nobody can scrape any more: spans, rows and forwarded requests by fate."""
+        """What nobody can scrape any more: spans, rows and forwarded requests by outcome."""
         forwarded = {} if self._forwarder is None else self._forwarder.counts()
         return {
             "spans": self._intake.counts().outcomes,

@@ -22,8 +22,8 @@ class LivenessSettings:
 
     Attributes:
         lost_after_seconds: without a sign of life for so long a rank is lost.
-        least_timeout_seconds: no progress for less is never called stuck.
-        most_timeout_seconds: for more always, unless that is usual for the section.
+        min_timeout_seconds: no progress for less is never called stuck.
+        max_timeout_seconds: for more always, unless that is usual for the section.
         start_timeout_seconds: for a rank that has not progressed yet, and for the first steps.
         unknown_timeout_seconds: for a section that was seen too seldom to know.
         give_up_seconds: a stuck or lost run stays so long after its last sign of life, unless
@@ -31,8 +31,8 @@ class LivenessSettings:
     """
 
     lost_after_seconds: float = 20.0
-    least_timeout_seconds: float = 30.0
-    most_timeout_seconds: float = 480.0
+    min_timeout_seconds: float = 30.0
+    max_timeout_seconds: float = 480.0
     start_timeout_seconds: float = 3_600.0
     unknown_timeout_seconds: float = 480.0
     give_up_seconds: float = 259_200.0
@@ -114,7 +114,7 @@ class ScoringSettings:
         max_runs: runs kept; of those that have ended or are silent the one heard of first is
             forgotten first. Further ones are turned away while all are heard of.
         max_groups: of one run, kept and turned away like runs.
-        forget_run_seconds: a run that is silent for so long is forgotten.
+        evict_run_seconds: a run that has been silent this long is evicted.
     """
 
     window_steps: int = 20
@@ -128,7 +128,7 @@ class ScoringSettings:
     max_section_names: int = 200
     max_runs: int = 100
     max_groups: int = 200
-    forget_run_seconds: float = 3_600.0
+    evict_run_seconds: float = 3_600.0
 
     def for_scorer(self) -> ScoreSettings:
         return ScoreSettings(
@@ -142,7 +142,7 @@ class ScoringSettings:
             reference_half_life_s=self.reference_half_life_seconds,
             max_names=self.max_section_names,
             max_runs=2 * self.max_runs,  # as many as may be there until the next picture
-            forget_s=self.forget_run_seconds,
+            evict_s=self.evict_run_seconds,
         )
 
 
@@ -154,13 +154,13 @@ class VerdictsSettings:
         block_steps: steps that are summed up by one median; everything is judged as often.
         block_seconds: length of a "step" for spans that have none.
         windows_steps: lengths over which a rank is compared with its peers.
-        least_slowdown: no smaller one is ever confirmed (1.03 = 3 %).
+        min_slowdown: no smaller one is ever confirmed (1.03 = 3 %).
         floor_of_resolvable: nor one below so many times the smallest slowdown that can be shown.
-        least_z: nor one that lies fewer robust standard deviations beyond its peers.
+        min_z: nor one that lies fewer robust standard deviations beyond its peers.
         page_slowdown: nobody is called for less.
         page_loss: nor for less than this part of the job's GPU time.
-        least_share: a section must lose at least this part of the step.
-        least_peers: smaller groups of peers say nothing; below 5, only slowdowns of 1.25 count.
+        min_share: a section must lose at least this part of the step.
+        min_peers: smaller groups of peers say nothing; below 5, only slowdowns of 1.25 count.
         quorum: nothing is said while fewer ranks report than this part.
         warm_up_steps: left out after an observed start of an attempt.
         max_changes: changes of state kept in memory.
@@ -169,13 +169,13 @@ class VerdictsSettings:
     block_steps: int = 5
     block_seconds: float = 10.0
     windows_steps: tuple[int, ...] = (20, 100, 400)
-    least_slowdown: float = 1.03
+    min_slowdown: float = 1.03
     floor_of_resolvable: float = 1.5
-    least_z: float = 3.5
+    min_z: float = 3.5
     page_slowdown: float = 1.10
     page_loss: float = 0.01
-    least_share: float = 0.01
-    least_peers: int = 3
+    min_share: float = 0.01
+    min_peers: int = 3
     quorum: float = 0.8
     warm_up_steps: int = 20
     max_changes: int = 10_000

@@ -228,7 +228,7 @@ def _are_ascending(values: tuple[int, ...]) -> bool:
     return bool(values) and values[0] >= 1 and all(a < b for a, b in pairwise(values))
 
 
-def _are_words(values: tuple[str, ...]) -> bool:
+def _are_text(values: tuple[str, ...]) -> bool:
     return all(value and value == value.strip() for value in values)
 
 
@@ -255,26 +255,26 @@ RULES: dict[str, tuple[str, Any]] = {
     "max_section_names": ("an integer of at least 1", lambda v: v >= 1),
     "max_runs": ("an integer of at least 1", lambda v: v >= 1),
     "max_groups": ("an integer of at least 1", lambda v: v >= 1),
-    "forget_run_seconds": ("a number above 0", lambda v: v > 0),
+    "evict_run_seconds": ("a number above 0", lambda v: v > 0),
     "block_steps": ("an integer of at least 1", lambda v: v >= 1),
     "block_seconds": ("a number of at least 0.1", lambda v: v >= 0.1),
     "windows_steps": ("a list of ascending integers of at least 1", _are_ascending),
-    "least_slowdown": ("a number of at least 1", lambda v: v >= 1),
+    "min_slowdown": ("a number of at least 1", lambda v: v >= 1),
     "floor_of_resolvable": ("a number of at least 0", lambda v: v >= 0),
-    "least_z": ("a number of at least 0", lambda v: v >= 0),
+    "min_z": ("a number of at least 0", lambda v: v >= 0),
     "page_slowdown": ("a number of at least 1", lambda v: v >= 1),
     "page_loss": ("a number of 0 to 1", lambda v: 0 <= v <= 1),
-    "least_share": ("a number of 0 to 1", lambda v: 0 <= v <= 1),
-    "least_peers": ("an integer of at least 2", lambda v: v >= 2),
+    "min_share": ("a number of 0 to 1", lambda v: 0 <= v <= 1),
+    "min_peers": ("an integer of at least 2", lambda v: v >= 2),
     "quorum": ("a number of 0 to 1", lambda v: 0 <= v <= 1),
     "warm_up_steps": ("an integer of at least 0", lambda v: v >= 0),
     "max_changes": ("an integer of at least 1", lambda v: v >= 1),
     **{
-        f.name: ("a list of attribute keys without blanks around them", _are_words)
+        f.name: ("a list of attribute keys without blanks around them", _are_text)
         for f in dataclasses.fields(AttributeSettings)
     },
     **{
-        f.name: ("a list of patterns of span names, such as train.*", _are_words)
+        f.name: ("a list of patterns of span names, such as train.*", _are_text)
         for f in dataclasses.fields(SpanSettings)
     },
     **{f.name: ("a number above 0", lambda v: v > 0) for f in dataclasses.fields(LivenessSettings)},
@@ -324,18 +324,18 @@ def refuse_repeated_keys(text: str, where: str) -> None:
             lines[key.value] = line
 
 
-def _mappings(node: Any, seen: set[int]) -> Iterator[Any]:
+def _mappings(node: Any, view: set[int]) -> Iterator[Any]:
     """The mappings of a node and of all within it, each once: aliases may go in circles."""
     import yaml
 
-    if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
+    if not isinstance(node, yaml.CollectionNode) or id(node) in view:
         return
-    seen.add(id(node))
+    view.add(id(node))
     if isinstance(node, yaml.MappingNode):
         yield node
         for pair in node.value:
             for part in pair:
-                yield from _mappings(part, seen)
+                yield from _mappings(part, view)
         return
     for part in node.value:
-        yield from _mappings(part, seen)
+        yield from _mappings(part, view)

@@ -444,9 +444,9 @@ class Worker:
     def _ask_hung(self, snapshot: Snapshot) -> None:
         """Ask the ranks that a hang waits for what they are doing."""
         for view in snapshot.runs.values():
-            for group, found in view.found.items():
+            for group, result in view.result.items():
                 asked = self._store.world(view.run_id, group).asked
-                self.commands.ask_hung(view.run_id, group, found, asked)
+                self.commands.ask_hung(view.run_id, group, result, asked)
 
     def _evict(self, now_ns: int) -> None:
         """Evict what is over or too much; the windows that were open are still shown and kept.

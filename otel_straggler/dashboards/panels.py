@@ -185,10 +185,10 @@ def _linked(
 ) -> Panel:
     """The panel with links, and with colours by the beginning of a name."""
     panel.data_links(list(links))
-    for words, colour in colours:  # without slashes a pattern would have to match the whole name
+    for label, colour in colours:  # without slashes a pattern would have to match the whole name
         fixed = {"mode": "fixed", "fixedColor": colour}
         override = dm.DynamicConfigValue(id_val="color", value=fixed)
-        panel.override_by_regexp(f"/^(?:{words})\\b/", [override])
+        panel.override_by_regexp(f"/^(?:{label})\\b/", [override])
     if texts:
         options = {str(n): dm.ValueMappingResult(text=text) for n, text in enumerate(texts)}
         panel.mappings([dm.ValueMap(options=options)])
@@ -300,7 +300,7 @@ def _leave_cells_empty(panel: table.Panel) -> None:
 
 def _texts(colours: Colours) -> list[dm.DynamicConfigValue]:
     """Colours of a column, by its text."""
-    options = {word: {"color": colour} for words, colour in colours for word in words.split("|")}
+    options = {word: {"color": colour} for label, colour in colours for word in label.split("|")}
     return [
         dm.DynamicConfigValue(id_val="mappings", value=[{"type": "value", "options": options}]),
         dm.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),

@@ -26,12 +26,12 @@ from otel_straggler.semconv import Metric
 _WHERE = "cluster, collector"
 _LOSSES: tuple[tuple[str, Metric, str], ...] = (
     ("records lost by ranks", semconv.RUN_RECORDS_DROPPED, ""),
-    ("spans rejected", semconv.COLLECTOR_SPANS, 'fate="rejected"'),
+    ("spans rejected", semconv.COLLECTOR_SPANS, 'outcome="rejected"'),
     ("requests refused", semconv.COLLECTOR_HTTP_ANSWERS, 'status=~"4..|5.."'),
     ("requests rejected for load", semconv.COLLECTOR_REJECTED, ""),
-    ("executions not scored", semconv.COLLECTOR_ROWS, 'fate=~"late|superseded"'),
-    ("kernel points over the limit", semconv.COLLECTOR_KERNEL_TIMES, 'fate="over_limit"'),
-    ("section points over the limit", semconv.COLLECTOR_SECTION_TIMES, 'fate="over_limit"'),
+    ("executions not scored", semconv.COLLECTOR_ROWS, 'outcome=~"late|superseded"'),
+    ("kernel points over the limit", semconv.COLLECTOR_KERNEL_TIMES, 'outcome="over_limit"'),
+    ("section points over the limit", semconv.COLLECTOR_SECTION_TIMES, 'outcome="over_limit"'),
     ("not kept in the history", semconv.COLLECTOR_HISTORY_FAILURES, ""),
     ("not forwarded", semconv.COLLECTOR_FORWARDED, 'outcome=~"refused|dropped"'),
     ("spans without room to wait", semconv.COLLECTOR_FORWARD_SPANS, 'reason=~"no_room|unreadable"'),
@@ -128,7 +128,7 @@ def _incoming() -> list[Panel]:
         _rates(
             4,
             "Spans received",
-            "By fate. Spans that are refused or not scored: the reason says what is missing, "
+            "By outcome. Spans that are refused or not scored: the reason says what is missing, "
             "docs/recipes/from-opentelemetry.md what to set.",
             semconv.COLLECTOR_SPANS,
             some=True,
@@ -178,19 +178,19 @@ def _points() -> Panel:
         "kernels": semconv.COLLECTOR_KERNEL_TIMES,
     }
     histograms = "\nor\n".join(
-        f'label_replace({_some(metric, "fate")}, "of", "{name}", "", "")'
+        f'label_replace({_some(metric, "outcome")}, "of", "{name}", "", "")'
         for name, metric in kinds.items()
     )
     return lines(
         22,
         "Data points received",
-        "By use, and by fate those of section and kernel histograms. spans_win: the same sections "
-        "come as spans, turn one off. repeated: sent twice, counted once. over_limit: too many "
-        "names, see docs/reference/names-on-the-wire.md. Points whose use is none: not needed.",
+        "By use, and by outcome those of section and kernel histograms. spans_win: the same "
+        "sections come as spans, turn one off. repeated: sent twice, counted once. over_limit: too "
+        "many names, see docs/reference/names-on-the-wire.md. Points whose use is none: not needed.",
         "cps",
         [
             ("{{collector}} used: {{use}}", _some(semconv.COLLECTOR_POINTS, "use")),
-            ("{{collector}} {{of}}: {{fate}}", histograms),
+            ("{{collector}} {{of}}: {{outcome}}", histograms),
         ],
         empty="No data points came in this range.",
     )

@@ -36,7 +36,7 @@ QUICK = {
     "scoring": {"window_steps": 20, "grace_seconds": 0.5},
     "liveness": {
         "lost_after_seconds": 3.0,
-        "least_timeout_seconds": 3.0,
+        "min_timeout_seconds": 3.0,
         "unknown_timeout_seconds": 20.0,
     },
 }
@@ -151,8 +151,8 @@ class Demo:
         Raises:
             UnavailableError: no notification comes.
         """
-        found = self.webhook.wait_for(lambda one: _names(one, rank), LONGEST_S)
-        came = [found] if found is not None else list(self.webhook.received)
+        result = self.webhook.wait_for(lambda one: _names(one, rank), LONGEST_S)
+        came = [result] if result is not None else list(self.webhook.received)
         if not came:
             self._give_up("the webhook", "no notification", f"one within {LONGEST_S:g} s")
         firing = [a for a in came[0].payload["alerts"] if a["status"] == "firing"]
@@ -160,7 +160,7 @@ class Demo:
         where = firing[0]["labels"].get("section") if firing else None
         return Arrival(
             alerts=tuple(firing),
-            is_right=found is not None and (self._fault != "slow" or where == self._section),
+            is_right=result is not None and (self._fault != "slow" or where == self._section),
             delay_s=came[0].at_s - self._fault_at_s,
         )
 

@@ -30,7 +30,7 @@ FAULTS: tuple[Fault, ...] = ("slow", "stuck", "lost")
 SIGNALS: dict[Fault, signal.Signals] = {
     "slow": signal.SIGUSR1, "stuck": signal.SIGUSR2, "lost": signal.SIGKILL
 }  # fmt: skip
-SAID: dict[Fault, str] = {
+TEXT: dict[Fault, str] = {
     "slow": "needs longer in {section} from now on",
     "stuck": "does not come to the next all-reduce (it lives, and waits for something else)",
     "lost": "is killed (SIGKILL)",

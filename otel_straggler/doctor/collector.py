@@ -20,7 +20,7 @@ from otel_straggler.semconv import Metric
 
 SILENT_S = 15.0
 """Three heartbeats."""
-_MOST_LISTED = 10
+_MAX_LISTED = 10
 _RESTART = "Look into the log of these ranks, then start them again."
 
 
@@ -37,11 +37,11 @@ def find_run(collector: Collector, wanted: str | None, own_run_id: str) -> str |
 def check_run(collector: Collector, wanted: str | None, own_run_id: str) -> Finding:
     """Is the run there?"""
     known = collector.run_ids()
-    listed = ", ".join(repr(run[:60]) for run in known[:_MOST_LISTED]) or "none yet"
-    found = find_run(collector, wanted, own_run_id)
-    if found in known:
-        return ok("collector.run", f"{collector.url} knows the run {found!r}.", found)
-    missing = found or own_run_id
+    listed = ", ".join(repr(run[:60]) for run in known[:_MAX_LISTED]) or "none yet"
+    result = find_run(collector, wanted, own_run_id)
+    if result in known:
+        return ok("collector.run", f"{collector.url} knows the run {result!r}.", result)
+    missing = result or own_run_id
     if missing:
         sentence = f"{collector.url} has nothing of the run {missing!r}; its runs: {listed}."
         remedy = (
@@ -74,7 +74,7 @@ def check_ranks(collector: Collector, run_id: str) -> Iterator[Finding]:
             int(key.rpartition("/")[2]) for window in windows for key in window.get("ranks", {})
         }
         absent = [rank for rank in range(world) if rank not in known]
-        named = ", ".join(map(str, absent[:_MOST_LISTED])) + (" ..." if absent[10:] else "")
+        named = ", ".join(map(str, absent[:_MAX_LISTED])) + (" ..." if absent[10:] else "")
         who = f"; missing: {named}" if not folded else ""
         sentence = f"{seen} of {world} ranks report{who}."
         yield problem(
@@ -90,15 +90,15 @@ def check_ranks(collector: Collector, run_id: str) -> Iterator[Finding]:
 def _folded(collector: Collector, run_id: str) -> int:
     """Ranks whose heartbeats the collector's budget of series has folded: they are there."""
     family = semconv.LAST_HEARTBEAT.prometheus_name
-    told = collector.of(semconv.COLLECTOR_SERIES_FOLDED, run_id)
-    return sum(int(s.value) for s in told if s.labels.get("family") == family)
+    reported = collector.of(semconv.COLLECTOR_SERIES_FOLDED, run_id)
+    return sum(int(s.value) for s in reported if s.labels.get("family") == family)
 
 
 def _world_size(collector: Collector, run_id: str) -> int:
     """Of all groups together."""
-    told = sum(int(s.value) for s in collector.of(semconv.RUN_WORLD_SIZE, run_id))
+    reported = sum(int(s.value) for s in collector.of(semconv.RUN_WORLD_SIZE, run_id))
     windows = collector.runs.get(run_id, {}).get("windows", [])
-    return max(told, sum(window.get("world_size") or 0 for window in windows))
+    return max(reported, sum(window.get("world_size") or 0 for window in windows))
 
 
 def _silence(collector: Collector, beats: dict[tuple[str, int], float]) -> Iterator[Finding]:
@@ -107,7 +107,7 @@ def _silence(collector: Collector, beats: dict[tuple[str, int], float]) -> Itera
     silent = {key: now_s - at_s for key, at_s in beats.items() if now_s - at_s > SILENT_S}
     if silent:
         longest = max(silent.values())
-        ranks = ", ".join(str(rank) for _, rank in sorted(silent)[:_MOST_LISTED])
+        ranks = ", ".join(str(rank) for _, rank in sorted(silent)[:_MAX_LISTED])
         sentence = f"No sign of life from rank {ranks} for up to {longest:.0f} s."
         yield problem("collector.silent", sentence, _RESTART, sorted(rank for _, rank in silent))
 
@@ -118,7 +118,7 @@ def check_losses(collector: Collector, run_id: str) -> Iterator[Finding]:
     if clashes:
         ranks = sorted({clash["rank"] for clash in clashes})
         sentence = (
-            f"Two processes claim rank {', '.join(map(str, ranks[:_MOST_LISTED]))} of {run_id!r}: "
+            f"Two processes claim rank {', '.join(map(str, ranks[:_MAX_LISTED]))} of {run_id!r}: "
             "their telemetry is never merged, so one of each pair is not scored."
         )
         yield problem("collector.clashes", sentence, RUN_ID_REMEDY, ranks)
@@ -152,13 +152,13 @@ def _dropped(collector: Collector, run_id: str) -> Iterator[Finding]:
 
 def check_collector(collector: Collector) -> Iterator[Finding]:
     """What it says of itself, over all runs."""
-    nameless = _total(collector, semconv.COLLECTOR_SPANS, fate="no_rank")
+    nameless = _total(collector, semconv.COLLECTOR_SPANS, outcome="no_rank")
     if nameless:
         sentence = f"{nameless:,} spans came without a rank: they are forwarded, not scored."
         remedy = 'export OTEL_RESOURCE_ATTRIBUTES="training.rank=$RANK,$OTEL_RESOURCE_ATTRIBUTES"'
         yield warning("collector.no_rank", sentence, remedy, nameless)
     yield from _crowded(collector)
-    rejected = _total(collector, semconv.COLLECTOR_SPANS, fate="rejected")
+    rejected = _total(collector, semconv.COLLECTOR_SPANS, outcome="rejected")
     if rejected:
         sentence = f"{rejected:,} spans were malformed and rejected."
         remedy = f"curl -s {collector.url}/metrics | grep collector_spans_total   # has the reasons"
@@ -294,4 +294,4 @@ def read_samples(text: str) -> Iterator[Sample]:
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text)
+    return _ESCAPE.sub(lambda result: "\n" if result[1] == "n" else result[1], text)

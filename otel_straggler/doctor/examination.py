@@ -110,7 +110,7 @@ def _endpoint_findings(
         if not walked[address]:
             continue
         answered = ask(endpoint, signal, timeout_s)
-        yield _found_on_the_way(check_answer(endpoint, signal, answered, timeout_s), endpoint, env)
+        yield _result_on_the_way(check_answer(endpoint, signal, answered, timeout_s), endpoint, env)
         walked[address] = answered.response.status != NO_ANSWER
         clock = clock or answered.clock
         if signal == "traces":
@@ -130,7 +130,7 @@ def _walk(
     return is_open
 
 
-def _found_on_the_way(finding: Finding, endpoint: Endpoint, env: Mapping[str, str]) -> Finding:
+def _result_on_the_way(finding: Finding, endpoint: Endpoint, env: Mapping[str, str]) -> Finding:
     """What went wrong behind a proxy is most likely the proxy's doing."""
     proxy = proxy_for(endpoint, env)
     if finding.status == "ok" or proxy is None:
@@ -149,7 +149,7 @@ def _collector_findings(
     collector = look(url, options.timeout_s)
     if isinstance(collector, str):
         finding = _no_collector(url, collector, is_asked=options.collector is not None)
-        yield _found_on_the_way(finding, Endpoint(url=url), env)
+        yield _result_on_the_way(finding, Endpoint(url=url), env)
         return None
     yield ok("collector.reachable", f"{collector.url} is a collector's metrics address.", url)
     yield check_run(collector, options.run, identity.run_id)
@@ -185,7 +185,7 @@ def _volume(options: Options, identity: Identity, collector: Collector | None) -
     if collector is not None:
         run_id = find_run(collector, options.run, identity.run_id)
         windows = collector.runs.get(run_id or "", {}).get("windows", [])
-        found = measured(windows[-1]) if windows else None
-        if found is not None:
-            return found
+        result = measured(windows[-1]) if windows else None
+        if result is not None:
+            return result
     return assumed(options.sections_per_step, options.step_s, identity.world_size or 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from otel_straggler.client.endpoints import parse_pairs
-from otel_straggler.client.identity import Found, explain_run_id, find_place
+from otel_straggler.client.identity import Result, explain_run_id, find_index
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.semconv import DEFAULT_ROLE
 
@@ -19,16 +19,16 @@ class Identity:
 
     run_id: str
     run_id_where: str
-    place: Mapping[str, Found]
+    index: Mapping[str, Result]
     is_one_node: bool
 
     @property
     def rank(self) -> int | None:
-        return self.place["rank"].value
+        return self.index["rank"].value
 
     @property
     def world_size(self) -> int | None:
-        return self.place["world_size"].value
+        return self.index["world_size"].value
 
 
 def find_identity(env: Mapping[str, str]) -> Identity:
@@ -39,7 +39,7 @@ def find_identity(env: Mapping[str, str]) -> Identity:
     return Identity(
         run_id=run_id,
         run_id_where=where,
-        place=find_place(env),
+        index=find_index(env),
         is_one_node=sizes[1] in {"", sizes[0]} and env.get("SLURM_NNODES", "1") in {"", "1"},
     )
 
@@ -54,15 +54,15 @@ def check_identity(identity: Identity, env: Mapping[str, str]) -> Iterator[Findi
 
 def check_run_id(identity: Identity) -> Finding:
     """One name on all ranks, another for every run."""
-    found, where = identity.run_id, identity.run_id_where
-    if found and "hash" in where and not identity.is_one_node:
+    result, where = identity.run_id, identity.run_id_where
+    if result and "hash" in where and not identity.is_one_node:
         sentence = (
-            f"The run would be called {found!r}, from {where} alone: a later run at the same "
+            f"The run would be called {result!r}, from {where} alone: a later run at the same "
             "address gets the same name."
         )
-        return warning("identity.run_id", sentence, RUN_ID_REMEDY, found)
-    if found:
-        return ok("identity.run_id", f"The run is called {found!r}, from {where}.", found)
+        return warning("identity.run_id", sentence, RUN_ID_REMEDY, result)
+    if result:
+        return ok("identity.run_id", f"The run is called {result!r}, from {where}.", result)
     if where:
         return info("identity.run_id", f"The first rank to configure names the run by {where}.")
     if identity.rank is not None:
@@ -80,9 +80,9 @@ def check_run_id(identity: Identity) -> Finding:
 
 def check_rank(identity: Identity) -> Finding:
     """Rank, world, local rank and attempt."""
-    said = {name: found for name, found in identity.place.items() if found.value is not None}
-    value = {name: found.value for name, found in identity.place.items()}
-    listed = ", ".join(f"{name} {found.value} ({found.where})" for name, found in said.items())
+    text = {name: result for name, result in identity.index.items() if result.value is not None}
+    value = {name: result.value for name, result in identity.index.items()}
+    listed = ", ".join(f"{name} {result.value} ({result.where})" for name, result in text.items())
     if identity.rank is None:
         sentence = "No launcher says a rank: a training process started like this is rank 0 of 1."
         return info("identity.rank", sentence, value)

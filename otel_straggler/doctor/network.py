@@ -76,8 +76,8 @@ def proxy_for(endpoint: Endpoint, env: Mapping[str, str]) -> tuple[str, str] | N
     address = f"{host}:{port}" if port else host
     if bypassed and urllib.request.proxy_bypass_environment(address, {"no": bypassed[1]}):  # type: ignore[attr-defined]
         return None
-    found = (_variable(env, name) for name in _PROXY_VARIABLES[kind])
-    return next((one for one in found if one), None)
+    result = (_variable(env, name) for name in _PROXY_VARIABLES[kind])
+    return next((one for one in result if one), None)
 
 
 def proxy_remedy(endpoint: Endpoint) -> str:
@@ -107,8 +107,8 @@ def resolve(host: str, port: int, timeout_s: float) -> list[str] | str:
 
     def ask() -> None:
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            answer.append(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+            result = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            answer.append(list(dict.fromkeys(str(entry[4][0]) for entry in result)))
         except OSError as error:
             answer.append(error.strerror or str(error))
 
@@ -193,23 +193,23 @@ def _certificate(certificate: Mapping[str, Any], version: str, host: str) -> Fin
     return ok("endpoint.tls", sentence, value)
 
 
-MOST_SKEW_S = 1.0
+MAX_SKEW_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClockBounds:
     """The other clock minus ours lies between these, in seconds."""
 
-    least_s: float
-    most_s: float
+    min_s: float
+    max_s: float
 
     @property
     def middle_s(self) -> float:
-        return (self.least_s + self.most_s) / 2
+        return (self.min_s + self.max_s) / 2
 
     @property
     def error_s(self) -> float:
-        return (self.most_s - self.least_s) / 2
+        return (self.max_s - self.min_s) / 2
 
 
 def clock_bounds(date: str, asked_s: float, came_s: float) -> ClockBounds | None:
@@ -218,7 +218,7 @@ def clock_bounds(date: str, asked_s: float, came_s: float) -> ClockBounds | None
     None if there is no such header.
 
     >>> clock_bounds("Thu, 01 Jan 1970 00:01:00 GMT", 10.0, 10.5)
-    ClockBounds(least_s=49.5, most_s=51.0)
+    ClockBounds(min_s=49.5, max_s=51.0)
     """
     try:
         stamped_s = parsedate_to_datetime(date).timestamp()
@@ -238,7 +238,7 @@ def check_clock(bounds: ClockBounds | None, whose: str) -> Finding:
     value = {"skew_s": round(bounds.middle_s, 3), "error_s": round(bounds.error_s, 3)}
     size = f"{abs(bounds.middle_s):.1f} s"
     error = f"give or take {bounds.error_s:.1f} s"
-    if bounds.least_s > MOST_SKEW_S or bounds.most_s < -MOST_SKEW_S:
+    if bounds.min_s > MAX_SKEW_S or bounds.max_s < -MAX_SKEW_S:
         direction = "behind" if bounds.middle_s > 0 else "ahead of"
         sentence = (
             f"This clock is {direction} {whose} by {size}, {error}: spans of different ranks do "

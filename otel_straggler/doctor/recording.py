@@ -67,46 +67,52 @@ def check_gpu_timing(env: Mapping[str, str], driver: str, cupti: str) -> Finding
         driver: its version; empty: there is none, and nothing is tried.
         cupti: the library that was found; empty: none.
     """
-    wish = env.get("OTEL_STRAGGLER_GPU_TIMING", "").strip().lower() or "auto"
+    requested = env.get("OTEL_STRAGGLER_GPU_TIMING", "").strip().lower() or "auto"
     seen = f"driver {driver}" if driver else "no NVIDIA driver"
     seen += f", CUPTI at {cupti}" if cupti else ", no CUPTI"
-    value = {"wish": wish, "driver": driver or None, "cupti": cupti or None}
+    value = {"wish": requested, "driver": driver or None, "cupti": cupti or None}
     if not driver:
-        return _without_driver(wish, seen, value)
+        return _without_driver(requested, seen, value)
     named = env.get("OTEL_STRAGGLER_CUPTI", "").strip()
     probed = probe(named, str(Path(cupti).parent) if cupti else "", env)
     could = "cupti" if not probed.cupti else "off" if probed.events else "events"
     value |= {"could": could, "reason": probed.cupti or None}
-    return _with_driver(wish, seen, could, probed, value)
+    return _with_driver(requested, seen, could, probed, value)
 
 
-def _without_driver(wish: str, seen: str, value: dict[str, Any]) -> Finding:
+def _without_driver(requested: str, seen: str, value: dict[str, Any]) -> Finding:
     sentence = f"Sections would be timed by the host only. Seen here: {seen}."
-    if wish in {"auto", "off"}:
+    if requested in {"auto", "off"}:
         return info("recording.gpu_timing", sentence, {**value, "could": "off"})
     remedy = "unset OTEL_STRAGGLER_GPU_TIMING   # or run the doctor where the GPU is"
     return warning(
         "recording.gpu_timing",
-        f"OTEL_STRAGGLER_GPU_TIMING is {wish}, but {sentence[0].lower()}{sentence[1:]}",
+        f"OTEL_STRAGGLER_GPU_TIMING is {requested}, but {sentence[0].lower()}{sentence[1:]}",
         remedy,
         {**value, "could": "off"},
     )
 
 
 def _with_driver(
-    wish: str, seen: str, could: str, probed: Probed, value: dict[str, Any]
+    requested: str, seen: str, could: str, probed: Probed, value: dict[str, Any]
 ) -> Finding:
     able = f"This machine could time {_GIVES[could]}. Seen here: {seen}."
     if could != "cupti":
-        able = f"{able} Kernels cannot be timed: {probed.cupti_told.partition(' What to do')[0]}."
-    if wish in {"auto", "off"}:
+        able = (
+            f"{able} Kernels cannot be timed: {probed.cupti_reported.partition(' What to do')[0]}."
+        )
+    if requested in {"auto", "off"}:
         remedy = "" if could == "off" else f"export OTEL_STRAGGLER_GPU_TIMING={could}"
-        off = f"GPU timing is off ({wish}), so a section that only launches kernels looks fast."
+        off = (
+            f"GPU timing is off ({requested}), so a section that only launches kernels looks fast."
+        )
         return info("recording.gpu_timing", f"{off} {able}", value, remedy)
-    if could == "cupti" or (could == wish):
-        return ok("recording.gpu_timing", f"GPU timing is {wish}. {able}", value)
+    if could == "cupti" or (could == requested):
+        return ok("recording.gpu_timing", f"GPU timing is {requested}. {able}", value)
     remedy = GPU_TIMING_REASONS[probed.cupti].remedy
-    return warning("recording.gpu_timing", f"GPU timing {wish} is wanted. {able}", remedy, value)
+    return warning(
+        "recording.gpu_timing", f"GPU timing {requested} is wanted. {able}", remedy, value
+    )
 
 
 _GIVES = {
@@ -122,8 +128,8 @@ def driver_version(root: Path) -> str:
         text = (root / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return "unknown" if any((root / "dev").glob("nvidia[0-9]*")) else ""
-    words = text.splitlines()[0].split() if text else []
-    numbers = [word for word in words if word[:1].isdigit() and "." in word]
+    fields = text.splitlines()[0].split() if text else []
+    numbers = [word for word in fields if word[:1].isdigit() and "." in word]
     return numbers[0] if numbers else "unknown"
 
 
@@ -140,9 +146,9 @@ def library_folders(env: Mapping[str, str]) -> Iterator[Path]:
 def find_cupti(folders: Iterable[Path]) -> str:
     """The first library found; empty if there is none."""
     for folder in folders:
-        found = sorted(folder.glob("libcupti.so*"))
-        if found:
-            return str(found[0])
+        result = sorted(folder.glob("libcupti.so*"))
+        if result:
+            return str(result[0])
     return ""
 
 

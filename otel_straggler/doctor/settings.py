@@ -38,26 +38,26 @@ def settle(
     env: Mapping[str, str], endpoint: str | None, protocol: str | None, identity: Identity
 ) -> tuple[Endpoints | None, list[Finding]]:
     """What ``configure()`` would decide here; None if it would refuse."""
-    heard = _Warnings()
+    received = _Warnings()
     log = logging.getLogger("otel_straggler")
-    log.addHandler(heard)
+    log.addHandler(received)
     was_propagating, log.propagate = log.propagate, False
     try:
         target = resolve_endpoints(env, endpoint, None, protocol)
         run_id = identity.run_id or "unknown"
         resolve_settings({"endpoint": endpoint, "protocol": protocol, "run_id": run_id}, env)
     except ConfigError as error:
-        return None, [_refusal(error), *heard.findings()]
+        return None, [_refusal(error), *received.findings()]
     finally:
         log.propagate = was_propagating
-        log.removeHandler(heard)
-    return target, heard.findings()
+        log.removeHandler(received)
+    return target, received.findings()
 
 
 def _refusal(error: ConfigError) -> Finding:
     """Our errors end with what to do."""
-    told, _, remedy = str(error).rstrip(".").rpartition(". ")
-    return problem("settings.refused", f"configure() would refuse: {told}.", f"{remedy}.")
+    reported, _, remedy = str(error).rstrip(".").rpartition(". ")
+    return problem("settings.refused", f"configure() would refuse: {reported}.", f"{remedy}.")
 
 
 class _Warnings(logging.Handler):
@@ -126,7 +126,7 @@ def check_evidence(env: Mapping[str, str]) -> Iterator[Finding]:
 
 def _may_write(folder: Path) -> bool:
     """Whether it can be written to, or made within the nearest folder above that is there."""
-    there = next((place for place in (folder, *folder.parents) if place.exists()), Path.cwd())
+    there = next((index for index in (folder, *folder.parents) if index.exists()), Path.cwd())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
@@ -252,10 +252,10 @@ def check_answer(
             sentence = f"{endpoint.url} answers with a web page: that is no OTLP endpoint."
             return problem(finding_id, sentence, _START, value)
         return ok(finding_id, f"{endpoint.url} takes {signal} ({took_ms:.1f} ms).", value)
-    words = f" ({response.error[:200]})" if response.error else ""
-    sentence = f"{endpoint.url} answered {response.status} to an empty request{words}."
+    text = f" ({response.error[:200]})" if response.error else ""
+    sentence = f"{endpoint.url} answered {response.status} to an empty request{text}."
     if response.status == NO_ANSWER:
-        return _silence(endpoint, signal, value, words, timeout_s)
+        return _silence(endpoint, signal, value, text, timeout_s)
     if response.status in {401, 403}:
         sent = ", ".join(name for name, _ in endpoint.headers) or "none"
         sentence = f"{sentence[:-1]}: not allowed. Headers sent: {sent}."
@@ -272,7 +272,7 @@ def check_answer(
 
 
 def _silence(
-    endpoint: Endpoint, signal: Signal, value: dict[str, object], words: str, timeout_s: float
+    endpoint: Endpoint, signal: Signal, value: dict[str, object], text: str, timeout_s: float
 ) -> Finding:
     """No answer; perhaps because the port speaks the other protocol."""
     other = _in_other_protocol(endpoint, signal)
@@ -284,9 +284,9 @@ def _silence(
         sentence = f"{endpoint.url} speaks {other.protocol}, not {endpoint.protocol}."
         remedy = f"export OTEL_STRAGGLER_PROTOCOL={other.protocol}"
         return problem(f"endpoint.{signal}", sentence, remedy, value)
-    sentence = f"{endpoint.url} did not answer{words}."
+    sentence = f"{endpoint.url} did not answer{text}."
     usual = "otel-straggler collector   # does it run there? is it behind a firewall?"
-    remedy = tls_advice(endpoint.url, words, ca=CA_REMEDY, own=OWN_REMEDY) or usual
+    remedy = tls_advice(endpoint.url, text, ca=CA_REMEDY, own=OWN_REMEDY) or usual
     return problem(f"endpoint.{signal}", sentence, remedy, value)
 
 
@@ -302,9 +302,9 @@ def check_scorer(endpoint: Endpoint, answered: Answered, *, is_trusted: bool) ->
     """Full-rate spans are for a collector that scores them."""
     if not answered.response.is_success:
         return
-    said = answered.response.headers.get(semconv.SCORER_HEADER)
-    if said is not None:
-        yield ok("endpoint.scorer", f"{endpoint.url} is a collector that scores.", said)
+    text = answered.response.headers.get(semconv.SCORER_HEADER)
+    if text is not None:
+        yield ok("endpoint.scorer", f"{endpoint.url} is a collector that scores.", text)
     elif is_trusted:
         sentence = (
             f"{endpoint.url} does not say that it scores, yet it was named as a scorer: it gets "

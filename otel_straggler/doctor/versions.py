@@ -65,9 +65,9 @@ def check_versions() -> Iterator[Finding]:
         yield check_extra(name, extra)
 
 
-def check_python(found: tuple[int, ...]) -> Finding:
-    text = ".".join(map(str, found))
-    if found >= OLDEST_PYTHON:
+def check_python(result: tuple[int, ...]) -> Finding:
+    text = ".".join(map(str, result))
+    if result >= OLDEST_PYTHON:
         return ok("versions.python", f"Python {text} at {sys.executable}.", text)
     oldest = ".".join(map(str, OLDEST_PYTHON))
     return problem(
@@ -78,23 +78,23 @@ def check_python(found: tuple[int, ...]) -> Finding:
     )
 
 
-def check_package(name: str, oldest: str, found: str | None) -> Finding:
+def check_package(name: str, oldest: str, result: str | None) -> Finding:
     """One that the package cannot do without."""
     remedy = f"pip install --upgrade '{name}>={oldest}'"
-    if found is None:
+    if result is None:
         return problem(f"versions.{name}", f"{name} is not installed.", remedy)
-    if release(found) < release(oldest):
-        sentence = f"{name} {found} is older than {oldest}, the oldest that is supported."
-        return problem(f"versions.{name}", sentence, remedy, found)
-    return ok(f"versions.{name}", f"{name} {found}; supported from {oldest}.", found)
+    if release(result) < release(oldest):
+        sentence = f"{name} {result} is older than {oldest}, the oldest that is supported."
+        return problem(f"versions.{name}", sentence, remedy, result)
+    return ok(f"versions.{name}", f"{name} {result}; supported from {oldest}.", result)
 
 
-def check_torch(found: str | None) -> Finding:
+def check_torch(result: str | None) -> Finding:
     """Optional: a collector's host needs none."""
-    if found is None:
+    if result is None:
         sentence = "torch is not installed for this Python: only a training process needs it."
         return info("versions.torch", sentence)
-    return ok("versions.torch", f"torch {found}.", found)
+    return ok("versions.torch", f"torch {result}.", result)
 
 
 def check_extra(name: str, extra: Extra) -> Finding:
@@ -113,8 +113,8 @@ def check_extra(name: str, extra: Extra) -> Finding:
 
 
 def _is_lacking(package: str, oldest: str) -> bool:
-    found = installed(package)
-    return found is None or release(found) < release(oldest)
+    result = installed(package)
+    return result is None or release(result) < release(oldest)
 
 
 def installed(name: str) -> str | None:
@@ -146,14 +146,14 @@ class Probed:
 
     Attributes:
         cupti: why kernels could not be timed, as a code and a sentence; empty: they could.
-        cupti_told: the sentence.
+        cupti_reported: the sentence.
         events: why sections could not be timed by events; empty: they could.
         library: the libcupti that was used, empty if none.
         version: of its interface.
     """
 
     cupti: str = ""
-    cupti_told: str = ""
+    cupti_reported: str = ""
     events: str = ""
     library: str = ""
     version: int = 0
@@ -193,8 +193,8 @@ def try_here(path: str, folder: str) -> Probed:
     library, version, _ = timer.library()
     reason = timer.start()
     if reason:
-        found = refusal_of(reason)
-        return Probed(found.code, found.message, events, library, version)
+        result = refusal_of(reason)
+        return Probed(result.code, result.message, events, library, version)
     timer.stop(time.monotonic_ns() + 1_000_000_000)
     return Probed(events=events, library=library, version=version)
 
@@ -225,8 +225,8 @@ def _all(refusal: Refusal) -> Probed:
     return Probed(refusal.code, refusal.message, refusal.code)
 
 
-def _broken(told: str) -> Probed:
-    return _all(Refusal("broken_cupti", told))
+def _broken(reported: str) -> Probed:
+    return _all(Refusal("broken_cupti", reported))
 
 
 def _main(path: str, folder: str) -> None:

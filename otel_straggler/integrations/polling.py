@@ -141,7 +141,7 @@ def scalars_of_report(report: Report) -> dict[str, float]:
     are those against the fastest rank; of an own report, of this rank alone."""
     worst = min(_scores(report), default=(math.nan, None))
     listed = report.identify_stragglers()
-    ranks = {each.rank for found in listed.values() for each in _ids(found)}
+    ranks = {each.rank for result in listed.values() for each in _ids(result)}
     return known(
         {
             "worst_score": worst[0],
@@ -164,8 +164,8 @@ def _scores(report: Report) -> Iterator[tuple[float, int | None]]:
         yield from ((score, rank) for rank, score in scores.items() if math.isfinite(score))
 
 
-def _ids(found: Any) -> Iterator[Any]:
-    parts = found.values() if isinstance(found, dict) else (found,)
+def _ids(result: Any) -> Iterator[Any]:
+    parts = result.values() if isinstance(result, dict) else (result,)
     for part in parts:
         yield from part
 

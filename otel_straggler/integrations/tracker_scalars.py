@@ -16,7 +16,7 @@ from otel_straggler.integrations.polling import Asked, Polling, scalars_of_repor
 from otel_straggler.report.types import Report, checked_url
 
 DEFAULT_PAGES: Final = "http://127.0.0.1:9464"
-LEAST_EVERY_S: Final = 1.0
+MIN_EVERY_S: Final = 1.0
 _MISTAKE: Final = "tracker_scalars"
 
 
@@ -150,13 +150,13 @@ def _no_tracker(*_: object) -> None:
 
 
 def _checked_interval(every_s: float) -> float:
-    if LEAST_EVERY_S <= every_s < float("inf"):
+    if MIN_EVERY_S <= every_s < float("inf"):
         return float(every_s)
     raise ConfigError(
         describe(
             where="TrackerScalars(every_s)",
             value=every_s,
-            expected=f"at least {LEAST_EVERY_S:g} s",
+            expected=f"at least {MIN_EVERY_S:g} s",
             remedy="Leave it out for 10 s.",
         )
     )

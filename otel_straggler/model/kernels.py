@@ -300,12 +300,12 @@ class KernelTally:
         return list(cells.values())
 
     def _of(self, cell: KernelCell) -> KernelCounts:
-        found = self._cells.get(cell)
-        if found is None:
+        result = self._cells.get(cell)
+        if result is None:
             if len(self._cells) >= self._max_cells:
                 cell = other_of(cell)
-            found = self._cells.setdefault(cell, KernelCounts(cell))
-        return found
+            result = self._cells.setdefault(cell, KernelCounts(cell))
+        return result
 
 
 def other_of(cell: KernelCell) -> KernelCell:

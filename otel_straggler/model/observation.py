@@ -115,8 +115,8 @@ class ObservationBatch:
         """The sections of which each source has rows. Cost: O(rows + sources * sections)."""
         n_sections = len(self.sections)
         cells = np.bincount(self.source.astype(np.int64) * n_sections + self.section)
-        found = (divmod(cell, n_sections) for cell in np.flatnonzero(cells).tolist())
-        return [(self.sources[source], self.sections[section]) for source, section in found]
+        result = (divmod(cell, n_sections) for cell in np.flatnonzero(cells).tolist())
+        return [(self.sources[source], self.sections[section]) for source, section in result]
 
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> ObservationBatch:
         """The same tables with only ``rows``; a slice copies nothing."""

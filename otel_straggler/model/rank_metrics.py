@@ -127,11 +127,11 @@ class Buckets:
             return older.counts if self.bounds == older.bounds else None
         finer = older.scale - self.scale
         filled = np.flatnonzero(older.counts)
-        place = ((filled + older.first) >> finer) - self.first if finer >= 0 else None
-        if place is None or ((place < 0) | (place >= len(self.counts))).any():
+        index = ((filled + older.first) >> finer) - self.first if finer >= 0 else None
+        if index is None or ((index < 0) | (index >= len(self.counts))).any():
             return None
         return np.bincount(
-            place, weights=older.counts[filled].astype(float), minlength=len(self.counts)
+            index, weights=older.counts[filled].astype(float), minlength=len(self.counts)
         ).astype(np.int64)
 
     def edges(self) -> Edges:

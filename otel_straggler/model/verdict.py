@@ -201,7 +201,7 @@ class RunVerdicts:
 
 
 def with_idle(
-    judged: RunVerdicts, run_id: str, idle_gpu_s: Mapping[str, float], on_gpu: Collection[str]
+    run_verdicts: RunVerdicts, run_id: str, idle_gpu_s: Mapping[str, float], on_gpu: Collection[str]
 ) -> RunVerdicts:
     """With the time that hangs have cost among what is lost; a world of which nothing else is
     known (:attr:`WorldSummary.has_verdicts`) is added for it.
@@ -211,10 +211,10 @@ def with_idle(
         on_gpu: the groups in which a rank reported a GPU.
     """
     if not idle_gpu_s:
-        return judged
+        return run_verdicts
     worlds = [
         replace(world, gpu_seconds_lost=world.gpu_seconds_lost + idle_gpu_s.get(world.group, 0.0))
-        for world in judged.worlds
+        for world in run_verdicts.worlds
     ]
     for group in idle_gpu_s.keys() - {world.group for world in worlds}:
         lost_s = idle_gpu_s[group]
@@ -223,7 +223,7 @@ def with_idle(
                 run_id=run_id, group=group, gpu_seconds_lost=lost_s, on_gpu=group in on_gpu
             )
         )
-    return replace(judged, worlds=tuple(worlds))
+    return replace(run_verdicts, worlds=tuple(worlds))
 
 
 Action = Literal["dismiss", "mute", "restore"]

@@ -76,16 +76,16 @@ def _fill(message: Any, value: Any, descriptor: Any, where: str, depth: int) -> 
         field = table.get(key)
         if field is None or item is None:
             continue
-        place = f"{where}.{key}"
+        index = f"{where}.{key}"
         if field.is_repeated:
-            _extend(message, field, item, place, depth)
+            _extend(message, field, item, index, depth)
         elif field.table is not None:
             child = getattr(message, field.name)
             child.SetInParent()
-            _fill(child, item, field.table, place, depth + 1)
+            _fill(child, item, field.table, index, depth + 1)
         else:
             assert field.read is not None
-            setattr(message, field.name, field.read(item, place))
+            setattr(message, field.name, field.read(item, index))
 
 
 def _extend(message: Any, field: _Field, items: Any, where: str, depth: int) -> None:
@@ -93,12 +93,12 @@ def _extend(message: Any, field: _Field, items: Any, where: str, depth: int) -> 
         raise _wrong(where, items, "an array")
     target = getattr(message, field.name)
     for number, item in enumerate(items):
-        place = f"{where}[{number}]"
+        index = f"{where}[{number}]"
         if field.table is not None:
-            _fill(target.add(), item, field.table, place, depth + 1)
+            _fill(target.add(), item, field.table, index, depth + 1)
         else:
             assert field.read is not None
-            target.append(field.read(item, place))
+            target.append(field.read(item, index))
 
 
 def _table(descriptor: Any) -> dict[str, _Field]:

@@ -235,7 +235,7 @@ class Rows:
         lines = np.repeat(lines, repeats, axis=0)
         lines[is_folded, 3] = runs.start_ns
         lines[is_folded, 4] = runs.start_ns + runs.length_ns
-        lines[is_folded, 5] += runs.place
+        lines[is_folded, 5] += runs.index
         return lines, np.repeat(work, repeats, axis=0)
 
 

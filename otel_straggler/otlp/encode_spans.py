@@ -158,9 +158,9 @@ def _put(rows: Bytes2D, at: int, columns: Bytes2D) -> None:
 
 def _put_varints(rows: Bytes2D, at: int, width: int, column: Ints) -> None:
     rest = column.astype(np.uint64)
-    for place in range(width):
+    for index in range(width):
         group = (rest & np.uint64(0x7F)).astype(np.uint8)
-        rows[:, at + place] = group if place == width - 1 else group | 0x80
+        rows[:, at + index] = group if index == width - 1 else group | 0x80
         rest >>= np.uint64(7)
 
 

@@ -62,12 +62,12 @@ class FoldedRuns:
 
     Attributes:
         owner: (n,) which span a run is of.
-        place: (n,) its number in the span, from 0.
+        index: (n,) its number in the span, from 0.
         start_ns, length_ns: (n,) lengths are above 0.
     """
 
     owner: Ints
-    place: Ints
+    index: Ints
     start_ns: Ints
     length_ns: Ints
 
@@ -112,11 +112,11 @@ def _placed(columns: Ints, owner: Ints, low_ns: Ints, high_ns: Ints) -> FoldedRu
     rest = above - np.add.reduceat(placed_ns, first)  # what rounding down has left
     added_ns = np.clip(np.repeat(rest + before[first], size) - before, 0, free_ns)
     length_ns = low_ns + placed_ns + added_ns
-    place = np.arange(len(owner)) - np.repeat(first, size)
-    even_ns = begin_ns[owner] + place * ((end_ns - begin_ns) // runs)[owner]
+    index = np.arange(len(owner)) - np.repeat(first, size)
+    even_ns = begin_ns[owner] + index * ((end_ns - begin_ns) // runs)[owner]
     start_ns = np.maximum(np.minimum(even_ns, end_ns[owner] - length_ns), begin_ns[owner])
     kept = np.repeat(is_good, size)
-    return FoldedRuns(owner[kept], place[kept], start_ns[kept], length_ns[kept])
+    return FoldedRuns(owner[kept], index[kept], start_ns[kept], length_ns[kept])
 
 
 MAX_LENGTH_NS = 2**50
@@ -189,8 +189,8 @@ def _varints(sketches: Sequence[bytes]) -> tuple[Ints, Ints]:
     begins = np.append(0, ends[:-1] + 1)[: len(ends)]
     owner_of_byte = np.repeat(np.arange(len(whole)), [len(s) for s in whole])
     owner, size = owner_of_byte[ends], ends - begins + 1
-    place = np.arange(len(data)) - np.repeat(begins, size)
-    parts = (data & 0x7F).astype(np.int64) << (7 * np.minimum(place, _MAX_VARINT_BYTES))
+    index = np.arange(len(data)) - np.repeat(begins, size)
+    parts = (data & 0x7F).astype(np.int64) << (7 * np.minimum(index, _MAX_VARINT_BYTES))
     value = np.add.reduceat(parts, begins) if len(ends) else np.empty(0, np.int64)
     is_bad = (size > _MAX_VARINT_BYTES) | (value >= _MAX_VARINT)
     is_odd = np.bincount(owner, minlength=len(whole)) % 2 == 1

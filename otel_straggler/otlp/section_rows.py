@@ -160,8 +160,8 @@ def run_times_s(times: SectionTimes, max_rows: int = MAX_ROWS) -> Floats:
     def time_of(rank: Floats) -> Floats:
         ends = np.cumsum(counts)
         bucket = np.searchsorted(ends, rank, side="right")
-        place = (rank - (ends[bucket] - counts[bucket]) + 0.5) / counts[bucket]
-        time_s: Floats = lower[bucket] + width[bucket] * (middle + (2.0 * place - 1.0) * spread)
+        index = (rank - (ends[bucket] - counts[bucket]) + 0.5) / counts[bucket]
+        time_s: Floats = lower[bucket] + width[bucket] * (middle + (2.0 * index - 1.0) * spread)
         return time_s
 
     low, high = time_of(before), time_of(np.ceil(ranks))
@@ -241,7 +241,7 @@ def _spread(times: SectionTimes, rows: int) -> Ints:
     """Starts over the interval; neighbours in length lie far apart."""
     length_ns = times.end_ns - times.start_ns if times.start_ns else 0
     order = np.argsort((np.arange(rows) * _GOLDEN) % 1.0, kind="stable")
-    places = np.empty(rows)
-    places[order] = (np.arange(rows) + 0.5) / max(rows, 1)
-    starts: Ints = times.end_ns - length_ns + (places * length_ns).astype(np.int64)
+    indexes = np.empty(rows)
+    indexes[order] = (np.arange(rows) + 0.5) / max(rows, 1)
+    starts: Ints = times.end_ns - length_ns + (indexes * length_ns).astype(np.int64)
     return starts

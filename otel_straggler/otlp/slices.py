@@ -22,7 +22,7 @@ from otel_straggler.otlp.encode_spans import submessage
 from otel_straggler.otlp.identity import Aliases, Resource, Resources
 from otel_straggler.otlp.span_rules import Keys, SpanNames
 
-Words = npt.NDArray[np.uint64]
+Text = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -81,12 +81,12 @@ class Slices:
         """Spans."""
         return sum(map(len, self.scopes))
 
-    def traces_of(self, scope: ScopeSlice) -> Words:
+    def traces_of(self, scope: ScopeSlice) -> Text:
         """(n, 2) trace ids as two big-endian words; 0 for a span without a proper one.
 
         Cost: O(spans), a few array operations if all spans begin with their trace id.
         """
-        return _trace_words(self.body, scope)
+        return _trace_text(self.body, scope)
 
     def rebuild(self, kept: Iterable[Bools]) -> bytes:
         """A request with the spans that are ``kept``, a mask for every scope; empty if none is.
@@ -205,8 +205,8 @@ def _cut_one_by_one(body: bytes, resource: int, begin: int, end: int) -> ScopeSl
     return ScopeSlice(resource, b"".join(head), b"".join(tail), *columns)
 
 
-def _trace_words(body: bytes, scope: ScopeSlice) -> Words:
-    words = np.zeros((len(scope), 2), np.uint64)
+def _trace_text(body: bytes, scope: ScopeSlice) -> Text:
+    text = np.zeros((len(scope), 2), np.uint64)
     data = np.frombuffer(body, np.uint8)
     contents = scope.contents
     usual = scope.ends - contents >= len(_TRACE_ID_HEAD) + 16
@@ -218,13 +218,13 @@ def _trace_words(body: bytes, scope: ScopeSlice) -> Words:
         everywhere: npt.NDArray[np.uint8] = np.ndarray(
             (len(body) - 15, 16), np.uint8, body, strides=(1, 1)
         )
-        words[usual] = everywhere[at].view(">u8")
+        text[usual] = everywhere[at].view(">u8")
     for number in np.flatnonzero(~usual).tolist():
-        words[number] = _parsed_words(body[contents[number] : scope.ends[number]])
-    return words
+        text[number] = _parsed_text(body[contents[number] : scope.ends[number]])
+    return text
 
 
-def _parsed_words(span: bytes) -> tuple[int, int]:
+def _parsed_text(span: bytes) -> tuple[int, int]:
     try:
         trace_id: bytes = Span.FromString(span).trace_id
     except DecodeError:

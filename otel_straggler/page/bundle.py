@@ -39,7 +39,7 @@ def bundle(data: Any, *, title: str) -> str:
     icon = base64.b64encode(_content("icon.svg")).decode()
     page = _content("index.html").decode()
     styles = [_content(name).decode() for name in _STYLE.findall(page)]
-    page = _STYLE.sub(lambda found: f"<style>{_content(found[1]).decode()}</style>", page)
+    page = _STYLE.sub(lambda result: f"<style>{_content(result[1]).decode()}</style>", page)
     policy = f'<meta http-equiv="Content-Security-Policy" content="{_policy(script, styles)}">'
     embedded = (
         f'<script type="application/json" id="{DATA_ID}">{json_in_html(data)}</script>\n'
@@ -71,9 +71,9 @@ def json_in_html(data: Any) -> str:
 
 
 def _content(name: str) -> bytes:
-    found = asset(name)
-    assert found is not None, name
-    return found.content
+    result = asset(name)
+    assert result is not None, name
+    return result.content
 
 
 def _policy(script: str, styles: list[str]) -> str:

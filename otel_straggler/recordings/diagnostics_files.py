@@ -73,12 +73,12 @@ def read_stacks_folder(folder: Path) -> tuple[list[RankStacks], list[str]]:
             why = "it is empty" if not dumps else "it does not say of which rank it is"
             remarks.append(f"{path}: no stacks were read, {why}: its disk was full, or it was cut")
             continue
-        found = _summed_up(path, int(rank), dumps)
+        result = _summed_up(path, int(rank), dumps)
         head = dumps[-1].head
         key = head.run, head.group, int(rank)
         if key not in newest or newest[key].head.at <= head.at:
-            newest[key] = found
-    return sorted(newest.values(), key=lambda found: found.rank), remarks
+            newest[key] = result
+    return sorted(newest.values(), key=lambda result: result.rank), remarks
 
 
 def read_stacks_file(path: Path) -> list[StacksDump]:

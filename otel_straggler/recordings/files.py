@@ -178,16 +178,18 @@ def read_recording(
     """
     try:
         with _unzipped(file, name) as plain:
-            found = _sniff(plain.peek(SNIFFED_BYTES)[:SNIFFED_BYTES], name)
-            if form not in (None, found):
+            result = _sniff(plain.peek(SNIFFED_BYTES)[:SNIFFED_BYTES], name)
+            if form not in (None, result):
                 expected = f"{form}, as --format says"
-                _fail(name, f"content that looks like {found}", expected, f"Use --format {found}.")
-            if found == "csv":
+                _fail(
+                    name, f"content that looks like {result}", expected, f"Use --format {result}."
+                )
+            if result == "csv":
                 batch, clashes = split_csv_clashes(read_csv(plain, name, note))
                 recording = Recording(batch=batch, form="csv", clashes=clashes)
             else:
-                builder = _Builder(found, decoders or Decoders())
-                (_read_json if found == "otlp-json" else _read_proto)(plain, name, builder)
+                builder = _Builder(result, decoders or Decoders())
+                (_read_json if result == "otlp-json" else _read_proto)(plain, name, builder)
                 recording = builder.recording()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         _fail(name, str(error), "a complete gzip file", "Was the download or copy cut off?")
@@ -351,10 +353,10 @@ def _messages(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]
 
 
 def _nothing(recording: Recording) -> str:
-    found = [f"{n} spans not scored ({reason})" for reason, n in recording.not_scored.items()]
+    result = [f"{n} spans not scored ({reason})" for reason, n in recording.not_scored.items()]
     if recording.skipped:
-        found.append(f"{recording.skipped} requests of metrics or logs")
-    return "no data: " + (", ".join(found) or "no spans")
+        result.append(f"{recording.skipped} requests of metrics or logs")
+    return "no data: " + (", ".join(result) or "no spans")
 
 
 def _remedy_for_nothing(recording: Recording) -> str:

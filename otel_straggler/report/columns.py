@@ -41,12 +41,12 @@ class Columns:
     """The tables that all ranks of a group hold alike.
 
     Attributes:
-        place: of each column in the shared array.
+        index: of each column in the shared array.
         members: by rank.
         sections: of all roles by name, with the kind that was reported first, in the order learned.
     """
 
-    place: dict[Column, int] = field(default_factory=dict)
+    index: dict[Column, int] = field(default_factory=dict)
     members: dict[int, Member] = field(default_factory=dict)
     sections: dict[str, Section] = field(default_factory=dict)
     _digest: bytes = b""
@@ -55,9 +55,9 @@ class Columns:
     def news(self, me: Member, sections: Iterable[Section], kernels: Iterable[str]) -> bytes:
         """What this rank has to report; empty if the others know it all."""
         new_sections = [
-            (s.name, s.kind) for s in sections if (me.role, "section", s.name) not in self.place
+            (s.name, s.kind) for s in sections if (me.role, "section", s.name) not in self.index
         ]
-        new_kernels = [k for k in kernels if (me.role, "kernel", k) not in self.place]
+        new_kernels = [k for k in kernels if (me.role, "kernel", k) not in self.index]
         if self.members.get(me.rank) == me and not new_sections and not new_kernels:
             return b""
         news = {
@@ -97,7 +97,7 @@ class Columns:
 
     def reset(self) -> None:
         """Begin again; all ranks must."""
-        self.place.clear()
+        self.index.clear()
         self.members.clear()
         self.sections.clear()
         self._digest = b""
@@ -105,7 +105,7 @@ class Columns:
 
     @property
     def is_full(self) -> bool:
-        return len(self.place) > MAX_COLUMNS
+        return len(self.index) > MAX_COLUMNS
 
     @property
     def has_kernels(self) -> bool:
@@ -121,10 +121,10 @@ class Columns:
         self.members[member.rank] = member
         for name, kind in news["sections"]:
             self.sections.setdefault(name, Section(name, kind))
-            self.place.setdefault((role, "section", name), len(self.place))
+            self.index.setdefault((role, "section", name), len(self.index))
         for name in news["kernels"]:
             self._has_kernels = True
-            self.place.setdefault((role, "kernel", name), len(self.place))
+            self.index.setdefault((role, "kernel", name), len(self.index))
 
 
 def _disagreement(settings: list[str]) -> str:

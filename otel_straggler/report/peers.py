@@ -176,13 +176,13 @@ class ReportInterval:
 
     Args:
         interval_s: seconds between reports.
-        least: of iterations.
+        minimum: of iterations.
         monotonic_s: the clock.
     """
 
-    def __init__(self, interval_s: float, least: int, monotonic_s: Callable[[], float]) -> None:
+    def __init__(self, interval_s: float, minimum: int, monotonic_s: Callable[[], float]) -> None:
         self._interval_s = interval_s
-        self._least = least
+        self._min = minimum
         self._monotonic_s = monotonic_s
         self._began_s: float | None = None
         self._times_s: list[float] = []
@@ -209,4 +209,4 @@ class ReportInterval:
     def _estimated(self, peers: Peers) -> int:
         own = self._interval_s / max(statistics.median(self._times_s), 1e-9)
         largest = -float(peers.minimum(np.array([-own]))[0])
-        return max(round(largest), self._least, 1)
+        return max(round(largest), self._min, 1)

@@ -173,27 +173,27 @@ class Reporter:
         return Member(rank=peers.rank, node=own.node, role=self.role, settings=settings)
 
     def _score_individually(self, row: _Row, now_ns: int) -> None:
-        least = self._settings.min_reference_samples
+        minimum = self._settings.min_reference_samples
         sections, kernels = row.sections, row.kernels
         reference = self._section_references.update(
             _DEVICE,
             sections.names,
             sections.median_s[None],
-            (sections.count >= least)[None],
+            (sections.count >= minimum)[None],
             now_ns,
         )
         row.section_individual = individual_scores(sections.median_s[None], reference)[0]
         reference = self._kernel_references.update(
-            _DEVICE, kernels.names, kernels.median_s[None], (kernels.count >= least)[None], now_ns
+            _DEVICE, kernels.names, kernels.median_s[None], (kernels.count >= minimum)[None], now_ns
         )
         row.gpu_individual = float(
             individual_gpu_scores(kernels.median_s[None], kernels.total_s[None], reference)[0]
         )
 
     def _score_relatively(self, peers: Peers, row: _Row) -> None:
-        sections = self._places("section", row.sections.names)
-        kernels = self._places("kernel", row.hashes)
-        values = np.full(len(self._columns.place), np.inf)
+        sections = self._indexes("section", row.sections.names)
+        kernels = self._indexes("kernel", row.hashes)
+        values = np.full(len(self._columns.index), np.inf)
         if len(kernels):
             values[self._kernels_of_role()] = _LACKS
         values[sections], values[kernels] = row.sections.median_s, row.kernels.median_s
@@ -202,14 +202,14 @@ class Reporter:
         common_s = np.where(best_s[kernels] == _LACKS, np.nan, best_s[kernels])
         row.gpu_relative = gpu_relative_to_best(row.kernels.median_s, row.kernels.total_s, common_s)
 
-    def _places(self, what: What, names: Sequence[str]) -> Ints:
-        place, role = self._columns.place, self.role
-        return np.array([place[role, what, name] for name in names], np.intp)
+    def _indexes(self, what: What, names: Sequence[str]) -> Ints:
+        index, role = self._columns.index, self.role
+        return np.array([index[role, what, name] for name in names], np.intp)
 
     def _kernels_of_role(self) -> list[int]:
         return [
-            place
-            for column, place in self._columns.place.items()
+            index
+            for column, index in self._columns.index.items()
             if column[:2] == (self.role, "kernel")
         ]
 

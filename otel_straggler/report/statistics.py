@@ -86,10 +86,10 @@ class SectionSamples:
         unused = columns["flags"] & (FAILED | STEP_SPAN)
         if unused.any():
             keys, lengths_ns = keys[unused == 0], lengths_ns[unused == 0]
-        found, codes = _numbered(keys)
+        result, codes = _numbered(keys)
         recorder = batch.recorder
         names = recorder.phases
-        opened = [(recorder.timer(k & _LOW), names[k >> 32]) for k in found]
+        opened = [(recorder.timer(k & _LOW), names[k >> 32]) for k in result]
         self._add(opened, codes, lengths_ns)
 
     def _add_tuples(self, records: Sequence[Record]) -> None:
@@ -148,14 +148,14 @@ def _numbered(keys: npt.NDArray[np.unsignedinteger[Any]]) -> tuple[list[int], In
 
     Cost: O(n) for the small numbers that sections have; O(n log n) for others.
     """
-    most = int(keys.max(initial=0))
-    if most > _MAX_SMALL:
-        found, codes = np.unique(keys, return_inverse=True)
-        return found.tolist(), codes.astype(np.int64)
-    is_there = np.zeros(most + 1, bool)
+    maximum = int(keys.max(initial=0))
+    if maximum > _MAX_SMALL:
+        result, codes = np.unique(keys, return_inverse=True)
+        return result.tolist(), codes.astype(np.int64)
+    is_there = np.zeros(maximum + 1, bool)
     is_there[keys] = True
-    place = np.cumsum(is_there, dtype=np.uint16) - np.uint16(1)
-    return np.flatnonzero(is_there).tolist(), place[keys]
+    index = np.cumsum(is_there, dtype=np.uint16) - np.uint16(1)
+    return np.flatnonzero(is_there).tolist(), index[keys]
 
 
 def _coded(timers: list[SectionTimer], contexts: list[Context]) -> tuple[Ints, list[_Opened]]:
@@ -227,41 +227,41 @@ class SectionStatistics(Mapping[str, Summary]):
     def __init__(self, samples: Sequence[tuple[Section, Ints]]) -> None:
         self.sections = [section for section, _ in samples]
         names = tuple(section.name for section in self.sections)
-        self._place = {name: at for at, name in enumerate(names)}
+        self._index = {name: at for at, name in enumerate(names)}
         self._columns = _NO_COLUMNS
         self.times = NO_TIMES
         if names:
             self._fill(names, [lengths_ns for _, lengths_ns in samples])
 
     def __getitem__(self, name: str) -> Summary:
-        at = self._place[name]
+        at = self._index[name]
         return dict(zip(Statistic, self._columns[:, at].tolist(), strict=True))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._place)
+        return iter(self._index)
 
     def __len__(self) -> int:
-        return len(self._place)
+        return len(self._index)
 
     def __repr__(self) -> str:
         return repr(dict(self))
 
     def _fill(self, names: tuple[str, ...], samples_ns: list[Ints]) -> None:
         is_even = len({len(runs) for runs in samples_ns}) == 1
-        grouped, least, most, deviation = (_of_table if is_even else _of_groups)(samples_ns)
+        grouped, minimum, maximum, deviation = (_of_table if is_even else _of_groups)(samples_ns)
         self.times = Times(
             names, grouped.median_s * _S_PER_NS, grouped.total_s * _S_PER_NS, grouped.count
         )
         mean = grouped.total_s / grouped.count
-        lengths = np.stack([least, most, grouped.median_s, mean, deviation]) * _MS_PER_NS
+        lengths = np.stack([minimum, maximum, grouped.median_s, mean, deviation]) * _MS_PER_NS
         self._columns = np.concatenate([lengths, grouped.count[None].astype(np.float64)])
 
 
 _NO_COLUMNS = np.empty((len(Statistic), 0))
-_Found = tuple[GroupedTimes, Floats, Floats, Floats]
+_Result = tuple[GroupedTimes, Floats, Floats, Floats]
 
 
-def _of_table(samples_ns: list[Ints]) -> _Found:
+def _of_table(samples_ns: list[Ints]) -> _Result:
     """Every section ran equally often, as in most loops: several times as fast as groups."""
     table = np.concatenate(samples_ns).astype(np.float64).reshape(len(samples_ns), -1)
     table.sort(axis=1)
@@ -271,15 +271,15 @@ def _of_table(samples_ns: list[Ints]) -> _Found:
     return grouped, table[:, 0], table[:, -1], _deviation(squares, grouped.count)
 
 
-def _of_groups(samples_ns: list[Ints]) -> _Found:
+def _of_groups(samples_ns: list[Ints]) -> _Result:
     values = np.concatenate(samples_ns).astype(np.float64)
     count = np.fromiter(map(len, samples_ns), np.int64, len(samples_ns))
     starts = np.cumsum(count) - count
     grouped = group_times(np.repeat(np.arange(len(count)), count), values, len(count))
     off = values - np.repeat(grouped.total_s / count, count)
     squares: Floats = np.add.reduceat(off * off, starts)
-    least, most = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
-    return grouped, least, most, _deviation(squares, count)
+    minimum, maximum = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+    return grouped, minimum, maximum, _deviation(squares, count)
 
 
 def _deviation(squares: Floats, count: Ints) -> Floats:
@@ -333,15 +333,15 @@ def kernel_summaries(kernels: Sequence[KernelCounts]) -> dict[str, Summary]:
     numbers: dict[str, int] = {}
     name_of = [numbers.setdefault(cell.kernel.name, len(numbers)) for cell in times.cells]
     group = np.array(name_of, np.int64)[times.cell]
-    found = group_histograms(times, group, len(numbers))
-    least, most = np.full(len(numbers), np.inf), np.zeros(len(numbers))
-    np.minimum.at(least, group, times.min_s)
-    np.maximum.at(most, group, times.max_s)
-    mean = found.total_s / np.maximum(found.count, 1)
-    deviation = _timed_kernels_deviation(times, group, mean, found.count)
-    columns = np.stack([least, most, found.median_s, mean, deviation]) * _US_PER_S
+    result = group_histograms(times, group, len(numbers))
+    minimum, maximum = np.full(len(numbers), np.inf), np.zeros(len(numbers))
+    np.minimum.at(minimum, group, times.min_s)
+    np.maximum.at(maximum, group, times.max_s)
+    mean = result.total_s / np.maximum(result.count, 1)
+    deviation = _timed_kernels_deviation(times, group, mean, result.count)
+    columns = np.stack([minimum, maximum, result.median_s, mean, deviation]) * _US_PER_S
     return {
-        name: dict(zip(Statistic, [*columns[:, at].tolist(), float(found.count[at])], strict=True))
+        name: dict(zip(Statistic, [*columns[:, at].tolist(), float(result.count[at])], strict=True))
         for name, at in numbers.items()
     }
 

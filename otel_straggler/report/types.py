@@ -151,12 +151,12 @@ def checked_scores(given: object) -> tuple[str, ...]:
     raise _wrong("scores_to_compute", given, f'"all", or a list of {RELATIVE} and {INDIVIDUAL}')
 
 
-def checked_number(name: str, value: float, least: float) -> float:
-    """A finite number of at least ``least``."""
+def checked_number(name: str, value: float, minimum: float) -> float:
+    """A finite number of at least ``minimum``."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if is_number and math.isfinite(value) and value >= least:
+    if is_number and math.isfinite(value) and value >= minimum:
         return value
-    raise _wrong(name, value, f"a number of at least {least:g}")
+    raise _wrong(name, value, f"a number of at least {minimum:g}")
 
 
 def checked_url(name: str, value: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from otel_straggler.client.guard import GUARD
-from otel_straggler.client.identity import find_place, initialised_process_group
+from otel_straggler.client.identity import find_index, initialised_process_group
 from otel_straggler.client.recording import RECORDING
 from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.errors import StragglerError
@@ -76,20 +76,20 @@ class ReportWindow:
 
     def peers(self) -> Peers:
         """The group as it is now."""
-        found = self._process_group
-        if found is None:
+        result = self._process_group
+        if result is None:
             distributed = initialised_process_group()
             if distributed is None:
                 return self._met(self.alone())
-            found = distributed.group.WORLD
-        if isinstance(self._peers, TorchPeers) and self._peers.group is found:
+            result = distributed.group.WORLD
+        if isinstance(self._peers, TorchPeers) and self._peers.group is result:
             return self._peers
-        return self._met(TorchPeers(found))
+        return self._met(TorchPeers(result))
 
     def alone(self) -> Peers:
         """This rank by itself, whatever groups there are."""
         distributed = initialised_process_group()
-        rank = distributed.get_rank() if distributed else find_place(os.environ)["rank"].value
+        rank = distributed.get_rank() if distributed else find_index(os.environ)["rank"].value
         return Alone(rank or 0)
 
     def check_group(self) -> None:
@@ -171,11 +171,11 @@ class ReportWindow:
     def _kernels(self) -> dict[str, Summary]:
         """Kernels that compute; how long the others take says how long they waited or copied."""
         try:
-            found = self._kernel_summaries()
+            result = self._kernel_summaries()
         except Exception as error:  # noqa: BLE001
             self._survive(error)
             return {}
-        return {name: each for name, each in found.items() if kernel_class_of(name) == "compute"}
+        return {name: each for name, each in result.items() if kernel_class_of(name) == "compute"}
 
     def _met(self, peers: Peers) -> Peers:
         """A group that was made again may hold processes that know nothing yet."""
@@ -324,8 +324,8 @@ def report_of(window: dict[str, Any], wanted: Wanted) -> Report:
     }
 
     def column(scores: dict[str, float | None]) -> dict[int, float]:
-        found = ((rank, scores.get(key)) for key, rank in ranks.items())
-        return {rank: _NAN if score is None else score for rank, score in found}
+        result = ((rank, scores.get(key)) for key, rank in ranks.items())
+        return {rank: _NAN if score is None else score for rank, score in result}
 
     def table(scores: dict[str, dict[str, float | None]]) -> SectionScores:
         return {section: column(by_rank) for section, by_rank in scores.items()}

@@ -9,8 +9,8 @@ COLLECTOR_SPANS = Metric(
     "straggler.collector.spans",
     "{span}",
     "counter",
-    "spans received, by fate",
-    labels=("fate", "reason"),
+    "spans received, by outcome",
+    labels=("outcome", "reason"),
 )
 COLLECTOR_REQUESTS = Metric(
     "straggler.collector.requests",
@@ -68,7 +68,7 @@ COLLECTOR_ROWS = Metric(
     "{row}",
     "counter",
     "section runs, by what became of them",
-    labels=("fate",),
+    labels=("outcome",),
 )
 COLLECTOR_POINTS = Metric(
     "straggler.collector.points",
@@ -82,14 +82,14 @@ COLLECTOR_SECTION_TIMES = Metric(
     "{point}",
     "counter",
     "points of section histograms, by what became of them",
-    labels=("fate",),
+    labels=("outcome",),
 )
 COLLECTOR_KERNEL_TIMES = Metric(
     "straggler.collector.kernel_times",
     "{point}",
     "counter",
     "points of kernel histograms, by what became of them",
-    labels=("fate",),
+    labels=("outcome",),
 )
 COLLECTOR_FORWARD_QUEUE = Metric(
     "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"
@@ -99,7 +99,7 @@ COLLECTOR_FORWARD_SPANS = Metric(
     "{span}",
     "counter",
     "spans that sampled forwarding kept or left out, by reason",
-    labels=("fate", "reason"),
+    labels=("outcome", "reason"),
 )
 COLLECTOR_FORWARD_HELD = Metric(
     "straggler.collector.forward_held",

@@ -57,14 +57,16 @@ class TimeSpent:
     def numbers(self) -> Numbers:
         """As the metrics of ``semconv.GOODPUT_METRICS``."""
         whole = self.productive_s + sum(self.lost_s.values())
-        told: list[tuple[Metric, dict[str, str], float]] = [
+        reported: list[tuple[Metric, dict[str, str], float]] = [
             (semconv.RUN_PRODUCTIVE, {}, self.productive_s)
         ]
         if whole > 0.0:
-            told.append((semconv.RUN_GOODPUT, {}, self.productive_s / whole))
+            reported.append((semconv.RUN_GOODPUT, {}, self.productive_s / whole))
         reason = str(semconv.REASON)
-        told += [(semconv.RUN_LOST, {reason: name}, self.lost_s[name]) for name in semconv.LOSSES]
-        return told
+        reported += [
+            (semconv.RUN_LOST, {reason: name}, self.lost_s[name]) for name in semconv.LOSSES
+        ]
+        return reported
 
     def _split(self, rows: ObservationBatch, whole_s: float) -> None:
         """What a step was not useful for, no more than it took."""
@@ -145,9 +147,9 @@ class KernelReports:
         by_rank: dict[int, list[KernelCounts]] = {}
         for (code, _), counts in self._counts.items():
             by_rank.setdefault(code, []).append(counts)
-        told = self._since_ns or 0, self._until_ns, by_rank
+        reported = self._since_ns or 0, self._until_ns, by_rank
         self._counts, self._since_ns = {}, None
-        return told
+        return reported
 
     def _add(self, code: int, cell: KernelCell, seconds: float, runs: int) -> None:
         """``runs`` runs of a section, each with eight equal kernels."""
@@ -179,8 +181,8 @@ def gpu_uuid(source: Source) -> str:
     >>> gpu_uuid(Source(run_id="r", rank=3, node="node-0", local_rank=3))[:8]
     'GPU-bd53'
     """
-    place = source.local_rank if source.local_rank >= 0 else source.rank
-    return f"GPU-{uuid.uuid5(_NAMESPACE, f'{source.node}/{place}')}"
+    index = source.local_rank if source.local_rank >= 0 else source.rank
+    return f"GPU-{uuid.uuid5(_NAMESPACE, f'{source.node}/{index}')}"
 
 
 @dataclass

@@ -71,8 +71,8 @@ class Fault:
             _refuse(self.kind, "one of " + ", ".join(KINDS))
         if not math.isfinite(self.size):
             _refuse(self.size, "a finite size")
-        least = 0.0 if self.kind in _SECONDS else 1.0
-        if self.kind not in HANG_KINDS and not least < self.size <= 1e4:
+        minimum = 0.0 if self.kind in _SECONDS else 1.0
+        if self.kind not in HANG_KINDS and not minimum < self.size <= 1e4:
             expected = "seconds above 0" if self.kind in _SECONDS else "a factor above 1"
             _refuse(f"{self.kind} of {self.size:g}", f"{expected}, at most 10000")
         if self.end_step is not None and self.end_step <= self.onset_step:

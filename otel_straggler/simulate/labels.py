@@ -188,7 +188,7 @@ def _lasting(
         cause=cause,
         onset_step=plan.first_step,
         slowdown=slowdown,
-        is_localisable=_timing_told(plan) != "asynchronous",
+        is_localisable=_timing_reported(plan) != "asynchronous",
     )
 
 
@@ -199,8 +199,8 @@ def _label(
     by_attempt: tuple[frozenset[int], ...],
     **rest: Any,
 ) -> Label:
-    places = np.unique(attempt.slot[who] // plan.ranks_per_node) * plan.ranks_per_node
-    nodes = frozenset(node_name(plan, slot) for slot in places.tolist())
+    indexes = np.unique(attempt.slot[who] // plan.ranks_per_node) * plan.ranks_per_node
+    nodes = frozenset(node_name(plan, slot) for slot in indexes.tolist())
     return Label(ranks=_numbers(who), ranks_by_attempt=by_attempt, nodes=nodes, **rest)
 
 
@@ -243,7 +243,7 @@ def _sizes(plan: RunPlan, fault: Fault) -> tuple[float, float]:
 
 
 def _is_localisable(plan: RunPlan, fault: Fault, who: Bools) -> bool:
-    timing = _timing_told(plan)
+    timing = _timing_reported(plan)
     if timing == "local" or who.all():
         return True
     if fault.kind == "link":
@@ -256,7 +256,7 @@ def _is_localisable(plan: RunPlan, fault: Fault, who: Bools) -> bool:
     return bool(np.isin(groups[~who], groups[who]).sum() == 0)
 
 
-def _timing_told(plan: RunPlan) -> Timing:
+def _timing_reported(plan: RunPlan) -> Timing:
     """Kernels distinguish work from waiting; between events there is both."""
     if plan.gpu_timing == "cupti":
         return "local"

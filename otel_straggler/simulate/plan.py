@@ -156,7 +156,7 @@ class RunPlan:
         return shares.get(section, 0.0) * self.step_s
 
 
-_LEAST = {
+_MIN = {
     "steps": 1, "seed": 0, "ranks_per_node": 1, "microbatches": 1, "gc_every_steps": 0,
     "checkpoint_every": 0, "eval_every": 0, "warm_up_steps": 0, "first_step": 0, "start_ns": 0,
 }  # fmt: skip
@@ -176,9 +176,9 @@ _RANGES = {
 
 
 def _check_ranges(plan: RunPlan) -> None:
-    for name, least in _LEAST.items():
-        if getattr(plan, name) < least:
-            _refuse(plan, name, f"at least {least}")
+    for name, minimum in _MIN.items():
+        if getattr(plan, name) < minimum:
+            _refuse(plan, name, f"at least {minimum}")
     for name, (lowest, highest) in _RANGES.items():
         value = getattr(plan, name)
         if value is not None and not lowest <= value <= highest:
@@ -211,10 +211,10 @@ def _check_fault(plan: RunPlan, fault: Fault) -> None:
     end = plan.first_step + plan.steps
     sizes = {"host": plan.nodes, "rail": plan.ranks_per_node, "stage": plan.layout.pp}
     named = [("rank", rank, plan.layout.ranks) for rank in fault.ranks]
-    named += [(n, getattr(fault, n), most) for n, most in sizes.items()]
-    for name, number, most in named:
-        if number is not None and number >= most:
-            _refuse_fault(fault, f"a {name} from 0 to {most - 1}")
+    named += [(n, getattr(fault, n), maximum) for n, maximum in sizes.items()]
+    for name, number, maximum in named:
+        if number is not None and number >= maximum:
+            _refuse_fault(fault, f"a {name} from 0 to {maximum - 1}")
     if not plan.first_step <= fault.onset_step < end:
         _refuse_fault(fault, f"an onset from step {plan.first_step} to {end - 1}")
     if fault.kind in HANG_KINDS and sum(f.kind in HANG_KINDS for f in plan.faults) > 1:
@@ -249,7 +249,7 @@ class Layout:
     share the experts.
 
     >>> layout = Layout.parse("tp2,pp2,dp4")
-    >>> layout.ranks, layout.place(5)
+    >>> layout.ranks, layout.index(5)
     (16, (('data', 2), ('tensor', 1), ('pipeline', 0)))
     """
 
@@ -334,7 +334,7 @@ class Layout:
         """(ranks,) number of the group that sums its gradients up."""
         return self.stage * self.inner + np.arange(self.ranks) % self.inner
 
-    def place(self, rank: int) -> tuple[tuple[str, int], ...]:
+    def index(self, rank: int) -> tuple[tuple[str, int], ...]:
         """Where a rank stands: (dimension, index); the data dimension, and those above size 1."""
         indices = (
             ("data", self.dp, int(self.data_index[rank])),

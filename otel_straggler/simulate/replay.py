@@ -172,8 +172,8 @@ class Replay:
         """Kernels, sensors, and from one rank where the time went."""
         since_ns, until_ns, kernels = self._kernels.drain()
         for code, counts in kernels.items():
-            told = resource_of(self._ranks[code].source)
-            yield encode_kernel_times(counts, resource=told, start_ns=since_ns, end_ns=until_ns)
+            reported = resource_of(self._ranks[code].source)
+            yield encode_kernel_times(counts, resource=reported, start_ns=since_ns, end_ns=until_ns)
         now_s = self.clock.now_s()
         for rank in ranks:
             numbers = [] if rank is not ranks[0] else list(self._spent.numbers())
@@ -199,9 +199,9 @@ class Replay:
             finished_at_s=now_s if outcome else None,
             outcome=outcome,
         )
-        told = resource_of(rank.source)
-        info = {k: v for k, v in told.items() if k in _DESCRIBED}
-        return encode_heartbeat(beat, resource=told, info=info, started_at_s=self._started_at_s)
+        reported = resource_of(rank.source)
+        info = {k: v for k, v in reported.items() if k in _DESCRIBED}
+        return encode_heartbeat(beat, resource=reported, info=info, started_at_s=self._started_at_s)
 
     def _end(self) -> None:
         if self.ending is None:

@@ -114,7 +114,7 @@ def _source(plan: RunPlan, attempt: Attempt, rank: int) -> Source:
         session_id=blake2b(session.encode(), digest_size=8).hexdigest(),
         local_rank=slot % plan.ranks_per_node,
         world_size=plan.layout.ranks,
-        parallel=plan.layout.place(rank) if plan.tells_topology else (),
+        parallel=plan.layout.index(rank) if plan.tells_topology else (),
     )
     if not plan.tells_hardware:
         return source
@@ -236,7 +236,7 @@ def build_table(plan: RunPlan, block: Block, sources: tuple[Source, ...]) -> Ste
     is_there = ~np.isnan(block.seconds)
     count = 1 if block.parts is None else block.parts.shape[2]
     per_step = np.where(block.per_microbatch, count, 1).astype(np.int32)
-    tells = np.asarray(is_there.any(axis=2))
+    reports = np.asarray(is_there.any(axis=2))
     return StepTable(
         steps=block.steps,
         sources=sources,
@@ -244,9 +244,9 @@ def build_table(plan: RunPlan, block: Block, sources: tuple[Source, ...]) -> Ste
         seconds=block.seconds,
         runs=is_there * per_step,
         run_cv=_run_cv(block, is_there),
-        tokens=_tokens(block, tells),
-        start_ns=np.where(tells, block.start_ns, 0),
-        end_ns=np.where(tells, _end_ns(block, is_there), 0),
+        tokens=_tokens(block, reports),
+        start_ns=np.where(reports, block.start_ns, 0),
+        end_ns=np.where(reports, _end_ns(block, is_there), 0),
         world_size=plan.layout.ranks,
         gpu=None if block.gpu is None else block.gpu.table(),
     )
@@ -258,10 +258,10 @@ def _end_ns(block: Block, is_there: Bools) -> Ints:
     return np.asarray(block.start_ns + np.rint(seconds * 1e9).astype(np.int64))
 
 
-def _tokens(block: Block, tells: Bools) -> Floats:
+def _tokens(block: Block, reports: Bools) -> Floats:
     if block.tokens is None:
-        return np.full(tells.shape, np.nan)
-    return np.where(tells, block.tokens.sum(axis=2), np.nan)
+        return np.full(reports.shape, np.nan)
+    return np.where(reports, block.tokens.sum(axis=2), np.nan)
 
 
 def _run_cv(block: Block, is_there: Bools) -> Floats:
@@ -371,11 +371,11 @@ def _runs(plan: RunPlan, block: Block, section: Ints) -> np.ndarray[tuple[int], 
 
 
 def _gpu(
-    block: Block, place: tuple[Ints, Ints, Ints, Ints], counts_microbatches: bool
+    block: Block, index: tuple[Ints, Ints, Ints, Ints], counts_microbatches: bool
 ) -> GpuTimes | None:
     if block.gpu is None:
         return None
-    step, rank, section, microbatch = place
+    step, rank, section, microbatch = index
     part = np.ones(len(step))
     if block.parts is not None and not counts_microbatches:
         is_one_of_many = block.per_microbatch[section]
@@ -384,13 +384,13 @@ def _gpu(
 
 
 def _rows_tokens(
-    plan: RunPlan, block: Block, place: tuple[Ints, Ints, Ints, Ints], counts_microbatches: bool
+    plan: RunPlan, block: Block, index: tuple[Ints, Ints, Ints, Ints], counts_microbatches: bool
 ) -> Floats | None:
     """Forward reports the tokens of its microbatches."""
     if block.tokens is None:
         return None
-    step, rank, section, microbatch = place
+    step, rank, section, microbatch = index
     tokens = block.tokens.sum(axis=2, keepdims=True) if counts_microbatches else block.tokens
-    told = np.minimum(microbatch, tokens.shape[2] - 1)
-    is_told = section == plan.sections.index(FORWARD)
-    return np.where(is_told, tokens[step, rank, told], np.nan)
+    reported = np.minimum(microbatch, tokens.shape[2] - 1)
+    is_reported = section == plan.sections.index(FORWARD)
+    return np.where(is_reported, tokens[step, rank, reported], np.nan)

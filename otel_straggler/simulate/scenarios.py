@@ -59,17 +59,17 @@ class Plan:
     start_ns: int = NEW_YEAR_2026_NS
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            _check(name, getattr(self, name) >= least, self, f"at least {least}")
-        most = MAX_ROWS // (len(SECTIONS) * self.ranks)
-        _check("steps", self.steps <= most, self, f"at most {most} for {self.ranks} ranks")
+        for name, minimum in _MIN.items():
+            _check(name, getattr(self, name) >= minimum, self, f"at least {minimum}")
+        maximum = MAX_ROWS // (len(SECTIONS) * self.ranks)
+        _check("steps", self.steps <= maximum, self, f"at most {maximum} for {self.ranks} ranks")
         _check("slow_rank", 0 <= self.slow_rank < self.ranks, self, f"0 to {self.ranks - 1}")
         _check("slowdown", 1.0 <= self.slowdown < 1e3, self, "at least 1 and below 1000")
         _check("noise", 0.0 <= self.noise <= 0.5, self, "0 to 0.5")
         _check("section", self.section in _LOCAL, self, "one of " + ", ".join(_LOCAL))
 
 
-_LEAST = {"ranks": 1, "steps": 1, "ranks_per_node": 1, "onset_step": 0, "seed": 0}
+_MIN = {"ranks": 1, "steps": 1, "ranks_per_node": 1, "onset_step": 0, "seed": 0}
 _LOCAL = tuple(section.name for section in SECTIONS if section.name != WAIT)
 
 
@@ -181,18 +181,18 @@ def _waits(duration_s: Floats) -> Floats:
 def _rows(plan: Plan, start_ns: Ints, duration_ns: Ints) -> ObservationBatch:
     """(ranks, steps * sections) times as rows, in order of their starts."""
     count = len(SECTIONS)
-    place = np.tile(np.arange(plan.steps * count), plan.ranks)
+    index = np.tile(np.arange(plan.steps * count), plan.ranks)
     source = np.repeat(np.arange(plan.ranks, dtype=np.int32), plan.steps * count)
     rows = ObservationBatch(
         sources=tuple(_source(plan, rank) for rank in range(plan.ranks)),
         sections=SECTIONS,
         source=source,
-        section=(place % count).astype(np.int32),
-        kernel=np.full(len(place), NO_KERNEL, np.int32),
-        step=place // count,
+        section=(index % count).astype(np.int32),
+        kernel=np.full(len(index), NO_KERNEL, np.int32),
+        step=index // count,
         start_ns=start_ns.ravel(),
         duration_s=duration_ns.ravel() / 1e9,
-        seq=place // count,
+        seq=index // count,
     )
     return rows.take(np.argsort(rows.start_ns, kind="stable"))
 

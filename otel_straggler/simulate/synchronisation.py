@@ -243,7 +243,7 @@ def measure_on_gpu(
         work: what every rank has to do itself.
         elapsed_s: how long each section is on the device, with its waiting.
     """
-    found = {}
+    result = {}
     for section in plan.sections:
         elapsed = elapsed_s[section]
         nothing = np.where(np.isnan(elapsed), np.nan, 0.0)
@@ -252,23 +252,24 @@ def measure_on_gpu(
             nccl = np.maximum(elapsed - own, 0.0)
             if section == BACKWARD and plan.timing != "local":
                 nccl = nccl + HIDDEN * work.seconds[SYNC]
-            found[section] = (elapsed, nccl, own + nccl)
+            result[section] = (elapsed, nccl, own + nccl)
         elif section in (PIPELINE, SYNC):
-            found[section] = (elapsed, elapsed, elapsed)
+            result[section] = (elapsed, elapsed, elapsed)
         elif plan.gpu_timing == "events" and plan.timing == "asynchronous":
-            found[section] = (nothing + BARE_EVENTS_S, nothing, nothing)
+            result[section] = (nothing + BARE_EVENTS_S, nothing, nothing)
         else:
             bare = elapsed if plan.gpu_timing == "events" else nothing
-            found[section] = (bare, nothing, nothing)
-    return found
+            result[section] = (bare, nothing, nothing)
+    return result
 
 
 def stack_on_gpu(
-    plan: RunPlan, told: Mapping[Section, tuple[Floats, Floats, Floats]], is_there: Floats
+    plan: RunPlan, reported: Mapping[Section, tuple[Floats, Floats, Floats]], is_there: Floats
 ) -> OnGpu:
     """All sections side by side; what did not end or did not arrive is not reported."""
     busy, nccl, kernel = (
-        np.stack([told[section][which] for section in plan.sections], axis=2) for which in range(3)
+        np.stack([reported[section][which] for section in plan.sections], axis=2)
+        for which in range(3)
     )
     gone = np.isnan(is_there)
     for times in (busy, nccl, kernel):

@@ -45,15 +45,15 @@ def write_csv_of(batches: Iterable[ObservationBatch]) -> Iterator[str]:
     ``dp,pp,vpp,tp,cp,ep`` are written as far as a source reports them; ``microbatch``, the
     executions that a row stands for, where rows have such a count.
     """
-    told: list[str] = []
+    reported: list[str] = []
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for number, batch in enumerate(batches):
         if number == 0:
             known = {name for source in batch.sources for name, _ in source.parallel}
-            told = [column for column, name in PARALLEL.items() if name in known]
-            writer.writerow([*HEADER, *told])
-        for at, row in enumerate(_csv_rows(batch, told), 1):
+            reported = [column for column, name in PARALLEL.items() if name in known]
+            writer.writerow([*HEADER, *reported])
+        for at, row in enumerate(_csv_rows(batch, reported), 1):
             writer.writerow(row)
             if at % ROWS_AT_ONCE == 0:
                 yield _taken(text)
@@ -67,12 +67,12 @@ def _taken(text: io.StringIO) -> str:
     return piece
 
 
-def _csv_rows(batch: ObservationBatch, told: list[str]) -> Iterator[tuple[object, ...]]:
+def _csv_rows(batch: ObservationBatch, reported: list[str]) -> Iterator[tuple[object, ...]]:
     identity = [(s.run_id, s.rank, s.node, s.role) for s in batch.sources]
     sections = [(s.name, s.kind) for s in batch.sections]
     local = [s.local_rank if s.local_rank >= 0 else "" for s in batch.sources]
     indices = [dict(s.parallel) for s in batch.sources]
-    place = [tuple(index.get(PARALLEL[column], "") for column in told) for index in indices]
+    position = [tuple(index.get(PARALLEL[column], "") for column in reported) for index in indices]
     columns = zip(
         batch.source.tolist(),
         batch.section.tolist(),
@@ -87,7 +87,7 @@ def _csv_rows(batch: ObservationBatch, told: list[str]) -> Iterator[tuple[object
         length = f"{duration_s:.9f}"
         yield (
             *identity[source], *sections[section], shown, start_ns, length,
-            local[source], runs, *place[source],
+            local[source], runs, *position[source],
         )  # fmt: skip
 
 
@@ -129,11 +129,11 @@ def as_json_line(request: bytes) -> str:
     message = ExportTraceServiceRequest.FromString(request)
     document: dict[str, Any] = MessageToDict(message, use_integers_for_enums=True)
     pairs = zip(_spans(document), _messages(message), strict=True)
-    for span, told in pairs:  # protobuf's JSON writes bytes in base64; OTLP's writes ids in hex
-        span["traceId"] = told.trace_id.hex()
-        span["spanId"] = told.span_id.hex()
-        if told.parent_span_id:
-            span["parentSpanId"] = told.parent_span_id.hex()
+    for span, reported in pairs:  # protobuf's JSON writes bytes in base64; OTLP's writes ids in hex
+        span["traceId"] = reported.trace_id.hex()
+        span["spanId"] = reported.span_id.hex()
+        if reported.parent_span_id:
+            span["parentSpanId"] = reported.parent_span_id.hex()
     return json.dumps(document, separators=(",", ":")) + "\n"
 
 
@@ -216,21 +216,21 @@ def _group(
 
 def _gpu_numbers(gpu: GpuTimes, basis: int, rows: Ints) -> dict[str, Ints]:
     """What spans of one basis report; the sum of all kernels only where every row has it."""
-    told = {}
+    reported = {}
     if basis != HOST:
-        told[semconv.GPU_BUSY_TIME] = gpu.busy_s
+        reported[semconv.GPU_BUSY_TIME] = gpu.busy_s
     if basis == CUPTI:
-        told[semconv.GPU_NCCL_TIME] = gpu.nccl_s
+        reported[semconv.GPU_NCCL_TIME] = gpu.nccl_s
         if not np.isnan(gpu.kernel_s[rows]).any():
-            told[semconv.GPU_KERNEL_TIME] = gpu.kernel_s
-    return {key: np.rint(1e9 * seconds[rows]).astype(np.int64) for key, seconds in told.items()}
+            reported[semconv.GPU_KERNEL_TIME] = gpu.kernel_s
+    return {key: np.rint(1e9 * seconds[rows]).astype(np.int64) for key, seconds in reported.items()}
 
 
 def resource_of(source: Source) -> dict[str, AttributeValue]:
     """What a source says of itself, as attributes of a resource."""
     ranks = {str(semconv.PARALLEL_RANK[name]): index for name, index in source.parallel}
-    told = {semconv.GPU_UUID: source.device, semconv.GPU_MODEL: source.device_model}
-    device: dict[str, AttributeValue] = {key: text for key, text in told.items() if text}
+    reported = {semconv.GPU_UUID: source.device, semconv.GPU_MODEL: source.device_model}
+    device: dict[str, AttributeValue] = {key: text for key, text in reported.items() if text}
     group: dict[str, AttributeValue] = {semconv.GROUP: source.group} if source.group else {}
     return {
         semconv.SERVICE_NAME: source.job,

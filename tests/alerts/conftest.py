@@ -20,10 +20,10 @@ def program(name: str, package: str, shows: str) -> Program:
     """Runs it; without it the test is skipped, and fails under CI."""
     path = shutil.which(name)
     if path is None:
-        said = f"{name} is not installed (Debian's package {package}); it would show {shows}"
+        printed = f"{name} is not installed (Debian's package {package}); it would show {shows}"
         if os.environ.get("CI"):
-            pytest.fail(said)
-        pytest.skip(said)
+            pytest.fail(printed)
+        pytest.skip(printed)
 
     def run(*arguments: str | Path) -> Ran:
         return subprocess.run(

@@ -35,7 +35,7 @@ def test_all_files_are_written_to_a_folder(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         (["render"], "--out DIR"),
         (["render", "--set", "hang_for=3", "--only", "rules"], "Did you mean hang_for_seconds"),
@@ -47,12 +47,12 @@ def test_all_files_are_written_to_a_folder(
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With exit code 2."""
     assert main(["alerts", *arguments]) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert printed in error
     assert error.count("\n") == 1
 
 

@@ -180,11 +180,11 @@ def test_at_most_twenty_ranks_of_a_run_are_named() -> None:
 
 
 def culprits(*, node: str = "n0") -> RunStatus:
-    found = (
+    result = (
         Culprit(rank=3, node=node, role="default", why="lost"),
         Culprit(rank=4, node="n1", role="default", why="never_joined"),
     )
-    return replace(RUN, state="partly_lost", culprits=found)
+    return replace(RUN, state="partly_lost", culprits=result)
 
 
 def firing(run: RunStatus, **more: object) -> dict[str, Alert]:
@@ -229,15 +229,15 @@ def verdict(**changes: object) -> Verdict:
 def test_a_verdict_is_critical_if_it_pages_and_else_a_warning() -> None:
     """And its domain follows the cause and the kind of the section."""
     name = "StragglerRankStraggling"
-    found = firing(replace(RUN, verdicts=(verdict(),)))[name]
-    assert (found.labels["severity"], found.labels["domain"]) == ("critical", "hardware")
-    assert "takes 1.50 times as long" in found.annotations["description"]
-    assert "loses the time of 2.00 ranks" in found.annotations["description"]
-    assert (found.labels["rank"], found.labels["node"]) == (str(verdict().rank), verdict().node)
-    assert found.labels["section"] == verdict().section
+    result = firing(replace(RUN, verdicts=(verdict(),)))[name]
+    assert (result.labels["severity"], result.labels["domain"]) == ("critical", "hardware")
+    assert "takes 1.50 times as long" in result.annotations["description"]
+    assert "loses the time of 2.00 ranks" in result.annotations["description"]
+    assert (result.labels["rank"], result.labels["node"]) == (str(verdict().rank), verdict().node)
+    assert result.labels["section"] == verdict().section
     run = replace(RUN, verdicts=(verdict(pages=False),), data_sections=frozenset({"load"}))
-    found = firing(run)[name]
-    assert (found.labels["severity"], found.labels["domain"]) == ("warning", "data")
+    result = firing(run)[name]
+    assert (result.labels["severity"], result.labels["domain"]) == ("warning", "data")
     assert name not in firing(replace(RUN, verdicts=(verdict(state="suspect"),)))
 
 
@@ -255,8 +255,8 @@ def test_a_slow_run_has_an_alert_only_if_nobody_is_to_blame() -> None:
 def test_ranks_are_missing_only_of_a_run_that_is_under_way() -> None:
     """A failed start is no news."""
     missing = replace(RUN, state="starting", ranks={"ok": 6, "missing": 2})
-    found = firing(missing)["StragglerRanksMissing"]
-    assert found.annotations["description"].startswith("2 expected ranks of run r1, group actor,")
+    result = firing(missing)["StragglerRanksMissing"]
+    assert result.annotations["description"].startswith("2 expected ranks of run r1, group actor,")
     assert "StragglerRanksMissing" not in firing(replace(missing, state="failed"))
     assert "StragglerRanksMissing" in firing(replace(missing, ranks={"missing": 1}))
     for ranks in ({}, {"ok": 8}, {"ok": 8, "missing": 0}):
@@ -306,8 +306,8 @@ def test_losses_are_told_for_five_minutes() -> None:
     of_the_next_attempt = replace(RUN, dropped={"ring_full": 0})
     assert named(evaluator.evaluate(watched(320, of_the_next_attempt)), name) == []
     lost = replace(RUN, dropped={"ring_full": 2})
-    [found] = named(evaluator.evaluate(watched(330, lost)), name)
-    assert found.labels["reason"] == "ring_full"
+    [result] = named(evaluator.evaluate(watched(330, lost)), name)
+    assert result.labels["reason"] == "ring_full"
 
 
 def test_a_clash_is_told_once_for_all_groups_of_a_run() -> None:
@@ -316,8 +316,8 @@ def test_a_clash_is_told_once_for_all_groups_of_a_run() -> None:
     runs = (replace(RUN, clashes=2), replace(RUN, group="critic", clashes=2))
     for now_s in (0, 60):
         alerts = evaluator.evaluate(watched(now_s, *runs))
-    [found] = named(alerts, "StragglerIdentityCollision")
-    assert "group" not in found.labels
+    [result] = named(alerts, "StragglerIdentityCollision")
+    assert "group" not in result.labels
     assert "StragglerIdentityCollision" not in firing(RUN)
 
 

@@ -15,8 +15,8 @@ from otel_straggler.model.alert import Alert
 
 
 def alert(name: str, ends_at_s: float | None = None, **labels: Any) -> Alert:
-    told = {"alertname": f"Straggler{name}", "mode": "page", "run_id": "r", **labels}
-    return Alert(labels=told, annotations={}, starts_at_s=1.0, ends_at_s=ends_at_s)
+    reported = {"alertname": f"Straggler{name}", "mode": "page", "run_id": "r", **labels}
+    return Alert(labels=reported, annotations={}, starts_at_s=1.0, ends_at_s=ends_at_s)
 
 
 def names(alerts: tuple[Alert, ...]) -> list[str]:
@@ -42,8 +42,8 @@ def test_what_calls_nobody_silences_nothing_that_does() -> None:
 def test_a_dead_collector_never_silences_a_hung_run() -> None:
     """Only what is said because nobody hears of the run any more."""
     down = alert("CollectorDown", collector="a")
-    told = (alert("RunHung", collector="a"), alert("RunSilent", collector="a"))
-    assert names(uninhibited(told, (down, *told))) == ["RunHung"]
+    reported = (alert("RunHung", collector="a"), alert("RunSilent", collector="a"))
+    assert names(uninhibited(reported, (down, *reported))) == ["RunHung"]
 
 
 def test_giving_up_is_never_told_as_an_end_of_the_hang() -> None:
@@ -106,11 +106,11 @@ def test_the_example_for_alertmanager_inhibits_the_same() -> None:
 
 def _fits(matchers: list[str], alert: Alert) -> bool:
     for matcher in matchers:
-        found = re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher)
-        assert found is not None, matcher
-        name, operator, value = found.groups()
-        told = alert.labels.get(name, "")
-        is_equal = bool(re.fullmatch(value, told)) if "~" in operator else value == told
+        result = re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher)
+        assert result is not None, matcher
+        name, operator, value = result.groups()
+        reported = alert.labels.get(name, "")
+        is_equal = bool(re.fullmatch(value, reported)) if "~" in operator else value == reported
         if is_equal == operator.startswith("!"):
             return False
     return True

@@ -140,7 +140,7 @@ def test_every_metric_and_label_is_published(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "printed"),
     [
         ("straggler_run_hung)", "straggler_run_hang)", "straggler_run_hang: no metric"),
         ('{state="forgotten"}', '{status="forgotten"}', "no label 'status'"),
@@ -151,12 +151,12 @@ def test_every_metric_and_label_is_published(name: str) -> None:
         ("== 1", "=== 1", "no PromQL"),
     ],
 )
-def test_a_wrong_name_is_found(old: str, new: str, said: str) -> None:
+def test_a_wrong_name_is_found(old: str, new: str, printed: str) -> None:
     """Wherever it stands."""
     text = (ALERTS / RULES[0]).read_text()
     assert old in text
     assert any(
-        said in finding for finding in findings_in_rules(yaml.safe_load(text.replace(old, new)))
+        printed in finding for finding in findings_in_rules(yaml.safe_load(text.replace(old, new)))
     )
 
 
@@ -204,16 +204,16 @@ def test_every_setting_is_tried_here() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_alert_has_a_test_for_silence_and_for_its_words(name: str) -> None:
     """In alerts/tests."""
-    found = [
+    result = [
         test
         for file in TESTS
         for group in read(file)["tests"]
         for test in group.get("alert_rule_test", ())
         if test["alertname"] == name
     ]
-    words = [test for test in found if test.get("exp_alerts")]
-    silence = [test for test in found if not test.get("exp_alerts")]
-    assert words
+    text = [test for test in result if test.get("exp_alerts")]
+    silence = [test for test in result if not test.get("exp_alerts")]
+    assert text
     assert silence or name == "StragglerWatchdog"
 
 

@@ -52,8 +52,8 @@ def test_a_value_out_of_range_is_refused(name: str, value: Any) -> None:
     """With place, value, what was expected and what to do."""
     with pytest.raises(ConfigError) as refused:
         read_settings({name: value})
-    said = str(refused.value)
-    assert said.startswith(f"alerts.{name}: got {value!r}; expected {RULES[name][0]}. ")
+    printed = str(refused.value)
+    assert printed.startswith(f"alerts.{name}: got {value!r}; expected {RULES[name][0]}. ")
 
 
 def test_no_value_is_an_error_with_an_example() -> None:

@@ -118,6 +118,6 @@ def test_a_run_that_is_given_up_is_never_called_resolved(
     assert "resolved" not in render(amtool, tmp_path, name, given_up).lower()
     assert "no longer reported" in render(amtool, tmp_path, name, given_up).lower()
     beside = alert("StragglerNoData", "resolved", rank=9)
-    said = render(amtool, tmp_path, name, given_up, beside).lower()
-    assert "resolved: sum 0" not in said
-    assert "[resolved]" not in said
+    printed = render(amtool, tmp_path, name, given_up, beside).lower()
+    assert "resolved: sum 0" not in printed
+    assert "[resolved]" not in printed

@@ -58,15 +58,15 @@ class Arm:
 
 
 make_arm = Arm
-BEFORE = (Expected(figure="before", least=1, most=1), Expected(figure="after", most=1))
+BEFORE = (Expected(figure="before", minimum=1, maximum=1), Expected(figure="after", maximum=1))
 EXPERIMENTS = (
     Experiment(
         key="E1",
         question="one that ends well",
         expected=(
-            Expected(figure="cost", unit="%", most=0.5, is_requirement=True),
-            Expected(figure="guess", most=5),
-            Expected(figure="nothing", most=1),
+            Expected(figure="cost", unit="%", maximum=0.5, is_requirement=True),
+            Expected(figure="guess", maximum=5),
+            Expected(figure="nothing", maximum=1),
         ),
         limit_s=60,
         measure=well,

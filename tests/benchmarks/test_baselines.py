@@ -18,7 +18,7 @@ from .made import healthy, tables
 BASELINES = [name for name in METHODS if name != "otel-straggler"]
 
 
-def said(method, seconds, **fields):
+def printed(method, seconds, **fields):
     return [episode for table in tables(seconds, **fields) for episode in method.take(table)]
 
 
@@ -68,8 +68,10 @@ def test_nvrx_calls_a_slow_stage_slow_and_its_variant_within_roles_does_not():
     """The reason to compare with peers."""
     seconds = healthy()
     seconds[:, 8:, 1] *= 1.5
-    assert {rank for e in said(Nvrx(), seconds, stages=2) for rank in e.ranks} == set(range(8, 16))
-    assert said(Nvrx(within_roles=True), seconds, stages=2) == []
+    assert {rank for e in printed(Nvrx(), seconds, stages=2) for rank in e.ranks} == set(
+        range(8, 16)
+    )
+    assert printed(Nvrx(within_roles=True), seconds, stages=2) == []
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -77,7 +79,7 @@ def test_every_baseline_finds_a_rank_that_becomes_much_slower(name):
     """Nothing is compared that does not work."""
     seconds = healthy(steps=100)
     seconds[50:, 5, 1] *= 1.6
-    episodes = said(METHODS[name](), seconds)
+    episodes = printed(METHODS[name](), seconds)
     assert any(e.ranks == {5} and 50 <= e.begin_step < 80 and e.end_step is None for e in episodes)
 
 
@@ -88,8 +90,8 @@ def test_baselines_survive_gaps_and_silent_ranks(name):
     seconds[np.random.default_rng(0).random(seconds.shape) < 0.05] = np.nan
     seconds[:, 3] = np.nan
     method = METHODS[name]()
-    said(method, seconds)
-    assert not said(method, healthy(steps=15, ranks=4)), "a new world has no full window yet"
+    printed(method, seconds)
+    assert not printed(method, healthy(steps=15, ranks=4)), "a new world has no full window yet"
 
 
 def test_bocd_run_lengths_agree_with_a_plain_recursion():
@@ -97,11 +99,11 @@ def test_bocd_run_lengths_agree_with_a_plain_recursion():
     rng = np.random.default_rng(3)
     series = np.concatenate((rng.normal(0, 0.01, 12), rng.normal(0.1, 0.01, 8)))
     lengths = RunLengths(2, sigma=0.01, longest=40)
-    found = np.array([lengths.take(np.array([x, 0.0])) for x in series])
-    np.testing.assert_allclose(found[:, 0], plain_bocd(series, 0.01), rtol=1e-9)
-    assert found[12, 0] > 0.9
-    assert found[1:12, 0].max() < 0.5
-    assert found[:, 1].max() < 0.5
+    measured = np.array([lengths.take(np.array([x, 0.0])) for x in series])
+    np.testing.assert_allclose(measured[:, 0], plain_bocd(series, 0.01), rtol=1e-9)
+    assert measured[12, 0] > 0.9
+    assert measured[1:12, 0].max() < 0.5
+    assert measured[:, 1].max() < 0.5
 
 
 def plain_bocd(series, sigma, hazard=1 / 250):
@@ -131,15 +133,15 @@ def test_bocd_verifies_the_size_of_a_change():
     """A clear change of 7 % is found with a limit of 5 % and not with one of 10 %."""
     seconds = healthy(steps=100, noise=0.005)
     seconds[50:, 5, :2] *= 1.07
-    assert said(Bocd(0.10), seconds) == []
-    assert [episode.ranks for episode in said(Bocd(0.05), seconds)] == [{5}]
+    assert printed(Bocd(0.10), seconds) == []
+    assert [episode.ranks for episode in printed(Bocd(0.05), seconds)] == [{5}]
 
 
 def test_bocd_cannot_see_who_was_always_slow():
     """A change point needs a change: a limit of the method, not of the benchmark."""
     seconds = healthy(steps=100, noise=0.005)
     seconds[:, 5, :2] *= 1.3
-    assert said(Bocd(0.05), seconds) == []
+    assert printed(Bocd(0.05), seconds) == []
 
 
 def test_flags_in_consecutive_evaluations_are_one_episode():

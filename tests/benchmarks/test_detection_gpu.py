@@ -13,10 +13,10 @@ def one_case(benchmark):
 def test_kernels_find_what_the_hosts_clock_cannot(one_case):
     """The same run, told in four ways."""
     [ways] = one_case[0]["cases"].values()
-    assert {way: told["found"] for way, told in ways.items()} == {
+    assert {way: reported["found"] for way, reported in ways.items()} == {
         "off": 0, "events": 1, "cupti": 1, "mixed": 1,
     }  # fmt: skip
-    assert all(told["wrong"] == 0 for told in ways.values())
+    assert all(reported["wrong"] == 0 for reported in ways.values())
 
 
 def test_a_slow_gpu_of_ten_per_cent_has_a_budget_of_fifty_steps(one_case):

@@ -18,11 +18,11 @@ from benchmarks.harness.turns import take_turns
 
 def test_a_result_says_what_it_was_measured_with():
     """Command, commit, machine, versions; a package that is absent is left out."""
-    found = about("numpy", "no-such-package")
-    assert found["command"].startswith("python -m benchmarks.")
-    assert found["commit"]
-    assert found["versions"].keys() == {"numpy"}
-    assert {"python", "cpus", "load"} <= found["machine"].keys()
+    measured = about("numpy", "no-such-package")
+    assert measured["command"].startswith("python -m benchmarks.")
+    assert measured["commit"]
+    assert measured["versions"].keys() == {"numpy"}
+    assert {"python", "cpus", "load"} <= measured["machine"].keys()
 
 
 def test_a_figure_at_its_budget_is_just_met():
@@ -46,10 +46,10 @@ def test_a_missed_budget_is_said_in_words(capsys):
 
 def test_the_interval_of_a_median_lies_within_the_values():
     """Bootstrap: never wider than what was seen, and around the median."""
-    found = median_of([1.0, 2.0, 3.0, 4.0, 100.0])
-    low, high = found["interval_95"]
-    assert 1.0 <= low <= found["median"] == 3.0 <= high <= 100.0
-    assert found["pairs"] == 5
+    measured = median_of([1.0, 2.0, 3.0, 4.0, 100.0])
+    low, high = measured["interval_95"]
+    assert 1.0 <= low <= measured["median"] == 3.0 <= high <= 100.0
+    assert measured["pairs"] == 5
 
 
 def test_the_cpu_time_of_another_process_is_what_it_says_itself():
@@ -60,10 +60,10 @@ def test_the_cpu_time_of_another_process_is_what_it_says_itself():
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
-        said_ns = int(other.stdout.readline())
+        text_ns = int(other.stdout.readline())
         seen_ns = cpu_ns(other.pid)
         other.communicate(b"\n")
-    assert said_ns <= seen_ns < said_ns + 50_000_000
+    assert text_ns <= seen_ns < text_ns + 50_000_000
     with pytest.raises(OSError, match=str(other.pid)):
         cpu_ns(other.pid)
 

@@ -11,52 +11,52 @@ FEW = r"^http 512, 4 ranks: (receive|score|forward|upb.*)$|^grpc 512, 4 ranks: s
 
 
 @pytest.fixture(scope="module")
-def told(benchmark):
+def reported(benchmark):
     """(result, sentences) of a few cases with four ranks."""
     return benchmark("ingest", "--rounds", "1", "--ranks", "4", "--dose", "1", "--only", FEW)
 
 
-def test_every_case_has_cpu_per_span_and_a_rate(told):
+def test_every_case_has_cpu_per_span_and_a_rate(reported):
     """Two protocols, three stages and the peers, in one run."""
-    cases = told[0]["cases"]
+    cases = reported[0]["cases"]
     assert len(cases) == 6
-    for found in cases.values():
-        assert found["cpu_us_per_span"] > 0
-        assert found["spans_per_s"] > 0
-        assert found["cpu_us_per_span_of_rounds"] == [found["cpu_us_per_span"]]
+    for measured in cases.values():
+        assert measured["cpu_us_per_span"] > 0
+        assert measured["spans_per_s"] > 0
+        assert measured["cpu_us_per_span_of_rounds"] == [measured["cpu_us_per_span"]]
 
 
-def test_the_dose_is_stated(told):
+def test_the_dose_is_stated(reported):
     """Ranks, spans and bytes: scoring costs more per span where few ranks share it."""
-    (stated,) = told[0]["doses"]
+    (stated,) = reported[0]["doses"]
     assert stated["spans"] == stated["ranks"] * stated["steps"] * 5
     assert stated["bytes_per_span"] > 100
 
 
-def test_ours_is_told_as_a_ratio_to_the_smallest_receivers(told):
+def test_ours_is_told_as_a_ratio_to_the_smallest_receivers(reported):
     """Under the same load; a case without a peer has no ratio."""
-    ratios = told[0]["ratio_to_peers"]
+    ratios = reported[0]["ratio_to_peers"]
     assert ratios.keys() == {f"http 512, 4 ranks: {s}" for s in ("receive", "score", "forward")}
     for ratio in ratios.values():
         assert ratio.keys() == {"upb parse, receive", "upb read, receive"}
 
 
-def test_the_stages_are_told_apart(told):
+def test_the_stages_are_told_apart(reported):
     """What scoring and forwarding add to receiving."""
-    cases, (added,) = told[0]["cases"], told[0]["us_per_span_of_stages"].values()
+    cases, (added,) = reported[0]["cases"], reported[0]["us_per_span_of_stages"].values()
     costs = [cases[f"http 512, 4 ranks: {s}"]["cpu_us_per_span"] for s in ("receive", "score")]
     assert added["receive"] == costs[0]
     assert added["+ score"] == pytest.approx(costs[1] - costs[0], abs=1e-3)
     assert "+ forward" in added
 
 
-def test_the_budget_is_told_as_a_ratio(told):
+def test_the_budget_is_told_as_a_ratio(reported):
     """1.0 us for receiving, scoring and forwarding."""
-    result, sentences = told
-    ((name, found),) = result["budgets"].items()
+    result, sentences = reported
+    ((name, measured),) = result["budgets"].items()
     forward = result["cases"]["http 512, 4 ranks: forward"]["cpu_us_per_span"]
-    assert (found["measured"], found["budget"], found["unit"]) == (forward, 1.0, "us")
-    assert found["ratio_to_budget"] == forward
+    assert (measured["measured"], measured["budget"], measured["unit"]) == (forward, 1.0, "us")
+    assert measured["ratio_to_budget"] == forward
     assert name in sentences
 
 

@@ -9,6 +9,6 @@ def test_every_part_has_a_price_for_each_data_point(benchmark):
     assert result["points"] == 4 * 5 * 5
     assert set(result["us_per_point"]) == {"encode", "decode", "decode_in_python", "keep", "score"}
     assert all(us > 0 for us in result["us_per_point"].values())
-    ((name, found),) = result["budgets"].items()
-    assert found["unit"] == "µs"
+    ((name, measured),) = result["budgets"].items()
+    assert measured["unit"] == "µs"
     assert name in sentences

@@ -32,16 +32,16 @@ def test_what_came_once_is_in_no_doubt() -> None:
 
 def test_a_gap_is_put_down_to_the_end_of_the_collector_before_it() -> None:
     """The first run of the next collector closes it."""
-    found = doubts([(0, 1), (1, 1), (3, 2), (4, 2), (6, 3)], recorded=7)
-    assert found.missing.tolist() == [True, True]
-    assert found.ended_s.tolist() == [2.0, 5.0]
-    assert found.by_ending(ENDINGS).tolist() == [1, 2]
+    measured = doubts([(0, 1), (1, 1), (3, 2), (4, 2), (6, 3)], recorded=7)
+    assert measured.missing.tolist() == [True, True]
+    assert measured.ended_s.tolist() == [2.0, 5.0]
+    assert measured.by_ending(ENDINGS).tolist() == [1, 2]
 
 
 def test_a_gap_over_two_ends_is_put_down_to_the_kill() -> None:
     """A collector that passed nothing on may have held it."""
-    found = doubts([(0, 1), (2, 3)], recorded=3)
-    assert found.by_ending(ENDINGS).tolist() == [2]
+    measured = doubts([(0, 1), (2, 3)], recorded=3)
+    assert measured.by_ending(ENDINGS).tolist() == [2]
 
 
 def test_a_gap_within_the_life_of_a_collector_is_put_down_to_no_end() -> None:
@@ -53,9 +53,9 @@ def test_a_gap_within_the_life_of_a_collector_is_put_down_to_no_end() -> None:
 
 def test_what_came_twice_is_put_down_to_the_end_between() -> None:
     """Or to none, if one collector passed it on twice."""
-    found = doubts([(0, 2), (0, 3), (1, 3), (1, 3)], recorded=2)
-    assert found.missing.tolist() == [False, False]
-    assert found.by_ending(ENDINGS).tolist() == [2, 0]
+    measured = doubts([(0, 2), (0, 3), (1, 3), (1, 3)], recorded=2)
+    assert measured.missing.tolist() == [False, False]
+    assert measured.by_ending(ENDINGS).tolist() == [2, 0]
 
 
 def test_memory_that_grows_is_not_flat() -> None:

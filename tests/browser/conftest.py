@@ -23,8 +23,8 @@ QUICK = {
     "scoring": {"window_steps": 20, "grace_seconds": 0.2},
     "liveness": {
         "lost_after_seconds": 3_600.0,
-        "least_timeout_seconds": 3_600.0,
-        "most_timeout_seconds": 7_200.0,
+        "min_timeout_seconds": 3_600.0,
+        "max_timeout_seconds": 7_200.0,
     },
 }
 """Short windows, and nobody is lost or stuck because a test takes its time."""
@@ -85,8 +85,8 @@ def look(open_page: Any) -> Callable[..., LivePage]:
 
 def ask(collector: Collector, path: str) -> Json:
     with urllib.request.urlopen(collector.url + path, timeout=30) as answer:
-        found: Json = json.load(answer)
-    return found
+        result: Json = json.load(answer)
+    return result
 
 
 def tone_of(collector: Collector, run_id: str) -> str:

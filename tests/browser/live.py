@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .probes import MEAN_COLOURS, TOLD_AT_POINTER
+from .probes import MEAN_COLOURS, REPORTED_AT_POINTER
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -45,7 +45,7 @@ class LivePage:
         """The canvas of a part, which may be the part itself."""
         return self.page.locator(f"[data-part={name}] canvas, canvas[data-part={name}]").first
 
-    def places_in_chart(
+    def indexes_in_chart(
         self, name: str, apart: tuple[int, int] = FINE
     ) -> Iterator[tuple[str, float, float]]:
         """What the pointer is told on its way over the canvas of a part, and where."""
@@ -56,11 +56,11 @@ class LivePage:
         for y in range(4, int(box["height"]), apart[1]):
             for x in range(70, int(box["width"]), apart[0]):
                 self.page.mouse.move(box["x"] + x, box["y"] + y)
-                yield canvas.evaluate(TOLD_AT_POINTER), x, y
+                yield canvas.evaluate(REPORTED_AT_POINTER), x, y
 
     def click_in_chart(self, name: str, words: str) -> None:
         """Where the pointer is told the words."""
-        ways = [self.places_in_chart(name, apart) for apart in (COARSE, FINE)]
+        ways = [self.indexes_in_chart(name, apart) for apart in (COARSE, FINE)]
         for text, _, _ in itertools.chain(*ways):
             if re.search(rf"{re.escape(words)}\b", text):
                 self.page.mouse.down()  # the pointer is there
@@ -68,11 +68,11 @@ class LivePage:
                 return
         raise AssertionError(f"{words!r} is nowhere in {name}")
 
-    def colours(self, name: str, places: Sequence[tuple[float, float]]) -> list[list[float]]:
+    def colours(self, name: str, indexes: Sequence[tuple[float, float]]) -> list[list[float]]:
         """Mean red, green and blue around places of a canvas, the pointer being elsewhere."""
         self.page.mouse.move(1, 1)
-        found: list[list[float]] = self.canvas(name).evaluate(MEAN_COLOURS, places)
-        return found
+        result: list[list[float]] = self.canvas(name).evaluate(MEAN_COLOURS, indexes)
+        return result
 
     def says(self, name: str, words: str) -> None:
         """Wait until a part, or a field of the answer (``answer.headline``), has the words."""
@@ -96,8 +96,8 @@ class LivePage:
         return self.until_drawn()
 
 
-def expect(found: Any) -> Any:
+def expect(result: Any) -> Any:
     """Playwright's, imported where there is one."""
     from playwright.sync_api import expect as playwrights
 
-    return playwrights(found)
+    return playwrights(result)

@@ -108,7 +108,7 @@ MEAN_COLOURS = """(canvas, places) => {
 }"""
 """Mean red, green and blue of squares of ten pixels of the page."""
 
-TOLD_AT_POINTER = """async canvas => {
+REPORTED_AT_POINTER = """async canvas => {
     await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
     const tooltip = canvas.closest("[data-part]").querySelector("[role=tooltip]");
     return tooltip.checkVisibility() ? tooltip.textContent : "";

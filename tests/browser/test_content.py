@@ -135,9 +135,9 @@ def test_the_whole_page_is_walked_with_the_tab_key(collector: Any, look: Any) ->
     seen: list[str] = []
     for _ in range(200):
         page.page.keyboard.press("Tab")
-        found = page.page.evaluate(FOCUSED)
-        if found is None:
+        result = page.page.evaluate(FOCUSED)
+        if result is None:
             break
-        assert found["outline"], f"the focus is not seen on {found['name']}"
-        seen += found["parts"]
+        assert result["outline"], f"the focus is not seen on {result['name']}"
+        seen += result["parts"]
     assert {"picker", "matrix", "rank-time", "sections"} <= set(seen)

@@ -34,8 +34,8 @@ def test_a_foreign_name_gets_nothing_in_a_browser(world: Any) -> None:
         assert answer is not None
         assert answer.status == 403
         assert page.locator("[data-part]").count() == 0
-        told = page.evaluate("fetch('/v1/runs').then(answer => answer.status)")
-        assert told == 403
+        reported = page.evaluate("fetch('/v1/runs').then(answer => answer.status)")
+        assert reported == 403
         own = page.goto(f"{collector.url}/")
         assert own is not None
         assert own.status == 200

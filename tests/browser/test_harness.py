@@ -63,7 +63,7 @@ def test_trouble_is_told(open_page: Any, site: str, path: str, words: str) -> No
     """An exception, a request that fails, and one to another origin."""
     watched = open_page(site + path)
     watched.page.wait_for_load_state("networkidle")
-    assert any(words in told for told in watched.trouble()), watched.trouble()
+    assert any(words in reported for reported in watched.trouble()), watched.trouble()
     watched.errors, watched.failed, watched.foreign = [], [], []
 
 
@@ -79,12 +79,12 @@ def test_a_page_finds_nothing_of_an_earlier_test(
     chromium: Any, kept_contexts: Any, site: str
 ) -> None:
     """Neither what was stored nor a cookie, though the context is the same."""
-    found = []
+    result = []
     for name in ("first", "second"):
         pages = Pages(chromium, name, kept_contexts)
         page = pages(f"{site}/good", viewport={"width": 500, "height": 500}).page
-        found.append((page.context, page.evaluate("[localStorage.length, document.cookie]")))
+        result.append((page.context, page.evaluate("[localStorage.length, document.cookie]")))
         page.evaluate("localStorage.setItem('theme', 'dark'); document.cookie = 'a=b'")
         assert page.evaluate("[localStorage.length, document.cookie]") == [1, "a=b"]
         assert pages.close(has_failed=False) == []
-    assert found[0] == found[1] == (found[0][0], [0, ""])
+    assert result[0] == result[1] == (result[0][0], [0, ""])

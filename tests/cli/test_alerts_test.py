@@ -53,9 +53,9 @@ def test_straight_to_a_webhook() -> None:
 def test_through_a_collector() -> None:
     """By its own settings; nothing named is said, with the exit code 1."""
     with Receiver() as receiver:
-        for webhook, code, words in (("", 1, "alerts.notify"), (receiver.url, 0, ": arrived")):
+        for webhook, code, text in (("", 1, "alerts.notify"), (receiver.url, 0, ": arrived")):
             answer = _through(webhook, "--for", "1s")
-            assert (answer.exit_code, words in answer.output) == (code, True)
+            assert (answer.exit_code, text in answer.output) == (code, True)
     assert receiver.received
 
 
@@ -75,7 +75,7 @@ def _through(webhook: str, *arguments: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "text"),
     [
         (("--alertmanager", "am:9093"), "http://"),
         (("--webhook", "http://me:secret@b"), "without a name or password"),
@@ -86,14 +86,14 @@ def _through(webhook: str, *arguments: str) -> Result:
         (("--collector", "localhost"), "http"),
     ],
 )
-def test_what_is_wrong_is_a_sentence(arguments: tuple[str, ...], words: str) -> None:
+def test_what_is_wrong_is_a_sentence(arguments: tuple[str, ...], text: str) -> None:
     """Before anything is sent."""
     error: Any = run(*arguments).exception
-    assert words in str(error)
+    assert text in str(error)
 
 
 def test_something_else_at_the_address_is_said() -> None:
     """A page that is no collector's."""
-    with Receiver(words="<html>") as other, Receiver(404) as older:
+    with Receiver(text="<html>") as other, Receiver(404) as older:
         assert "not a collector's" in str(run("--collector", other.url).exception)
         assert "Is it an older one" in str(run("--collector", older.url).exception)

@@ -23,14 +23,14 @@ def folder(tmp_path: Path) -> Path:
             "state": "completed" if rank == 2 else "scheduled",
             "is_p2p": False,
         }
-        told = {
+        reported = {
             "pg_config": {"0": {"desc": "default_pg", "ranks": "[0, 1, 2, 3]"}},
             "pg_status": {
                 "0": {"last_enqueued_collective": newest, "last_completed_collective": 6}
             },
             "entries": [entry],
         }
-        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(told))
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(reported))
     return tmp_path
 
 
@@ -49,12 +49,12 @@ def test_programs_get_json(call: Any, folder: Path) -> None:
     """With a version, and files that were not read."""
     (folder / "other_9").write_bytes(b"no dump")
     code, out, _ = call("hang", str(folder), "--json")
-    told = json.loads(out)
-    assert (code, told["schema_version"], told["ranks"]) == (0, 1, [0, 1, 2, 3])
-    assert [(c["rank"], c["why"], c["waiting"]) for c in told["culprits"]] == [
+    reported = json.loads(out)
+    assert (code, reported["schema_version"], reported["ranks"]) == (0, 1, [0, 1, 2, 3])
+    assert [(c["rank"], c["why"], c["waiting"]) for c in reported["culprits"]] == [
         (2, "never_joined", [0, 1, 3])
     ]
-    assert "other_9" in told["remarks"][0]
+    assert "other_9" in reported["remarks"][0]
 
 
 def test_a_folder_that_is_none_is_an_error(call: Any, tmp_path: Path) -> None:

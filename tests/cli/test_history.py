@@ -26,15 +26,15 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scorer.observe(simulate("one_slow_rank", plan).batch, 0)
     history.put(windows=scorer.close_all())
     values: dict[str, Any] = {"run_id": "run [x]", "subject_id": "rank/2", "scope": "rank"}
-    for step, state, said in (7, "suspect", ""), (9, "confirmed", "rank 2 is slow\x1b[31m"):
+    for step, state, printed in (7, "suspect", ""), (9, "confirmed", "rank 2 is slow\x1b[31m"):
         history.put(
-            changes=[Verdict(**values, state=state, at_step=step, at_ns=step, sentence=said)]
+            changes=[Verdict(**values, state=state, at_step=step, at_ns=step, sentence=printed)]
         )
     history.close()
     return file
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
     assert main(["history", *map(str, arguments)]) == code
     out, err = capsys.readouterr()
     return err if code else out
@@ -42,8 +42,8 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) 
 
 def test_runs_are_listed(capsys: pytest.CaptureFixture[str], path: Path) -> None:
     """With how much there is of each, and when it was seen."""
-    assert said(capsys, path) == said(capsys, "--path", path)
-    assert said(capsys, path) == (
+    assert printed(capsys, path) == printed(capsys, "--path", path)
+    assert printed(capsys, path) == (
         "run [x] (simulation): 30 windows, 2 changes of verdicts, "
         "2026-09-21 14:13:20 UTC to 2026-09-21 14:13:20 UTC\n"
     )
@@ -53,7 +53,7 @@ def test_a_run_is_listed_with_its_verdicts_and_newest_windows(
     capsys: pytest.CaptureFixture[str], path: Path
 ) -> None:
     """What a terminal would obey is shown as ``?``."""
-    lines = said(capsys, "--path", path, "--run", "run [x]").splitlines()
+    lines = printed(capsys, "--path", path, "--run", "run [x]").splitlines()
     assert lines[1] == "  1970-01-01 00:00:00 UTC step 7 suspect: rank/2: suspect"
     assert lines[2] == "  1970-01-01 00:00:00 UTC step 9 confirmed: rank 2 is slow?[31m"
     assert lines[3] == "  the newest 20 of 30 windows:"
@@ -66,18 +66,18 @@ def test_json_has_all_windows_and_all_of_a_verdict(
     capsys: pytest.CaptureFixture[str], path: Path
 ) -> None:
     """What is not known is null."""
-    found = json.loads(said(capsys, "--path", path, "--json"))
-    assert [run["windows"] for run in found["runs"]] == [30]
-    found = json.loads(said(capsys, "--path", path, "--run", "run [x]", "--json"))
-    assert found["schema_version"] == 1
-    assert len(found["windows"]) == 30
-    assert [v["state"] for v in found["verdicts"]] == ["suspect", "confirmed"]
-    assert found["verdicts"][0]["slowdown"] is None
+    result = json.loads(printed(capsys, "--path", path, "--json"))
+    assert [run["windows"] for run in result["runs"]] == [30]
+    result = json.loads(printed(capsys, "--path", path, "--run", "run [x]", "--json"))
+    assert result["schema_version"] == 1
+    assert len(result["windows"]) == 30
+    assert [v["state"] for v in result["verdicts"]] == ["suspect", "confirmed"]
+    assert result["verdicts"][0]["slowdown"] is None
 
 
 def test_a_window_is_told_in_tables(capsys: pytest.CaptureFixture[str], path: Path) -> None:
     """Under the names of the report."""
-    window = json.loads(said(capsys, "--path", path, "--window", 30))["window"]
+    window = json.loads(printed(capsys, "--path", path, "--window", 30))["window"]
     assert (window["first_step"], window["last_step"]) == (58, 59)
     assert window["ranks"]["2"]["role"] == "default"
     (section,) = {s["section"] for s in window["stragglers"] if s["section"]}
@@ -100,6 +100,6 @@ def test_what_is_not_there_is_one_sentence(
 ) -> None:
     """Exit code 2."""
     given = [argument.replace("PATH", str(path)) for argument in arguments]
-    err = said(capsys, *given, code=2)
+    err = printed(capsys, *given, code=2)
     assert expected.replace("PATH", str(path)) in err
     assert "Traceback" not in err

@@ -59,8 +59,8 @@ def listed(call: Any, *collectors: str) -> dict[str, Any]:
     named = [part for url in collectors for part in ("--collector", url)]
     code, output, _ = call("maintenance", "list", "--json", *named)
     assert code == 0
-    found: dict[str, Any] = json.loads(output)["collectors"]
-    return found
+    result: dict[str, Any] = json.loads(output)["collectors"]
+    return result
 
 
 def test_a_node_is_put_under_maintenance_listed_and_taken_out(
@@ -117,22 +117,24 @@ def test_other_lengths_are_refused_with_the_place(add: Any, length: str) -> None
     """Before anybody is asked."""
     with pytest.raises(ConfigError):
         seconds_of(length, "--for")
-    code, _, said = add("http://127.0.0.1:1", length=length)
+    code, _, printed = add("http://127.0.0.1:1", length=length)
     assert code == 2
-    assert said.startswith(f"otel-straggler: error: --for: got {length!r}; expected a number and s")
-    assert "For example 8h" in said
+    assert printed.startswith(
+        f"otel-straggler: error: --for: got {length!r}; expected a number and s"
+    )
+    assert "For example 8h" in printed
 
 
 def test_what_a_collector_refuses_is_said_in_its_words(begin: Begin, add: Any, call: Any) -> None:
     """Too long, or not allowed there."""
     url, closed = begin(), begin(decisions=False)
-    code, _, said = add(url, length="31d")
+    code, _, printed = add(url, length="31d")
     assert code == 2
-    assert f"{url}/v1/maintenance: seconds: got 2678400.0; expected 1 to 2592000" in said
-    code, _, said = add(closed)
+    assert f"{url}/v1/maintenance: seconds: got 2678400.0; expected 1 to 2592000" in printed
+    code, _, printed = add(closed)
     assert code == 2
-    assert "HTTP 404" in said
-    assert "is metrics.decisions off?" in said
+    assert "HTTP 404" in printed
+    assert "is metrics.decisions off?" in printed
     assert call("maintenance", "list", "--collector", closed)[0] == 2
 
 
@@ -141,11 +143,11 @@ def test_one_collector_that_is_away_does_not_keep_the_others_from_it(
 ) -> None:
     """It is named, and the exit code says that not all is done."""
     url = begin()
-    code, output, said = add("http://127.0.0.1:1", url, "http://127.0.0.1:2")
+    code, output, printed = add("http://127.0.0.1:1", url, "http://127.0.0.1:2")
     assert code == 2
     assert output.startswith("n1 is under maintenance until")
-    assert said.count("otel-straggler: error: http://127.0.0.1:") == 2
-    assert said.count("Connection refused") == 2
+    assert printed.count("otel-straggler: error: http://127.0.0.1:") == 2
+    assert printed.count("Connection refused") == 2
     assert len(listed(call, url)[url]) == 1
 
 
@@ -154,9 +156,9 @@ def test_one_collector_that_is_away_does_not_keep_the_others_from_it(
 )
 def test_what_is_no_url_is_refused(add: Any, url: str) -> None:
     """In one line."""
-    code, _, said = add(url)
-    assert (code, len(said.splitlines())) == (2, 1)
-    assert url in said
+    code, _, printed = add(url)
+    assert (code, len(printed.splitlines())) == (2, 1)
+    assert url in printed
 
 
 @pytest.fixture
@@ -191,8 +193,8 @@ def test_another_program_is_told_from_a_collector(
     """And from an Alertmanager."""
     assert "JSON without until_ns" in add(foreign)[2]
     assert "JSON without maintenance" in call("maintenance", "list", "--collector", foreign)[2]
-    code, output, said = add(begin(), more=["--alertmanager", foreign])
-    assert (code, "n1 is under maintenance" in output, "no JSON" in said) == (2, True, True)
+    code, output, printed = add(begin(), more=["--alertmanager", foreign])
+    assert (code, "n1 is under maintenance" in output, "no JSON" in printed) == (2, True, True)
 
 
 # --- Alertmanager ---------------------------------------------------------------------------------
@@ -240,8 +242,8 @@ def _wait_for(url: str) -> None:
 def silences(url: str) -> list[dict[str, Any]]:
     """Those in force, in the words of Alertmanager."""
     with urllib.request.urlopen(f"{url}/api/v2/silences", timeout=10) as answer:
-        found = json.load(answer)
-    return [each for each in found if each["status"]["state"] == "active"]
+        result = json.load(answer)
+    return [each for each in result if each["status"]["state"] == "active"]
 
 
 def test_a_silence_is_made_and_ended_with_it(
@@ -283,8 +285,8 @@ def _silence(url: str, like: dict[str, Any], **changes: str) -> None:
 def test_an_alertmanager_that_is_away_is_named(begin: Begin, add: Any, call: Any) -> None:
     """The collector knows all the same."""
     url = begin()
-    code, output, said = add(url, more=["--alertmanager", "http://127.0.0.1:1"])
+    code, output, printed = add(url, more=["--alertmanager", "http://127.0.0.1:1"])
     assert (code, "n1 is under maintenance" in output) == (2, True)
-    assert "http://127.0.0.1:1/api/v2/silences: got" in said
-    assert "expected an Alertmanager with its v2 API" in said
+    assert "http://127.0.0.1:1/api/v2/silences: got" in printed
+    assert "expected an Alertmanager with its v2 API" in printed
     assert call("maintenance", "end", "--node", "n1", "--collector", url)[0] == 0

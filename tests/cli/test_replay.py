@@ -69,8 +69,8 @@ def replayed(call: Call, *arguments: object) -> Json:
 
 
 def pages(report: Json, run_id: str = "job-7") -> list[Json]:
-    found: list[Json] = report["runs"][run_id]["pages"]
-    return found
+    result: list[Json] = report["runs"][run_id]["pages"]
+    return result
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_people_read_a_table_the_time_recorded_and_the_sentences(
         ("{page_slowdown: 1.1}", 1),
         ("{page_slowdown: 1.4}", 0),
         ("{page_loss: 0.5}", 0),
-        ("{least_slowdown: 1.4}", 0),
+        ("{min_slowdown: 1.4}", 0),
     ],
 )
 def test_another_setting_is_another_number_of_pages(
@@ -212,7 +212,7 @@ def test_a_history_is_decided_anew_and_says_what_cannot_be(
     path = kept(tmp_path / "run.csv", requests)
     assert pages(replayed(call, path, "--config", config("{page_slowdown: 1.4}"))) == []
     assert pages(replayed(call, path, "--config", config("{page_loss: 0.5}"))) == []
-    assert len(pages(replayed(call, path, "--config", config("{least_slowdown: 1.4}")))) == 1
+    assert len(pages(replayed(call, path, "--config", config("{min_slowdown: 1.4}")))) == 1
     output = call("replay", path, "--would-have-paged")[1]
     assert "decided when this was recorded, under the settings of that time" in output
 
@@ -226,7 +226,7 @@ def write_history(path: Path, *changes: Verdict) -> Path:
 
 
 def change(state: Any, hour: float, **changes: Any) -> Verdict:
-    told: Json = {"slowdown": 1.5, "loss_share": 0.4, "gpu_seconds_lost_per_hour": 7200.0}
+    reported: Json = {"slowdown": 1.5, "loss_share": 0.4, "gpu_seconds_lost_per_hour": 7200.0}
     return Verdict(
         run_id="job-7",
         subject_id="rank/5",
@@ -234,7 +234,7 @@ def change(state: Any, hour: float, **changes: Any) -> Verdict:
         cause="slow_gpu",
         state=state,
         at_ns=int(hour * HOUR_NS),
-        **{**told, **changes},
+        **{**reported, **changes},
     )
 
 
@@ -264,8 +264,8 @@ def test_a_role_or_a_guess_never_pages(call: Call, tmp_path: Path) -> None:
     for number, never in enumerate(
         ({"scope": "role"}, {"is_localised": False}, {"is_inferred": True}, {"loss_share": 0.001})
     ):
-        told = change("confirmed", 1.0)
-        values = {name: getattr(told, name) for name in Verdict.__slots__}
+        reported = change("confirmed", 1.0)
+        values = {name: getattr(reported, name) for name in Verdict.__slots__}
         path = write_history(tmp_path / f"h{number}", Verdict(**{**values, **never}))
         assert pages(replayed(call, path)) == []
 
@@ -314,13 +314,13 @@ def not_ours(tmp_path: Path) -> Path:
 
 def test_what_cannot_be_read_is_one_sentence(call: Call, tmp_path: Path, not_ours: Path) -> None:
     """Exit code 2."""
-    for path, said in (
+    for path, printed in (
         (tmp_path / "nowhere", "nowhere: got 'No such file or directory'"),
         (not_ours, "expected a history that can be read"),
     ):
         code, output, errors = call("replay", path, "--would-have-paged")
         assert (code, output) == (2, "")
-        assert said in errors
+        assert printed in errors
         assert len(errors.splitlines()) == 1
 
 

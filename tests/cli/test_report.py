@@ -21,7 +21,7 @@ import pytest
 from rich.console import Console
 
 from otel_straggler.cli import report
-from otel_straggler.cli.report import MOST_FLAGGED, WORST_RANKS, ranks_of_interest
+from otel_straggler.cli.report import MAX_FLAGGED, WORST_RANKS, ranks_of_interest
 from otel_straggler.cli.report_lines import report_lines
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
@@ -44,7 +44,7 @@ class Ran:
     """What a collector said of a finished run with a slow rank, and the history that it left.
 
     Attributes:
-        picture, page, text: from the running collector at ``url``.
+        run_view, page, text: from the running collector at ``url``.
         history: the file, which nobody writes any more.
     """
 
@@ -61,9 +61,9 @@ class Ran:
         try:
             self._train(f"http://{addresses['otlp_http']}")
             url = f"http://{addresses['metrics']}"
-            self.picture = self._judged(url)
-            self.page = told("report", "slow", "--collector", url, "--html", "-")
-            self.text = told("report", "slow", "--collector", url)
+            self.run_view = self._run_verdicts(url)
+            self.page = reported("report", "slow", "--collector", url, "--html", "-")
+            self.text = reported("report", "slow", "--collector", url)
             self.url = url
         finally:
             collector.stop()
@@ -71,22 +71,22 @@ class Ran:
     def _train(self, otlp: str) -> None:
         send = ("--send", otlp, "--speed", "1000")
         plan = ("--layout", "pp2,dp8", "--fault", f"compute:1.5@rank{SLOW}:step60", "--steps", 200)
-        told("simulate", *plan, "--step-s", 0.4, "--run-id", "slow", *send)
+        reported("simulate", *plan, "--step-s", 0.4, "--run-id", "slow", *send)
         well = ("--scenario", "healthy", "--ranks", 4, "--steps", 60, "--run-id", "well")
-        told("simulate", *well, *send)
+        reported("simulate", *well, *send)
 
-    def _judged(self, url: str) -> Any:
+    def _run_verdicts(self, url: str) -> Any:
         deadline_s = time.monotonic() + PATIENCE_S
         while True:
-            picture = json.loads(told("report", "slow", "--collector", url, "--json"))
-            is_over = picture["run"]["state"] == "finished"
-            if is_over and picture["answer"]["rank"] == SLOW:
-                return picture
-            assert time.monotonic() < deadline_s, picture["answer"]
+            run_view = json.loads(reported("report", "slow", "--collector", url, "--json"))
+            is_over = run_view["run"]["state"] == "finished"
+            if is_over and run_view["answer"]["rank"] == SLOW:
+                return run_view
+            assert time.monotonic() < deadline_s, run_view["answer"]
             time.sleep(0.1)
 
 
-def told(*arguments: object) -> str:
+def reported(*arguments: object) -> str:
     """What the command prints, in a process of its own."""
     command = [sys.executable, "-m", "otel_straggler.cli", *map(str, arguments)]
     environment = os.environ | {"COLUMNS": "160"}
@@ -124,19 +124,19 @@ def test_the_terminal_says_who_is_slow_since_when_why_and_what_to_do(ran: Ran) -
 def test_tables_give_way_to_a_narrow_terminal(ran: Ran, width: int, gone: list[str]) -> None:
     """Whole columns go, which is told; what is left can be read."""
     console = Console(width=width, file=io.StringIO(), record=True)
-    for line in report_lines(ran.picture):
+    for line in report_lines(ran.run_view):
         console.print(line)
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
-    told = " ".join(text.split())
-    assert told.count("without room: ") == len(gone)
-    assert all(f"without room: {names}" in told for names in gone)
+    reported = " ".join(text.split())
+    assert reported.count("without room: ") == len(gone)
+    assert all(f"without room: {names}" in reported for names in gone)
 
 
 def test_a_collector_and_its_history_agree(ran: Ran, call: Any) -> None:
     """On all that both know; the history keeps five digits. Timelines and ranks too."""
-    live = copy.deepcopy(ran.picture)
+    live = copy.deepcopy(ran.run_view)
     code, out, error = call("report", "slow", "--history", ran.history, "--json")
     assert (code, error) == (0, "")
     kept = json.loads(out)
@@ -158,8 +158,8 @@ def test_a_collector_and_its_history_agree(ran: Ran, call: Any) -> None:
     assert len(slow["history"]["columns"]) == 10
 
 
-def strip(picture: Any) -> Any:
-    return {key: value for key, value in picture.items() if key not in LIVE_ONLY}
+def strip(run_view: Any) -> Any:
+    return {key: value for key, value in run_view.items() if key not in LIVE_ONLY}
 
 
 def like(value: Any) -> Any:
@@ -228,10 +228,10 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_cannot_be_shown_is_told(ran: Ran, call: Any, case: str) -> None:
     """With what there is instead; exit code 2."""
-    arguments, told = WRONG[case]
+    arguments, reported = WRONG[case]
     code, out, error = call("report", *arguments, "--history", ran.history)
     assert (code, out) == (2, "")
-    assert told in error
+    assert reported in error
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ def pages() -> Iterator[Callable[[int, bytes], str]]:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "told"),
+    ("status", "body", "reported"),
     [
         (404, b'{"error": "no such path; there are /metrics, /v1/report"}', "no /v1/runs"),
         (200, b'{"schema_version": 99, "runs": []}', "another answer to /v1/runs"),
@@ -269,12 +269,12 @@ def pages() -> Iterator[Callable[[int, bytes], str]]:
     ],
 )
 def test_an_older_collector_is_told_apart(
-    pages: Any, call: Any, status: int, body: bytes, told: str
+    pages: Any, call: Any, status: int, body: bytes, reported: str
 ) -> None:
     """The sentence says what to use instead."""
     code, out, error = call("report", "--collector", pages(status, body))
     assert (code, out) == (2, "")
-    assert told in error
+    assert reported in error
     assert "It is an older one, or another program" in error
     assert "--history" in error
 
@@ -292,7 +292,7 @@ def test_a_collector_without_runs_and_nobody_at_all(pages: Any, call: Any) -> No
 def test_ranks_that_verdicts_name_come_with_details_then_the_slowest() -> None:
     """At most fifty of each, no rank twice, none that the picture does not have."""
     n_ranks = 500
-    picture = {
+    run_view = {
         "answer": {"rank": 7},
         "hangs": [{"culprits": [9]}],
         "verdicts": [
@@ -301,17 +301,17 @@ def test_ranks_that_verdicts_name_come_with_details_then_the_slowest() -> None:
         "ranks": {"rank": list(range(n_ranks))},
         "slowdowns": {"overall": [None, *(1 + rank / 1000 for rank in range(1, n_ranks))]},
     }  # fmt: skip
-    chosen = ranks_of_interest(picture)
+    chosen = ranks_of_interest(run_view)
     assert chosen[:4] == [7, 9, 8, 100]
     assert chosen[-WORST_RANKS:] == list(range(499, 499 - WORST_RANKS, -1))
-    assert len(chosen) == len(set(chosen)) == MOST_FLAGGED - 1 + WORST_RANKS
+    assert len(chosen) == len(set(chosen)) == MAX_FLAGGED - 1 + WORST_RANKS
 
 
 def test_timelines_stay_within_their_budget_and_what_is_left_out_is_told(
     ran: Ran, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All sections together come first, then those in which somebody is called slow."""
-    monkeypatch.setattr(report, "MOST_TIMELINE_BYTES", 500)
+    monkeypatch.setattr(report, "MAX_TIMELINE_BYTES", 500)
     monkeypatch.setattr(report, "WORST_RANKS", 3)
     code, page, error = call("report", "slow", "--history", ran.history, "--html", "-")
     data = embedded(page)
@@ -335,7 +335,7 @@ def test_text_from_the_network_cannot_move_the_terminal(ran: Ran) -> None:
             return [poisoned(each) for each in value]
         return f"{value}\x1b[31m[bold]" if isinstance(value, str) else value
 
-    bad = {key: poisoned(value) for key, value in ran.picture.items()}
+    bad = {key: poisoned(value) for key, value in ran.run_view.items()}
     bad["heat"]["pattern"] = "hot_cell"
     console = Console(width=200, record=True, file=io.StringIO())
     for line in report_lines(bad):
@@ -360,10 +360,10 @@ def test_some_seconds_lost_are_not_no_hours() -> None:
     from otel_straggler.collector.views.page_json import ResponseMeta, page_json
     from otel_straggler.collector.views.world_view import WorldView
 
-    picture = page_json(WorldView(run_id="short", now_s=0.0), ResponseMeta(version="1"))
-    picture["answer"]["cost"] = {"gpu_seconds_lost_per_hour": 18.0, "gpu_seconds_lost": 6.0}
-    told = "\n".join(str(line) for line in report_lines(picture))
-    assert "costs 0.005 rank-hours an hour, 0.0017 rank-hours lost" in told
+    run_view = page_json(WorldView(run_id="short", now_s=0.0), ResponseMeta(version="1"))
+    run_view["answer"]["cost"] = {"gpu_seconds_lost_per_hour": 18.0, "gpu_seconds_lost": 6.0}
+    reported = "\n".join(str(line) for line in report_lines(run_view))
+    assert "costs 0.005 rank-hours an hour, 0.0017 rank-hours lost" in reported
 
 
 @pytest.mark.parametrize(("on_gpu", "hours"), [(True, "GPU-hours"), (False, "rank-hours")])
@@ -374,13 +374,13 @@ def test_brief_hangs_are_one_line_and_lost_hours_are_of_what_there_is(
     from otel_straggler.collector.views.page_json import ResponseMeta, page_json
     from otel_straggler.collector.views.world_view import WorldView
 
-    picture = page_json(WorldView(run_id="bare", now_s=0.0), ResponseMeta(version="1"))
-    picture["run"]["on_gpu"] = on_gpu
+    run_view = page_json(WorldView(run_id="bare", now_s=0.0), ResponseMeta(version="1"))
+    run_view["run"]["on_gpu"] = on_gpu
     hang = {"is_brief": True, "duration_s": 40.0}
     sentence = "10 shorter than 2 min, 7 min together."
     brief = {"sentence": sentence, "gpu_seconds_lost": 36_000.0}
-    picture["hangs"] = [{"sentence": None, "earlier": [hang] * 10, "earlier_brief": brief}]
-    lines = [str(line) for line in report_lines(picture)]
+    run_view["hangs"] = [{"sentence": None, "earlier": [hang] * 10, "earlier_brief": brief}]
+    lines = [str(line) for line in report_lines(run_view)]
     assert [line for line in lines if "hang" in line] == [
         f"hangs: {sentence} 10.0 {hours} were lost."
     ]

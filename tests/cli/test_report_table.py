@@ -25,10 +25,10 @@ def window() -> dict:
     return window_json(scored)
 
 
-def drawn(window: dict, width: int, most_ranks: int = 64) -> str:
+def drawn(window: dict, width: int, max_ranks: int = 64) -> str:
     console = Console(width=width, highlight=False, color_system=None)
     with console.capture() as capture:
-        console.print(ScoreTable(window, most_ranks))
+        console.print(ScoreTable(window, max_ranks))
     return capture.get()
 
 
@@ -44,7 +44,7 @@ def test_the_table_fits_the_terminal_and_keeps_the_worst_section(window, width) 
 
 def test_only_the_worst_ranks_are_shown(window) -> None:
     """The first line is the slow rank; the rest is counted."""
-    text = drawn(window, 120, most_ranks=2)
+    text = drawn(window, 120, max_ranks=2)
     assert text.splitlines()[4].split()[0] == "2"
     assert "4 more ranks, none of them slower than these" in text
 

@@ -8,7 +8,7 @@ from otel_straggler.testing import CapturedRequests
 
 
 @pytest.mark.parametrize(
-    ("arguments", "place", "value"),
+    ("arguments", "destination", "value"),
     [
         (("--ranks", "0"), "ranks", "0"),
         (("--slow-rank", "9"), "slow_rank", "9"),
@@ -19,14 +19,14 @@ from otel_straggler.testing import CapturedRequests
     ],
 )
 def test_a_wrong_value_is_one_line_with_place_value_and_remedy(
-    call, arguments: tuple[str, ...], place: str, value: str
+    call, arguments: tuple[str, ...], destination: str, value: str
 ) -> None:
     """Exit code 2, nothing on standard output."""
     code, out, err = call("simulate", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("otel-straggler: error: ")
     assert err.count("\n") == 1
-    for part in (place, value, "expected"):
+    for part in (destination, value, "expected"):
         assert part in err
 
 

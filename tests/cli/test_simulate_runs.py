@@ -27,9 +27,9 @@ def test_the_example_of_the_help_makes_a_file_that_can_be_scored(call, tmp_path:
     code, out, err = call(*SMALL, *FAULT, "-o", csv, "--labels", labels)
     assert (code, out, err) == (0, "", "")
     assert {dict(s.parallel)["pipeline"] for s in recorded(csv).sources} == {0, 1}
-    told = json.loads(labels.read_text())
-    assert told["run_id"] == "simulated"
-    (label,) = told["labels"]
+    reported = json.loads(labels.read_text())
+    assert reported["run_id"] == "simulated"
+    (label,) = reported["labels"]
     assert (label["ranks"], label["cause"], label["onset_step"]) == ([5], "slow_gpu", 10)
     code, out, _ = call("score", csv, "--json")
     assert code == 0
@@ -111,7 +111,7 @@ def test_without_speed_a_run_is_sent_as_it_is(call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "place", "value"),
+    ("arguments", "destination", "value"),
     [
         (("--layout", "tp3,x"), "layout", "tp3,x"),
         (("--layout", "tp3", "--ranks", "16"), "layout", "tp3"),
@@ -134,12 +134,12 @@ def test_without_speed_a_run_is_sent_as_it_is(call) -> None:
     ],
 )
 def test_a_wrong_value_is_one_line_with_place_value_and_remedy(
-    call, arguments: tuple[str, ...], place: str, value: str
+    call, arguments: tuple[str, ...], destination: str, value: str
 ) -> None:
     """Exit code 2, nothing on standard output."""
     code, out, err = call("simulate", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("otel-straggler: error: ")
     assert err.count("\n") == 1
-    assert place in err
+    assert destination in err
     assert value in err

@@ -61,8 +61,12 @@ def verdict(call: Any, collector: str) -> Verdict:
 def _confirmed(verdict: Verdict) -> None:
     def is_all_known() -> bool:
         code, output, _ = verdict("explain", "rank/node-0/5", "--json")
-        told = json.loads(output) if code == 0 else {}
-        return code == 0 and told["verdict"]["state"] == "confirmed" and told["last_step"] >= 79
+        reported = json.loads(output) if code == 0 else {}
+        return (
+            code == 0
+            and reported["verdict"]["state"] == "confirmed"
+            and reported["last_step"] >= 79
+        )
 
     eventually(is_all_known)
 
@@ -86,12 +90,12 @@ def test_it_shows_the_numbers_of_the_subject_and_of_its_peers(verdict: Verdict) 
 def test_scripts_get_the_same_as_json(verdict: Verdict) -> None:
     """With the times of all peers, however many."""
     code, output, _ = verdict("explain", "rank/node-0/5", "--json")
-    told = json.loads(output)
+    reported = json.loads(output)
     assert code == 0
-    assert told["verdict"]["subject_id"] == "rank/node-0/5"
-    assert sorted(t["rank"] for t in told["times"]) == ["1", "3", "5", "7"]
-    assert [t["rank"] for t in told["times"] if t["is_subject"]] == ["5"]
-    assert told["changes"][-1]["state"] == "confirmed"
+    assert reported["verdict"]["subject_id"] == "rank/node-0/5"
+    assert sorted(t["rank"] for t in reported["times"]) == ["1", "3", "5", "7"]
+    assert [t["rank"] for t in reported["times"] if t["is_subject"]] == ["5"]
+    assert reported["changes"][-1]["state"] == "confirmed"
 
 
 def test_a_dismissed_verdict_calls_nobody_until_it_is_restored(
@@ -102,8 +106,8 @@ def test_a_dismissed_verdict_calls_nobody_until_it_is_restored(
     assert (code, output) == (0, "dismissed: rank/node-0/5 in run simulated\n")
 
     def top() -> str:
-        said: str = call("top", "--once", "--collector", collector)[1]
-        return said
+        printed: str = call("top", "--once", "--collector", collector)[1]
+        return printed
 
     eventually(lambda: "confirmed, dismissed: rank 5" in top())
     assert "calls nobody" in (output := verdict("explain", "5")[1])
@@ -116,7 +120,7 @@ def test_a_dismissed_verdict_calls_nobody_until_it_is_restored(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         (("explain", "99"), "SUBJECT: got '99'; expected one of: rank/node-0/5 (run simulated)"),
         (("explain", "5", "--run", "another"), "expected a verdict; there is none"),
@@ -126,12 +130,12 @@ def test_a_dismissed_verdict_calls_nobody_until_it_is_restored(
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(
-    verdict: Verdict, arguments: tuple[str, ...], said: str
+    verdict: Verdict, arguments: tuple[str, ...], printed: str
 ) -> None:
     """With what was expected."""
     code, output, errors = verdict(*arguments)
     assert (code, output) == (2, "")
-    assert said in errors
+    assert printed in errors
     assert errors.count("\n") == 1
 
 
@@ -144,56 +148,62 @@ def test_a_collector_that_is_not_there_is_named(call: Any) -> None:
 
 def test_a_name_of_two_verdicts_must_be_told_apart(call: Any, by_hand: Any) -> None:
     """Rank 5 of one run, and of another."""
-    from otel_straggler.cli.verdict import _found
+    from otel_straggler.cli.verdict import _result
     from otel_straggler.errors import ConfigError
 
-    judged = by_hand.judged(by_hand.verdict())
-    report = report_json({name: RunReport(judged=judged) for name in ("a", "b")})
+    run_verdicts = by_hand.run_verdicts(by_hand.verdict())
+    report = report_json({name: RunReport(run_verdicts=run_verdicts) for name in ("a", "b")})
     with pytest.raises(ConfigError, match=r"gpu:GPU-5 \(run a\), gpu:GPU-5 \(run b\)"):
-        _found(report, "5", None)
-    assert _found(report, "5", "b")[0] == "b"
+        _result(report, "5", None)
+    assert _result(report, "5", "b")[0] == "b"
 
 
 def test_of_several_runs_the_one_that_trains_is_meant_or_to_read_it_the_newest(
     by_hand: Any,
 ) -> None:
     """As in the second hour with a collector: the runs of before are still known."""
-    from otel_straggler.cli.verdict import _found
+    from otel_straggler.cli.verdict import _result
     from otel_straggler.errors import ConfigError
 
     at_ns = {"old": 1, "new": 3, "now": 2}
-    judged = {name: by_hand.judged(by_hand.verdict(at_ns=ns)) for name, ns in at_ns.items()}
-    report = report_json({name: RunReport(judged=told) for name, told in judged.items()})
+    run_verdicts = {
+        name: by_hand.run_verdicts(by_hand.verdict(at_ns=ns)) for name, ns in at_ns.items()
+    }
+    report = report_json(
+        {name: RunReport(run_verdicts=reported) for name, reported in run_verdicts.items()}
+    )
     for name in ("old", "new"):
         report["runs"][name]["liveness"] = [{"group": "", "state": "finished"}]
-    assert _found(report, "5", None)[0] == "now"
+    assert _result(report, "5", None)[0] == "now"
     del report["runs"]["now"]
-    assert _found(report, "5", None, or_newest=True)[0] == "new"
+    assert _result(report, "5", None, or_newest=True)[0] == "new"
     with pytest.raises(ConfigError, match="Name one of them, and its --run"):
-        _found(report, "5", None)
+        _result(report, "5", None)
 
 
 def test_a_host_a_role_and_a_verdict_without_a_window_are_explained(by_hand: Any) -> None:
     """What is not known is left out."""
-    told = {"subject_id": "host:node-1", "scope": "host", "rank": None, "own_s": float("nan")}
-    judged = by_hand.judged(by_hand.verdict(**told), by_hand.verdict(subject_id="x", scope="run"))
-    run = report_json({"run": RunReport(judged=judged)})["runs"]["run"]
+    reported = {"subject_id": "host:node-1", "scope": "host", "rank": None, "own_s": float("nan")}
+    run_verdicts = by_hand.run_verdicts(
+        by_hand.verdict(**reported), by_hand.verdict(subject_id="x", scope="run")
+    )
+    run = report_json({"run": RunReport(run_verdicts=run_verdicts)})["runs"]["run"]
     for verdict in run["verdicts"]:
-        found = explanation("run", run, verdict)
-        assert found.as_json()["times"] == []
+        result = explanation("run", run, verdict)
+        assert result.as_json()["times"] == []
         assert list(verdict_lines(run))
 
 
 def test_a_window_from_before_the_change_is_said_to_be_one(by_hand: Any, capsys: Any) -> None:
     """Verdicts come sooner than the scores of their window."""
-    judged = by_hand.judged(by_hand.verdict(since_step=40))
-    run = report_json({"run": RunReport(judged=judged)})["runs"]["run"]
+    run_verdicts = by_hand.run_verdicts(by_hand.verdict(since_step=40))
+    run = report_json({"run": RunReport(run_verdicts=run_verdicts)})["runs"]["run"]
     window = {
         "group": "", "first_step": 0, "last_step": 19, "sections": {"forward": "compute"},
         "ranks": {str(r): {"node": "node-1", "role": "default"} for r in (5, 6)},
         "section_step_s": {"forward": {"5": 0.1, "6": 0.1}},
     }  # fmt: skip
-    for last_step, is_said in ((19, True), (59, False)):
+    for last_step, is_text in ((19, True), (59, False)):
         run["windows"] = [window | {"last_step": last_step}]
         Console(width=120).print(explanation("run", run, run["verdicts"][-1]))
-        assert ("ends before the change began" in capsys.readouterr().out) == is_said
+        assert ("ends before the change began" in capsys.readouterr().out) == is_text

@@ -49,9 +49,9 @@ def test_those_who_wait_for_a_called_rank_are_told_apart() -> None:
 def test_a_called_host_stands_for_its_ranks() -> None:
     """All of which the others wait for."""
     host = {**CALLED, "subject_id": "host/b", "scope": "host", "rank": None, "node": "b"}
-    told = window(WAITING)
-    told["ranks"]["2"]["node"] = "b"
-    assert len(without_victims({"verdicts": [host]}, told)[1]) == 1
+    reported = window(WAITING)
+    reported["ranks"]["2"]["node"] = "b"
+    assert len(without_victims({"verdicts": [host]}, reported)[1]) == 1
 
 
 def test_without_a_verdict_everybody_stays_listed() -> None:

@@ -36,18 +36,18 @@ def run(program: Program) -> list[Any]:
         for _ in range(times):
             section(name).__exit__(None, None, None)
     RECORDER.disable()
-    return told(RECORDER.drain())
+    return reported(RECORDER.drain())
 
 
-def told(records: Sequence[Record]) -> list[Any]:
-    places = {record[0][1]: at for at, record in enumerate(records)}
+def reported(records: Sequence[Record]) -> list[Any]:
+    indexes = {record[0][1]: at for at, record in enumerate(records)}
     sessions: list[Any] = []
-    found = []
+    result = []
     for (timer, span, start_ns, context, work), enclosing, end_ns, error in records:
         if context.session not in sessions:
             sessions.append(context.session)
         assert start_ns <= end_ns
-        found.append(
+        result.append(
             {
                 "name": timer.name,
                 "kind": timer.kind,
@@ -55,14 +55,14 @@ def told(records: Sequence[Record]) -> list[Any]:
                 "phase": context.phase,
                 "epoch": sessions.index(context.session),
                 "is_step": span == context.step_span,
-                "of_step": places.get(context.step_span),
-                "parent": places.get(enclosing[1]) if enclosing else None,
+                "of_step": indexes.get(context.step_span),
+                "parent": indexes.get(enclosing[1]) if enclosing else None,
                 "around": enclosing[0].name if enclosing else "",
                 "work": list(work) if work and max(work) >= 0 else None,
                 "failed": is_failure(error),
             }
         )
-    return found
+    return result
 
 
 def _act_all(program: Program, opened: dict[str, int], begun: list[Any]) -> None:

@@ -116,9 +116,9 @@ def _details(status: int, headers: dict[str, str]) -> tuple[tuple[str, bytes], .
     if "Retry-After" not in headers and status != 429:
         return ()
     delay = Duration(seconds=int(headers.get("Retry-After", "0")))
-    told = Status(code=14)
-    told.details.add().Pack(RetryInfo(retry_delay=delay))
-    return (("grpc-status-details-bin", told.SerializeToString()),)
+    reported = Status(code=14)
+    reported.details.add().Pack(RetryInfo(retry_delay=delay))
+    return (("grpc-status-details-bin", reported.SerializeToString()),)
 
 
 class Relay:

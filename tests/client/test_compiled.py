@@ -270,8 +270,8 @@ def test_a_torch_that_we_do_not_know_breaks_graphs_and_nothing_else(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
-    told = [line for line in done.stderr.splitlines() if "torch.compile break graphs" in line]
-    assert len(told) == 1
+    reported = [line for line in done.stderr.splitlines() if "torch.compile break graphs" in line]
+    assert len(reported) == 1
     assert "['forward', 'inside']" in done.stdout
 
 

@@ -44,13 +44,13 @@ def test_the_endpoint_is_found_in_order(
 ) -> None:
     """Only a name given to us is trusted to be a scorer."""
     env.setdefault("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b:1/x/") if "TRACES" in str(env) else None
-    found = settings(env, endpoint=given)
-    assert (found.traces.url, found.is_trusted) == (url, is_trusted)
+    result = settings(env, endpoint=given)
+    assert (result.traces.url, result.is_trusted) == (url, is_trusted)
 
 
 def test_the_exporter_variables_are_honoured() -> None:
     """A signal's own variable beats the common one."""
-    found = settings(
+    result = settings(
         {
             "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20a,x-b=1",
             "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "x-b=2",
@@ -65,14 +65,14 @@ def test_the_exporter_variables_are_honoured() -> None:
             "OTEL_METRIC_EXPORT_INTERVAL": "10000",
         }
     )
-    assert dict(found.traces.headers) == {"authorization": "Bearer a", "x-b": "2"}
-    assert dict(found.metrics.headers) == {"authorization": "Bearer a", "x-b": "1"}
-    assert (found.traces.timeout_s, found.metrics.timeout_s) == (2.5, 0.5)
-    assert (found.traces.compression, found.metrics.compression) == ("gzip", "none")
-    assert found.traces.ca_file == "/ca.pem"
-    assert (found.traces.client_cert_file, found.traces.client_key_file) == ("/me.pem", "/me.key")
-    assert (found.traces.is_enabled, found.metrics.is_enabled) == (True, False)
-    assert found.histogram_s == 10.0
+    assert dict(result.traces.headers) == {"authorization": "Bearer a", "x-b": "2"}
+    assert dict(result.metrics.headers) == {"authorization": "Bearer a", "x-b": "1"}
+    assert (result.traces.timeout_s, result.metrics.timeout_s) == (2.5, 0.5)
+    assert (result.traces.compression, result.metrics.compression) == ("gzip", "none")
+    assert result.traces.ca_file == "/ca.pem"
+    assert (result.traces.client_cert_file, result.traces.client_key_file) == ("/me.pem", "/me.key")
+    assert (result.traces.is_enabled, result.metrics.is_enabled) == (True, False)
+    assert result.histogram_s == 10.0
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_a_wrong_variable_of_others_is_ignored_with_a_warning(
     variable: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It may be meant for another program."""
-    found = settings({variable: value})
-    assert found.traces == settings().traces
+    result = settings({variable: value})
+    assert result.traces == settings().traces
     assert all(variable in r.getMessage() and value in r.getMessage() for r in caplog.records)
     assert caplog.records
 
@@ -102,9 +102,9 @@ def test_one_variable_switches_everything_off(variable: str) -> None:
 
 def test_resource_attributes_are_decoded() -> None:
     """Values are percent-encoded by OpenTelemetry's specification."""
-    found = settings({"OTEL_RESOURCE_ATTRIBUTES": "team=a%2Cb,host.name=n1"})
-    assert dict(found.resource) == {"team": "a,b", "host.name": "n1"}
-    assert found.node == "n1"
+    result = settings({"OTEL_RESOURCE_ATTRIBUTES": "team=a%2Cb,host.name=n1"})
+    assert dict(result.resource) == {"team": "a,b", "host.name": "n1"}
+    assert result.node == "n1"
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,12 @@ def test_who_is_called_for_a_run_is_on_the_resource(
     env: dict[str, str], given: dict[str, Any], sent: dict[str, Any]
 ) -> None:
     """Only where somebody says it; an argument wins over the variable."""
-    found = resource_attributes(settings(env, **given), "session", Topology())
-    assert {k: v for k, v in found.items() if k in {semconv.RUN_PAGE, semconv.TEAM}} == sent
+    result = resource_attributes(settings(env, **given), "session", Topology())
+    assert {k: v for k, v in result.items() if k in {semconv.RUN_PAGE, semconv.TEAM}} == sent
 
 
 @pytest.mark.parametrize(
-    ("env", "place"),
+    ("env", "index"),
     [
         ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, (5, 8, 1)),
         ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"}, (5, 8, 1)),
@@ -206,11 +206,11 @@ def test_who_is_called_for_a_run_is_on_the_resource(
     ],
 )
 def test_the_launcher_says_which_rank_it_is(
-    env: dict[str, str], place: tuple[int, int, int]
+    env: dict[str, str], index: tuple[int, int, int]
 ) -> None:
     """torchrun's variables, then Slurm's; a process alone is rank 0 of 1."""
-    found = settings(env)
-    assert (found.rank, found.world_size, found.local_rank) == place
+    result = settings(env)
+    assert (result.rank, result.world_size, result.local_rank) == index
 
 
 def test_a_restart_counts_as_an_attempt() -> None:

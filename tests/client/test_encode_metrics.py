@@ -18,8 +18,8 @@ TOPOLOGY = Topology(
 )
 
 
-def a_heartbeat(settings: ClientSettings, **said: object) -> tuple[Heartbeat, bytes]:
-    beat = Heartbeat(source=source_of(settings, "00aa", TOPOLOGY), sent_at_s=1.7e9, **said)  # type: ignore[arg-type]
+def a_heartbeat(settings: ClientSettings, **printed: object) -> tuple[Heartbeat, bytes]:
+    beat = Heartbeat(source=source_of(settings, "00aa", TOPOLOGY), sent_at_s=1.7e9, **printed)  # type: ignore[arg-type]
     body = encode_heartbeat(
         beat,
         resource=resource_attributes(settings, "00aa", TOPOLOGY),
@@ -71,11 +71,11 @@ def test_the_rank_describes_itself(settings: ClientSettings) -> None:
     _, body = a_heartbeat(settings)
     metrics = ExportMetricsServiceRequest.FromString(body).resource_metrics[0].scope_metrics[0]
     info = next(m for m in metrics.metrics if m.name == semconv.RANK_INFO.name)
-    said = {
+    printed = {
         a.key: a.value.string_value or a.value.int_value
         for a in info.gauge.data_points[0].attributes
     }
-    assert said == {
+    assert printed == {
         "hw.id": "GPU-1",
         "training.role": "actor",
         "training.parallel.data.rank": 1,

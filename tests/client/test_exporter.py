@@ -338,11 +338,11 @@ def test_histograms_keep_an_evaluation_apart(
         pass
     tick(exporter, clock, after_s=60.0)
     last = sink.requests[1].decode().resource_metrics[0].scope_metrics[0].metrics[0]
-    told = {
+    reported = {
         tuple(a.value.string_value for a in point.attributes): point.count
         for point in last.histogram.data_points
     }
-    assert told == {
+    assert reported == {
         ("forward", "compute"): 2,
         ("eval/forward", "eval"): 1,
         ("eval", "eval"): 1,
@@ -386,9 +386,9 @@ def test_the_user_is_told_once_that_only_a_sample_is_sent(
     assert not caplog.records
     tick(exporter, clock, after_s=15.0)
     tick(exporter, clock, after_s=15.0)
-    (told,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert "records 10.0 spans/s; all of them would be about 259.2 MB a day" in told
-    assert "OTEL_STRAGGLER_ENDPOINT" in told
+    (reported,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert "records 10.0 spans/s; all of them would be about 259.2 MB a day" in reported
+    assert "OTEL_STRAGGLER_ENDPOINT" in reported
 
 
 def test_a_signal_that_is_switched_off_is_not_sent(

@@ -53,8 +53,8 @@ def test_a_hot_section_arrives_as_one_span_for_each_step(
         202,
         302,
     ]
-    told = {p.attributes[semconv.SECTION]: p.value for p in sink.points(semconv.RECORDS_FOLDED)}
-    assert told == {"attention": 300}
+    reported = {p.attributes[semconv.SECTION]: p.value for p in sink.points(semconv.RECORDS_FOLDED)}
+    assert reported == {"attention": 300}
 
 
 def test_runs_are_counted_when_a_folded_span_is_lost(

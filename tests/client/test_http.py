@@ -220,16 +220,17 @@ def test_a_page_can_be_asked_for_in_the_same_way() -> None:
                 connection.sendall(answer)
 
         heads: list[bytes] = []
-        for status, told in ((200, b"hello"), (302, b"")):
+        for status, reported in ((200, b"hello"), (302, b"")):
             head = f"HTTP/1.1 {status} X\r\nLocation: http://127.0.0.1:9/\r\n"
             whole = (
-                f"{head}Content-Length: {len(told)}\r\nConnection: close\r\n\r\n".encode() + told
+                f"{head}Content-Length: {len(reported)}\r\nConnection: close\r\n\r\n".encode()
+                + reported
             )
             thread = threading.Thread(target=answer_once, args=(whole, heads))
             thread.start()
             got = client.get(headers={"authorization": "Bearer a"})
             thread.join()
-            assert (got.status, got.body) == (status, told)
+            assert (got.status, got.body) == (status, reported)
     assert all(head.startswith(b"GET /page HTTP/1.1\r\n") for head in heads)
     assert all(b"authorization: Bearer a" in head for head in heads)
     assert client.get().status == NO_ANSWER

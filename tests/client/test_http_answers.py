@@ -176,10 +176,10 @@ def test_a_connection_that_the_peer_has_closed_is_not_used_again(
 )
 def test_a_broken_answer_is_none(to: To, peer: Callable[..., Peer], answer: bytes) -> None:
     """And the request may be sent again."""
-    found = post(to(peer([answer], closes=True).url))
-    assert found.status == NO_ANSWER
-    assert found.error
-    assert is_retryable(found)
+    result = post(to(peer([answer], closes=True).url))
+    assert result.status == NO_ANSWER
+    assert result.error
+    assert is_retryable(result)
 
 
 def test_nobody_listening_and_silence_are_answers(to: To) -> None:

@@ -55,14 +55,14 @@ def received(sink: CapturedRequests) -> list[KernelTimes]:
     """What was taken, request by request; each interval once, as a collector sees it."""
     taken = [r.body for r in sink.requests if r.answered == 200 and r.path.endswith("metrics")]
     decoder = MetricDecoder()
-    found = [decoder.decode(body).kernel_times for body in dict.fromkeys(taken)]
-    return [times for times in found if times is not None]
+    result = [decoder.decode(body).kernel_times for body in dict.fromkeys(taken)]
+    return [times for times in result if times is not None]
 
 
-def sums(found: list[KernelTimes]) -> Counter[tuple[str, str]]:
+def sums(result: list[KernelTimes]) -> Counter[tuple[str, str]]:
     """Time in ns by kernel and section, over all requests."""
     total: Counter[tuple[str, str]] = Counter()
-    for times in found:
+    for times in result:
         for code, sum_s in zip(times.cell.tolist(), times.sum_s.tolist(), strict=True):
             total[times.cells[code].kernel.name, times.cells[code].section] += round(sum_s * 1e9)
     return total
@@ -77,13 +77,13 @@ def test_intervals_begin_and_end_by_the_wall_clock(
     for _ in range(28):
         script.count("gemm", 1, [1_000])
         tick(export, clock)
-    found = received(sink)
-    assert [(times.end_ns[0] // 10**9) % 100 for times in found] == [10, 20, 30]
-    assert [times.start_ns[0] // 10**9 % 100 for times in found] == [3, 10, 20]
-    assert [times.count.tolist() for times in found] == [[7], [10], [10]]
-    assert sums(found) == {("gemm", "forward"): 27_000}
-    assert found[0].sources[0].rank == 3
-    assert found[0].sources[0].session_id == RECORDER.session.session_id
+    result = received(sink)
+    assert [(times.end_ns[0] // 10**9) % 100 for times in result] == [10, 20, 30]
+    assert [times.start_ns[0] // 10**9 % 100 for times in result] == [3, 10, 20]
+    assert [times.count.tolist() for times in result] == [[7], [10], [10]]
+    assert sums(result) == {("gemm", "forward"): 27_000}
+    assert result[0].sources[0].rank == 3
+    assert result[0].sources[0].session_id == RECORDER.session.session_id
 
 
 def test_all_intervals_add_up_to_what_the_timer_saw(
@@ -91,20 +91,20 @@ def test_all_intervals_add_up_to_what_the_timer_saw(
 ) -> None:
     """Whatever the server answers in between: nothing twice, nothing lost."""
     export = make()
-    told: Counter[tuple[str, str]] = Counter()
+    reported: Counter[tuple[str, str]] = Counter()
     for number in range(120):
         sink.behaviour.next_statuses = [503] if number % 3 == 0 else []
         sink.behaviour.drops_connections = number % 7 == 0
         for section in (1, 2, 9):
             times = [1_000 * number + section, 7]
             script.count("gemm", section, times)
-            told["gemm", SECTIONS.get(section, "")] += sum(times)
+            reported["gemm", SECTIONS.get(section, "")] += sum(times)
         tick(export, clock)
     sink.behaviour.drops_connections = False
     sink.behaviour.next_statuses = []
     clock.advance(100.0)
     export.flush(clock.monotonic_s() + 5.0, is_last=True)
-    assert sums(received(sink)) == told
+    assert sums(received(sink)) == reported
     assert export.losses() == {}
     assert export.queued_requests == 0
 
@@ -250,10 +250,10 @@ def test_settings_come_from_the_environment() -> None:
     from otel_straggler.client.settings import resolve_settings
     from otel_straggler.errors import ConfigError
 
-    found = resolve_settings({}, {})
-    assert (found.kernel_interval_s, found.kernel_cells) == (10.0, 64)
+    result = resolve_settings({}, {})
+    assert (result.kernel_interval_s, result.kernel_cells) == (10.0, 64)
     env = {"OTEL_STRAGGLER_KERNEL_INTERVAL_S": "30", "OTEL_STRAGGLER_KERNEL_CELLS": "200"}
-    found = resolve_settings({}, env)
-    assert (found.kernel_interval_s, found.kernel_cells) == (30.0, 200)
+    result = resolve_settings({}, env)
+    assert (result.kernel_interval_s, result.kernel_cells) == (30.0, 200)
     with pytest.raises(ConfigError, match="OTEL_STRAGGLER_KERNEL_CELLS: got '0'"):
         resolve_settings({}, {"OTEL_STRAGGLER_KERNEL_CELLS": "0"})

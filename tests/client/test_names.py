@@ -15,8 +15,8 @@ def test_a_name_that_varies_does_not_fill_the_memory(monkeypatch: pytest.MonkeyP
     numbers: Names[tuple[str, str]] = Names(
         SECTIONS, ("<other>", "other"), lambda *entry: published.append(entry)
     )
-    found = [numbers.number_of((f"step {n}", "compute")) for n in range(10)]
-    assert found == [0, 1, 2, 3, 3, 3, 3, 3, 3, 3]
+    result = [numbers.number_of((f"step {n}", "compute")) for n in range(10)]
+    assert result == [0, 1, 2, 3, 3, 3, 3, 3, 3, 3]
     assert numbers.number_of(("step 1", "compute")) == 1
     assert numbers.all[3] == ("<other>", "other")
     assert published[0] == (SECTIONS, 0, b"compute\0step 0")

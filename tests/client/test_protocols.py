@@ -21,8 +21,8 @@ def settings(env: dict[str, str] | None = None, **given: Any) -> ClientSettings:
     return resolve_settings(given, env or {})
 
 
-def protocols(found: ClientSettings) -> tuple[str, str]:
-    return found.traces.protocol, found.metrics.protocol
+def protocols(result: ClientSettings) -> tuple[str, str]:
+    return result.traces.protocol, result.metrics.protocol
 
 
 @pytest.mark.parametrize(

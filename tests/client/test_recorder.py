@@ -349,9 +349,9 @@ def test_the_open_section_is_that_of_the_stepping_thread() -> None:
         is_open.wait(10)
         assert RECORDER.open_section() is None
         with section("forward"), section("allreduce", kind="wait"):
-            found = RECORDER.open_section()
-            assert found is not None
-            assert found.name == "allreduce"
+            result = RECORDER.open_section()
+            assert result is not None
+            assert result.name == "allreduce"
         may_end.set()
         thread.join()
 
@@ -384,9 +384,9 @@ def test_the_open_section_is_told_after_many_threads_have_come_and_gone() -> Non
     assert RECORDER.threads < 50
     with section("long"):
         RECORDER.drain()
-        found = RECORDER.open_section()
-    assert found is not None
-    assert found.name == "long"
+        result = RECORDER.open_section()
+    assert result is not None
+    assert result.name == "long"
 
 
 def run_section(name: str) -> None:

@@ -25,7 +25,7 @@ def drained(inbox: Inbox) -> list[Record]:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[Record]]:
+def received() -> Iterator[list[Record]]:
     """All records, as a second listener gets them."""
     records: list[Record] = []
     RECORDING.listen(records.extend)
@@ -48,7 +48,7 @@ def test_every_listener_gets_every_record_once() -> None:
 
 
 def test_a_report_goes_on_when_telemetry_is_configured_and_shut_down(
-    heard: list[Record], sink: CapturedRequests
+    received: list[Record], sink: CapturedRequests
 ) -> None:
     """configure() and shutdown() begin a new session id; the other listener misses no run."""
     run("before")
@@ -59,12 +59,12 @@ def test_a_report_goes_on_when_telemetry_is_configured_and_shut_down(
     assert RECORDER.session != first
     run("after")
     RECORDING.pull()
-    assert names(heard) == ["before", "during", "after"]
+    assert names(received) == ["before", "during", "after"]
     assert [span.name for span in sink.spans()] == ["during"]
 
 
 def test_a_reader_that_does_not_come_loses_the_newest_and_knows_how_many(
-    monkeypatch: pytest.MonkeyPatch, heard: list[Record]
+    monkeypatch: pytest.MonkeyPatch, received: list[Record]
 ) -> None:
     """Memory stays bounded while somebody else empties the ring."""
     inbox = Inbox(RECORDING)
@@ -74,11 +74,11 @@ def test_a_reader_that_does_not_come_loses_the_newest_and_knows_how_many(
         RECORDING.pull()
     assert names(drained(inbox)) == ["a", "b", "c"]
     assert inbox.lost == 2
-    assert names(heard) == ["a", "b", "c", "d", "e"]
+    assert names(received) == ["a", "b", "c", "d", "e"]
 
 
 def test_a_full_ring_is_emptied_on_the_spot_where_no_thread_does(
-    heard: list[Record],
+    received: list[Record],
 ) -> None:
     """Without an exporter thread nothing is lost, however rarely anybody asks."""
     RECORDER.empty_here(RECORDING.pull, 2)
@@ -86,7 +86,7 @@ def test_a_full_ring_is_emptied_on_the_spot_where_no_thread_does(
         for name in "abcde":
             run(name)
         RECORDING.pull()
-        assert names(heard) == ["a", "b", "c", "d", "e"]
+        assert names(received) == ["a", "b", "c", "d", "e"]
         assert RECORDER.dropped == 0
     finally:
         RECORDER.empty_here(None)

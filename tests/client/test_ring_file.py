@@ -82,12 +82,12 @@ def check_stuck(state: RingState, pid: int, session_id: str) -> None:
     assert (state.pid, state.session_id, state.is_recording) == (pid, session_id, True)
     assert (state.step, state.last_step, state.phase) == (7, 7, "eval")
     assert (state.pending, state.dropped) == (1, 0)
-    found = state.open_section
-    assert found is not None
-    assert (found.name, found.kind, found.phase) == ("all-reduce ü", "wait", "eval")
-    assert (found.step, found.tid, found.depth, found.is_stepping) == (7, pid, 3, True)
+    result = state.open_section
+    assert result is not None
+    assert (result.name, result.kind, result.phase) == ("all-reduce ü", "wait", "eval")
+    assert (result.step, result.tid, result.depth, result.is_stepping) == (7, pid, 3, True)
     assert [run.name for run in state.open_runs] == ["prefetch", "all-reduce ü"]
-    assert state.open_runs[0].start_ns <= state.progress_ns <= found.start_ns
+    assert state.open_runs[0].start_ns <= state.progress_ns <= result.start_ns
 
 
 def test_the_open_section_of_a_stopped_process_is_told(start: Start, tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_a_running_process_is_read_without_a_mixture(start: Start, tmp_path: Pat
     line(process), line(process)
     seen = set()
     for _ in range(3_000):
-        found = state_of(tmp_path).open_section
-        if found is not None:
-            seen.add((found.name, found.kind, found.depth))
+        result = state_of(tmp_path).open_section
+        if result is not None:
+            seen.add((result.name, result.kind, result.depth))
     assert seen <= {("one", "data", 1), ("two", "wait", 2)}
     assert seen
 
@@ -157,8 +157,8 @@ def test_a_stack_that_changed_while_it_was_copied_is_copied_again(whole: bytes) 
         version = 2 * min(copies.count(offset), 1) + struct.unpack_from("<Q", data, 8)[0]
         return data[:8] + struct.pack("<Q", version) + data[16:]
 
-    found = ring_file._state(read, len(whole))
-    assert found == read_ring(whole)
+    result = ring_file._state(read, len(whole))
+    assert result == read_ring(whole)
     assert len(copies) > len(set(copies))
 
 
@@ -248,9 +248,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def test_bytes_are_read_as_a_file_is(whole: bytes) -> None:
     """For tools that have only a copy."""
-    found = read_ring(whole).open_section
-    assert found is not None
-    assert found.name == "all-reduce ü"
+    result = read_ring(whole).open_section
+    assert result is not None
+    assert result.name == "all-reduce ü"
 
 
 def test_a_section_made_while_the_file_is_read_has_its_name(start: Start, tmp_path: Path) -> None:
@@ -273,9 +273,9 @@ def test_a_section_made_while_the_file_is_read_has_its_name(start: Start, tmp_pa
     is_over = False
     while not is_over:
         is_over = bool(select.select([process.stdout], [], [], 0)[0])
-        found = state_of(tmp_path).open_section
-        if found is not None:
-            seen.add((found.name[:5], found.kind))
+        result = state_of(tmp_path).open_section
+        if result is not None:
+            seen.add((result.name[:5], result.kind))
     assert seen == {("made-", "data")}
 
 

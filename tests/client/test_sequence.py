@@ -11,8 +11,8 @@ OLD, NEW = RecordingSession("0" * 16, 1), RecordingSession("1" * 16, 1)
 def test_runs_of_two_sessions_that_end_in_turns_keep_their_numbers() -> None:
     """A run that began before the step counter went back may end after some of the new session."""
     counts = SectionCounts()
-    found = [counts.next(session, "forward") for session in (OLD, NEW, OLD, NEW, NEW)]
-    assert found == [0, 0, 1, 1, 2]
+    result = [counts.next(session, "forward") for session in (OLD, NEW, OLD, NEW, NEW)]
+    assert result == [0, 0, 1, 1, 2]
 
 
 def test_several_runs_at_once_take_as_many_numbers() -> None:

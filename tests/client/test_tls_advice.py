@@ -8,7 +8,7 @@ VERIFY = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {} (_ssl.c
 
 
 @pytest.mark.parametrize(
-    ("told", "advice"),
+    ("reported", "advice"),
     [
         (VERIFY.format("unable to get local issuer certificate"), "name it"),
         (VERIFY.format("self-signed certificate in certificate chain"), "name it"),
@@ -34,14 +34,14 @@ VERIFY = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {} (_ssl.c
         ("timed out", ""),
     ],
 )
-def test_each_failure_has_its_way_out(told: str, advice: str) -> None:
+def test_each_failure_has_its_way_out(reported: str, advice: str) -> None:
     """And what is not TLS's is left to others."""
-    assert tls_advice("https://a:1/v1", told, ca="name it", own="show it") == advice
+    assert tls_advice("https://a:1/v1", reported, ca="name it", own="show it") == advice
 
 
 def test_a_connection_that_is_cut_without_tls_may_want_it() -> None:
     """A server of TLS drops who does not shake hands."""
-    told = "Remote end closed connection without response"
-    advice = tls_advice("http://a:1", told, ca="", own="")
+    reported = "Remote end closed connection without response"
+    advice = tls_advice("http://a:1", reported, ca="", own="")
     assert advice == "If it speaks TLS, begin the address with https://."
     assert tls_advice("http://a:1", "Connection refused", ca="", own="") == ""

@@ -152,11 +152,11 @@ def test_refused_spans_are_counted_and_said(
         assert flush()
         sink.behaviour.status = 200
         shutdown()
-    said = [r.message for r in caplog.records if "spans are refused for good" in r.message]
+    printed = [r.message for r in caplog.records if "spans are refused for good" in r.message]
     assert last(sink, semconv.RECORDS_DROPPED).value == 4
-    assert len(said) == 1
-    assert sink.url in said[0]
-    assert "400" in said[0]
+    assert len(printed) == 1
+    assert sink.url in printed[0]
+    assert "400" in printed[0]
 
 
 def test_what_was_not_sent_before_the_end_is_said(
@@ -168,8 +168,10 @@ def test_what_was_not_sent_before_the_end_is_said(
     with caplog.at_level(logging.WARNING, "otel_straggler"):
         run_steps(3)
         shutdown()
-    said = [r.message for r in caplog.records if "before the end" in r.message]
-    assert said == [f"otel-straggler: {sink.url}/v1/traces: 6 records were not sent before the end"]
+    printed = [r.message for r in caplog.records if "before the end" in r.message]
+    assert printed == [
+        f"otel-straggler: {sink.url}/v1/traces: 6 records were not sent before the end"
+    ]
 
 
 def test_partly_rejected_spans_are_counted(begin: Begin, sink: CapturedRequests) -> None:
@@ -215,18 +217,18 @@ def test_who_does_not_score_gets_a_sample(begin: Begin, sink: CapturedRequests) 
 
 def test_another_reader_gets_the_same_runs(begin: Begin, sink: CapturedRequests) -> None:
     """A report in this process misses nothing, nor does the exporter."""
-    heard: list[Record] = []
-    listener = heard.extend
+    received: list[Record] = []
+    listener = received.extend
     begin()
     run_steps(2)
     RECORDING.listen(listener)
-    heard.clear()
+    received.clear()
     run_steps(20, first=2)
     RECORDING.unlisten(listener)
     run_steps(2, first=22)
     assert flush()
     assert names(sink).count("forward") == 24
-    assert sum(record[0][0].name == "forward" for record in heard) == 20
+    assert sum(record[0][0].name == "forward" for record in received) == 20
 
 
 def test_a_step_counter_that_goes_back_is_a_new_session(
@@ -261,9 +263,9 @@ def test_who_counted_losses_earlier_has_not_the_last_word(
     """The count goes up while a thread of the exporter is about to pass on the one before."""
     from otel_straggler.client import native_export
 
-    told: list[dict[bytes, int]] = []
+    reported: list[dict[bytes, int]] = []
     exporter = SimpleNamespace(
-        describe=lambda info, losses: told.append(losses),
+        describe=lambda info, losses: reported.append(losses),
         set_resource=lambda session, resource: None,
         take_notes=list,
         state=lambda: {"is_scorer": False, "recorded": 0, "queued_requests": 0},
@@ -277,11 +279,11 @@ def test_who_counted_losses_earlier_has_not_the_last_word(
     counts = GUARD.counts
 
     def slowly() -> dict[str, int]:
-        found = counts()
+        result = counts()
         if threading.current_thread() is not threading.main_thread() and not counted.is_set():
             counted.set()
             may_go_on.wait(10)
-        return found
+        return result
 
     monkeypatch.setattr(GUARD, "counts", slowly)
     session = configure(endpoint=sink.url, flush_s=30.0, handle_sigterm=False)
@@ -291,7 +293,7 @@ def test_who_counted_losses_earlier_has_not_the_last_word(
     timer.start()
     assert session.flush(10)
     timer.join()
-    assert [sum(losses.values()) for losses in told] == [0, 0, 1]
+    assert [sum(losses.values()) for losses in reported] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("is_scorer", [True, False])
@@ -309,9 +311,9 @@ def test_kernel_times_go_to_whoever_gets_metrics(
     shutdown()
     decoder = MetricDecoder()
     bodies = [r.body for r in sink.requests if r.path.endswith("/metrics")]
-    found = [times for times in (decoder.decode(b).kernel_times for b in bodies) if times]
-    assert sum(int(times.count.sum()) for times in found) == 3
-    assert sum(float(times.sum_s.sum()) for times in found) == pytest.approx(7e-6)
+    result = [times for times in (decoder.decode(b).kernel_times for b in bodies) if times]
+    assert sum(int(times.count.sum()) for times in result) == 3
+    assert sum(float(times.sum_s.sum()) for times in result) == pytest.approx(7e-6)
 
 
 def test_refused_kernel_times_are_counted(
@@ -348,7 +350,7 @@ def test_between_two_sections_the_step_is_what_is_open(
             sink.wait_for(lambda s: "data" in open_now())
         sink.wait_for(lambda s: semconv.STEP_SPAN in open_now())
     flush()
-    said = len(open_now())
+    printed = len(open_now())
     beats = len(sink.points(semconv.HEARTBEAT))
     sink.wait_for(lambda s: len(s.points(semconv.HEARTBEAT)) > beats + 3)
-    assert len(open_now()) <= said + 1  # one may have been on its way
+    assert len(open_now()) <= printed + 1  # one may have been on its way

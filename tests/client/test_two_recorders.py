@@ -50,10 +50,10 @@ PROGRAMS = st.lists(ACTS, max_size=8)
 class Process:
     """A process that runs programs with the recorder that is wished for."""
 
-    def __init__(self, wish: str) -> None:
+    def __init__(self, requested: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, str(SCRIPT)],
-            env={**os.environ, VARIABLE: wish},
+            env={**os.environ, VARIABLE: requested},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -110,9 +110,9 @@ def test_what_is_open_when_recording_begins_anew_is_the_same(
 ) -> None:
     """It keeps the session in which it began."""
     native, python = both
-    found = native.recorded(program)
-    assert found == python.recorded(program)
-    assert found
+    result = native.recorded(program)
+    assert result == python.recorded(program)
+    assert result
 
 
 @needs_extension

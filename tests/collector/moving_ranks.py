@@ -176,12 +176,12 @@ class Cluster:
         self._worker.show_soon()
         self._worker.tick()
         self.now_s = began_s
-        for found in self._founds():
-            self.seen.add(found.state)
-            self.seen.update(RANK_STATES[code] for code in np.unique(found.rank_states))
+        for result in self._founds():
+            self.seen.add(result.state)
+            self.seen.update(RANK_STATES[code] for code in np.unique(result.rank_states))
 
     def _founds(self) -> Iterable[Any]:
-        return self._worker.snapshot.runs["run"].found.values()
+        return self._worker.snapshot.runs["run"].result.values()
 
 
 def late_by(seconds: float) -> DeliveredAfter:

@@ -67,9 +67,9 @@ def test_runs_that_send_keep_their_places() -> None:
     assert is_let_in(its, "a", 2.0)
     assert its.control.counts["run"] == 10_000
     assert len(its.control._rejected) == 1_000
-    (told,) = its.control.problems({})
-    assert "at least 1,000" in told
-    assert "OTEL_STRAGGLER_RUN_ID" in told
+    (reported,) = its.control.problems({})
+    assert "at least 1,000" in reported
+    assert "OTEL_STRAGGLER_RUN_ID" in reported
 
 
 def test_a_silent_run_gives_way_and_so_does_one_that_has_ended() -> None:
@@ -125,7 +125,7 @@ class Days:
 
     def __init__(self, kit: Any, **limits: int) -> None:
         self.now_s = 1.79e9
-        settings = kit.settings(**{f"scoring__{name}": most for name, most in limits.items()})
+        settings = kit.settings(**{f"scoring__{name}": maximum for name, maximum in limits.items()})
         self.worker = Worker(
             settings,
             ByteBudget(1 << 30),
@@ -199,9 +199,9 @@ def test_of_one_request_only_what_is_turned_away_is_left_out(kit: Any) -> None:
     assert [source.run_id for source in left.progress] == ["run"]
     assert {left.batch.sources[code].run_id for code in left.batch.source.tolist()} == {"run"}
     beats = kit.beat_of(wanted, sent_at_s=1.0) + kit.beat_of(other, sent_at_s=1.0)
-    signs = its.control.admitted(MetricDecoder().decode(beats), 0.0)
-    assert isinstance(signs, DecodedMetrics)
-    assert [b.source.run_id for b in signs.heartbeats] == ["run"]
+    heartbeats = its.control.admitted(MetricDecoder().decode(beats), 0.0)
+    assert isinstance(heartbeats, DecodedMetrics)
+    assert [b.source.run_id for b in heartbeats.heartbeats] == ["run"]
     assert its.control.counts["run"] == 2
 
 
@@ -223,17 +223,17 @@ def test_the_mistake_is_told_where_people_look(
     assert live.value(semconv.COLLECTOR_NAMES_FOLDED) == 5
     mistakes = ["run id", "A group is", "'step 5'"]
 
-    def are_told() -> bool:  # each picture tells of what had come when it was made
+    def are_reported() -> bool:  # each picture tells of what had come when it was made
         problems = live.get("/v1/runs").json()["problems"]
-        found = [[word for word in mistakes if word in told] for told in problems]
-        return found == [[word] for word in mistakes]
+        result = [[word for word in mistakes if word in reported] for reported in problems]
+        return result == [[word] for word in mistakes]
 
-    assert kit.eventually(are_told)
+    assert kit.eventually(are_reported)
     assert [run["run_id"] for run in live.get("/v1/runs").json()["runs"]] == ["run"]
     assert live.value(semconv.COLLECTOR_RUNS) == 1
-    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert sorted(said) == sorted(set(said))
-    assert len(said) == 3
+    printed = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert sorted(printed) == sorted(set(printed))
+    assert len(printed) == 3
 
 
 def test_a_mistake_of_ours_keeps_nobody_out(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def source(rank: int, session: str = "a") -> Source:
 
 
 def seen(
-    *, silent: tuple[int, ...] = (), absent: tuple[int, ...] = (), **told: Any
+    *, silent: tuple[int, ...] = (), absent: tuple[int, ...] = (), **reported: Any
 ) -> tuple[RunView, World]:
     """A run of four ranks after five minutes; some fell silent four minutes ago."""
     world = RunStore().world("run", "")
@@ -40,15 +40,15 @@ def seen(
                 progress_at_s=NOW + min(at_s, 60),
                 step=at_s,
                 open_section="forward",
-                **told,
+                **reported,
             )
             world.liveness.observe_heartbeat(beat, NOW + at_s)
         status = world.liveness.status
         assert status is not None
-        found = world.hangs.evaluate(status, NOW + at_s)
-    assert found is not None
+        result = world.hangs.evaluate(status, NOW + at_s)
+    assert result is not None
     view = RunView(
-        run_id="run", now_s=NOW + 300, jobs={"": "llm"}, worlds={"": status}, found={"": found}
+        run_id="run", now_s=NOW + 300, jobs={"": "llm"}, worlds={"": status}, result={"": result}
     )
     return view, world
 
@@ -69,8 +69,8 @@ def watched(
 
 
 def only(run: tuple[RunView, World], **how: Any) -> RunStatus:
-    (found,) = watched(run, **how)
-    return found
+    (result,) = watched(run, **how)
+    return result
 
 
 def test_a_collector_signs_what_it_shows(kit: Any) -> None:
@@ -83,7 +83,7 @@ def test_a_collector_signs_what_it_shows(kit: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "told", "pages"),
+    ("mode", "reported", "pages"),
     [
         ("page", None, True),
         ("page", False, False),
@@ -91,9 +91,11 @@ def test_a_collector_signs_what_it_shows(kit: Any) -> None:
         ("observe", True, False),
     ],
 )
-def test_a_run_calls_people_if_it_and_its_collector_may(mode: str, told: Any, pages: bool) -> None:
+def test_a_run_calls_people_if_it_and_its_collector_may(
+    mode: str, reported: Any, pages: bool
+) -> None:
     """A run that says nothing may."""
-    assert only(seen(page=told), mode=mode).pages == pages
+    assert only(seen(page=reported), mode=mode).pages == pages
 
 
 def test_ranks_that_are_lost_are_named_with_their_nodes() -> None:
@@ -123,7 +125,7 @@ def test_nobody_is_to_blame_for_a_run_that_trains() -> None:
         "",
         (),
     )
-    assert only(seen(), found={}).state == "starting"
+    assert only(seen(), result={}).state == "starting"
 
 
 @pytest.mark.parametrize(
@@ -166,11 +168,11 @@ def test_every_rank_is_counted_once(silent: Any, absent: Any, states: dict[str, 
 def test_what_people_have_silenced_is_not_shown(by_hand: Any) -> None:
     """Nor a verdict of another group, but under that."""
     slow, other = by_hand.verdict(), by_hand.verdict(group="actor", subject_id="x")
-    judged = RunVerdicts(changes=(slow, other))
-    shown = watched(seen(), judged=judged)
+    run_verdicts = RunVerdicts(changes=(slow, other))
+    shown = watched(seen(), run_verdicts=run_verdicts)
     assert {run.group: run.verdicts for run in shown} == {"": (slow,), "actor": (other,)}
-    quiet = replace(judged, silenced=frozenset({slow.subject_id}))
-    assert only_of(watched(seen(), judged=quiet), "") == ()
+    quiet = replace(run_verdicts, silenced=frozenset({slow.subject_id}))
+    assert only_of(watched(seen(), run_verdicts=quiet), "") == ()
 
 
 def only_of(shown: list[RunStatus], group: str) -> Any:

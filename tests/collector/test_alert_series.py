@@ -110,9 +110,11 @@ def test_every_state_has_its_series(
     states = world.by("state", semconv.RUN_STATE)
     assert states == {name: float(name == state) for name in get_args(RunState)}
     assert world.samples(semconv.RUN_HUNG) == [(OF_RUN, hung)]
-    told = [labels for labels, _ in world.samples(semconv.RUN_HANG_INFO)]
-    assert [each["why"] for each in told] == ([] if why is None else [why])
-    assert [each["sentence"] for each in told] == ([] if why is None else [world.run().hang_text])
+    reported = [labels for labels, _ in world.samples(semconv.RUN_HANG_INFO)]
+    assert [each["why"] for each in reported] == ([] if why is None else [why])
+    assert [each["sentence"] for each in reported] == (
+        [] if why is None else [world.run().hang_text]
+    )
     assert sorted(world.by("rank", semconv.RANK_CULPRIT)) == culprits
     counted = world.by("state", semconv.RUN_RANKS)
     none = dict.fromkeys(["starting", "ok", "late", "stuck", "lost", "finished", "missing"], 0.0)

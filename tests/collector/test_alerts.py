@@ -40,8 +40,8 @@ def begin(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def beat(live: Any, kit: Any, number: int, **more: Any) -> None:
-    told = {"sent_at_s": time.time(), "progress_at_s": time.time(), "step": 5, **more}
-    live.post(kit.beat_of(kit.rank(number), **told), "metrics")
+    reported = {"sent_at_s": time.time(), "progress_at_s": time.time(), "step": 5, **more}
+    live.post(kit.beat_of(kit.rank(number), **reported), "metrics")
 
 
 def alerts(live: Any) -> dict[str, Any]:
@@ -109,9 +109,9 @@ def test_a_restart_with_a_history_is_no_second_message(
         third = begin(webhook=receiver.url, history=history)
         beat(third, kit, 0, finished_at_s=time.time(), outcome="ok")
         kit.eventually(lambda: len(receiver.received) == 2)
-    (told,) = receiver.received[1].body["alerts"]
-    assert told["status"] == "resolved"
-    assert told["startsAt"] == receiver.received[0].body["alerts"][0]["startsAt"]
+    (reported,) = receiver.received[1].body["alerts"]
+    assert reported["status"] == "resolved"
+    assert reported["startsAt"] == receiver.received[0].body["alerts"][0]["startsAt"]
     assert again["since_ns"] < time.time_ns()
 
 
@@ -122,12 +122,12 @@ def test_a_test_alert_goes_where_the_settings_lead(
     """Through the collector, into a real Alertmanager, read back."""
     with running_alertmanager(tmp_path) as real:
         live = begin(alertmanagers=(real.url,))
-        told = kit.eventually(
+        reported = kit.eventually(
             lambda: _tried(live, kit)["labels"].get("collector") and _tried(live, kit)
         )
-        assert told["places"][0]["arrived"] is True
-        assert told["places"][0]["receivers"] == ["nobody"]
-        assert told["labels"] == {
+        assert reported["places"][0]["arrived"] is True
+        assert reported["places"][0]["receivers"] == ["nobody"]
+        assert reported["labels"] == {
             "alertname": "StragglerTest",
             "test": "true",
             "severity": "critical",
@@ -147,16 +147,16 @@ def test_a_test_alert_tells_a_webhook_of_its_end(begin: Callable[..., Any], kit:
         low = _tried(live, kit, severity="info")["places"][0]
         assert (low["arrived"], "below warning" in low["why"]) == (False, True)
         silent = begin(mode="observe", webhook=receiver.url)
-        told = _tried(silent, kit)
-        assert "alerts.mode is observe" in told["places"][0]["why"]
+        reported = _tried(silent, kit)
+        assert "alerts.mode is observe" in reported["places"][0]["why"]
         assert len(receiver.received) == 2
     assert [r.body["status"] for r in receiver.received] == ["firing", "resolved"]
 
 
 def test_a_test_of_nothing_says_so(begin: Callable[..., Any], kit: Any) -> None:
     """Nobody is named in the file."""
-    told = _tried(begin(), kit)
-    assert (told["places"], "alerts.notify" in told["note"]) == ([], True)
+    reported = _tried(begin(), kit)
+    assert (reported["places"], "alerts.notify" in reported["note"]) == ([], True)
 
 
 def _tried(live: Any, kit: Any, **asked: Any) -> Any:

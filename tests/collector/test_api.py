@@ -84,9 +84,9 @@ def test_a_foreign_host_name_is_refused(start: Any, caplog: pytest.LogCaptureFix
         assert live.get("/v1/report", {"Host": host}).status == 403, host
     for n in range(20):
         assert live.get("/metrics", {"Host": f"n{n % 15}.example"}).status == 403
-    told = [m for m in caplog.messages if "metrics.allowed_hosts" in m]
-    assert told[0].startswith("refused '/v1/report' of Host 'evil.example'; if that is a name")
-    assert len(told) == len(set(told)) == 10
+    reported = [m for m in caplog.messages if "metrics.allowed_hosts" in m]
+    assert reported[0].startswith("refused '/v1/report' of Host 'evil.example'; if that is a name")
+    assert len(reported) == len(set(reported)) == 10
 
 
 def test_a_target_with_an_authority_is_for_that_host(live: Any) -> None:

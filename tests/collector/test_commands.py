@@ -86,8 +86,8 @@ def test_a_rank_is_told_what_is_wanted_of_it_until_it_says_what_came_of_it(
     assert wanted(poll(live)) == wanted(poll(live)) == ["dump_stacks"]
     assert wanted(poll(live, done=f"{asked['id']}:done")) == []
     headers = {semconv.COMMANDS_TOKEN_HEADER: TOKEN}
-    told = live.get(f"/v1/commands?ids={asked['id']},unknown", headers).json()
-    assert told == {"outcomes": {asked["id"]: "done"}}
+    reported = live.get(f"/v1/commands?ids={asked['id']},unknown", headers).json()
+    assert reported == {"outcomes": {asked["id"]: "done"}}
     assert live.value(semconv.COLLECTOR_COMMANDS, verb="dump_stacks", outcome="done") == 1
     assert live.value(semconv.COLLECTOR_COMMANDS, verb="dump_stacks", outcome="asked") == 1
 
@@ -123,8 +123,8 @@ def test_without_the_token_nobody_asks(
         assert [poll(live, token=token).status for _ in range(3)] == [status] * 3
         assert [ask(live, token=token).status for _ in range(3)] == [status] * 3
     assert live.get("/v1/commands?ids=a").status == 401
-    said = [text for text in caplog.messages if "is refused" in text]
-    assert len(said) <= 2
+    printed = [text for text in caplog.messages if "is refused" in text]
+    assert len(printed) <= 2
     assert wanted(poll(live)) == ["dump_stacks"]
 
 
@@ -245,19 +245,19 @@ def asked_of(commands: Commands) -> list[int]:
 def test_a_stuck_run_has_its_culprits_asked_and_three_that_wait() -> None:
     """Once in an episode, whoever is dead is left out, and anew in the next one."""
     commands, asked = book(on_hang=("dump_stacks",)), set[int]()
-    found = stuck(culprits=range(2), victims=range(2, 60), lost=range(1))
+    result = stuck(culprits=range(2), victims=range(2, 60), lost=range(1))
     for _ in range(3):
-        commands.ask_hung("r", "", found, asked)
+        commands.ask_hung("r", "", result, asked)
     assert asked_of(commands) == [1, 2, 3, 4]
-    commands.ask_hung("r", "", replace(found, blame=None), asked)
-    commands.ask_hung("r", "", found, asked)
+    commands.ask_hung("r", "", replace(result, blame=None), asked)
+    commands.ask_hung("r", "", result, asked)
     assert asked_of(commands) == [1, 2, 3, 4] * 2
     many, asked = book(on_hang=("dump_stacks",)), set()
     for first in range(0, 60, 10):
         many.ask_hung("r", "", stuck(range(first, 60), range(first)), asked)
     assert len(asked_of(many)) == 23
     silent = book()
-    silent.ask_hung("r", "", found, set())
+    silent.ask_hung("r", "", result, set())
     assert asked_of(silent) == []
 
 

@@ -44,14 +44,14 @@ LIMIT = 100_000
 
 @pytest.fixture(params=WAYS, ids=str)
 def way(request: pytest.FixtureRequest) -> Way:
-    found: Way = request.param
-    return found
+    result: Way = request.param
+    return result
 
 
 @pytest.fixture(params=[way for way in WAYS if way.zipped], ids=str)
 def zipped_way(request: pytest.FixtureRequest) -> Way:
-    found: Way = request.param
-    return found
+    result: Way = request.param
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,9 @@ class TestScores:
     def test_spans_of_another_instrumentation_are_counted_alike(self, live: Any, way: Way) -> None:
         """Scored, excluded, cut off: by the same rules."""
         assert way.send(live, lens()).rejected == 0
-        outcomes = {("scored" if fate == "row" else fate): n for fate, n in LENS_SPANS.items()}
+        outcomes = {
+            ("scored" if outcome == "row" else outcome): n for outcome, n in LENS_SPANS.items()
+        }
         assert live.spans() == outcomes
 
     def test_a_request_delivered_twice_is_scored_once(self, live: Any, kit: Any, way: Way) -> None:
@@ -97,8 +99,8 @@ class TestScores:
         for _ in range(3):
             assert way.send(live, body).what == "ok"
         way.send(live, kit.spans_of(kit.rank(0, 1), [4]))
-        kit.eventually(lambda: live.value(semconv.COLLECTOR_ROWS, fate="scored") == 4)
-        assert live.value(semconv.COLLECTOR_ROWS, fate="duplicate") == 8
+        kit.eventually(lambda: live.value(semconv.COLLECTOR_ROWS, outcome="scored") == 4)
+        assert live.value(semconv.COLLECTOR_ROWS, outcome="duplicate") == 8
         assert live.spans() == {"scored": 13}
 
     def test_a_request_delivered_in_two_encodings_is_scored_once(
@@ -109,8 +111,8 @@ class TestScores:
         for one in (way, WAYS[0]):
             assert one.send(live, body).what == "ok"
         way.send(live, kit.spans_of(kit.rank(0, 1), [4]))
-        kit.eventually(lambda: live.value(semconv.COLLECTOR_ROWS, fate="scored") == 4)
-        assert live.value(semconv.COLLECTOR_ROWS, fate="duplicate") == 4
+        kit.eventually(lambda: live.value(semconv.COLLECTOR_ROWS, outcome="scored") == 4)
+        assert live.value(semconv.COLLECTOR_ROWS, outcome="duplicate") == 4
 
     def test_heartbeats_are_taken(self, live: Any, kit: Any, way: Way) -> None:
         """The step of a rank that sends no spans."""
@@ -170,15 +172,15 @@ class TestScores:
             return [way.send(live, body).what for body in bodies]
 
         with ThreadPoolExecutor(senders) as pool:
-            told = [*itertools.chain.from_iterable(pool.map(send, range(senders)))]
+            reported = [*itertools.chain.from_iterable(pool.map(send, range(senders)))]
         sent = senders * requests * steps * 2
-        assert told == ["ok"] * (senders * requests)
+        assert reported == ["ok"] * (senders * requests)
         assert live.spans() == {"scored": sent}
         live.collector._servers.stop_receiving(5.0)
         live.collector._intake.close()
         live.collector._worker.stop()
-        assert live.value(semconv.COLLECTOR_ROWS, fate="scored") == sent
-        assert live.value(semconv.COLLECTOR_ROWS, fate="late") == 0
+        assert live.value(semconv.COLLECTOR_ROWS, outcome="scored") == sent
+        assert live.value(semconv.COLLECTOR_ROWS, outcome="late") == 0
         assert live.value(semconv.COLLECTOR_QUEUE) == 0
         live.collector._servers.stop()
         live.is_stopped = True

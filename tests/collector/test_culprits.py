@@ -13,10 +13,10 @@ from otel_straggler.model.alert import MAX_NAMED
 @given(st.lists(st.sets(st.integers(0, 60), max_size=60), max_size=12))
 def test_whoever_is_named_stays_so_for_as_long_as_he_is_a_culprit(looks: list[set[int]]) -> None:
     """As many as may be are named, culprits only, each once and in order."""
-    places = NamedCulprits()
+    indexes = NamedCulprits()
     before: set[int] = set()
     for culprits in looks:
-        named = places.select(np.array(sorted(culprits), np.int64))
+        named = indexes.select(np.array(sorted(culprits), np.int64))
         assert named == sorted(set(named))
         assert set(named) <= culprits
         assert len(named) == min(len(culprits), MAX_NAMED)
@@ -26,8 +26,8 @@ def test_whoever_is_named_stays_so_for_as_long_as_he_is_a_culprit(looks: list[se
 
 def test_who_has_been_a_culprit_longest_comes_next() -> None:
     """Then the lowest rank."""
-    places = NamedCulprits()
-    places.select(np.arange(0, 20))
-    places.select(np.r_[0:20, 30:32])
-    assert places.select(np.r_[0:20, 25:32])[-1] == 19
-    assert places.select(np.r_[3:20, 25:32])[-3:] == [25, 30, 31]
+    indexes = NamedCulprits()
+    indexes.select(np.arange(0, 20))
+    indexes.select(np.r_[0:20, 30:32])
+    assert indexes.select(np.r_[0:20, 25:32])[-1] == 19
+    assert indexes.select(np.r_[3:20, 25:32])[-3:] == [25, 30, 31]

@@ -19,8 +19,8 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture
 def begin(start: Any, kit: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a collector that calls for the only rank of every run."""
-    judged = by_hand.judged(by_hand.verdict(rank=0))
-    monkeypatch.setattr(Scorer, "verdicts", lambda *_: judged)
+    run_verdicts = by_hand.run_verdicts(by_hand.verdict(rank=0))
+    monkeypatch.setattr(Scorer, "verdicts", lambda *_: run_verdicts)
 
     def begin(**settings: Any) -> Any:
         live = start(**settings)
@@ -163,8 +163,8 @@ def hung(start: Any, kit: Any) -> Any:
 
 def hang_of(live: Any, group: str = "actor") -> dict[str, Any]:
     worlds = live.report()["runs"].get("run", {}).get("liveness", [])
-    found = {world["group"]: world for world in worlds}
-    return found.get(group, {"state": None})
+    result = {world["group"]: world for world in worlds}
+    return result.get(group, {"state": None})
 
 
 def test_a_hang_is_acknowledged_over_the_same_endpoint(hung: Any, kit: Any, decide: Any) -> None:

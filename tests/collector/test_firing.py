@@ -92,8 +92,8 @@ def test_a_run_that_is_scored_again_hangs_no_more() -> None:
     assert len(firing.follow((), scored(2_000, 1_999))) == 2
     assert len(firing.follow((), scored(2_100, 2_050))) == 2
     assert len(firing.follow((), scored(2_100, 2_090, "stuck"))) == 2
-    told = firing.follow((), scored(2_101, 2_090))
-    assert {each.name: each.ends_at_s for each in told} == {
+    reported = firing.follow((), scored(2_101, 2_090))
+    assert {each.name: each.ends_at_s for each in reported} == {
         "StragglerRunHung": 2_101,
         "StragglerRankStraggling": None,
     }

@@ -52,14 +52,14 @@ def send_all(live: Any, ranks: int = 4, steps: range = STEPS) -> dict[int, list[
 
 def spans_in(bodies: list[bytes]) -> list[tuple[int | None, Any, bytes]]:
     """(rank, span, its bytes) of requests."""
-    found = []
+    result = []
     for body in bodies:
         for resource_spans in ExportTraceServiceRequest.FromString(body).resource_spans:
             values = {a.key: a.value.int_value for a in resource_spans.resource.attributes}
             rank = values.get(semconv.RANK)
             for scope in resource_spans.scope_spans:
-                found += [(rank, span, span.SerializeToString()) for span in scope.spans]
-    return found
+                result += [(rank, span, span.SerializeToString()) for span in scope.spans]
+    return result
 
 
 def of_traces(sink: Sink) -> list[bytes]:
@@ -112,9 +112,9 @@ def test_counts_tell_what_was_kept_and_why(start: Callable[..., Any], kit: Any, 
     for rank in range(4):  # all ranks have passed the last window once these are there
         assert live.post(body_of(rank, range(40, 44))).status == 200
     metric = semconv.COLLECTOR_FORWARD_SPANS
-    kit.eventually(lambda: live.value(metric, fate="kept", reason="flagged") == 120)
-    assert live.value(metric, fate="left_out", reason="not_sampled") == 360
-    assert live.value(metric, fate="left_out", reason="no_room") == 0
+    kit.eventually(lambda: live.value(metric, outcome="kept", reason="flagged") == 120)
+    assert live.value(metric, outcome="left_out", reason="not_sampled") == 360
+    assert live.value(metric, outcome="left_out", reason="no_room") == 0
     kit.eventually(lambda: live.value(semconv.COLLECTOR_FORWARD_HELD) > 0)
     kit.eventually(lambda: live.value(semconv.COLLECTOR_FORWARDED, outcome="sent") >= 1)
     assert of_traces(sink)
@@ -229,12 +229,12 @@ def test_plain_spans_of_others_are_kept_by_the_same_rules(
                 span.attributes.add(key="step").value.int_value = step
             assert live.post(request.SerializeToString()).status == 200
     live.stop()
-    found: dict[int, list[int]] = {}
+    result: dict[int, list[int]] = {}
     for body in of_traces(sink):
         for part in ExportTraceServiceRequest.FromString(body).resource_spans:
             rank = part.resource.attributes[0].value.int_value
             numbers = [int.from_bytes(s.trace_id, "big") for c in part.scope_spans for s in c.spans]
-            found.setdefault(rank, []).extend(numbers)
+            result.setdefault(rank, []).extend(numbers)
     for rank in range(4):
         mine = [1000 * rank + step + 1 for step in range(40)]
-        assert sorted(found[rank]) == (mine if rank == SLOW else [n for n in mine if n % 8 == 0])
+        assert sorted(result[rank]) == (mine if rank == SLOW else [n for n in mine if n % 8 == 0])

@@ -44,8 +44,8 @@ def test_every_signal_goes_on_as_legal_otlp_over_http(
 
     coding = "gzip" if way.zipped else None
     received = [
-        (path, gzip.decompress(body) if way.zipped else body, kind, told)
-        for path, body, kind, told in sink.received
+        (path, gzip.decompress(body) if way.zipped else body, kind, reported)
+        for path, body, kind, reported in sink.received
     ]
     assert received == [
         (f"/v1/{signal}", content, way.content_type, coding) for signal, content in sent

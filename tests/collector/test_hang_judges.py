@@ -43,11 +43,11 @@ def steps(*names: str, first: int = 0, n: int = 40, run: str = "run", s: float =
 
 def order_of(store: RunStore) -> list[str]:
     (world,) = store.hangs_state()["worlds"]
-    found: list[str] = world["order"]
-    return found
+    result: list[str] = world["order"]
+    return result
 
 
-def heard(*beats: Heartbeat, liveness: Liveness | None = None, at_s: float = NOW) -> WorldStatus:
+def received(*beats: Heartbeat, liveness: Liveness | None = None, at_s: float = NOW) -> WorldStatus:
     liveness = liveness or Liveness()
     for beat in beats:
         liveness.observe_heartbeat(beat, at_s)
@@ -56,8 +56,8 @@ def heard(*beats: Heartbeat, liveness: Liveness | None = None, at_s: float = NOW
 
 
 def beat(who: Source, **values: Any) -> Heartbeat:
-    told = {"step": 100, "open_section": "forward", "progress_at_s": NOW, **values}
-    return Heartbeat(source=who, sent_at_s=NOW, **told)
+    reported = {"step": 100, "open_section": "forward", "progress_at_s": NOW, **values}
+    return Heartbeat(source=who, sent_at_s=NOW, **reported)
 
 
 def test_sections_stand_in_the_order_in_which_they_run() -> None:
@@ -76,19 +76,19 @@ def test_sections_stand_in_the_order_in_which_they_run() -> None:
 def test_ranks_are_put_as_they_last_spoke() -> None:
     """Expected ranks that never did are unknown in everything."""
     two = beat(source(2, node="m"), open_section="", phase="")
-    world = heard(beat(source(0)), two, beat(source(3), step=None))
-    found = heartbeat_table(world, ("data", "forward"), NOW + 7.0)
-    assert found is not None
-    assert found.ranks.tolist() == [0, 1, 2, 3]
-    np.testing.assert_array_equal(found.silent_s, [7.0, math.nan, 7.0, 7.0])
-    np.testing.assert_array_equal(found.stalled_s, [7.0, math.nan, 7.0, 7.0])
-    np.testing.assert_array_equal(found.began_s, [7.0, math.nan, 7.0, 7.0])
-    assert found.step.tolist() == [100, NO_STEP, 100, NO_STEP]
-    assert found.section.tolist() == [1, NO_OPEN_SECTION, NO_OPEN_SECTION, 1]
-    assert found.is_working.tolist() == [True, False, False, True]
-    assert found.node.tolist() == [0, -1, 1, 0]
-    assert found.ended.tolist() == [NOT_ENDED] * 4
-    assert np.isnan(found.ended_s).all()
+    world = received(beat(source(0)), two, beat(source(3), step=None))
+    result = heartbeat_table(world, ("data", "forward"), NOW + 7.0)
+    assert result is not None
+    assert result.ranks.tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(result.silent_s, [7.0, math.nan, 7.0, 7.0])
+    np.testing.assert_array_equal(result.stalled_s, [7.0, math.nan, 7.0, 7.0])
+    np.testing.assert_array_equal(result.began_s, [7.0, math.nan, 7.0, 7.0])
+    assert result.step.tolist() == [100, NO_STEP, 100, NO_STEP]
+    assert result.section.tolist() == [1, NO_OPEN_SECTION, NO_OPEN_SECTION, 1]
+    assert result.is_working.tolist() == [True, False, False, True]
+    assert result.node.tolist() == [0, -1, 1, 0]
+    assert result.ended.tolist() == [NOT_ENDED] * 4
+    assert np.isnan(result.ended_s).all()
 
 
 def test_what_was_learnt_is_kept_over_a_restart() -> None:
@@ -101,7 +101,7 @@ def test_what_was_learnt_is_kept_over_a_restart() -> None:
     after.restore_hangs(json.loads(json.dumps(before.hangs_state())))
     assert after.hangs_state() == before.hangs_state()
     liveness = after.world("run", "").liveness
-    heard(*(beat(source(rank), step=0) for rank in range(4)), liveness=liveness)
+    received(*(beat(source(rank), step=0) for rank in range(4)), liveness=liveness)
     later = (  # three steps later all are warm
         Heartbeat(
             source=source(rank),
@@ -112,10 +112,10 @@ def test_what_was_learnt_is_kept_over_a_restart() -> None:
         )
         for rank in range(4)
     )
-    status = heard(*later, liveness=liveness, at_s=NOW + 1)
-    found = after.world("run", "").hangs.evaluate(status, NOW + 2)
-    assert found is not None
-    assert found.timeout_s.tolist() == pytest.approx([60.0] * 4)
+    status = received(*later, liveness=liveness, at_s=NOW + 1)
+    result = after.world("run", "").hangs.evaluate(status, NOW + 2)
+    assert result is not None
+    assert result.timeout_s.tolist() == pytest.approx([60.0] * 4)
 
 
 def test_of_too_many_worlds_those_that_learnt_last_are_kept() -> None:
@@ -141,9 +141,9 @@ def test_what_a_hang_costs_is_that_of_its_run() -> None:
     """And is forgotten with it."""
     store = RunStore()
     for run in ("run", "else"):
-        world = heard(*(beat(source(rank, run)) for rank in range(4)))
+        world = received(*(beat(source(rank, run)) for rank in range(4)))
         assert store.world(run, "").hangs.evaluate(world, NOW + 1.0) is not None
-    one = heard(beat(source(0)))
+    one = received(beat(source(0)))
     lost = store.world("run", "").hangs.evaluate(one, NOW + 100.0)
     assert lost is not None
     assert lost.state == "lost"

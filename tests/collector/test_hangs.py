@@ -103,8 +103,8 @@ class World:
         self.now_s += 0.2
         self.worker.show_soon()
         self.worker.tick()
-        (found,) = json.loads(self.worker.snapshot.report())["runs"]["run"]["liveness"]
-        its: dict[str, Any] = found
+        (result,) = json.loads(self.worker.snapshot.report())["runs"]["run"]["liveness"]
+        its: dict[str, Any] = result
         return its
 
     def lost_s(self) -> float:
@@ -117,9 +117,9 @@ class World:
         (sample,) = (s for s in family.samples if s.name.endswith("_total"))
         report = json.loads(self.worker.snapshot.report())["runs"]["run"]["run"]
         assert report["worlds"][""]["on_gpu"] is bool(self.model)
-        (told,) = self.worker.snapshot.runs["run"].judged.worlds
-        assert sample.value == report["gpu_seconds_lost"] == told.gpu_seconds_lost
-        return float(told.gpu_seconds_lost)
+        (reported,) = self.worker.snapshot.runs["run"].run_verdicts.worlds
+        assert sample.value == report["gpu_seconds_lost"] == reported.gpu_seconds_lost
+        return float(reported.gpu_seconds_lost)
 
     def series(self, metric: semconv.Metric) -> dict[str, str]:
         """State by rank, or of the run."""
@@ -134,17 +134,17 @@ class World:
 
 @pytest.fixture
 def world(kit: Any) -> World:
-    found = World(kit)
-    found.live(60.0, moving=range(RANKS))
-    return found
+    result = World(kit)
+    result.live(60.0, moving=range(RANKS))
+    return result
 
 
 def test_a_world_that_trains_is_said_to(world: World) -> None:
     """One series for each rank; of those of the run, one for each state, this one is 1."""
     assert world.series(semconv.RANK_STATE) == dict.fromkeys(["0", "1", "2", "3"], "ok")
     assert world.series(semconv.RUN_STATE) == {"": "training"}
-    found = world.look()
-    assert (found["why"], found["sentence"], found["ranks"]) == (None, None, {"ok": 4})
+    result = world.look()
+    assert (result["why"], result["sentence"], result["ranks"]) == (None, None, {"ok": 4})
 
 
 def test_a_rank_that_falls_silent_is_lost_and_the_others_wait_for_it(world: World) -> None:
@@ -152,19 +152,19 @@ def test_a_rank_that_falls_silent_is_lost_and_the_others_wait_for_it(world: Worl
     world.live(25.0, moving=(0, 1, 3), silent=(2,))
     assert world.series(semconv.RANK_STATE)["2"] == "lost"
     world.live(600.0, silent=(2,))
-    found = world.look()
-    assert (found["state"], found["why"], found["culprits"]) == ("partly_lost", "lost", [2])
-    assert found["ranks"] == {"stuck": 3, "lost": 1}
-    assert found["sentence"] == "Rank 2: no sign of life; 3 ranks wait."
+    result = world.look()
+    assert (result["state"], result["why"], result["culprits"]) == ("partly_lost", "lost", [2])
+    assert result["ranks"] == {"stuck": 3, "lost": 1}
+    assert result["sentence"] == "Rank 2: no sign of life; 3 ranks wait."
 
 
 def test_a_rank_that_never_joined_is_told_from_those_that_wait(world: World) -> None:
     """All live; rank 1 is a step behind."""
     world.live(5.0, moving=(0, 2, 3))
     world.live(600.0)
-    found = world.look()
-    assert (found["state"], found["why"]) == ("stuck", "never_joined")
-    assert (found["culprits"], found["victims"]) == ([1], 3)
+    result = world.look()
+    assert (result["state"], result["why"]) == ("stuck", "never_joined")
+    assert (result["culprits"], result["victims"]) == ([1], 3)
     assert world.series(semconv.RUN_STATE) == {"": "stuck"}
 
 
@@ -214,8 +214,8 @@ def test_ranks_that_die_with_one_that_failed_are_explained_by_it(world: World) -
     """The launcher kills them; nobody is called for a hang."""
     world.end(0, "failed")
     world.now_s += 60.0
-    found = world.look()
-    assert found["state"] == "failed"
+    result = world.look()
+    assert result["state"] == "failed"
 
 
 def test_a_restart_begins_with_new_states(world: World) -> None:
@@ -245,12 +245,12 @@ def test_a_person_acknowledges_a_hang_until_it_hangs_anew(world: World) -> None:
     world.live(600.0)
     assert world.look()["acknowledged"] is False
     world.decide("dismiss")
-    found = world.look()
-    assert (found["state"], found["acknowledged"]) == ("stuck", True)
+    result = world.look()
+    assert (result["state"], result["acknowledged"]) == ("stuck", True)
     assert world.worker.snapshot.runs["run"].is_acknowledged("")
     world.live(60.0, silent=(1,))  # what becomes of it without progress is the same hang
-    found = world.look()
-    assert (found["state"], found["acknowledged"]) == ("partly_lost", True)
+    result = world.look()
+    assert (result["state"], result["acknowledged"]) == ("partly_lost", True)
     world.live(10.0, moving=range(RANKS))
     assert world.look()["acknowledged"] is False
     world.live(600.0)
@@ -282,14 +282,14 @@ def test_only_what_hangs_can_be_dismissed(world: World, subject_id: str) -> None
 
 def test_a_hung_run_is_shown_until_monitoring_gives_up(kit: Any) -> None:
     """Idle runs go after an hour here; this one after three days, as forgotten for an hour."""
-    world = World(kit, scoring__forget_run_seconds=3_600.0)
+    world = World(kit, scoring__evict_run_seconds=3_600.0)
     world.live(60.0, moving=range(RANKS))
     for seconds in (60.0, 3 * 86_400.0 - 160.0):
         world.now_s += seconds
         assert world.look()["state"] == "lost"
     world.now_s += 200.0
-    found = world.look()
-    assert (found["state"], found["ranks"], found["culprits"]) == ("forgotten", {}, [])
+    result = world.look()
+    assert (result["state"], result["ranks"], result["culprits"]) == ("forgotten", {}, [])
     assert world.series(semconv.RUN_STATE) == {"": "forgotten"}
     assert world.series(semconv.RANK_STATE) == {}
     world.now_s += 3_700.0
@@ -299,7 +299,7 @@ def test_a_hung_run_is_shown_until_monitoring_gives_up(kit: Any) -> None:
 
 def test_an_acknowledged_run_is_forgotten_like_any_other(kit: Any) -> None:
     """Somebody knows of it."""
-    world = World(kit, scoring__forget_run_seconds=3_600.0)
+    world = World(kit, scoring__evict_run_seconds=3_600.0)
     world.live(60.0, moving=range(RANKS))
     world.now_s += 60.0
     assert world.look()["state"] == "lost"
@@ -340,8 +340,8 @@ def test_a_rank_killed_before_its_launcher_ends_the_others_is_lost(world: World)
     for rank in range(RANKS):
         world.end(rank, "preempted") if rank != 2 else None
     world.now_s += 60.0
-    found = world.look()
-    assert (found["state"], found["culprits"]) == ("lost", [2])
+    result = world.look()
+    assert (result["state"], result["culprits"]) == ("lost", [2])
     assert world.series(semconv.RANK_STATE)["2"] == "lost"
 
 

@@ -163,9 +163,9 @@ def test_nobody_is_called_and_a_hang_afterwards_is_found(
     """Never stuck or lost while all is well; then rank 2 does not join, and is named."""
     case(cluster)
     assert cluster.seen <= HEALTHY
-    found = cluster.hang(2, 500.0 if case is undeclared_checkpoint_seen_once else 150.0)
-    assert (found["state"], found["why"], found["culprits"]) == ("stuck", "never_joined", [2])
-    assert found["victims"] == len(cluster.ranks) - 1
+    result = cluster.hang(2, 500.0 if case is undeclared_checkpoint_seen_once else 150.0)
+    assert (result["state"], result["why"], result["culprits"]) == ("stuck", "never_joined", [2])
+    assert result["victims"] == len(cluster.ranks) - 1
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -176,9 +176,9 @@ def test_a_rank_that_dies_afterwards_is_lost(
     case(cluster)
     del cluster.ranks["", 3]
     cluster.train(45.0)
-    found = cluster.look()
-    assert (found["state"], found["culprits"]) == ("partly_lost", [3])
-    assert found["ranks"]["lost"] == 1
+    result = cluster.look()
+    assert (result["state"], result["culprits"]) == ("partly_lost", [3])
+    assert result["ranks"]["lost"] == 1
 
 
 def test_of_two_groups_only_the_one_that_hangs_is_called(kit: Any) -> None:
@@ -190,10 +190,10 @@ def test_of_two_groups_only_the_one_that_hangs_is_called(kit: Any) -> None:
     its.learn()
     its.train(20.0)
     assert its.seen <= HEALTHY
-    found = its.hang(6, group="actor")
-    assert (found["state"], found["culprits"]) == ("stuck", [6])
-    found = its.look("critic")
-    assert (found["state"], found["ranks"], found["why"]) == ("training", {"ok": RANKS}, None)
+    result = its.hang(6, group="actor")
+    assert (result["state"], result["culprits"]) == ("stuck", [6])
+    result = its.look("critic")
+    assert (result["state"], result["ranks"], result["why"]) == ("training", {"ok": RANKS}, None)
 
 
 @pytest.mark.parametrize("clock_s", [-900.0, 0.0, 900.0])

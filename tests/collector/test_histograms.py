@@ -38,12 +38,12 @@ def histograms_of(
     number: int, runs: int, at_s: float, times_s: dict[str, float] | None = None, **who: Any
 ) -> bytes:
     """The cumulative histograms of one rank: all runs of a section take the same time."""
-    found = []
+    result = []
     for section, seconds in (times_s or SECTIONS).items():
         taken_s = seconds * (1.7 if number == SLOW else 1.0)
         counts = [0] * (len(BOUNDS_S) + 1)
         counts[sum(bound < taken_s for bound in BOUNDS_S)] = runs
-        found.append(
+        result.append(
             SectionHistogram(
                 section=section, kind=KINDS[section], bounds_s=BOUNDS_S, counts=counts,
                 sum_s=taken_s * runs,
@@ -51,7 +51,7 @@ def histograms_of(
         )  # fmt: skip
     source = rank(number, **{"world_size": RANKS, **who})
     return encode_histograms(
-        found, resource=resource_of(source), started_at_s=START_S, now_s=START_S + at_s
+        result, resource=resource_of(source), started_at_s=START_S, now_s=START_S + at_s
     )
 
 
@@ -71,9 +71,9 @@ def test_histograms_alone_list_the_slow_rank(start: Callable[..., Any], kit: Any
         assert way.send(live, histograms_of(number, 40, 60.0), "metrics").what == "ok"
     check(kit.eventually(live.windows)[0])
     assert live.value(semconv.COLLECTOR_POINTS, use="section_times") == 2 * (RANKS + 1)
-    assert live.value(semconv.COLLECTOR_SECTION_TIMES, fate="scored") == 2 * RANKS
-    assert live.value(semconv.COLLECTOR_SECTION_TIMES, fate="repeated") == 2
-    assert live.value(semconv.COLLECTOR_ROWS, fate="scored") == 40 * 2 * RANKS
+    assert live.value(semconv.COLLECTOR_SECTION_TIMES, outcome="scored") == 2 * RANKS
+    assert live.value(semconv.COLLECTOR_SECTION_TIMES, outcome="repeated") == 2
+    assert live.value(semconv.COLLECTOR_ROWS, outcome="scored") == 40 * 2 * RANKS
 
 
 class Bench:
@@ -104,8 +104,8 @@ class Bench:
 
     def windows(self) -> list[dict[str, Any]]:
         report = json.loads(self.worker.snapshot.report())
-        found: list[dict[str, Any]] = report["runs"].get("run", {}).get("windows", [])
-        return found
+        result: list[dict[str, Any]] = report["runs"].get("run", {}).get("windows", [])
+        return result
 
     @property
     def rows(self) -> dict[str, int]:
@@ -113,7 +113,7 @@ class Bench:
 
     @property
     def times(self) -> dict[str, int]:
-        return {fate: n for fate, n in self.worker.counts().section_times.items() if n}
+        return {outcome: n for outcome, n in self.worker.counts().section_times.items() if n}
 
 
 def test_ranks_that_export_at_different_times_are_scored_together() -> None:
@@ -242,7 +242,7 @@ def test_who_sends_spans_is_remembered_within_bounds(monkeypatch: pytest.MonkeyP
 
 def test_nothing_of_a_forgotten_run_is_kept() -> None:
     """Neither counts nor rounds nor who sends spans."""
-    bench = Bench(forget_run_seconds=100.0)
+    bench = Bench(evict_run_seconds=100.0)
     bench.spans(spans_of(rank(0, 1), range(4), {"backward": 0.2}))
     bench.metrics(histograms_of(0, 40, 60.0))
     bench.wait(200.0)

@@ -157,9 +157,9 @@ def test_a_file_that_cannot_be_used_stops_nothing(
 
     kit.eventually(lambda: lost() > 3)
     live.stop()
-    said = [r for r in caplog.records if r.levelno >= logging.WARNING]
-    assert len(said) == 1
-    assert "is not kept" in said[0].getMessage()
+    printed = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(printed) == 1
+    assert "is not kept" in printed[0].getMessage()
 
 
 # --- kill -9 --------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_a_collector_that_is_killed_while_it_writes_loses_seconds_at_most(
         collector = begin()
         sender = Sender(collector, kit, turn)
         sender.start()
-        kit.eventually(lambda least=known + 20: path.exists() and windows_of(path) > least)
+        kit.eventually(lambda minimum=known + 20: path.exists() and windows_of(path) > minimum)
         collector.end(signal.SIGKILL)
         sender.join()
         known = windows_of(path)
@@ -273,8 +273,8 @@ def integrity(path: Path) -> str:
 def state(path: Path, key: str) -> Any:
     connection = sqlite3.connect(path)
     try:
-        found = connection.execute("SELECT blob FROM state WHERE key = ?", (key,)).fetchone()
-        return decode_blob(found[0], where=key)
+        result = connection.execute("SELECT blob FROM state WHERE key = ?", (key,)).fetchone()
+        return decode_blob(result[0], where=key)
     finally:
         connection.close()
 
@@ -302,7 +302,7 @@ def test_the_command_refuses_a_history_in_use_and_one_of_another_program(
 # --- what is given to the scorer, and taken from it -----------------------------------------------
 
 
-class Judged:
+class RunVerdicts:
     """Stands for a scorer whose parts a test chooses."""
 
     def __init__(self, refuses: str = "") -> None:
@@ -352,7 +352,7 @@ def test_a_state_is_saved_when_it_is_time_and_there_is_news(
 ) -> None:
     """Not every tick, and not while nobody trains; changes of verdicts go with the state."""
     keeper, clock = keep()
-    scorer: Any = Judged()
+    scorer: Any = RunVerdicts()
     clock.now_ns = 60 * 10**9
     keeper.tick(scorer)
     assert keys(path) == set()
@@ -379,7 +379,7 @@ def test_a_state_is_saved_when_it_is_time_and_there_is_news(
 def test_a_state_that_takes_long_to_copy_is_saved_less_often(keep: Any, path: Path) -> None:
     """The thread that scores has better things to do."""
     keeper, clock = keep()
-    scorer: Any = Judged()
+    scorer: Any = RunVerdicts()
     saved: list[int] = []
 
     def slow() -> dict[str, Any]:
@@ -398,10 +398,10 @@ def test_a_state_that_takes_long_to_copy_is_saved_less_often(keep: Any, path: Pa
 def test_each_judge_is_restored_for_itself_and_only_the_newest(keep: Any) -> None:
     """Runs of last week come back only as far as there is room."""
     keeper, _ = keep()
-    keeper.save(Judged())
+    keeper.save(RunVerdicts())
     keeper.close(5.0)
     keeper, _ = keep(max_runs=1)
-    scorer: Any = Judged()
+    scorer: Any = RunVerdicts()
     keeper.restore(scorer, Decisions(time.time_ns))
     assert scorer.given == [{"judges": {"x": {"n": 1}}}, {"references": {"r": 1}}]
 
@@ -437,9 +437,9 @@ def timeout_of(store: RunStore, run_id: str, *, step: int = 200) -> float:
         )
         world.liveness.observe_heartbeat(beat, now_s)
         assert world.liveness.status is not None
-        found = world.hangs.evaluate(world.liveness.status, now_s)
-    assert found is not None
-    return float(found.timeout_s[0])
+        result = world.hangs.evaluate(world.liveness.status, now_s)
+    assert result is not None
+    return float(result.timeout_s[0])
 
 
 def test_learned_timeouts_survive_a_restart(keep: Any) -> None:
@@ -451,11 +451,11 @@ def test_learned_timeouts_survive_a_restart(keep: Any) -> None:
             store.learn(replace(learnt(f"run-{number}", 50.0), steps=np.arange(40) + step))
     assert timeout_of(store, "run-100") == pytest.approx(150.0)
     keeper, _ = keep()
-    keeper.save(Judged(), store)
+    keeper.save(RunVerdicts(), store)
     keeper.close(5.0)
     keeper, _ = keep()
     again = RunStore()
-    keeper.restore(Judged(), Decisions(time.time_ns), store=again)
+    keeper.restore(RunVerdicts(), Decisions(time.time_ns), store=again)
     assert timeout_of(again, "run-100") == pytest.approx(150.0)
     assert timeout_of(again, "run-0") == 480.0
     assert timeout_of(RunStore(), "run-100") == 480.0
@@ -475,8 +475,8 @@ def stands_for(store: RunStore, from_s: float, to_s: float) -> Any:
         )
         world.liveness.observe_heartbeat(beat, now_s)
         assert world.liveness.status is not None
-        found = world.hangs.evaluate(world.liveness.status, now_s)
-    return found
+        result = world.hangs.evaluate(world.liveness.status, now_s)
+    return result
 
 
 def test_earlier_hangs_survive_a_restart_and_that_a_run_is_forgotten(keep: Any) -> None:
@@ -488,13 +488,13 @@ def test_earlier_hangs_survive_a_restart_and_that_a_run_is_forgotten(keep: Any) 
     [hang] = stands_for(store, 8_000.0, 8_020.0).before
     store.evict("run")
     keeper, _ = keep()
-    keeper.save(Judged(), store)
+    keeper.save(RunVerdicts(), store)
     keeper.close(5.0)
     keeper, _ = keep()
     again = RunStore()
-    keeper.restore(Judged(), Decisions(time.time_ns), store=again)
-    found = stands_for(again, 90_000.0, 90_020.0)
-    assert found.before == (hang,)
+    keeper.restore(RunVerdicts(), Decisions(time.time_ns), store=again)
+    result = stands_for(again, 90_000.0, 90_020.0)
+    assert result.before == (hang,)
     assert (hang.since_s, hang.end) == (2_000.0, "went_on")
 
 
@@ -516,7 +516,7 @@ def test_a_damaged_state_of_hang_judges_is_left_out_with_one_line(
     keeper._history.put(states={"hangs": state})
     keeper.close(5.0)
     keeper, _ = keep()
-    keeper.restore(Judged(), Decisions(time.time_ns), store=RunStore())
+    keeper.restore(RunVerdicts(), Decisions(time.time_ns), store=RunStore())
     assert [message for message in caplog.messages if "hangs" in message] == caplog.messages
     assert len(caplog.messages) == 1
 
@@ -534,8 +534,8 @@ def test_maintenance_is_written_again_with_every_save(keep: Any, path: Path) -> 
         connection.execute("DELETE FROM state")
     connection.close()
     restored = MaintenanceBook(time.time_ns)
-    keeper.restore(Judged(), Decisions(time.time_ns), maintenance=restored)
-    keeper.save(Judged())
+    keeper.restore(RunVerdicts(), Decisions(time.time_ns), maintenance=restored)
+    keeper.save(RunVerdicts())
     keeper.close(5.0)
     assert restored.in_force() == (work,)
     assert "maintenance" in keys(path)
@@ -546,10 +546,10 @@ def test_a_state_that_the_scorer_refuses_is_left_out_and_counted(
 ) -> None:
     """The others are restored, and the collector starts."""
     keeper, _ = keep()
-    keeper.save(Judged())
+    keeper.save(RunVerdicts())
     keeper.close(5.0)
     keeper, _ = keep()
-    scorer: Any = Judged(refuses="judges")
+    scorer: Any = RunVerdicts(refuses="judges")
     keeper.restore(scorer, Decisions(time.time_ns))
     assert len(scorer.given) == 3
     assert keeper.counts().failures["damaged"] == 2

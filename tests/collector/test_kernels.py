@@ -83,7 +83,7 @@ def test_a_slow_gpu_has_a_low_score_and_nobody_else(
     for number in (*range(RANKS), 0):
         answer = way.send(live, request_of(number, kernels_of(number)), "metrics")
         assert answer.what == "ok"
-    kit.eventually(lambda: live.value(semconv.COLLECTOR_KERNEL_TIMES, fate="repeated"))
+    kit.eventually(lambda: live.value(semconv.COLLECTOR_KERNEL_TIMES, outcome="repeated"))
     for number in range(RANKS):
         way.send(live, spans_of(rank(number, RANKS, local_rank=0), range(8), SECTIONS))
     window = kit.eventually(live.windows)[0]
@@ -103,8 +103,8 @@ def test_a_slow_gpu_has_a_low_score_and_nobody_else(
     }
     assert live.samples("straggler_gpu_individual_score", rank="0")
     assert live.value(semconv.COLLECTOR_POINTS, use="kernel_times") == 6 * (RANKS + 1)
-    assert live.value(semconv.COLLECTOR_KERNEL_TIMES, fate="kept") == 6 * RANKS
-    assert live.value(semconv.COLLECTOR_KERNEL_TIMES, fate="repeated") == 6
+    assert live.value(semconv.COLLECTOR_KERNEL_TIMES, outcome="kept") == 6 * RANKS
+    assert live.value(semconv.COLLECTOR_KERNEL_TIMES, outcome="repeated") == 6
 
 
 def test_a_gpu_at_half_speed_is_listed(start: Callable[..., Any], kit: Any) -> None:
@@ -187,9 +187,9 @@ def test_own_best_times_and_gpu_scores_are_kept_in_the_history(
     assert own[str(SLOW)] == pytest.approx(0.5, rel=0.01)
     assert own["0"] == pytest.approx(1.0, abs=0.006)
     runner = CliRunner()
-    told = runner.invoke(history, ["--path", path, "--run", "again", "--json"])
+    reported = runner.invoke(history, ["--path", path, "--run", "again", "--json"])
     first = window["first_step"]
-    entries = json.loads(told.stdout)["windows"]
+    entries = json.loads(reported.stdout)["windows"]
     number = next(entry["id"] for entry in entries if entry["first_step"] == first)
     kept = json.loads(runner.invoke(history, ["--path", path, "--window", str(number)]).stdout)
     assert kept["window"]["gpu_relative_scores"] == pytest.approx(

@@ -28,9 +28,9 @@ def beat(sent_at_s: float, who: Source | None = None, **values: Any) -> Heartbea
 
 
 def status(liveness: Liveness) -> WorldStatus:
-    found = liveness.status
-    assert found is not None
-    return found
+    result = liveness.status
+    assert result is not None
+    return result
 
 
 def life(liveness: Liveness, rank: int = 0) -> RankStatus:
@@ -265,7 +265,7 @@ def test_made_up_names_of_folded_sections_are_bounded() -> None:
 def test_losses_count_from_the_second_heartbeat_on_and_stay_when_a_session_ends() -> None:
     """Of all ranks and sessions; the first heartbeat tells what was lost before anybody heard."""
     liveness = Liveness()
-    told = [
+    reported = [
         (beat(NOW, dropped={"queue_full": 5}), {}),
         (beat(NOW + 1, dropped={"queue_full": 7, "rejected": 1}), {"queue_full": 2, "rejected": 1}),
         (beat(NOW + 2, dropped={"queue_full": 6}), {"queue_full": 2, "rejected": 1}),
@@ -280,8 +280,8 @@ def test_losses_count_from_the_second_heartbeat_on_and_stay_when_a_session_ends(
             {"queue_full": 6, "rejected": 1},
         ),
     ]
-    for heard, lost in told:
-        assert liveness.observe_heartbeat(heard, NOW + 10)
+    for received, lost in reported:
+        assert liveness.observe_heartbeat(received, NOW + 10)
         assert status(liveness).dropped == lost
 
 
@@ -370,7 +370,7 @@ def test_late_and_missing_ranks_are_counted_not_guessed(
     assert live.value(semconv.RUN_COVERAGE) == pytest.approx(2 / 3)
     assert live.ranks(semconv.SECTION_RELATIVE) == [0, 1]
     live.post(kit.spans_of(kit.rank(2, 3), range(4)))
-    kit.eventually(lambda: live.value(semconv.COLLECTOR_ROWS, fate="late") == 4)
+    kit.eventually(lambda: live.value(semconv.COLLECTOR_ROWS, outcome="late") == 4)
 
 
 def test_a_restarted_world_is_scored_anew(start: Callable[..., Any], kit: Any) -> None:
@@ -386,8 +386,8 @@ def test_a_restarted_world_is_scored_anew(start: Callable[..., Any], kit: Any) -
     kit.eventually(
         lambda: live.windows()[0]["section_medians_s"]["forward"]["0"] == pytest.approx(0.3)
     )
-    assert live.value(semconv.COLLECTOR_ROWS, fate="late") == 0
-    assert live.value(semconv.COLLECTOR_ROWS, fate="duplicate") == 0
+    assert live.value(semconv.COLLECTOR_ROWS, outcome="late") == 0
+    assert live.value(semconv.COLLECTOR_ROWS, outcome="duplicate") == 0
     assert live.value(semconv.RANK_STEP, rank="0") == 4
 
 

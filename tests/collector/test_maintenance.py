@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.api.maintenance import MOST_NODES
+from otel_straggler.collector.api.maintenance import MAX_NODES
 
 JSON = {"Content-Type": "application/json"}
 PATH = "/v1/maintenance"
 
 
 @pytest.fixture
-def tell(kit: Any) -> Any:
-    def tell(live: Any, headers: dict[str, str] = JSON, **changes: Any) -> Any:
+def report(kit: Any) -> Any:
+    def report(live: Any, headers: dict[str, str] = JSON, **changes: Any) -> Any:
         asked = {"node": "n1", "seconds": 3_600, "reason": "a fan", "by": "ada", **changes}
         body = json.dumps({k: v for k, v in asked.items() if v is not None}).encode()
         return kit.ask(live.addresses["metrics"], "POST", PATH, body, headers)
 
-    return tell
+    return report
 
 
 def listed(live: Any) -> list[str]:
@@ -31,58 +31,58 @@ def listed(live: Any) -> list[str]:
 
 
 def shown(live: Any) -> dict[str, float]:
-    found = live.samples(semconv.MAINTENANCE_UNTIL.prometheus_name)
-    return {dict(labels)["node"]: value for labels, value in found.items()}
+    result = live.samples(semconv.MAINTENANCE_UNTIL.prometheus_name)
+    return {dict(labels)["node"]: value for labels, value in result.items()}
 
 
 def test_a_node_is_put_under_maintenance_and_taken_out_of_it(
-    live: Any, kit: Any, tell: Any
+    live: Any, kit: Any, report: Any
 ) -> None:
     """The answer says until when, on the collector's clock; the series shows it."""
-    answer = tell(live)
-    told = answer.json()
+    answer = report(live)
+    reported = answer.json()
     assert answer.status == 200
-    assert (told["is_in_force"], told["was_in_force"]) == (True, False)
-    assert told["until_ns"] * 1e-9 == pytest.approx(time.time() + 3_600, abs=30.0)
-    kit.eventually(lambda: shown(live) == {"n1": told["until_ns"] * 1e-9})
+    assert (reported["is_in_force"], reported["was_in_force"]) == (True, False)
+    assert reported["until_ns"] * 1e-9 == pytest.approx(time.time() + 3_600, abs=30.0)
+    kit.eventually(lambda: shown(live) == {"n1": reported["until_ns"] * 1e-9})
     assert listed(live) == ["n1"]
     assert live.get(PATH).json()["maintenance"][0]["reason"] == "a fan"
-    over = tell(live, seconds=None, until=time.time() - 1.0, reason=None).json()
+    over = report(live, seconds=None, until=time.time() - 1.0, reason=None).json()
     assert (over["is_in_force"], over["was_in_force"]) == (False, True)
     kit.eventually(lambda: shown(live) == {})
     assert listed(live) == []
 
 
-def test_an_end_may_be_told_as_a_time(live: Any, tell: Any) -> None:
+def test_an_end_may_be_told_as_a_time(live: Any, report: Any) -> None:
     """Whoever plans by the clock."""
     until_s = time.time() + 1_000.0
-    assert tell(live, seconds=None, until=until_s).json()["until_ns"] == int(until_s * 1e9)
+    assert report(live, seconds=None, until=until_s).json()["until_ns"] == int(until_s * 1e9)
 
 
 def test_it_survives_a_restart_with_a_history(
-    start: Any, kit: Any, tell: Any, tmp_path: Path
+    start: Any, kit: Any, report: Any, tmp_path: Path
 ) -> None:
     """A node that is open on the bench is still so after the collector's upgrade."""
     path = str(tmp_path / "history.db")
     first = start(history__path=path)
-    told = tell(first, node="n2").json()
-    assert tell(first, node="n1").status == 200
-    tell(first, node="n1", seconds=None, until=0)
+    reported = report(first, node="n2").json()
+    assert report(first, node="n1").status == 200
+    report(first, node="n1", seconds=None, until=0)
     first.stop()
     second = start(history__path=path)
     kit.eventually(lambda: listed(second) == ["n2"])
-    kit.eventually(lambda: shown(second) == {"n2": told["until_ns"] * 1e-9})
-    assert tell(second, node="n2").json()["was_in_force"]
+    kit.eventually(lambda: shown(second) == {"n2": reported["until_ns"] * 1e-9})
+    assert report(second, node="n2").json()["was_in_force"]
 
 
-def test_without_a_history_it_is_kept_in_memory(start: Any, tell: Any) -> None:
+def test_without_a_history_it_is_kept_in_memory(start: Any, report: Any) -> None:
     """A new process knows nothing."""
-    assert tell(start()).status == 200
+    assert report(start()).status == 200
     assert listed(start()) == []
 
 
 @pytest.mark.parametrize(
-    ("wrong", "status", "said"),
+    ("wrong", "status", "printed"),
     [
         ({"node": None}, 400, "node: got None; expected a text of 1 to 500 characters"),
         ({"node": " "}, 400, "node: got ' '"),
@@ -107,12 +107,12 @@ def test_without_a_history_it_is_kept_in_memory(start: Any, tell: Any) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_sentence(
-    live: Any, tell: Any, wrong: dict[str, Any], status: int, said: str
+    live: Any, report: Any, wrong: dict[str, Any], status: int, printed: str
 ) -> None:
     """Among them what a foreign page could make a browser send. Nothing changes."""
-    answer = tell(live, **wrong)
+    answer = report(live, **wrong)
     assert answer.status == status
-    assert said in answer.json()["error"]
+    assert printed in answer.json()["error"]
     assert listed(live) == []
 
 
@@ -127,11 +127,11 @@ def test_what_is_no_json_object_is_refused(live: Any, kit: Any, body: bytes) -> 
     )
 
 
-def test_too_many_nodes_are_refused(live: Any, tell: Any) -> None:
+def test_too_many_nodes_are_refused(live: Any, report: Any) -> None:
     """Each is a series."""
-    for number in range(MOST_NODES):
+    for number in range(MAX_NODES):
         live.collector._maintenance.take(_work(f"n{number}"))
-    answer = tell(live, node="one-more")
+    answer = report(live, node="one-more")
     assert (answer.status, "at most 1000 hosts" in answer.json()["error"]) == (400, True)
 
 
@@ -141,10 +141,10 @@ def _work(node: str) -> Any:
     return Maintenance(node=node, reason="r", at_ns=0, until_ns=time.time_ns() + 10**12)
 
 
-def test_where_decisions_are_not_allowed_neither_path_is_there(start: Any, tell: Any) -> None:
+def test_where_decisions_are_not_allowed_neither_path_is_there(start: Any, report: Any) -> None:
     """One switch for all that people can change at this address."""
     live = start(metrics__decisions=False)
-    assert (tell(live).status, live.get(PATH).status) == (404, 404)
+    assert (report(live).status, live.get(PATH).status) == (404, 404)
 
 
 def test_only_get_head_and_post_are_answered(live: Any, kit: Any) -> None:
@@ -154,10 +154,10 @@ def test_only_get_head_and_post_are_answered(live: Any, kit: Any) -> None:
     assert kit.ask(live.addresses["metrics"], "HEAD", PATH).status == 200
 
 
-def test_hostile_names_are_shown_whole(live: Any, kit: Any, tell: Any) -> None:
+def test_hostile_names_are_shown_whole(live: Any, kit: Any, report: Any) -> None:
     """Nodes and reasons may be anything."""
     awkward = 'a"b\\c\nd} 1 größe'
-    tell(live, node=awkward, reason=awkward, by=awkward)
+    report(live, node=awkward, reason=awkward, by=awkward)
     kit.eventually(lambda: list(shown(live)) == [awkward])
     (labels,) = live.samples(semconv.MAINTENANCE_UNTIL.prometheus_name)
     assert (dict(labels)["reason"], dict(labels)["by"]) == (awkward, awkward)

@@ -31,7 +31,7 @@ def window(
     sources = tuple(
         Source(run_id="run", rank=r, group=group, node=f"n{r}", role="r") for r in range(ranks)
     )
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "run_id": "run",
         "job": "job",
         "group": group,
@@ -61,7 +61,7 @@ def window(
         "superseded": 0,
         "closed_by": "complete",
     }
-    return WindowScores(**{**told, **changes})
+    return WindowScores(**{**reported, **changes})
 
 
 def newest(*windows: WindowScores, at_s: float = 1.0) -> dict[str, NewestScores]:
@@ -122,9 +122,9 @@ def test_a_rank_that_is_not_in_the_newest_window_keeps_its_scores() -> None:
     """As its series do."""
     both = window(3, section_relative=np.array([[0.5], [0.9], [0.3]]))
     one = window(2, section_relative=np.array([[0.8], [0.7]]))
-    found = newest(both, one, at_s=5.0)[""]
-    its = found.lowest
-    assert found.at_s == 6.0
+    result = newest(both, one, at_s=5.0)[""]
+    its = result.lowest
+    assert result.at_s == 6.0
     assert [(s.rank, s.value) for s in its.section_relative] == [(2, 0.3), (1, 0.7), (0, 0.8)]
 
 
@@ -198,15 +198,15 @@ def test_a_new_window_is_seen_at_once(kit: Any) -> None:
 def test_verdicts_clashes_and_losses_are_watched(kit: Any, by_hand: Any, monkeypatch: Any) -> None:
     """Of their group only; who is silenced is not among them."""
     world = WatchedWorld(kit.settings(), {"": 2, "critic": 1})
-    judged = by_hand.judged(
+    run_verdicts = by_hand.run_verdicts(
         by_hand.verdict(),
         by_hand.verdict(subject_id="gpu:GPU-6"),
         by_hand.verdict(subject_id="gpu:GPU-7", group="critic"),
         worlds=(by_hand.world(slowdown=1.3),),
     )
-    judged = dataclasses.replace(judged, silenced=frozenset({"gpu:GPU-6"}))
+    run_verdicts = dataclasses.replace(run_verdicts, silenced=frozenset({"gpu:GPU-6"}))
     publisher = world.worker._publisher
-    monkeypatch.setattr(publisher, "_judged", lambda *_: judged)
+    monkeypatch.setattr(publisher, "_run_verdicts", lambda *_: run_verdicts)
     clash = world.source("critic", 0)
     monkeypatch.setattr(publisher, "_clashes", lambda *_: (clash, clash))
     world.live(5.0)

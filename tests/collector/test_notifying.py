@@ -40,15 +40,15 @@ class Scene:
 
     def evaluate(self, watched: FleetStatus) -> tuple[Alert, ...]:
         """Fires what the test says; an end is told once."""
-        told = []
+        reported = []
         for name in {*self.firing, *self._since}:
             ends_at_s = None if name in self.firing else watched.now_s
             since_s = self._since.setdefault(name, watched.now_s)
             more = self.firing.get(name, {})
-            told.append(made(name, since_s, ends_at_s, **more))
+            reported.append(made(name, since_s, ends_at_s, **more))
             if ends_at_s is not None:
                 del self._since[name]
-        return tuple(sorted(told, key=lambda each: each.name))
+        return tuple(sorted(reported, key=lambda each: each.name))
 
     def restarted(self) -> None:
         """The evaluation of a new process knows nothing."""
@@ -138,7 +138,10 @@ def test_a_webhook_is_told_of_pages_only(scene: Scene, begin: Callable[..., Noti
         eventually(lambda: receiver.received)
         scene.firing["RunSlow"] = {"severity": "warning", "team": "other"}
         eventually(lambda: len(receiver.received) > 1)
-        assert {name for told in names(receiver) for name in told} <= {"RunSlow", "-RunSlow"}
+        assert {name for reported in names(receiver) for name in reported} <= {
+            "RunSlow",
+            "-RunSlow",
+        }
 
 
 def test_the_ranks_of_a_hung_run_are_no_messages(
@@ -154,7 +157,7 @@ def test_the_ranks_of_a_hung_run_are_no_messages(
         eventually(lambda: len(receiver.received) == 2)
         scene.firing = {}
         eventually(lambda: len(receiver.received) == 3)
-    assert [sorted(told) for told in names(receiver)] == [
+    assert [sorted(reported) for reported in names(receiver)] == [
         ["RunHung"],
         ["Other"],
         ["-Other", "-RunHung"],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.collector.api import cache
-from otel_straggler.collector.api.cache import AT_ONCE_S, MOST_OF_A_CORE, Answer, AnswerCache
+from otel_straggler.collector.api.cache import AT_ONCE_S, MAX_OF_A_CORE, Answer, AnswerCache
 
 
 class Made:
@@ -32,8 +32,8 @@ class Made:
         return {"n": len(self.looks)}
 
     def get(self, state: object, key: str = "run") -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.cache.get((key,), str(state), self.make).body)
-        return found
+        result: dict[str, Any] = json.loads(self.cache.get((key,), str(state), self.make).body)
+        return result
 
 
 def test_what_has_not_changed_is_made_once() -> None:
@@ -80,7 +80,7 @@ def test_who_asks_for_something_else_every_time_waits() -> None:
     began_s = made.at_s
     for key in range(400):
         made.get("a", str(key))
-    assert made.cpu_s <= AT_ONCE_S + MOST_OF_A_CORE * (made.at_s - began_s) + 0.2
+    assert made.cpu_s <= AT_ONCE_S + MAX_OF_A_CORE * (made.at_s - began_s) + 0.2
 
     def fail(_: float) -> dict[str, Any]:
         made.cpu_s += 0.1
@@ -90,7 +90,7 @@ def test_who_asks_for_something_else_every_time_waits() -> None:
     for key in range(10):
         with pytest.raises(KeyError):
             made.cache.get((key,), "a", fail)
-    assert made.at_s - before_s >= 10 * 0.1 / MOST_OF_A_CORE - 0.5
+    assert made.at_s - before_s >= 10 * 0.1 / MAX_OF_A_CORE - 0.5
 
 
 def test_who_asks_for_what_is_kept_does_not_wait_for_another_answer() -> None:
@@ -113,14 +113,14 @@ def test_who_asks_for_what_is_kept_does_not_wait_for_another_answer() -> None:
 
 def test_what_is_kept_stays_within_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """However large answers are; the newest stays in any case."""
-    most = 3_000
-    monkeypatch.setattr(cache, "MOST_BYTES", most)
+    maximum = 3_000
+    monkeypatch.setattr(cache, "MAX_BYTES", maximum)
     made = Made()
-    third = "x" * (most // 3)
+    third = "x" * (maximum // 3)
     for key in range(8):
         made.cache.get((key,), "a", lambda _: {"values": third})
     kept = sum(each.answer.size for each in made.cache._kept.values())
-    assert 0 < kept <= most
+    assert 0 < kept <= maximum
     made.cache.get(("all",), "a", lambda _: {"values": third * 4})
     assert list(made.cache._kept) == [("all",)]
 
@@ -152,5 +152,5 @@ def test_an_etag_is_of_the_content() -> None:
 
 def test_awkward_text_is_json_all_the_same() -> None:
     """Lone surrogates cannot be sent; they become question marks."""
-    found = json.loads(Answer.of({"name": "前\ud800</script>"}).body)
-    assert found == {"name": "前?</script>"}
+    result = json.loads(Answer.of({"name": "前\ud800</script>"}).body)
+    assert result == {"name": "前?</script>"}

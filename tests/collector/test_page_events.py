@@ -40,8 +40,8 @@ class Reader:
         """The data of the next event of this name."""
         while block := self.block():
             if block[0] == f"event: {name}":
-                found: dict[str, Any] = json.loads(block[1].removeprefix("data: "))
-                return found
+                result: dict[str, Any] = json.loads(block[1].removeprefix("data: "))
+                return result
         raise AssertionError("the stream has ended")
 
     def close(self) -> None:
@@ -71,15 +71,15 @@ def test_the_first_event_comes_at_once_and_matches_the_picture(live: Any, kit: A
         assert reader.response.getheader("content-type") == "text/event-stream; charset=utf-8"
         assert reader.response.getheader("cache-control") == "no-store"
         assert reader.block() == ["retry: 1000"]
-        told = reader.event("snapshot")
-    assert told.keys() == {"snapshot", "now_s", "last"}
+        reported = reader.event("snapshot")
+    assert reported.keys() == {"snapshot", "now_s", "last"}
     kit.eventually(lambda: live.get("/v1/run").json()["timeline"]["last"] is not None)
     with reading(live, "?run=run") as reader:
-        told = reader.event("snapshot")
-    picture = kit.eventually(
-        lambda: (p := live.get("/v1/run").json())["snapshot"] == told["snapshot"] and p
+        reported = reader.event("snapshot")
+    run_view = kit.eventually(
+        lambda: (p := live.get("/v1/run").json())["snapshot"] == reported["snapshot"] and p
     )
-    assert told["last"] == picture["timeline"]["last"]
+    assert reported["last"] == run_view["timeline"]["last"]
 
 
 def test_what_happens_is_told(live: Any, kit: Any) -> None:
@@ -185,8 +185,8 @@ class FleetStatus:
 
 
 def streams(watched: FleetStatus, **pace: float) -> EventStreams:
-    told = {"look_s": 0.001, "between_s": 0.0, "comment_s": 1000.0, **pace}
-    return EventStreams(watched, lambda: 5.0, Pace(**told))  # type: ignore[arg-type]
+    reported = {"look_s": 0.001, "between_s": 0.0, "comment_s": 1000.0, **pace}
+    return EventStreams(watched, lambda: 5.0, Pace(**reported))  # type: ignore[arg-type]
 
 
 def test_a_stream_without_a_run_watches_the_first_that_comes() -> None:
@@ -222,9 +222,9 @@ def test_changes_are_told_together_and_each_once() -> None:
         stream = streams(watched).open("first")
         assert stream is not None
         pieces = aiter(stream)
-        found = [await anext(pieces), await anext(pieces)]
+        result = [await anext(pieces), await anext(pieces)]
         watched.state, watched.of_list = "b", "m"
-        return [*found, await anext(pieces)]
+        return [*result, await anext(pieces)]
 
     assert asyncio.run(read())[2] == (
         b'event: runs\ndata: {"n":3}\n\n'

@@ -90,24 +90,24 @@ def restarted(path: Path, *worlds: WorldView) -> tuple[PageHistory, list[float]]
     history.put(summaries=[summary_of(seen) for seen in worlds])
     history.close()
     clock = [NOW_S + 10.0]
-    found = PageHistory(str(path), monotonic_s=lambda: clock[0], wall_s=lambda: clock[0])
-    return found, clock
+    result = PageHistory(str(path), monotonic_s=lambda: clock[0], wall_s=lambda: clock[0])
+    return result, clock
 
 
 def test_a_picture_of_before_a_restart_says_so_until_it_is_known_how_the_run_is(
     tmp_path: Path,
 ) -> None:
     """It is neither live nor over; once a rank that lives would have been heard, it is lost."""
-    seen = WorldView(run_id="run", now_s=NOW_S, began_at_s=NOW_S - 600.0, heard_at_s=NOW_S - 1.0)
+    seen = WorldView(run_id="run", now_s=NOW_S, began_at_s=NOW_S - 600.0, received_at_s=NOW_S - 1.0)
     history, clock = restarted(tmp_path / "history.db", seen)
 
     def look() -> tuple[Any, Any]:
         (world,) = history.worlds("run")
-        found = page_json(world, ResponseMeta(version="1"), now_s=clock[0])
+        result = page_json(world, ResponseMeta(version="1"), now_s=clock[0])
         (entry,) = history.entries(())
-        assert entry["headline"] == found["answer"]["headline"]
-        assert found["run"]["is_live"] is False
-        return found, history.known_state("run")
+        assert entry["headline"] == result["answer"]["headline"]
+        assert result["run"]["is_live"] is False
+        return result, history.known_state("run")
 
     waits, state = look()
     assert (waits["run"]["seen_at_s"], waits["run"]["awaited_since_s"]) == (NOW_S, NOW_S + 10.0)

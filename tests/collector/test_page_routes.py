@@ -61,18 +61,18 @@ def feed(live: Any, kit: Any, steps: int = 12, first: int = 0, **who: Any) -> No
 
 def test_every_answer_says_which_collector_made_it(fed: Any) -> None:
     for path in ("/v1/runs", "/v1/run", "/v1/rank?rank=2"):
-        told = fed.get(path).json()
-        assert told["schema_version"] == 1
-        assert told["collector"].endswith(fed.addresses["metrics"].rpartition(":")[2])
-        assert told["started_at_s"] < told["now_s"]
+        reported = fed.get(path).json()
+        assert reported["schema_version"] == 1
+        assert reported["collector"].endswith(fed.addresses["metrics"].rpartition(":")[2])
+        assert reported["started_at_s"] < reported["now_s"]
 
 
 def test_the_picture_of_the_first_run_is_shown_by_default(fed: Any) -> None:
-    told = fed.get("/v1/run").json()
-    assert (told["run"]["run_id"], told["run"]["group"]) == ("run", "")
-    assert told["ranks"]["rank"] == [0, 1, 2, 3]
-    assert told["slowdowns"]["overall"] == [1.0, 1.0, 2.0, 1.0]
-    assert told["heat"]["pattern"] == "hot_cell"
+    reported = fed.get("/v1/run").json()
+    assert (reported["run"]["run_id"], reported["run"]["group"]) == ("run", "")
+    assert reported["ranks"]["rank"] == [0, 1, 2, 3]
+    assert reported["slowdowns"]["overall"] == [1.0, 1.0, 2.0, 1.0]
+    assert reported["heat"]["pattern"] == "hot_cell"
     (entry,) = fed.get("/v1/runs").json()["runs"]
     assert (entry["run_id"], entry["world_size"]) == ("run", 4)
 
@@ -193,9 +193,9 @@ def test_names_from_the_network_come_as_they_are(start: Any, kit: Any) -> None:
     live = start()
     name = "<script>alert(1)</script>\u202e&\"'"
     feed(live, kit, 8, run_id="run", node=name, job=name)
-    told = live.get("/v1/run").json()
-    assert told["ranks"]["nodes"] == [name]
-    assert told["run"]["job"] == name
+    reported = live.get("/v1/run").json()
+    assert reported["ranks"]["nodes"] == [name]
+    assert reported["run"]["job"] == name
 
 
 def test_a_collector_without_a_run_says_so(live: Any) -> None:
@@ -266,9 +266,9 @@ def test_a_run_outlives_its_collector(start: Any, kit: Any, tmp_path: Path) -> N
     assert after["started_at_s"] > before["started_at_s"]
     assert after["slowdowns"]["overall"] == before["slowdowns"]["overall"]
     assert after["ranks"]["nodes"] == before["ranks"]["nodes"]
-    told = second.get("/v1/timeline?section=forward").json()
-    assert len(told["columns"]) >= len(columns)  # the end closed another window
-    assert base64.b64decode(told["values"])[:4] == bytes([128, 128, 192, 128])
+    reported = second.get("/v1/timeline?section=forward").json()
+    assert len(reported["columns"]) >= len(columns)  # the end closed another window
+    assert base64.b64decode(reported["values"])[:4] == bytes([128, 128, 192, 128])
     assert second.get("/v1/rank?rank=2").json()["sections"][0]["slowdown"] == 2.0
     assert second.get("/v1/rank?rank=7").status == 404
 
@@ -283,10 +283,10 @@ def test_a_run_that_goes_on_has_the_timeline_of_before(
     first.stop()
     second = start(history__path=path)
     feed(second, kit, 16, first=16)
-    told = second.get("/v1/timeline").json()
-    steps = [column["first_step"] for column in told["columns"]]
+    reported = second.get("/v1/timeline").json()
+    steps = [column["first_step"] for column in reported["columns"]]
     assert steps[:7] == [0, 4, 8, 12, 16, 20, 24]
-    seqs = [column["seq"] for column in told["columns"]]
+    seqs = [column["seq"] for column in reported["columns"]]
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
     assert seqs[0] < FIRST_SEQ <= seqs[-1]
 
@@ -297,7 +297,7 @@ def test_older_windows_come_from_the_history(start: Any, kit: Any, tmp_path: Pat
     feed(live, kit, 16)
     ask = "/v1/timeline?history=1&section=forward"
     every = kit.eventually(
-        lambda: (told := live.get(ask).json()) and len(told["columns"]) >= 3 and told
+        lambda: (reported := live.get(ask).json()) and len(reported["columns"]) >= 3 and reported
     )
     ends = [column["at_s"] for column in every["columns"]]
     some = live.get(f"{ask}&from_s={ends[1]}&to_s={ends[1]}").json()

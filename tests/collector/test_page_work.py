@@ -26,7 +26,7 @@ def test_what_several_ask_for_at_once_is_made_once() -> None:
         return len(made)
 
     async def ask() -> list[object]:
-        work = PageWork(threads=1, most=1)
+        work = PageWork(threads=1, maximum=1)
         asked = [asyncio.create_task(work.do("run", make)) for _ in range(200)]
         await asyncio.sleep(0)
         may_end.set()
@@ -45,7 +45,7 @@ def test_beyond_a_limit_who_asks_is_told_to_come_back() -> None:
     may_end = threading.Event()
 
     async def ask() -> None:
-        work = PageWork(threads=1, most=2)
+        work = PageWork(threads=1, maximum=2)
         first, second = (
             asyncio.create_task(work.do(key, lambda: may_end.wait(PATIENCE_S))) for key in "ab"
         )

@@ -39,11 +39,11 @@ def power(value: float, who: Source | None = None, gpu: str = "GPU-1") -> Passth
     return PassthroughMetric(who or source(), semconv.HW_POWER, (gpu, "gpu"), value)
 
 
-def tell(store: RunStore, *told: PassthroughMetric, now_s: float = NOW_S) -> None:
-    store.observe_passthrough(DecodedMetrics(heartbeats=(), passthrough=told, points={}), now_s)
+def report(store: RunStore, *reported: PassthroughMetric, now_s: float = NOW_S) -> None:
+    store.observe_passthrough(DecodedMetrics(heartbeats=(), passthrough=reported, points={}), now_s)
 
 
-def tell_kernels(
+def report_kernels(
     store: RunStore, *points: tuple[str, float, int], who: Source | None = None
 ) -> None:
     """Name, seconds, and the second in which the interval ended."""
@@ -80,8 +80,8 @@ def store() -> RunStore:
 
 def test_the_newest_reading_is_shown_with_the_labels_of_the_rank(store: RunStore) -> None:
     """Names as OpenTelemetry's translator makes them."""
-    tell(store, power(300.0))
-    tell(store, power(320.5))
+    report(store, power(300.0))
+    report(store, power(320.5))
     assert shown(store)["hw_power_watts"] == [
         (
             'hw_power_watts{hw_id="GPU-1",hw_type="gpu",run_id="run",job_name="job",group="",rank="0",'
@@ -92,8 +92,8 @@ def test_the_newest_reading_is_shown_with_the_labels_of_the_rank(store: RunStore
 
 def test_a_sensor_that_falls_silent_has_no_value(store: RunStore) -> None:
     """Nobody takes the power of yesterday for that of now."""
-    tell(store, power(300.0, gpu="GPU-1"))
-    tell(store, power(310.0, gpu="GPU-2"), now_s=NOW_S + KEPT_S)
+    report(store, power(300.0, gpu="GPU-1"))
+    report(store, power(310.0, gpu="GPU-2"), now_s=NOW_S + KEPT_S)
     store.world("run", "").passthrough.drop_old(NOW_S + KEPT_S + 1.0)
     [line] = shown(store)["hw_power_watts"]
     assert 'hw_id="GPU-2"' in line
@@ -106,8 +106,8 @@ def test_ranks_of_an_older_attempt_and_ranks_that_are_gone_are_left_out(
 ) -> None:
     """A world that shrank has no sensors and no kernels of ranks that it lost."""
     world = WorldStatus(1, ranks={0: RankStatus(source(0, 1), NOW_S, NOW_S)})
-    tell(store, power(1.0, source(0, 1)), power(2.0, source(0, 0)), power(3.0, source(1, 1)))
-    tell_kernels(store, ("gemm", 1.0, 10), who=source(1, 1))
+    report(store, power(1.0, source(0, 1)), power(2.0, source(0, 0)), power(3.0, source(1, 1)))
+    report_kernels(store, ("gemm", 1.0, 10), who=source(1, 1))
     lines = shown(store, {"": world})
     assert [line.rpartition(" ")[2] for line in lines["hw_power_watts"]] == ["1.0"]
     assert "straggler_kernel_time_seconds_total" not in lines
@@ -116,8 +116,8 @@ def test_ranks_of_an_older_attempt_and_ranks_that_are_gone_are_left_out(
 def test_slow_ranks_keep_their_series_and_the_others_are_counted(store: RunStore) -> None:
     """Even where nothing is left of the budget."""
     for rank in range(8):
-        tell(store, power(100.0 + rank, source(rank)))
-        tell_kernels(store, ("gemm", 1.0, 10), who=source(rank))
+        report(store, power(100.0 + rank, source(rank)))
+        report_kernels(store, ("gemm", 1.0, 10), who=source(rank))
     lines = shown(store, budget=-5, slow=frozenset({("", 5)}))
     for name in ("hw_power_watts", "straggler_kernel_time_seconds_total"):
         [line] = lines[name]
@@ -133,9 +133,9 @@ def test_slow_ranks_keep_their_series_and_the_others_are_counted(store: RunStore
 def test_kernels_add_up_and_a_repeated_request_counts_once(store: RunStore) -> None:
     """By name, over all intervals; the ten that took most."""
     many = [(f"k{n:02}", 1.0 + n, 10) for n in range(12)]
-    tell_kernels(store, *many)
-    tell_kernels(store, *many)
-    tell_kernels(store, ("k11", 2.0, 20), (semconv.OTHER_KERNEL, 500.0, 20))
+    report_kernels(store, *many)
+    report_kernels(store, *many)
+    report_kernels(store, ("k11", 2.0, 20), (semconv.OTHER_KERNEL, 500.0, 20))
     lines = shown(store)["straggler_kernel_time_seconds_total"]
     values = {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
     assert len(values) == 10
@@ -147,15 +147,15 @@ def test_kernels_add_up_and_a_repeated_request_counts_once(store: RunStore) -> N
 
 def test_a_new_process_counts_its_kernels_from_0(store: RunStore) -> None:
     """As Prometheus expects it of a counter."""
-    tell_kernels(store, ("gemm", 5.0, 10))
-    tell_kernels(store, ("gemm", 1.0, 20), who=source(session="t"))
+    report_kernels(store, ("gemm", 5.0, 10))
+    report_kernels(store, ("gemm", 1.0, 20), who=source(session="t"))
     [line] = shown(store)["straggler_kernel_time_seconds_total"]
     assert line.endswith(" 1.0")
 
 
 def test_long_names_of_kernels_are_cut_and_stay_apart(store: RunStore) -> None:
     """Two series with equal labels would be refused by Prometheus."""
-    tell_kernels(store, ("x" * 900, 1.0, 10), ("x" * 901, 2.0, 10))
+    report_kernels(store, ("x" * 900, 1.0, 10), ("x" * 901, 2.0, 10))
     lines = shown(store)["straggler_kernel_time_seconds_total"]
     names = {line.split('"')[1] for line in lines}
     assert sorted(map(len, names)) == [200, 200]
@@ -172,18 +172,18 @@ def checkpoint(store: RunStore, rank: int, step: int, end_s: float, attempt: int
 def test_a_checkpoint_has_one_time(store: RunStore) -> None:
     """That of the rank that told it first; a new one, or one after a restart, has its own."""
 
-    def told() -> str:
+    def reported() -> str:
         [line] = shown(store)["straggler_run_last_checkpoint_timestamp_seconds"]
         return line.rpartition(" ")[2]
 
     checkpoint(store, 0, step=50, end_s=100.0)
     checkpoint(store, 1, step=50, end_s=101.0)
-    assert float(told()) == pytest.approx(100.0)
+    assert float(reported()) == pytest.approx(100.0)
     checkpoint(store, 1, step=100, end_s=200.0)
     checkpoint(store, 0, step=50, end_s=300.0)
-    assert float(told()) == pytest.approx(200.0)
+    assert float(reported()) == pytest.approx(200.0)
     checkpoint(store, 0, step=60, end_s=400.0, attempt=1)
-    assert float(told()) == pytest.approx(400.0)
+    assert float(reported()) == pytest.approx(400.0)
 
 
 def test_checkpoints_without_steps_are_told_apart_by_time(store: RunStore) -> None:
@@ -197,10 +197,10 @@ def test_checkpoints_without_steps_are_told_apart_by_time(store: RunStore) -> No
 def test_goodput_is_that_of_the_rank_that_told_it_last(store: RunStore) -> None:
     """One for each group, with the labels of the run only."""
     one = PassthroughMetric(source(0), semconv.RUN_GOODPUT, (), 0.9)
-    tell(store, one)
-    tell(store, replace(one, source=source(3), value=0.8), now_s=NOW_S + 5.0)
+    report(store, one)
+    report(store, replace(one, source=source(3), value=0.8), now_s=NOW_S + 5.0)
     lost = PassthroughMetric(source(3), semconv.RUN_LOST, ("checkpoint",), 12.0)
-    tell(store, lost, now_s=NOW_S + 5.0)
+    report(store, lost, now_s=NOW_S + 5.0)
     lines = shown(store)
     assert lines["straggler_run_goodput"] == [
         'straggler_run_goodput{run_id="run",job_name="job",group="",collector="c"} 0.8'

@@ -22,14 +22,14 @@ def test_prometheus_scrapes_and_queries_scores(
     kit.eventually(live.windows)
     with running_prometheus(prometheus, live.addresses["metrics"], tmp_path) as address:
         expected = [("2", "0.5")]
-        found = kit.eventually(
+        result = kit.eventually(
             lambda: (
                 query(kit, address, "straggler_section_relative_score < 0.75") == expected
                 and expected
             ),
             60,
         )
-        assert found == expected
+        assert result == expected
         assert query(kit, address, "count(straggler_rank_straggling == 0)") == [("", "4")]
         assert query(kit, address, "straggler_run_world_size")[0][1] == "4"
         assert query(kit, address, "count(straggler_rank_step == 4)")[0][1] == "4"

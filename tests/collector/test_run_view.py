@@ -48,16 +48,16 @@ def test_signs_of_life_become_columns() -> None:
     liveness = Liveness()
     liveness.observe_heartbeat(beat(1, open_section="forward", dropped={"queue_full": 2}), NOW_S)
     liveness.observe_heartbeat(beat(0, progress_at_s=NOW_S - 1, gpu_tier="events"), NOW_S)
-    found = seen(run_of(liveness))
-    assert found.signs is not None
-    assert found.signs.ranks.tolist() == [0, 1]
-    assert found.signs.heartbeat_age_s.tolist() == [3.0, 3.0]
-    assert found.signs.progress_age_s[0] == 4.0
-    assert list(found.signs.open_section) == ["", "forward"]
-    assert list(found.signs.gpu_tier) == ["events", ""]
-    assert found.signs.dropped[1] == {"queue_full": 2}
-    assert (found.job, found.world_size, found.expected, found.reporting) == ("job", 4, 4, 2)
-    assert (found.heard_at_s, found.finished_at_s, found.is_live) == (NOW_S, None, True)
+    result = seen(run_of(liveness))
+    assert result.heartbeats is not None
+    assert result.heartbeats.ranks.tolist() == [0, 1]
+    assert result.heartbeats.heartbeat_age_s.tolist() == [3.0, 3.0]
+    assert result.heartbeats.progress_age_s[0] == 4.0
+    assert list(result.heartbeats.open_section) == ["", "forward"]
+    assert list(result.heartbeats.gpu_tier) == ["events", ""]
+    assert result.heartbeats.dropped[1] == {"queue_full": 2}
+    assert (result.job, result.world_size, result.expected, result.reporting) == ("job", 4, 4, 2)
+    assert (result.received_at_s, result.finished_at_s, result.is_live) == (NOW_S, None, True)
 
 
 @pytest.mark.parametrize(
@@ -79,21 +79,21 @@ def test_times_of_clocks_that_are_off_are_told_by_the_collectors(
         state="confirmed",
         at_ns=int((NOW_S + max(skews) - 1.0) * 1e9),
     )
-    run = run_of(liveness, judged=RunVerdicts(changes=(slow,)))
-    found = seen(run)
-    assert found.clock_s == clock_s
-    assert found.began_at_s == pytest.approx(NOW_S, abs=0.5)
-    shown = page_json(found, ResponseMeta(version="1"))
+    run = run_of(liveness, run_verdicts=RunVerdicts(changes=(slow,)))
+    result = seen(run)
+    assert result.clock_s == clock_s
+    assert result.began_at_s == pytest.approx(NOW_S, abs=0.5)
+    shown = page_json(result, ResponseMeta(version="1"))
     assert shown["verdicts"][0]["since_s"] == pytest.approx(NOW_S - 1.0, abs=0.5)
-    assert read_summary(summary_value(found), where="x").clock_s == clock_s
+    assert read_summary(summary_value(result), where="x").clock_s == clock_s
 
 
 def test_a_run_ends_when_all_its_ranks_have() -> None:
     liveness = Liveness()
     for rank in range(2):
         liveness.observe_heartbeat(beat(rank, 2, finished_at_s=NOW_S, outcome="failed"), NOW_S)
-    found = seen(run_of(liveness))
-    assert (found.finished_at_s, found.outcome) == (NOW_S, "failed")
+    result = seen(run_of(liveness))
+    assert (result.finished_at_s, result.outcome) == (NOW_S, "failed")
 
 
 def test_only_what_concerns_the_world_is_shown_of_it() -> None:
@@ -107,14 +107,14 @@ def test_only_what_concerns_the_world_is_shown_of_it() -> None:
     nodes = tuple(
         Maintenance(node=node, reason="fan", at_ns=1, until_ns=2) for node in ("node-0", "node-9")
     )
-    found = seen(run_of(liveness, alerts=tuple(alerts), maintenance=nodes))
-    assert [alert["name"] for alert in found.alerts] == ["A"]
-    assert [each.node for each in found.maintenance] == ["node-0"]
+    result = seen(run_of(liveness, alerts=tuple(alerts), maintenance=nodes))
+    assert [alert["name"] for alert in result.alerts] == ["A"]
+    assert [each.node for each in result.maintenance] == ["node-0"]
 
 
 def test_a_run_of_which_nothing_is_known_has_one_group() -> None:
     assert RunView(run_id="run").groups == ("",)
-    assert seen(RunView(run_id="run")).signs is None
+    assert seen(RunView(run_id="run")).heartbeats is None
 
 
 def test_a_view_stays_as_it_is_while_the_world_changes() -> None:
@@ -127,10 +127,10 @@ def test_a_view_stays_as_it_is_while_the_world_changes() -> None:
     for rank in range(2):
         more = {"sent_at_s": NOW_S + 5, "step": 9, "dropped": {"queue_full": 3}}
         liveness.observe_heartbeat(beat(rank, 2, session=2, **more), NOW_S + 5)
-    found = seen(before)
-    assert found.signs is not None
-    assert found.signs.step.tolist() == [1, 1, 1, 1]
-    assert list(found.signs.dropped) == [{"queue_full": 2}] * 4
+    result = seen(before)
+    assert result.heartbeats is not None
+    assert result.heartbeats.step.tolist() == [1, 1, 1, 1]
+    assert list(result.heartbeats.dropped) == [{"queue_full": 2}] * 4
     after = run_of(liveness)
     assert list(after.worlds[""].ranks) == [0, 1]
 

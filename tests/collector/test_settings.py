@@ -48,8 +48,8 @@ def test_attributes_and_patterns_reach_the_decoder(tmp_path: Path) -> None:
     assert settings.attributes.aliases().rank == ("mpi.rank", *RANK_ALIASES)
     assert settings.attributes.aliases().step == STEP_ALIASES
     names = settings.spans.names()
-    found = {name: (names.is_scored(name), names.kind_of(name)) for name in ("life.x", "a.sync")}
-    assert found == {"life.x": (False, "compute"), "a.sync": (True, "wait")}
+    result = {name: (names.is_scored(name), names.kind_of(name)) for name in ("life.x", "a.sync")}
+    assert result == {"life.x": (False, "compute"), "a.sync": (True, "wait")}
     assert names.is_scored("pytorch.rank")
 
 
@@ -66,8 +66,8 @@ def test_liveness_in_the_file_is_what_the_hang_judge_goes_by(tmp_path: Path) -> 
     """The same defaults, under the same names but for units."""
     assert CollectorSettings().liveness.for_judge() == HangSettings()
     file = tmp_path / "c.yaml"
-    file.write_text("liveness: {lost_after_seconds: 3, least_timeout_seconds: 1.5}\n")
-    expected = HangSettings(lost_after_s=3.0, least_timeout_s=1.5)
+    file.write_text("liveness: {lost_after_seconds: 3, min_timeout_seconds: 1.5}\n")
+    expected = HangSettings(lost_after_s=3.0, min_timeout_s=1.5)
     assert load_settings(file, {}).liveness.for_judge() == expected
 
 
@@ -182,8 +182,8 @@ WRONG = {
         ["alerts.notify.alertmanagers"],
     ),
     "a severity": (
-        "alerts:\n  notify: {least_severity: fatal}\n",
-        ["alerts.notify.least_severity", "fatal", "critical"],
+        "alerts:\n  notify: {min_severity: fatal}\n",
+        ["alerts.notify.min_severity", "fatal", "critical"],
     ),
     "a token that is not there": (
         "alerts:\n  notify: {token_file: /none}\n",

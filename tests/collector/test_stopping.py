@@ -162,7 +162,7 @@ def test_who_is_still_at_work_is_known() -> None:
 
 def test_unscored_rows_are_shown_from_the_beginning(start: Start) -> None:
     """As a series that is 0, so that a rate of it is defined."""
-    assert start().value(semconv.COLLECTOR_ROWS, fate="unscored") == 0
+    assert start().value(semconv.COLLECTOR_ROWS, outcome="unscored") == 0
 
 
 def test_a_flood_of_names_does_not_delay_the_end(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:

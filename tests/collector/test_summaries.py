@@ -20,7 +20,7 @@ from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
 
 
-def found(state: Any) -> HangStatus:
+def result(state: Any) -> HangStatus:
     nothing = np.empty(0)
     return HangStatus(
         state=state,
@@ -51,7 +51,7 @@ class Runs:
             now_s=10.0,
             jobs={"": "job"},
             worlds={"": WorldStatus(attempt=0, touched_at_s=5.0)},
-            found={"": found(state)},
+            result={"": result(state)},
             mode="page",
         )
 
@@ -81,8 +81,8 @@ def test_a_summary_is_of_the_moment_at_which_it_was_handed_over() -> None:
     (one,) = Runs().summaries(a="training")
     seen = read_summary(one.make(), where="x")
     assert (seen.run_id, seen.job, seen.now_s, seen.mode) == ("a", "job", 10.0, "page")
-    assert seen.found is not None
-    assert seen.found.state == "training"
+    assert seen.result is not None
+    assert seen.result.state == "training"
 
 
 def test_a_run_that_ended_is_known_to_the_next_collector(
@@ -105,13 +105,13 @@ def test_a_run_that_ended_is_known_to_the_next_collector(
     with HistoryReader(path) as reader:
         seen = FromHistory(reader).seen("run")
     assert seen is not None
-    assert seen.found is not None
-    assert (seen.found.state, seen.outcome, seen.is_live) == ("failed", "failed", False)
+    assert seen.result is not None
+    assert (seen.result.state, seen.outcome, seen.is_live) == ("failed", "failed", False)
     second = start(history__path=str(path))
-    picture = second.get("/v1/run?run=run").json()
-    assert picture["run"]["state"] == "failed"
-    assert picture["run"]["is_live"] is False
-    assert picture["ranks"]["nodes"] == ["node-0", "node-1", "node-2"]
+    run_view = second.get("/v1/run?run=run").json()
+    assert run_view["run"]["state"] == "failed"
+    assert run_view["run"]["is_live"] is False
+    assert run_view["ranks"]["nodes"] == ["node-0", "node-1", "node-2"]
     assert [r["run_id"] for r in second.get("/v1/runs").json()["runs"]] == ["run"]
     scalars = second.get("/v1/scalars?run=run").json()["scalars"]
     assert (scalars["ranks_reporting"], scalars["ranks_called_slow"]) == (3, 0)

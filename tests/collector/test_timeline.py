@@ -30,9 +30,9 @@ def window(ranks: int = 4, first_step: int | None = 0, **changes: Any) -> Window
             builder.add(source, section, start_ns=1, duration_s=seconds * (1 + rank / 10), step=1)
     scorer = Scorer(ScoreSettings(window_steps=4))
     scorer.observe(builder.build(), 0)
-    (found,) = scorer.close_all()
+    (result,) = scorer.close_all()
     last_step = None if first_step is None else first_step + 3
-    return replace(found, first_step=first_step, last_step=last_step, **changes)
+    return replace(result, first_step=first_step, last_step=last_step, **changes)
 
 
 def numbers(columns: Sequence[Column]) -> list[int]:
@@ -43,10 +43,10 @@ def test_windows_are_numbered_as_they_close() -> None:
     timeline = Timeline()
     for step in range(3):
         timeline.observe(window(first_step=step * 4))
-    found = timeline.columns
-    assert numbers(found) == [FIRST_SEQ, FIRST_SEQ + 1, FIRST_SEQ + 2]
-    assert found[0].sections == ("forward", "backward")
-    assert found[0].values.shape == (3, 4)
+    result = timeline.columns
+    assert numbers(result) == [FIRST_SEQ, FIRST_SEQ + 1, FIRST_SEQ + 2]
+    assert result[0].sections == ("forward", "backward")
+    assert result[0].values.shape == (3, 4)
     ends = TimelineEnds.of(timeline.columns)
     assert (ends.first, ends.last, ends.n_columns) == (FIRST_SEQ, FIRST_SEQ + 2, 3)
 
@@ -56,9 +56,9 @@ def test_the_newest_360_are_kept() -> None:
     one = window()
     for step in range(MAX_COLUMNS + 5):
         timeline.observe(replace(one, first_step=step))
-    found = timeline.columns
-    assert len(found) == MAX_COLUMNS
-    assert found[0].first_step == 5
+    result = timeline.columns
+    assert len(result) == MAX_COLUMNS
+    assert result[0].first_step == 5
 
 
 def test_names_and_ranks_are_shared_between_windows() -> None:
@@ -83,9 +83,9 @@ def test_all_runs_together_stay_within_the_budget() -> None:
         keep_within(budget, both)
     assert sum(timeline.size for timeline in both) <= budget
     assert len(both[0].columns) == 5
-    found = both[1].columns
-    assert len(found) == 10
-    assert found[-1].first_step == 39
+    result = both[1].columns
+    assert len(result) == 10
+    assert result[-1].first_step == 39
 
 
 def test_one_window_is_kept_however_large_it_is() -> None:
@@ -136,9 +136,9 @@ def test_older_windows_get_numbers_before_the_first() -> None:
         timeline.put_before(older)
         if is_first:
             timeline.observe(window(first_step=5))
-        found = timeline.columns
-        assert numbers(found) == list(range(FIRST_SEQ - 5, FIRST_SEQ + 1))
-        assert [column.first_step for column in found] == [0, 1, 2, 3, 4, 5]
+        result = timeline.columns
+        assert numbers(result) == list(range(FIRST_SEQ - 5, FIRST_SEQ + 1))
+        assert [column.first_step for column in result] == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_full_ring_takes_no_older_windows() -> None:

@@ -23,10 +23,10 @@ RANKS = 8
 
 
 @pytest.fixture
-def judged(by_hand: Any) -> Any:
+def run_verdicts(by_hand: Any) -> Any:
     """Rank 5 is slow, its node was, rank 2 is suspected; a run that loses time."""
     of_node = {"scope": "host", "rank": None, "subject_id": "host:node-5"}
-    return by_hand.judged(
+    return by_hand.run_verdicts(
         by_hand.verdict("suspect", node="node-5"),
         by_hand.verdict(node="node-5"),
         by_hand.verdict(**of_node, node="node-5", cause="slow_host"),
@@ -37,14 +37,14 @@ def judged(by_hand: Any) -> Any:
 
 
 @pytest.fixture
-def live(start: Any, kit: Any, judged: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A collector with eight ranks, on a node each, that says ``judged`` of every run."""
-    monkeypatch.setattr(Scorer, "verdicts", lambda *_: judged)
-    found = start(scoring__grace_seconds=20.0)
+def live(start: Any, kit: Any, run_verdicts: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A collector with eight ranks, on a node each, that says ``run_verdicts`` of every run."""
+    monkeypatch.setattr(Scorer, "verdicts", lambda *_: run_verdicts)
+    result = start(scoring__grace_seconds=20.0)
     for number in range(RANKS):
-        found.post(kit.spans_of(kit.rank(number, RANKS), range(5)))
-    kit.eventually(found.windows)
-    return found
+        result.post(kit.spans_of(kit.rank(number, RANKS), range(5)))
+    kit.eventually(result.windows)
+    return result
 
 
 def subjects(live: Any, query_text: str) -> list[tuple[str, str]]:
@@ -92,8 +92,10 @@ def test_scores_give_way_to_verdicts_and_leave_workers_a_quarter(
 ) -> None:
     """The order in which a budget is spent; the rank that is called slow keeps its scores."""
     cells = tuple((0, d, 1.0) for d in range(500))
-    judged = by_hand.judged(by_hand.verdict(rank=42), worlds=(by_hand.world(heat=cells),))
-    monkeypatch.setattr(Scorer, "verdicts", lambda *_: judged)
+    run_verdicts = by_hand.run_verdicts(
+        by_hand.verdict(rank=42), worlds=(by_hand.world(heat=cells),)
+    )
+    monkeypatch.setattr(Scorer, "verdicts", lambda *_: run_verdicts)
     small = start(metrics__series_budget=900, scoring__grace_seconds=60.0)
     ranks = 100
     for number in range(ranks):
@@ -119,8 +121,8 @@ def test_settings_of_verdicts_reach_layer_2(start: Any, monkeypatch: pytest.Monk
         really(self, *arguments)
 
     monkeypatch.setattr(Scorer, "__init__", noted)
-    start(verdicts__block_seconds=3.0, verdicts__least_peers=7)
-    assert given == [VerdictSettings(block_s=3.0, least_peers=7)]
+    start(verdicts__block_seconds=3.0, verdicts__min_peers=7)
+    assert given == [VerdictSettings(block_s=3.0, min_peers=7)]
 
 
 def test_a_page_with_verdicts_passes_promtool(live: Any, promtool: str) -> None:

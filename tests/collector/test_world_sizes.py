@@ -16,15 +16,15 @@ def test_a_world_size_that_is_a_lie_costs_nothing(live: Any, kit: Any) -> None:
         beat = kit.beat_of(kit.rank(number, HUGE), sent_at_s=1.79e9, step=5)
         assert live.post(beat, "metrics").status == 200
 
-    def picture() -> Any:
-        told = live.get("/v1/run").json()
-        shown = len(told.get("ranks", {}).get("rank", ()))
-        return told if shown == 3 + MAX_UNHEARD else None
+    def run_view() -> Any:
+        reported = live.get("/v1/run").json()
+        shown = len(reported.get("ranks", {}).get("rank", ()))
+        return reported if shown == 3 + MAX_UNHEARD else None
 
-    told = kit.eventually(picture)
-    assert told["run"]["world_size"] == HUGE
-    assert told["ranks"]["rank"] == list(range(3 + MAX_UNHEARD))
-    missing = told["ranks"]["states"].index("missing")
-    assert told["ranks"]["state"].count(missing) == MAX_UNHEARD
+    reported = kit.eventually(run_view)
+    assert reported["run"]["world_size"] == HUGE
+    assert reported["ranks"]["rank"] == list(range(3 + MAX_UNHEARD))
+    missing = reported["ranks"]["states"].index("missing")
+    assert reported["ranks"]["state"].count(missing) == MAX_UNHEARD
     assert live.value(semconv.RUN_RANKS, state="missing") == HUGE - 3
     assert live.report()["runs"]["run"]["liveness"]

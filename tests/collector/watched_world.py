@@ -107,13 +107,13 @@ class WatchedWorld:
 
     def say(self, key: Any, **more: Any) -> None:
         key = _key(key)
-        told: dict[str, Any] = {"step": self.steps[key], "open_section": "forward", **more}
+        reported: dict[str, Any] = {"step": self.steps[key], "open_section": "forward", **more}
         beat = Heartbeat(
             source=self.source(*key),
             sent_at_s=self.now_s + self.senders_clock_was_set_by_s,
             progress_at_s=self.progress_at_s[key] + self.senders_clock_was_set_by_s,
             open_time_s=1.0,
-            **told,
+            **reported,
         )
         self.worker.ingest(DecodedMetrics(heartbeats=(beat,), points={}), 0)
         self.worker.process_queued()
@@ -149,14 +149,14 @@ class WatchedWorld:
         return self.worker.snapshot.watched
 
     def run(self, group: str = "") -> RunStatus:
-        (found,) = [run for run in self.watched.runs if run.group == group]
-        return found
+        (result,) = [run for run in self.watched.runs if run.group == group]
+        return result
 
     def reported(self, group: str = "") -> dict[str, Any]:
         """The group under ``liveness`` of the report."""
         runs = json.loads(self.worker.snapshot.report())["runs"]
-        (found,) = [each for each in runs["run"]["liveness"] if each["group"] == group]
-        return dict(found)
+        (result,) = [each for each in runs["run"]["liveness"] if each["group"] == group]
+        return dict(result)
 
     def samples(self, metric: semconv.Metric, **wanted: str) -> list[tuple[dict[str, str], float]]:
         """Labels and values in the text page, as Prometheus' own parser reads them."""
@@ -170,9 +170,9 @@ class WatchedWorld:
 
     def value(self, metric: semconv.Metric, **wanted: str) -> float | None:
         """Of the only such series; None if there is none."""
-        found = self.samples(metric, **wanted)
-        assert len(found) <= 1, found
-        return found[0][1] if found else None
+        result = self.samples(metric, **wanted)
+        assert len(result) <= 1, result
+        return result[0][1] if result else None
 
     def by(self, name: str, metric: semconv.Metric, **wanted: str) -> dict[str, float]:
         """Values by one label."""

@@ -97,9 +97,9 @@ class Way:
         finally:
             connection.close()
         assert response.headers["Content-Type"] == self.content_type
-        told = self._told(body, signal) if response.status == 200 else self._refused(body)
+        reported = self._reported(body, signal) if response.status == 200 else self._refused(body)
         is_scorer = response.headers[semconv.SCORER_HEADER] == semconv.WIRE_VERSION
-        return Outcome(_HTTP[response.status], *told, is_scorer)
+        return Outcome(_HTTP[response.status], *reported, is_scorer)
 
     def _call(self, address: str, packed: bytes, signal: str) -> Outcome:
         with grpc.insecure_channel(address) as channel:
@@ -110,9 +110,9 @@ class Way:
                 return Outcome(_GRPC[error.code()], 0, error.details())
         headers = dict(done.initial_metadata())
         is_scorer = headers.get(semconv.SCORER_HEADER) == semconv.WIRE_VERSION
-        return Outcome("ok", *self._told(body, signal), is_scorer)
+        return Outcome("ok", *self._reported(body, signal), is_scorer)
 
-    def _told(self, body: bytes, signal: str) -> tuple[int, str]:
+    def _reported(self, body: bytes, signal: str) -> tuple[int, str]:
         """Rejected items and message of an export response."""
         if self.form == "json":
             partial = json.loads(body).get("partialSuccess", {})

@@ -55,7 +55,7 @@ def queries(page: Json) -> Iterator[tuple[str, str]]:
 def filled(expression: str) -> str:
     """With a value in the place of each variable."""
     text = re.sub(r"\$\{\w+:regex\}", "x", expression)
-    return re.sub(r"\$([A-Za-z_]\w*)", lambda found: VALUES.get(found[1], "x"), text)
+    return re.sub(r"\$([A-Za-z_]\w*)", lambda result: VALUES.get(result[1], "x"), text)
 
 
 def published() -> dict[str, frozenset[str]]:

@@ -67,9 +67,9 @@ _SETTINGS: dict[str, Any] = {
     "scoring": {"window_steps": 10, "grace_seconds": 0.5},
     "liveness": {
         "lost_after_seconds": 12.0,
-        "least_timeout_seconds": 6.0,
+        "min_timeout_seconds": 6.0,
         "unknown_timeout_seconds": 12.0,
-        "most_timeout_seconds": 24.0,
+        "max_timeout_seconds": 24.0,
         "start_timeout_seconds": 24.0,
     },
 }
@@ -230,9 +230,9 @@ def _dcgm_page() -> str:
     for name in DCGM:
         lines.append(f"# TYPE {name} gauge\n")
         for rank in range(64):
-            place = Source(run_id=STEADY, rank=rank, node=f"node-{rank // 8}", local_rank=rank % 8)
+            index = Source(run_id=STEADY, rank=rank, node=f"node-{rank // 8}", local_rank=rank % 8)
             value = 79 if name.endswith("XID_ERRORS") else 40 + rank % 8
-            labels = f'gpu="{rank % 8}",UUID="{gpu_uuid(place)}",modelName="NVIDIA H100"'
+            labels = f'gpu="{rank % 8}",UUID="{gpu_uuid(index)}",modelName="NVIDIA H100"'
             lines.append(f"{name}{{{labels}}} {value}\n")
     assert str(semconv.GPU_UUID) == "hw.id"
     return "".join(lines) + _scores_of_a_strange_section()

@@ -71,17 +71,17 @@ def test_prometheus_and_alertmanager_can_read_it(tmp_path: Path) -> None:
         file = tmp_path / "alerts" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    told = (FOLDER / "prometheus.yml").read_text(encoding="utf-8")
+    reported = (FOLDER / "prometheus.yml").read_text(encoding="utf-8")
     config = tmp_path / "prometheus.yml"
-    config.write_text(told.replace("/etc/prometheus/", f"{tmp_path}/"))
+    config.write_text(reported.replace("/etc/prometheus/", f"{tmp_path}/"))
     for program, *arguments in (
         ("promtool", "check", "config", str(config)),
         ("amtool", "check-config", str(tmp_path / "alerts" / "alertmanager.yaml")),
     ):
-        found = shutil.which(program)
-        if found is None:
+        result = shutil.which(program)
+        if result is None:
             sentence = f"{program} is not installed (make servers): nobody read the example"
             pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
-        ran = subprocess.run([found, *arguments], capture_output=True, text=True, check=False)
+        ran = subprocess.run([result, *arguments], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert program == "amtool" or "2 rule files found" in ran.stdout

@@ -38,8 +38,8 @@ from .live_feed import (
     running_feed,
 )
 
-TOLD = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in PAGES}
-ALL = [target for page, told in TOLD.items() for target in targets(page, told)]
+REPORTED = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in PAGES}
+ALL = [target for page, reported in REPORTED.items() for target in targets(page, reported)]
 WITHIN_S = 180.0
 Lines = dict[tuple[tuple[str, str], ...], dict[float, float]]
 """By labels, then by time."""
@@ -71,10 +71,10 @@ class Seen:
 
     def look(self) -> None:
         """Ask all that is still missing."""
-        for page, told in TOLD.items():
+        for page, reported in REPORTED.items():
             grafana = self.grafana(page)
             for run_id in [""] if page in EVERYWHERE else [STEADY, STUCK, HOT_NODE, LOSSY]:
-                for target in targets(page, told):
+                for target in targets(page, reported):
                     wanted = _wanted(target)
                     if run_id == wanted and wanted not in self.runs[target]:
                         self._ask(grafana, target, run_id)
@@ -82,12 +82,12 @@ class Seen:
     def grafana(self, page: str) -> Grafana:
         now_s = time.time()
         range_s = math.ceil(now_s - self.feed.began_s)
-        return Grafana(self.feed.url, TOLD[page], end_s=now_s, range_s=range_s)
+        return Grafana(self.feed.url, REPORTED[page], end_s=now_s, range_s=range_s)
 
     def ask(self, grafana: Grafana, target: Target, run_id: str) -> bool:
         """Whether it gives data of the run."""
-        found, _ = grafana.answer(target, chosen(target.page, run_id))
-        return any(_is_number(series) for series in found)
+        result, _ = grafana.answer(target, chosen(target.page, run_id))
+        return any(_is_number(series) for series in result)
 
     def _ask(self, grafana: Grafana, target: Target, run_id: str) -> None:
         if self.ask(grafana, target, run_id):
@@ -107,12 +107,12 @@ def chosen(page: str, run_id: str) -> Chosen:
     """What is chosen on a page to look at a run: nothing on pages about all."""
     if not run_id:
         return {}
-    told: dict[str, str | list[str]] = {"run_id": run_id}
+    reported: dict[str, str | list[str]] = {"run_id": run_id}
     if page == "matrix":
-        told["group"] = ""
+        reported["group"] = ""
     if page == "rank":
-        told["rank"] = str(_RANKS[run_id][0])
-    return told
+        reported["rank"] = str(_RANKS[run_id][0])
+    return reported
 
 
 def _is_number(series: Any) -> bool:
@@ -125,12 +125,12 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """Asked again and again while the runs run, until everything was seen or time is up."""
     folder = tmp_path_factory.mktemp("live")
     with running_feed(folder, "nobody saw the pages' queries answered") as feed:
-        found = Seen(feed)
+        result = Seen(feed)
         until_s = time.monotonic() + WITHIN_S
-        while not found.is_all_there and time.monotonic() < until_s:
+        while not result.is_all_there and time.monotonic() < until_s:
             time.sleep(2.0)
-            found.look()
-        yield found
+            result.look()
+        yield result
 
 
 @pytest.mark.parametrize("target", ALL, ids=str)
@@ -147,24 +147,24 @@ def test_what_is_called_rare_is_rare(seen: Seen, rare: tuple[str, int | str, str
     assert not seen.ask(seen.grafana(target.page), target, STEADY)
 
 
-@pytest.mark.parametrize("page", sorted(TOLD))
+@pytest.mark.parametrize("page", sorted(REPORTED))
 def test_several_values_of_every_variable_can_be_chosen(seen: Seen, page: str) -> None:
     """Every variable offers values that fit those before it; with two of each of those that may be
     several, no query is refused, and what comes is of these."""
     grafana = seen.grafana(page)
-    told: dict[str, str | list[str]] = {}
+    reported: dict[str, str | list[str]] = {}
     for name, variable in grafana.variables.items():
-        offered = grafana.values(name, told)
+        offered = grafana.values(name, reported)
         assert offered or name in ("cluster", "group"), name  # labels that may be absent
         if variable.get("multi"):
-            told |= {name: offered[:2]} if offered else {}
+            reported |= {name: offered[:2]} if offered else {}
         else:
-            told[name] = STEADY if name == "run_id" else next(iter(offered), "")
-    for target in targets(page, TOLD[page]):
-        found, _ = grafana.answer(target, told)
-        for series in found:
-            for name in series["metric"].keys() & told.keys():
-                value = told[name]
+            reported[name] = STEADY if name == "run_id" else next(iter(offered), "")
+    for target in targets(page, REPORTED[page]):
+        result, _ = grafana.answer(target, reported)
+        for series in result:
+            for name in series["metric"].keys() & reported.keys():
+                value = reported[name]
                 is_one = series["metric"][name] in ([value] if isinstance(value, str) else value)
                 assert is_one or f'"${name}"' not in target.expression, target.expression
 
@@ -193,10 +193,10 @@ def test_the_worst_over_time_are_those_of_all_ranks(seen: Seen, node: str) -> No
     among the series of all ranks, also of a node on which all are well."""
     of_ranks = f"{OF_SECTIONS}, {is_chosen('node')}"
     among_all = lowest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, of_ranks)
-    told = chosen("run", STEADY) | ({"node": [node]} if node else {})
+    reported = chosen("run", STEADY) | ({"node": [node]} if node else {})
     grafana = _a_while_ago(seen)
-    rows = _points(grafana, 8, "A", told)
-    assert rows == _lines(grafana, among_all, told)
+    rows = _points(grafana, 8, "A", reported)
+    assert rows == _lines(grafana, among_all, reported)
     assert len(rows) == MAX_LINES
     assert {dict(labels)["node"] for labels in rows} == {node} or not node
 
@@ -214,54 +214,54 @@ def test_quantiles_are_those_of_all_ranks(
     seen: Seen, panel: int, ref: str, metric: semconv.Metric, quantile: float
 ) -> None:
     """Of one section at every moment, as Prometheus finds it over the series of all ranks."""
-    grafana, told = _a_while_ago(seen), {**chosen("run", STEADY), "section": ["forward"]}
+    grafana, reported = _a_while_ago(seen), {**chosen("run", STEADY), "section": ["forward"]}
     by = RUN if panel == 12 else f"{RUN}, section"
     among_all = f"quantile by ({by}) ({quantile}, {newest(metric, RANK, OF_SECTIONS)})"
-    [found] = _points(grafana, panel, ref, told).values()
-    [expected] = _lines(grafana, among_all, told).values()
-    assert found.keys() == expected.keys()
-    assert found == pytest.approx(expected)
+    [result] = _points(grafana, panel, ref, reported).values()
+    [expected] = _lines(grafana, among_all, reported).values()
+    assert result.keys() == expected.keys()
+    assert result == pytest.approx(expected)
 
 
 def _a_while_ago(seen: Seen) -> Grafana:
     """Up to a moment about which nothing more comes in."""
     end_s = time.time() - 5.0
     range_s = int(end_s - seen.feed.began_s)
-    return Grafana(seen.feed.url, TOLD["run"], end_s=end_s, range_s=range_s)
+    return Grafana(seen.feed.url, REPORTED["run"], end_s=end_s, range_s=range_s)
 
 
-def _points(grafana: Grafana, panel: int, ref: str, told: Chosen) -> Lines:
+def _points(grafana: Grafana, panel: int, ref: str, reported: Chosen) -> Lines:
     [target] = [t for t in ALL if (t.page, t.panel, t.ref) == ("run", panel, ref)]
-    return _lines(grafana, target.expression, told)
+    return _lines(grafana, target.expression, reported)
 
 
-def _lines(grafana: Grafana, expression: str, told: Chosen) -> Lines:
-    found, _ = grafana.answer(Target("run", "", "", expression, is_instant=False), told)
+def _lines(grafana: Grafana, expression: str, reported: Chosen) -> Lines:
+    result, _ = grafana.answer(Target("run", "", "", expression, is_instant=False), reported)
     return {
         tuple(sorted(one["metric"].items())): {at: float(value) for at, value in one["values"]}
-        for one in found
+        for one in result
     }
 
 
 def test_a_strange_name_finds_what_is_called_so_alone(seen: Seen) -> None:
     """A run with quotes, backslashes, dollars and all that means something in a pattern: where it
     is the one value of a variable, and where it is one of several. Nodes and sections as well."""
-    for page, told in (("liveness", LOSSY), ("fleet", [LOSSY])):
+    for page, reported in (("liveness", LOSSY), ("fleet", [LOSSY])):
         grafana = seen.grafana(page)
         assert LOSSY in grafana.values("run_id", {})
         [state] = [t for t in ALL if (t.page, t.panel) == (page, 1)]
-        found, _ = grafana.answer(state, {"run_id": told})
-        assert [series["value"][1] for series in found] == ["1"], page
-    told = {"run_id": LOSSY, "job_name": [LOSSY], "node": [STRANGE_NODE]}
-    assert seen.grafana("rank").values("rank", told) == ["0"]
-    assert set(seen.grafana("run").values("section", told)) == {STRANGE_SECTION, "another"}
+        result, _ = grafana.answer(state, {"run_id": reported})
+        assert [series["value"][1] for series in result] == ["1"], page
+    reported = {"run_id": LOSSY, "job_name": [LOSSY], "node": [STRANGE_NODE]}
+    assert seen.grafana("rank").values("rank", reported) == ["0"]
+    assert set(seen.grafana("run").values("section", reported)) == {STRANGE_SECTION, "another"}
     [worst] = [t for t in ALL if (t.page, t.panel, t.ref) == ("run", 9, "A")]
-    several = {**told, "section": [STRANGE_SECTION, "a third"]}
+    several = {**reported, "section": [STRANGE_SECTION, "a third"]}
     [only], _ = seen.grafana("run").answer(worst, several)
     assert only["metric"]["section"] == STRANGE_SECTION
 
 
 def _rows(seen: Seen, page: str, panel: int, ref: str, run_id: str) -> list[Any]:
     [target] = [t for t in ALL if (t.page, t.panel, t.ref) == (page, panel, ref)]
-    found, _ = seen.grafana(page).answer(target, chosen(page, run_id))
-    return found
+    result, _ = seen.grafana(page).answer(target, chosen(page, run_id))
+    return result

@@ -59,13 +59,13 @@ def test_every_query_asks_for_what_is_published(page: Json) -> None:
     """No metric, label of a selector or label to group by that a collector does not serve."""
     pytest.importorskip("promql_parser", reason="would show that queries are right")
     names = published()
-    found = {}
+    result = {}
     for where, expression in queries(page):
         looking = QueryLabels(names)
         looking.of(filled(expression))
         if looking.findings:
-            found[where] = looking.findings
-    assert not found
+            result[where] = looking.findings
+    assert not result
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_values_are_compared_as_grafana_writes_them(page: Json) -> None:
     """As a pattern between backticks: between quotes, a quote or a backslash of a name is not made
     safe by every Grafana, and only there the format `regex` gives what PromQL reads. A label is
     compared with the variable of its name; ranks also with the worst."""
-    told = [expression for _, expression in queries(page)]
-    told += [v["query"] for v in page["templating"]["list"] if v["type"] == "query"]
-    text = " ".join(told)
+    reported = [expression for _, expression in queries(page)]
+    reported += [v["query"] for v in page["templating"]["list"] if v["type"] == "query"]
+    text = " ".join(reported)
     compared = re.findall(r"\b(\w+)=~`\$\{(\w+):regex\}`", text)
     assert compared
     assert all(label == name for label, name in compared if (label, name) != ("rank", WORST_RANKS))

@@ -66,13 +66,13 @@ def test_the_alert_names_the_rank_that_goes_wrong(outcomes: Any, fault: str, way
         pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
     run = outcomes[fault, way].result()
     assert run.returncode == 0, run.stdout + run.stderr
-    told = json.loads(run.stdout)
-    assert (told["fault"], told["right"], told["way"]) == (fault, True, way)
-    assert {alert["labels"]["alertname"] for alert in told["alerts"]} <= ABOUT[fault]
-    said = " ".join(f"{alert['labels']} {alert['annotations']}" for alert in told["alerts"])
-    assert "rank 2" in said.lower()
-    assert told["alerts"][0]["startsAt"].startswith("20")
-    assert told["delay_s"] > 0
+    reported = json.loads(run.stdout)
+    assert (reported["fault"], reported["right"], reported["way"]) == (fault, True, way)
+    assert {alert["labels"]["alertname"] for alert in reported["alerts"]} <= ABOUT[fault]
+    printed = " ".join(f"{alert['labels']} {alert['annotations']}" for alert in reported["alerts"])
+    assert "rank 2" in printed.lower()
+    assert reported["alerts"][0]["startsAt"].startswith("20")
+    assert reported["delay_s"] > 0
 
 
 @pytest.mark.demo
@@ -153,9 +153,9 @@ def test_a_real_training_is_watched_in_the_same_way() -> None:
         [*COMMAND, *flags], capture_output=True, text=True, timeout=LONGEST_S, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    told = json.loads(run.stdout)
-    assert told["planted"]["section"] == "data_loading"
-    assert told["alerts"][0]["labels"]["section"] == "data_loading"
+    reported = json.loads(run.stdout)
+    assert reported["planted"]["section"] == "data_loading"
+    assert reported["alerts"][0]["labels"]["section"] == "data_loading"
 
 
 def test_what_a_real_training_cannot_show_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

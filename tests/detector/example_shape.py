@@ -35,11 +35,11 @@ def train() -> None:
             report = straggler.Detector.generate_report()
             if rank == 0:
                 listed = report.identify_stragglers()["straggler_sections_relative"]
-                told = {
+                reported = {
                     "fwd": report.section_relative_perf_scores["fwd"],
                     "stragglers": sorted(s.rank for s in listed.get("fwd", ())),
                 }
-                print(json.dumps(told), flush=True)
+                print(json.dumps(reported), flush=True)
     straggler.Detector.shutdown()
     dist.destroy_process_group()
 

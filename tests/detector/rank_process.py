@@ -41,7 +41,7 @@ def spend(durations_s: dict[str, list[float]], kinds: dict[str, str] | None = No
             RECORDER.keep((frame, None, round(length_s * 1e9), None))
 
 
-def told(report: Report | None) -> Json | None:
+def reported(report: Report | None) -> Json | None:
     """A report as JSON."""
     if report is None:
         return None
@@ -57,10 +57,10 @@ def told(report: Report | None) -> Json | None:
         "gather": report.gather_on_rank0,
         "rank": report.rank,
         "stragglers": {
-            what: sorted([s.rank, s.node] for s in found)
-            if isinstance(found, set)
-            else {name: sorted([s.rank, s.node] for s in ids) for name, ids in found.items()}
-            for what, found in report.identify_stragglers().items()
+            what: sorted([s.rank, s.node] for s in result)
+            if isinstance(result, set)
+            else {name: sorted([s.rank, s.node] for s in ids) for name, ids in result.items()}
+            for what, result in report.identify_stragglers().items()
         },
     }
 
@@ -101,7 +101,7 @@ def windows(
             for name, (med, avg, num) in row.get("kernels", {}).items()
         }
         before = window.peers().collectives
-        reports.append(told(window.report()))
+        reports.append(reported(window.report()))
         collectives.append(window.peers().collectives - before)
     window.end()
     return {"reports": reports, "collectives": collectives}
@@ -128,7 +128,7 @@ def timed(rows: list[list[list[Any]]]) -> list[Any]:
         for row in rows:
             spend({"forward": [0.01] * 5})
             counted.rows = row
-            reports.append(told(Detector.generate_report()))
+            reports.append(reported(Detector.generate_report()))
         return reports
     finally:
         Detector.shutdown()
@@ -146,7 +146,7 @@ def detector(options: Json, rows: list[dict[str, list[float]]], groups: Any = No
         reports = []
         for row in rows:
             spend(row)
-            reports.append(told(Detector.generate_report()))
+            reports.append(reported(Detector.generate_report()))
         return reports
     finally:
         Detector.shutdown()
@@ -158,7 +158,7 @@ def late_roles(role: str, length_s: float) -> Json | None:
     try:
         set_topology(role=role)
         spend({"forward": [length_s] * 5})
-        return told(Detector.generate_report())
+        return reported(Detector.generate_report())
     finally:
         Detector.shutdown()
         TOPOLOGY.reset()
@@ -172,7 +172,7 @@ def sleepers(lengths_s: dict[str, float], runs: int) -> Json | None:
             for name, length_s in lengths_s.items():
                 with Detector.detection_section(name, profile_cuda=False):
                     time.sleep(length_s)
-        return told(Detector.generate_report())
+        return reported(Detector.generate_report())
     finally:
         Detector.shutdown()
 
@@ -205,7 +205,7 @@ def broken_group() -> Json | None:
         window = Detector._running().window
         window._peers = peers
         spend({"a": [1.0] * 5})
-        return told(Detector.generate_report())
+        return reported(Detector.generate_report())
     finally:
         Detector.shutdown()
 
@@ -220,7 +220,7 @@ def forgetful(forgets: bool) -> Json:
             window._reporter.reset_group()
         spend({"a": [0.25 * (dist.get_rank() + 1)] * 5})
         before = window.peers().collectives
-        reports.append(told(window.report()))
+        reports.append(reported(window.report()))
         collectives.append(window.peers().collectives - before)
     window.end()
     return {"reports": reports, "collectives": collectives}
@@ -239,7 +239,7 @@ def unreadable(fails: bool) -> Json | None:
         window._samples.take = broken  # type: ignore[method-assign]
     report = window.report()
     window.end()
-    return told(report)
+    return reported(report)
 
 
 def disagreeing(individual: bool, message: str) -> bool:

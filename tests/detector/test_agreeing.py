@@ -35,11 +35,11 @@ class World:
                 zip(self.tables, kernels or [[]] * RANKS, strict=True)
             )
         ]
-        told = [
+        reported = [
             new or table.no_news(member(rank))
             for rank, (new, table) in enumerate(zip(news, self.tables, strict=True))
         ]
-        assert all(table.learn(told) for table in self.tables)
+        assert all(table.learn(reported) for table in self.tables)
         return sum(map(bool, news))
 
 
@@ -47,14 +47,14 @@ def test_names_get_consecutive_places_that_are_alike_on_all_ranks() -> None:
     """Whoever ran what; and they stay where they are when others are added."""
     world = World()
     assert world.agree([["a", "b"], ["b", "c"], []], [["k1"], ["k2", "k1"], []]) == RANKS
-    first = dict(world.tables[0].place)
+    first = dict(world.tables[0].index)
     assert sorted(first.values()) == list(range(5))
-    assert all(table.place == first for table in world.tables)
+    assert all(table.index == first for table in world.tables)
     assert world.agree([["a"], ["d"], ["a"]], [["k1"], [], ["k3"]]) == 2
-    places = world.tables[0].place
-    assert all(table.place == places for table in world.tables)
-    assert {column: places[column] for column in first} == first
-    assert sorted(places.values()) == list(range(7))
+    indexes = world.tables[0].index
+    assert all(table.index == indexes for table in world.tables)
+    assert {column: indexes[column] for column in first} == first
+    assert sorted(indexes.values()) == list(range(7))
 
 
 def test_a_rank_that_has_nothing_new_says_nothing() -> None:
@@ -69,13 +69,13 @@ def test_tables_that_differ_are_not_mixed() -> None:
     world = World()
     world.agree([["a"], ["b"], ["c"]])
     world.tables[1].reset()
-    told = [
+    reported = [
         world.tables[rank].news(member(rank), [Section("a")], [])
         or world.tables[rank].no_news(member(rank))
         for rank in range(RANKS)
     ]
-    assert [table.learn(told) for table in world.tables] == [False] * RANKS
-    assert len(world.tables[0].place) == 3
+    assert [table.learn(reported) for table in world.tables] == [False] * RANKS
+    assert len(world.tables[0].index) == 3
     for table in world.tables:
         table.reset()
     assert world.agree([["a"]] * RANKS) == RANKS

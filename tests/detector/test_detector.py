@@ -150,9 +150,9 @@ def test_a_section_without_a_name_is_named_by_its_place() -> None:
             pass
     with Detector.detection_section():
         pass
-    found = counts(Detector.generate_report())
-    assert sorted(found.values()) == [1, 2]
-    assert all(name.startswith(f"{__file__}:") for name in found)
+    result = counts(Detector.generate_report())
+    assert sorted(result.values()) == [1, 2]
+    assert all(name.startswith(f"{__file__}:") for name in result)
 
 
 def test_a_run_that_raises_is_not_scored_and_the_error_passes() -> None:
@@ -385,13 +385,13 @@ def test_what_cannot_be_timed_is_refused_with_the_reason() -> None:
             yield 1
 
     Detector.initialize()
-    for obj, name, said in (
+    for obj, name, printed in (
         (Slotted, "missing", "no such attribute"),
         (Slotted, "value", "something that can be called"),
         (Slotted, "items", "not a generator"),
         (Slotted(), "method", "on the class instead"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=printed):
             Detector.wrap_callables([CallableId(obj, name)])
 
 
@@ -416,9 +416,9 @@ def test_a_torch_module_can_be_wrapped_and_restored() -> None:
 class Steps:
     """A loop with step times that are told."""
 
-    def __init__(self, interval_s: float, least: int = 1) -> None:
+    def __init__(self, interval_s: float, minimum: int = 1) -> None:
         self.now_s = 0.0
-        self.interval = ReportInterval(interval_s, least, lambda: self.now_s)
+        self.interval = ReportInterval(interval_s, minimum, lambda: self.now_s)
 
     def make(self, *lengths_s: float) -> list[int]:
         """At which of these iterations a report was due."""
@@ -450,7 +450,7 @@ def test_slow_first_iterations_do_not_matter() -> None:
 
 def test_reports_are_never_more_frequent_than_profiled_runs() -> None:
     """The profiling interval is the least."""
-    steps = Steps(0.001, least=10)
+    steps = Steps(0.001, minimum=10)
     steps.make(*[0.01] * 17)
     assert steps.interval.iter_interval == 10
 

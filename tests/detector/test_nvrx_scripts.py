@@ -62,9 +62,9 @@ def test_the_examples_of_nvrx_run(name: str, tmp_path: Path) -> None:
     """Four ranks, three epochs; every report has a score (or no data) of every rank."""
     script = adapted(Path(CHECKOUT) / "examples" / "straggler" / name, tmp_path)
     printed = run(script, tmp_path, "--report-interval", "5", "--num-epochs", "2")
-    found = re.findall(r"GPUs relative perf: (\{.*\})", printed)
-    assert len(found) == 4
-    assert all(text == "{0: nan, 1: nan, 2: nan, 3: nan}" for text in found)
+    result = re.findall(r"GPUs relative perf: (\{.*\})", printed)
+    assert len(result) == 4
+    assert all(text == "{0: nan, 1: nan, 2: nan, 3: nan}" for text in result)
     if "save2file" in name:
         saved = (tmp_path / "job_12345.jsonl").read_text().splitlines()
         assert len(saved) == 4

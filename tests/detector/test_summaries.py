@@ -30,35 +30,35 @@ EVEN = st.integers(1, 9).flatmap(lambda n: some(st.just(n)))
 @given(st.one_of(some(st.integers(1, 9)), EVEN))
 def test_all_six_statistics_are_those_of_the_definitions(runs_ns: list[list[int]]) -> None:
     """Whether the sections ran equally often or not."""
-    told = SectionStatistics(
+    reported = SectionStatistics(
         [(Section(f"s{n}"), np.array(runs, np.int64)) for n, runs in enumerate(runs_ns)]
     )
-    assert len(told) == len(runs_ns)
+    assert len(reported) == len(runs_ns)
     for n, runs in enumerate(runs_ns):
         lengths_ms = [run / 1e6 for run in runs]
-        found = told[f"s{n}"]
-        assert found[Statistic.MIN] == pytest.approx(min(lengths_ms), rel=1e-12)
-        assert found[Statistic.MAX] == pytest.approx(max(lengths_ms), rel=1e-12)
-        assert found[Statistic.MED] == pytest.approx(statistics.median(lengths_ms), rel=1e-12)
-        assert found[Statistic.AVG] == pytest.approx(statistics.fmean(lengths_ms), rel=1e-12)
-        assert found[Statistic.NUM] == len(runs)
+        result = reported[f"s{n}"]
+        assert result[Statistic.MIN] == pytest.approx(min(lengths_ms), rel=1e-12)
+        assert result[Statistic.MAX] == pytest.approx(max(lengths_ms), rel=1e-12)
+        assert result[Statistic.MED] == pytest.approx(statistics.median(lengths_ms), rel=1e-12)
+        assert result[Statistic.AVG] == pytest.approx(statistics.fmean(lengths_ms), rel=1e-12)
+        assert result[Statistic.NUM] == len(runs)
         if len(runs) == 1:
-            assert math.isnan(found[Statistic.STD])
+            assert math.isnan(result[Statistic.STD])
         else:
             expected = statistics.stdev(lengths_ms)
-            assert found[Statistic.STD] == pytest.approx(expected, rel=1e-6, abs=1e-6)
-        assert told.times.median_s[n] == pytest.approx(statistics.median(lengths_ms) / 1e3)
-        assert told.times.total_s[n] == pytest.approx(sum(lengths_ms) / 1e3)
+            assert result[Statistic.STD] == pytest.approx(expected, rel=1e-6, abs=1e-6)
+        assert reported.times.median_s[n] == pytest.approx(statistics.median(lengths_ms) / 1e3)
+        assert reported.times.total_s[n] == pytest.approx(sum(lengths_ms) / 1e3)
 
 
 @given(some(st.integers(1, 9)))
 def test_times_of_statistics_are_those_they_were_made_from(runs_ns: list[list[int]]) -> None:
     """There and back."""
-    told = SectionStatistics(
+    reported = SectionStatistics(
         [(Section(f"s{n}"), np.array(runs, np.int64)) for n, runs in enumerate(runs_ns)]
     )
-    back = times_of(told, 1e-3)
-    assert back.names == told.times.names
-    assert back.median_s == pytest.approx(told.times.median_s)
-    assert back.total_s == pytest.approx(told.times.total_s)
-    assert back.count.tolist() == told.times.count.tolist()
+    back = times_of(reported, 1e-3)
+    assert back.names == reported.times.names
+    assert back.median_s == pytest.approx(reported.times.median_s)
+    assert back.total_s == pytest.approx(reported.times.total_s)
+    assert back.count.tolist() == reported.times.count.tolist()

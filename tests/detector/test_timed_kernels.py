@@ -74,11 +74,11 @@ def by_collector(all_times: list[Times]) -> dict[int, float]:
             start_ns=S,
             end_ns=11 * S,
         )
-        found = MetricDecoder().decode(body).kernel_times
-        assert found is not None
-        source = replace(found.sources[0], world_size=RANKS)
+        result = MetricDecoder().decode(body).kernel_times
+        assert result is not None
+        source = replace(result.sources[0], world_size=RANKS)
         assert isinstance(source, Source)
-        scorer.observe_kernels(found)
+        scorer.observe_kernels(result)
         rows.add(source, Section("section 1"), start_ns=2 * S, duration_s=1.0, step=1)
     scorer.observe(rows.build(), 0)
     (window,) = scorer.close_all()

@@ -87,8 +87,8 @@ def windows_of(live: Live, run: Scenario) -> list[Json]:
             wanted = first - STEPS
 
             def newest(wanted: int = wanted) -> Json | None:
-                found = live.report().get(run.plan.run_id, {}).get("windows", [])
-                return next((w for w in found if w["first_step"] == wanted), None)
+                result = live.report().get(run.plan.run_id, {}).get("windows", [])
+                return next((w for w in result if w["first_step"] == wanted), None)
 
             windows.append(eventually(newest))
     return windows
@@ -140,8 +140,8 @@ def test_a_report_over_ranks_says_what_the_collector_says(
                     compared += 1
         listed = {
             (rank, section)
-            for section, found in report["stragglers"]["straggler_sections_relative"].items()
-            for rank, _ in found
+            for section, result in report["stragglers"]["straggler_sections_relative"].items()
+            for rank, _ in result
         }
         assert listed == {
             (s["rank"], s["section"])
@@ -191,21 +191,21 @@ def test_every_rank_may_read_its_own_part_or_rank_0_the_whole(
     eventually(lambda: live.report().get("r", {}).get("windows"))
     monkeypatch.setenv("OTEL_STRAGGLER_RUN_ID", "r")
     monkeypatch.setenv("OTEL_STRAGGLER_COLLECTOR", live.pages)
-    found = {}
+    result = {}
     for rank in ("0", "5"):
         for gather in (True, False):
             monkeypatch.setenv("RANK", rank)
             monkeypatch.setenv("WORLD_SIZE", "8")
             Detector.initialize(gather_on_rank0=gather, report_from="collector")
-            found[rank, gather] = Detector.generate_report()
+            result[rank, gather] = Detector.generate_report()
             Detector.shutdown()
-    assert set(found["0", True].section_relative_perf_scores["forward"]) == set(range(8))
-    assert found["0", True].identify_stragglers()["straggler_sections_relative"] == {
+    assert set(result["0", True].section_relative_perf_scores["forward"]) == set(range(8))
+    assert result["0", True].identify_stragglers()["straggler_sections_relative"] == {
         "forward": {StragglerId(5, run.batch.sources[5].node)}
     }
-    assert found["5", True] is None
+    assert result["5", True] is None
     for rank in (0, 5):
-        report = found[str(rank), False]
+        report = result[str(rank), False]
         assert set(report.section_relative_perf_scores["forward"]) == {rank}
         assert set(report.rank_to_node) == {rank}
 

@@ -45,18 +45,18 @@ def blocks() -> Iterator[Block]:
 
 def blocks_of(page: Path) -> list[Block]:
     text = text_of(page)
-    found: list[Block] = []
+    result: list[Block] = []
     for fence in _FENCE.finditer(text):
         language, body = fence["language"], fence["text"]
         if language in ("python", "diff"):
             code = _after(body) if language == "diff" else body
             line = text.count("\n", 0, fence.start()) + 1
             name = str(page.relative_to(ROOT))
-            found.append(Block(name, line, fence["how"] or "", code, None))
+            result.append(Block(name, line, fence["how"] or "", code, None))
         elif language == "text":
-            last = found.pop()
-            found.append(Block(last.page, last.line, last.how, last.code, body))
-    return found
+            last = result.pop()
+            result.append(Block(last.page, last.line, last.how, last.code, body))
+    return result
 
 
 def fences(page: Path, language: str) -> list[str]:

@@ -35,20 +35,20 @@ def rows(heading: str) -> Iterator[list[str]]:
         yield [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def told() -> Iterator[tuple[str, dict[str, Any]]]:
+def reported() -> Iterator[tuple[str, dict[str, Any]]]:
     """Callables of the page with their arguments; ``inspect.Parameter.empty`` for no default."""
     for call, arguments, _ in rows("What is the same"):
-        found = {}
+        result = {}
         for argument in re.findall(r"`([^`]+)`", arguments):
             name, _, default = argument.partition("=")
-            found[name] = eval(default) if default else inspect.Parameter.empty
-        yield call.strip("`"), found
+            result[name] = eval(default) if default else inspect.Parameter.empty
+        yield call.strip("`"), result
 
 
 def arguments_of(module: Any, call: str) -> dict[str, Any]:
     owner, _, name = call.partition(".")
-    found = getattr(module, owner)
-    parameters = inspect.signature(getattr(found, name) if name else found).parameters
+    result = getattr(module, owner)
+    parameters = inspect.signature(getattr(result, name) if name else result).parameters
     return {
         p.name: p.default
         for p in parameters.values()
@@ -65,8 +65,8 @@ def public_calls() -> set[str]:
 
 def test_every_call_is_in_the_table_with_its_arguments_and_defaults() -> None:
     """What is new is by keyword only, and in a table of its own."""
-    assert {call for call, _ in told()} == public_calls()
-    for call, arguments in told():
+    assert {call for call, _ in reported()} == public_calls()
+    for call, arguments in reported():
         assert arguments_of(detector, call) == arguments, call
     further = {
         p.name
@@ -83,7 +83,7 @@ def test_every_call_is_in_the_table_with_its_arguments_and_defaults() -> None:
 def test_the_table_is_true_of_nvrx() -> None:
     """Names, order and defaults of the release that the page compares with."""
     peer = importlib.import_module(f"{PEER}.straggler")
-    for call, arguments in told():
+    for call, arguments in reported():
         assert list(arguments_of(peer, call).items()) == list(arguments.items()), call
     peers_fields = [field.name for field in dataclasses.fields(peer.Report)]
     ours = [field.name for field in dataclasses.fields(Report)]

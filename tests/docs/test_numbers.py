@@ -10,13 +10,13 @@ import pytest
 from otel_straggler.client.python_packing import MAX_SPANS
 from otel_straggler.client.recorder import RING_CAPACITY
 from otel_straggler.collector.api.cache import GZIP_FROM
-from otel_straggler.collector.api.events import COMMENT_S, MOST_STREAMS
+from otel_straggler.collector.api.events import COMMENT_S, MAX_STREAMS
 from otel_straggler.collector.history.history import MAX_WAITING_BYTES
-from otel_straggler.collector.history.pages import MOST_OLDER
-from otel_straggler.collector.history.pages import MOST_RUNS as MOST_RUNS_OF_PAGE
+from otel_straggler.collector.history.pages import MAX_OLDER
+from otel_straggler.collector.history.pages import MAX_RUNS as MAX_RUNS_OF_PAGE
 from otel_straggler.collector.history.writer import MAX_S as REFILL_S
 from otel_straggler.collector.ingest.http_messages import HttpLimits
-from otel_straggler.collector.metrics.verdict_series import MOST_VERDICTS
+from otel_straggler.collector.metrics.verdict_series import MAX_VERDICTS
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
 from otel_straggler.collector.settings import (
     HistorySettings,
@@ -24,8 +24,8 @@ from otel_straggler.collector.settings import (
     ScoringSettings,
     VerdictsSettings,
 )
-from otel_straggler.collector.views.patterns import LEAST_EXCESS
-from otel_straggler.collector.views.verdict_json import MOST_VERDICTS as MOST_VERDICTS_OF_PAGE
+from otel_straggler.collector.views.patterns import MIN_EXCESS
+from otel_straggler.collector.views.verdict_json import MAX_VERDICTS as MAX_VERDICTS_OF_PAGE
 from otel_straggler.config import ClientSettings
 from otel_straggler.detect.scores.windows import MIN_STEPS
 from otel_straggler.model.causes import CAUSES
@@ -62,15 +62,15 @@ STATED = {
     ],
     "reference/http-api.md": [
         f"from {GZIP_FROM / 1000:g} kB",
-        f"The {MOST_RUNS_OF_PAGE} newest that only",
-        f"at most {MOST_VERDICTS_OF_PAGE}, `verdicts_left_out`",
-        f"it is {LEAST_EXCESS:.0%}".replace("%", " %") + " slower than the faster half",
+        f"The {MAX_RUNS_OF_PAGE} newest that only",
+        f"at most {MAX_VERDICTS_OF_PAGE}, `verdicts_left_out`",
+        f"it is {MIN_EXCESS:.0%}".replace("%", " %") + " slower than the faster half",
         f"The newest {MAX_COLUMNS} windows of every run",
         f"`metrics.timeline_mib` ({METRICS['timeline_mib']} MiB)",
         f"those read within {REFILL_S:g} s",
-        f"of more than {MOST_OLDER}, {MOST_OLDER} evenly chosen",
+        f"of more than {MAX_OLDER}, {MAX_OLDER} evenly chosen",
         f"after {COMMENT_S:g} s of nothing",
-        f"At most {MOST_STREAMS} streams are open",
+        f"At most {MAX_STREAMS} streams are open",
         f"takes nothing for {HttpLimits().stall_s:g} s",
     ],
     "operate/history.md": [
@@ -92,20 +92,20 @@ STATED = {
     "operate/verdicts.md": [
         f"at least {VERDICTS['page_slowdown'] - 1:.0%} (".replace("%", " %"),
         f"at least {VERDICTS['page_loss']:.0%} of".replace("%", " %"),
-        f"Groups of fewer than {VERDICTS['least_peers']} ranks",
+        f"Groups of fewer than {VERDICTS['min_peers']} ranks",
         f"fewer than {VERDICTS['quorum']:.0%} of".replace("%", " %"),
         f"that {VERDICTS['windows_steps'][0]} steps can show",
         f"the first {VERDICTS['warm_up_steps']} steps after a start",
-        f"with more than {MOST_VERDICTS} of a run",
+        f"with more than {MAX_VERDICTS} of a run",
         *(f"| `{word}` {info.name} |" for word, info in CAUSES.items()),
     ],
 }
 
 
-@pytest.mark.parametrize(("page", "words"), [(p, w) for p, many in STATED.items() for w in many])
-def test_a_number_on_a_page_is_the_one_in_the_code(page: str, words: str) -> None:
+@pytest.mark.parametrize(("page", "text"), [(p, w) for p, many in STATED.items() for w in many])
+def test_a_number_on_a_page_is_the_one_in_the_code(page: str, text: str) -> None:
     """In the words of the page."""
-    assert words in text_of(ROOT / "docs" / page)
+    assert text in text_of(ROOT / "docs" / page)
 
 
 def test_pauses_between_tries_grow_to_half_a_minute() -> None:

@@ -59,9 +59,9 @@ def commands(file: Path, lines: list[str]) -> Iterator[tuple[str, str]]:
     """Those of the lines, and of what is piped in them, that are ours; each on one line."""
     pieces = [piece.strip() for line in lines for piece in " ".join(line.split()).split(" | ")]
     for piece in pieces:
-        found = re.sub(r"^(\$ |\.venv/bin/|srun |[A-Z_]+=\S+ )+", "", piece)
-        if found.startswith("otel-straggler ") and "..." not in found:
-            yield file.name, found.replace(" [--run ID]", " --run ID")
+        result = re.sub(r"^(\$ |\.venv/bin/|srun |[A-Z_]+=\S+ )+", "", piece)
+        if result.startswith("otel-straggler ") and "..." not in result:
+            yield file.name, result.replace(" [--run ID]", " --run ID")
 
 
 @pytest.mark.parametrize(("page", "line"), sorted(set(command_lines())))
@@ -70,12 +70,12 @@ def test_every_command_line_is_accepted(page: str, line: str, tmp_path: Path) ->
     del page
     stand_in = tmp_path / "file"
     stand_in.touch()
-    words = shlex.split(line, comments=True)[1:]
-    words = [str(stand_in) if w in {"FILE", "URL", "RUN"} else w for w in words]
+    text = shlex.split(line, comments=True)[1:]
+    text = [str(stand_in) if w in {"FILE", "URL", "RUN"} else w for w in text]
     with click.Context(otel_straggler) as context:
-        command = otel_straggler.get_command(context, words[0])
-        assert command is not None, words[0]
-        command.make_context(words[0], words[1:], parent=context)
+        command = otel_straggler.get_command(context, text[0])
+        assert command is not None, text[0]
+        command.make_context(text[0], text[1:], parent=context)
 
 
 @every_page
@@ -109,5 +109,5 @@ def inside(value: object) -> list[object]:
 def anchors(page: Path) -> set[str]:
     """Headings as GitHub names them in an address."""
     headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
-    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
-    return {heading.replace(" ", "-") for heading in words}
+    text = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in text}

@@ -64,8 +64,10 @@ def test_a_stale_page_is_named_with_the_remedy(
     stale.parent.mkdir()
     stale.write_text("old")
     assert generate.main(["--check"]) == 1
-    said = capsys.readouterr().err
-    assert "docs/reference/names-on-the-wire.md: not what the code says. Run: make generate" in said
+    printed = capsys.readouterr().err
+    assert (
+        "docs/reference/names-on-the-wire.md: not what the code says. Run: make generate" in printed
+    )
     assert stale.read_text() == "old"
     assert (generate.main([]), generate.main(["--check"])) == (0, 0)
 
@@ -125,9 +127,9 @@ def settings_on_the_page() -> Iterator[tuple[str, str, str]]:
 
 def test_every_setting_of_the_collector_is_on_the_page_and_in_the_example_file() -> None:
     """With the same defaults."""
-    told = {(section, key) for section, key, _ in settings_on_the_page()}
-    assert told == set(leaves(dataclasses.asdict(CollectorSettings())))
-    assert told == set(leaves(yaml.safe_load((ROOT / "docs" / "collector.yaml").read_text())))
+    reported = {(section, key) for section, key, _ in settings_on_the_page()}
+    assert reported == set(leaves(dataclasses.asdict(CollectorSettings())))
+    assert reported == set(leaves(yaml.safe_load((ROOT / "docs" / "collector.yaml").read_text())))
     assert load_settings(ROOT / "docs" / "collector.yaml", {}) == CollectorSettings()
 
 
@@ -205,8 +207,8 @@ def test_what_a_rank_sends_is_what_the_page_shows() -> None:
         semconv.RECORDS_FOLDED.name,
     }
     for point in points:
-        told = metrics[point.metric].attributes
-        allowed = set(shown) if point.metric == semconv.RANK_INFO.name else set(map(str, told))
+        reported = metrics[point.metric].attributes
+        allowed = set(shown) if point.metric == semconv.RANK_INFO.name else set(map(str, reported))
         assert set(point.attributes) <= allowed, point.metric
 
 
@@ -240,8 +242,8 @@ def test_the_labels_on_the_page_are_those_of_a_running_collector(busy: str) -> N
     """Family by family. What is of a GPU or of a clash is not seen here."""
     metrics = {
         m.prometheus_name: m
-        for heading, found in wire_page.by_heading(semconv.Metric).items()
-        for m in found
+        for heading, result in wire_page.by_heading(semconv.Metric).items()
+        for m in result
     }
     seen: dict[str, set[str]] = {}
     eventually(lambda: "straggler_section_relative_score_over_ranks" in _read(busy))

@@ -35,22 +35,22 @@ def retired_names(text: str) -> list[str]:
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
         if token.type == tokenize.NAME
     ]
-    return [name for name in names if RETIRED.keys() & words_of(name)]
+    return [name for name in names if RETIRED.keys() & text_of(name)]
 
 
-def words_of(name: str) -> set[str]:
+def text_of(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_no_name_has_a_retired_word(room: str) -> None:
     """In the rooms where all names were gone through."""
-    found = {
+    result = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in sorted((ROOT / "otel_straggler" / room).rglob("*.py"))
         for name in retired_names(path.read_text(encoding="utf-8"))
     }
-    assert not found
+    assert not result
 
 
 def test_a_retired_word_is_seen_in_any_kind_of_name() -> None:

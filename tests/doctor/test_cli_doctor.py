@@ -97,13 +97,13 @@ def test_other_ranks_print_their_problems_only(call: Run, collector: dict[str, s
 def test_json_has_every_finding(call: Run) -> None:
     """One object with a version, for rank 1 as for rank 0."""
     code, out, _ = call("--json", **{**ENVIRONMENT, "RANK": "1"})
-    told: dict[str, Any] = json.loads(out)
+    reported: dict[str, Any] = json.loads(out)
     assert code == 1
-    assert (told["schema_version"], told["ok"], told["rank"]) == (1, False, 1)
-    for finding in told["findings"]:
+    assert (reported["schema_version"], reported["ok"], reported["rank"]) == (1, False, 1)
+    for finding in reported["findings"]:
         assert list(finding) == ["id", "status", "sentence", "value", "remedy"]
         assert re.fullmatch(r"[a-z]+\.[A-Za-z_-]+", finding["id"])
-    subjects = list(dict.fromkeys(f["id"].partition(".")[0] for f in told["findings"]))
+    subjects = list(dict.fromkeys(f["id"].partition(".")[0] for f in reported["findings"]))
     assert subjects == [
         "versions", "recording", "identity", "settings", "endpoint", "collector", "clock", "volume",
     ]  # fmt: skip
@@ -145,8 +145,8 @@ def test_a_run_of_torchrun_tells_its_name_on_every_rank(tmp_path: Any) -> None:
     )
     names = []
     for rank in (0, 1):
-        told = json.loads((tmp_path / f"rank{rank}").read_text())
-        found = {finding["id"]: finding for finding in told["findings"]}
-        assert found["identity.rank"]["value"]["rank"] == told["rank"] == rank
-        names.append(found["identity.run_id"]["value"])
+        reported = json.loads((tmp_path / f"rank{rank}").read_text())
+        result = {finding["id"]: finding for finding in reported["findings"]}
+        assert result["identity.rank"]["value"]["rank"] == reported["rank"] == rank
+        names.append(result["identity.run_id"]["value"])
     assert names[0] == names[1] != ""

@@ -44,8 +44,8 @@ def beat(collector: URLs, rank: int, session: str = "", world_size: int = 3, **m
         str(semconv.SESSION_ID): source.session_id,
         str(semconv.HOST_NAME): "n",
     }
-    told = Heartbeat(source=source, **{"sent_at_s": time.time(), **more})
-    body = encode_heartbeat(told, resource=resource, info={}, started_at_s=1.0)
+    reported = Heartbeat(source=source, **{"sent_at_s": time.time(), **more})
+    body = encode_heartbeat(reported, resource=resource, info={}, started_at_s=1.0)
     send(collector, "metrics", body)
 
 
@@ -58,10 +58,10 @@ def look(examined: Examine, collector: URLs) -> Callable[[str], Finding]:
         ends_at = time.monotonic() + 20
         asked = {"endpoint": collector["otlp_http"], "collector": collector["metrics"], **options}
         while True:
-            found = examined(**asked)
-            if finding_id in found and (value is None or found[finding_id].value == value):
-                return found[finding_id]
-            assert time.monotonic() < ends_at, found
+            result = examined(**asked)
+            if finding_id in result and (value is None or result[finding_id].value == value):
+                return result[finding_id]
+            assert time.monotonic() < ends_at, result
             time.sleep(0.05)
 
     return until
@@ -110,14 +110,14 @@ def test_more_names_than_are_watched_are_told_with_the_mistake_behind_them() -> 
         ),
         clock=None,
     )
-    found = {finding.id: finding for finding in subject.check_collector(collector)}
-    assert {name: finding.status for name, finding in found.items()} == {
+    result = {finding.id: finding for finding in subject.check_collector(collector)}
+    assert {name: finding.status for name, finding in result.items()} == {
         "collector.crowded": "problem",
         "collector.groups": "problem",
         "collector.section_names": "warning",
     }
-    assert "time stamp" in found["collector.crowded"].sentence
-    assert found["collector.crowded"].remedy.startswith("export OTEL_STRAGGLER_RUN_ID=")
+    assert "time stamp" in result["collector.crowded"].sentence
+    assert result["collector.crowded"].remedy.startswith("export OTEL_STRAGGLER_RUN_ID=")
 
 
 def test_two_processes_of_one_rank_are_a_problem(
@@ -191,30 +191,34 @@ def written(**samples: Any) -> Collector:
     return Collector("http://c:9464", report, listed, None)
 
 
-def found(findings: Iterator[Finding]) -> dict[str, Finding]:
+def result(findings: Iterator[Finding]) -> dict[str, Finding]:
     return {finding.id: finding for finding in findings}
 
 
 def test_late_rows_are_a_warning() -> None:
     """The collector can be told to wait longer."""
-    finding = found(subject.check_losses(written(), "run"))["collector.late"]
+    finding = result(subject.check_losses(written(), "run"))["collector.late"]
     assert (finding.status, finding.value) == ("warning", 7)
 
 
 def test_what_the_collector_says_of_itself_is_passed_on() -> None:
     """Spans without a rank, malformed ones, mistakes survived."""
-    spans = [({"fate": "no_rank"}, 3.0), ({"fate": "rejected"}, 2.0), ({"fate": "scored"}, 9.0)]
+    spans = [
+        ({"outcome": "no_rank"}, 3.0),
+        ({"outcome": "rejected"}, 2.0),
+        ({"outcome": "scored"}, 9.0),
+    ]
     collector = written(
         straggler_collector_spans_total=spans, straggler_collector_failures_total=[({"a": ""}, 1.0)]
     )
-    listed = found(subject.check_collector(collector))
+    listed = result(subject.check_collector(collector))
     assert {name: f.value for name, f in listed.items()} == {
         "collector.no_rank": 3,
         "collector.rejected": 2,
         "collector.failures": 1,
     }
     assert {f.status for f in listed.values()} == {"warning"}
-    assert not found(subject.check_collector(written()))
+    assert not result(subject.check_collector(written()))
 
 
 @pytest.mark.parametrize(

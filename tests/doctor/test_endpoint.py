@@ -24,22 +24,22 @@ Serve = Callable[..., str]
 
 def test_a_collector_is_reached_and_scores(examined: Examine, collector: dict[str, str]) -> None:
     """Over HTTP."""
-    found = examined(endpoint=collector["otlp_http"])
+    result = examined(endpoint=collector["otlp_http"])
     for name in ("endpoint.tcp", "endpoint.traces", "endpoint.metrics", "endpoint.scorer"):
-        assert found[name].status == "ok", found[name]
-    assert found["clock.skew"].status == "ok"
+        assert result[name].status == "ok", result[name]
+    assert result["clock.skew"].status == "ok"
 
 
 def test_a_collector_is_reached_over_grpc(examined: Examine, collector: dict[str, str]) -> None:
     """And says there too that it scores; it sends no Date, so the metrics address is asked."""
-    found = examined(endpoint=collector["otlp_grpc"], protocol="grpc")
+    result = examined(endpoint=collector["otlp_grpc"], protocol="grpc")
     for name in ("endpoint.traces", "endpoint.metrics", "endpoint.scorer"):
-        assert found[name].status == "ok", found[name]
-    assert found["clock.skew"].status == "info"
-    found = examined(
+        assert result[name].status == "ok", result[name]
+    assert result["clock.skew"].status == "info"
+    result = examined(
         endpoint=collector["otlp_grpc"], protocol="grpc", collector=collector["metrics"]
     )
-    assert found["clock.skew"].status == "ok"
+    assert result["clock.skew"].status == "ok"
 
 
 def test_nobody_listening_is_a_problem(examined: Examine) -> None:
@@ -56,15 +56,15 @@ def test_nobody_listening_is_a_problem(examined: Examine) -> None:
 
 def test_a_name_without_an_address_is_a_problem(examined: Examine) -> None:
     """The rest of the way is not walked."""
-    found = examined(endpoint="http://no-such-host.invalid:4318")
-    assert found["endpoint.dns"].status == "problem"
-    assert "endpoint.traces" not in found
+    result = examined(endpoint="http://no-such-host.invalid:4318")
+    assert result["endpoint.dns"].status == "problem"
+    assert "endpoint.traces" not in result
 
 
 def test_a_name_is_shown_with_its_addresses(examined: Examine, collector: dict[str, str]) -> None:
     """The wrong machine has been asked before."""
-    found = examined(endpoint=collector["otlp_http"].replace("127.0.0.1", "localhost"))
-    assert "127.0.0.1" in found["endpoint.dns"].value
+    result = examined(endpoint=collector["otlp_http"].replace("127.0.0.1", "localhost"))
+    assert "127.0.0.1" in result["endpoint.dns"].value
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
@@ -79,12 +79,12 @@ def test_a_black_hole_is_a_problem(examined: Examine, black_hole: str, protocol:
 def test_a_refused_token_is_a_problem(examined: Examine, serve: Serve, status: int) -> None:
     """The names of the headers that were sent are shown, their values never."""
     env = {"OTEL_STRAGGLER_HEADERS": "authorization=Bearer%20s3cret"}
-    found = examined(env, endpoint=serve(status=status))
-    finding = found["endpoint.auth"]
+    result = examined(env, endpoint=serve(status=status))
+    finding = result["endpoint.auth"]
     assert finding.status == "problem"
     assert "Headers sent: authorization." in finding.sentence
     assert finding.remedy.startswith("export OTEL_STRAGGLER_HEADERS=")
-    assert "s3cret" not in str(found)
+    assert "s3cret" not in str(result)
 
 
 @pytest.fixture
@@ -136,11 +136,11 @@ def test_a_plain_backend_is_no_scorer(examined: Examine, by: str) -> None:
     with CapturedRequests() as backend:
         backend.behaviour.is_scorer = False
         if by == "argument":
-            found = examined(endpoint=backend.url)
+            result = examined(endpoint=backend.url)
         else:
-            found = examined({"OTEL_EXPORTER_OTLP_ENDPOINT": backend.url})
-    assert found["endpoint.traces"].status == "ok"
-    finding = found["endpoint.scorer"]
+            result = examined({"OTEL_EXPORTER_OTLP_ENDPOINT": backend.url})
+    assert result["endpoint.traces"].status == "ok"
+    finding = result["endpoint.scorer"]
     assert finding.status == "warning"
     assert ("it gets every span" in finding.sentence) == (by == "argument")
 
@@ -164,29 +164,29 @@ def test_a_proxy_that_nobody_thought_of_is_told(
 ) -> None:
     """A cluster's image sets it, and no_proxy lacks the collector."""
     env = {variable: "http://user:s3cret@127.0.0.1:1"}
-    found = examined(env, endpoint=collector["otlp_http"])
-    assert found["endpoint.proxy"].status == "warning"
-    assert 'export no_proxy="${no_proxy:+$no_proxy,}127.0.0.1"' in found["endpoint.proxy"].remedy
-    failed = found["endpoint.traces"]
+    result = examined(env, endpoint=collector["otlp_http"])
+    assert result["endpoint.proxy"].status == "warning"
+    assert 'export no_proxy="${no_proxy:+$no_proxy,}127.0.0.1"' in result["endpoint.proxy"].remedy
+    failed = result["endpoint.traces"]
     assert failed.status == "problem"
     assert f"through the proxy of {variable}" in failed.sentence
-    assert failed.remedy == found["endpoint.proxy"].remedy
-    assert "s3cret" not in str(found)
+    assert failed.remedy == result["endpoint.proxy"].remedy
+    assert "s3cret" not in str(result)
 
 
 def test_no_proxy_is_honoured(examined: Examine, collector: dict[str, str]) -> None:
     """Then nothing is said of it."""
     env = {"http_proxy": "http://127.0.0.1:1", "no_proxy": "a,127.0.0.1"}
-    found = examined(env, endpoint=collector["otlp_http"])
-    assert "endpoint.proxy" not in found
-    assert found["endpoint.traces"].status == "ok"
+    result = examined(env, endpoint=collector["otlp_http"])
+    assert "endpoint.proxy" not in result
+    assert result["endpoint.traces"].status == "ok"
 
 
 def test_grpc_has_a_proxy_variable_of_its_own(examined: Examine, collector: dict[str, str]) -> None:
     """grpc_proxy."""
     env = {"grpc_proxy": "http://127.0.0.1:1"}
-    found = examined(env, endpoint=collector["otlp_grpc"], protocol="grpc", timeout_s=0.5)
-    assert found["endpoint.proxy"].value["variable"] == "grpc_proxy"
+    result = examined(env, endpoint=collector["otlp_grpc"], protocol="grpc", timeout_s=0.5)
+    assert result["endpoint.proxy"].value["variable"] == "grpc_proxy"
 
 
 @pytest.fixture(scope="module")

@@ -51,10 +51,10 @@ def test_ranks_of_a_run_without_a_name_are_a_problem() -> None:
 
 def test_outside_of_a_job_nothing_is_wrong() -> None:
     """It is said, though, what a process would get."""
-    found = looked_at({})
-    assert {f.status for f in found.values()} == {"info"}
-    assert "random name" in found["run_id"].sentence
-    assert "rank 0 of 1" in found["rank"].sentence
+    result = looked_at({})
+    assert {f.status for f in result.values()} == {"info"}
+    assert "random name" in result["run_id"].sentence
+    assert "rank 0 of 1" in result["rank"].sentence
 
 
 def test_rank_world_and_attempt_come_with_who_said_them() -> None:
@@ -81,11 +81,11 @@ def test_a_rank_that_is_no_number_is_a_warning() -> None:
 
 def test_role_and_job_come_with_who_said_them() -> None:
     """Or with what they are by default."""
-    found = looked_at({"OTEL_STRAGGLER_ROLE": "actor", "OTEL_SERVICE_NAME": "ppo"})
-    assert found["role"].sentence == "The role is 'actor', from OTEL_STRAGGLER_ROLE."
-    assert found["job"].sentence == "The job is called 'ppo', from OTEL_SERVICE_NAME."
-    found = looked_at({"OTEL_RESOURCE_ATTRIBUTES": "service.name=llm"})
-    assert (found["role"].value, found["job"].value) == ("default", "llm")
+    result = looked_at({"OTEL_STRAGGLER_ROLE": "actor", "OTEL_SERVICE_NAME": "ppo"})
+    assert result["role"].sentence == "The role is 'actor', from OTEL_STRAGGLER_ROLE."
+    assert result["job"].sentence == "The job is called 'ppo', from OTEL_SERVICE_NAME."
+    result = looked_at({"OTEL_RESOURCE_ATTRIBUTES": "service.name=llm"})
+    assert (result["role"].value, result["job"].value) == ("default", "llm")
 
 
 def test_no_token_is_left_in_the_store_of_torch() -> None:

@@ -29,22 +29,22 @@ def test_the_recorder_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "expected"),
+    ("requested", "expected"),
     [
         ("off", "Sections are recorded in Python: OTEL_STRAGGLER_NATIVE is off."),
         ("required", "Sections are recorded natively."),
     ],
 )
-def test_a_recorder_in_python_says_why(wish: str, expected: str) -> None:
+def test_a_recorder_in_python_says_why(requested: str, expected: str) -> None:
     """In the words of what decides."""
-    if wish == "required" and FORM == "python":
+    if requested == "required" and FORM == "python":
         pytest.skip("without the extension this cannot show that the native recorder is named")
     program = "from otel_straggler.doctor.recording import *; print(check_recorder().sentence)"
-    env = {**os.environ, "OTEL_STRAGGLER_NATIVE": wish}
-    said = subprocess.run(
+    env = {**os.environ, "OTEL_STRAGGLER_NATIVE": requested}
+    printed = subprocess.run(
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
     )
-    assert said.stdout.strip() == expected
+    assert printed.stdout.strip() == expected
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ def test_a_switch_that_is_off_is_a_problem(examined: Examine, name: str) -> None
 
 def test_signals_that_are_switched_off_are_told(examined: Examine) -> None:
     """Without spans no scores; without heartbeats no silence. Neither is asked for."""
-    found = examined({"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"})
-    assert found["settings.traces_off"].status == "problem"
-    assert found["settings.metrics_off"].status == "warning"
-    assert not [name for name in found if name.startswith("endpoint.")]
+    result = examined({"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"})
+    assert result["settings.traces_off"].status == "problem"
+    assert result["settings.metrics_off"].status == "warning"
+    assert not [name for name in result if name.startswith("endpoint.")]
 
 
 def test_a_misspelt_variable_is_told_with_the_right_one(examined: Examine) -> None:
@@ -48,9 +48,9 @@ def test_a_folder_for_evidence_that_cannot_be_made_is_told(
     (tmp_path / "file").touch()
     below_a_file, new = str(tmp_path / "file" / "a"), str(tmp_path / "new" / "a")
     for name in ("EVIDENCE_DIR", "RING_DIR"):
-        found = examined({f"OTEL_STRAGGLER_{name}": below_a_file})[f"settings.{name.lower()}"]
-        assert found.status == "warning"
-        assert below_a_file in found.sentence
+        result = examined({f"OTEL_STRAGGLER_{name}": below_a_file})[f"settings.{name.lower()}"]
+        assert result.status == "warning"
+        assert below_a_file in result.sentence
         assert f"settings.{name.lower()}" not in examined({f"OTEL_STRAGGLER_{name}": new})
     assert not (tmp_path / "new").exists()
 
@@ -59,8 +59,8 @@ def test_commands_without_a_token_are_told(examined: Examine) -> None:
     """Nothing is asked for then, and only the log of the training says so."""
     env = {"OTEL_STRAGGLER_COMMANDS": "on"}
     assert "TOKEN" in examined(env)["settings.commands"].remedy
-    told = examined({**env, "OTEL_STRAGGLER_COMMANDS_TOKEN": "t"})
-    assert "settings.commands" not in told
+    reported = examined({**env, "OTEL_STRAGGLER_COMMANDS_TOKEN": "t"})
+    assert "settings.commands" not in reported
 
 
 def test_every_variable_that_is_read_is_known() -> None:
@@ -107,7 +107,7 @@ def test_grpc_asked_for_where_it_cannot_be_had_says_what_to_do(
 
 def test_it_is_said_which_variable_decided(examined: Examine) -> None:
     """Over the heads of others."""
-    found = examined(
+    result = examined(
         {
             "OTEL_STRAGGLER_ENDPOINT": CLOSED,
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://b:1",
@@ -116,13 +116,13 @@ def test_it_is_said_which_variable_decided(examined: Examine) -> None:
             "OTEL_EXPORTER_OTLP_HEADERS": "x=y",
         }
     )
-    traces, metrics = found["settings.traces"].value, found["settings.metrics"].value
+    traces, metrics = result["settings.traces"].value, result["settings.metrics"].value
     assert (traces["url"], traces["from"]) == (CLOSED, "OTEL_STRAGGLER_ENDPOINT")
     assert traces["protocol_from"] == "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
     assert (metrics["protocol"], metrics["protocol_from"]) == ("http/protobuf", "by default")
     assert traces["headers"] == ["authorization"]
-    assert found["settings.headers"].status == "info"
-    assert "secret" not in str(found)
+    assert result["settings.headers"].status == "info"
+    assert "secret" not in str(result)
 
 
 @pytest.mark.parametrize(
@@ -133,17 +133,17 @@ def test_a_protocol_on_the_port_of_the_other_is_a_warning(
     examined: Examine, protocol: str, port: int, remedy: str
 ) -> None:
     """The commonest of mistakes."""
-    found = examined(endpoint=f"http://127.0.0.1:{port}", protocol=protocol)
-    finding = found["settings.traces_port"]
+    result = examined(endpoint=f"http://127.0.0.1:{port}", protocol=protocol)
+    finding = result["settings.traces_port"]
     assert finding.status == "warning"
     assert finding.remedy.startswith(f"export OTEL_STRAGGLER_PROTOCOL={remedy}")
 
 
 def test_a_path_that_is_there_already_is_a_problem(examined: Examine) -> None:
     """It would be there twice."""
-    found = examined({"OTEL_STRAGGLER_ENDPOINT": f"{CLOSED}/v1/traces"})
-    assert found["settings.traces_path"].status == "problem"
-    assert found["settings.traces_path"].remedy == f"export OTEL_STRAGGLER_ENDPOINT={CLOSED}"
+    result = examined({"OTEL_STRAGGLER_ENDPOINT": f"{CLOSED}/v1/traces"})
+    assert result["settings.traces_path"].status == "problem"
+    assert result["settings.traces_path"].remedy == f"export OTEL_STRAGGLER_ENDPOINT={CLOSED}"
 
 
 def test_a_signals_own_endpoint_without_a_path_is_a_warning(examined: Examine) -> None:

@@ -38,11 +38,12 @@ def test_an_old_python_is_a_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "status"), [(None, "problem"), ("1.23.9", "problem"), ("1.24", "ok"), ("2.4.6", "ok")]
+    ("result", "status"),
+    [(None, "problem"), ("1.23.9", "problem"), ("1.24", "ok"), ("2.4.6", "ok")],
 )
-def test_a_package_below_the_range_is_a_problem(found: str | None, status: str) -> None:
+def test_a_package_below_the_range_is_a_problem(result: str | None, status: str) -> None:
     """Or one that is not there; the remedy is a command."""
-    finding = check_package("numpy", "1.24", found)
+    finding = check_package("numpy", "1.24", result)
     assert finding.status == status
     assert finding.remedy == ("" if status == "ok" else "pip install --upgrade 'numpy>=1.24'")
 
@@ -74,7 +75,7 @@ def test_the_ranges_are_those_of_the_package() -> None:
 def floors(requirements: list[str]) -> dict[str, str]:
     """The oldest version by package."""
     read = (re.match(r"([A-Za-z0-9-]+)>=([0-9.]+)", each) for each in requirements)
-    return {found[1]: found[2] for found in read if found}
+    return {result[1]: result[2] for result in read if result}
 
 
 def test_versions_compare_by_number() -> None:

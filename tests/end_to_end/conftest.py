@@ -42,8 +42,8 @@ class Watched:
 
 
 def summary(window: Json) -> str:
-    told = ("attempt", "first_step", "last_step", "closed_by")
-    return ", ".join(f"{name} {window[name]}" for name in told)
+    reported = ("attempt", "first_step", "last_step", "closed_by")
+    return ", ".join(f"{name} {window[name]}" for name in reported)
 
 
 @pytest.fixture

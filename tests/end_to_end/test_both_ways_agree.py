@@ -76,7 +76,7 @@ def running_prometheus(folder: Path, target: str, alertmanager: Alertmanager) ->
         pytest.skip(sentence)
     name = "rules.yaml"
     (folder / name).write_text(rules_file(QUICK))
-    told = {
+    reported = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
         "rule_files": [name],
         "scrape_configs": [{"job_name": "c", "static_configs": [{"targets": [target]}]}],
@@ -86,7 +86,7 @@ def running_prometheus(folder: Path, target: str, alertmanager: Alertmanager) ->
             ]
         },
     }
-    (folder / "prometheus.yml").write_text(json.dumps(told))
+    (folder / "prometheus.yml").write_text(json.dumps(reported))
     address = free_address()
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
@@ -128,8 +128,8 @@ class Run:
         for source in self.scenario.batch.sources:
             if source.rank in ranks:
                 now_s = time.time()
-                told = {"sent_at_s": now_s, "progress_at_s": now_s, "step": self.step, **more}
-                beat = Heartbeat(source=replace(source, world_size=RANKS + 1), **told)
+                reported = {"sent_at_s": now_s, "progress_at_s": now_s, "step": self.step, **more}
+                beat = Heartbeat(source=replace(source, world_size=RANKS + 1), **reported)
                 self._post(
                     "metrics",
                     encode_heartbeat(
@@ -176,7 +176,7 @@ def running_collector(alertmanager: Alertmanager) -> Iterator[dict[str, str]]:
         collector.stop()
 
 
-def told(alertmanager: Alertmanager) -> dict[str, dict[str, Any]]:
+def reported(alertmanager: Alertmanager) -> dict[str, dict[str, Any]]:
     """Annotations by labels, of all that fires and both ways know."""
     return {
         json.dumps(each["labels"], sort_keys=True): each["annotations"]
@@ -208,7 +208,7 @@ def test_both_ways_say_the_same(tmp_path: Path) -> None:
                 run.step += 1
                 run.beat(*ranks, **more)
                 time.sleep(0.3)
-                ours, theirs = told(direct), told(by_rules)
+                ours, theirs = reported(direct), reported(by_rules)
                 if set(wanted) <= names(direct) and ours == theirs:
                     return
                 if time.monotonic() > until_s:

@@ -54,9 +54,9 @@ def test_the_rank_with_the_slow_gpu_is_confirmed_by_its_kernels(
     share = 4 * FACTOR / (4 * FACTOR + 1)  # of its time that the slow rank spends in slow kernels
     assert scores.pop(SLOW) == pytest.approx(share / FACTOR + 1 - share, rel=0.01)
     assert all(score == pytest.approx(1.0, rel=0.01) for score in scores.values())
-    found = confirmed(watched)
-    assert [(v["rank"], v["section"], v["cause"], v["evidence"]) for v in found] == [
+    result = confirmed(watched)
+    assert [(v["rank"], v["section"], v["cause"], v["evidence"]) for v in result] == [
         (SLOW, "forward", "slow_gpu", "cupti")
     ]
-    assert "(cupti)" in found[0]["sentence"]
-    assert found[0]["slowdown"] == pytest.approx(FACTOR, rel=0.02)
+    assert "(cupti)" in result[0]["sentence"]
+    assert result[0]["slowdown"] == pytest.approx(FACTOR, rel=0.02)

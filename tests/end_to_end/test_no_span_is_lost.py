@@ -24,8 +24,8 @@ def test_a_collector_that_restarts_loses_nothing_and_counts_nothing_twice() -> N
         result = outcome_of(Dose(seconds=seconds, endings=("TERM", "KILL"), away_s=1.0))
         if 10 * result["collectors"][-1]["spans"] > result["recorded"]:
             break  # else the machine was held up: the killed one had taken all there was
-    told, _ = result["endings"]
-    assert (told["missing"], told["arrived_again"]) == (0, 0), result
+    reported, _ = result["endings"]
+    assert (reported["missing"], reported["arrived_again"]) == (0, 0), result
     assert result["unexplained"] == 0, result
     assert result["dropped_by_producers"] == {}
     for ended in (result["collectors"][0], result["collectors"][-1]):

@@ -76,9 +76,9 @@ def same(one: list[StepTable], other: list[StepTable], *, tokens: bool = True) -
 
 
 def taken(tables: list[StepTable]) -> list[StepTable]:
-    found = list(tables)
+    result = list(tables)
     tables.clear()
-    return found
+    return result
 
 
 def of_file(content: bytes, tables: list[StepTable], window_steps: int | None) -> list[StepTable]:

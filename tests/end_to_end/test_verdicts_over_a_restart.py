@@ -36,11 +36,11 @@ def test_verdicts_are_in_the_report_again_after_a_kill(
     assert reported(second.url) == []
     output_of("simulate", "--scenario=healthy", "--steps=40", "--send", second.endpoint)
     after = eventually(lambda: reported(second.url))
-    assert [said(v) for v in after[: len(kept)]] == [said(v) for v in kept]
+    assert [printed(v) for v in after[: len(kept)]] == [printed(v) for v in kept]
     assert ("rank", 5, "confirmed") in {(v["scope"], v["rank"], v["state"]) for v in after}
 
 
-def said(verdict: Json) -> tuple[str, str]:
+def printed(verdict: Json) -> tuple[str, str]:
     return verdict["subject_id"], verdict["state"]
 
 
@@ -57,10 +57,10 @@ def reported(url: str) -> list[Json]:
     return changes
 
 
-def as_many_are_kept(path: Path, least: int) -> list[Json]:
-    told = output_of("history", "--path", str(path), "--run", "simulated", "--json")
-    changes: list[Json] = json.loads(told)["verdicts"]
-    return changes if len(changes) >= least else []
+def as_many_are_kept(path: Path, minimum: int) -> list[Json]:
+    given = output_of("history", "--path", str(path), "--run", "simulated", "--json")
+    changes: list[Json] = json.loads(given)["verdicts"]
+    return changes if len(changes) >= minimum else []
 
 
 def output_of(*arguments: str) -> str:

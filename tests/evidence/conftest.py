@@ -44,10 +44,10 @@ class Stuck:
 
     def line(self) -> str:
         assert self.process.stdout is not None
-        said = self.process.stdout.readline().strip()
-        if said == "stuck":
+        printed = self.process.stdout.readline().strip()
+        if printed == "stuck":
             self._wait_for_sleep()
-        return said
+        return printed
 
     def _wait_for_sleep(self) -> None:
         """Until the main thread has not run for a while; it speaks a moment before."""
@@ -59,13 +59,13 @@ class Stuck:
 
     def dumps(self) -> list[StacksDump]:
         """Those with stacks, in its file."""
-        found = [
+        result = [
             dump
             for path in self.folder.glob("*.stacks.txt")
             for dump in read_stacks_file(path)
             if dump.head.pid == str(self.pid) and dump.threads
         ]
-        return [dump for dump in found if dump.main is not None]
+        return [dump for dump in result if dump.main is not None]
 
     def close(self) -> str:
         """What it said on standard error."""

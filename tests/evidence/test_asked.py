@@ -110,9 +110,9 @@ def test_with_a_wrong_token_nothing_happens(
     assert ask(live, "--wait", "1.5") == 0
     assert "has not answered" in capsys.readouterr().out
     assert stuck.dumps() == []
-    said = stuck.close()
-    assert said.count("does not take our OTEL_STRAGGLER_COMMANDS_TOKEN (HTTP 403)") == 1
-    assert "another" not in said
+    printed = stuck.close()
+    assert printed.count("does not take our OTEL_STRAGGLER_COMMANDS_TOKEN (HTTP 403)") == 1
+    assert "another" not in printed
 
 
 def test_a_collector_asks_by_itself_when_a_run_is_stuck(
@@ -242,9 +242,9 @@ def test_where_commands_are_off_nobody_is_asked(listen: Any, tmp_path: Path) -> 
 def test_without_a_token_nobody_is_asked(listen: Any, tmp_path: Path) -> None:
     """And that is said."""
     server = listen()
-    said = train(server.url, tmp_path, OTEL_STRAGGLER_COMMANDS="on")
+    printed = train(server.url, tmp_path, OTEL_STRAGGLER_COMMANDS="on")
     assert "/v1/commands" not in server.paths
-    assert "OTEL_STRAGGLER_COMMANDS_TOKEN is not set" in said
+    assert "OTEL_STRAGGLER_COMMANDS_TOKEN is not set" in printed
 
 
 def test_whoever_is_not_known_to_score_is_not_asked(listen: Any, tmp_path: Path) -> None:
@@ -283,8 +283,8 @@ def test_what_is_not_on_the_list_is_refused_and_told(listen: Any, tmp_path: Path
         "dump_stacks",
     ]
     server = listen(commands=json.dumps({"commands": commands}).encode())
-    said = train(server.url, tmp_path, **ON)
-    assert said.count("command a1, 'run_shell', is refused") == 1
+    printed = train(server.url, tmp_path, **ON)
+    assert printed.count("command a1, 'run_shell', is refused") == 1
     assert any("done=a1%3Arefused" in query for query in server.queries)
     assert not list(tmp_path.glob("*.stacks.txt"))
 
@@ -294,12 +294,12 @@ def test_what_is_not_on_the_list_is_refused_and_told(listen: Any, tmp_path: Path
 )
 def test_nonsense_for_an_answer_changes_nothing(listen: Any, tmp_path: Path, body: bytes) -> None:
     """Training ends as ever, without a traceback."""
-    said = train(listen(commands=body).url, tmp_path, **ON)
-    assert "Traceback" not in said
+    printed = train(listen(commands=body).url, tmp_path, **ON)
+    assert "Traceback" not in printed
 
 
 def test_a_collector_that_is_away_is_no_matter(tmp_path: Path) -> None:
     """Training ends as ever; of commands nothing is said, since spans say it already."""
-    said = train("http://127.0.0.1:1", tmp_path, **ON)
-    assert "COMMANDS" not in said
-    assert "Traceback" not in said
+    printed = train("http://127.0.0.1:1", tmp_path, **ON)
+    assert "COMMANDS" not in printed
+    assert "Traceback" not in printed

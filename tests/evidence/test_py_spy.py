@@ -75,7 +75,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("code", "out", "said"),
+    ("code", "out", "printed"),
     [
         (1, "", "py-spy could not: Permission Denied"),
         (0, "no JSON", "py-spy saw no thread"),
@@ -85,7 +85,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )
 def test_where_py_spy_cannot_the_signal_is_sent(
-    start: Any, tmp_path: Path, fake: Any, code: int, out: str, said: str,
+    start: Any, tmp_path: Path, fake: Any, code: int, out: str, printed: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """As in a container without the right to trace; why is said."""
@@ -93,9 +93,9 @@ def test_where_py_spy_cannot_the_signal_is_sent(
     assert stuck.line() == "stuck"
     fake(code, out, "Permission Denied: try running again with elevated permissions\n")
     assert main(["hang", "stacks", "--dir", str(tmp_path)]) == 0
-    told = capsys.readouterr()
-    assert said in told.err
-    assert "the main thread is in asleep" in told.out
+    reported = capsys.readouterr()
+    assert printed in reported.err
+    assert "the main thread is in asleep" in reported.out
     assert stuck.dumps()[-1].head.by == "signal"
 
 
@@ -108,7 +108,7 @@ def test_that_py_spy_is_missing_is_said_once(
         assert one.line() == "stuck"
     monkeypatch.setattr("otel_straggler.cli.stacks_from_outside.find_py_spy", lambda: None)
     assert main(["hang", "stacks", "--dir", str(tmp_path)]) == 0
-    told = capsys.readouterr()
-    assert told.err.count("py-spy is not installed") == 1
-    assert told.out.count("the main thread is in asleep") == 2
+    reported = capsys.readouterr()
+    assert reported.err.count("py-spy is not installed") == 1
+    assert reported.out.count("the main thread is in asleep") == 2
     assert [one.process.poll() for one in ranks] == [None, None]

@@ -132,14 +132,14 @@ def test_no_damage_of_a_ring_is_more_than_an_error(whole: bytes, data: st.DataOb
     """Whatever stands in the header, the identity, the stacks or the newest records."""
     damaged = bytearray(whole)
     ring_offset = int.from_bytes(whole[72:80], "little")
-    places = st.one_of(
+    indexes = st.one_of(
         st.integers(0, 500),
         st.integers(1_024, 1_300),
         st.integers(4_096, 4_600),
         st.integers(528_384, 530_000),
         st.integers(ring_offset, ring_offset + 512),
     )
-    for at in data.draw(st.lists(places, min_size=1, max_size=8)):
+    for at in data.draw(st.lists(indexes, min_size=1, max_size=8)):
         damaged[at : at + 4] = data.draw(st.binary(min_size=4, max_size=4))
     try:
         state = read_ring(bytes(damaged))

@@ -89,9 +89,9 @@ def test_a_folder_that_cannot_be_written_does_not_stop_training(start: Any, tmp_
     (tmp_path / "file").write_text("")
     stuck = start("ends", OTEL_STRAGGLER_EVIDENCE_DIR=str(tmp_path / "file"))
     assert stuck.line() == "stuck"
-    _, said = stuck.process.communicate("go on\n", timeout=60)
+    _, printed = stuck.process.communicate("go on\n", timeout=60)
     assert stuck.process.returncode == 0
-    assert "no stacks can be written to" in said
+    assert "no stacks can be written to" in printed
 
 
 @pytest.mark.parametrize("way", ["asleep", "keeps_the_gil"])
@@ -148,9 +148,9 @@ def test_a_file_of_a_process_that_is_gone_names_nobody(
 def test_a_forked_child_answers_for_nobody(start: Any, wait: Any, tmp_path: Path) -> None:
     """A worker of a DataLoader has neither the thread nor the handler, and the file is intact."""
     stuck = start("forks", **SOON)
-    said = sorted([stuck.line(), stuck.line()])
-    assert said[1] == "stuck"
-    _, child, threads = said[0].split()
+    printed = sorted([stuck.line(), stuck.line()])
+    assert printed[1] == "stuck"
+    _, child, threads = printed[0].split()
     assert threads == "1"
     number = int(wait(stuck.dumps)[0].head.signal)
     caught = Path(f"/proc/{child}/status").read_text()

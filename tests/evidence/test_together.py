@@ -59,9 +59,9 @@ def test_the_rank_that_is_elsewhere_is_named_with_its_own_line(
         "(distributed_c10d.py, line 2810).\n"
     )
     assert main(["hang", "--json", str(tmp_path)]) == 0
-    told = json.loads(capsys.readouterr().out)["stacks"]
-    assert [(s["ranks"], s["own"]["function"]) for s in told["suspects"]] == [([3], "load")]
-    assert told["dominant"]["ranks"] == [0, 1, 2, 4]
+    reported = json.loads(capsys.readouterr().out)["stacks"]
+    assert [(s["ranks"], s["own"]["function"]) for s in reported["suspects"]] == [([3], "load")]
+    assert reported["dominant"]["ranks"] == [0, 1, 2, 4]
 
 
 def test_ranks_that_say_nothing_are_a_finding(
@@ -95,7 +95,7 @@ def test_without_a_majority_nobody_is_suspected(
 
 def test_numbers_in_names_and_lines_make_no_difference() -> None:
     """Turns of a loop, compiled functions, another tool's words for the same."""
-    found = cluster(
+    result = cluster(
         [
             (0, thread(("forward_1", "/a/m.py", 7), ("train", "/a/train.py", 1))),
             (1, thread(("forward_22", "/b/m.py", 9), ("train", "/a/train.py", 5))),
@@ -103,8 +103,8 @@ def test_numbers_in_names_and_lines_make_no_difference() -> None:
                        ("train", "/a/train.py", 1))),
         ]
     )  # fmt: skip
-    assert found.dominant is not None
-    assert found.dominant.ranks == (0, 1, 2)
+    assert result.dominant is not None
+    assert result.dominant.ranks == (0, 1, 2)
 
 
 def test_of_several_sessions_of_a_rank_the_newest_counts(
@@ -176,15 +176,15 @@ def test_real_ranks_of_which_one_does_not_join(
     for one in ranks:
         assert one.line() == "stuck"
 
-    def told() -> str:
+    def reported() -> str:
         """What the stacks of now say; until all have joined they may say something else."""
         assert main(["hang", "stacks", "--dir", str(tmp_path), "--signal-only"]) == 0
         capsys.readouterr()
         assert main(["hang", str(tmp_path)]) == 0
-        said = capsys.readouterr().out
-        return said if "not where the others are" in said else ""
+        printed = capsys.readouterr().out
+        return printed if "not where the others are" in printed else ""
 
-    out = wait(told)
+    out = wait(reported)
     assert "Rank 1 is not where the others are: in asleep (stuck_program.py, line" in out
     assert "Ranks 0 and 2 are in all_reduce_alone (stuck_program.py, line" in out
     assert "all_reduce (distributed_c10d.py" in out

@@ -59,9 +59,9 @@ def helps() -> Iterator[str]:
         yield f"$ {context.command_path} --help\n{command.get_help(context)}\n\n"
         if isinstance(command, click.Group):
             for each in command.list_commands(context):
-                found = command.get_command(context, each)
-                assert found is not None, each
-                yield from walk(found, each, context)
+                result = command.get_command(context, each)
+                assert result is not None, each
+                yield from walk(result, each, context)
 
     yield from walk(otel_straggler, "otel-straggler", None)
 
@@ -72,14 +72,14 @@ def main(folder: Path, records: Path, url: str) -> None:
     from otel_straggler.cli import main as command
 
     for name in COMMANDS:
-        said = io.StringIO()
+        output = io.StringIO()
         if name == "help":
-            said.write("".join(helps()))
+            output.write("".join(helps()))
         else:
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
                 code = command(arguments_of(name, folder, records, url))
-            assert code == 0, (name, said.getvalue())
-        text = said.getvalue().replace(str(folder), "FOLDER").replace(str(records), "RECORDS")
+            assert code == 0, (name, output.getvalue())
+        text = output.getvalue().replace(str(folder), "FOLDER").replace(str(records), "RECORDS")
         text = re.sub(r" +\n", "\n", text.replace(url, "http://COLLECTOR"))
         if name in OF_A_HISTORY:  # which is written some time later
             text = re.sub(r"\d{4}-\d\d-\d\d [\d:]+ UTC", "TIME", text)

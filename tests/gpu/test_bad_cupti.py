@@ -77,13 +77,13 @@ def train(
                 with step(n), section("forward"):
                     gpu.launch("gemm", 1_000)
             now = (gpu_timing().tier, gpu_timing().reason)
-            sink.wait_for(lambda s: told(s)[-1:] == [now])
+            sink.wait_for(lambda s: reported(s)[-1:] == [now])
         return [r.getMessage() for r in caplog.records if "GPU" in r.getMessage()]
 
     return train
 
 
-def told(sink: CapturedRequests) -> list[tuple[Any, Any]]:
+def reported(sink: CapturedRequests) -> list[tuple[Any, Any]]:
     """Tier and reason, as each heartbeat says them."""
     return [
         (p.attributes[semconv.GPU_TIMING_TIER], p.attributes.get(semconv.GPU_TIMING_REASON, ""))
@@ -197,7 +197,7 @@ def test_another_client_that_takes_over_is_noticed(
         with step(n), section("forward"):
             gpu.launch("gemm", 1_000)
         current_timer().flush()
-    sink.wait_for(lambda s: told(s)[-1] == ("off", "takeover"))
+    sink.wait_for(lambda s: reported(s)[-1] == ("off", "takeover"))
     assert "another profiler takes" in gpu_timing().detail
     assert set_gpu_timing("cupti").tier == "cupti"
 

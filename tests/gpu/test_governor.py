@@ -55,21 +55,21 @@ def verdict(seed: int, **course: float) -> Decision:
 )
 def test_decisions_are_right_in_95_of_100_runs(overhead: float, right: set[str]) -> None:
     """With 2 % of noise and a target of 1 %; whoever is not sure stays."""
-    found = Counter(verdict(seed, overhead=overhead).verdict for seed in range(SEEDS))
-    assert sum(found[word] for word in right) >= 0.95 * SEEDS, found
+    result = Counter(verdict(seed, overhead=overhead).verdict for seed in range(SEEDS))
+    assert sum(result[word] for word in right) >= 0.95 * SEEDS, result
 
 
 def test_a_drift_and_checkpoints_change_no_decision() -> None:
     """5 % slower at the end of the round, and one step in fifty that is far longer."""
     for overhead, wrong in ((0.0, "over"), (0.005, "over"), (0.05, "content")):
-        found = {verdict(s, overhead=overhead, drift=0.05, rare=0.02).verdict for s in range(100)}
-        assert wrong not in found
+        result = {verdict(s, overhead=overhead, drift=0.05, rare=0.02).verdict for s in range(100)}
+        assert wrong not in result
 
 
 def test_noise_alone_never_switches_timing_off() -> None:
     """Not in any of a thousand rounds at half the target, which is a year of half-hours."""
-    found = Counter(verdict(seed, overhead=0.005).verdict for seed in range(1000, 2000))
-    assert found["over"] == 0
+    result = Counter(verdict(seed, overhead=0.005).verdict for seed in range(1000, 2000))
+    assert result["over"] == 0
 
 
 def test_a_clear_overhead_is_found_before_the_round_ends() -> None:

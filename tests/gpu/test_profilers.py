@@ -25,32 +25,32 @@ class Yielding:
     """Remembers what it is told, and whether the profiler was prepared by then."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def yield_to_profiler(self) -> None:
-        self.told.append("yield")
+        self.reported.append("yield")
 
     def profiler_has_stopped(self) -> None:
-        self.told.append("go on")
+        self.reported.append("go on")
 
 
 @pytest.fixture
 def yielding(monkeypatch: pytest.MonkeyPatch) -> Iterator[Yielding]:
     """Told of all profilers; how torch prepares and disables is told as well."""
-    found = Yielding()
+    result = Yielding()
     module = torch.autograd.profiler
     for name in ("_prepare_profiler", "_enable_profiler", "_disable_profiler"):
         original = getattr(module, name)
 
         def noted(*args: Any, name: str = name, original: Any = original, **more: Any) -> Any:
-            found.told.append(name.split("_")[1])
+            result.reported.append(name.split("_")[1])
             return original(*args, **more)
 
         monkeypatch.setattr(module, name, noted)
     profilers = Profilers()
-    profilers.install(found)
-    yield found
-    profilers.uninstall(found)
+    profilers.install(result)
+    yield result
+    profilers.uninstall(result)
 
 
 WHOLE = ["yield", "prepare", "enable", "disable", "go on"]
@@ -70,7 +70,7 @@ def test_it_is_yielded_before_a_profiler_prepares_and_not_before_it_has_stopped(
     """Preparing is when Kineto takes CUPTI."""
     with profile() as profiler:
         work()
-    assert yielding.told == WHOLE
+    assert yielding.reported == WHOLE
     assert profiler.key_averages()
 
 
@@ -78,7 +78,7 @@ def test_the_older_profiler_is_yielded_to_as_well(yielding: Yielding) -> None:
     """torch.autograd.profiler.profile, by itself."""
     with torch.autograd.profiler.profile(use_kineto=True) as profiler:
         work()
-    assert yielding.told == WHOLE
+    assert yielding.reported == WHOLE
     assert profiler.key_averages()
 
 
@@ -91,9 +91,9 @@ def test_a_schedule_is_yielded_to_from_its_warm_up_on(keeps: bool, yielding: Yie
     with profile(schedule=schedule, acc_events=keeps) as profiler:
         for _ in range(9):
             work()
-            course.append(len(yielding.told))
+            course.append(len(yielding.reported))
             profiler.step()
-    assert yielding.told == WHOLE * 2
+    assert yielding.reported == WHOLE * 2
     assert course == [0, 2, 3, 3, 5, 7, 8, 8, 10]
 
 
@@ -102,18 +102,18 @@ def test_two_profilers_in_a_row_and_one_that_is_off(yielding: Yielding) -> None:
     for is_enabled in (True, False, True):
         with torch.autograd.profiler.profile(enabled=is_enabled, use_kineto=True):
             work()
-    assert yielding.told == WHOLE * 2
+    assert yielding.reported == WHOLE * 2
 
 
 def test_an_error_in_the_profiled_code_ends_the_profiler(yielding: Yielding) -> None:
     """The user's exception arrives as it is."""
     with pytest.raises(ZeroDivisionError), profile():
         1 / 0  # noqa: B018
-    assert yielding.told == WHOLE
+    assert yielding.reported == WHOLE
 
 
 @pytest.mark.parametrize(
-    ("fails", "told"),
+    ("fails", "reported"),
     [
         ("_prepare_profiler", ["yield", "go on"]),
         ("_enable_profiler", ["yield", "prepare", "go on"]),
@@ -121,7 +121,7 @@ def test_an_error_in_the_profiled_code_ends_the_profiler(yielding: Yielding) -> 
     ],
 )
 def test_a_profiler_that_fails_has_stopped(
-    fails: str, told: list[str], yielding: Yielding, monkeypatch: pytest.MonkeyPatch
+    fails: str, reported: list[str], yielding: Yielding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever it fails: nobody waits for it for ever."""
     original = getattr(torch.autograd.profiler, fails)
@@ -133,7 +133,7 @@ def test_a_profiler_that_fails_has_stopped(
         patch.setattr(torch.autograd.profiler, fails, failing)
         with pytest.raises(RuntimeError, match="no profiler today"), profile():
             work()
-    assert yielding.told == told
+    assert yielding.reported == reported
     if fails == "_disable_profiler":
         original()  # torch itself would stay in profiling
 
@@ -143,8 +143,8 @@ def test_a_profiler_within_another_does_not_end_the_yield(yielding: Yielding) ->
     with profile():
         with profile():
             work()
-        assert yielding.told.count("go on") == 0
-    assert yielding.told.count("yield") == yielding.told.count("go on") == 1
+        assert yielding.reported.count("go on") == 0
+    assert yielding.reported.count("yield") == yielding.reported.count("go on") == 1
 
 
 def test_a_profiler_that_is_given_up_is_forgotten() -> None:
@@ -159,19 +159,19 @@ def test_a_profiler_that_is_given_up_is_forgotten() -> None:
 
 def test_all_is_as_before_in_the_end() -> None:
     """The methods are torch's again; what somebody else wrapped meanwhile stays wrapped."""
-    places = [
+    indexes = [
         (torch.profiler.profiler._KinetoProfile, "prepare_trace"),
         (torch.autograd.profiler.profile, "__exit__"),
     ]
-    before = [getattr(owner, name) for owner, name in places]
+    before = [getattr(owner, name) for owner, name in indexes]
     profilers, yielding = Profilers(), Yielding()
     profilers.install(yielding)
-    assert [getattr(owner, name) for owner, name in places] != before
+    assert [getattr(owner, name) for owner, name in indexes] != before
     profilers.uninstall(yielding)
-    assert [getattr(owner, name) for owner, name in places] == before
+    assert [getattr(owner, name) for owner, name in indexes] == before
     with profile():
         work()
-    assert yielding.told == []
+    assert yielding.reported == []
 
 
 def test_a_mistake_of_ours_does_not_reach_the_profiler(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,8 +218,11 @@ def kineto(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Kineto:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     for name in ("is_initialized", "current_device", "synchronize"):
         monkeypatch.setattr(torch.cuda, name, getattr(torch_with_cuda().cuda, name))
-    found, module = Kineto(gpu), torch.autograd.profiler
-    for name, extra in (("_prepare_profiler", found.prepare), ("_disable_profiler", found.disable)):
+    result, module = Kineto(gpu), torch.autograd.profiler
+    for name, extra in (
+        ("_prepare_profiler", result.prepare),
+        ("_disable_profiler", result.disable),
+    ):
         original = getattr(module, name)
 
         def both(*args: Any, original: Any = original, extra: Any = extra, **more: Any) -> Any:
@@ -227,7 +230,7 @@ def kineto(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Kineto:
             return original(*args, **more)
 
         monkeypatch.setattr(module, name, both)
-    return found
+    return result
 
 
 def basis_of(sink: CapturedRequests) -> dict[int, str]:

@@ -138,9 +138,9 @@ def test_what_comes_again_and_again_is_logged_once(
 
 def test_a_gpu_that_is_never_idle_is_not_taken_for_a_takeover() -> None:
     """Its buffers come back when they are full; where dynolog may come, less is enough."""
-    for has_daemon, most in ((False, 60), (True, 3)):
-        assert trouble_of({"silent_flushes": most - 1}, has_daemon=has_daemon) is None
-        assert trouble_of({"silent_flushes": most}, has_daemon=has_daemon) is not None
+    for has_daemon, maximum in ((False, 60), (True, 3)):
+        assert trouble_of({"silent_flushes": maximum - 1}, has_daemon=has_daemon) is None
+        assert trouble_of({"silent_flushes": maximum}, has_daemon=has_daemon) is not None
 
 
 def test_a_reader_that_takes_too_much_of_a_core_is_left() -> None:

@@ -19,8 +19,8 @@ from .scripted import settings
 
 def test_nothing_is_asked_for_by_default() -> None:
     """Auto, 1 % of a step, and torch's libcupti."""
-    found = resolve_settings({}, {})
-    assert (found.gpu_timing, found.gpu_overhead, found.cupti_path) == ("auto", 0.01, "")
+    result = resolve_settings({}, {})
+    assert (result.gpu_timing, result.gpu_overhead, result.cupti_path) == ("auto", 0.01, "")
 
 
 def test_the_environment_asks_as_an_argument_does() -> None:
@@ -30,11 +30,11 @@ def test_the_environment_asks_as_an_argument_does() -> None:
         "OTEL_STRAGGLER_GPU_OVERHEAD": "0",
         "OTEL_STRAGGLER_CUPTI": "/opt/libcupti.so",
     }
-    found = resolve_settings({}, env)
-    assert (found.gpu_timing, found.gpu_overhead) == ("cupti", 0.0)
-    assert found.cupti_path == "/opt/libcupti.so"
-    found = resolve_settings({"gpu_timing": "events", "gpu_overhead": 0.5}, env)
-    assert (found.gpu_timing, found.gpu_overhead) == ("events", 0.5)
+    result = resolve_settings({}, env)
+    assert (result.gpu_timing, result.gpu_overhead) == ("cupti", 0.0)
+    assert result.cupti_path == "/opt/libcupti.so"
+    result = resolve_settings({"gpu_timing": "events", "gpu_overhead": 0.5}, env)
+    assert (result.gpu_timing, result.gpu_overhead) == ("events", 0.5)
 
 
 @pytest.mark.parametrize(

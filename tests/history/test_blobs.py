@@ -79,10 +79,10 @@ def test_tuples_and_single_numbers_of_numpy_become_plain_python() -> None:
 def test_views_and_foreign_byte_orders_are_stored_as_plain_arrays() -> None:
     """Values count, not how they lay in memory; what is read can be written to."""
     value = np.arange(12, dtype=">i4").reshape(3, 4)[:, ::2]
-    found = there_and_back(value)
-    assert found.dtype == np.dtype("int32")
-    assert found.tolist() == value.tolist()
-    found[0, 0] = 7
+    result = there_and_back(value)
+    assert result.dtype == np.dtype("int32")
+    assert result.tolist() == value.tolist()
+    result[0, 0] = 7
 
 
 @pytest.mark.parametrize(

@@ -314,9 +314,9 @@ def test_a_full_disk_is_counted_and_verdicts_are_written_once_there_is_room(
     history.close()
     assert begin().restored.states == {"a": 2}
     assert ranks_of_changes(path) == [0, 1, 2]
-    said = [r.message for r in caplog.records if "history.db" in r.message]
-    assert [("not kept" in m, "kept again" in m) for m in said] == [(True, False), (False, True)]
-    assert "no room on the disk (database or disk is full)" in said[0]
+    printed = [r.message for r in caplog.records if "history.db" in r.message]
+    assert [("not kept" in m, "kept again" in m) for m in printed] == [(True, False), (False, True)]
+    assert "no room on the disk (database or disk is full)" in printed[0]
 
 
 @pytest.fixture
@@ -353,8 +353,8 @@ def test_a_disk_that_is_full_at_the_start_is_used_once_there_is_room(
     assert lost(history) == {"disk_full": 3}
     assert begin().restored.states == {"a": 2}
     assert ranks_of_changes(path) == [7]
-    said = [r.message for r in caplog.records if "history.db" in r.message]
-    assert [("not kept" in m, "kept again" in m) for m in said] == [(True, False), (False, True)]
+    printed = [r.message for r in caplog.records if "history.db" in r.message]
+    assert [("not kept" in m, "kept again" in m) for m in printed] == [(True, False), (False, True)]
 
 
 def test_what_was_not_read_at_the_start_is_not_written_over_later(

@@ -38,7 +38,7 @@ def kept(begin: Any, path: Path, *worlds: WorldView, **parts: Any) -> Callable[.
     )
 
 
-def told(seen: WorldView) -> Any:
+def reported(seen: WorldView) -> Any:
     """The picture, as if the run were followed: what has ended is told in the past."""
     followed = page_json(replace(seen, is_live=True), MAKER)
     return json.loads(json.dumps(followed, allow_nan=False))
@@ -48,7 +48,7 @@ def test_a_summary_says_all_that_the_picture_needs(kit: Any) -> None:
     """But for the window and older changes of verdicts, which are in the history anyway."""
     live = seen_of(kit.window(ranks=8), kit.verdict(3), kit.verdict(5, section="data"))
     value = decode_blob(encode_blob(summary_value(live)), where="x")
-    assert told(replace(read_summary(value, where="x"), table=live.table)) == told(live)
+    assert reported(replace(read_summary(value, where="x"), table=live.table)) == reported(live)
     assert read_summary(value, where="x").is_live is False
 
 
@@ -58,15 +58,15 @@ def test_a_run_is_shown_as_it_was_seen_last(begin: Any, kit: Any, path: Path) ->
     verdicts = [kit.verdict(3, state="suspect", at_ns=5), kit.verdict(3, at_ns=6, slowdown=1.4)]
     live = seen_of(window, *verdicts[:1], replace(verdicts[1], slowdown=1.9))
     open_ = kept(begin, path, live, windows=[kit.window(6, ranks=8), window], changes=verdicts)
-    found = open_().seen("run")
-    assert found is not None
-    assert [(v.state, v.slowdown) for v in found.changes] == [("suspect", 1.5), ("confirmed", 1.9)]
-    shown, expected = told(found), told(live)
-    for picture in (shown, expected):  # the history keeps five digits
+    result = open_().seen("run")
+    assert result is not None
+    assert [(v.state, v.slowdown) for v in result.changes] == [("suspect", 1.5), ("confirmed", 1.9)]
+    shown, expected = reported(result), reported(live)
+    for run_view in (shown, expected):  # the history keeps five digits
         for name in ("slowdowns", "run"):
-            picture[name] = str(np.round(_numbers(picture[name]), 3))
+            run_view[name] = str(np.round(_numbers(run_view[name]), 3))
     assert shown == expected
-    rank = rank_json(found, 3, open_().columns("run", ""), MAKER)
+    rank = rank_json(result, 3, open_().columns("run", ""), MAKER)
     assert rank["parallel"] == {"data": 1, "pipeline": 1}
     assert rank["gpu"]["tier"] == "events"
     assert rank["waits"] == {"caused_s": 9.0, "suffered_s": 1.0}
@@ -104,7 +104,7 @@ def test_every_group_is_a_world_and_the_one_in_trouble_comes_first(
     """A group of which there are windows only is one too."""
     actor, critic = kit.window(group="actor"), kit.window(group="critic")
     late = kit.window(group="late")
-    calm = replace(seen_of(actor), found=None)
+    calm = replace(seen_of(actor), result=None)
     open_ = kept(begin, path, calm, seen_of(critic), windows=[actor, critic, late])
     worlds = open_().worlds("run")
     assert [seen.group for seen in worlds] == ["actor", "critic", "late"]
@@ -126,12 +126,12 @@ def test_columns_are_the_windows_between_two_times(begin: Any, kit: Any, path: P
     columns = open_().columns("run", "")
     assert [column.seq for column in columns] == [1, 2, 3, 4, 5, 6]
     assert [column.first_step for column in columns] == [0, 10, 20, 30, 40, 50]
-    assert [c.first_step for c in open_().columns("run", "", most=3)] == [0, 20, 50]
+    assert [c.first_step for c in open_().columns("run", "", maximum=3)] == [0, 20, 50]
     between = open_().columns("run", "", from_s=ends[1], to_s=ends[3])
     assert [column.first_step for column in between] == [10, 20, 30]
-    told_ = timeline_json(columns, run_id="run", group="", section="forward")
-    assert (told_["first"], told_["last"], told_["ranks"]) == (1, 6, [0, 1, 2, 3])
-    assert open_().columns("run", "", most=0) == []
+    reported_ = timeline_json(columns, run_id="run", group="", section="forward")
+    assert (reported_["first"], reported_["last"], reported_["ranks"]) == (1, 6, [0, 1, 2, 3])
+    assert open_().columns("run", "", maximum=0) == []
 
 
 def test_a_section_within_another_stays_there(begin: Any, kit: Any, path: Path) -> None:
@@ -150,14 +150,14 @@ def test_a_history_without_summaries_shows_windows_and_verdicts(
     begin: Any, kit: Any, path: Path
 ) -> None:
     """As after a limit has dropped them."""
-    found = kept(begin, path, windows=[kit.window()], changes=[kit.verdict(3)])().seen("run")
-    assert found is not None
-    picture = page_json(found, MAKER)
-    assert picture["ranks"]["rank"] == [0, 1, 2, 3]
-    assert [v["rank"] for v in picture["verdicts"]] == [3]
-    assert picture["run"]["state"] == "ended"
-    assert picture["answer"]["tone"] == "ended"
-    assert None not in picture["slowdowns"]["overall"]
+    result = kept(begin, path, windows=[kit.window()], changes=[kit.verdict(3)])().seen("run")
+    assert result is not None
+    run_view = page_json(result, MAKER)
+    assert run_view["ranks"]["rank"] == [0, 1, 2, 3]
+    assert [v["rank"] for v in run_view["verdicts"]] == [3]
+    assert run_view["run"]["state"] == "ended"
+    assert run_view["answer"]["tone"] == "ended"
+    assert None not in run_view["slowdowns"]["overall"]
 
 
 BROKEN: dict[str, Any] = {
@@ -194,11 +194,11 @@ def test_a_summary_that_is_none_is_left_out_and_told(
     connection.commit()
     connection.close()
     refused: list[tuple[str, str]] = []
-    found = open_(refuse=lambda key, why: refused.append((key, why))).seen("run")
+    result = open_(refuse=lambda key, why: refused.append((key, why))).seen("run")
     assert [key for key, _ in refused] == ["summary run"]
-    assert found is not None
-    assert found.table is not None
-    assert [verdict.rank for verdict in found.changes] == [2]
+    assert result is not None
+    assert result.table is not None
+    assert [verdict.rank for verdict in result.changes] == [2]
 
 
 def test_every_part_of_a_found_or_signs_block_is_checked(kit: Any) -> None:
@@ -231,9 +231,9 @@ def test_a_damaged_window_is_passed_over(begin: Any, kit: Any, path: Path) -> No
     connection.close()
     refused: list[str] = []
     history = open_(refuse=lambda key, _: refused.append(key))
-    found = history.seen("run")
-    assert found is not None
-    assert found.table is not None
-    assert found.table.first_step == 0
+    result = history.seen("run")
+    assert result is not None
+    assert result.table is not None
+    assert result.table.first_step == 0
     assert [column.seq for column in history.columns("run", "")] == [1]
     assert refused == ["window 2", "window 2"]

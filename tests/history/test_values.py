@@ -30,24 +30,24 @@ def there_and_back(window: Any) -> WindowSummary:
 def test_a_window_is_read_again_to_five_digits(kit: Any) -> None:
     """Medians, times per step, scores and counts of every rank and section; who they are."""
     window = kit.window(ranks=9)
-    found = there_and_back(window)
+    result = there_and_back(window)
     pairs = [
-        (found.median_s, window.section_median_s),
-        (found.step_s, window.section_step_s),
-        (found.individual, window.section_individual),
-        (found.relative, window.section_relative),
-        (found.slowdown, window.section_slowdown),
+        (result.median_s, window.section_median_s),
+        (result.step_s, window.section_step_s),
+        (result.individual, window.section_individual),
+        (result.relative, window.section_relative),
+        (result.slowdown, window.section_slowdown),
     ]
     for kept, whole in pairs:
         np.testing.assert_allclose(kept, whole, rtol=2e-5)
-    assert found.count.tolist() == window.section_count.tolist()
-    assert found.sections == window.sections
-    assert found.ranks.tolist() == [s.rank for s in window.sources]
-    assert found.nodes == tuple(s.node for s in window.sources)
-    assert found.roles == tuple(s.role for s in window.sources)
-    assert found.devices == tuple(s.device for s in window.sources)
-    assert (found.first_step, found.last_step, found.end_ns) == (0, 9, window.end_ns)
-    assert np.isnan(found.gpu_relative).all()
+    assert result.count.tolist() == window.section_count.tolist()
+    assert result.sections == window.sections
+    assert result.ranks.tolist() == [s.rank for s in window.sources]
+    assert result.nodes == tuple(s.node for s in window.sources)
+    assert result.roles == tuple(s.role for s in window.sources)
+    assert result.devices == tuple(s.device for s in window.sources)
+    assert (result.first_step, result.last_step, result.end_ns) == (0, 9, window.end_ns)
+    assert np.isnan(result.gpu_relative).all()
 
 
 def test_what_is_not_known_of_a_window_stays_unknown(kit: Any) -> None:
@@ -56,13 +56,13 @@ def test_what_is_not_known_of_a_window_stays_unknown(kit: Any) -> None:
     table = window.section_median_s.copy()
     table[0, 0], table[1, 1], table[2, 2] = np.nan, np.inf, 1e300
     gpu = np.array([0.5, np.nan, 1.0, 1.0])
-    found = there_and_back(
+    result = there_and_back(
         dataclasses.replace(window, section_median_s=table, gpu_relative=gpu, first_step=None)
     )
-    assert np.isnan(found.median_s[0, 0])
-    assert np.isinf(found.median_s[1:3, 1:3].diagonal()).all()
-    np.testing.assert_array_equal(found.gpu_relative, gpu.astype(np.float32))
-    assert found.first_step is None
+    assert np.isnan(result.median_s[0, 0])
+    assert np.isinf(result.median_s[1:3, 1:3].diagonal()).all()
+    np.testing.assert_array_equal(result.gpu_relative, gpu.astype(np.float32))
+    assert result.first_step is None
 
 
 def test_times_per_step_are_stored_where_they_differ(kit: Any) -> None:
@@ -102,8 +102,8 @@ def test_what_is_no_window_is_an_error_with_its_place(kit: Any, change: dict[str
 def test_a_verdict_is_read_again(kit: Any) -> None:
     """Every field; NaN stays NaN."""
     verdict = kit.verdict(3, slowdown=math.nan, own_s=0.25, since_step=None, pages=True)
-    found = read_verdict(verdict_text(verdict), where="x")
-    assert repr(found) == repr(verdict)
+    result = read_verdict(verdict_text(verdict), where="x")
+    assert repr(result) == repr(verdict)
     assert json.loads(verdict_text(verdict))["slowdown"] is None
     assert {f.name for f in dataclasses.fields(Verdict)} == set(json.loads(verdict_text(verdict)))
 
@@ -112,8 +112,8 @@ def test_a_verdict_of_a_newer_version_is_read_as_far_as_it_is_known(kit: Any) ->
     """And one of an older version has the defaults."""
     values = json.loads(verdict_text(kit.verdict()))
     del values["pages"]
-    found = read_verdict(json.dumps({**values, "mood": "bad"}), where="x")
-    assert repr(found) == repr(kit.verdict())
+    result = read_verdict(json.dumps({**values, "mood": "bad"}), where="x")
+    assert repr(result) == repr(kit.verdict())
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,12 @@ def seen_of(window: WindowScores, *verdicts: Verdict, **changes: Any) -> WorldVi
             attempt=3,
             now_s=NOW_S,
             began_at_s=NOW_S - 3600.0,
-            heard_at_s=NOW_S - 1.5,
+            received_at_s=NOW_S - 1.5,
             world_size=n_ranks,
             table=table,
-            signs=signs_of(table),
-            found=found_of(n_ranks),
-            judged=judged_of(window, verdicts),
+            heartbeats=heartbeats_of(table),
+            result=result_of(n_ranks),
+            run_verdicts=run_verdicts_of(window, verdicts),
             alerts=[{"name": "A", "since_ns": 5, "labels": {"x": "y"}, "annotations": {}}],
             maintenance=[
                 Maintenance(node="node-0", reason="fan", by="me", at_ns=1, until_ns=2 * 10**18)
@@ -57,7 +57,7 @@ def seen_of(window: WindowScores, *verdicts: Verdict, **changes: Any) -> WorldVi
     )
 
 
-def signs_of(table: RankTable) -> RankHeartbeats:
+def heartbeats_of(table: RankTable) -> RankHeartbeats:
     n_ranks = len(table.ranks)
     return RankHeartbeats(
         ranks=table.ranks,
@@ -75,7 +75,7 @@ def signs_of(table: RankTable) -> RankHeartbeats:
     )
 
 
-def found_of(n_ranks: int) -> HangStatus:
+def result_of(n_ranks: int) -> HangStatus:
     is_last = np.arange(n_ranks) == n_ranks - 1
     return HangStatus(
         state="partly_lost",
@@ -86,12 +86,12 @@ def found_of(n_ranks: int) -> HangStatus:
         rank_since_s=np.full(n_ranks, NOW_S - 60.0),
         timeout_s=np.full(n_ranks, 30.0),
         blame=Blame("lost", is_last, ~is_last),
-        before=(Hang(since_s=5.0, found_s=25.0, seen_s=64.0, until_s=65.0, end="went_on"),),
+        before=(Hang(since_s=5.0, result_s=25.0, seen_s=64.0, until_s=65.0, end="went_on"),),
         before_left_out=2,
     )
 
 
-def judged_of(window: WindowScores, verdicts: tuple[Verdict, ...]) -> RunVerdicts:
+def run_verdicts_of(window: WindowScores, verdicts: tuple[Verdict, ...]) -> RunVerdicts:
     run_id, group = window.run_id, window.group
     world = WorldSummary(
         run_id=run_id,

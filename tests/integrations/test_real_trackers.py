@@ -54,7 +54,7 @@ def outcome(package: str, program: str, folder: Path) -> Any:
 
 def test_tensorboard_reads_them_back_from_its_event_file(tmp_path: Path) -> None:
     """By name and step."""
-    found = outcome(
+    result = outcome(
         "tensorboard",
         """
 import os
@@ -70,14 +70,14 @@ print(json.dumps({
 """,
         tmp_path,
     )
-    assert found["straggler/worst_score"] == [[10, 0.5], [12, 0.75]]
-    assert found["straggler/worst_rank"] == [[10, 3.0], [12, 3.0]]
-    assert "straggler/slowdown" not in found
+    assert result["straggler/worst_score"] == [[10, 0.5], [12, 0.75]]
+    assert result["straggler/worst_rank"] == [[10, 3.0], [12, 3.0]]
+    assert "straggler/slowdown" not in result
 
 
 def test_mlflow_reads_them_back_from_its_store(tmp_path: Path) -> None:
     """Metrics of the run that is open, in the order of their steps."""
-    found = outcome(
+    result = outcome(
         "mlflow",
         """
 import mlflow, pathlib
@@ -91,12 +91,12 @@ print(json.dumps([
 """,
         tmp_path,
     )
-    assert found == [[10, 0.5], [12, 0.75]]
+    assert result == [[10, 0.5], [12, 0.75]]
 
 
 def test_wandb_keeps_them_in_its_offline_run(tmp_path: Path) -> None:
     """By step, in the file that it would send later."""
-    found = outcome(
+    result = outcome(
         "wandb",
         """
 import glob, struct, wandb
@@ -133,4 +133,4 @@ print(json.dumps(steps))
 """,
         tmp_path,
     )
-    assert found == [[10, 0.5], [12, 0.75]]
+    assert result == [[10, 0.5], [12, 0.75]]

@@ -154,19 +154,19 @@ class Mlflow:
 def test_every_kind_of_tracker_gets_them_in_its_own_way(scalars: Any) -> None:
     """A W&B run without a step keeps them for the script's own next call."""
     run, stepless, mlflow = Run(), Run(), Mlflow()
-    told: list[tuple[str, float, int | None]] = []
+    reported: list[tuple[str, float, int | None]] = []
     for tracker, logged, step in (
         (run, run.logged, 5),
         (stepless, stepless.logged, None),
         (mlflow, mlflow.logged, 5),
-        (lambda *each: told.append(each), told, 5),
+        (lambda *each: reported.append(each), reported, 5),
     ):
         each = scalars(tracker)
         eventually(lambda each=each, step=step, logged=logged: each.log(step) or logged)
     assert run.logged == [(LOGGED, {"step": 5})]
     assert stepless.logged == [(LOGGED, {"commit": False})]
     assert mlflow.logged == [(LOGGED, 5)]
-    assert told == [(name, value, 5) for name, value in LOGGED.items()]
+    assert reported == [(name, value, 5) for name, value in LOGGED.items()]
 
 
 def test_other_ranks_ask_nobody(scalars: Any, pages: Pages) -> None:
@@ -197,7 +197,7 @@ def test_a_process_with_telemetry_switched_off_asks_nobody(
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "told"),
+    ("status", "body", "reported"),
     [
         (404, b'{"error": "no such path; there are /metrics"}', "an older collector"),
         (404, b'{"error": "no run is called x"}', "does not know the run yet"),
@@ -209,7 +209,7 @@ def test_a_process_with_telemetry_switched_off_asks_nobody(
     ],
 )
 def test_another_answer_is_logged_once_and_training_goes_on(
-    scalars: Any, pages: Pages, status: int, body: bytes, told: str,
+    scalars: Any, pages: Pages, status: int, body: bytes, reported: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     """And what comes later is taken all the same."""
@@ -219,7 +219,7 @@ def test_another_answer_is_logged_once_and_training_goes_on(
     with caplog.at_level(logging.WARNING, "otel_straggler"):
         eventually(lambda: each.log(1) or len(pages.asked) > 2)
     (message,) = [record.getMessage() for record in caplog.records]
-    assert told in message
+    assert reported in message
     assert "training goes on without" in message
     assert writer.added == []
     pages.status = 200
@@ -323,7 +323,7 @@ def test_a_process_ends_although_a_question_is_open(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"tracker": 5}, "a SummaryWriter, the module mlflow"),
         ({"every_s": 0.5}, "at least 1 s"),
@@ -331,9 +331,11 @@ def test_a_process_ends_although_a_question_is_open(pages: Pages) -> None:
         ({"collector": "myhost:9464"}, "a URL such as"),
     ],
 )
-def test_a_wrong_argument_is_told_at_once(scalars: Any, changes: dict[str, Any], told: str) -> None:
+def test_a_wrong_argument_is_told_at_once(
+    scalars: Any, changes: dict[str, Any], reported: str
+) -> None:
     """Before training begins."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=reported):
         scalars(changes.pop("tracker", print), **changes)
 
 

@@ -50,8 +50,11 @@ def recorded() -> list[RankRecord]:
         for row in np.flatnonzero(batch.source == code).tolist():
             section, start_ns = batch.sections[batch.section[row]], int(batch.start_ns[row])
             end_ns = start_ns + int(np.rint(batch.duration_s[row] * 1e9))
-            told = {"global_step": int(batch.step[row]), str(semconv.SECTION_KIND): section.kind}
-            spans.append((section.name, start_ns, end_ns, told))
+            reported = {
+                "global_step": int(batch.step[row]),
+                str(semconv.SECTION_KIND): section.kind,
+            }
+            spans.append((section.name, start_ns, end_ns, reported))
         records.append(RankRecord(resource, spans))
     return records
 

@@ -64,7 +64,7 @@ def check(collector: Any, kit: Any) -> None:
     """The slow rank for its work; every run counted once (a last export may repeat the counts)."""
 
     def counted() -> bool:
-        return bool(collector.value(semconv.COLLECTOR_SECTION_TIMES, fate="scored") == RANKS * 4)
+        return bool(collector.value(semconv.COLLECTOR_SECTION_TIMES, outcome="scored") == RANKS * 4)
 
     kit.eventually(counted)
     for window in kit.eventually(lambda: collector.windows("job")):
@@ -74,10 +74,10 @@ def check(collector: Any, kit: Any) -> None:
         assert scores[str(SLOW)] == pytest.approx(1 / 1.8, rel=0.05)
         assert scores["0"] == pytest.approx(1.0, rel=0.05)
     outcomes = collector.samples(semconv.COLLECTOR_SECTION_TIMES.prometheus_name)
-    told = {dict(labels)["fate"]: count for labels, count in outcomes.items() if count}
-    assert told.pop("scored") == RANKS * 4
-    assert set(told) <= {"empty"}
-    assert collector.value(semconv.COLLECTOR_ROWS, fate="late") == 0
+    reported = {dict(labels)["outcome"]: count for labels, count in outcomes.items() if count}
+    assert reported.pop("scored") == RANKS * 4
+    assert set(reported) <= {"empty"}
+    assert collector.value(semconv.COLLECTOR_ROWS, outcome="late") == 0
 
 
 @pytest.mark.parametrize("temporality", ["cumulative", "delta"])
@@ -118,7 +118,9 @@ def test_of_the_javascript_sdk(
     run = [
         {
             "resource": resource_of(rank),
-            "times": [[(slowed(rank, s, told), told) for s, told in times] for times in TIMES],
+            "times": [
+                [(slowed(rank, s, reported), reported) for s, reported in times] for times in TIMES
+            ],
         }
         for rank in range(RANKS)
     ]

@@ -75,8 +75,13 @@ def test_of_the_javascript_sdk(
         {
             "resource": rank.resource,
             "spans": [
-                {"name": n, "start": divmod(a, 10**9), "end": divmod(b, 10**9), "attributes": told}
-                for n, a, b, told in rank.spans
+                {
+                    "name": n,
+                    "start": divmod(a, 10**9),
+                    "end": divmod(b, 10**9),
+                    "attributes": reported,
+                }
+                for n, a, b, reported in rank.spans
             ],
         }
         for rank in recorded

@@ -28,10 +28,10 @@ def compiled(compiler: str, options: list[str], source: Path, path: Path) -> Pat
 
 def _key(compiler: str, options: list[str], source: Path) -> str:
     """Another for another compiler, other options, or a change in what may be included."""
-    told = [compiler, str(Path(compiler).stat().st_mtime_ns), *options, source.name]
+    reported = [compiler, str(Path(compiler).stat().st_mtime_ns), *options, source.name]
     files = sorted(path for path in source.parent.iterdir() if path.is_file())
     contents = [content for path in files for content in (path.name.encode(), path.read_bytes())]
-    digest = hashlib.blake2b("\0".join(told).encode(), digest_size=16)
+    digest = hashlib.blake2b("\0".join(reported).encode(), digest_size=16)
     for content in contents:
         digest.update(content)
     return digest.hexdigest()

@@ -105,7 +105,7 @@ def test_arguments_that_make_no_sense_are_refused(cuda: FakeCuda) -> None:
     make: Any = NATIVE.EventTimer
     with pytest.raises(TypeError, match="current_stream: expected a function"):
         make(cuda.path, 7, -1)
-    with pytest.raises(ValueError, match="most_pairs: 0; expected 1 to 8192"):
+    with pytest.raises(ValueError, match="max_pairs: 0; expected 1 to 8192"):
         make(cuda.path, None, -1, 0)
     with pytest.raises(ValueError, match="127 bytes of records; expected a multiple of 128"):
         make(cuda.path, None, -1).add(bytes(127))
@@ -366,7 +366,7 @@ def test_any_script_gives_the_numbers_of_a_plain_model(
     assert timer.start() == ""
     open_runs: list[tuple[int, int]] = []
     expected: dict[int, int] = {}
-    found: list[Any] = []
+    result: list[Any] = []
     span = 0
 
     def end() -> None:
@@ -389,13 +389,13 @@ def test_any_script_gives_the_numbers_of_a_plain_model(
             for inner, _ in open_runs:
                 expected[inner] += number
         elif what == "read":
-            found.extend(np.frombuffer(timer.take_ready(time.monotonic_ns()), RECORD))
+            result.extend(np.frombuffer(timer.take_ready(time.monotonic_ns()), RECORD))
     while open_runs:
         end()
     timer.stop(time.monotonic_ns() + PATIENCE_NS)
-    found.extend(np.frombuffer(timer.take_all(True), RECORD))
-    assert all(run["state"] == TIMED_BY_EVENTS for run in found)
-    assert {int(run["span"]): int(run["busy_time_ns"]) for run in found} == expected
+    result.extend(np.frombuffer(timer.take_all(True), RECORD))
+    assert all(run["state"] == TIMED_BY_EVENTS for run in result)
+    assert {int(run["span"]): int(run["busy_time_ns"]) for run in result} == expected
 
 
 EXIT = """

@@ -380,13 +380,13 @@ def test_who_listens_in_the_process_does_not_wait(training: Training) -> None:
     """The report gets runs when they end; their spans go out when the GPU has ended them too."""
     training.begin(flush_s=60.0)
     training.gpu.set("hold", 1)
-    heard: list[str] = []
-    listener = lambda records: heard.extend(record[0][0].name for record in records)  # noqa: E731
+    received: list[str] = []
+    listener = lambda records: received.extend(record[0][0].name for record in records)  # noqa: E731
     RECORDING.listen(listener)
     with section("forward"):
         training.gpu.launch("gemm", 10)
     RECORDING.unlisten(listener)
-    assert heard == ["forward"]
+    assert received == ["forward"]
     training.gpu.set("hold", 0)
     assert gpu_of(training.end()["forward"]) == (10, 10, 0, 1)
 
@@ -425,7 +425,7 @@ def test_hot_sections_are_folded_with_the_sum_of_their_kernels(training: Trainin
     spans = [span for span in training.sink.spans() if span.name == "layer"]
     runs = [span.attributes.get(semconv.FOLD_COUNT, 1) for span in spans]
     assert (sum(runs), len(runs) < 2_000) == (2_000, True)
-    told = [(gpu_of(span), n) for span, n in zip(spans, runs, strict=True) if gpu_of(span)]
-    assert [gpu for gpu, _ in told] == [(10 * n, 10 * n, 0, n) for _, n in told]
-    assert len(spans) - len(told) <= 2  # a machine that stands still for 2 s makes one missing
+    reported = [(gpu_of(span), n) for span, n in zip(spans, runs, strict=True) if gpu_of(span)]
+    assert [gpu for gpu, _ in reported] == [(10 * n, 10 * n, 0, n) for _, n in reported]
+    assert len(spans) - len(reported) <= 2  # a machine that stands still for 2 s makes one missing
     assert set(training.lost()) <= {"gpu_missing"}

@@ -53,14 +53,14 @@ def test_what_a_gpu_ran_is_what_is_told(tmp_path_factory: pytest.TempPathFactory
         key: sum(times) for key, times in launched.items()
     }
     body = encode_kernel_times(counted, resource={"rank": 1}, start_ns=1, end_ns=2)
-    found = MetricDecoder().decode(body).kernel_times
-    assert found is not None
-    assert found.count.tolist() == [150] * 4
+    result = MetricDecoder().decode(body).kernel_times
+    assert result is not None
+    assert result.count.tolist() == [150] * 4
     here = times_of_counts(counted, Source(run_id="", rank=1), 1, 2)
-    assert found.runs.tolist() == here.runs.tolist()
-    told = kernel_summaries(other.take())
+    assert result.runs.tolist() == here.runs.tolist()
+    reported = kernel_summaries(other.take())
     for name in ("gemm", "axpy(float*, int)"):
         runs = [t for (kernel, _), times in launched.items() if kernel == name for t in times]
-        assert told[name][Statistic.MED] == pytest.approx(median(runs) / 1e3, rel=0.003)
-        assert told[name][Statistic.NUM] == 300
-        assert told[name][Statistic.MAX] == pytest.approx(max(runs) / 1e3)
+        assert reported[name][Statistic.MED] == pytest.approx(median(runs) / 1e3, rel=0.003)
+        assert reported[name][Statistic.NUM] == 300
+        assert reported[name][Statistic.MAX] == pytest.approx(max(runs) / 1e3)

@@ -231,5 +231,5 @@ def test_the_class_of_a_kernel_is_that_of_the_python_side(name: str) -> None:
     """A kernel from a file and one from CUPTI are scored alike."""
     assert NATIVE is not None
     for form in (name, name.upper()):
-        found = semconv.KERNEL_CLASSES[NATIVE.kernel_class_of(form)]
-        assert found == kernel_class_of(form)
+        result = semconv.KERNEL_CLASSES[NATIVE.kernel_class_of(form)]
+        assert result == kernel_class_of(form)

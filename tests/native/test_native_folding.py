@@ -84,8 +84,8 @@ def test_a_section_that_runs_once_a_step_is_left_alone() -> None:
 def test_a_rate_around_the_budget_does_not_flap() -> None:
     """Once folded it stays so, until it would have fitted for 30 s in a row."""
     rank = Rank(200)
-    found = [rank.seconds(1, {HOT: 240 if second % 2 else 170})[0] for second in range(300)]
-    assert found == [set(), *([{HOT}] * 299)]
+    result = [rank.seconds(1, {HOT: 240 if second % 2 else 170})[0] for second in range(300)]
+    assert result == [set(), *([{HOT}] * 299)]
 
 
 def test_a_section_that_has_cooled_down_is_sent_run_by_run_again() -> None:
@@ -110,11 +110,11 @@ def test_any_clock_is_survived(runs: list[tuple[str, int, int]]) -> None:
     assert sum(fold_of(span) or 1 for span in spans) == len(runs)
 
 
-def hot(runs: int, **told: Any) -> Made:
+def hot(runs: int, **reported: Any) -> Made:
     made = Made(TABLES)
     for span in range(1, runs + 1):
         made.add(TIMERS, section=1, span=span, start_ns=10**9, end_ns=10**9 + span, step=1,
-                 step_span=10**6, **told)  # fmt: skip
+                 step_span=10**6, **reported)  # fmt: skip
     return made
 
 
@@ -131,12 +131,12 @@ def test_gpu_time_of_folded_runs_is_summed() -> None:
     made = hot(100, gpu=Gpu(5, 6, 7, 8, TIMED))
     made.parts += hot(50).parts + hot(20, gpu=Gpu(-1, 6, -1, 0, TIMED_BY_EVENTS)).parts
     spans = spans_of(in_cpp.pack_block(made.block, made.tables, OFFSET_NS))
-    found = [{a.key: a.value.int_value for a in span.attributes} for span in spans]
-    assert [f["straggler.fold.count"] for f in found] == [100, 50, 20]
-    assert found[0]["straggler.gpu.kernel_time_ns"] == 500
-    assert found[0]["straggler.gpu.kernel_count"] == 800
-    assert "straggler.gpu.kernel_count" not in found[1]
-    assert {k: v for k, v in found[2].items() if ".gpu." in k} == {
+    result = [{a.key: a.value.int_value for a in span.attributes} for span in spans]
+    assert [f["straggler.fold.count"] for f in result] == [100, 50, 20]
+    assert result[0]["straggler.gpu.kernel_time_ns"] == 500
+    assert result[0]["straggler.gpu.kernel_count"] == 800
+    assert "straggler.gpu.kernel_count" not in result[1]
+    assert {k: v for k, v in result[2].items() if ".gpu." in k} == {
         "straggler.gpu.busy_time_ns": 120
     }
 

@@ -92,8 +92,8 @@ def test_a_heartbeat_means_what_one_in_python_means(
         encoded(dropped),
         encoded(folded),
     )
-    expected, found = decoded(in_python), decoded(in_cpp)
-    assert found == expected
+    expected, result = decoded(in_python), decoded(in_cpp)
+    assert result == expected
 
 
 def encoded(counts: dict[str, int]) -> dict[bytes, int]:

@@ -66,8 +66,8 @@ def decoded(requests: list[Request]) -> list[ExportTraceServiceRequest]:
 
 def runs_of(span: Any) -> int:
     """A folded span tells of several."""
-    told = {one.key: one.value.int_value for one in span.attributes}
-    return told.get(semconv.FOLD_COUNT, 1)
+    reported = {one.key: one.value.int_value for one in span.attributes}
+    return reported.get(semconv.FOLD_COUNT, 1)
 
 
 def spans_of(requests: list[Request]) -> list[Any]:
@@ -82,8 +82,8 @@ def test_a_block_means_what_the_tuples_mean(seed: int, one_in: int, runs: int) -
     for _ in range(2):
         made = random_runs(rng, rng.randrange(1, 30), runs)
         expected = in_python.pack(made.records, OFFSET_NS, one_in)
-        found = in_cpp.pack_block(made.block, made.tables, OFFSET_NS, one_in)
-        assert decoded(found) == decoded(expected)
+        result = in_cpp.pack_block(made.block, made.tables, OFFSET_NS, one_in)
+        assert decoded(result) == decoded(expected)
     assert in_cpp.counts["bad_records"] == in_cpp.counts["other_epochs"] == 0
 
 
@@ -92,17 +92,17 @@ def test_a_request_holds_512_spans_at_most_and_a_megabyte() -> None:
     rng = random.Random(1)
     in_python, in_cpp = packers()
     made = random_runs(rng, 40, 60)
-    found = in_cpp.pack_block(made.block, made.tables, OFFSET_NS)
-    assert [r.spans for r in found] == [r.spans for r in in_python.pack(made.records, OFFSET_NS)]
+    result = in_cpp.pack_block(made.block, made.tables, OFFSET_NS)
+    assert [r.spans for r in result] == [r.spans for r in in_python.pack(made.records, OFFSET_NS)]
     long = Made(MadeTables([("n" * 60_000, "compute")], PHASES, [RecordingSession("0" * 16, 1)]))
     for span in range(1, 40):
         long.add([PythonTimer("n" * 60_000, "compute")], section=0, span=span, start_ns=1, end_ns=2)
     in_python, in_cpp = packers()
-    found = in_cpp.pack_block(long.block, long.tables, OFFSET_NS)
+    result = in_cpp.pack_block(long.block, long.tables, OFFSET_NS)
     expected = in_python.pack(long.records, OFFSET_NS)
-    assert decoded(found) == decoded(expected)
-    assert len(found) > 1
-    assert max(len(r.body) for r in found) < 1_001_000
+    assert decoded(result) == decoded(expected)
+    assert len(result) > 1
+    assert max(len(r.body) for r in result) < 1_001_000
 
 
 class _Growing(list[tuple[str, str]]):
@@ -137,13 +137,13 @@ def test_what_a_gpu_took_is_told_with_its_basis() -> None:
     slots.append(Gpu(5, 6, 7, 8, 5))  # of a later version
     for span, gpu in enumerate(slots, 1):
         made.add(timers, section=1, span=span, start_ns=1, end_ns=9, gpu=gpu)
-    found = [
+    result = [
         {a.key: a.value.int_value or a.value.string_value for a in span.attributes}
         for span in spans_of(in_cpp.pack_block(made.block, made.tables, OFFSET_NS))
     ]
-    told = [{k: v for k, v in f.items() if k.startswith("straggler.gpu")} for f in found]
+    reported = [{k: v for k, v in f.items() if k.startswith("straggler.gpu")} for f in result]
     name = "straggler.gpu."
-    assert told == [
+    assert reported == [
         {
             f"{name}kernel_time_ns": 5,
             f"{name}busy_time_ns": 6,
@@ -156,7 +156,12 @@ def test_what_a_gpu_took_is_told_with_its_basis() -> None:
         {},
         {},
     ]
-    assert [f["straggler.time_basis"] for f in found] == ["cupti", "cupti", "events", *["host"] * 3]
+    assert [f["straggler.time_basis"] for f in result] == [
+        "cupti",
+        "cupti",
+        "events",
+        *["host"] * 3,
+    ]
 
 
 def test_records_that_name_nothing_are_counted_and_left_out() -> None:
@@ -210,10 +215,10 @@ def test_ids_are_those_of_python(
     run_id: str, attempt: int, group: str, rank: int, step: int, unix_ns: int
 ) -> None:
     """All ranks of a step share a trace, whatever form of the package they run."""
-    found = native.trace_ids(run_id.encode(), attempt, group.encode(), rank, step, unix_ns)
+    result = native.trace_ids(run_id.encode(), attempt, group.encode(), rank, step, unix_ns)
     of_step = step_trace_id(run_id, attempt, group, step)
     of_window = window_trace_id(run_id, attempt, group, rank, unix_ns)
-    assert found == (of_step, of_window, root_span_id(of_step))
+    assert result == (of_step, of_window, root_span_id(of_step))
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**32))

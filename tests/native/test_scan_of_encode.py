@@ -122,12 +122,12 @@ def test_every_run_is_read_as_it_was_recorded(seed: int, steps: int, runs: int) 
         rng = random.Random(seed)
         packer = packers()[is_cpp]
         recorded = Recorded()
-        found = []
+        result = []
         for _ in range(2):
             made = random_runs(rng, steps, runs)
             recorded.add(made)
-            found += read(decoder, encoded(packer, made))
-        assert found == recorded.runs
+            result += read(decoder, encoded(packer, made))
+        assert result == recorded.runs
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30), st.integers(1, 60))
@@ -139,19 +139,19 @@ def test_folded_runs_are_read_with_their_count_sum_and_extremes(
         rng = random.Random(seed)
         packer = packers(budget)[1]
         recorded = Recorded()
-        found = []
+        result = []
         for _ in range(3):
             made = random_runs(rng, rng.randrange(1, 8), runs)
             recorded.add(made)
-            found += read(decoder, encoded(packer, made))
-        assert summed(found) == summed(recorded.runs)
-        assert tokens_of(found) == pytest.approx(tokens_of(recorded.runs))
+            result += read(decoder, encoded(packer, made))
+        assert summed(result) == summed(recorded.runs)
+        assert tokens_of(result) == pytest.approx(tokens_of(recorded.runs))
         spans = times_of(recorded.runs)
-        for where, (start_ns, end_ns) in times_of(found).items():
+        for where, (start_ns, end_ns) in times_of(result).items():
             assert spans[where][0] <= start_ns < end_ns <= spans[where][1]
-        numbers = numbers_of(found)
-        assert len(numbers) == len(found)  # no number twice
-        assert len(found) + recorded.failed == sum(recorded.sequences.values())
+        numbers = numbers_of(result)
+        assert len(numbers) == len(result)  # no number twice
+        assert len(result) + recorded.failed == sum(recorded.sequences.values())
         assert all(0 <= seq < recorded.sequences[who, name] for who, name, seq in numbers)
 
 

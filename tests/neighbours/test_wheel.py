@@ -156,10 +156,10 @@ def form_of(wheel: Path, folder: Path) -> Form:
         check=False,
     )
     assert done.stderr == ""
-    said = json.loads(done.stdout)
-    assert Path(said["package"]).is_relative_to(folder)
-    (log,) = said["log"]
-    return Form(log, said["doctor"], said["resource"])
+    printed = json.loads(done.stdout)
+    assert Path(printed["package"]).is_relative_to(folder)
+    (log,) = printed["log"]
+    return Form(log, printed["doctor"], printed["resource"])
 
 
 def test_the_wheel_records_natively_and_says_so(wheel: Path, tmp_path: Path) -> None:

@@ -54,10 +54,10 @@ class FakeDriver:
         self._library, self._script = library, folder / "script"
         self._log = folder / "log"
 
-    def run(self, program: str, **said: object) -> str:
-        """Standard output of a program; ``said`` changes what a healthy GPU says, None: no more.
+    def run(self, program: str, **printed: object) -> str:
+        """Standard output of a program; ``printed`` changes what a healthy GPU says, None: no more.
         In names "__" stands for a dot. The program has ``say(...)`` to change it later."""
-        values = {**H200, **{name.replace("__", "."): value for name, value in said.items()}}
+        values = {**H200, **{name.replace("__", "."): value for name, value in printed.items()}}
         self._script.write_text(_lines(values))
         environment = {**os.environ, "FAKE_NVML": str(self._script), "PYTHONPATH": str(ROOT)}
         environment |= {"FAKE_NVML_LOG": str(self._log)}

@@ -63,10 +63,10 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 def test_a_rank_tells_its_gpu_once_cuda_is_in_use(cuda: Cuda) -> None:
     """Not before: asking would initialise CUDA, and break workers that are forked later."""
     description = GpuDescription()
-    told = Topology(role="actor")
-    assert description.add_to(told) is told
+    reported = Topology(role="actor")
+    assert description.add_to(reported) is reported
     cuda.is_used = True
-    known = [description.add_to(told).attributes() for _ in range(3)][-1]
+    known = [description.add_to(reported).attributes() for _ in range(3)][-1]
     assert known == {
         semconv.GPU_UUID: "GPU-1234",
         semconv.GPU_MODEL: "NVIDIA H200",
@@ -79,9 +79,9 @@ def test_a_rank_tells_its_gpu_once_cuda_is_in_use(cuda: Cuda) -> None:
 def test_what_the_user_has_told_goes_first(cuda: Cuda) -> None:
     """``set_topology(gpu_uuid=...)`` is not overwritten."""
     cuda.is_used = True
-    told = Topology(gpu_uuid="GPU-mine", gpu_model="mine")
-    assert GpuDescription().add_to(told).gpu_uuid == "GPU-mine"
-    assert GpuDescription().add_to(told).gpu_pci_id == "00000000:3B:00.0"
+    reported = Topology(gpu_uuid="GPU-mine", gpu_model="mine")
+    assert GpuDescription().add_to(reported).gpu_uuid == "GPU-mine"
+    assert GpuDescription().add_to(reported).gpu_pci_id == "00000000:3B:00.0"
 
 
 def test_a_forked_child_and_a_process_without_torch_have_no_gpu(
@@ -123,8 +123,8 @@ def test_what_pytorch_does_not_tell_the_driver_is_asked_for_once(
         return GpuIdentity(uuid=uuid, pci_id="00000000:3B:00.0")
 
     description = GpuDescription(driver)
-    told = [description.add_to(Topology()) for _ in range(3)][-1]
-    assert (told.gpu_model, told.gpu_pci_id) == ("NVIDIA A100", "00000000:3B:00.0")
+    reported = [description.add_to(Topology()) for _ in range(3)][-1]
+    assert (reported.gpu_model, reported.gpu_pci_id) == ("NVIDIA A100", "00000000:3B:00.0")
     assert asked == ["GPU-1234"]
     assert GpuDescription(lambda _: None).add_to(Topology()).gpu_pci_id == ""
     assert GpuDescription().add_to(Topology()).gpu_uuid == "GPU-1234"

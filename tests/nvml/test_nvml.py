@@ -35,13 +35,15 @@ def driver(library: Path, tmp_path: Path) -> FakeDriver:
 @pytest.mark.parametrize("uuid", ["GPU-1234", "1234"])
 def test_the_gpu_is_found_by_the_uuid_of_pytorch(driver: FakeDriver, uuid: str) -> None:
     """Which has no prefix; numbers of devices mean something else to NVML."""
-    told = driver.run(f"print(NvmlSensors({uuid!r}).identity())")
-    assert told == ("GpuIdentity(uuid='GPU-1234', model='NVIDIA H200', pci_id='00000000:3B:00.0')")
+    reported = driver.run(f"print(NvmlSensors({uuid!r}).identity())")
+    assert reported == (
+        "GpuIdentity(uuid='GPU-1234', model='NVIDIA H200', pci_id='00000000:3B:00.0')"
+    )
 
 
 def test_a_healthy_gpu_says_everything(driver: FakeDriver) -> None:
     """In SI units."""
-    told = driver.run(
+    reported = driver.run(
         """
 sensors = NvmlSensors("GPU-1234")
 now = sensors.reading(7)
@@ -51,7 +53,7 @@ print(dict(now.throttled_ns))
 print(dict(sensors.health(8).errors))
 """
     )
-    assert told.splitlines() == [
+    assert reported.splitlines() == [
         "7 4 1980000000 3201000000",
         "700.0 5000.0 55 1082",
         "{'power': 1074, 'thermal': 1075, 'sync_boost': 1076, 'board': 1077, 'reliability': 1079}",
@@ -80,7 +82,7 @@ def test_a_reading_takes_few_calls(driver: FakeDriver) -> None:
 def test_what_a_gpu_does_not_support_is_not_asked_for_again(driver: FakeDriver) -> None:
     """An old GPU has other ways to the same counters; a virtual one has next to nothing."""
     nothing = {f"field__{n}": None for n in (74, 75, 76, 77, 79, 82, 83, 185, 186)}
-    told = driver.run(
+    reported = driver.run(
         """
 sensors = NvmlSensors("GPU-1234")
 for at in range(3):
@@ -91,7 +93,7 @@ print(now.power_w, now.energy_j, now.temperature_c, now.sm_clock_hz, dict(now.th
         clock__1=None,
         temperature="!3",
     )
-    assert told == "650.0 None None None {'thermal': 77}"
+    assert reported == "650.0 None None None {'thermal': 77}"
     calls = driver.calls()
     assert calls.count("nvmlDeviceGetFieldValues") == 1
     assert calls.count("nvmlDeviceGetTemperature") == 1
@@ -101,7 +103,7 @@ print(now.power_w, now.energy_j, now.temperature_c, now.sm_clock_hz, dict(now.th
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("printed", "reported"),
     [
         ({"nvmlInitWithFlags": "!18"}, "restart the node or the container"),
         ({"nvmlInitWithFlags": "!9"}, "the NVIDIA driver is not loaded"),
@@ -113,9 +115,11 @@ print(now.power_w, now.energy_j, now.temperature_c, now.sm_clock_hz, dict(now.th
         ({"nvmlDeviceGetName": "!999"}, "unexpected; please report it"),
     ],
 )
-def test_a_refusal_names_its_remedy(driver: FakeDriver, said: dict[str, str], told: str) -> None:
+def test_a_refusal_names_its_remedy(
+    driver: FakeDriver, printed: dict[str, str], reported: str
+) -> None:
     """One sentence, which says what to do."""
-    found = driver.run(
+    result = driver.run(
         """
 try:
     sensors = NvmlSensors("GPU-1234")
@@ -124,15 +128,15 @@ try:
 except SensorsGoneError as error:
     print(error)
 """,
-        **said,
+        **printed,
     )
-    assert found.startswith("NVML")
-    assert told in found
+    assert result.startswith("NVML")
+    assert reported in result
 
 
 def test_without_the_library_the_remedy_is_told(tmp_path: Path) -> None:
     """A laptop, a login node, a container without the utility capability."""
-    told = FakeDriver(None, tmp_path).run(
+    reported = FakeDriver(None, tmp_path).run(
         """
 try:
     NvmlSensors("GPU-1234")
@@ -141,9 +145,9 @@ except SensorsGoneError as error:
     print(error)
 """
     )
-    if "NVML knows no GPU" in told:
+    if "NVML knows no GPU" in reported:
         pytest.skip("there is an NVIDIA driver here: without one, its absence is told")
-    assert "nvmlInit gave 12: libnvidia-ml.so.1 is missing" in told
+    assert "nvmlInit gave 12: libnvidia-ml.so.1 is missing" in reported
 
 
 def test_nvml_is_shut_down_by_who_has_begun_it(driver: FakeDriver) -> None:

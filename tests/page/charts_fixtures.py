@@ -102,7 +102,7 @@ class Story:
             "n_steps": WINDOW_STEPS,
         }
 
-    def picture(self) -> Json:
+    def run_view(self) -> Json:
         """What the charts read of `/v1/run`."""
         self.random = np.random.default_rng(11)
         last = self.windows - 1
@@ -130,7 +130,7 @@ class Story:
         }
 
     def _heat_json(self, overall: list[float | None]) -> Json:
-        place = [self.culprit // self.data_ranks, self.culprit % self.data_ranks]
+        index = [self.culprit // self.data_ranks, self.culprit % self.data_ranks]
         return {
             "stages": list(range(self.stages)),
             "data_ranks": list(range(self.data_ranks)),
@@ -139,7 +139,7 @@ class Story:
                 for rank, value in enumerate(overall)
                 if value is not None
             ],
-            "silent": [place] if self.name == "silent" else [],
+            "silent": [index] if self.name == "silent" else [],
             "pattern": self.name,
             "pattern_text": TEXTS[self.name],
         }
@@ -151,19 +151,19 @@ class Story:
         return [{"scope": "rank", "rank": self.culprit, "node": node, "stands": True}]
 
 
-def without_layout(picture: Json) -> Json:
+def without_layout(run_view: Json) -> Json:
     """The same of a run that says nothing of its parallel dimensions: all ranks in one row."""
-    ranks = {**picture["ranks"], "dp": None, "pp": None}
-    overall = picture["slowdowns"]["overall"]
-    silent = [hang["culprits"][0] for hang in picture["hangs"]]
+    ranks = {**run_view["ranks"], "dp": None, "pp": None}
+    overall = run_view["slowdowns"]["overall"]
+    silent = [hang["culprits"][0] for hang in run_view["hangs"]]
     heat = {
-        **picture["heat"],
+        **run_view["heat"],
         "stages": [0],
         "data_ranks": ranks["rank"],
         "cells": [[0, rank, slowdown] for rank, slowdown in enumerate(overall)],
         "silent": [[0, rank] for rank in silent],
     }
-    return {**picture, "ranks": ranks, "heat": heat}
+    return {**run_view, "ranks": ranks, "heat": heat}
 
 
 def _numbers(values: Floats) -> list[float | None]:
@@ -172,4 +172,4 @@ def _numbers(values: Floats) -> list[float | None]:
 
 if __name__ == "__main__":
     story = Story(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 120)
-    print(json.dumps({"picture": story.picture(), "timelines": {"": story.timeline()}}))
+    print(json.dumps({"picture": story.run_view(), "timelines": {"": story.timeline()}}))

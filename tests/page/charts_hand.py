@@ -30,11 +30,11 @@ class Hand:
         self.page.wait_for_selector("body[data-ready]")
 
     def show(
-        self, story: Story, *, windows: int | None = None, picture: Json | None = None
+        self, story: Story, *, windows: int | None = None, run_view: Json | None = None
     ) -> None:
         """A run, of it the first windows; then waits until it is drawn."""
-        told = [picture or story.picture(), story.timeline(end=windows)]
-        self.page.evaluate("([p, t]) => charts.show(p, t)", told)
+        reported = [run_view or story.run_view(), story.timeline(end=windows)]
+        self.page.evaluate("([p, t]) => charts.show(p, t)", reported)
         self.drawn()
 
     def add(self, story: Story, first: int, end: int) -> None:
@@ -58,16 +58,16 @@ class Hand:
 
     def facts(self, chart: str) -> dict[str, str]:
         """The attributes `data-...` of a chart."""
-        found: dict[str, str] = self.page.locator(f"#{chart}").evaluate("e => ({...e.dataset})")
-        return found
+        result: dict[str, str] = self.page.locator(f"#{chart}").evaluate("e => ({...e.dataset})")
+        return result
 
     def selected(self) -> list[Json]:
-        found: list[Json] = self.page.evaluate("charts.selected")
-        return found
+        result: list[Json] = self.page.evaluate("charts.selected")
+        return result
 
     def counts(self) -> dict[str, int]:
-        found: dict[str, int] = self.page.evaluate("charts.parts.rankTime.counts()")
-        return found
+        result: dict[str, int] = self.page.evaluate("charts.parts.rankTime.counts()")
+        return result
 
     def cell(self, rank: int, window: int, slots: int) -> tuple[float, float]:
         """The middle of a cell on the canvas of few ranks over time, which has room for `slots`."""

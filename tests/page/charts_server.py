@@ -26,8 +26,8 @@ class _Files(SimpleHTTPRequestHandler):
 
     def translate_path(self, path: str) -> str:
         name = path.partition("?")[0].lstrip("/")
-        found = STATIC / name[7:] if name.startswith("static/") else HERE / name
-        return str(found if found.suffix in {".js", ".css", ".html"} else HERE / "nothing")
+        result = STATIC / name[7:] if name.startswith("static/") else HERE / name
+        return str(result if result.suffix in {".js", ".css", ".html"} else HERE / "nothing")
 
     def end_headers(self) -> None:
         self.send_header("Content-Security-Policy", POLICY)

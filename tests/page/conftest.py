@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from .pictures import World
+from .run_views import World
 from .server import CannedCollector
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ def node_program(what: str) -> str:
     return node
 
 
-def check_facts(folder: Path, names: Iterable[str], cases: object, *, least: int) -> None:
+def check_facts(folder: Path, names: Iterable[str], cases: object, *, minimum: int) -> None:
     """Run files of tests beside the modules: all of them hold, and at least so many.
 
     Args:
@@ -48,4 +48,4 @@ def check_facts(folder: Path, names: Iterable[str], cases: object, *, least: int
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"^# pass (\d+)$", done.stdout, re.MULTILINE)
     assert passed is not None
-    assert int(passed[1]) >= least
+    assert int(passed[1]) >= minimum

@@ -80,7 +80,7 @@ class World:
         return N_COLUMNS, self.ranks
 
 
-def picture(world: World, group: str = "") -> Json:
+def run_view(world: World, group: str = "") -> Json:
     """The answer of ``/v1/run``."""
     run = {
         "run_id": world.run_id,
@@ -144,16 +144,16 @@ def picture(world: World, group: str = "") -> Json:
     }
 
 
-def runs_of(pictures: list[Json]) -> Json:
+def runs_of(run_views: list[Json]) -> Json:
     """The answer of ``/v1/runs``."""
-    first = pictures[0] if pictures else None
+    first = run_views[0] if run_views else None
     return {
         "schema_version": 1,
         "collector": "trainer-0:9464",
         "version": "0.1.0",
         "started_at_s": first["started_at_s"] if first else NOW_S - 9000,
         "now_s": NOW_S,
-        "runs": [_run_line(each) for each in pictures],
+        "runs": [_run_line(each) for each in run_views],
     }
 
 
@@ -399,8 +399,12 @@ def _run_line(each: Json) -> Json:
     run, answer = each["run"], each["answer"]
     kept = ("run_id", "job", "is_live", "state", "began_at_s", "heard_at_s", "finished_at_s")
     kept += ("world_size", "ranks_reporting", "slowdown")
-    told = {"tone": answer["tone"], "headline": answer["headline"], "alerts": len(each["alerts"])}
-    return {**{key: run[key] for key in kept}, **told}
+    reported = {
+        "tone": answer["tone"],
+        "headline": answer["headline"],
+        "alerts": len(each["alerts"]),
+    }
+    return {**{key: run[key] for key in kept}, **reported}
 
 
 def _bytes(slowdowns: Floats) -> bytes:

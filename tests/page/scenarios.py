@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .pictures import NOW_S, SECTIONS, World, alert, verdict
+from .run_views import NOW_S, SECTIONS, World, alert, verdict
 
 Json = dict[str, Any]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -19,7 +19,7 @@ def healthy() -> World:
 
 
 def straggler() -> World:
-    told = verdict(21)
+    reported = verdict(21)
     return World(
         slow={(21, "forward"): 1.5, (21, "backward"): 1.12},
         run={
@@ -35,7 +35,7 @@ def straggler() -> World:
             "time_basis": "events",
         },
         answer=_answer_of(
-            told,
+            reported,
             headline="Rank 21 on node-2 is slow in forward",
             advice=[
                 "compare its clocks, temperature and XID errors with a peer's",
@@ -48,7 +48,7 @@ def straggler() -> World:
         ),
         pattern=("hot_cell", "One worker is hot: its GPU, its host or its data."),
         verdicts=[
-            told,
+            reported,
             verdict(
                 40,
                 subject_id="rank/node-5/40",
@@ -105,7 +105,7 @@ def straggler() -> World:
 
 def hang() -> World:
     states = dict.fromkeys(range(64), "stuck") | {11: "lost"}
-    said = "Rank 11: no sign of life; 63 ranks wait."
+    printed = "Rank 11: no sign of life; 63 ranks wait."
     return World(
         state=states,
         is_silent=True,
@@ -113,7 +113,7 @@ def hang() -> World:
         answer={
             "tone": "bad",
             "headline": "Rank 11 is lost, and 63 ranks wait for it",
-            "sentence": said,
+            "sentence": printed,
             "kind": "hang",
             "scope": "rank",
             "rank": 11,
@@ -137,10 +137,10 @@ def hang() -> World:
                 "why": "lost",
                 "culprits": [11],
                 "victims": 63,
-                "sentence": said,
+                "sentence": printed,
             }
         ],
-        alerts=[alert("StragglerRankLost", said, rank="11", node="node-1")],
+        alerts=[alert("StragglerRankLost", printed, rank="11", node="node-1")],
     )
 
 
@@ -250,7 +250,7 @@ def huge() -> World:
 
 
 def hostile() -> World:
-    told = verdict(
+    reported = verdict(
         3,
         node=HOSTILE,
         section=HOSTILE,
@@ -270,12 +270,12 @@ def hostile() -> World:
         node=lambda rank: (HOSTILE, RIGHT_TO_LEFT, LONG)[rank % 3],
         run={"groups": ["", HOSTILE, LONG], "state": HOSTILE, "time_basis": HOSTILE},
         answer=_answer_of(
-            told,
+            reported,
             headline=f"Rank 3 on {HOSTILE} is slow in {RIGHT_TO_LEFT}",
             advice=[HOSTILE, LONG],
             commands=[f"otel-straggler verdict explain 3 --run '{HOSTILE}'", LONG],
         ),
-        verdicts=[told],
+        verdicts=[reported],
         pattern=("hot_cell", f"In {RIGHT_TO_LEFT}: {HOSTILE}"),
         alerts=[
             {
@@ -328,22 +328,22 @@ SCENARIOS: dict[str, Callable[[], World]] = {
 }
 
 
-def _answer_of(told: Json, **more: Any) -> Json:
+def _answer_of(reported: Json, **more: Any) -> Json:
     """The answer that stands on a verdict."""
     kept = ("scope", "rank", "node", "section", "since_step", "since_s", "cause", "evidence")
     kept += ("confidence", "is_localised", "sentence")
     return {
-        **{key: told[key] for key in kept},
+        **{key: reported[key] for key in kept},
         "tone": "bad",
         "kind": "straggler",
-        "cause_text": "slow GPU" if told["cause"] == "slow_gpu" else told["cause"],
+        "cause_text": "slow GPU" if reported["cause"] == "slow_gpu" else reported["cause"],
         "cost": {
-            "gpu_seconds_lost_per_hour": told["gpu_seconds_lost_per_hour"],
+            "gpu_seconds_lost_per_hour": reported["gpu_seconds_lost_per_hour"],
             "gpu_seconds_lost": 8_940.0,
         },
         "peers": {
-            "own_s": told["own_s"],
-            "peers_s": told["peers_s"],
+            "own_s": reported["own_s"],
+            "peers_s": reported["peers_s"],
             "n_peers": 15,
             "slowdown": 1.5,
         },

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from otel_straggler.page import asset
 
-from .pictures import NOW_S, World, picture, rank_detail, runs_of, timeline
+from .run_views import NOW_S, World, rank_detail, run_view, runs_of, timeline
 from .scenarios import SCENARIOS
 
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ class CannedCollector:
         self.changes: Json = {}
         self._news = threading.Condition()
         self._number = 1
-        self._pictures: dict[int, tuple[World, Json]] = {}
+        self._run_views: dict[int, tuple[World, Json]] = {}
         self._started = time.time() - NOW_S  # collector's "now" goes on from the canned one
         self.started_at_s = NOW_S - 9000
         self._is_up = True
@@ -100,36 +100,36 @@ class CannedCollector:
 
     def answer(self, path: str, query: dict[str, str]) -> Json | None:
         """The JSON of an address; None if there is no such thing."""
-        pictures = [self._picture(world) for world in self.worlds]
+        run_views = [self._run_view(world) for world in self.worlds]
         if path == "/v1/runs":
-            return self._dated(runs_of(pictures))
+            return self._dated(runs_of(run_views))
         run = query.get("run")
-        found = [n for n, each in enumerate(pictures) if run in (None, each["run"]["run_id"])]
-        if not found:
+        result = [n for n, each in enumerate(run_views) if run in (None, each["run"]["run_id"])]
+        if not result:
             return None
-        world = self.worlds[found[0]]
+        world = self.worlds[result[0]]
         if path == "/v1/run":
-            return pictures[found[0]]
+            return run_views[result[0]]
         if path == "/v1/timeline":
             return timeline(world, query.get("section", ""), int(query.get("after", "0")))
         rank = int(query.get("rank", "-1"))
         return rank_detail(world, rank) if path == "/v1/rank" and 0 <= rank < world.ranks else None
 
-    def _picture(self, world: World) -> Json:
-        told = self._dated(self._canned_picture(world))
-        told["snapshot"] = f"{world.run_id}-{self._number}"
+    def _run_view(self, world: World) -> Json:
+        reported = self._dated(self._canned_run_view(world))
+        reported["snapshot"] = f"{world.run_id}-{self._number}"
         for key, value in self.changes.items():
-            told[key] = {**told[key], **value} if isinstance(value, dict) else value
-        return told
+            reported[key] = {**reported[key], **value} if isinstance(value, dict) else value
+        return reported
 
-    def _canned_picture(self, world: World) -> Json:
-        if id(world) not in self._pictures:
-            self._pictures[id(world)] = world, picture(world)  # kept, or another would get its id
-        return self._pictures[id(world)][1]
+    def _canned_run_view(self, world: World) -> Json:
+        if id(world) not in self._run_views:
+            self._run_views[id(world)] = world, run_view(world)  # kept, or another would get its id
+        return self._run_views[id(world)][1]
 
-    def _dated(self, told: Json) -> Json:
+    def _dated(self, reported: Json) -> Json:
         """Canned times end at ``NOW_S``; the collector's clock went on from there."""
-        return {**told, "started_at_s": self.started_at_s, "now_s": self.now_s}
+        return {**reported, "started_at_s": self.started_at_s, "now_s": self.now_s}
 
     def news(self, run: str | None) -> Json:
         """What a stream says: snapshot and time."""
@@ -178,20 +178,22 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._file("index.html" if split.path == "/" else split.path.removeprefix("/page/"))
 
-    def _json(self, told: Json | None) -> None:
-        body = json.dumps(told or {"error": "no such run, group or rank"}, allow_nan=False).encode()
-        etag = f'"{hash(json.dumps({**(told or {}), "now_s": 0}))}"'
-        if told and self.headers.get("If-None-Match") == etag:
+    def _json(self, reported: Json | None) -> None:
+        body = json.dumps(
+            reported or {"error": "no such run, group or rank"}, allow_nan=False
+        ).encode()
+        etag = f'"{hash(json.dumps({**(reported or {}), "now_s": 0}))}"'
+        if reported and self.headers.get("If-None-Match") == etag:
             return self._send(304, b"", {"ETag": etag})
         headers = {"Content-Type": "application/json", "ETag": etag}
-        return self._send(200 if told else 404, body, headers)
+        return self._send(200 if reported else 404, body, headers)
 
     def _file(self, name: str) -> None:
-        found = asset(name)
-        if found is None:
+        result = asset(name)
+        if result is None:
             return self._send(404, b"", {})
-        headers = {"Content-Type": found.media_type, "Content-Security-Policy": POLICY}
-        return self._send(200, found.content, headers)
+        headers = {"Content-Type": result.media_type, "Content-Security-Policy": POLICY}
+        return self._send(200, result.content, headers)
 
     def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
@@ -213,14 +215,14 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._say("retry: 1000\n\n")
             while number is not None:
-                self._tell("snapshot", self.canned.news(run))
+                self._report("snapshot", self.canned.news(run))
                 number = self.canned.wait_for_news(number)
                 if number is not None:
-                    self._tell("runs", {"n": len(self.canned.worlds)})
+                    self._report("runs", {"n": len(self.canned.worlds)})
         except OSError:
             pass  # the page has gone
 
-    def _tell(self, event: str, news: Json) -> None:
+    def _report(self, event: str, news: Json) -> None:
         self._say(f"event: {event}\ndata: {json.dumps(news)}\n\n")
 
     def _say(self, text: str) -> None:

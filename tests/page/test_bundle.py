@@ -36,13 +36,13 @@ class Elements(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None], str]] = []
+        self.result: list[tuple[str, dict[str, str | None], str]] = []
         self._is_open = False
         self.feed(page)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs), ""))
+        self.result.append((tag, dict(attrs), ""))
         self._is_open = True
 
     def handle_endtag(self, tag: str) -> None:
@@ -50,11 +50,11 @@ class Elements(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._is_open:
-            tag, attributes, text = self.found[-1]
-            self.found[-1] = (tag, attributes, text + data)
+            tag, attributes, text = self.result[-1]
+            self.result[-1] = (tag, attributes, text + data)
 
     def of(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
-        return [(attributes, text) for name, attributes, text in self.found if name == tag]
+        return [(attributes, text) for name, attributes, text in self.result if name == tag]
 
 
 def test_everything_is_in_the_file_and_nothing_is_asked_for() -> None:
@@ -74,7 +74,7 @@ def test_everything_is_in_the_file_and_nothing_is_asked_for() -> None:
     assert elements.of("title")[0][1].strip() == "a run"
     loaded = [
         (tag, attributes)
-        for tag, attributes, _ in elements.found
+        for tag, attributes, _ in elements.result
         if (tag != "a" and not (attributes.get("href") or "data:").startswith("data:"))
         or "src" in attributes
     ]  # fmt: skip
@@ -84,9 +84,9 @@ def test_everything_is_in_the_file_and_nothing_is_asked_for() -> None:
 
 
 def content(name: str) -> bytes:
-    found = asset(name)
-    assert found is not None
-    return found.content
+    result = asset(name)
+    assert result is not None
+    return result.content
 
 
 def test_the_policy_names_the_hashes_of_what_may_run() -> None:

@@ -18,8 +18,8 @@ DASH = "\N{EN DASH}"
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with served() as found:
-        yield found
+    with served() as result:
+        yield result
 
 
 @pytest.fixture
@@ -123,13 +123,13 @@ def test_the_pattern_of_a_run_is_told_by_attributes_and_legend(hand: Hand, story
     marked = hand.page.locator("#matrix [aria-current=true]")
     assert marked.count() == 1
     hot = {tuple(map(int, cell.split(","))) for cell in facts["hot"].split(";") if cell}
-    place = (run.culprit // run.data_ranks, run.culprit % run.data_ranks)
+    index = (run.culprit // run.data_ranks, run.culprit % run.data_ranks)
     expected = {
         "even": set(),
         "silent": set(),
-        "hot_cell": {place},
+        "hot_cell": {index},
         "hot_row": {(3, data) for data in range(16)},
-        "hot_column": {(stage, place[1]) for stage in range(4)},
+        "hot_column": {(stage, index[1]) for stage in range(4)},
     }
     if story == "spread":
         assert len({stage for stage, _ in hot}) > 2
@@ -173,9 +173,9 @@ def test_one_slow_rank_of_ten_thousand_is_seen(hand: Hand) -> None:
 def test_a_silent_worker_is_hatched_and_told_so(hand: Hand) -> None:
     """It has neither a slow one's colour nor an even one's, with a layout and without."""
     run = Story("silent", 64)
-    for picture in (run.picture(), without_layout(run.picture())):
-        hand.show(run, picture=picture)
-        columns = 16 if picture["ranks"]["dp"] else 8
+    for run_view in (run.run_view(), without_layout(run.run_view())):
+        hand.show(run, run_view=run_view)
+        columns = 16 if run_view["ranks"]["dp"] else 8
         row, column = divmod(run.culprit, columns)
         width = min(64.0, (hand.box("matrix")["width"] - MATRIX_LEFT - 2) / columns)
         x, y = MATRIX_LEFT + (column + 0.5) * width, MATRIX_TOP + (row + 0.5) * 38
@@ -314,11 +314,11 @@ def test_section_and_order_can_be_chosen(hand: Hand) -> None:
 
 def test_before_the_first_window_the_charts_say_so(hand: Hand) -> None:
     """Nothing is drawn, and a sentence says why, whatever the picture does not know."""
-    picture = Story("even", 8).picture()
+    run_view = Story("even", 8).run_view()
     nothing = [None] * 8
-    picture["slowdowns"] = {"overall": nothing, "by_section": [nothing] * 5}
-    picture["heat"] |= {"stages": [], "data_ranks": [], "cells": [], "pattern": "unknown"}
-    hand.page.evaluate("p => charts.show(p, null)", picture)
+    run_view["slowdowns"] = {"overall": nothing, "by_section": [nothing] * 5}
+    run_view["heat"] |= {"stages": [], "data_ranks": [], "cells": [], "pattern": "unknown"}
+    hand.page.evaluate("p => charts.show(p, null)", run_view)
     hand.drawn()
     for chart in ("rank-time", "sections", "matrix"):
         stage = hand.page.locator(f"#{chart} .chart-stage")
@@ -337,8 +337,8 @@ def test_two_fingers_zoom_and_one_pans(open_page: OpenPage, address: str) -> Non
     x, y = box["x"] + 300, box["y"] + 200
     session = hand.page.context.new_cdp_session(hand.page)
 
-    def touch(kind: str, *places: float) -> None:
-        points = [{"x": x, "y": at, "id": i} for i, at in enumerate(places)]
+    def touch(kind: str, *indexes: float) -> None:
+        points = [{"x": x, "y": at, "id": i} for i, at in enumerate(indexes)]
         session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
 
     touch("touchStart", y - 30, y + 30)
@@ -371,10 +371,10 @@ def test_a_chart_that_is_destroyed_leaves_nothing(hand: Hand) -> None:
 def test_names_from_the_network_are_shown_as_text(hand: Hand) -> None:
     """What looks like markup is read as it is written, what turns a line around is shown."""
     story = Story("hot_cell", 8)
-    picture = story.picture()
-    picture["ranks"]["nodes"] = ["<img src=x onerror=alert(1)>\N{RIGHT-TO-LEFT OVERRIDE}"]
-    picture["sections"][1]["name"] = "<script>alert(2)</script>"
-    hand.show(story, picture=picture)
+    run_view = story.run_view()
+    run_view["ranks"]["nodes"] = ["<img src=x onerror=alert(1)>\N{RIGHT-TO-LEFT OVERRIDE}"]
+    run_view["sections"][1]["name"] = "<script>alert(2)</script>"
+    hand.show(story, run_view=run_view)
     hand.point("rank-time", *hand.cell(5, 100, SLOTS))
     assert "on <img src=x onerror=alert(1)>\N{REPLACEMENT CHARACTER}," in hand.tooltip("rank-time")
     assert hand.page.locator("main img, main script").count() == 0

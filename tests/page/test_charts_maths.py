@@ -21,7 +21,7 @@ THEMES = {"light": ":root {", "dark": ':root[data-theme="dark"] {'}
 def test_the_maths_of_the_charts_hold(tmp_path: Path) -> None:
     """All facts of charts_*.test.js hold, and there are some."""
     names = [file.name for file in HERE.glob("charts_*.test.js")]
-    check_facts(tmp_path, names, _cases(), least=30)
+    check_facts(tmp_path, names, _cases(), minimum=30)
 
 
 def _cases() -> dict[str, Any]:
@@ -43,8 +43,8 @@ def _palette(start: str) -> dict[str, Any]:
     """The variables of charts.css in the block that begins so; of `var(...)` what it falls to."""
     css = (STATIC / "charts.css").read_text()
     block = css[css.index(start) :].partition("}")[0]
-    found = dict(re.findall(r"--(?:heat|chart)-(\w+): (.*);", block))
+    result = dict(re.findall(r"--(?:heat|chart)-(\w+): (.*);", block))
     plain = {
-        name: re.sub(r"var\(--[\w-]+, (#\w+)\)", r"\1", value) for name, value in found.items()
+        name: re.sub(r"var\(--[\w-]+, (#\w+)\)", r"\1", value) for name, value in result.items()
     }
     return {**plain, "fast": plain["fast"].split(), "slow": plain["slow"].split()}

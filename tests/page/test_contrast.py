@@ -9,8 +9,8 @@ import pytest
 
 from otel_straggler.page import asset
 
-LEAST_RATIO = 4.5
-LEAST_SHAPE_RATIO = 3.0
+MIN_RATIO = 4.5
+MIN_SHAPE_RATIO = 3.0
 """Of marks that are no text: WCAG 1.4.11."""
 TONES = ("good", "watch", "bad", "unknown", "ended")
 GROUNDS = ("ground", "surface", "raised", "sunken")
@@ -27,10 +27,10 @@ PAIRS = [
 
 def variables(theme: str) -> dict[str, str]:
     """Of the light theme; the dark one changes some of them."""
-    found = asset("style.css")
-    assert found is not None
+    result = asset("style.css")
+    assert result is not None
     blocks = re.findall(
-        r'(:root(?:\[data-theme="dark"\])?) \{(.*?)\}', found.content.decode(), re.DOTALL
+        r'(:root(?:\[data-theme="dark"\])?) \{(.*?)\}', result.content.decode(), re.DOTALL
     )
     of_theme: dict[str, str] = {}
     for selector, body in blocks:
@@ -61,8 +61,8 @@ def test_ratio_of_black_and_white() -> None:
 def test_text_can_be_read(theme: str, ink: str, ground: str) -> None:
     """4.5 to 1 at least."""
     colours = variables(theme)
-    found = ratio(colours[ink], colours[ground])
-    assert found >= LEAST_RATIO, f"{ink} {colours[ink]} on {ground} {colours[ground]}: {found:.2f}"
+    result = ratio(colours[ink], colours[ground])
+    assert result >= MIN_RATIO, f"{ink} {colours[ink]} on {ground} {colours[ground]}: {result:.2f}"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -70,5 +70,5 @@ def test_text_can_be_read(theme: str, ink: str, ground: str) -> None:
 def test_shapes_stand_out(theme: str, shape: str) -> None:
     """Bars, the ring of the focus: 3 to 1 on a card. Lines that part are decoration."""
     colours = variables(theme)
-    least = 1.5 if shape == "line-strong" else LEAST_SHAPE_RATIO
-    assert ratio(colours[shape], colours["surface"]) >= least
+    minimum = 1.5 if shape == "line-strong" else MIN_SHAPE_RATIO
+    assert ratio(colours[shape], colours["surface"]) >= minimum

@@ -11,7 +11,7 @@ import otel_straggler.page
 from otel_straggler.page import asset, names
 
 STATIC = Path(otel_straggler.page.__file__).parent / "static"
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 MARKUP = (
     "innerHTML",
     "outerHTML",
@@ -26,9 +26,9 @@ NAMESPACE = "http://www.w3.org/2000/svg"
 
 
 def text_of(name: str) -> str:
-    found = asset(name)
-    assert found is not None
-    return found.content.decode()
+    result = asset(name)
+    assert result is not None
+    return result.content.decode()
 
 
 def test_every_file_of_the_folder_can_be_had() -> None:
@@ -41,7 +41,7 @@ def test_every_file_of_the_folder_can_be_had() -> None:
 def test_the_page_weighs_less_than_a_megabyte() -> None:
     """All of it, before it is packed."""
     sizes = {name: len(text_of(name).encode()) for name in names()}
-    assert sum(sizes.values()) < MOST_BYTES, sizes
+    assert sum(sizes.values()) < MAX_BYTES, sizes
 
 
 def test_names_outside_the_folder_are_not_found() -> None:
@@ -60,9 +60,9 @@ def test_names_outside_the_folder_are_not_found() -> None:
 
 def test_an_etag_is_quoted_and_that_of_the_content() -> None:
     """Two files differ, one stays the same."""
-    found = [asset(name) for name in names()]
-    tags = {each.etag for each in found if each is not None}
-    assert len(tags) == len(found)
+    result = [asset(name) for name in names()]
+    tags = {each.etag for each in result if each is not None}
+    assert len(tags) == len(result)
     assert all(re.fullmatch(r'"[0-9a-f]{24}"', tag) for tag in tags)
 
 
@@ -86,8 +86,8 @@ def test_every_module_is_used() -> None:
     """From main.js on, all are imported by another."""
     wanted = ["main.js"]
     for name in wanted:
-        found = re.findall(r'from "\./([\w-]+\.js)"', text_of(f"js/{name}"))
-        wanted += [each for each in found if each not in wanted]
+        result = re.findall(r'from "\./([\w-]+\.js)"', text_of(f"js/{name}"))
+        wanted += [each for each in result if each not in wanted]
     assert {f"js/{name}" for name in wanted} == set(SCRIPTS)
 
 

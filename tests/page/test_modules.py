@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from .in_node import check_facts
-from .pictures import picture, rank_detail, runs_of, timeline
+from .run_views import rank_detail, run_view, runs_of, timeline
 from .scenarios import SCENARIOS
 
 FILES = {
@@ -22,15 +22,15 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_facts_of_the_modules_hold(name: str, tmp_path: Path) -> None:
     """All of the file, and none of them was lost."""
-    check_facts(tmp_path, [name], _cases(), least=FILES[name])
+    check_facts(tmp_path, [name], _cases(), minimum=FILES[name])
 
 
 def _cases() -> dict[str, object]:
     """Every scenario as a collector would answer, but for the huge one."""
     worlds = {name: make() for name, make in SCENARIOS.items() if name != "huge"}
     return {
-        "pictures": {name: picture(world) for name, world in worlds.items()},
-        "runs": runs_of([picture(world) for world in worlds.values()]),
+        "pictures": {name: run_view(world) for name, world in worlds.items()},
+        "runs": runs_of([run_view(world) for world in worlds.values()]),
         "timeline": timeline(worlds["straggler"]),
         "rank": rank_detail(worlds["straggler"], 21),
     }

@@ -36,9 +36,9 @@ def test_what_is_seen_is_heard(show: Any) -> None:
         "The slowest ranks of the newest window": r"^rank 21 on node-2 \S+ its peers step .* slow",
         "The slowest ranks of the newest window, all sections together": r"forward, 1\.5",
     }
-    for caption, words in rows.items():
+    for caption, text in rows.items():
         table = page.get_by_role("table", name=caption, exact=True)
-        expect(table.get_by_role("row", name=re.compile(words))).to_have_count(1)
+        expect(table.get_by_role("row", name=re.compile(text))).to_have_count(1)
     states = {"Act": straggler, "Healthy": healthy, "Ended": ended}
     for word, scenario in states.items():
         collector.show(scenario())

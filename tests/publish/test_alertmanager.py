@@ -29,9 +29,14 @@ QUICK = Access(timeout_s=1.0)
 
 
 def alert(name: str = "RunHung", ends_at_s: float | None = None, **labels: str) -> Alert:
-    told = {"alertname": f"Straggler{name}", "severity": "critical", "mode": "page", "run_id": "r"}
+    reported = {
+        "alertname": f"Straggler{name}",
+        "severity": "critical",
+        "mode": "page",
+        "run_id": "r",
+    }
     return Alert(
-        labels={**told, **labels},
+        labels={**reported, **labels},
         annotations={"summary": "It hangs."},
         starts_at_s=NOW - 5,
         ends_at_s=ends_at_s,
@@ -59,13 +64,13 @@ def begin() -> Iterator[Callable[..., Alertmanagers]]:
         sender.stop(0.0)
 
 
-def told(receiver: Receiver) -> list[dict[str, Any]]:
+def reported(receiver: Receiver) -> list[dict[str, Any]]:
     return [each for request in receiver.received for each in request.body]
 
 
 def newest_end(receiver: Receiver, name: str) -> str | None:
     """Of the alert of that name, by what came last."""
-    ends = {each["labels"]["alertname"]: each["endsAt"] for each in told(receiver)}
+    ends = {each["labels"]["alertname"]: each["endsAt"] for each in reported(receiver)}
     return ends.get(f"Straggler{name}")
 
 
@@ -75,8 +80,8 @@ def test_every_replica_gets_everything(begin: Callable[..., Alertmanagers]) -> N
         begin(one.url, f"{two.url}/am/", page="http://c:9464").update((alert(),), NOW)
         eventually(lambda: one.received and two.received)
     assert (one.received[0].path, two.received[0].path) == (PATH, f"/am{PATH}")
-    assert told(one) == told(two)
-    assert told(one) == [
+    assert reported(one) == reported(two)
+    assert reported(one) == [
         {
             "labels": dict(alert().labels),
             "annotations": {"summary": "It hangs."},
@@ -106,7 +111,7 @@ def test_an_alert_that_fires_is_sent_again_and_keeps_its_start(
         for now_s, sent in ((NOW, 1), (NOW + 59, 1), (NOW + 60, 2), (NOW + 70, 2), (NOW - 900, 3)):
             sender.update((alert(),), now_s)
             eventually(lambda wanted=sent: len(receiver.received) == wanted)
-    assert {each["startsAt"] for each in told(receiver)} == {"2026-09-21T14:13:15.000Z"}
+    assert {each["startsAt"] for each in reported(receiver)} == {"2026-09-21T14:13:15.000Z"}
 
 
 def test_an_end_is_sent_at_once(begin: Callable[..., Alertmanagers]) -> None:
@@ -117,7 +122,7 @@ def test_an_end_is_sent_at_once(begin: Callable[..., Alertmanagers]) -> None:
         eventually(lambda: len(receiver.received) == 1)
         sender.update((alert(ends_at_s=NOW + 1),), NOW + 1)
         eventually(lambda: len(receiver.received) == 2)
-    assert told(receiver)[1]["endsAt"] == "2026-09-21T14:13:21.000Z"
+    assert reported(receiver)[1]["endsAt"] == "2026-09-21T14:13:21.000Z"
 
 
 @pytest.mark.parametrize("trouble", [500, 503, 429, CLOSE, HANG])
@@ -152,7 +157,7 @@ def test_an_alertmanager_that_comes_back_gets_the_newest_word(
     with Receiver(port=port) as back:
         eventually(lambda: newest_end(back, "RankLost") == "2026-09-21T14:15:00.000Z")
         assert newest_end(back, "RunHung") == "2026-09-21T14:19:00.000Z"
-        assert len(told(back)) <= 4
+        assert len(reported(back)) <= 4
 
 
 def test_a_rejected_alert_does_not_hold_up_the_others_and_is_given_up(
@@ -163,11 +168,11 @@ def test_a_rejected_alert_does_not_hold_up_the_others_and_is_given_up(
     def rule(body: Any) -> int:
         return 400 if any(each["labels"].get("rank") == "bad" for each in body) else 200
 
-    with Receiver(words='{"message": "bad label"}', rule=rule) as receiver:
+    with Receiver(text='{"message": "bad label"}', rule=rule) as receiver:
         sender = begin(receiver.url, resend_s=0.0)
         for number in range(8):
             sender.update((alert(), alert("RankLost", rank="bad")), NOW + number)
-            eventually(lambda wanted=number + 1: len(told(receiver)) >= wanted)
+            eventually(lambda wanted=number + 1: len(reported(receiver)) >= wanted)
             eventually(lambda: not sender._replicas[0]._waiting)
     alone = [each for each in receiver.refused if len(each.body) == 1]
     assert len(alone) == 3
@@ -179,7 +184,7 @@ def test_too_many_at_once_are_sent_in_parts(begin: Callable[..., Alertmanagers])
     many = tuple(alert("RankLost", rank=str(number)) for number in range(200))
     with Receiver(largest_bytes=2_000) as receiver:
         begin(receiver.url).update(many, NOW)
-        eventually(lambda: len(told(receiver)) == 200)
+        eventually(lambda: len(reported(receiver)) == 200)
 
 
 @pytest.mark.parametrize(
@@ -193,16 +198,16 @@ def test_what_somebody_has_to_set_right_is_said_once_and_tried_rarely(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The sentence names the address and what to do; no redirect is followed."""
-    with Receiver(status, status, words="no") as receiver:
+    with Receiver(status, status, text="no") as receiver:
         sender = begin(receiver.url, resend_s=0.05)
         sender.update((alert(),), NOW)
         eventually(lambda: receiver.received)
         eventually(lambda: sender.counts()[f"127.0.0.1:{receiver.port}", "sent"] == 1)
     assert receiver.tries == 3
-    said = [record.getMessage() for record in caplog.records if "not taken" in record.message]
-    assert len(said) == 1
-    assert f"answered {status}" in said[0]
-    assert remedy in said[0]
+    printed = [record.getMessage() for record in caplog.records if "not taken" in record.message]
+    assert len(printed) == 1
+    assert f"answered {status}" in printed[0]
+    assert remedy in printed[0]
 
 
 def test_the_room_is_bounded_and_what_finds_none_is_counted() -> None:
@@ -221,8 +226,8 @@ def test_stopping_sends_what_waits_and_resolves_nothing(
         sender = begin(receiver.url)
         sender.update((alert(),), NOW)
         sender.stop(20.0)
-        assert len(told(receiver)) == 1
-    assert told(receiver)[0]["endsAt"] > "2026-09-21T14:14"
+        assert len(reported(receiver)) == 1
+    assert reported(receiver)[0]["endsAt"] > "2026-09-21T14:14"
 
 
 def test_stopping_does_not_wait_for_an_alertmanager_that_is_away() -> None:

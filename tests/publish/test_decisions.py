@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.collector.api.decisions import MOST_KEPT, Decisions
+from otel_straggler.collector.api.decisions import MAX_KEPT, Decisions
 from otel_straggler.collector.views.verdict_json import decisions_json
 from otel_straggler.model.verdict import Decision
 
@@ -35,7 +35,7 @@ def book(clock: Clock) -> Decisions:
 
 
 def decision(action: Any = "dismiss", **changes: Any) -> Decision:
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "run_id": "run",
         "subject_id": "gpu:GPU-5",
         "reason": "a profiler ran",
@@ -45,12 +45,12 @@ def decision(action: Any = "dismiss", **changes: Any) -> Decision:
         "verdict_at_ns": SEEN_NS,
         "cause": "slow_gpu",
     }
-    return Decision(action=action, **told | changes)
+    return Decision(action=action, **reported | changes)
 
 
 def pages(book: Decisions, *changes: Any, by_hand: Any) -> bool:
-    judged = book.applied(by_hand.judged(*changes), "run")
-    return bool(judged.current[-1].pages)
+    run_verdicts = book.applied(by_hand.run_verdicts(*changes), "run")
+    return bool(run_verdicts.current[-1].pages)
 
 
 def test_nobody_is_called_for_what_was_dismissed_until_it_comes_back(
@@ -91,13 +91,13 @@ def test_only_the_subject_in_its_run_is_silenced(book: Decisions, by_hand: Any) 
     """Everybody else still calls; what is said of the subject stays true."""
     book.take(decision())
     other = by_hand.verdict(subject_id="gpu:GPU-6", rank=6)
-    judged = book.applied(by_hand.judged(by_hand.verdict(), other), "run")
-    assert [(v.state, v.pages) for v in judged.changes] == [
+    run_verdicts = book.applied(by_hand.run_verdicts(by_hand.verdict(), other), "run")
+    assert [(v.state, v.pages) for v in run_verdicts.changes] == [
         ("confirmed", False),
         ("confirmed", True),
     ]
-    assert judged.silenced == {"gpu:GPU-5"}
-    elsewhere = by_hand.judged(by_hand.verdict())
+    assert run_verdicts.silenced == {"gpu:GPU-5"}
+    elsewhere = by_hand.run_verdicts(by_hand.verdict())
     assert book.applied(elsewhere, "another run") is elsewhere
 
 
@@ -107,30 +107,30 @@ def test_the_report_shows_every_decision_and_which_is_in_force(
     """With reason, person and time."""
     for action in ("mute", "restore", "dismiss"):
         book.take(decision(action))
-    told = decisions_json(book.applied(by_hand.judged(by_hand.verdict()), "run"))
-    assert [(each["action"], each["is_in_force"]) for each in told] == [
+    reported = decisions_json(book.applied(by_hand.run_verdicts(by_hand.verdict()), "run"))
+    assert [(each["action"], each["is_in_force"]) for each in reported] == [
         ("mute", False),
         ("restore", False),
         ("dismiss", True),
     ]
-    assert (told[0]["reason"], told[0]["by"], told[0]["at_ns"]) == (
+    assert (reported[0]["reason"], reported[0]["by"], reported[0]["at_ns"]) == (
         "a profiler ran",
         "ada",
         SEEN_NS,
     )
-    assert told[0]["until_ns"] == SEEN_NS + HOUR_NS
+    assert reported[0]["until_ns"] == SEEN_NS + HOUR_NS
 
 
 def test_decisions_are_counted_by_cause_and_survive_a_restart(
     book: Decisions, clock: Clock, by_hand: Any
 ) -> None:
     """Counts too, also of what the book has no room for."""
-    for _ in range(MOST_KEPT + 5):
+    for _ in range(MAX_KEPT + 5):
         book.take(decision())
     after = Decisions(clock)
     after.restore(json.loads(json.dumps(book.state())))
-    assert after.counts() == book.counts() == {("dismiss", "slow_gpu"): MOST_KEPT + 5}
-    assert len(after.state()["book"]) == MOST_KEPT
+    assert after.counts() == book.counts() == {("dismiss", "slow_gpu"): MAX_KEPT + 5}
+    assert len(after.state()["book"]) == MAX_KEPT
     assert not pages(after, by_hand.verdict(), by_hand=by_hand)
 
 

@@ -15,11 +15,11 @@ from otel_straggler.collector.views.hang_json import (
 )
 from otel_straggler.detect.hangs.episodes import Hang
 
-from .picture import made
+from .run_view import made
 
 LOST = Hang(
     since_s=1_790_000_000.0,
-    found_s=1_790_000_020.0,
+    result_s=1_790_000_020.0,
     seen_s=1_790_002_399.0,
     until_s=1_790_002_400.0,
     end="went_on",
@@ -33,16 +33,16 @@ LOST = Hang(
 
 def test_a_hang_is_told_with_all_that_a_person_asks() -> None:
     """When, for how long, because of whom, what it cost, how it was over."""
-    told = json.loads(json.dumps(hang_of_before(LOST), allow_nan=False))
-    assert told["sentence"] == "Rank 5 on node-1 was silent."
-    assert told["then"] == "it went on by itself"
-    assert (told["since_s"], told["duration_s"]) == (1_790_000_000.0, 2_400.0)
-    assert (told["culprits"], told["nodes"], told["why"]) == ([5], ["node-1"], "lost")
-    assert (told["gpu_seconds_lost"], told["is_end_seen"]) == (19_200.0, True)
+    reported = json.loads(json.dumps(hang_of_before(LOST), allow_nan=False))
+    assert reported["sentence"] == "Rank 5 on node-1 was silent."
+    assert reported["then"] == "it went on by itself"
+    assert (reported["since_s"], reported["duration_s"]) == (1_790_000_000.0, 2_400.0)
+    assert (reported["culprits"], reported["nodes"], reported["why"]) == ([5], ["node-1"], "lost")
+    assert (reported["gpu_seconds_lost"], reported["is_end_seen"]) == (19_200.0, True)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "printed"),
     [
         (
             {"culprits": (4, 5), "nodes": ("a", "a"), "n_culprits": 2},
@@ -63,9 +63,9 @@ def test_a_hang_is_told_with_all_that_a_person_asks() -> None:
         ({"kind": None, "culprits": (), "n_culprits": 0}, "Nothing got on."),
     ],
 )
-def test_why_it_hung_is_told_in_the_past(changes: dict[str, object], said: str) -> None:
+def test_why_it_hung_is_told_in_the_past(changes: dict[str, object], printed: str) -> None:
     """Whom it waited for, as far as it was known."""
-    assert why_it_hung(replace(LOST, **changes)) == said
+    assert why_it_hung(replace(LOST, **changes)) == printed
 
 
 def test_what_nobody_saw_is_not_claimed() -> None:
@@ -83,15 +83,15 @@ def test_many_brief_hangs_are_told_in_sum() -> None:
     waited for in most of them is said."""
     brief = replace(LOST, until_s=LOST.since_s + 45.0, gpu_seconds_lost=360.0)
     alike = replace(brief, kind="joined_but_stuck", culprits=(), nodes=(), n_culprits=0)
-    found = replace(made.found_of(), before=(brief, alike, brief, LOST, brief))
-    told = json.loads(json.dumps(earlier_hangs_json(found), allow_nan=False))
-    assert [hang["is_brief"] for hang in told["earlier"]] == [True, False, True, True, True]
-    in_sum = told["earlier_brief"]
+    result = replace(made.result_of(), before=(brief, alike, brief, LOST, brief))
+    reported = json.loads(json.dumps(earlier_hangs_json(result), allow_nan=False))
+    assert [hang["is_brief"] for hang in reported["earlier"]] == [True, False, True, True, True]
+    in_sum = reported["earlier_brief"]
     assert in_sum["sentence"] == (
         "4 shorter than 2 min, 3 min together; 3 of them for rank 5 on node-1."
     )
     assert (in_sum["n"], in_sum["duration_s"], in_sum["gpu_seconds_lost"]) == (4, 180.0, 1440.0)
-    more = earlier_hangs_json(replace(found, before_left_out=70))["earlier_brief"]
+    more = earlier_hangs_json(replace(result, before_left_out=70))["earlier_brief"]
     assert more["sentence"].startswith("74 shorter than 2 min, at least 3 min together")
     assert more["is_all"] is False
 
@@ -100,7 +100,9 @@ def test_a_few_brief_hangs_stand_each_for_itself() -> None:
     """Nor are those that were left out called brief where none that is kept is."""
     brief = replace(LOST, until_s=LOST.since_s + 45.0)
     for before, left_out in (((brief,) * 3, 0), ((LOST,) * 30, 9), ((), 0)):
-        told = earlier_hangs_json(replace(made.found_of(), before=before, before_left_out=left_out))
-        assert told["earlier_brief"] is None
-        assert not any(hang["is_brief"] for hang in told["earlier"])
-        assert told["earlier_left_out"] == left_out
+        reported = earlier_hangs_json(
+            replace(made.result_of(), before=before, before_left_out=left_out)
+        )
+        assert reported["earlier_brief"] is None
+        assert not any(hang["is_brief"] for hang in reported["earlier"])
+        assert reported["earlier_left_out"] == left_out

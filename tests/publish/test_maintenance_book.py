@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.collector.api.maintenance import MOST_NODES, MaintenanceBook
+from otel_straggler.collector.api.maintenance import MAX_NODES, MaintenanceBook
 from otel_straggler.errors import InputError
 from otel_straggler.model.alert import Maintenance
 
@@ -32,8 +32,8 @@ def book(clock: Clock) -> MaintenanceBook:
 
 
 def work(node: str, until_s: float = 2_000.0, **changes: Any) -> Maintenance:
-    told: dict[str, Any] = {"reason": "a fan", "by": "ada", "at_ns": 1_000 * S, **changes}
-    return Maintenance(node=node, until_ns=int(until_s * S), **told)
+    reported: dict[str, Any] = {"reason": "a fan", "by": "ada", "at_ns": 1_000 * S, **changes}
+    return Maintenance(node=node, until_ns=int(until_s * S), **reported)
 
 
 def nodes(book: MaintenanceBook) -> list[str]:
@@ -64,14 +64,14 @@ def test_the_newest_word_on_a_node_counts(book: MaintenanceBook) -> None:
 
 def test_there_is_room_for_so_many_nodes_and_no_more(book: MaintenanceBook, clock: Clock) -> None:
     """One more is refused with a sentence; those that are over make room."""
-    for number in range(MOST_NODES):
+    for number in range(MAX_NODES):
         book.take(work(f"n{number}", 1_100.0 if number else 1_050.0))
     with pytest.raises(InputError, match=r"got 'one-more'; expected at most 1000 hosts .*end"):
         book.take(work("one-more"))
     assert book.take(work("n5")) is True  # it has its place already
     clock.now_ns = 1_060 * S
     book.take(work("one-more"))
-    assert len(nodes(book)) == MOST_NODES
+    assert len(nodes(book)) == MAX_NODES
 
 
 def test_it_survives_a_restart(book: MaintenanceBook, clock: Clock) -> None:

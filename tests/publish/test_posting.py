@@ -20,10 +20,10 @@ from ..servers.receiver import Receiver
 def trustme() -> ModuleType:
     """Makes certificates."""
     if os.environ.get("CI"):
-        import trustme as found
+        import trustme as result
     else:
-        found = pytest.importorskip("trustme", reason="without trustme TLS was not tried")
-    module: ModuleType = found
+        result = pytest.importorskip("trustme", reason="without trustme TLS was not tried")
+    module: ModuleType = result
     return module
 
 
@@ -134,7 +134,7 @@ def test_nobody_there_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("response", "fate", "words"),
+    ("response", "outcome", "text"),
     [
         (Response(204), "accepted", ""),
         (Response(503, {"retry-after": "7"}, b"no"), "later", "answered 503 (no)"),
@@ -147,11 +147,13 @@ def test_nobody_there_is_said() -> None:
         (Response(0, error="odd\nthing" + "x" * 999), "later", "no answer (odd thing"),
     ],
 )
-def test_every_answer_has_a_fate_and_a_sentence(response: Response, fate: str, words: str) -> None:
+def test_every_answer_has_a_fate_and_a_sentence(
+    response: Response, outcome: str, text: str
+) -> None:
     """Nothing that the other side says reaches a terminal unchanged, nor at any length."""
     answer = answer_of(response, "http://am/x")
-    assert answer.outcome == fate
-    assert words.replace("\x1b", "?") in answer.why.replace("�", "?")
+    assert answer.outcome == outcome
+    assert text.replace("\x1b", "?") in answer.why.replace("�", "?")
     assert answer.why.isprintable()
     assert len(answer.why) < 600
 

@@ -48,7 +48,7 @@ def test_all_lines_of_a_metric_stand_together() -> None:
 def test_names_and_types_come_from_the_conventions() -> None:
     """Unit and kind make the suffix."""
     families = Families()
-    families.add(semconv.COLLECTOR_SPANS, labels(fate="scored"), 1)
+    families.add(semconv.COLLECTOR_SPANS, labels(outcome="scored"), 1)
     families.add(semconv.LAST_HEARTBEAT, labels(rank=1), 1.5)
     text = families.render().decode()
     assert "# TYPE straggler_collector_spans_total counter\n" in text

@@ -98,8 +98,8 @@ def test_a_report_is_versioned_and_has_every_run() -> None:
     assert report["schema_version"] == FORMAT_VERSION
     assert report["runs"]["run"]["verdicts"] == []
     run = report["runs"]["run"]["run"]
-    told = ("slowdown", "waste", "m_w", "m_s", "cause", "resolvable_slowdown", "coverage")
-    assert [run[key] for key in told] == [None, None, None, None, None, None, 0.5]
+    reported = ("slowdown", "waste", "m_w", "m_s", "cause", "resolvable_slowdown", "coverage")
+    assert [run[key] for key in reported] == [None, None, None, None, None, None, 0.5]
     assert report["runs"]["new"]["windows"] == []
     assert report["runs"]["new"]["run"]["coverage"] is None
 
@@ -107,9 +107,9 @@ def test_a_report_is_versioned_and_has_every_run() -> None:
 def test_clashes_and_what_was_left_out_are_in_the_report() -> None:
     """A rank claimed twice is named; spans that were not scored are counted by reason."""
     run = RunReport(windows=[window_json(WINDOW)], clashes=[SLOW], counts={"no_rank": 3})
-    found = report_json({"run": run})["runs"]["run"]
-    assert found["clashes"][0]["rank"] == 1
-    assert found["not_scored"] == {"no_rank": 3}
+    result = report_json({"run": run})["runs"]["run"]
+    assert result["clashes"][0]["rank"] == 1
+    assert result["not_scored"] == {"no_rank": 3}
 
 
 def test_a_nan_never_reaches_the_text() -> None:

@@ -94,16 +94,16 @@ class Bench:
 
     def spans(self) -> list[tuple[int | None, bytes, bytes]]:
         """(rank, trace id, bytes) of all spans sent."""
-        found = []
+        result = []
         for body in self.sent:
             for resource_spans in ExportTraceServiceRequest.FromString(body).resource_spans:
                 values = {a.key: a.value.int_value for a in resource_spans.resource.attributes}
                 for scope in resource_spans.scope_spans:
-                    found += [
+                    result += [
                         (values.get(semconv.RANK), s.trace_id, s.SerializeToString())
                         for s in scope.spans
                     ]
-        return found
+        return result
 
     def ranks(self) -> set[int | None]:
         return {rank for rank, _, _ in self.spans()}
@@ -218,9 +218,9 @@ def test_the_root_of_a_steps_trace_is_made_once() -> None:
     bench.settle()
     bench.settle()
     trace = step_trace_id(RUN, 0, "", 7)
-    found = [s for b in bench.sent for s in all_spans(b) if s.span_id == root_span_id(trace)]
-    assert len(found) == 1
-    (root,) = found
+    result = [s for b in bench.sent for s in all_spans(b) if s.span_id == root_span_id(trace)]
+    assert len(result) == 1
+    (root,) = result
     assert (root.trace_id, root.name, root.parent_span_id) == (trace, semconv.ROOT_SPAN, b"")
     begin = 10**18 + 7 * 10**9
     assert (root.start_time_unix_nano, root.end_time_unix_nano) == (begin, begin + 600_000_000)

@@ -96,11 +96,11 @@ def shown(
 ) -> dict[str, list[tuple[dict[str, str], float]]]:
     slow = frozenset(("", rank) for rank in straggling)
     text = scores.families(CONSTANT, budget, slow).render().decode()
-    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    result: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return found
+            result.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return result
 
 
 def ranks_of(
@@ -177,9 +177,9 @@ def test_the_kind_of_every_section_is_shown() -> None:
     """Once for a run, whichever window has it."""
     by_time = replace(window([0], ("load",), has_steps=False), sections=(Section("load", "data"),))
     page = shown(run_scores(by_time, window([0, 1])))
-    found = page[semconv.SECTION_INFO.prometheus_name]
-    kinds = {labels["section"]: labels["kind"] for labels, _ in found}
-    assert (kinds, len(found)) == ({"load": "data", "forward": "compute"}, 2)
+    result = page[semconv.SECTION_INFO.prometheus_name]
+    kinds = {labels["section"]: labels["kind"] for labels, _ in result}
+    assert (kinds, len(result)) == ({"load": "data", "forward": "compute"}, 2)
 
 
 def test_within_the_budget_nothing_is_folded() -> None:
@@ -257,16 +257,16 @@ def test_a_listed_rank_is_not_called_slow_and_a_confirmed_one_is() -> None:
     """Layer 2 decides who straggles; a score under the threshold is only a score."""
     scores = run_scores(window([0, 1, 2], flagged=(1,)))
     page = shown(scores, straggling=(2,))
-    found = {int(labels["rank"]): v for labels, v in page["straggler_rank_straggling"]}
-    assert found == {0: 0.0, 1: 0.0, 2: 1.0}
+    result = {int(labels["rank"]): v for labels, v in page["straggler_rank_straggling"]}
+    assert result == {0: 0.0, 1: 0.0, 2: 1.0}
 
 
 def test_a_confirmed_rank_stays_flagged_when_it_misses_a_window() -> None:
     """An alert must not end because the rank is late."""
     scores = run_scores(window([0, 1]))
     scores.take(window([0]), 1020.0)
-    found = shown(scores, straggling=(1,))["straggler_rank_straggling"]
-    assert {int(labels["rank"]): v for labels, v in found} == {0: 0.0, 1: 1.0}
+    result = shown(scores, straggling=(1,))["straggler_rank_straggling"]
+    assert {int(labels["rank"]): v for labels, v in result} == {0: 0.0, 1: 1.0}
 
 
 def test_confirmed_ranks_keep_their_series_before_listed_ones() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from otel_straggler.collector.alerting.posting import Access
 from otel_straggler.collector.alerting.trial import (
-    Place,
+    Destination,
     trial_alert,
     try_alertmanagers,
     try_webhook,
@@ -55,13 +55,13 @@ def test_a_real_alertmanager_says_where_it_goes_and_what_stands_before(tmp_path:
     """Receivers, silences, inhibition; and it ends there by itself."""
     with running_alertmanager(tmp_path, ROUTES) as real:
         soon = time.time() + 60
-        (place,) = try_alertmanagers([real.url + "/"], PATIENT, made(), soon)
-        assert (place.arrived, place.receivers) == (True, ("pager", "chat"))
-        (place,) = try_alertmanagers([real.url], PATIENT, made(mode="observe"), soon)
-        assert (place.arrived, place.receivers) == (True, ("nobody",))
+        (destination,) = try_alertmanagers([real.url + "/"], PATIENT, made(), soon)
+        assert (destination.arrived, destination.receivers) == (True, ("pager", "chat"))
+        (destination,) = try_alertmanagers([real.url], PATIENT, made(mode="observe"), soon)
+        assert (destination.arrived, destination.receivers) == (True, ("nobody",))
         _silence(real, "critical")
 
-        def tried(severity: str, ends_at_s: float) -> Place:
+        def tried(severity: str, ends_at_s: float) -> Destination:
             return try_alertmanagers([real.url], PATIENT, made(severity), ends_at_s)[0]
 
         eventually(lambda: tried("critical", soon).silenced_by)
@@ -87,7 +87,7 @@ def _silence(real: object, severity: str) -> None:
 
 def test_each_address_is_told_of_by_itself() -> None:
     """One that is away, one that is no Alertmanager."""
-    with Receiver(words="hello") as other:
+    with Receiver(text="hello") as other:
         gone = f"http://{free_address()}"
         away, wrong = try_alertmanagers([gone, other.url], PATIENT, made(), time.time() + 60)
     assert not away.arrived

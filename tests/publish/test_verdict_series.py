@@ -12,7 +12,7 @@ from otel_straggler import semconv
 from otel_straggler.collector.metrics.families import Families
 from otel_straggler.collector.metrics.series_choice import QUANTILES
 from otel_straggler.collector.metrics.verdict_series import (
-    MOST_VERDICTS,
+    MAX_VERDICTS,
     RunLabels,
     heat_families,
     straggling_ranks,
@@ -30,15 +30,15 @@ Page = dict[str, list[tuple[dict[str, str], float]]]
 
 def page_of(families: Families) -> Page:
     """Samples by name, as Prometheus' own parser reads them."""
-    found: Page = {}
+    result: Page = {}
     for family in text_string_to_metric_families(families.render().decode()):
         for sample in family.samples:
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return found
+            result.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return result
 
 
-def shown(judged: RunVerdicts, sources: list[Source] | None = None) -> Page:
-    return page_of(verdict_families(judged, SOURCES if sources is None else sources, RUN))
+def shown(run_verdicts: RunVerdicts, sources: list[Source] | None = None) -> Page:
+    return page_of(verdict_families(run_verdicts, SOURCES if sources is None else sources, RUN))
 
 
 def heat(*worlds: WorldSummary, budget: int) -> Page:
@@ -60,37 +60,39 @@ def test_only_who_is_confirmed_or_flapping_is_called_slow(
     """A rank, and in the same way a node."""
     rank = by_hand.verdict(state)
     node = by_hand.verdict(state, scope="host", subject_id="host:node-1", rank=None)
-    judged = by_hand.judged(rank, node)
-    assert straggling_ranks(judged) == (frozenset({("", 5)}) if is_slow else frozenset())
-    hosts = {labels["node"]: v for labels, v in of(shown(judged), semconv.HOST_STRAGGLING)}
+    run_verdicts = by_hand.run_verdicts(rank, node)
+    assert straggling_ranks(run_verdicts) == (frozenset({("", 5)}) if is_slow else frozenset())
+    hosts = {labels["node"]: v for labels, v in of(shown(run_verdicts), semconv.HOST_STRAGGLING)}
     assert hosts == {"node-0": 0.0, "node-1": float(is_slow)}
 
 
 def test_the_newest_verdict_of_a_subject_counts(by_hand: Any) -> None:
     """Who has recovered is no longer called slow."""
-    judged = by_hand.judged(by_hand.verdict(), by_hand.verdict("recovered"))
-    assert straggling_ranks(judged) == frozenset()
-    assert of(shown(judged), semconv.VERDICT_INFO) == []
+    run_verdicts = by_hand.run_verdicts(by_hand.verdict(), by_hand.verdict("recovered"))
+    assert straggling_ranks(run_verdicts) == frozenset()
+    assert of(shown(run_verdicts), semconv.VERDICT_INFO) == []
 
 
 def test_a_slow_node_is_shown_though_its_ranks_are_silent(by_hand: Any) -> None:
     """An alert on it must not end because scores have."""
     node = by_hand.verdict(scope="host", rank=None)
-    found = of(shown(by_hand.judged(node), sources=[]), semconv.HOST_STRAGGLING)
-    assert found == [({**OF_THE_RUN, "node": "node-1"}, 1.0)]
+    result = of(shown(by_hand.run_verdicts(node), sources=[]), semconv.HOST_STRAGGLING)
+    assert result == [({**OF_THE_RUN, "node": "node-1"}, 1.0)]
 
 
 def test_a_verdict_that_somebody_has_silenced_says_so(by_hand: Any) -> None:
     """The others say that nobody has."""
-    judged = by_hand.judged(by_hand.verdict(), by_hand.verdict(subject_id="other", rank=2))
-    judged = replace(judged, silenced=frozenset({"other"}))
-    found = of(shown(judged), semconv.VERDICT_SILENCED)
-    assert {labels["rank"]: value for labels, value in found} == {"5": 0.0, "2": 1.0}
+    run_verdicts = by_hand.run_verdicts(
+        by_hand.verdict(), by_hand.verdict(subject_id="other", rank=2)
+    )
+    run_verdicts = replace(run_verdicts, silenced=frozenset({"other"}))
+    result = of(shown(run_verdicts), semconv.VERDICT_SILENCED)
+    assert {labels["rank"]: value for labels, value in result} == {"5": 0.0, "2": 1.0}
 
 
 def test_the_cause_of_a_verdict_stands_in_its_labels(by_hand: Any) -> None:
     """Its figures carry the same labels, without what changes."""
-    page = shown(by_hand.judged(by_hand.verdict(pages=True)))
+    page = shown(by_hand.run_verdicts(by_hand.verdict(pages=True)))
     subject = {
         "subject_id": "gpu:GPU-5", "scope": "rank", "rank": "5", "node": "node-1",
         "role": "default", "section": "forward", **OF_THE_RUN,
@@ -104,7 +106,7 @@ def test_the_cause_of_a_verdict_stands_in_its_labels(by_hand: Any) -> None:
 
 def test_a_suspect_has_a_cause_but_no_figures(by_hand: Any) -> None:
     """Nobody should alert on a suspicion."""
-    page = shown(by_hand.judged(by_hand.verdict("suspect")))
+    page = shown(by_hand.run_verdicts(by_hand.verdict("suspect")))
     assert [labels["state"] for labels, _ in of(page, semconv.VERDICT_INFO)] == ["suspect"]
     assert of(page, semconv.VERDICT_SLOWDOWN) == of(page, semconv.VERDICT_PAGES) == []
 
@@ -112,7 +114,7 @@ def test_a_suspect_has_a_cause_but_no_figures(by_hand: Any) -> None:
 def test_what_is_not_known_has_no_series(by_hand: Any) -> None:
     """Never NaN in a page."""
     world = by_hand.world(slowdown=NAN, waste=NAN, m_w=NAN, m_s=NAN, resolvable_slowdown=NAN)
-    page = shown(by_hand.judged(by_hand.verdict(slowdown=NAN), worlds=(world,)))
+    page = shown(by_hand.run_verdicts(by_hand.verdict(slowdown=NAN), worlds=(world,)))
     assert of(page, semconv.VERDICT_SLOWDOWN) == of(page, semconv.RUN_SLOWDOWN) == []
     assert of(page, semconv.RUN_M_W) == []
     assert of(page, semconv.RUN_GPU_TIME_LOST) == [(OF_THE_RUN, 43_200.0)]
@@ -120,7 +122,7 @@ def test_what_is_not_known_has_no_series(by_hand: Any) -> None:
 
 def test_what_a_run_loses_is_shown_by_group(by_hand: Any) -> None:
     """With what each section adds to the step."""
-    page = shown(by_hand.judged(worlds=(by_hand.world(), by_hand.world(group="critic"))))
+    page = shown(by_hand.run_verdicts(worlds=(by_hand.world(), by_hand.world(group="critic"))))
     for metric, value in (
         (semconv.RUN_SLOWDOWN, 1.18),
         (semconv.RUN_M_S, 1.2),
@@ -136,7 +138,7 @@ def test_what_a_run_loses_is_shown_by_group(by_hand: Any) -> None:
 
 def test_waits_are_counters_of_a_rank(by_hand: Any) -> None:
     """Culprits cause waits, victims suffer them."""
-    page = shown(by_hand.judged(worlds=(by_hand.world(),)))
+    page = shown(by_hand.run_verdicts(worlds=(by_hand.world(),)))
     who = {**OF_THE_RUN, "rank": "5", "node": "node-1", "role": "default"}
     assert (who, 60.0) in of(page, semconv.CAUSED_WAIT)
     assert {labels["rank"]: v for labels, v in of(page, semconv.SUFFERED_WAIT)} == {
@@ -149,12 +151,12 @@ def test_the_dearest_verdicts_are_shown_and_the_others_counted(by_hand: Any) -> 
     """Suspects go first."""
     many = [
         by_hand.verdict("suspect", subject_id=f"s{n}", rank=n, gpu_seconds_lost_per_hour=1e9)
-        for n in range(MOST_VERDICTS)
+        for n in range(MAX_VERDICTS)
     ]
     called = by_hand.verdict("flapping", gpu_seconds_lost_per_hour=1.0)
-    page = shown(by_hand.judged(*many, called))
+    page = shown(by_hand.run_verdicts(*many, called))
     subjects = [labels["subject_id"] for labels, _ in of(page, semconv.VERDICT_INFO)]
-    assert len(subjects) == MOST_VERDICTS
+    assert len(subjects) == MAX_VERDICTS
     assert subjects[0] == called.subject_id
     folded = {labels["family"]: v for labels, v in of(page, semconv.COLLECTOR_SERIES_FOLDED)}
     assert folded == {"straggler_verdict_info": 1.0}
@@ -163,12 +165,12 @@ def test_the_dearest_verdicts_are_shown_and_the_others_counted(by_hand: Any) -> 
 def test_workers_are_a_map_of_stages_and_data_ranks(by_hand: Any) -> None:
     """One series a cell, while they fit."""
     page = heat(by_hand.world(), budget=9)
-    found = {
+    result = {
         (labels["pipeline_stage"], labels["data_rank"]): v
         for labels, v in of(page, semconv.WORKER_SLOWDOWN)
     }
-    assert len(found) == 8
-    assert found["1", "3"] == 1.13
+    assert len(result) == 8
+    assert result["1", "3"] == 1.13
     [(labels, folded)] = of(page, semconv.COLLECTOR_SERIES_FOLDED)
     assert (labels["family"], folded) == ("straggler_worker_slowdown", 0)
 

@@ -32,7 +32,7 @@ RULES = WebhookRules(interval_s=0.05, repeat_s=3600)
 
 
 def alert(name: str = "RunHung", ends_at_s: float | None = None, **labels: str) -> Alert:
-    told = {
+    reported = {
         "alertname": f"Straggler{name}",
         "severity": "critical",
         "mode": "page",
@@ -40,7 +40,7 @@ def alert(name: str = "RunHung", ends_at_s: float | None = None, **labels: str) 
         "job_name": 'a "job"',
     }
     return Alert(
-        labels={**told, **labels},
+        labels={**reported, **labels},
         annotations={"summary": "It hangs.", "description": f"{name} says more."},
         starts_at_s=1_790_000_000.0,
         ends_at_s=ends_at_s,
@@ -338,10 +338,10 @@ def test_a_message_that_is_too_large_is_cut_and_says_so(begin: Callable[..., Web
         begin(large.url).update(many)
         begin(small.url).update(many)
         eventually(lambda: large.received and small.received)
-    told = large.received[0].body
-    assert (len(told["alerts"]), told["truncatedAlerts"]) == (webhook.MAX_ALERTS, 50)
-    told = small.received[0].body
-    assert 1 <= len(told["alerts"]) == 150 - told["truncatedAlerts"] < 100
+    reported = large.received[0].body
+    assert (len(reported["alerts"]), reported["truncatedAlerts"]) == (webhook.MAX_ALERTS, 50)
+    reported = small.received[0].body
+    assert 1 <= len(reported["alerts"]) == 150 - reported["truncatedAlerts"] < 100
 
 
 def test_stopping_says_what_is_new(begin: Callable[..., Webhook]) -> None:
@@ -405,7 +405,7 @@ def test_it_says_what_a_real_alertmanager_says(
             sender.start()
             hook = begin(ours.url)
             for ends_at_s, count in ((None, 1), (now_s, 2)):
-                told = [
+                reported = [
                     Alert(
                         labels=each.labels,
                         annotations=each.annotations,
@@ -414,8 +414,8 @@ def test_it_says_what_a_real_alertmanager_says(
                     )
                     for each in (fires, lost)
                 ]
-                sender.update(told, time.time())
-                hook.update(told)
+                sender.update(reported, time.time())
+                hook.update(reported)
                 eventually(
                     lambda wanted=count: len(theirs.received) == len(ours.received) == wanted
                 )

@@ -65,17 +65,17 @@ def read_by_h11(data: bytes) -> list[Read]:
 
 def _all_by_h11(data: bytes) -> list[tuple[Read, bool]]:
     """The same, and whether each says that it is compressed."""
-    found = []
+    result = []
     while data := data.lstrip(b"\r\n"):  # empty lines before a request are nothing
         one = h11.Connection(h11.SERVER)
         one.receive_data(re.sub(rb"^([A-Z]+) +", rb"\1 ", data))
         one.receive_data(b"")
         try:
-            found.append(_read_one(one))
+            result.append(_read_one(one))
         except (h11.RemoteProtocolError, EOFError):
-            return found
+            return result
         data = bytes(one.trailing_data[0])
-    return found
+    return result
 
 
 def _read_one(connection: Any) -> tuple[Read, bool]:
@@ -112,12 +112,12 @@ def requests(draw: st.DrawFn) -> tuple[list[bytes], list[Read]]:
     rng = random.Random(draw(st.integers(0, 2**32)))
     bodies = draw(st.lists(BODIES, min_size=1, max_size=4))
     data = b"".join(framed(body, rng) for body in bodies)
-    most = draw(st.sampled_from([1, 3, 7, 1400, 10**6]))
+    maximum = draw(st.sampled_from([1, 3, 7, 1400, 10**6]))
     if len(data) > 3000:
-        most = max(most, 1400)
+        maximum = max(maximum, 1400)
     pieces = []
     while data:
-        size = rng.randrange(1, most + 1)
+        size = rng.randrange(1, maximum + 1)
         pieces.append(data[:size])
         data = data[size:]
     return pieces, [("POST", body) for body in bodies]

@@ -39,7 +39,7 @@ def zipped(content: bytes) -> bytes:
     return gzip.compress(content, 6, mtime=0)
 
 
-def words(size: int) -> bytes:
+def text(size: int) -> bytes:
     """Bytes that gzip makes some five times smaller, other ones in each place."""
     draw = random.Random(size)
     some = [draw.randbytes(12) for _ in range(64)]
@@ -74,8 +74,8 @@ def inflating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._real, name)
 
-        def decompress(self, piece: bytes, most: int) -> bytes:
-            made = self._real.decompress(piece, most)
+        def decompress(self, piece: bytes, maximum: int) -> bytes:
+            made = self._real.decompress(piece, maximum)
             was, self._size = self._size, self._size + len(made)
             if was < gate.from_bytes <= self._size:
                 gate.hold()
@@ -104,7 +104,7 @@ def test_a_heartbeat_is_answered_while_a_large_body_is_inflated(
     start: StartReceiver, sink: Sink, inflating: Gate
 ) -> None:
     receiver = start()
-    content = words(8 * MIB)
+    content = text(8 * MIB)
     with receiver.connect() as heavy:
         heavy.sendall(post(zipped(content), GZIP))
         assert inflating.came_in.acquire(timeout=CLIENT_S)
@@ -122,7 +122,7 @@ def test_a_large_body_is_what_it_was_and_answers_keep_their_order(
 ) -> None:
     """Whatever the framing, beside small requests in front of it and behind it."""
     receiver = start()
-    plain, other = words(3 * MIB), bytes(20 * MIB)
+    plain, other = text(3 * MIB), bytes(20 * MIB)
     raw = zipped(plain[:MIB]) + zipped(plain[MIB:])
     chunks = [raw[at : at + 70_000] for at in range(0, len(raw), 70_000)]
     framed = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
@@ -138,7 +138,7 @@ def test_a_large_body_is_what_it_was_and_answers_keep_their_order(
     assert receiver.server.buffered == 0
 
 
-@pytest.mark.parametrize("end", [zipped(words(4 * MIB))[:-1], zipped(words(4 * MIB)) + b"rubbish"])
+@pytest.mark.parametrize("end", [zipped(text(4 * MIB))[:-1], zipped(text(4 * MIB)) + b"rubbish"])
 def test_a_large_body_that_is_no_gzip_at_its_very_end_is_refused(
     start: StartReceiver, sink: Sink, end: bytes
 ) -> None:
@@ -164,7 +164,7 @@ def test_a_client_that_has_gone_while_its_body_was_inflated_holds_nothing(
     start: StartReceiver, sink: Sink, inflating: Gate, *, is_whole: bool
 ) -> None:
     receiver = start()
-    request = post(zipped(words(8 * MIB)), GZIP)
+    request = post(zipped(text(8 * MIB)), GZIP)
     with receiver.connect() as heavy:
         heavy.sendall(request if is_whole else request[:-1])
         assert inflating.came_in.acquire(timeout=CLIENT_S)
@@ -180,7 +180,7 @@ def test_a_body_that_is_inflated_gives_way_where_too_much_is_held(
     receiver = start(buffered_bytes=8 * MIB)
     inflating.from_bytes = 6 * MIB
     with receiver.connect() as heavy, receiver.connect() as second:
-        heavy.sendall(post(zipped(words(8 * MIB)), GZIP))
+        heavy.sendall(post(zipped(text(8 * MIB)), GZIP))
         assert inflating.came_in.acquire(timeout=CLIENT_S)
         second.sendall(post(bytes(4 * MIB))[:-1])
         assert split_replies(read_until(heavy, b"later"))[0].status == 503
@@ -248,7 +248,7 @@ def test_a_stop_finishes_a_body_that_is_being_inflated(
     start: StartReceiver, sink: Sink, inflating: Gate
 ) -> None:
     receiver = start()
-    content = words(4 * MIB)
+    content = text(4 * MIB)
     with receiver.connect() as heavy:
         heavy.sendall(post(zipped(content), GZIP))
         assert inflating.came_in.acquire(timeout=CLIENT_S)
@@ -267,7 +267,7 @@ def test_time_in_our_threads_is_not_the_senders(
 ) -> None:
     """A body that waits for us is not cut off as a slow one, however long it does."""
     receiver = start()
-    request = post(zipped(words(4 * MIB)), GZIP)
+    request = post(zipped(text(4 * MIB)), GZIP)
     with receiver.connect() as heavy:
         heavy.sendall(request[:-1])
         assert inflating.came_in.acquire(timeout=CLIENT_S)

@@ -60,14 +60,14 @@ def written(table: list[Row], columns: list[str]) -> list[bytes]:
 
 
 def rows_of(batch: ObservationBatch) -> list[Row]:
-    found = []
+    result = []
     for i in range(len(batch)):
         source = batch.sources[batch.source[i]]
         section = batch.sections[batch.section[i]]
         code = batch.kernel[i]
         kernel = None if code == NO_KERNEL else batch.kernels[code]
         step = int(batch.step[i])
-        found.append(
+        result.append(
             Row(
                 source.run_id, source.rank, source.node, source.role, section.name, section.kind,
                 None if step == NO_STEP else step, int(batch.start_ns[i]),
@@ -75,7 +75,7 @@ def rows_of(batch: ObservationBatch) -> list[Row]:
                 kernel.name if kernel else "", kernel.kernel_class if kernel else "",
             )
         )  # fmt: skip
-    return found
+    return result
 
 
 @given(st.lists(rows, min_size=1, max_size=8), st.permutations(Row._fields))

@@ -101,8 +101,8 @@ def test_section_histograms_beside_spans_of_the_section_are_left_out() -> None:
     for pair in spans["resourceSpans"][0]["resource"]["attributes"]:
         if pair["key"] == "straggler.session.id":
             pair["value"] = {"stringValue": "a"}
-    [told] = [s for s in read(json.dumps(spans).encode()).batch.sources if s.rank == 0]
-    assert (told.session_id, told.rank) == ("a", 0)
+    [reported] = [s for s in read(json.dumps(spans).encode()).batch.sources if s.rank == 0]
+    assert (reported.session_id, reported.rank) == ("a", 0)
     names = {s.name for s in RUN.sections}
     same = histograms(30, 61.0).replace(b"exchange", min(names).encode())
     resource = json.dumps(spans["resourceSpans"][0]["resource"]).encode()

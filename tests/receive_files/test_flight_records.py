@@ -124,13 +124,13 @@ def test_a_file_that_is_no_dump_is_refused_by_name(tmp_path: Path, body: bytes) 
         read_flight_record(path, 7)
 
 
-@given(noise=st.binary(max_size=200), place=st.floats(0.0, 1.0))
+@given(noise=st.binary(max_size=200), index=st.floats(0.0, 1.0))
 def test_damaged_dumps_are_refused_and_nothing_else_happens(
-    tmp_path_factory: pytest.TempPathFactory, noise: bytes, place: float
+    tmp_path_factory: pytest.TempPathFactory, noise: bytes, index: float
 ) -> None:
     """Bytes changed anywhere: read, or refused with a sentence."""
     body = bytearray(pickle.dumps(dump()))
-    start = int(place * len(body))
+    start = int(index * len(body))
     body[start : start + len(noise)] = noise
     path = tmp_path_factory.mktemp("damaged") / "_dump_1"
     path.write_bytes(bytes(body))

@@ -49,8 +49,8 @@ PUBLISHED = {"AR": Published(1.973, 1.002, -0.001), "ST": Published(1.179, 0.031
 def read_trace(name: str) -> Trace:
     """The columns of a trace; skips the test where the data is not there."""
     here = Path(__file__).resolve().parents[2]
-    found = [up / "shared/data/pipeline_traces" / f"trace-{name}.parquet" for up in here.parents]
-    path = next((each for each in found if each.exists()), None)
+    result = [up / "shared/data/pipeline_traces" / f"trace-{name}.parquet" for up in here.parents]
+    path = next((each for each in result if each.exists()), None)
     if path is None:
         pytest.skip(
             "the published pipeline traces are not beside the project (../shared/data);"

@@ -90,10 +90,10 @@ def medians(window: dict, *, of_kernels: bool) -> dict:
     }
 
 
-def assert_same(found: dict, expected: dict) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(result: dict, expected: dict) -> None:
+    assert result.keys() == expected.keys()
     for key, value in expected.items():
-        assert abs(found[key] - value) <= 1e-9, key
+        assert abs(result[key] - value) <= 1e-9, key
 
 
 @given(windows())
@@ -106,8 +106,8 @@ def test_relative_section_scores_are_best_median_over_own_median(window: dict) -
         for (r, s), m in median.items()
     }
     scored = score(batch_of(window))
-    found = by_rank_and_section(scored[0], scored[0].section_relative) if scored else {}
-    assert_same(found, expected)
+    result = by_rank_and_section(scored[0], scored[0].section_relative) if scored else {}
+    assert_same(result, expected)
 
 
 @given(st.lists(windows(), min_size=1, max_size=4))
@@ -149,12 +149,12 @@ def test_gpu_scores_are_time_weighted_means_over_common_kernels(window: dict) ->
                 for k in common
             ) / sum(weight.values())
     scored = score(batch_of(window))
-    found = {}
+    result = {}
     for scores in scored:
         for source, value in zip(scores.sources, scores.gpu_relative, strict=True):
             if not math.isnan(value):
-                found[source.rank] = float(value)
-    assert_same(found, expected)
+                result[source.rank] = float(value)
+    assert_same(result, expected)
 
 
 @given(st.lists(windows(), min_size=1, max_size=3))
@@ -186,12 +186,12 @@ def test_individual_gpu_scores_use_every_kernel_of_the_rank(sequence: list) -> N
                 )
                 / total
             )
-        found = {
+        result = {
             source.rank: float(value)
             for source, value in zip(scores.sources, scores.gpu_individual, strict=True)
             if not math.isnan(value)
         }
-        assert_same(found, expected)
+        assert_same(result, expected)
 
 
 @given(windows(), st.floats(1e-3, 1e3))
@@ -231,16 +231,16 @@ def test_the_largest_excess_is_that_of_its_definition(window: dict) -> None:
         for (r, s), m in own.items()
     }
     scored = score(batch_of(window))
-    found = scored[0].largest_excess if scored else None
-    most = max(excess.values(), default=0.0)
-    if found is None:
-        assert most <= 0.0
+    result = scored[0].largest_excess if scored else None
+    maximum = max(excess.values(), default=0.0)
+    if result is None:
+        assert maximum <= 0.0
         return
-    cell = found.source.rank, found.section
-    assert math.isclose(found.excess_s, most, abs_tol=1e-9)
-    assert math.isclose(found.excess_s, excess[cell], abs_tol=1e-9)
-    assert math.isclose(found.own_s, own[cell])
-    assert math.isclose(found.own_s - found.role_median_s, found.excess_s, abs_tol=1e-9)
+    cell = result.source.rank, result.section
+    assert math.isclose(result.excess_s, maximum, abs_tol=1e-9)
+    assert math.isclose(result.excess_s, excess[cell], abs_tol=1e-9)
+    assert math.isclose(result.own_s, own[cell])
+    assert math.isclose(result.own_s - result.role_median_s, result.excess_s, abs_tol=1e-9)
 
 
 def test_counted_kernels_are_asked_for_by_the_times_of_each_rank() -> None:

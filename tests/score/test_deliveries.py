@@ -59,8 +59,8 @@ def test_of_two_processes_of_a_rank_the_one_with_most_rows_counts(
     rows: list[tuple[int, int, int, int]],
 ) -> None:
     """Of equals the newer; they are never put together."""
-    found = one_session_per_rank(batch(rows))
+    result = one_session_per_rank(batch(rows))
     count = [sum(row[0] == code for row in rows) for code in range(4)]
     winners = {rank: max((count[code], code) for code in (rank, rank + 2))[1] for rank in (0, 1)}
     kept = [at for at, row in enumerate(rows) if row[0] in winners.values()]
-    assert found.start_ns.tolist() == kept
+    assert result.start_ns.tolist() == kept

@@ -46,8 +46,8 @@ def batch_of(rows: list[tuple[int, int, int, int, float, float, float]]) -> Obse
         )  # fmt: skip
     basis = np.array([row[3] for row in rows], np.uint8)
     busy, nccl, kernel = np.array([row[4:] for row in rows]).T.copy()
-    for column, least in ((busy, EVENTS), (nccl, CUPTI), (kernel, CUPTI)):
-        column[basis < least] = NAN
+    for column, minimum in ((busy, EVENTS), (nccl, CUPTI), (kernel, CUPTI)):
+        column[basis < minimum] = NAN
     return replace(builder.build(), gpu=GpuTimes(basis, busy, nccl, kernel))
 
 
@@ -129,14 +129,14 @@ def test_a_table_in_which_nobody_tells_has_no_gpu_times() -> None:
 
 def test_blocks_are_joined_with_what_some_of_them_tell() -> None:
     """The others tell nothing."""
-    told = build_step_table(batch_of([(0, 0, 5, CUPTI, 0.4, 0.1, 0.4)]))
-    assert told is not None
-    assert told.gpu is not None
-    both = joined([told, replace(told, gpu=None)])
+    reported = build_step_table(batch_of([(0, 0, 5, CUPTI, 0.4, 0.1, 0.4)]))
+    assert reported is not None
+    assert reported.gpu is not None
+    both = joined([reported, replace(reported, gpu=None)])
     assert both.gpu is not None
     assert both.gpu.basis.ravel().tolist() == [CUPTI, HOST]
     np.testing.assert_allclose(both.gpu.own_s.ravel(), [0.3, NAN])
-    assert joined([replace(told, gpu=None)] * 2).gpu is None
+    assert joined([replace(reported, gpu=None)] * 2).gpu is None
 
 
 def test_a_run_keeps_its_gpu_times_through_windows_and_second_deliveries() -> None:

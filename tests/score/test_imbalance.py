@@ -45,24 +45,24 @@ def table_of(seconds: Floats, run_cv: float = float("nan"), runs: int = 8) -> St
 
 def test_sequences_of_different_length_are_recognised() -> None:
     """The two sections are found by their times, in the order in which they run."""
-    found = sequence_imbalance(table_of(with_sequences(healthy(), 0.4), 0.4), 0.02)
-    assert found.is_present
-    assert found.sections == ("one", "two")
-    assert 0.5 < found.strength <= 1.0
+    result = sequence_imbalance(table_of(with_sequences(healthy(), 0.4), 0.4), 0.02)
+    assert result.is_present
+    assert result.sections == ("one", "two")
+    assert 0.5 < result.strength <= 1.0
 
 
 def test_whole_steps_tell_the_variation_of_microbatches_too() -> None:
     """sqrt(8) x the variation of the steps."""
-    found = sequence_imbalance(table_of(with_sequences(healthy(), 0.4)), 0.02)
-    assert found.is_present
-    assert found.microbatch_cv == pytest.approx(0.4, rel=0.25)
+    result = sequence_imbalance(table_of(with_sequences(healthy(), 0.4)), 0.02)
+    assert result.is_present
+    assert result.microbatch_cv == pytest.approx(0.4, rel=0.25)
 
 
 def test_a_healthy_run_has_none() -> None:
     """What is common to all ranks of a step is no imbalance, however much it is."""
-    found = sequence_imbalance(table_of(healthy(), 0.02), 0.3)
-    assert not found.is_present
-    assert found.correlation < 0.5
+    result = sequence_imbalance(table_of(healthy(), 0.02), 0.3)
+    assert not result.is_present
+    assert result.correlation < 0.5
     assert not sequence_imbalance(table_of(healthy(), runs=64), float("nan")).is_present
 
 
@@ -74,7 +74,7 @@ def test_a_rank_that_is_slow_now_and_then_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signs", "strength"),
+    ("heartbeats", "strength"),
     [
         ((0.9, 0.10, 0.0), 0.5),
         ((0.95, 0.10, 0.49), 0.625),
@@ -88,10 +88,10 @@ def test_a_rank_that_is_slow_now_and_then_is_none() -> None:
     ],
 )
 def test_the_strength_grows_from_a_half_to_one(
-    signs: tuple[float, float, float], strength: float
+    heartbeats: tuple[float, float, float], strength: float
 ) -> None:
     """Half of what is above a half for each sign; 0 where one is missing or not known."""
-    assert strength_of_sequences(*signs) == pytest.approx(strength)
+    assert strength_of_sequences(*heartbeats) == pytest.approx(strength)
 
 
 @pytest.mark.parametrize(("cv", "m_w"), [(0.02, 0.0), (0.4, 0.5), (float("nan"), 0.0)])
@@ -99,9 +99,9 @@ def test_all_three_signs_must_agree(cv: float, m_w: float) -> None:
     """Even microbatches, or few workers that have all the loss: something else."""
     random = np.random.default_rng(5)
     seconds = healthy() * random.lognormal(0.0, 0.2, (40, 16, 1))
-    found = sequence_imbalance(table_of(seconds, cv, runs=1), m_w)
-    assert found.correlation > 0.9
-    assert found.is_present is (cv != cv and m_w < 0.5)  # whole steps stand in for no run_cv
+    result = sequence_imbalance(table_of(seconds, cv, runs=1), m_w)
+    assert result.correlation > 0.9
+    assert result.is_present is (cv != cv and m_w < 0.5)  # whole steps stand in for no run_cv
 
 
 @given(st.floats(1e-3, 1e3), st.randoms(use_true_random=False))
@@ -112,10 +112,10 @@ def test_neither_the_unit_of_time_nor_the_order_of_ranks_matters(
     seconds = with_sequences(healthy(20, 6), 0.3)
     order = list(range(6))
     random.shuffle(order)  # type: ignore[attr-defined]
-    found = sequence_imbalance(table_of(seconds), 0.0)
+    result = sequence_imbalance(table_of(seconds), 0.0)
     moved = sequence_imbalance(table_of(seconds[:, order] * unit), 0.0)
-    assert moved.correlation == pytest.approx(found.correlation)
-    assert moved.microbatch_cv == pytest.approx(found.microbatch_cv)
+    assert moved.correlation == pytest.approx(result.correlation)
+    assert moved.microbatch_cv == pytest.approx(result.microbatch_cv)
 
 
 cells = st.one_of(st.just(float("nan")), st.just(0.0), st.just(1.0), st.floats(1e-12, 1e9))
@@ -152,11 +152,11 @@ def test_an_expert_that_gets_more_tokens_is_recognised() -> None:
     """Its four ranks take a third longer, always."""
     seconds = moe()
     seconds[:, 2::4, 1] *= 1.33
-    found = expert_imbalance(moe_table(seconds))
-    assert found.is_present
-    assert (found.section, found.worst_expert, found.is_rotating) == ("experts", 2, False)
-    assert found.slowdown == pytest.approx(1.33, rel=0.05)
-    assert which_expert(found) == "expert 2 the longest in 100 % of the steps"
+    result = expert_imbalance(moe_table(seconds))
+    assert result.is_present
+    assert (result.section, result.worst_expert, result.is_rotating) == ("experts", 2, False)
+    assert result.slowdown == pytest.approx(1.33, rel=0.05)
+    assert which_expert(result) == "expert 2 the longest in 100 % of the steps"
 
 
 def test_a_worst_expert_that_changes_is_rotating() -> None:
@@ -164,10 +164,10 @@ def test_a_worst_expert_that_changes_is_rotating() -> None:
     seconds = moe()
     for step in range(len(seconds)):
         seconds[step, step % 4 :: 4, 1] *= 1.33
-    found = expert_imbalance(moe_table(seconds))
-    assert found.is_present
-    assert found.is_rotating
-    assert which_expert(found) == "another one the longest from step to step"
+    result = expert_imbalance(moe_table(seconds))
+    assert result.is_present
+    assert result.is_rotating
+    assert which_expert(result) == "another one the longest from step to step"
     assert which_expert(expert_imbalance(step_table(moe(), MOE))) == ""
 
 
@@ -223,9 +223,9 @@ def test_expert_imbalance_does_not_depend_on_the_unit_of_time(unit: float) -> No
     """Nor do more even experts hide it."""
     seconds = moe(10)
     seconds[:, 2::4, 1] *= 1.33
-    found, scaled = (expert_imbalance(moe_table(s)) for s in (seconds, seconds * unit))
-    assert scaled.slowdown == pytest.approx(found.slowdown)
-    assert scaled.contrast == pytest.approx(found.contrast)
+    result, scaled = (expert_imbalance(moe_table(s)) for s in (seconds, seconds * unit))
+    assert scaled.slowdown == pytest.approx(result.slowdown)
+    assert scaled.contrast == pytest.approx(result.contrast)
 
 
 def test_two_experts_are_enough_and_a_short_section_before_hides_nothing() -> None:
@@ -234,6 +234,6 @@ def test_two_experts_are_enough_and_a_short_section_before_hides_nothing() -> No
     seconds[:, 1::2, 2] *= 1.4
     two = tuple((("data", r), ("expert", r % 2)) for r in range(16))
     sections = {"short": "compute", **MOE}
-    found = expert_imbalance(step_table(seconds, sections, parallel=two, nodes=SPREAD))
-    assert found.is_present
-    assert (found.section, found.worst_expert) == ("experts", 1)
+    result = expert_imbalance(step_table(seconds, sections, parallel=two, nodes=SPREAD))
+    assert result.is_present
+    assert (result.section, result.worst_expert) == ("experts", 1)

@@ -61,17 +61,17 @@ def test_a_median_is_off_by_half_a_bucket_at_most(
     for _, scale, times_s in of_points:
         add(builder, times_s, scale)
     group = np.array([number for number, _, _ in of_points], np.int64)
-    found = group_histograms(builder.build(), group, 6)
+    result = group_histograms(builder.build(), group, 6)
     for number in range(6):
         members = [(scale, times) for at, scale, times in of_points if at == number]
         seen = [t for _, times in members for t in times]
-        assert found.count[number] == len(seen)
-        assert found.total_s[number] == pytest.approx(math.fsum(seen))
+        assert result.count[number] == len(seen)
+        assert result.total_s[number] == pytest.approx(math.fsum(seen))
         if seen:
             error = (2.0 ** (2.0 ** -min(scale for scale, _ in members)) - 1) / 2
-            assert found.median_s[number] == pytest.approx(statistics.median(seen), rel=error)
+            assert result.median_s[number] == pytest.approx(statistics.median(seen), rel=error)
         else:
-            assert math.isnan(found.median_s[number])
+            assert math.isnan(result.median_s[number])
 
 
 def test_times_far_apart_do_not_fill_the_memory() -> None:
@@ -79,8 +79,8 @@ def test_times_far_apart_do_not_fill_the_memory() -> None:
     builder = KernelTimesBuilder()
     add(builder, [1e-9, 1e-9, 3600.0], 20)
     add(builder, [2.0, 3600.0, 3600.0], 20)
-    found = group_histograms(builder.build(), np.array([0, 1]), 2)
-    assert found.median_s.tolist() == [pytest.approx(1e-9, rel=1e-6), pytest.approx(3600.0)]
+    result = group_histograms(builder.build(), np.array([0, 1]), 2)
+    assert result.median_s.tolist() == [pytest.approx(1e-9, rel=1e-6), pytest.approx(3600.0)]
 
 
 def test_bounds_that_a_sender_made_up_do_no_harm() -> None:
@@ -90,8 +90,8 @@ def test_bounds_that_a_sender_made_up_do_no_harm() -> None:
         WHO, KernelCell("", Kernel("k")), start_ns=1, end_ns=2, count=3, sum_s=0.0, min_s=9.0,
         max_s=0.0, scale=-10, first=-(2**31), runs=np.array([1, 0, 1]),
     )  # fmt: skip
-    found = group_histograms(builder.build(), np.zeros(1, np.int64), 1)
-    assert 0.0 < found.median_s[0] < math.inf
+    result = group_histograms(builder.build(), np.zeros(1, np.int64), 1)
+    assert 0.0 < result.median_s[0] < math.inf
 
 
 def test_ranks_and_sections_are_kept_apart() -> None:
@@ -104,9 +104,9 @@ def test_ranks_and_sections_are_kept_apart() -> None:
         if rank != 1:
             add(builder, [0.5] * 4, 7, "forward/softmax", rank)
         add(builder, [9.0], 7, "forward/<other>", rank)
-    found = HistogramKernels(KernelMedians(builder.build()), ["forward", "backward", "empty"], 3)
-    whole, forward, backward = found.of(None), found.of(0), found.of(1)
-    assert found.of(2) is None
+    result = HistogramKernels(KernelMedians(builder.build()), ["forward", "backward", "empty"], 3)
+    whole, forward, backward = result.of(None), result.of(0), result.of(1)
+    assert result.of(2) is None
     assert whole is not None
     assert forward is not None
     assert backward is not None

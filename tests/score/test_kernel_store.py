@@ -19,7 +19,7 @@ S = 10**9
 RANKS = tuple(Source(run_id="r", rank=n, session_id=f"s{n}") for n in range(3))
 
 
-def told(rank: int, start_s: float, end_s: float, *names: str, **who: Any) -> KernelTimes:
+def reported(rank: int, start_s: float, end_s: float, *names: str, **who: Any) -> KernelTimes:
     """What a rank counted: each kernel as often as its interval is long."""
     kernels = tally(*((name, "forward", [1_000] * int(end_s)) for name in names or ("gemm",)))
     source = replace(RANKS[rank], **who)
@@ -41,8 +41,10 @@ def take(held: KernelHistograms, part: KernelTimes) -> None:
 def window(of: KernelHistograms, first_s: float, last_s: float) -> list[tuple[int, int]]:
     """(rank, end in s) of the intervals that belong to it."""
     n = len(RANKS)
-    found = of.intervals_of_window(RANKS, np.full(n, int(first_s * S)), np.full(n, int(last_s * S)))
-    return [(line, each.end_ns // S) for line, each in found for _ in range(len(each.times))]
+    result = of.intervals_of_window(
+        RANKS, np.full(n, int(first_s * S)), np.full(n, int(last_s * S))
+    )
+    return [(line, each.end_ns // S) for line, each in result for _ in range(len(each.times))]
 
 
 def scorer(max_bytes: int) -> Scorer:
@@ -55,7 +57,7 @@ def held_of(scorer: Scorer) -> list[KernelHistograms]:
 
 def test_a_window_has_the_intervals_that_it_overlaps() -> None:
     """Of every rank; the next window has its own."""
-    parts = [told(n, at, at + 10) for at in (0, 10, 20, 30, 40) for n in range(3)]
+    parts = [reported(n, at, at + 10) for at in (0, 10, 20, 30, 40) for n in range(3)]
     held = store(*parts)
     assert window(held, 12, 28) == [(n, end) for n in range(3) for end in (20, 30)]
     assert window(held, 28, 35) == [(n, end) for n in range(3) for end in (30, 40)]
@@ -63,7 +65,7 @@ def test_a_window_has_the_intervals_that_it_overlaps() -> None:
 
 def test_a_window_that_closes_before_its_interval_is_told_has_the_newest() -> None:
     """Up to a minute; then there is no GPU score rather than one of long ago."""
-    held = store(*(told(n, at, at + 10) for at in (0, 10) for n in range(3)))
+    held = store(*(reported(n, at, at + 10) for at in (0, 10) for n in range(3)))
     assert window(held, 25, 29) == [(0, 20), (1, 20), (2, 20)]
     assert window(held, 80, 84) == [(0, 20), (1, 20), (2, 20)]
     assert window(held, 81, 85) == []
@@ -71,41 +73,41 @@ def test_a_window_that_closes_before_its_interval_is_told_has_the_newest() -> No
 
 def test_windows_that_share_their_intervals_share_the_work() -> None:
     """A run of fast steps closes many windows in ten seconds."""
-    held = store(*(told(n, 0, 10) for n in range(3)))
+    held = store(*(reported(n, 0, 10) for n in range(3)))
     at = [np.full(3, s * S) for s in (12, 14, 16, 18)]
     first, second = held.of_window(RANKS, *at[:2]), held.of_window(RANKS, *at[2:])
     assert first is second is not None
     for n in range(3):
-        take(held, told(n, 10, 20))
+        take(held, reported(n, 10, 20))
     assert held.of_window(RANKS, *at[2:]) is not first
 
 
 def test_ranks_are_compared_over_the_same_time() -> None:
     """What two ranks have told of and the third not yet waits for the next window."""
-    early = [told(n, 0, 10) for n in range(3)]
-    late = [told(n, 10, 20) for n in range(2)]
+    early = [reported(n, 0, 10) for n in range(3)]
+    late = [reported(n, 10, 20) for n in range(2)]
     assert window(store(*early, *late), 4, 18) == [(0, 10), (1, 10), (2, 10)]
-    held = store(*early, *late, told(2, 10, 20))
+    held = store(*early, *late, reported(2, 10, 20))
     assert window(held, 12, 18) == [(0, 20), (1, 20), (2, 20)]
 
 
 def test_a_rank_that_fell_silent_does_not_hold_the_others_up() -> None:
     """It has the scores of its last interval, for a minute."""
-    parts = [told(n, at, at + 10) for at in (0, 10, 20) for n in range(3) if n != 2 or at == 0]
+    parts = [reported(n, at, at + 10) for at in (0, 10, 20) for n in range(3) if n != 2 or at == 0]
     assert window(store(*parts), 22, 28) == [(0, 30), (1, 30), (2, 10)]
 
 
 def test_what_is_delivered_twice_counts_once() -> None:
     """A request that is sent again after its answer was lost; in parts as well."""
-    whole = told(0, 0, 10, "a", "b")
-    held = store(whole, whole, whole.take(np.array([1])), told(0, 10, 20, "a"))
+    whole = reported(0, 0, 10, "a", "b")
+    held = store(whole, whole, whole.take(np.array([1])), reported(0, 10, 20, "a"))
     assert held._counts == Counter({"kept": 3, "repeated": 3})
     assert window(held, 0, 30) == [(0, 10), (0, 10), (0, 20)]
 
 
 def test_a_request_may_tell_of_several_ranks_and_intervals() -> None:
     """As a proxy puts them together."""
-    one, other = told(0, 0, 10), told(1, 2, 12)
+    one, other = reported(0, 0, 10), reported(1, 2, 12)
     joined = replace(
         one,
         sources=(*one.sources, *other.sources),
@@ -123,22 +125,22 @@ def test_a_request_may_tell_of_several_ranks_and_intervals() -> None:
 
 def test_a_new_process_of_a_rank_has_nothing_of_the_one_before() -> None:
     """A restart is not scored with the kernels of the past."""
-    held = store(told(0, 0, 10, session_id="before"), told(1, 0, 10))
+    held = store(reported(0, 0, 10, session_id="before"), reported(1, 0, 10))
     assert window(held, 0, 10) == [(1, 10)]
 
 
 def test_names_beyond_the_most_are_left_out_and_counted() -> None:
     """Ten thousand kernels of a run; those that are known go on being taken."""
     names = [f"kernel_{n}" for n in range(10_050)]
-    held = store(told(0, 0, 1, *names), told(0, 1, 2, *names))
+    held = store(reported(0, 0, 1, *names), reported(0, 1, 2, *names))
     assert held._counts == Counter({"kept": 20_000, "over_limit": 100})
 
 
 def test_memory_is_bounded() -> None:
     """The oldest intervals go first."""
-    of = scorer(10 * told(0, 0, 10).nbytes + 1_000)
+    of = scorer(10 * reported(0, 0, 10).nbytes + 1_000)
     for at in range(0, 1_000, 10):
-        of.observe_kernels(told(0, at, at + 10))
+        of.observe_kernels(reported(0, at, at + 10))
     (held,) = held_of(of)
     kept = window(held, 0, 1_000)
     assert 4 <= len(kept) <= 10
@@ -151,7 +153,7 @@ def test_runs_that_only_name_kernels_are_bounded_too() -> None:
     of = scorer(2_000_000)
     for number in range(100):
         names = [f"kernel_{number}_{n}" for n in range(200)]
-        of.observe_kernels(told(0, 0, 1, *names, run_id=f"run {number}"))
+        of.observe_kernels(reported(0, 0, 1, *names, run_id=f"run {number}"))
         assert sum(held.nbytes for held in held_of(of)) <= 2_000_000
     assert 5 <= sum(held.nbytes > 0 for held in held_of(of)) < 50
     assert of.runs() == ()
@@ -164,7 +166,7 @@ def test_what_is_too_old_for_any_window_is_forgotten() -> None:
     """A run of weeks does not grow."""
     held = store()
     for at in range(0, 10_000, 10):
-        take(held, told(0, at, at + 10))
+        take(held, reported(0, at, at + 10))
         assert window(held, at, at + 10) == [(0, at + 10)]
     assert sum(map(len, held._intervals.values())) < 15
 
@@ -173,7 +175,7 @@ def test_attempts_groups_and_runs_are_kept_apart() -> None:
     """And evicted apart."""
     of = scorer(2**30)
     for each in ({}, {"attempt": 1}, {"group": "actor"}, {"run_id": "other"}):
-        of.observe_kernels(told(0, 0, 10, **each))
+        of.observe_kernels(reported(0, 0, 10, **each))
     assert len(held_of(of)) == 4
     of.evict("other")
     of.evict("r", "actor")

@@ -24,8 +24,8 @@ def sections(seconds: Floats) -> dict[str, str]:
 
 
 def slowest_step_s(seconds: Floats) -> float:
-    told = np.isfinite(seconds).any(axis=(1, 2))
-    return float(np.nansum(seconds[told], axis=2).max(axis=1).mean()) if told.any() else 0.0
+    reported = np.isfinite(seconds).any(axis=(1, 2))
+    return float(np.nansum(seconds[reported], axis=2).max(axis=1).mean()) if reported.any() else 0.0
 
 
 @given(tables)

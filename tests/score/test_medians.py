@@ -63,20 +63,20 @@ def test_groups_of_any_sizes_have_numpys_median_sum_and_count(seed: int, sizes: 
     rng = np.random.default_rng(seed)
     group = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     values = rng.normal(size=len(group))
-    found = group_times(group, values, len(sizes))
-    assert found.count.tolist() == sizes
+    result = group_times(group, values, len(sizes))
+    assert result.count.tolist() == sizes
     for code, size in enumerate(sizes):
         own = values[group == code]
         expected = np.median(own) if size else np.nan
-        np.testing.assert_allclose(found.median_s[code], expected, rtol=1e-14)
-        np.testing.assert_allclose(found.total_s[code], own.sum(), atol=1e-12)
+        np.testing.assert_allclose(result.median_s[code], expected, rtol=1e-14)
+        np.testing.assert_allclose(result.total_s[code], own.sum(), atol=1e-12)
 
 
 def test_two_large_values_do_not_overflow_in_the_middle() -> None:
     """Their mean is a number."""
     huge = np.array([1.6e308, 1.7e308])
-    found = group_times(np.zeros(2, int), huge, 1).median_s
-    np.testing.assert_allclose(found, [1.65e308])
+    result = group_times(np.zeros(2, int), huge, 1).median_s
+    np.testing.assert_allclose(result, [1.65e308])
 
 
 @settings(max_examples=60)
@@ -86,15 +86,15 @@ def test_values_with_a_place_of_their_own_have_the_median_of_their_group(
 ) -> None:
     """With empty places and without; two values in one place are not guessed at."""
     rng = np.random.default_rng(seed)
-    place = rng.permutation(np.flatnonzero(rng.random(n_groups * width) >= holes))
-    values = rng.normal(size=len(place))
-    expected = group_times(place // width, values, n_groups)
-    found = placed_times(lambda part: place[part], values, n_groups, width)
-    assert found is not None
-    np.testing.assert_allclose(found[0], expected.median_s, rtol=1e-14)
-    np.testing.assert_array_equal(found[1], expected.count)
-    if len(place):
-        twice = np.append(place, place[0])
+    index = rng.permutation(np.flatnonzero(rng.random(n_groups * width) >= holes))
+    values = rng.normal(size=len(index))
+    expected = group_times(index // width, values, n_groups)
+    result = placed_times(lambda part: index[part], values, n_groups, width)
+    assert result is not None
+    np.testing.assert_allclose(result[0], expected.median_s, rtol=1e-14)
+    np.testing.assert_array_equal(result[1], expected.count)
+    if len(index):
+        twice = np.append(index, index[0])
         again = np.append(values, 0.5)
         assert placed_times(lambda part: twice[part], again, n_groups, width) is None
 
@@ -126,9 +126,9 @@ def test_peers_are_those_of_the_own_group_that_have_a_value(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         middle = np.array([np.nanmedian(values[peers == code], axis=0) for code in peers])
-        least = np.array([np.nanmin(values[peers == code], axis=0) for code in peers])
+        minimum = np.array([np.nanmin(values[peers == code], axis=0) for code in peers])
     np.testing.assert_allclose(median_of_peers(values, peers), middle, rtol=1e-14)
-    np.testing.assert_array_equal(minimum_of_peers(values, peers), least)
+    np.testing.assert_array_equal(minimum_of_peers(values, peers), minimum)
 
 
 def test_no_ranks_have_no_peers() -> None:

@@ -41,8 +41,8 @@ def test_references_survive_growth() -> None:
         references.update([f"gpu{i}"], [f"f{i % 7}"], np.array([[float(i + 1)]]), enough, 0)
     for i in range(50):
         nothing = np.array([[np.nan]])
-        found = references.update([f"gpu{i}"], [f"f{i % 7}"], nothing, enough, 0)
-        assert found.item() == i + 1
+        result = references.update([f"gpu{i}"], [f"f{i % 7}"], nothing, enough, 0)
+        assert result.item() == i + 1
 
 
 def scored(

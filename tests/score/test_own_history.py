@@ -140,7 +140,7 @@ def test_names_are_bounded_too() -> None:
     """Sections with a number in their name do not fill the memory."""
     tables = KeyedTables(("t",), max_keys=4, max_names=10)
     for i in range(100):
-        place = tables.place(["k"], [f"section-{i}", "forward"])
-        tables.put("t", place, tables.get("t", place) + 1.0)
+        index = tables.index(["k"], [f"section-{i}", "forward"])
+        tables.put("t", index, tables.get("t", index) + 1.0)
     assert len(tables.state()["names"]) <= 10
-    assert tables.get("t", tables.place(["k"], ["forward"])).item() == 100.0
+    assert tables.get("t", tables.index(["k"], ["forward"])).item() == 100.0

@@ -44,5 +44,5 @@ def test_gpu_scores_are_those_of_the_window(seed: int, ranks: int, holes: float)
     is_common = ~np.isnan(median_s[compared]).any(axis=0)
     best_s = np.where(is_common, np.fmin.reduce(median_s, axis=0), np.nan)
     for own, total, score in zip(median_s, total_s, expected, strict=True):
-        found = gpu_relative_to_best(own, total, best_s)
-        np.testing.assert_allclose(found, score, rtol=1e-12)
+        result = gpu_relative_to_best(own, total, best_s)
+        np.testing.assert_allclose(result, score, rtol=1e-12)

@@ -42,28 +42,28 @@ def scored(capsys: pytest.CaptureFixture[str]) -> Score:
 @pytest.mark.parametrize("name", list(PUBLISHED))
 def test_the_closed_form_finds_the_published_slowdown(name: str) -> None:
     """Within 5 % of what a replay of all operations gives; M_W and M_S tell the same story."""
-    found, published = what_if(*worker_seconds_of(read_trace(name))), PUBLISHED[name]
-    assert found.slowdown == pytest.approx(published.slowdown, rel=0.05)
-    assert found.m_w == pytest.approx(published.m_w, abs=0.05)
-    assert found.m_s == pytest.approx(published.m_s, abs=0.15)
+    result, published = what_if(*worker_seconds_of(read_trace(name))), PUBLISHED[name]
+    assert result.slowdown == pytest.approx(published.slowdown, rel=0.05)
+    assert result.m_w == pytest.approx(published.m_w, abs=0.05)
+    assert result.m_s == pytest.approx(published.m_s, abs=0.15)
 
 
 def test_the_slowed_worker_is_the_hottest_of_the_map() -> None:
     """AR: data rank 0 of stage 0, and no stage is long."""
-    found = what_if(*worker_seconds_of(read_trace("AR")))
-    others = found.of_worker.copy()
+    result = what_if(*worker_seconds_of(read_trace("AR")))
+    others = result.of_worker.copy()
     others[0, 0] = 1.0
-    assert found.of_worker[0, 0] > 1.9
+    assert result.of_worker[0, 0] > 1.9
     assert others.max() < 1.1
-    assert found.stages.max() < 1.05
+    assert result.stages.max() < 1.05
 
 
 def test_the_long_stage_is_the_last_and_no_worker_is_hot() -> None:
     """ST: 1.4 times the mean stage, on both data ranks."""
-    found = what_if(*worker_seconds_of(read_trace("ST")))
-    assert found.stages[3] == max(found.stages)
-    assert found.stages[3] == pytest.approx(1.41, abs=0.05)
-    assert found.of_worker[0] == pytest.approx(found.of_worker[1], rel=0.02)
+    result = what_if(*worker_seconds_of(read_trace("ST")))
+    assert result.stages[3] == max(result.stages)
+    assert result.stages[3] == pytest.approx(1.41, abs=0.05)
+    assert result.of_worker[0] == pytest.approx(result.of_worker[1], rel=0.02)
 
 
 @ways

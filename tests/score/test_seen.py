@@ -25,18 +25,18 @@ def copies(batch: ObservationBatch) -> ObservationBatch:
     return replace(batch, sources=tuple(replace(source) for source in batch.sources))
 
 
-def told(batches: list[ObservationBatch]) -> list[Any]:
+def reported(batches: list[ObservationBatch]) -> list[Any]:
     """All that a scorer says of them."""
     scorer = Scorer()
-    said: list[Any] = []
+    printed: list[Any] = []
     for number, batch in enumerate(batches):
         now_ns = number * SECOND_NS
         scorer.observe(batch, now_ns)
-        said += [repr(window) for window in scorer.close_due(now_ns)]
-        said.append([repr(source) for source in scorer.clashes("run", now_ns)])
-        said.append((scorer.counts.late, scorer.counts.duplicates, scorer.counts.superseded))
-    said += [repr(window) for window in scorer.close_all()]
-    return [*said, repr(scorer.verdicts("run")), repr(scorer.late_by_run)]
+        printed += [repr(window) for window in scorer.close_due(now_ns)]
+        printed.append([repr(source) for source in scorer.clashes("run", now_ns)])
+        printed.append((scorer.counts.late, scorer.counts.duplicates, scorer.counts.superseded))
+    printed += [repr(window) for window in scorer.close_all()]
+    return [*printed, repr(scorer.verdicts("run")), repr(scorer.late_by_run)]
 
 
 def parts(batch: ObservationBatch, rows: int) -> Iterator[ObservationBatch]:
@@ -49,7 +49,7 @@ def test_an_object_that_is_known_changes_nothing(rows: int) -> None:
     """Neither windows, verdicts nor counts."""
     run = simulate("one_slow_rank", Plan(ranks=8, steps=60, run_id="run")).batch
     batches = list(parts(run, rows))
-    assert told(batches) == told([copies(batch) for batch in batches])
+    assert reported(batches) == reported([copies(batch) for batch in batches])
 
 
 def histories() -> Iterator[list[tuple[Source, int]]]:
@@ -80,7 +80,7 @@ def test_those_who_come_and_go_are_told_apart_as_before(
             for section in SECTIONS:
                 builder.add(source, section, step=step, start_ns=step * SECOND_NS, duration_s=0.1)
         batches.append(builder.build())
-    assert told(batches) == told([copies(batch) for batch in batches])
+    assert reported(batches) == reported([copies(batch) for batch in batches])
 
 
 def one_row(source: Source, step: int) -> ObservationBatch:
@@ -92,7 +92,7 @@ def one_row(source: Source, step: int) -> ObservationBatch:
 def test_a_run_that_was_forgotten_may_come_back() -> None:
     """From the very process that was known before."""
     source = Source(run_id="run", rank=0, session_id="a")
-    scorer = Scorer(ScoreSettings(forget_s=10.0))
+    scorer = Scorer(ScoreSettings(evict_s=10.0))
     scorer.observe(one_row(source, 0), 0)
     scorer.close_due(100 * SECOND_NS)
     assert scorer.runs() == ()
@@ -116,11 +116,11 @@ def test_an_attempt_that_was_retired_stays_so() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources that never come again do not fill the memory."""
-    monkeypatch.setattr(sources, "_MOST", 10)
-    found = sources.SourceCache[int]()
+    monkeypatch.setattr(sources, "_MAX", 10)
+    result = sources.SourceCache[int]()
     many = [Source(run_id="r", rank=rank) for rank in range(25)]
     for source in many:
-        found.put(source, source.rank)
-    assert found.values_of(many) == [None] * 20 + list(range(20, 25))
-    found.clear()
-    assert found.values_of(many[-1:]) == [None]
+        result.put(source, source.rank)
+    assert result.values_of(many) == [None] * 20 + list(range(20, 25))
+    result.clear()
+    assert result.values_of(many[-1:]) == [None]

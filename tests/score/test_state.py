@@ -33,8 +33,8 @@ def test_references_go_on_after_a_restart() -> None:
     restored.restore(filled().state())
     for i in range(20):
         subject, name = ("job", "", f"node{i}", i), f"f{i % 3}"
-        found = restored.update([subject], [name], NOTHING, ENOUGH, HOUR_NS)
-        assert found.item() == 2 * (i + 1) / 4.0
+        result = restored.update([subject], [name], NOTHING, ENOUGH, HOUR_NS)
+        assert result.item() == 2 * (i + 1) / 4.0
 
 
 def test_restored_references_grow() -> None:

@@ -83,14 +83,14 @@ def test_a_batch_in_any_order_fills_several_blocks_and_windows(tables: list[Step
     """Rows that come section by section: every step is found in its own block and window."""
     scorer = Scorer(ScoreSettings(window_steps=4))
     builder = BatchBuilder()
-    for place, section in enumerate(("load", "forward")):
+    for index, section in enumerate(("load", "forward")):
         for step in range(12):
             builder.add(
                 source(0, world_size=1),
                 Section(section),
                 step=step,
                 seq=step,
-                start_ns=step * S + place,
+                start_ns=step * S + index,
                 duration_s=1.0 + step,
             )
     scorer.observe(builder.build(), 0)
@@ -143,14 +143,14 @@ def test_a_file_is_judged_in_the_order_of_its_steps(
     changes nothing."""
     steps = [16, 21, 27, 40, 41, 42, 50, 60, 61, 62, 63, 99]
     builder = BatchBuilder()
-    for place, section in enumerate(("load", "forward")):
+    for index, section in enumerate(("load", "forward")):
         for step in reversed(steps):
             for rank in (0, 1):
                 builder.add(
                     source(rank),
                     Section(section),
                     step=step,
-                    start_ns=place * 1000 + 100 - step,
+                    start_ns=index * 1000 + 100 - step,
                     duration_s=1.0,
                 )
     scorer = Scorer(ScoreSettings(window_steps=window_steps))
@@ -275,8 +275,8 @@ def test_a_section_that_also_runs_by_itself_is_no_part_of_another(
         scorer.observe(builder.build(), 0)
     (window,) = scorer.close_all()
     assert [(s.name, s.parent) for s in window.sections] == [("f", ""), ("g", "")]
-    told = [(step, s) for t in tables for step in t.steps.tolist() for s in t.sections]
-    assert {s.parent for _, s in told} == {""}
+    reported = [(step, s) for t in tables for step in t.steps.tolist() for s in t.sections]
+    assert {s.parent for _, s in reported} == {""}
 
 
 def test_runs_and_groups_are_judged_apart_and_forgotten_with_their_run(
@@ -289,8 +289,8 @@ def test_runs_and_groups_are_judged_apart_and_forgotten_with_their_run(
             who = source(0, run_id=run, group=group, world_size=1)
             scorer.observe(rows(who, range(6)), now * S)
             scorer.close_due(now * S)
-    judged = {(t.sources[0].run_id, t.sources[0].group) for t in tables}
-    assert len(judged) == 6
+    run_verdicts = {(t.sources[0].run_id, t.sources[0].group) for t in tables}
+    assert len(run_verdicts) == 6
     assert sorted(scorer.state()["judges"]) == [
         '["b", "actor"]',
         '["b", "critic"]',

@@ -101,12 +101,12 @@ def check(table: StepTable, rows: list[Row]) -> None:
                 total = sum(row.duration_s for row in cell) if cell else NAN
                 assert table.seconds[t, r, s] == pytest.approx(total, nan_ok=True)
                 assert table.runs[t, r, s] == sum(row.runs for row in cell)
-            told = [
+            reported = [
                 sum(row.tokens for row in cells[step, source.rank, name] if row.tokens >= 0)
                 for name in names
                 if any(row.tokens >= 0 for row in cells[step, source.rank, name])
             ]
-            assert table.tokens[t, r] == pytest.approx(max(told, default=NAN), nan_ok=True)
+            assert table.tokens[t, r] == pytest.approx(max(reported, default=NAN), nan_ok=True)
     for r, source in enumerate(table.sources):
         for s, name in enumerate(names):
             of_steps = [cells[step, source.rank, name] for step in table.steps.tolist()]
@@ -220,10 +220,10 @@ def test_sections_stand_in_the_order_in_which_they_run() -> None:
     """By their usual start after the first section of the step, on the rank's own clock; a
     clock that is hours off moves nothing."""
     rows = [
-        Row(rank, section, step, step * S + place * 10**6 + rank * 3600 * S, 0.001, step, 1, NAN)
+        Row(rank, section, step, step * S + index * 10**6 + rank * 3600 * S, 0.001, step, 1, NAN)
         for rank in range(3)
         for step in (16, 21)
-        for place, section in ((2, "backward"), (0, "load"), (1, "forward"))
+        for index, section in ((2, "backward"), (0, "load"), (1, "forward"))
     ]
     table = build_step_table(batch_of(rows))
     assert table is not None

@@ -36,25 +36,25 @@ def test_data_ranks_may_come_in_any_order(seconds: Floats, count: int, random: s
     """A permutation of data ranks permutes what is said of them, and nothing else."""
     order = list(range(seconds.shape[1]))
     random.shuffle(order)  # type: ignore[attr-defined]
-    found, moved = what_if(seconds, count), what_if(seconds[:, order], count)
-    assert moved.slowdown == pytest.approx(found.slowdown)
-    assert moved.of_worker == pytest.approx(found.of_worker[order])
+    result, moved = what_if(seconds, count), what_if(seconds[:, order], count)
+    assert moved.slowdown == pytest.approx(result.slowdown)
+    assert moved.of_worker == pytest.approx(result.of_worker[order])
 
 
 @given(runs, microbatches)
 def test_a_run_is_never_faster_than_with_equal_workers(seconds: Floats, count: int) -> None:
     """Slowdown is at least 1, waste lies in [0, 1)."""
-    found = what_if(seconds, count)
-    assert found.slowdown >= 1.0 - 1e-9
-    assert -1e-9 <= found.waste < 1.0
+    result = what_if(seconds, count)
+    assert result.slowdown >= 1.0 - 1e-9
+    assert -1e-9 <= result.waste < 1.0
 
 
 @given(st.integers(1, 5), st.integers(1, 4), microbatches, st.floats(0.01, 100.0))
 def test_equal_workers_lose_nothing(n_data: int, n_stages: int, count: int, time: float) -> None:
     """Slowdown 1; there is no loss that anybody could be part of."""
-    found = what_if(np.full((3, n_data, n_stages), time), count)
-    assert found.slowdown == pytest.approx(1.0)
-    assert np.isnan(found.m_w)
+    result = what_if(np.full((3, n_data, n_stages), time), count)
+    assert result.slowdown == pytest.approx(1.0)
+    assert np.isnan(result.m_w)
 
 
 @given(runs, microbatches, st.floats(1.0, 5.0))
@@ -77,9 +77,9 @@ def test_one_slow_worker_is_found_and_is_all_the_loss(
     """The cell of the map that is largest is the slow worker's."""
     seconds = np.ones((4, n_data, n_stages))
     seconds[:, -1, 0] = factor
-    found = what_if(seconds, count)
-    assert found.m_w >= 1.0 - 1e-9  # the mean is longer than a healthy worker
-    assert np.argmax(found.of_worker) == (n_data - 1) * n_stages
+    result = what_if(seconds, count)
+    assert result.m_w >= 1.0 - 1e-9  # the mean is longer than a healthy worker
+    assert np.argmax(result.of_worker) == (n_data - 1) * n_stages
 
 
 def test_a_slow_worker_does_not_make_its_stage_long() -> None:
@@ -93,10 +93,10 @@ def test_a_long_last_stage_is_the_loss_and_no_worker() -> None:
     """M_S is about 1, M_W about 0."""
     seconds = np.ones((4, 4, 4))
     seconds[:, :, 3] = 1.5
-    found = what_if(seconds, 32)
-    assert int(np.argmax(found.stages)) == 3
-    assert found.m_s > 0.95
-    assert abs(found.m_w) < 0.05
+    result = what_if(seconds, 32)
+    assert int(np.argmax(result.stages)) == 3
+    assert result.m_s > 0.95
+    assert abs(result.m_w) < 0.05
 
 
 def test_healthy_data_ranks_more_change_the_slowdown_little() -> None:
@@ -121,9 +121,9 @@ def test_a_missing_worker_is_unknown_not_fast() -> None:
 ])  # fmt: skip
 def test_without_times_nothing_is_said(seconds: Floats) -> None:
     """All zeros, all unknown, no step, no worker."""
-    found = what_if(seconds, 4)
-    assert np.isnan(found.slowdown)
-    assert np.isnan(found.waste)
+    result = what_if(seconds, 4)
+    assert np.isnan(result.slowdown)
+    assert np.isnan(result.waste)
 
 
 def test_a_single_worker_has_nothing_to_compare_with() -> None:
@@ -136,8 +136,8 @@ def test_a_step_that_few_workers_told_is_left_out() -> None:
     seconds = np.ones((2, 4, 1))
     seconds[1, :3] = np.nan
     seconds[1, 3] = 100.0
-    found = what_if(seconds, 1)
-    assert (found.slowdown, found.steps) == (1.0, 1)
+    result = what_if(seconds, 1)
+    assert (result.slowdown, result.steps) == (1.0, 1)
 
 
 def test_every_stage_unknown_in_one_step_is_taken_from_the_others() -> None:
@@ -157,7 +157,7 @@ def test_every_number_is_that_of_its_definition(
 ) -> None:
     """All workers but some take the mean of the step, and the schedule is played through."""
     a = np.random.default_rng(seed).uniform(0.5, 2.0, (n_steps, n_data, n_stages))
-    found = what_if(a * count, count)
+    result = what_if(a * count, count)
     mean = np.broadcast_to(a.mean(axis=(1, 2), keepdims=True), a.shape)
 
     def time_if(mended: np.ndarray) -> float:
@@ -172,19 +172,19 @@ def test_every_number_is_that_of_its_definition(
     data, stage = np.arange(n_data)[:, None], np.arange(n_stages)[None, :]
     of_data = [time_if(everybody & (data != d)) / ideal for d in range(n_data)]
     of_stage = [time_if(everybody & (stage != p)) / ideal for p in range(n_stages)]
-    np.testing.assert_allclose(found.slowdown, time_if(nobody) / ideal)
-    np.testing.assert_allclose(found.of_data_rank, of_data)
-    np.testing.assert_allclose(found.of_stage, of_stage)
+    np.testing.assert_allclose(result.slowdown, time_if(nobody) / ideal)
+    np.testing.assert_allclose(result.of_data_rank, of_data)
+    np.testing.assert_allclose(result.of_stage, of_stage)
     of_worker = np.minimum.outer(of_data, of_stage)
-    np.testing.assert_allclose(found.of_worker, of_worker)
+    np.testing.assert_allclose(result.of_worker, of_worker)
     medians = np.median(a.mean(axis=0), axis=0)
-    np.testing.assert_allclose(found.stages, medians / medians.mean())
+    np.testing.assert_allclose(result.stages, medians / medians.mean())
     if loss > 1e-6 * ideal:
-        worst = np.argsort(-found.of_worker, axis=None, kind="stable")
+        worst = np.argsort(-result.of_worker, axis=None, kind="stable")
         is_worst = nobody.copy().ravel()
         is_worst[worst[: max(1, round(0.03 * of_worker.size))]] = True
         won = (time_if(nobody) - time_if(is_worst.reshape(nobody.shape))) / loss
-        np.testing.assert_allclose(found.m_w, won, atol=1e-9)
+        np.testing.assert_allclose(result.m_w, won, atol=1e-9)
         if n_stages > 1:
             won = (time_if(nobody) - time_if(nobody | (stage == n_stages - 1))) / loss
-            np.testing.assert_allclose(found.m_s, won, atol=1e-9)
+            np.testing.assert_allclose(result.m_s, won, atol=1e-9)

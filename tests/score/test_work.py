@@ -109,10 +109,10 @@ def test_a_time_for_equal_work_lies_between_the_time_and_the_time_per_token(
     """So a rank that is slow by both is never made to look healthy; gaps and zeros survive."""
     seconds, tokens = block
     equal = normalised(seconds, tokens)
-    told = np.isfinite(tokens) & (tokens > 0)
-    of_ranks = nan_median(np.where(told, tokens, np.nan), axis=0)
-    usual = np.nanmedian(of_ranks) if told.any() else 1.0
-    per_token = np.where(told, usual / np.where(told, tokens, 1.0), 1.0)[:, :, None]
+    reported = np.isfinite(tokens) & (tokens > 0)
+    of_ranks = nan_median(np.where(reported, tokens, np.nan), axis=0)
+    usual = np.nanmedian(of_ranks) if reported.any() else 1.0
+    per_token = np.where(reported, usual / np.where(reported, tokens, 1.0), 1.0)[:, :, None]
     low, high = np.minimum(1.0, per_token), np.maximum(1.0, per_token)
     known = np.isfinite(seconds)
     assert (np.isfinite(equal) == known).all()
@@ -122,13 +122,13 @@ def test_a_time_for_equal_work_lies_between_the_time_and_the_time_per_token(
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.randoms(use_true_random=False))
 def test_neither_units_nor_the_order_of_ranks_matter(
-    unit: float, words: float, random: st.DrawFn
+    unit: float, text: float, random: st.DrawFn
 ) -> None:
     """Seconds or milliseconds, tokens or thousands of them."""
     seconds, tokens = job(steps=8, ranks=6)
     order = list(range(6))
     random.shuffle(order)  # type: ignore[attr-defined]
-    moved = normalised(seconds[:, order] * unit, tokens[:, order] * words)
+    moved = normalised(seconds[:, order] * unit, tokens[:, order] * text)
     assert moved == pytest.approx(normalised(seconds, tokens)[:, order] * unit)
 
 
@@ -213,12 +213,12 @@ def shares_of(seconds: Floats, tokens: Floats, ranks: int) -> Floats:
     """(blocks, runs) what is told after each block of 5 steps; a run is a group of ``ranks``."""
     names = [f"run {run}" for run in range(seconds.shape[1] // ranks)]
     peers = Groups.of(np.repeat(names, ranks).tolist())
-    work, told = WorkNormaliser(), []
+    work, reported = WorkNormaliser(), []
     for at in range(0, len(seconds), 5):
         block = slice(at, at + 5)
         work.normalise(seconds[block, :, None], tokens[block], peers, names, SECTIONS)
-        told.append(work.share(names, SECTIONS)[:, 0])
-    return np.array(told)
+        reported.append(work.share(names, SECTIONS)[:, 0])
+    return np.array(reported)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)

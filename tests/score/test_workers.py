@@ -24,33 +24,33 @@ def ranks(*parallel: dict[str, int]) -> list[Source]:
 
 def test_tensor_ranks_of_a_worker_share_its_place() -> None:
     """Four ranks, two workers."""
-    found = find_workers(ranks(*(
+    result = find_workers(ranks(*(
         {"data": d, "pipeline": 0, "tensor": t} for d in (0, 1) for t in (0, 1)
     )))  # fmt: skip
-    assert found is not None
-    assert found.shape == (2, 1)
-    assert found.ranks_of(1, 0).tolist() == [2, 3]
+    assert result is not None
+    assert result.shape == (2, 1)
+    assert result.ranks_of(1, 0).tolist() == [2, 3]
 
 
 def test_ranks_without_any_dimension_are_data_ranks() -> None:
     """Plain data parallel: one stage."""
-    found = find_workers(ranks({}, {}, {}))
-    assert found is not None
-    assert (found.shape, found.data.tolist()) == ((3, 1), [0, 1, 2])
+    result = find_workers(ranks({}, {}, {}))
+    assert result is not None
+    assert (result.shape, result.data.tolist()) == ((3, 1), [0, 1, 2])
 
 
 def test_ranks_that_tell_no_data_rank_are_numbered_within_their_tensor_rank() -> None:
     """Tensor ranks of a worker stay together."""
-    found = find_workers(ranks(*({"pipeline": 0, "tensor": t} for t in (0, 1, 0, 1))))
-    assert found is not None
-    assert found.data.tolist() == [0, 0, 1, 1]
+    result = find_workers(ranks(*({"pipeline": 0, "tensor": t} for t in (0, 1, 0, 1))))
+    assert result is not None
+    assert result.data.tolist() == [0, 0, 1, 1]
 
 
 def test_data_ranks_need_not_begin_at_zero() -> None:
     """A part of the job reports: ranks 4 and 6 of the data dimension."""
-    found = find_workers(ranks({"data": 6}, {"data": 4}))
-    assert found is not None
-    assert (found.data_ranks, found.data.tolist()) == ((4, 6), [1, 0])
+    result = find_workers(ranks({"data": 6}, {"data": 4}))
+    assert result is not None
+    assert (result.data_ranks, result.data.tolist()) == ((4, 6), [1, 0])
 
 
 @pytest.mark.parametrize("parallel", [
@@ -104,9 +104,9 @@ def test_a_rank_that_told_half_of_its_sections_is_unknown_in_that_step() -> None
     table = step_table(seconds, sections, parallel=parallel)
     workers = find_workers(table.sources)
     assert workers is not None
-    found = worker_seconds(table, workers)[:, :, 0]
-    assert found[1].tolist() == [2.0, 2.0]
-    assert np.isnan(found[2]).tolist() == [False, True]
+    result = worker_seconds(table, workers)[:, :, 0]
+    assert result[1].tolist() == [2.0, 2.0]
+    assert np.isnan(result[2]).tolist() == [False, True]
 
 
 def test_a_section_that_only_some_stages_have_makes_nobody_unknown() -> None:

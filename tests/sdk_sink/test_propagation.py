@@ -31,7 +31,7 @@ PLAIN = {name: getattr(SectionTimer, name) for name in ("__enter__", "__exit__",
 
 
 @pytest.fixture(autouse=True)
-def _found_as_left(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def _result_as_left(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """After each test the context is as before, OpenTelemetry has logged nothing, and the section
     class has its plain methods again."""
     before = otel_context.get_current()

@@ -186,9 +186,9 @@ def test_a_processor_that_raises_is_counted_and_logged_once(
     assert len(sink.spans()) == 4
     counted = [p.value for p in sink.points() if p.attributes.get("reason") == SDK_ERROR]
     assert counted[-1] in losses
-    told = [r for r in caplog.records if r.name == "otel_straggler" and r.exc_info]
-    assert len(told) == 1
-    assert told[0].levelno == logging.WARNING
+    reported = [r for r in caplog.records if r.name == "otel_straggler" and r.exc_info]
+    assert len(reported) == 1
+    assert reported[0].levelno == logging.WARNING
 
 
 class Broken(Asked):

@@ -365,8 +365,8 @@ def test_above_the_rate_whole_steps_are_left_out_and_counted(
     counted = [p.value for p in sink.points() if p.attributes.get("reason") == SDK_RATE]
     assert counted[-1] == 700 - len(application.ours())
     assert len(sink.spans()) == 700
-    told = [r for r in caplog.records if "sdk_spans_per_s" in r.getMessage()]
-    assert len(told) == 1
+    reported = [r for r in caplog.records if "sdk_spans_per_s" in r.getMessage()]
+    assert len(reported) == 1
 
 
 def test_a_ratio_sampler_keeps_the_same_steps_on_every_rank(

@@ -21,13 +21,13 @@ from ..waiting import eventually
 
 def alertmanager_program() -> str:
     """Skips without one; under CI that is a failure."""
-    found = find_alertmanager()
-    if found is None:
+    result = find_alertmanager()
+    if result is None:
         sentence = "no Alertmanager is installed (make servers): the real server was not tried"
         if os.environ.get("CI"):
             pytest.fail(sentence)
         pytest.skip(sentence)
-    return found
+    return result
 
 
 class Alertmanager:
@@ -48,8 +48,8 @@ class Alertmanager:
 
     def alerts(self, name: str = "") -> list[dict[str, Any]]:
         """Those that fire."""
-        found: list[dict[str, Any]] = self.ask("/api/v2/alerts")
-        return [each for each in found if name in ("", each["labels"]["alertname"])]
+        result: list[dict[str, Any]] = self.ask("/api/v2/alerts")
+        return [each for each in result if name in ("", each["labels"]["alertname"])]
 
 
 @contextlib.contextmanager
@@ -65,8 +65,8 @@ def running_alertmanager(
         web: its web configuration: TLS and users.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    told = config or {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}
-    (folder / "alertmanager.yml").write_text(json.dumps(told))
+    reported = config or {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}
+    (folder / "alertmanager.yml").write_text(json.dumps(reported))
     address = free_address()
     command = [
         alertmanager_program(),

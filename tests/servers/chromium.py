@@ -33,9 +33,9 @@ SHOTS = Path(os.environ.get("OTEL_STRAGGLER_SHOTS", "out/screenshots"))
 
 def chromium_program() -> str:
     """Skips without one, or without playwright; under CI that is a failure."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
+    result = next(filter(None, map(shutil.which, NAMES)), None)
     sentence = ""
-    if found is None:
+    if result is None:
         sentence = "no Chromium is installed (make servers): the page was not tried in a browser"
     else:
         try:
@@ -44,8 +44,8 @@ def chromium_program() -> str:
             sentence = "playwright is not installed (make dev): the page was not tried in a browser"
     if sentence:
         pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
-    assert found is not None
-    return found
+    assert result is not None
+    return result
 
 
 @contextlib.contextmanager
@@ -110,8 +110,8 @@ class Watched:
 
     def trouble(self) -> list[str]:
         """What must not be at the end of a test."""
-        told = [] if self.expects_trouble else [*self.errors, *self.failed]
-        return told + [f"asked another origin: {url}" for url in self.foreign]
+        reported = [] if self.expects_trouble else [*self.errors, *self.failed]
+        return reported + [f"asked another origin: {url}" for url in self.foreign]
 
     def keep(self, name: str) -> Path:
         """A picture of the whole page for people to look at; its path."""
@@ -207,18 +207,18 @@ class Pages:
 
     def close(self, *, has_failed: bool) -> list[str]:
         """Close all; what went wrong in them. Keeps pictures if the test has failed."""
-        found = [trouble for watched in self.opened for trouble in watched.trouble()]
+        result = [trouble for watched in self.opened for trouble in watched.trouble()]
         for number, watched in enumerate(self.opened):
-            if (has_failed or found) and not watched.page.is_closed():
+            if (has_failed or result) and not watched.page.is_closed():
                 with contextlib.suppress(Exception):
                     watched.keep(f"failed-{self._name}-{number}")
         for context, options in self._contexts:
-            if has_failed or found:
+            if has_failed or result:
                 context.close()
             else:
                 of_context = [each for each in self.opened if each.page.context is context]
                 self._kept.give_back(context, options, of_context)
-        return found
+        return result
 
     def _new_context(self, options: dict[str, Any]) -> BrowserContext:
         chosen = {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light", **options}

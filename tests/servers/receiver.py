@@ -31,7 +31,7 @@ class Receiver:
         tls: how to speak TLS; None for plain HTTP.
         largest_bytes: larger bodies are answered with 413.
         port: 0 for a free one.
-        words: body of every answer.
+        text: body of every answer.
         rule: gives a status by what was sent, where no other is due.
     """
 
@@ -41,7 +41,7 @@ class Receiver:
         tls: ssl.SSLContext | None = None,
         largest_bytes: int = 2**30,
         port: int = 0,
-        words: str = "",
+        text: str = "",
         rule: Callable[[Any], int] = lambda _: 200,
     ) -> None:
         self.statuses = list(statuses)
@@ -57,8 +57,8 @@ class Receiver:
             def do_POST(self) -> None:
                 receiver.tries += 1
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                told = json.loads(body)
-                status = receiver.statuses.pop(0) if receiver.statuses else rule(told)
+                reported = json.loads(body)
+                status = receiver.statuses.pop(0) if receiver.statuses else rule(reported)
                 if len(body) > largest_bytes:
                     status = 413
                 if status == HANG:
@@ -67,14 +67,14 @@ class Receiver:
                     self.close_connection = True
                     return
                 headers = {k.lower(): v for k, v in self.headers.items()}
-                one = Received(self.path, headers, told)
+                one = Received(self.path, headers, reported)
                 (receiver.received if status == 200 else receiver.refused).append(one)
                 self.send_response(status)
                 if status == 302:
                     self.send_header("Location", "https://elsewhere/alerts")
-                self.send_header("Content-Length", str(len(words)))
+                self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
-                self.wfile.write(words.encode())
+                self.wfile.write(text.encode())
 
             def log_message(self, *_: object) -> None: ...
 

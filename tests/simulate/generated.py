@@ -12,9 +12,9 @@ QUIET = {"noise": 0.0, "common_mode": 0.0, "rank_offset": 0.0, "spikes": 0.0}
 
 def make(layout: str = "dp8", *faults: str, **plan: object) -> SimulatedRun:
     """A run of 60 steps."""
-    told = {"steps": 60, **plan}
+    reported = {"steps": 60, **plan}
     parsed = tuple(map(Fault.parse, faults))
-    return generate(RunPlan(layout=Layout.parse(layout), faults=parsed, **told))
+    return generate(RunPlan(layout=Layout.parse(layout), faults=parsed, **reported))
 
 
 def seconds(run: SimulatedRun, *sections: str) -> np.ndarray:

@@ -21,9 +21,9 @@ def test_ranks_are_numbered_tensor_first_and_pipeline_last():
     """As Megatron numbers them, so that a layout on paper can be found again."""
     layout = Layout.parse("tp2,cp2,pp3,dp4")
     assert layout.ranks == 48
-    places = [dict(layout.place(rank)) for rank in (0, 1, 2, 4, 16)]
+    indexes = [dict(layout.index(rank)) for rank in (0, 1, 2, 4, 16)]
     order = ("tensor", "context", "data", "pipeline")
-    assert [tuple(place[name] for name in order) for place in places] == [
+    assert [tuple(index[name] for name in order) for index in indexes] == [
         (0, 0, 0, 0), (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1),
     ]  # fmt: skip
 
@@ -31,11 +31,11 @@ def test_ranks_are_numbered_tensor_first_and_pipeline_last():
 @given(layouts)
 def test_no_two_ranks_stand_in_one_place(layout):
     """The place tells ranks apart without the expert index: experts take no ranks of their own."""
-    places = [
-        tuple(p for p in layout.place(rank) if p[0] != "expert") for rank in range(layout.ranks)
+    indexes = [
+        tuple(p for p in layout.index(rank) if p[0] != "expert") for rank in range(layout.ranks)
     ]
-    assert len(set(places)) == layout.ranks == layout.tp * layout.cp * layout.pp * layout.dp
-    assert {name for place in places for name, _ in place} <= set(PARALLEL.values())
+    assert len(set(indexes)) == layout.ranks == layout.tp * layout.cp * layout.pp * layout.dp
+    assert {name for index in indexes for name, _ in index} <= set(PARALLEL.values())
 
 
 @given(layouts)

@@ -93,8 +93,8 @@ def test_rows_add_up_to_the_tables(way: str, counts_microbatches: bool) -> None:
     np.testing.assert_array_equal(summed.gpu.basis, expected.basis)
     np.testing.assert_allclose(summed.gpu.own_s, expected.own_s, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(summed.gpu.nccl_s, expected.nccl_s, rtol=1e-9, atol=1e-12)
-    told = summed.gpu.basis[np.isfinite(summed.seconds)]
-    assert set(told.tolist()) == {CUPTI if way == "cupti" else EVENTS}
+    reported = summed.gpu.basis[np.isfinite(summed.seconds)]
+    assert set(reported.tolist()) == {CUPTI if way == "cupti" else EVENTS}
     assert (summed.gpu.basis[np.isnan(summed.seconds)] == HOST).all()
 
 

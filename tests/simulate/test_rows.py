@@ -130,7 +130,7 @@ def test_requests_carry_the_tokens_of_forward():
     )
 
     run = make("dp2", steps=3, tells_tokens=True, sequence_cv=0.2)
-    told: dict[int, float] = {}
+    reported: dict[int, float] = {}
     ids = set()
     for request in encode_requests_of(run.batches(1)):
         for resource in ExportTraceServiceRequest.FromString(request).resource_spans:
@@ -139,9 +139,9 @@ def test_requests_carry_the_tokens_of_forward():
                 numbers = {a.key: a.value.int_value for a in span.attributes}
                 assert ("training.tokens" in numbers) == (span.name == "forward")
                 step = numbers["training.step"]
-                told[step] = told.get(step, 0.0) + numbers.get("training.tokens", 0)
+                reported[step] = reported.get(step, 0.0) + numbers.get("training.tokens", 0)
     (table,) = run.tables(3)
-    assert [told[step] for step in range(3)] == table.tokens.sum(axis=1).tolist()
+    assert [reported[step] for step in range(3)] == table.tokens.sum(axis=1).tolist()
     assert len(ids) == 2 * 3 * (3 + 2 * 8)
 
 

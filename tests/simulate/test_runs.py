@@ -81,11 +81,11 @@ def test_the_culprit_waits_least(layout, fault):
     waited = np.median(
         seconds(run, *waits)[40 if "ramp" in fault else label.onset_step : 50], axis=0
     )
-    place = dict(run.sources[5].parallel)
+    index = dict(run.sources[5].parallel)
     peers = [
         rank
         for rank, source in enumerate(run.sources)
-        if all(place[n] == i for n, i in source.parallel if n != "data")
+        if all(index[n] == i for n, i in source.parallel if n != "data")
     ]
     assert len(peers) >= 4
     assert min(peers, key=lambda rank: waited[rank]) == 5
@@ -310,10 +310,10 @@ def test_after_a_hang_a_new_attempt_goes_on():
 
 def test_topology_is_told_or_not():
     """Peers come from it; the role stays the user's."""
-    told, silent = make("tp2,dp4").sources, make("tp2,dp4", tells_topology=False).sources
-    assert told[3].parallel == (("data", 1), ("tensor", 1))
+    reported, silent = make("tp2,dp4").sources, make("tp2,dp4", tells_topology=False).sources
+    assert reported[3].parallel == (("data", 1), ("tensor", 1))
     assert silent[3].parallel == ()
-    assert {s.role for s in (*told, *silent)} == {"default"}
+    assert {s.role for s in (*reported, *silent)} == {"default"}
 
 
 def test_a_long_run_takes_no_more_memory_than_a_short_one():

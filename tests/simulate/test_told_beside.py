@@ -22,38 +22,38 @@ from .test_replay import Time
 SPEED = 10.0
 
 
-def told_by(run: SimulatedRun, ending: Ending | None = None) -> list[DecodedMetrics]:
+def reported_by(run: SimulatedRun, ending: Ending | None = None) -> list[DecodedMetrics]:
     """All metrics requests of a replay."""
-    found: list[DecodedMetrics] = []
+    result: list[DecodedMetrics] = []
 
     def post(signal: str, body: bytes) -> None:
         if signal == "metrics":
-            found.append(MetricDecoder().decode(body))
+            result.append(MetricDecoder().decode(body))
 
     sensors = Sensors(run.labels) if run.plan.tells_hardware else None
     Replay(post, speed=SPEED, ending=ending, clock=Time(), sensors=sensors).run(run.batches())
-    return found
+    return result
 
 
 def newest(requests: list[DecodedMetrics]) -> dict[tuple[int, Metric, tuple[str, ...]], float]:
     """By rank, metric and attributes."""
-    told: list[PassthroughMetric] = [one for each in requests for one in each.passthrough]
-    return {(one.source.rank, one.metric, one.values): one.value for one in told}
+    reported: list[PassthroughMetric] = [one for each in requests for one in each.passthrough]
+    return {(one.source.rank, one.metric, one.values): one.value for one in reported}
 
 
 def of_metric(requests: list[DecodedMetrics], metric: Metric) -> dict[int, list[float]]:
     """Values by rank."""
-    found: dict[int, list[float]] = defaultdict(list)
+    result: dict[int, list[float]] = defaultdict(list)
     for (rank, which, _), value in sorted(newest(requests).items(), key=str):
         if which is metric:
-            found[rank].append(value)
-    return found
+            result[rank].append(value)
+    return result
 
 
 def test_every_name_is_told() -> None:
     """All that a collector shows as told, by ranks that name the same GPU in their description."""
     run = make("dp4", "compute:1.5@rank2:step0", tells_hardware=True)
-    requests = told_by(run)
+    requests = reported_by(run)
     assert {metric for _, metric, _ in newest(requests)} == set(semconv.PASSTHROUGH_METRICS)
     beats = [beat for each in requests for beat in each.heartbeats]
     described = {b.source.rank: (b.source.device, b.source.device_model) for b in beats}
@@ -67,7 +67,7 @@ def test_every_name_is_told() -> None:
 def test_a_slow_gpu_is_hot_and_held_back() -> None:
     """Clock, power, heat and time throttled say why; the others are well."""
     run = make("dp4", "compute:1.5@rank2:step0", tells_hardware=True)
-    requests = told_by(run)
+    requests = reported_by(run)
     clocks = {rank: min(values) for rank, values in of_metric(requests, semconv.GPU_CLOCK).items()}
     assert clocks[2] == pytest.approx(clocks[0] / 1.5)
     power = of_metric(requests, semconv.HW_POWER)
@@ -84,7 +84,7 @@ def test_totals_grow() -> None:
     run = make("dp2", tells_hardware=True)
     energy = [
         one.value
-        for each in told_by(run)
+        for each in reported_by(run)
         for one in each.passthrough
         if (one.metric, one.source.rank) == (semconv.HW_ENERGY, 0)
     ]
@@ -95,15 +95,15 @@ def test_totals_grow() -> None:
 def test_a_rank_that_crashed_had_an_xid() -> None:
     """The error is told before the rank falls silent."""
     run = make("dp4", "crash@rank2:step20", tells_hardware=True)
-    found = newest(told_by(run, Ending(silent=frozenset({2}), hold_s=10.0)))
-    xids = {rank for rank, metric, values in found if metric is semconv.HW_ERRORS
+    result = newest(reported_by(run, Ending(silent=frozenset({2}), hold_s=10.0)))
+    xids = {rank for rank, metric, values in result if metric is semconv.HW_ERRORS
             and values[-1].startswith("xid_")}  # fmt: skip
     assert xids == {2}
 
 
 def test_kernels_are_counted_where_they_are_timed() -> None:
     """Of every rank, over sections as long as the kernels of its spans; else nothing is told."""
-    assert all(each.kernel_times is None for each in told_by(make("dp4")))
+    assert all(each.kernel_times is None for each in reported_by(make("dp4")))
     run = make("dp4", gpu_timing="cupti", **QUIET)
     whole: dict[int, float] = defaultdict(float)
     for batch in run.batches():
@@ -111,7 +111,7 @@ def test_kernels_are_counted_where_they_are_timed() -> None:
         for code, seconds in zip(batch.source.tolist(), batch.gpu.kernel_s.tolist(), strict=True):
             whole[code] += 0.0 if math.isnan(seconds) else seconds
     counted: dict[int, float] = defaultdict(float)
-    for each in told_by(run):
+    for each in reported_by(run):
         if each.kernel_times is not None:
             times = each.kernel_times
             for code, seconds in zip(times.source.tolist(), times.sum_s.tolist(), strict=True):
@@ -120,14 +120,14 @@ def test_kernels_are_counted_where_they_are_timed() -> None:
 
 
 def losses(requests: list[DecodedMetrics]) -> dict[str, float]:
-    found = newest(requests).items()
-    return {values[0]: value for (_, m, values), value in found if m is semconv.RUN_LOST}
+    result = newest(requests).items()
+    return {values[0]: value for (_, m, values), value in result if m is semconv.RUN_LOST}
 
 
 def test_useful_and_lost_time_together_are_the_time_of_the_run() -> None:
     """Checkpoints, evaluations, data and waiting have their names; one rank tells it."""
     run = make("dp4", "compute:1.5@rank2:step0", checkpoint_every=20, eval_every=30, **QUIET)
-    requests = told_by(run)
+    requests = reported_by(run)
     lost = losses(requests)
     assert set(lost) == set(semconv.LOSSES)
     assert min(lost[name] for name in ("checkpoint", "eval", "data", "stragglers")) > 0.0
@@ -144,8 +144,8 @@ def test_useful_and_lost_time_together_are_the_time_of_the_run() -> None:
 def test_a_hang_and_a_restart_cost_time() -> None:
     """Steps that are done again do not count as useful."""
     hung = make("dp4", "hang_never_joined@rank2:step20", steps=40)
-    assert losses(told_by(hung, Ending(hold_s=30.0)))["hang"] >= 25.0
+    assert losses(reported_by(hung, Ending(hold_s=30.0)))["hang"] >= 25.0
     restarted = make("dp4", steps=60, restart_at_step=40, checkpoint_every=25)
-    lost = losses(told_by(restarted))
+    lost = losses(reported_by(restarted))
     assert lost["redone"] > 0.0
     assert lost["restart"] > 0.0

@@ -28,12 +28,12 @@ def has_taken(decoder: Any, body: bytes, expected: Any, same: Callable[[Any, Any
         expected: what protobuf's classes alone say; None if it is no request.
         same: fails where two decoded requests differ.
     """
-    found = scanned(decoder, body)
-    if found is None:
+    result = scanned(decoder, body)
+    if result is None:
         assert expected is None
-    elif found != UNFAMILIAR:
+    elif result != UNFAMILIAR:
         assert expected is not None
-        same(found, expected)
+        same(result, expected)
     try:
         decoded = decoder.decode(body)
     except InputError:
@@ -41,4 +41,4 @@ def has_taken(decoder: Any, body: bytes, expected: Any, same: Callable[[Any, Any
     else:
         assert expected is not None
         same(decoded, expected)
-    return found is not None and found != UNFAMILIAR
+    return result is not None and result != UNFAMILIAR

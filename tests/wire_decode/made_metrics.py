@@ -109,8 +109,8 @@ def _add_number(rng: random.Random, point: Any) -> None:
     _add_attributes(rng, point, rng.randrange(4))
 
 
-def _add_attributes(rng: random.Random, point: Any, most: int) -> None:
-    for _ in range(most):
+def _add_attributes(rng: random.Random, point: Any, maximum: int) -> None:
+    for _ in range(maximum):
         pair = point.attributes.add(key=rng.choice(KEYS))
         if rng.random() < 0.7:
             pair.value.string_value = rng.choice(TEXTS)
@@ -171,8 +171,8 @@ def _add_what_both_have(rng: random.Random, point: Any, count: int) -> None:
     if rng.random() < 0.8:
         name = rng.choice(["gemm", "ncclDevKernel_AllReduce", "Memcpy", "<other>", "k" * 4_097, ""])
         point.attributes.add(key=semconv.KERNEL).value.string_value = name
-        told = rng.choice([*semconv.KERNEL_CLASSES, "", "odd"])
-        point.attributes.add(key=semconv.KERNEL_CLASS).value.string_value = told
+        reported = rng.choice([*semconv.KERNEL_CLASSES, "", "odd"])
+        point.attributes.add(key=semconv.KERNEL_CLASS).value.string_value = reported
     _add_attributes(rng, point, rng.choice([0, 0, 0, 2]))
 
 

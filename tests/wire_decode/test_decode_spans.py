@@ -151,22 +151,22 @@ def test_a_section_span_of_ours_becomes_a_row_with_its_whole_identity(how: str) 
 
 @both_encodings
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("reported", "expected"),
     [(4096, 4096.0), ("4096", 4096.0), (0.5, 0.5), (0, 0.0)],
 )
-def test_a_work_size_is_read_as_a_number(told: Any, expected: float, how: str) -> None:
+def test_a_work_size_is_read_as_a_number(reported: Any, expected: float, how: str) -> None:
     """Also as text or as a double, which is all that some senders know."""
-    spans = [span({"training.tokens": told}), span({"straggler.section": "other"})]
+    spans = [span({"training.tokens": reported}), span({"straggler.section": "other"})]
     tokens = decode(request(*spans), how=how).batch.tokens
     assert tokens is not None
     assert tokens[0] == expected
     assert np.isnan(tokens[1])
 
 
-@pytest.mark.parametrize("told", [-1, -0.5, "many", "nan", "inf", True])
-def test_what_is_no_work_size_counts_as_not_told(told: Any) -> None:
+@pytest.mark.parametrize("reported", [-1, -0.5, "many", "nan", "inf", True])
+def test_what_is_no_work_size_counts_as_not_told(reported: Any) -> None:
     """The time is scored all the same; where no row tells, there is no column."""
-    batch = decode(request(span({"training.tokens": told}))).batch
+    batch = decode(request(span({"training.tokens": reported}))).batch
     assert len(batch) == 1
     assert batch.tokens is None
 

@@ -75,9 +75,9 @@ def packed(runs: bytes, span_budget: int = 1) -> list[Request]:
     return NativeSpanPacker(settings, lambda _: identity, 1).pack_block(runs, TABLES, OFFSET_NS)
 
 
-def sent(lengths_ns: list[int], **told: Any) -> DecodedSpans:
+def sent(lengths_ns: list[int], **reported: Any) -> DecodedSpans:
     """Folded, encoded, decoded."""
-    [request] = packed(records(lengths_ns, **told))
+    [request] = packed(records(lengths_ns, **reported))
     return SpanDecoder().decode(request.body)
 
 
@@ -89,14 +89,14 @@ def nanoseconds(decoded: DecodedSpans) -> list[int]:
 def test_count_sum_and_extremes_are_exact_and_the_median_nearly(lengths_ns: list[int]) -> None:
     """Of any lengths; the issue asks for 0.5 % of the median."""
     decoded = sent(lengths_ns)
-    found = nanoseconds(decoded)
+    result = nanoseconds(decoded)
     assert decoded.outcomes == {"row": 1}
-    assert len(found) == len(lengths_ns)
-    assert sum(found) == pytest.approx(sum(lengths_ns), rel=1e-14)
-    assert min(found) == pytest.approx(min(lengths_ns), rel=1e-14)
-    assert max(found) == pytest.approx(max(lengths_ns), rel=1e-14)
-    assert np.median(found) == pytest.approx(np.median(lengths_ns), rel=0.004)
-    for one, other in zip(sorted(found), sorted(lengths_ns), strict=True):
+    assert len(result) == len(lengths_ns)
+    assert sum(result) == pytest.approx(sum(lengths_ns), rel=1e-14)
+    assert min(result) == pytest.approx(min(lengths_ns), rel=1e-14)
+    assert max(result) == pytest.approx(max(lengths_ns), rel=1e-14)
+    assert np.median(result) == pytest.approx(np.median(lengths_ns), rel=0.004)
+    for one, other in zip(sorted(result), sorted(lengths_ns), strict=True):
         assert one == pytest.approx(other, rel=0.004)
 
 
@@ -106,11 +106,11 @@ def test_the_numbers_on_the_wire_are_exact(lengths_ns: list[int]) -> None:
     [request] = packed(records(lengths_ns))
     message = ExportTraceServiceRequest.FromString(request.body)
     [span] = message.resource_spans[0].scope_spans[0].spans
-    told = {a.key: a.value.int_value for a in span.attributes}
-    assert told[semconv.FOLD_COUNT] == len(lengths_ns)
-    assert told[semconv.FOLD_SUM] == sum(lengths_ns)
-    assert told[semconv.FOLD_MIN] == min(lengths_ns)
-    assert told[semconv.FOLD_MAX] == max(lengths_ns)
+    reported = {a.key: a.value.int_value for a in span.attributes}
+    assert reported[semconv.FOLD_COUNT] == len(lengths_ns)
+    assert reported[semconv.FOLD_SUM] == sum(lengths_ns)
+    assert reported[semconv.FOLD_MIN] == min(lengths_ns)
+    assert reported[semconv.FOLD_MAX] == max(lengths_ns)
     assert span.end_time_unix_nano - span.start_time_unix_nano == max(lengths_ns)
 
 
@@ -130,14 +130,14 @@ def test_a_sketch_is_read_as_it_was_written(lengths_ns: list[int]) -> None:
 @given(st.lists(st.binary(max_size=40) | st.lists(LENGTHS, min_size=1).map(native.sketch)))
 def test_any_bytes_are_a_sketch_or_none(sketches: list[bytes]) -> None:
     """What a stranger sends is bounded before it is used, and spoils no other."""
-    found = read_sketches(sketches)
-    assert (found.counts > 0).all()
-    assert (found.lowest_ns <= found.highest_ns).all()
-    assert (found.highest_ns < 2 * MAX_LENGTH_NS).all()
+    result = read_sketches(sketches)
+    assert (result.counts > 0).all()
+    assert (result.lowest_ns <= result.highest_ns).all()
+    assert (result.highest_ns < 2 * MAX_LENGTH_NS).all()
     for number, sketch in enumerate(sketches):
-        alone, mine = read_sketches([sketch]), found.owner == number
-        assert found.counts[mine].tolist() == alone.counts.tolist()
-        assert found.lowest_ns[mine].tolist() == alone.lowest_ns.tolist()
+        alone, mine = read_sketches([sketch]), result.owner == number
+        assert result.counts[mine].tolist() == alone.counts.tolist()
+        assert result.lowest_ns[mine].tolist() == alone.lowest_ns.tolist()
         assert (np.diff(alone.lowest_ns) > 0).all()
 
 

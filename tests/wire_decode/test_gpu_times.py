@@ -55,13 +55,15 @@ def request_of(*spans: dict[str, Any]) -> ExportTraceServiceRequest:
         span.trace_id, span.span_id = b"t" * 16, (number + 1).to_bytes(8, "big")
         span.start_time_unix_nano = START_NS + number * 20 * MS
         span.end_time_unix_nano = span.start_time_unix_nano + 10 * MS
-        for key, told in {semconv.STEP: number, **attributes}.items():
+        for key, reported in {semconv.STEP: number, **attributes}.items():
             value = span.attributes.add(key=key).value
-            kind = {int: "int_value", float: "double_value", str: "string_value"}.get(type(told))
+            kind = {int: "int_value", float: "double_value", str: "string_value"}.get(
+                type(reported)
+            )
             if kind is None:
-                value.bytes_value = told
+                value.bytes_value = reported
             else:
-                setattr(value, kind, told)
+                setattr(value, kind, reported)
     return message
 
 
@@ -74,7 +76,7 @@ def decode(extension: ModuleType | None, *spans: dict[str, Any]) -> DecodedSpans
     return SpanDecoder(extension=extension).decode(body)
 
 
-def told(batch: ObservationBatch) -> list[tuple[float, ...]]:
+def reported(batch: ObservationBatch) -> list[tuple[float, ...]]:
     """Rows of basis, busy, nccl and kernel ms."""
     assert batch.gpu is not None
     gpu = batch.gpu
@@ -86,22 +88,22 @@ def told(batch: ObservationBatch) -> list[tuple[float, ...]]:
 def test_what_a_span_tells_of_the_gpu_stands_in_columns(extension: ModuleType | None) -> None:
     """Of both ways to measure it; of a span without, nothing."""
     events = {semconv.TIME_BASIS: "events", BUSY: 12 * MS}
-    found = decode(extension, {}, cupti(), events, {semconv.TIME_BASIS: "host"})
-    rows = told(found.batch)
+    result = decode(extension, {}, cupti(), events, {semconv.TIME_BASIS: "host"})
+    rows = reported(result.batch)
     np.testing.assert_array_equal(
         rows,
         [(HOST, NAN, NAN, NAN), (CUPTI, 9, 2, 9), (EVENTS, 12, NAN, NAN), (HOST, NAN, NAN, NAN)],
     )
-    assert found.refused_gpu_times == 0
+    assert result.refused_gpu_times == 0
 
 
 @ways
 def test_a_request_without_gpu_times_has_no_columns_for_them(extension: ModuleType | None) -> None:
     """Nor one in which the host's clock is said to be the basis, whatever else it tells."""
     odd = {semconv.TIME_BASIS: "sundial", **TIMED}
-    found = decode(extension, {}, {semconv.TIME_BASIS: "host", **TIMED}, dict(TIMED), odd)
-    assert len(found.batch) == 4
-    assert found.batch.gpu is None
+    result = decode(extension, {}, {semconv.TIME_BASIS: "host", **TIMED}, dict(TIMED), odd)
+    assert len(result.batch) == 4
+    assert result.batch.gpu is None
 
 
 @ways
@@ -111,21 +113,21 @@ def test_a_time_that_makes_no_sense_is_not_known_and_counted(
     key: str, wrong: Any, extension: ModuleType | None
 ) -> None:
     """The row is scored by the host's clock: half of a truth would pass for a fast rank."""
-    found = decode(extension, cupti(), cupti(**{key: wrong}))
-    assert found.outcomes == {"row": 2}
-    assert found.refused_gpu_times == 1
-    assert found.batch.gpu is not None
-    assert found.batch.gpu.basis.tolist() == [CUPTI, HOST]
-    assert np.isnan(found.batch.gpu.busy_s[1])
+    result = decode(extension, cupti(), cupti(**{key: wrong}))
+    assert result.outcomes == {"row": 2}
+    assert result.refused_gpu_times == 1
+    assert result.batch.gpu is not None
+    assert result.batch.gpu.basis.tolist() == [CUPTI, HOST]
+    assert np.isnan(result.batch.gpu.busy_s[1])
 
 
 @ways
 def test_the_largest_time_that_is_believed(extension: ModuleType | None) -> None:
     """Ten times the run and a minute; a whole number as a double, too; and 0."""
-    most = 60 * 10**9 + 100 * MS
-    found = decode(extension, cupti(**{BUSY: most}), cupti(**{BUSY: 5e6, NCCL: 0}))
-    assert [row[:3] for row in told(found.batch)] == [(CUPTI, most / MS, 2), (CUPTI, 5, 0)]
-    assert found.refused_gpu_times == 0
+    maximum = 60 * 10**9 + 100 * MS
+    result = decode(extension, cupti(**{BUSY: maximum}), cupti(**{BUSY: 5e6, NCCL: 0}))
+    assert [row[:3] for row in reported(result.batch)] == [(CUPTI, maximum / MS, 2), (CUPTI, 5, 0)]
+    assert result.refused_gpu_times == 0
 
 
 @ways
@@ -133,9 +135,11 @@ def test_a_missing_time_is_not_known_and_no_mistake(extension: ModuleType | None
     """Without the sum of all kernels busy and communication time say enough."""
     no_sum = {k: v for k, v in cupti().items() if k != KERNEL}
     no_nccl = {k: v for k, v in cupti().items() if k != NCCL}
-    found = decode(extension, no_sum, no_nccl)
-    assert found.refused_gpu_times == 0
-    np.testing.assert_array_equal(told(found.batch), [(CUPTI, 9, 2, NAN), (HOST, NAN, NAN, NAN)])
+    result = decode(extension, no_sum, no_nccl)
+    assert result.refused_gpu_times == 0
+    np.testing.assert_array_equal(
+        reported(result.batch), [(CUPTI, 9, 2, NAN), (HOST, NAN, NAN, NAN)]
+    )
 
 
 def test_json_means_the_same() -> None:
@@ -147,10 +151,10 @@ def test_json_means_the_same() -> None:
             span["traceId"], span["spanId"] = "11" * 16, "22" * 8
     import json
 
-    found = SpanDecoder().decode_json(json.dumps(document).encode())
-    assert found.batch.gpu is not None
-    assert found.batch.gpu.basis.tolist() == [HOST, CUPTI, HOST]
-    assert found.refused_gpu_times == 1
+    result = SpanDecoder().decode_json(json.dumps(document).encode())
+    assert result.batch.gpu is not None
+    assert result.batch.gpu.basis.tolist() == [HOST, CUPTI, HOST]
+    assert result.refused_gpu_times == 1
 
 
 @ways
@@ -161,9 +165,9 @@ def test_a_folded_span_gives_its_sums_to_its_rows(extension: ModuleType | None) 
         semconv.FOLD_COUNT: 3, semconv.FOLD_SUM: sum(lengths), semconv.FOLD_MIN: min(lengths),
         semconv.FOLD_MAX: max(lengths), semconv.FOLD_SKETCH: bytes.fromhex("ee1c017a014901"),
     }  # fmt: skip
-    found = decode(extension, cupti(**fold), {})
-    assert told(found.batch)[:3] == [(CUPTI, 3, round(2 / 3, 9), 3)] * 3
-    table = build_step_table(found.batch)
+    result = decode(extension, cupti(**fold), {})
+    assert reported(result.batch)[:3] == [(CUPTI, 3, round(2 / 3, 9), 3)] * 3
+    table = build_step_table(result.batch)
     assert table is not None
     assert table.gpu is not None
     assert table.gpu.basis[:, 0, 0].tolist() == [CUPTI, HOST]
@@ -176,8 +180,8 @@ def test_columns_go_along_with_their_rows() -> None:
     one, other = decode(None, {}, cupti(), cupti(**{BUSY: MS})).batch, decode(None, {}).batch
     assert one.take(slice(0, 1)).gpu is None
     part = one.take(np.array([2, 0]))
-    assert told(part)[0][:2] == (CUPTI, 1)
+    assert reported(part)[0][:2] == (CUPTI, 1)
     both = merge_batches([other, one])
-    assert [row[0] for row in told(both)] == [HOST, HOST, CUPTI, CUPTI]
+    assert [row[0] for row in reported(both)] == [HOST, HOST, CUPTI, CUPTI]
     assert merge_batches([other, other]).gpu is None
     assert GpuTimes.join([None, None], [1, 2]) is None

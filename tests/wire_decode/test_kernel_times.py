@@ -59,10 +59,10 @@ def encoded(kernels: list[KernelCounts]) -> bytes:
 
 def medians(times: KernelTimes) -> dict[tuple[str, str], float]:
     """By kernel and section."""
-    found = group_histograms(times, times.cell.astype(np.int64), len(times.cells))
+    result = group_histograms(times, times.cell.astype(np.int64), len(times.cells))
     return {
         (each.kernel.name, each.section): median
-        for each, median in zip(times.cells, found.median_s.tolist(), strict=True)
+        for each, median in zip(times.cells, result.median_s.tolist(), strict=True)
     }
 
 
@@ -75,16 +75,16 @@ alike = st.integers(1, 10**10).flatmap(
 def test_the_median_is_within_half_a_per_cent(times_ns: list[int], is_native: bool) -> None:
     """From one nanosecond to ten seconds, for even and odd counts; sum, count, bounds exactly."""
     decoder = MetricDecoder(extension=NATIVE if is_native else None)
-    found = decoder.decode(encoded(tally(("gemm", "forward", times_ns)).take())).kernel_times
-    assert found is not None
-    assert medians(found)["gemm", "forward"] == pytest.approx(
+    result = decoder.decode(encoded(tally(("gemm", "forward", times_ns)).take())).kernel_times
+    assert result is not None
+    assert medians(result)["gemm", "forward"] == pytest.approx(
         statistics.median(times_ns) * 1e-9, rel=0.003
     )
-    assert found.sources == (WHO,)
-    assert found.count.tolist() == [len(times_ns)]
-    assert found.scale.tolist() == [7]
-    assert found.sum_s.tolist() == [pytest.approx(sum(times_ns) * 1e-9, rel=1e-12)]
-    assert (found.min_s[0], found.max_s[0]) == (min(times_ns) * 1e-9, max(times_ns) * 1e-9)
+    assert result.sources == (WHO,)
+    assert result.count.tolist() == [len(times_ns)]
+    assert result.scale.tolist() == [7]
+    assert result.sum_s.tolist() == [pytest.approx(sum(times_ns) * 1e-9, rel=1e-12)]
+    assert (result.min_s[0], result.max_s[0]) == (min(times_ns) * 1e-9, max(times_ns) * 1e-9)
 
 
 @given(st.lists(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), min_size=1, max_size=5))
@@ -116,14 +116,14 @@ def test_all_of_a_point_is_read(decoder: MetricDecoder) -> None:
         ("gemm", "forward", [1_000] * 3), ("ncclDevKernel_Sum", "", [2_000]), ("gemm", "", [0, 5])
     )
     decoded = decoder.decode(encoded(kernels.take()))
-    found = decoded.kernel_times
-    assert found is not None
-    assert {found.cells[code] for code in found.cell} == {
+    result = decoded.kernel_times
+    assert result is not None
+    assert {result.cells[code] for code in result.cell} == {
         cell("gemm"),
         cell("ncclDevKernel_Sum", ""),
         cell("gemm", ""),
     }
-    assert (found.start_ns.tolist(), found.end_ns.tolist()) == ([START_NS] * 3, [END_NS] * 3)
+    assert (result.start_ns.tolist(), result.end_ns.tolist()) == ([START_NS] * 3, [END_NS] * 3)
     assert decoded.points["kernel_times"] == 3
     assert decoded.rejected == {}
     assert decoded.heartbeats == ()
@@ -200,10 +200,10 @@ def test_totals_over_all_time_are_not_taken_for_an_interval(decoder: MetricDecod
 def test_an_unknown_class_goes_by_the_name(decoder: MetricDecoder) -> None:
     """A newer sender, or none of ours."""
     for name, kernel_class in (("gemm", "compute"), ("ncclKernel_x", "nccl")):
-        told = {semconv.KERNEL: name, semconv.KERNEL_CLASS: "warp_drive"}
-        found = spoilt(decoder, attributes=told).kernel_times
-        assert found is not None
-        assert found.cells[0].kernel.kernel_class == kernel_class
+        reported = {semconv.KERNEL: name, semconv.KERNEL_CLASS: "warp_drive"}
+        result = spoilt(decoder, attributes=reported).kernel_times
+        assert result is not None
+        assert result.cells[0].kernel.kernel_class == kernel_class
 
 
 # --- the longest -----------------------------------------------------------------------------
@@ -239,5 +239,5 @@ def test_more_cells_than_there_is_room_for_share_one() -> None:
     bounded = KernelTally(max_cells=3)
     for number in range(10):
         bounded.add([(cell(f"k{number}"), taken(f"k{number}", 0, [7]))])
-    found = {k.cell.kernel.name: k.sum_ns for k in bounded.take()}
-    assert found == {"k0": 7, "k1": 7, "k2": 7, "<other>": 49}
+    result = {k.cell.kernel.name: k.sum_ns for k in bounded.take()}
+    assert result == {"k0": 7, "k1": 7, "k2": 7, "<other>": 49}

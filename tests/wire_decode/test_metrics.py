@@ -37,8 +37,8 @@ def request(**resource: Any) -> ExportMetricsServiceRequest:
     """Of rank 3 of four."""
     message = ExportMetricsServiceRequest()
     of_resource = message.resource_metrics.add()
-    said = {"training.rank": 3, "training.world_size": 4, "service.name": "job", **resource}
-    for key, value in said.items():
+    printed = {"training.rank": 3, "training.world_size": 4, "service.name": "job", **resource}
+    for key, value in printed.items():
         _put(of_resource.resource, key, value)
     of_resource.scope_metrics.add()
     return message
@@ -98,14 +98,14 @@ class TestMetrics:
 
     def test_what_times_a_rank_may_change_while_it_lives(self, decoder: MetricDecoder) -> None:
         """The rank is the same; a tier that nobody knows is none."""
-        told = []
+        reported = []
         for tier, reason in (("off", "no_torch"), ("cupti", ""), ("off", "takeover"), ("x", "y")):
             message = request()
             info = {semconv.GPU_TIMING_TIER: tier, semconv.GPU_TIMING_REASON: reason}
             add(message, semconv.RANK_INFO, 1, {k: v for k, v in info.items() if v})
             (beat,) = decoder.decode(message.SerializeToString()).heartbeats
-            told.append((beat.gpu_tier, beat.gpu_reason, beat.source.rank))
-        assert told == [
+            reported.append((beat.gpu_tier, beat.gpu_reason, beat.source.rank))
+        assert reported == [
             ("off", "no_torch", 3),
             ("cupti", "", 3),
             ("off", "takeover", 3),
@@ -135,13 +135,13 @@ class TestMetrics:
 
     def test_a_rank_that_is_told_to_end_says_so(self, decoder: MetricDecoder) -> None:
         """With its description, from one heartbeat to the next."""
-        told = []
+        reported = []
         for info in ({}, {semconv.RANK_ENDING: True}, {}):
             message = request(**{str(semconv.RUN_PAGE): True})
             add(message, semconv.RANK_INFO, 1, {semconv.RUN_PAGE: False, **info})
             (beat,) = decoder.decode(message.SerializeToString()).heartbeats
-            told.append((beat.is_ending, beat.page))
-        assert told == [(False, False), (True, False), (False, False)]
+            reported.append((beat.is_ending, beat.page))
+        assert reported == [(False, False), (True, False), (False, False)]
 
     def test_what_the_resource_says_of_two_ranks_is_kept_apart(
         self, decoder: MetricDecoder
@@ -193,13 +193,13 @@ class TestMetrics:
 
     def test_counts_are_told_apart_by_what_was_told(self, decoder: MetricDecoder) -> None:
         """True is another name than 1, whatever was seen before."""
-        found = []
+        result = []
         for value in (True, 1, True):
             message = request()
             add(message, semconv.RECORDS_DROPPED, 2, {semconv.REASON: value})
             (beat,) = decoder.decode(message.SerializeToString()).heartbeats
-            found += beat.dropped
-        assert found == ["True", "1", "True"]
+            result += beat.dropped
+        assert result == ["True", "1", "True"]
 
     def test_a_text_that_is_none_is_not_taken(self, decoder: MetricDecoder) -> None:
         """A number is no section, and an outcome that nobody knows is "unknown"."""

@@ -189,8 +189,8 @@ def test_heartbeats_of_both_our_encoders_are_read_by_cpp(
     decoder = MetricDecoder()
     assert agree(decoder, in_python)
     assert agree(decoder, in_cpp)
-    (found,) = decoder.decode(in_python).heartbeats
-    assert (found.step, found.open_time_s, found.dropped, found.folded) == (
+    (result,) = decoder.decode(in_python).heartbeats
+    assert (result.step, result.open_time_s, result.dropped, result.folded) == (
         beat.step, beat.open_time_s, beat.dropped, beat.folded,
     )  # fmt: skip
 
@@ -220,8 +220,8 @@ def test_what_the_sdk_sends_is_read_by_cpp() -> None:
     from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
     from opentelemetry.sdk.resources import Resource
 
-    told = inspect.signature(MeterProvider.get_meter).parameters
-    if "attributes" not in told or not hasattr(Meter, "create_gauge"):
+    reported = inspect.signature(MeterProvider.get_meter).parameters
+    if "attributes" not in reported or not hasattr(Meter, "create_gauge"):
         pytest.skip("this SDK has no gauges, or none of scopes; a newer one's are read by C++")
     reader = InMemoryMetricReader(
         preferred_temporality={Histogram: AggregationTemporality.DELTA},
@@ -397,8 +397,8 @@ def test_exponential_buckets_in_two_parts_are_put_together() -> None:
     body = Node(0, [Node(1, [resource, Node(2, [Node(2, metric)])])]).content(random.Random(0))
     decoder = MetricDecoder()
     assert agree(decoder, body)
-    (found,) = decoder.decode(body).section_times
-    assert (found.buckets.first, found.buckets.counts.tolist()) == (3, [1, 2, 3])
+    (result,) = decoder.decode(body).section_times
+    assert (result.buckets.first, result.buckets.counts.tolist()) == (3, [1, 2, 3])
 
 
 # --- state ---------------------------------------------------------------------------------------
@@ -432,12 +432,12 @@ def test_keys_of_the_user_are_read_too() -> None:
     point = message.resource_metrics[0].scope_metrics[0].metrics[0].histogram.data_points[0]
     point.attributes.add(key="both").value.int_value = 3
     body = message.SerializeToString()
-    found = scanned(MetricDecoder(aliases), body)
+    result = scanned(MetricDecoder(aliases), body)
     expected = parsed(body, aliases)
-    assert isinstance(found, DecodedMetrics)
+    assert isinstance(result, DecodedMetrics)
     assert expected is not None
-    same(found, expected)
-    (times,) = found.section_times
+    same(result, expected)
+    (times,) = result.section_times
     assert (times.source.rank, times.section.name) == (3, "3")
 
 
@@ -486,9 +486,9 @@ def test_threads_share_what_was_learnt() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         for each in [pool.submit(decode_all) for _ in range(4)]:
-            for found, wanted in zip(each.result(), expected, strict=True):
+            for result, wanted in zip(each.result(), expected, strict=True):
                 assert wanted is not None
-                same(found, wanted)
+                same(result, wanted)
 
 
 @pytest.mark.parametrize(

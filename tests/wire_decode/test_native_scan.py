@@ -74,12 +74,12 @@ def test_a_request_of_our_own_encoder_comes_back_as_it_was() -> None:
     """scan(encode(rows)) is rows."""
     batch = simulate("one_slow_rank", Plan(ranks=4, slow_rank=1, steps=200)).batch
     decoder = SpanDecoder()
-    found = []
+    result = []
     for body in encode_requests(batch):
         decoded = scanned(decoder, body)
         assert isinstance(decoded, DecodedSpans)
-        found.append(decoded.batch)
-    back = merge_batches(found)
+        result.append(decoded.batch)
+    back = merge_batches(result)
     assert len(back) == len(batch)
     assert _rows(back) == _rows(batch)
 
@@ -183,7 +183,7 @@ def test_every_truncation_is_judged_as_the_parser_judges(seed: int) -> None:
 def test_text_that_is_no_utf8_is_refused_wherever_it_stands(wrong: bytes, where: str) -> None:
     """As protobuf demands."""
     text, pair = Node(1, wrong), Node(1, b"key")
-    places: dict[str, list[Node]] = {
+    indexes: dict[str, list[Node]] = {
         "name": [Node(5, wrong)],
         "state": [Node(3, wrong)],
         "key": [Node(9, [text])],
@@ -196,7 +196,7 @@ def test_text_that_is_no_utf8_is_refused_wherever_it_stands(wrong: bytes, where:
     scope = [Node(1, [text])] if where == "scope" else []
     schema = [Node(3, wrong)] if where == "schema" else []
     resource = [Node(1, [Node(1, [text])])] if where == "resource" else []
-    scope_spans = Node(2, [*scope, Node(2, places.get(where, [])), *schema])
+    scope_spans = Node(2, [*scope, Node(2, indexes.get(where, [])), *schema])
     body = Node(0, [Node(1, [*resource, scope_spans])]).content(random.Random(0))
     assert one_by_one(body) is None
     with pytest.raises(InputError, match="ExportTraceServiceRequest"):
@@ -244,9 +244,9 @@ def test_keys_of_the_user_are_read_too() -> None:
     """And one that means two things is left to the other way."""
     aliases = Aliases().extended(step=("my.step",), rank=("my.rank",))
     body = _one_span({"my.step": 12, "my.rank": 3})
-    found = scanned(SpanDecoder(aliases), body)
-    assert isinstance(found, DecodedSpans)
-    assert (found.batch.sources[0].rank, found.batch.step.tolist()) == (3, [12])
+    result = scanned(SpanDecoder(aliases), body)
+    assert isinstance(result, DecodedSpans)
+    assert (result.batch.sources[0].rank, result.batch.step.tolist()) == (3, [12])
     twice = Aliases().extended(step=("both",), rank=("both",))
     assert not can_scan(Keys.of(twice, SpanNames()))
     decoded = SpanDecoder(twice).decode(_one_span({"both": 3}))
@@ -308,9 +308,9 @@ def test_threads_share_what_was_learnt() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         for each in [pool.submit(decode_all) for _ in range(4)]:
-            for found, wanted in zip(each.result(), expected, strict=True):
+            for result, wanted in zip(each.result(), expected, strict=True):
                 assert wanted is not None
-                same(found, wanted)
+                same(result, wanted)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_threads_share_what_was_learnt() -> None:
     ],
 )
 def test_a_scanner_cannot_be_made_wrong(misuse: Callable[[Any], Any]) -> None:
-    """Slots and fates are places in memory."""
+    """Slots and outcomes are places in memory."""
     with pytest.raises((ValueError, SystemError)):
         misuse(NATIVE)
 

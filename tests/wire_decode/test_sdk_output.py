@@ -64,17 +64,17 @@ def finished(spans: list[dict[str, Any]], resource: Resource, scopes: int) -> li
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(kept))
     around = None
-    for number, told in enumerate(spans):
+    for number, reported in enumerate(spans):
         name = semconv.SCOPE_NAME if number % scopes == 0 else f"scope {number % scopes}"
-        links = [Link(around.get_span_context(), a) for a in told["links"]] if around else []
+        links = [Link(around.get_span_context(), a) for a in reported["links"]] if around else []
         start_ns = 1_790_000_000_000_000_000 + number
         span = provider.get_tracer(name, "1.0").start_span(
-            told["name"], None, told["kind"], told["attributes"], links, start_ns
+            reported["name"], None, reported["kind"], reported["attributes"], links, start_ns
         )
-        for event in told["events"]:
+        for event in reported["events"]:
             span.add_event("event", event, start_ns)
-        span.set_status(Status(told["status"]))
-        span.end(start_ns + told["length"])
+        span.set_status(Status(reported["status"]))
+        span.end(start_ns + reported["length"])
         around = span
     provider.shutdown()
     return list(kept.get_finished_spans())
@@ -93,9 +93,9 @@ def test_any_spans_of_the_sdk_are_read_alike(
 
 def test_a_span_of_the_sdk_is_a_row() -> None:
     """Else the other test would show that nothing is nothing."""
-    told = {
+    reported = {
         "name": "forward", "kind": SpanKind.INTERNAL, "attributes": {"step": 3}, "length": 5,
         "events": [], "links": [], "status": StatusCode.UNSET,
     }  # fmt: skip
-    decoded = SpanDecoder().decode(encoded(finished([told], Resource({"rank": 2}), 1)))
+    decoded = SpanDecoder().decode(encoded(finished([reported], Resource({"rank": 2}), 1)))
     assert (decoded.batch.sources[0].rank, decoded.batch.step.tolist()) == (2, [3])

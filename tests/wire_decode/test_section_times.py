@@ -213,7 +213,7 @@ def adds(series: Series, times: SectionTimes) -> int:
 def test_a_later_start_is_a_reset_and_repeated_and_late_points_add_nothing() -> None:
     """OTLP may deliver twice and out of order."""
     series = Series()
-    told = [
+    reported = [
         (5, 1, 60),
         (8, 1, 120),
         (8, 1, 120),
@@ -222,7 +222,7 @@ def test_a_later_start_is_a_reset_and_repeated_and_late_points_add_nothing() -> 
         (9, 1, 140),
         (7, 130, 180),
     ]
-    assert [adds(series, cumulative(*one)) for one in told] == [5, 3, 0, 0, 3, 0, 4]
+    assert [adds(series, cumulative(*one)) for one in reported] == [5, 3, 0, 0, 3, 0, 4]
     assert series.deltas.counts == {"added": 4, "repeated": 3}
 
 
@@ -248,9 +248,9 @@ def test_counts_that_shrink_or_other_bounds_are_a_new_baseline() -> None:
 def test_every_delta_adds_itself_once() -> None:
     """Also without a start, which is optional there."""
     series = Series(fresh_s=1.0)
-    told = [point(explicit([0.1] * n), start, end) for n, start, end in
+    reported = [point(explicit([0.1] * n), start, end) for n, start, end in
             [(3, 0, 60), (4, 60, 120), (4, 60, 120), (2, 0, 180), (1, 20, 50)]]  # fmt: skip
-    assert [adds(series, one) for one in told] == [3, 4, 0, 2, 0]
+    assert [adds(series, one) for one in reported] == [3, 4, 0, 2, 0]
 
 
 def test_processes_sections_and_runs_are_kept_apart_and_evicted() -> None:

@@ -129,20 +129,20 @@ def test_a_span_in_another_order_among_many_is_not_lost() -> None:
     begin = slices_of(whole).scopes[0].begins
     odd = b"\x12\x08" + bytes(range(8)) + b"\x0a\x10" + bytes(range(16))
     odd = b"\x12" + bytes([len(odd)]) + odd
-    for place in (int(begin[0]), int(begin[30]), int(slices_of(whole).scopes[0].ends[-1])):
-        scope = _scope_of(whole, place, odd)
+    for index in (int(begin[0]), int(begin[30]), int(slices_of(whole).scopes[0].ends[-1])):
+        scope = _scope_of(whole, index, odd)
         content = b"\x12" + varint(len(scope)) + scope
         slices = slices_of(b"\x0a" + varint(len(content)) + content)
         assert len(slices) == 61
-        words = slices.traces_of(slices.scopes[0]).astype(">u8").tobytes()
-        assert bytes(range(16)) in words
+        text = slices.traces_of(slices.scopes[0]).astype(">u8").tobytes()
+        assert bytes(range(16)) in text
 
 
-def _scope_of(whole: bytes, place: int, more: bytes) -> bytes:
+def _scope_of(whole: bytes, index: int, more: bytes) -> bytes:
     """The spans of a request with something more among them."""
     scope = slices_of(whole).scopes[0]
     first, last = int(scope.begins[0]), int(scope.ends[-1])
-    return whole[first:place] + more + whole[place:last]
+    return whole[first:index] + more + whole[index:last]
 
 
 def test_trace_ids_are_read_wherever_they_stand() -> None:
@@ -151,8 +151,8 @@ def test_trace_ids_are_read_wherever_they_stand() -> None:
     scope = b"\x12" + bytes([len(span)]) + span
     content = b"\x12" + bytes([len(scope)]) + scope
     slices = slices_of(b"\x0a" + bytes([len(content)]) + content)
-    words = slices.traces_of(slices.scopes[0])
-    assert words.astype(">u8").tobytes() == bytes(range(16))
+    text = slices.traces_of(slices.scopes[0])
+    assert text.astype(">u8").tobytes() == bytes(range(16))
 
 
 def test_a_group_among_the_fields_is_no_obstacle() -> None:

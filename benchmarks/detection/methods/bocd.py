@@ -23,10 +23,10 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
 
 LAMBDA_POINTS = 250.0
-LEAST_POSTERIOR = 0.9
+MIN_POSTERIOR = 0.9
 LONGEST_RUN = 40
 POINTS_BEFORE, POINTS_AFTER = 4, 2
-LEAST_SIGMA = 0.002
+MIN_SIGMA = 0.002
 
 
 class RunLengths:
@@ -52,16 +52,16 @@ class RunLengths:
 
     def take(self, points: Floats) -> Floats:
         """(R,) P(r = 0) with the next point of every series; NaN leaves a series as it is."""
-        told = ~np.isnan(points)
-        point = np.where(told, points, 0.0)[:, None]
+        reported = ~np.isnan(points)
+        point = np.where(reported, points, 0.0)[:, None]
         log_new = np.log(1 / LAMBDA_POINTS) + self._log_predictive(point, is_new=True)[:, 0]
         log_old = self._log_p + np.log1p(-1 / LAMBDA_POINTS) + self._log_predictive(point)
         log_new[self._is_empty] = 0.0
         norm = logsumexp(np.column_stack((log_new, log_old)), axis=1)
         mean, beta = self._updated(point)
-        self._shift(told, log_new - norm, log_old - norm[:, None], (mean, beta), point)
-        was_empty, self._is_empty = self._is_empty, self._is_empty & ~told
-        return np.where(told & ~was_empty, np.exp(log_new - norm), 0.0)
+        self._shift(reported, log_new - norm, log_old - norm[:, None], (mean, beta), point)
+        was_empty, self._is_empty = self._is_empty, self._is_empty & ~reported
+        return np.where(reported & ~was_empty, np.exp(log_new - norm), 0.0)
 
     def _log_predictive(self, point: Floats, *, is_new: bool = False) -> Floats:
         """Student-t of the next point, for runs of length 1.. (column i: i + 1 points)."""
@@ -84,7 +84,7 @@ class RunLengths:
 
     def _shift(
         self,
-        told: npt.NDArray[np.bool_],
+        reported: npt.NDArray[np.bool_],
         log_new: Floats,
         log_old: Floats,
         updated: tuple[Floats, Floats],
@@ -97,14 +97,14 @@ class RunLengths:
         log_p = np.column_stack((log_new, log_old[:, :-1]))
         is_older = log_old[:, -1] > log_p[:, -1]
         log_p[:, -1] = np.logaddexp(log_p[:, -1], log_old[:, -1])
-        self._log_p = np.where(told[:, None], log_p, self._log_p)
+        self._log_p = np.where(reported[:, None], log_p, self._log_p)
         for name, firsts, grown in (
             ("_mean", first_mean, updated[0]),
             ("_beta", first_beta, updated[1]),
         ):
             moved = np.column_stack((firsts, grown[:, :-1]))
             moved[:, -1] = np.where(is_older, grown[:, -1], moved[:, -1])
-            setattr(self, name, np.where(told[:, None], moved, getattr(self, name)))
+            setattr(self, name, np.where(reported[:, None], moved, getattr(self, name)))
 
 
 class Bocd:
@@ -112,10 +112,10 @@ class Bocd:
 
     has_host_scope = False
 
-    def __init__(self, least_change: float = 0.10) -> None:
-        self.name = f"bocd + verify {least_change:.0%}".replace("%", " %")
+    def __init__(self, min_change: float = 0.10) -> None:
+        self.name = f"bocd + verify {min_change:.0%}".replace("%", " %")
         self.strengths: Floats = np.zeros(0)
-        self._least_change = least_change
+        self._min_change = min_change
         self._times = LocalTimes()
         self._flags = FlagTracker()
         self._begin()
@@ -130,7 +130,7 @@ class Bocd:
         self._points.append(point)
         if self._lengths is None:
             return self._look_at_spread()
-        alarm = self._lengths.take(point) > LEAST_POSTERIOR
+        alarm = self._lengths.take(point) > MIN_POSTERIOR
         self._alarms.append(alarm)
         self._verify()
         return self._flags.take(self._times.ranks, self._slow, self.strengths, int(table.steps[-1]))
@@ -156,7 +156,7 @@ class Bocd:
         if len(self._points) == POINTS_BEFORE:
             points = np.stack(self._points)
             apart = np.abs(points - median_over_steps(points))
-            sigma = max(1.4826 * float(np.nanmedian(apart)), LEAST_SIGMA)
+            sigma = max(1.4826 * float(np.nanmedian(apart)), MIN_SIGMA)
             self._lengths = RunLengths(points.shape[1], sigma)
             for point in points:
                 self._lengths.take(point)
@@ -169,8 +169,8 @@ class Bocd:
         before, after = points[:POINTS_BEFORE].mean(axis=0), points[POINTS_BEFORE:].mean(axis=0)
         change = (after - before) / np.maximum(after, before)
         due = self._alarms[0] & ~np.isnan(change)
-        slower = due & (change >= self._least_change)
-        faster = due & (change <= -self._least_change)
+        slower = due & (change >= self._min_change)
+        faster = due & (change <= -self._min_change)
         self._slow = (self._slow | slower) & ~faster
         self.strengths = np.where(slower, change, np.where(self._slow, self.strengths, 0.0))
 

@@ -54,10 +54,10 @@ class Ours:
         strengths = dict.fromkeys(self._ranks, 0.0)
         summary = self._judge.summary()
         waits = summary.waits if summary else ()
-        most_s = max((wait.caused_s for wait in waits), default=0.0)
+        max_s = max((wait.caused_s for wait in waits), default=0.0)
         for wait in waits:
-            if wait.rank in strengths and most_s > 0:
-                strengths[wait.rank] += wait.caused_s / most_s
+            if wait.rank in strengths and max_s > 0:
+                strengths[wait.rank] += wait.caused_s / max_s
         for verdict in self._current.values():
             weight = _WEIGHTS.get(verdict.state, 0.0)
             for rank in self._accused(verdict) & strengths.keys():

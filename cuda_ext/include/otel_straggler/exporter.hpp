@@ -387,12 +387,12 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
                            std::max<std::int64_t>(beat.now_ns - beat.progress_ns, 0)};
     }
     if (now.is_on != 0 && names.has_phase(now.phase)) beat.phase = names.phase(now.phase);
-    beat.folded = most_folded();
+    beat.folded = max_folded();
     return beat;
   }
 
   // The sections of which most was folded. The encoder is the caller's.
-  CountsByName most_folded() const {
+  CountsByName max_folded() const {
     std::vector<std::pair<std::uint64_t, std::uint32_t>> runs;
     const std::vector<std::uint64_t>& by_name = encoder_->encoder.folded_by_name();
     for (std::uint32_t name = 0; name < by_name.size(); ++name) {

@@ -116,11 +116,11 @@ class FoldRule {
   }
 
   // By what folding saves; of equals the name that is first in the alphabet.
-  void sort(std::vector<std::uint32_t>& found, const Names& names, bool most_first) const {
+  void sort(std::vector<std::uint32_t>& found, const Names& names, bool max_first) const {
     std::sort(found.begin(), found.end(), [&](std::uint32_t a, std::uint32_t b) {
       const std::uint64_t left = sections_[a].saving();
       const std::uint64_t right = sections_[b].saving();
-      if (left != right) return most_first ? left > right : left < right;
+      if (left != right) return max_first ? left > right : left < right;
       return names.name_of(a) < names.name_of(b);
     });
   }

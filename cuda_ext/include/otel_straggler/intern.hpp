@@ -38,13 +38,13 @@ class Hash {
   std::uint64_t seed_;
 };
 
-// Holds at most `most` strings of `most_bytes` together.
+// Holds at most `most` strings of `max_bytes` together.
 class InternTable {
  public:
   static constexpr std::uint32_t kFull = UINT32_MAX;
 
-  InternTable(std::size_t most, std::size_t most_bytes)
-      : most_(most), most_bytes_(most_bytes), places_(64, kFull) {}
+  InternTable(std::size_t most, std::size_t max_bytes)
+      : most_(most), max_bytes_(max_bytes), places_(64, kFull) {}
 
   std::size_t size() const { return entries_.size(); }
 
@@ -70,7 +70,7 @@ class InternTable {
   const std::uint8_t* text_at(const Entry& entry) const { return bytes_.data() + entry.offset; }
 
   std::uint32_t add(Bytes bytes, std::uint64_t hash, std::size_t place) {
-    if (entries_.size() >= most_ || bytes.size > most_bytes_ - bytes_.size()) return kFull;
+    if (entries_.size() >= most_ || bytes.size > max_bytes_ - bytes_.size()) return kFull;
     const auto number = static_cast<std::uint32_t>(entries_.size());
     entries_.push_back({hash, bytes_.size(), bytes.size});
     if (bytes.size > 0) bytes_.insert(bytes_.end(), bytes.data, bytes.end());
@@ -89,7 +89,7 @@ class InternTable {
   }
 
   std::size_t most_;
-  std::size_t most_bytes_;
+  std::size_t max_bytes_;
   Hash hash_;
   std::vector<Entry> entries_;
   std::vector<std::uint8_t> bytes_;

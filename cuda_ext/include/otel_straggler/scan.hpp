@@ -24,8 +24,8 @@ inline constexpr std::size_t kMostShapes = 16'384;
 
 class Scanner {
  public:
-  Scanner(std::vector<Key> keys, OwnFates fates)
-      : keys_(std::move(keys)), reader_(keys_), fates_(fates) {}
+  Scanner(std::vector<Key> keys, OwnOutcomes outcomes)
+      : keys_(std::move(keys)), reader_(keys_), outcomes_(outcomes) {}
   Scanner(const Scanner&) = delete;
   Scanner& operator=(const Scanner&) = delete;
 
@@ -55,7 +55,7 @@ class Scanner {
   void learn_sender(std::uint32_t number, Sender sender) {
     const std::lock_guard<std::mutex> turn(lock_);
     const bool is_code = sender.source < static_cast<std::int32_t>(kMostSenders);
-    if (is_code && sender.fate < kFates) senders_.answer(number, sender);
+    if (is_code && sender.outcome < kOutcomes) senders_.answer(number, sender);
   }
 
   void learn_shape(std::uint32_t number, const Judgement& judgement) {
@@ -63,7 +63,7 @@ class Scanner {
     const bool is_code = judgement.section < static_cast<std::int32_t>(kMostShapes);
     const bool has_slots = is_slot(judgement.step_slot) && is_slot(judgement.sequence_slot) &&
                            is_slot(judgement.tokens_slot) && are_slots(judgement.gpu_slots);
-    if (is_code && has_slots && judgement.fate < kFates) shapes_.answer(number, judgement);
+    if (is_code && has_slots && judgement.outcome < kOutcomes) shapes_.answer(number, judgement);
   }
 
  private:
@@ -186,13 +186,13 @@ class Scanner {
   // Decides over a span, in the order in which otlp/decode_spans.py does. False if there is no room.
   // `shape` is found, if it has to be looked at.
   bool judge(Bytes span, std::uint32_t& shape) {
-    if (!has_ids()) return count(fates_.bad_id);
+    if (!has_ids()) return count(outcomes_.bad_id);
     const std::uint32_t sender_number = sender_of(span);
     if (is_full_) return false;
     const auto& sender = senders_[sender_number];
-    if (sender.is_known && sender.answer.source < 0) return count(sender.answer.fate);
-    if (!is_time(facts_.start_ns) || !is_time(facts_.end_ns)) return count(fates_.bad_time);
-    if (facts_.end_ns <= facts_.start_ns) return count(fates_.duration_not_positive);
+    if (sender.is_known && sender.answer.source < 0) return count(sender.answer.outcome);
+    if (!is_time(facts_.start_ns) || !is_time(facts_.end_ns)) return count(outcomes_.bad_time);
+    if (facts_.end_ns <= facts_.start_ns) return count(outcomes_.duration_not_positive);
     if (shape == kNoShape) shape = number_of_shape();
     if (!has_room(shape)) return false;
     if (shapes_.is_to_ask(shape, pass_)) ask(Asked::kShape, shape, scope_, span);
@@ -200,8 +200,8 @@ class Scanner {
     return !is_full_;
   }
 
-  bool count(std::uint8_t fate) {
-    ++to_->fates[fate];
+  bool count(std::uint8_t outcome) {
+    ++to_->outcomes[outcome];
     return true;
   }
 
@@ -237,10 +237,10 @@ class Scanner {
     const std::int64_t step = step_of(shape);
     note_progress(source, step, end_ns);
     if (shape.section < 0) {
-      count(shape.fate);
+      count(shape.outcome);
       return;
     }
-    count(fates_.row);
+    count(outcomes_.row);
     if (shape.basis != Basis::kHost) add_gpu(shape, end_ns - start_ns);
     to_->source.push_back(code_of(source, source_codes_, to_->sources));
     to_->section.push_back(code_of(shape.section, section_codes_, to_->sections));
@@ -258,7 +258,7 @@ class Scanner {
     constexpr std::int64_t kMostTimes = 10;
     constexpr std::int64_t kMostMoreNs = 60'000'000'000;
     constexpr std::int64_t kLongestNs = (INT64_MAX - kMostMoreNs) / kMostTimes;
-    const std::int64_t most_ns = std::min(length_ns, kLongestNs) * kMostTimes + kMostMoreNs;
+    const std::int64_t max_ns = std::min(length_ns, kLongestNs) * kMostTimes + kMostMoreNs;
     const std::size_t needed = shape.basis == Basis::kCupti ? 3 : 1;
     std::array<double, 3> seconds;
     seconds.fill(std::numeric_limits<double>::quiet_NaN());
@@ -267,7 +267,7 @@ class Scanner {
       if (slot == kNotToldSlot) continue;
       if (slot >= 0) {
         const Number& number = facts_.numbers[static_cast<std::size_t>(slot)];
-        if (number.is_integer && number.integer >= 0 && number.integer <= most_ns) {
+        if (number.is_integer && number.integer >= 0 && number.integer <= max_ns) {
           seconds[i] = static_cast<double>(number.integer) * 1e-9;
           continue;
         }
@@ -318,7 +318,7 @@ class Scanner {
   std::mutex lock_;
   KeyTable keys_;
   SpanReader reader_;
-  OwnFates fates_;
+  OwnOutcomes outcomes_;
   InternTable resources_{kMostSenders, kMostTextBytes};
   Cases<bool> scopes_{kMostScopes};
   Cases<Sender> senders_{kMostSenders};

@@ -13,7 +13,7 @@ namespace otel_straggler {
 
 inline constexpr std::int32_t kNoCode = -1;
 inline constexpr std::int64_t kRowWithoutStep = -1;
-inline constexpr std::size_t kFates = 16;
+inline constexpr std::size_t kOutcomes = 16;
 
 // What the GPU times of a span rest on, as in model/observation.py.
 enum class Basis : std::uint8_t { kHost = 0, kEvents = 1, kCupti = 2 };
@@ -26,8 +26,8 @@ inline constexpr std::int32_t kNoNumberSlot = -2;
 struct Judgement {
   enum class Sequence : std::uint8_t { kIds = 0, kFixed = 1, kNumber = 2 };
 
-  std::int32_t section = kNoCode;  // kNoCode: not scored; `fate` says why
-  std::uint8_t fate = 0;
+  std::int32_t section = kNoCode;  // kNoCode: not scored; `outcome` says why
+  std::uint8_t outcome = 0;
   std::int32_t step_slot = kNoCode;  // number that holds the step; kNoCode: it is `step`
   std::int64_t step = kRowWithoutStep;
   Sequence sequence = Sequence::kIds;
@@ -42,11 +42,11 @@ struct Judgement {
 // Who sent a span: a source, or kNoCode and why there is none.
 struct Sender {
   std::int32_t source = kNoCode;
-  std::uint8_t fate = 0;
+  std::uint8_t outcome = 0;
 };
 
-// Fates that a scan finds by itself; the others are numbered by whoever judges.
-struct OwnFates {
+// Outcomes that a scan finds by itself; the others are numbered by whoever judges.
+struct OwnOutcomes {
   std::uint8_t row;
   std::uint8_t bad_id;
   std::uint8_t bad_time;
@@ -104,7 +104,7 @@ struct Columns {
   std::vector<double> duration_s, tokens;
   std::vector<std::int32_t> sources, sections;
   std::vector<Progress> progress;
-  std::array<std::uint64_t, kFates> fates{};
+  std::array<std::uint64_t, kOutcomes> outcomes{};
   std::vector<Question> questions;
   bool tells_tokens = false;
   GpuColumns gpu;

@@ -124,7 +124,7 @@ class MetricScanner {
     attributes_.append_who(who_);
     const Sender* sender = cases_.sender_of(who_);
     if (sender == nullptr) return kNoCode;
-    if (sender->source < 0) ++to_->points[sender->fate];
+    if (sender->source < 0) ++to_->points[sender->outcome];
     return sender->source;
   }
 

@@ -71,7 +71,7 @@ def write_ring_identity(settings: ClientSettings) -> None:
         rank=settings.rank,
         node=settings.node,
         started=started_ticks(os.getpid()),
-        boot=place_of_pids(),
+        boot=index_of_pids(),
     )
     try:
         write_identity(path, identity)
@@ -79,7 +79,7 @@ def write_ring_identity(settings: ClientSettings) -> None:
         _LOG.warning("%s does not say whose it is: %s", path, error)
 
 
-def place_of_pids() -> str:
+def index_of_pids() -> str:
     """Where numbers of processes and ``CLOCK_MONOTONIC`` mean what they mean here: this boot of a
     machine, this container; empty if that is not known."""
     try:

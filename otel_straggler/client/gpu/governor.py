@@ -118,10 +118,10 @@ class Governor:
         return is_settled and sample.is_on == is_on_at(position) and sample.duration_s > 0
 
     def _decision(self, *, is_last: bool) -> Decision | None:
-        found = estimate(self._blocks)
-        if found is None:
+        result = estimate(self._blocks)
+        if result is None:
             return Decision(verdict="undecided", low=-1, high=1, steps=0) if is_last else None
-        low, high = found
+        low, high = result
         steps = sum(map(len, self._blocks.values()))
         if low > self.target:
             return Decision(verdict="over", low=low, high=high, steps=steps)

@@ -130,20 +130,20 @@ class NvmlSensors:
     def identity(self) -> GpuIdentity:
         nvml, handle = self._nvml, self._handle
         model = self._try("model", lambda: nvml.nvmlDeviceGetName(handle))
-        place = self._try("pci", lambda: nvml.nvmlDeviceGetPciInfo(handle))
+        index = self._try("pci", lambda: nvml.nvmlDeviceGetPciInfo(handle))
         return GpuIdentity(
             uuid=self.uuid,
             model=_text(model),
-            pci_id="" if place is None else _text(place.busId),
+            pci_id="" if index is None else _text(index.busId),
         )
 
     def reading(self, now_ns: int) -> GpuReading:
         nvml, handle = self._nvml, self._handle
-        found = self._fields(_READ_FIELDS)
-        power_mw = found.get(_POWER_INSTANT, found.get(_POWER_AVERAGE))
+        result = self._fields(_READ_FIELDS)
+        power_mw = result.get(_POWER_INSTANT, result.get(_POWER_AVERAGE))
         if power_mw is None:
             power_mw = self._try("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        energy_mj = found.get(_ENERGY)
+        energy_mj = result.get(_ENERGY)
         if energy_mj is None:
             energy_mj = self._try(
                 "energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
@@ -151,7 +151,7 @@ class NvmlSensors:
         return GpuReading(
             at_ns=now_ns,
             throttle_reasons=self._reasons(),
-            throttled_ns=self._throttled(found),
+            throttled_ns=self._throttled(result),
             sm_clock_hz=self._clock(_SM),
             memory_clock_hz=self._clock(_MEMORY),
             power_w=None if power_mw is None else power_mw / 1e3,
@@ -159,12 +159,12 @@ class NvmlSensors:
             temperature_c=self._try(
                 "temperature", lambda: int(nvml.nvmlDeviceGetTemperature(handle, _GPU_TEMPERATURE))
             ),
-            memory_temperature_c=_whole(found.get(_MEMORY_TEMPERATURE)),
+            memory_temperature_c=_whole(result.get(_MEMORY_TEMPERATURE)),
         )
 
     def health(self, now_ns: int) -> GpuHealth:
-        found = self._fields(tuple(_HEALTH_FIELDS.values()))
-        errors = {name: int(found[at]) for name, at in _HEALTH_FIELDS.items() if at in found}
+        result = self._fields(tuple(_HEALTH_FIELDS.values()))
+        errors = {name: int(result[at]) for name, at in _HEALTH_FIELDS.items() if at in result}
         return GpuHealth(at_ns=now_ns, errors=errors)
 
     def close(self) -> None:
@@ -192,15 +192,15 @@ class NvmlSensors:
             ask = getattr(nvml, name, None)
             if ask is None:
                 continue
-            found = self._try(name, lambda ask=ask: int(ask(self._handle)))  # type: ignore[misc]
-            if found is not None:
-                return int(found)
+            result = self._try(name, lambda ask=ask: int(ask(self._handle)))  # type: ignore[misc]
+            if result is not None:
+                return int(result)
         return None
 
-    def _throttled(self, found: dict[int, float]) -> dict[str, int]:
+    def _throttled(self, result: dict[int, float]) -> dict[str, int]:
         counters: dict[str, int] = {}
         for reason, number in _THROTTLE_FIELDS.items():
-            nanoseconds: float | None = found.get(number)
+            nanoseconds: float | None = result.get(number)
             if nanoseconds is None:
                 nanoseconds = self._violation(reason)
             if nanoseconds is not None:
@@ -222,16 +222,16 @@ class NvmlSensors:
         values = self._try(
             "fields", lambda: self._nvml.nvmlDeviceGetFieldValues(self._handle, wanted)
         )
-        found = {}
+        result = {}
         for value in values if values is not None else ():
             if value.nvmlReturn == 0:
-                found[int(value.fieldId)] = _value(value)
+                result[int(value.fieldId)] = _value(value)
             elif value.nvmlReturn in _NO_ANSWER:
                 self._unsupported.add(int(value.fieldId))
             else:
                 error = self._nvml.NVMLError(value.nvmlReturn)
                 raise _gone(f"nvmlDeviceGetFieldValues({value.fieldId})", error)
-        return found
+        return result
 
     # --- asking ---------------------------------------------------------------------------------
 

@@ -60,10 +60,10 @@ class Profilers:
         self._yielding = yielding
         if self._wrapped:
             return
-        for place in _PREPARE:
-            self._wrap(place, self._before)
-        for place in _STOP:
-            self._wrap(place, self._after)
+        for index in _PREPARE:
+            self._wrap(index, self._before)
+        for index in _STOP:
+            self._wrap(index, self._after)
 
     def uninstall(self, yielding: Yielding) -> None:
         """Ask nobody any more; what was wrapped is as before, unless others wrapped it again."""
@@ -76,8 +76,8 @@ class Profilers:
         self._wrapped.clear()
         self._active.clear()
 
-    def _wrap(self, place: tuple[str, str, str], around: Callable[..., Any]) -> None:
-        module, class_name, name = place
+    def _wrap(self, index: tuple[str, str, str], around: Callable[..., Any]) -> None:
+        module, class_name, name = index
         owner = getattr(sys.modules.get(module), class_name, None)
         original = getattr(owner, "__dict__", {}).get(name)
         if owner is None or not callable(original):
@@ -109,15 +109,15 @@ class Profilers:
         was_active = self.are_active
         self._active.add(profiler)
         if not was_active:
-            self._tell("yield_to_profiler")
+            self._report("yield_to_profiler")
 
     def _end(self, profiler: Any) -> None:
         was_active = self.are_active
         self._active.discard(profiler)
         if was_active and not self.are_active:
-            self._tell("profiler_has_stopped")
+            self._report("profiler_has_stopped")
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         """The user's profiler must not fail by us."""
         try:
             if self._yielding is not None:

@@ -37,9 +37,9 @@ class Surroundings:
         major = version.partition(".")[0]
         inner = "cuda_cupti" if major in {"11", "12"} else f"cu{major}"
         for folder in sys.path:
-            found = Path(folder or ".", "nvidia", inner, "lib")
-            if found.is_dir():
-                return str(found)
+            result = Path(folder or ".", "nvidia", inner, "lib")
+            if result.is_dir():
+                return str(result)
         return ""
 
     def driver_path(self) -> str:
@@ -54,8 +54,8 @@ class Surroundings:
 
     def current_stream(self) -> Callable[[int], int] | None:
         """Tells the stream that the calling thread launches on, by device; None: nobody does."""
-        found: Any = getattr(sys.modules.get("torch"), "_C", None)
-        return getattr(found, "_cuda_getCurrentRawStream", None)
+        result: Any = getattr(sys.modules.get("torch"), "_C", None)
+        return getattr(result, "_cuda_getCurrentRawStream", None)
 
     def synchronize(self, device: int) -> None:
         """Wait until the device has ended all that was launched."""
@@ -73,16 +73,16 @@ def own_gpu() -> GpuIdentity | None:
     try:
         if cuda is None or not cuda.is_initialized() or cuda._is_in_bad_fork():  # noqa: SLF001
             return None
-        found = cuda.get_device_properties(_device(cuda))
+        result = cuda.get_device_properties(_device(cuda))
     except (
         AttributeError,
         RuntimeError,
         AssertionError,
     ):  # half imported, or a device that is lost
         return None
-    uuid = str(getattr(found, "uuid", ""))
+    uuid = str(getattr(result, "uuid", ""))
     prefixed = uuid if not uuid or uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-    return GpuIdentity(uuid=prefixed, model=str(found.name), pci_id=_pci_id(found))
+    return GpuIdentity(uuid=prefixed, model=str(result.name), pci_id=_pci_id(result))
 
 
 def _device(cuda: Any) -> int:
@@ -110,10 +110,10 @@ def gpu_of_driver(uuid: str) -> GpuIdentity | None:
         sensors.close()
 
 
-def _pci_id(found: Any) -> str:
+def _pci_id(result: Any) -> str:
     """As NVML writes it; empty for a PyTorch that does not say."""
     domain, bus, device = (
-        getattr(found, f"pci_{part}_id", None) for part in ("domain", "bus", "device")
+        getattr(result, f"pci_{part}_id", None) for part in ("domain", "bus", "device")
     )
     if not (isinstance(domain, int) and isinstance(bus, int) and isinstance(device, int)):
         return ""

@@ -162,8 +162,8 @@ class Notifying:
 
     def _notify(self, webhook: Webhook, alerts: tuple[Alert, ...]) -> None:
         """Hand over alerts that may page, but none that another one inhibits."""
-        least = self._settings.least_severity
-        calling = [alert for alert in alerts if calls(alert, least)]
+        minimum = self._settings.min_severity
+        calling = [alert for alert in alerts if calls(alert, minimum)]
         sent = uninhibited(calling, alerts)
         unreported = [each for each in calling if each.ends_at_s is not None and each not in sent]
         webhook.update(sent, (*unreported, *self._firing.given_up))
@@ -237,7 +237,7 @@ def notifying_for(
 ) -> Notifying:
     """Make the notifier; alerts of the last process are held until they would fire again."""
     alerts = settings.alerts
-    hold_s = settings.liveness.most_timeout_seconds + _longest_for_s(alerts)
+    hold_s = settings.liveness.max_timeout_seconds + _longest_for_s(alerts)
     return Notifying(
         alerts.notify,
         worker,

@@ -177,7 +177,7 @@ def answer_of(response: Response, address: str) -> Answer:
     if status == NO_ANSWER:
         outcome, message = _of_no_answer(response.error)
         return Answer(outcome, f"{address}: {message}")
-    message = f"answered {status}{_words_of(response)}"
+    message = f"answered {status}{_text_of(response)}"
     if status in _LATER or status >= 500:
         why = f"{address}: {message}; it is tried again."
         return Answer("later", why, status, response.retry_after_s)
@@ -186,7 +186,7 @@ def answer_of(response: Response, address: str) -> Answer:
 
 
 def tried_once(why: str) -> str:
-    """The sentence of :func:`judged` where nothing is tried again, as in a command.
+    """The sentence of :func:`run_verdicts` where nothing is tried again, as in a command.
 
     >>> tried_once("http://a:1: nobody listens there. Is it running? It is tried again.")
     'http://a:1: nobody listens there. Is it running?'
@@ -216,8 +216,8 @@ def _of_no_answer(error: str) -> tuple[Outcome, str]:
 
 
 def _of_certificate(text: str) -> str:
-    found = _REASON.search(text)
-    reason = found[1] if found else "certificate verify failed"
+    result = _REASON.search(text)
+    reason = result[1] if result else "certificate verify failed"
     if "mismatch" in reason or "doesn't match" in reason:
         return f"its certificate is for another name ({reason}). Use the name that it is for."
     if "expired" in reason:
@@ -228,8 +228,8 @@ def _of_certificate(text: str) -> str:
 def _remedy(response: Response) -> str:
     status = response.status
     if 300 <= status < 400:
-        place = _short(response.headers.get("location", ""))
-        return f"Redirects are not followed; name the final address{place and f', {place}'}."
+        location = _short(response.headers.get("location", ""))
+        return f"Redirects are not followed; name the final address{location and f', {location}'}."
     if status in (401, 403):
         return "Check token_file, or username and password_file."
     if status in (404, 405):
@@ -239,9 +239,9 @@ def _remedy(response: Response) -> str:
     return "It is not sent again as it is."
 
 
-def _words_of(response: Response) -> str:
-    words = response.body[: 4 * _LONGEST].decode("utf-8", "replace")
-    text = _short(" ".join(words.split()))
+def _text_of(response: Response) -> str:
+    parts = response.body[: 4 * _LONGEST].decode("utf-8", "replace")
+    text = _short(" ".join(parts.split()))
     return f" ({text})" if text else ""
 
 

@@ -29,7 +29,7 @@ class NotifySettings:
         alertmanagers: base URLs of all replicas, e.g. http://alertmanager:9093; each gets
             everything, in mode observe too (labelled so).
         webhook: URL that understands Alertmanager's webhooks; it is told only in mode page.
-        least_severity: a webhook is told of no less: info, warning or critical.
+        min_severity: a webhook is told of no less: info, warning or critical.
         send_resolved: whether a webhook is told when an alert ends.
         resend_seconds: an Alertmanager is told so often of what still fires.
         interval_seconds: a webhook gets at most one message in so long,
@@ -44,7 +44,7 @@ class NotifySettings:
 
     alertmanagers: tuple[str, ...] = ()
     webhook: str = ""
-    least_severity: Severity = "warning"
+    min_severity: Severity = "warning"
     send_resolved: bool = True
     resend_seconds: float = 60.0
     interval_seconds: float = 60.0
@@ -102,11 +102,13 @@ def check_notify(settings: NotifySettings, where: str) -> None:
         )
     for one, other in (("username", "password_file"), ("key_file", "cert_file")):
         if getattr(settings, one) and not getattr(settings, other):
-            told = getattr(settings, one)
-            raise _wrong(f"{where}{one}", told, f"a {other} beside it", f"Name the {other}.")
+            reported = getattr(settings, one)
+            raise _wrong(f"{where}{one}", reported, f"a {other} beside it", f"Name the {other}.")
     if settings.password_file and not settings.username:
-        told = settings.password_file
-        raise _wrong(f"{where}password_file", told, "a username beside it", "Name the username.")
+        reported = settings.password_file
+        raise _wrong(
+            f"{where}password_file", reported, "a username beside it", "Name the username."
+        )
     for name in _FILES:
         _check_file(f"{where}{name}", getattr(settings, name))
 
@@ -170,7 +172,7 @@ NOTIFY_RULES: Final[Mapping[str, tuple[str, Any]]] = {
         "an http:// or https:// URL without a name or password in it",
         lambda url: not url or _is_base(url),
     ),
-    "least_severity": (
+    "min_severity": (
         '"info", "warning" or "critical"',
         lambda value: value in ("info", "warning", "critical"),
     ),

@@ -31,7 +31,7 @@ _PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Destination:
     """Outcome of a trial alert at one address.
 
     Attributes:
@@ -82,7 +82,7 @@ def trial_alert(
 
 def try_alertmanagers(
     urls: Sequence[str], access: Access, alert: Alert, ends_at_s: float
-) -> tuple[Place, ...]:
+) -> tuple[Destination, ...]:
     """Post to every replica and read it back. It ends there by itself at ``ends_at_s``.
 
     Cost: for each, the time-out of ``access`` and 5 s at most.
@@ -90,57 +90,59 @@ def try_alertmanagers(
     return tuple(_try_one(url.rstrip("/"), access, alert, ends_at_s) for url in urls)
 
 
-def _try_one(url: str, access: Access, alert: Alert, ends_at_s: float) -> Place:
+def _try_one(url: str, access: Access, alert: Alert, ends_at_s: float) -> Destination:
     poster = Poster(url + PATH, access, logs=False)
     try:
         body = json.dumps([posted_alert(alert, ends_at_s, "")]).encode()
         answer = poster.post(body)
         if answer.outcome != "accepted":
-            return Place(url=url, arrived=False, why=tried_once(answer.why))
+            return Destination(url=url, arrived=False, why=tried_once(answer.why))
         matcher = quote(f'alertname="{TRIAL}"', safe="")
         return _read_back(poster, f"{url}{PATH}?filter={matcher}", url, alert)
     finally:
         poster.close()
 
 
-def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Place:
+def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Destination:
     until_s = time.monotonic() + _READ_BACK_S
     wanted = fingerprint(alert.labels)
     while True:
         response = poster.get(page)
         if not response.is_success:
             why = f"It was taken, but cannot be read back. {answer_of(response, page).why}"
-            return Place(url=url, arrived=False, why=why)
+            return Destination(url=url, arrived=False, why=why)
         try:
-            found = {one["fingerprint"]: one for one in json.loads(response.body)}
-            if wanted in found:
-                return _placed(url, found[wanted])
+            result = {one["fingerprint"]: one for one in json.loads(response.body)}
+            if wanted in result:
+                return _placed(url, result[wanted])
         except (ValueError, TypeError, KeyError):
             why = f"{page}: what it answers is not Alertmanager's. Check the URL."
-            return Place(url=url, arrived=False, why=why)
+            return Destination(url=url, arrived=False, why=why)
         if time.monotonic() >= until_s:
             why = f"{url}: it took the alert and does not have it. Is its clock right?"
-            return Place(url=url, arrived=False, why=why)
+            return Destination(url=url, arrived=False, why=why)
         time.sleep(_PAUSE_S)
 
 
-def _placed(url: str, found: dict[str, Any]) -> Place:
-    return Place(
+def _placed(url: str, result: dict[str, Any]) -> Destination:
+    return Destination(
         url=url,
         arrived=True,
-        receivers=tuple(str(each["name"]) for each in found["receivers"]),
-        silenced_by=tuple(map(str, found["status"]["silencedBy"])),
-        inhibited_by=tuple(map(str, found["status"]["inhibitedBy"])),
+        receivers=tuple(str(each["name"]) for each in result["receivers"]),
+        silenced_by=tuple(map(str, result["status"]["silencedBy"])),
+        inhibited_by=tuple(map(str, result["status"]["inhibitedBy"])),
     )
 
 
-def try_webhook(url: str, access: Access, alert: Alert) -> Place:
+def try_webhook(url: str, access: Access, alert: Alert) -> Destination:
     """Tell a webhook that it fires, or that it has ended."""
     poster = Poster(url, access, logs=False)
     try:
         payload = webhook_payload((alert,), left_out=0, page="")
         answer = poster.post(json.dumps(payload).encode())
-        return Place(url=url, arrived=answer.outcome == "accepted", why=tried_once(answer.why))
+        return Destination(
+            url=url, arrived=answer.outcome == "accepted", why=tried_once(answer.why)
+        )
     finally:
         poster.close()
 
@@ -196,32 +198,32 @@ class AlertTrial:
         labels = {"collector": watched.collector, "cluster": watched.cluster}
         alert = trial_alert(severity, mode, now_s=now_s, lasts_s=seconds, labels=labels)
         ends_at_s = now_s + seconds
-        places: tuple[Place, ...] = ()
+        destinations: tuple[Destination, ...] = ()
         if notify.alertmanagers:
             urls = notify.alertmanagers
-            places = try_alertmanagers(urls, notify.access(), alert, ends_at_s)
+            destinations = try_alertmanagers(urls, notify.access(), alert, ends_at_s)
         elif notify.webhook:
-            places = (self._to_webhook(alert, seconds),)
-        note = _NOBODY if not places else _OBSERVES if mode == "observe" else ""
+            destinations = (self._to_webhook(alert, seconds),)
+        note = _NOBODY if not destinations else _OBSERVES if mode == "observe" else ""
         return {
             "labels": dict(alert.labels),
             "ends_at": rfc3339(ends_at_s),
             "note": note,
-            "places": [asdict(place) for place in places],
+            "places": [asdict(destination) for destination in destinations],
         }
 
-    def _to_webhook(self, alert: Alert, seconds: float) -> Place:
+    def _to_webhook(self, alert: Alert, seconds: float) -> Destination:
         """Report to the webhook that it fires now and, from a timer, that it has ended."""
         notify = self._settings.alerts.notify
-        if not calls(alert, notify.least_severity):
-            why = f"not sent: it is told of nothing below {notify.least_severity}."
+        if not calls(alert, notify.min_severity):
+            why = f"not sent: it is told of nothing below {notify.min_severity}."
             is_page = alert.labels["mode"] == "page"
-            return Place(url=notify.webhook, arrived=False, why=why if is_page else _NOT_SENT)
-        place = try_webhook(notify.webhook, notify.access(), alert)
-        if place.arrived and notify.send_resolved:
+            return Destination(url=notify.webhook, arrived=False, why=why if is_page else _NOT_SENT)
+        destination = try_webhook(notify.webhook, notify.access(), alert)
+        if destination.arrived and notify.send_resolved:
             ended = replace(alert, ends_at_s=alert.starts_at_s + seconds)
             arguments = notify.webhook, notify.access(), ended
             timer = threading.Timer(seconds, try_webhook, arguments)
             timer.daemon = True
             timer.start()
-        return place
+        return destination

@@ -23,17 +23,17 @@ from otel_straggler.throttle import Throttle
 Json: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[Hashable, ...]
 
-LEAST_LOOK_S: Final = 1.0
+MIN_LOOK_S: Final = 1.0
 _SHARE: Final = 10.0
 """Making answers takes one part in so many of a core at most."""
 GZIP_FROM: Final = 1_400
 """Bytes; what fits into one packet is not made smaller."""
 _GZIP_LEVEL: Final = 1
-_MOST_KEPT: Final = 64
-MOST_BYTES: Final = 64 * 1024 * 1024
+_MAX_KEPT: Final = 64
+MAX_BYTES: Final = 64 * 1024 * 1024
 """Of all answers that are kept; a timeline of 10,000 ranks takes six MB."""
 _LOOKED_AT_S: Final = 10.0
-MOST_OF_A_CORE: Final = 0.25
+MAX_OF_A_CORE: Final = 0.25
 AT_ONCE_S: Final = 4.0
 """Processor time that may be taken at once by answers, before they are made to wait."""
 
@@ -93,7 +93,7 @@ class AnswerCache:
         self._sleep = sleep
         self._kept: dict[Key, _Kept] = {}
         self._lock = threading.Lock()
-        self._share = Throttle(MOST_OF_A_CORE, AT_ONCE_S, now_s=monotonic_s, cpu_s=cpu_s)
+        self._share = Throttle(MAX_OF_A_CORE, AT_ONCE_S, now_s=monotonic_s, cpu_s=cpu_s)
 
     def get(self, key: Key, state: Hashable, make: Callable[[float], Json]) -> Answer:
         """The answer to ``key``: the one that is kept while ``state`` is the same, or while it is
@@ -102,11 +102,11 @@ class AnswerCache:
         Args:
             make: is told how long to wait for the next; any error of it passes through.
         """
-        kept = self._found(key, state)
+        kept = self._result(key, state)
         if kept is not None:
             return kept
         with self._lock:
-            kept = self._found(key, state)
+            kept = self._result(key, state)
             if kept is not None:
                 return kept
             if (wait_s := self._share.wait_s()) > 0.0:
@@ -124,7 +124,7 @@ class AnswerCache:
         """How long an answer that is made now counts. From any thread."""
         return self._look_s(self._monotonic_s())
 
-    def _found(self, key: Key, state: Hashable) -> Answer | None:
+    def _result(self, key: Key, state: Hashable) -> Answer | None:
         """The kept answer, if it still counts."""
         kept = self._kept.get(key)
         if kept is None:
@@ -136,7 +136,7 @@ class AnswerCache:
     def _keep(self, key: Key, kept: _Kept) -> None:
         self._kept.pop(key, None)
         size = kept.answer.size + sum(each.answer.size for each in self._kept.values())
-        while self._kept and (len(self._kept) >= _MOST_KEPT or size > MOST_BYTES):
+        while self._kept and (len(self._kept) >= _MAX_KEPT or size > MAX_BYTES):
             size -= self._kept.pop(next(iter(self._kept))).answer.size
         self._kept[key] = kept
 
@@ -144,13 +144,13 @@ class AnswerCache:
         """How long an answer counts: what those that people look at take together decides."""
         kept = self._kept.copy().values()
         cost_s = sum(each.cost_s for each in kept if now_s - each.made_at_s < _LOOKED_AT_S)
-        return max(LEAST_LOOK_S, round(_SHARE * cost_s, 1))
+        return max(MIN_LOOK_S, round(_SHARE * cost_s, 1))
 
 
 _Result = TypeVar("_Result")
 
 THREADS: Final = 4
-MOST_UNDER_WAY: Final = 64
+MAX_UNDER_WAY: Final = 64
 """Different questions that are being answered at once; who asks another is told to come back."""
 
 
@@ -163,12 +163,12 @@ class PageWork:
 
     Args:
         threads: at most.
-        most: pieces of work at once, those that wait included.
+        maximum: pieces of work at once, those that wait included.
     """
 
-    def __init__(self, threads: int = THREADS, most: int = MOST_UNDER_WAY) -> None:
+    def __init__(self, threads: int = THREADS, maximum: int = MAX_UNDER_WAY) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="straggler-pages")
-        self._most = most
+        self._max = maximum
         self._under_way: dict[Hashable, asyncio.Future[Any]] = {}
 
     async def do(self, key: Hashable, make: Callable[[], _Result]) -> _Result:
@@ -179,7 +179,7 @@ class PageWork:
         """
         result = self._under_way.get(key)
         if result is None:
-            if len(self._under_way) >= self._most:
+            if len(self._under_way) >= self._max:
                 raise BusyError("too much is being asked for; ask again in a second")
             result = asyncio.get_running_loop().run_in_executor(self._pool, make)
             self._under_way[key] = result

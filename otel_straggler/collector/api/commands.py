@@ -89,19 +89,19 @@ class Commands:
         Raises:
             InputError: the verb is none, a rank is not known, or too much waits already.
         """
-        found = {rank: self.snapshot.source_of(run_id, group, rank) for rank in ranks}
+        result = {rank: self.snapshot.source_of(run_id, group, rank) for rank in ranks}
         if verb not in VERBS:
             raise _wrong("verb", verb, f"one of {', '.join(VERBS)}")
-        for rank, source in found.items():
+        for rank, source in result.items():
             if source is None:
                 known = "the rank of a run from which heartbeats have come"
                 raise _wrong(f"run {run_id}, group {group!r}, rank", rank, known)
         with self._lock:
             self._expire()
-            if len(self._waiting) + len(found) > MAX_WAITING:
+            if len(self._waiting) + len(result) > MAX_WAITING:
                 raise _wrong("commands that wait", MAX_WAITING, "room for more; try again later")
-            ids = [self._put(source, verb) for source in found.values() if source is not None]
-        _log.info("%s of ranks %s of run %s: %s", verb, sorted(found), run_id, why)
+            ids = [self._put(source, verb) for source in result.values() if source is not None]
+        _log.info("%s of ranks %s of run %s: %s", verb, sorted(result), run_id, why)
         return ids
 
     def poll(self, query: str) -> bytes:
@@ -135,7 +135,7 @@ class Commands:
         with self._lock:
             return dict(self._counts)
 
-    def ask_hung(self, run_id: str, group: str, found: HangStatus, asked: set[int]) -> None:
+    def ask_hung(self, run_id: str, group: str, result: HangStatus, asked: set[int]) -> None:
         """Ask for what ``on_hang`` names, once in an episode for each rank: culprits that live, and
         a few victims to compare them with. Never raises.
 
@@ -144,11 +144,11 @@ class Commands:
         """
         if not self._settings.enabled or not self._settings.on_hang:
             return
-        if found.blame is None:
+        if result.blame is None:
             asked.clear()
             return
         room = MAX_CULPRITS + MAX_VICTIMS - len(asked)
-        ranks = [rank for rank in _suspects(found) if rank not in asked][: max(room, 0)]
+        ranks = [rank for rank in _suspects(result) if rank not in asked][: max(room, 0)]
         asked.update(ranks)
         for rank in ranks:
             for verb in self._settings.on_hang:
@@ -173,8 +173,8 @@ class Commands:
         self._counts[verb, "asked"] += 1
         return command.id
 
-    def _take_outcomes(self, key: Key, session_id: str, told: str) -> None:
-        for one in told.split(","):
+    def _take_outcomes(self, key: Key, session_id: str, reported: str) -> None:
+        for one in reported.split(","):
             id_, _, outcome = one.partition(":")
             command = self._waiting.get(id_)
             if command is None or outcome not in _OUTCOMES:
@@ -246,12 +246,12 @@ class Asking:
         return {"outcomes": self._commands.outcomes(given.get("ids", "").split(","))}
 
 
-def _suspects(found: HangStatus) -> list[int]:
+def _suspects(result: HangStatus) -> list[int]:
     """Those that the others wait for and that can answer, then some of those that wait."""
-    assert found.blame is not None
-    alive = found.rank_states != LOST
-    culprits = found.ranks[found.blame.culprits & alive][:MAX_CULPRITS]
-    victims = found.ranks[found.blame.victims & ~found.blame.culprits & alive][:MAX_VICTIMS]
+    assert result.blame is not None
+    alive = result.rank_states != LOST
+    culprits = result.ranks[result.blame.culprits & alive][:MAX_CULPRITS]
+    victims = result.ranks[result.blame.victims & ~result.blame.culprits & alive][:MAX_VICTIMS]
     ranks: list[int] = np.concatenate([culprits, victims]).tolist()
     return ranks
 
@@ -304,10 +304,10 @@ class Asked:
             raise self.wrong(name, value, f"a text of 1 to {LONGEST_TEXT} characters")
         return value.encode("utf-8", "replace").decode()
 
-    def number(self, name: str, least: float, most: float, expected: str) -> float:
+    def number(self, name: str, minimum: float, maximum: float, expected: str) -> float:
         value = self._values.get(name)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not least <= value <= most:  # type: ignore[operator]
+        if not is_number or not minimum <= value <= maximum:  # type: ignore[operator]
             raise self.wrong(name, value, expected)
         return float(value)  # type: ignore[arg-type]
 

@@ -68,7 +68,7 @@ class Deciding:
         if action not in ACTIONS:
             raise asked.wrong("action", action, f"one of {', '.join(ACTIONS)}")
         run_id, subject_id = asked.text("run_id"), asked.text("subject_id")
-        at_ns, cause = self._seen(run_id, subject_id, action)
+        at_ns, cause = self._view(run_id, subject_id, action)
         now_ns = self._wall_ns()
         decision = Decision(
             action=action,
@@ -85,7 +85,7 @@ class Deciding:
         self._keep(self._decisions.state())
         return decision
 
-    def _seen(self, run_id: str, subject_id: str, action: str) -> tuple[int, str]:
+    def _view(self, run_id: str, subject_id: str, action: str) -> tuple[int, str]:
         """When what the person saw began or last changed, and its cause."""
         group = hung_group(subject_id)
         if group is not None:
@@ -96,23 +96,23 @@ class Deciding:
     def _hang_of(self, run_id: str, group: str, action: str) -> int:
         """Since when a world hangs; only what hangs can be dismissed."""
         view = self._run(run_id)
-        found = None if view is None else view.found.get(group)
-        if found is None or (action == "dismiss" and not found.is_hung):
+        result = None if view is None else view.result.get(group)
+        if result is None or (action == "dismiss" and not result.is_hung):
             raise UnknownSubjectError(
                 describe(
                     where=f"run {run_id}, subject_id",
                     value=hang_subject(group),
                     expected="a group of ranks that is stuck or lost"
-                    if found
+                    if result
                     else "a group of ranks with signs of life",
                     remedy="See 'liveness' in /v1/report.",
                 )
             )
-        return int(found.hung_since_s * 1e9) if found.is_hung else 0
+        return int(result.hung_since_s * 1e9) if result.is_hung else 0
 
     def _verdict_on(self, run_id: str, subject_id: str) -> Verdict:
         view = self._run(run_id)
-        known = {v.subject_id: v for v in (view.judged.current if view else ())}
+        known = {v.subject_id: v for v in (view.run_verdicts.current if view else ())}
         if subject_id not in known:
             raise UnknownSubjectError(
                 describe(
@@ -130,7 +130,7 @@ def _length_ns(asked: Asked) -> int:
     return int(asked.number("seconds", 1.0, LONGEST_MUTE_S, expected) * 1e9)
 
 
-MOST_KEPT: Final = 1_000
+MAX_KEPT: Final = 1_000
 """Decisions in the book; the oldest go first. The counts go on."""
 _WELL: Final = frozenset({"ok", "recovered"})
 _STATE_VERSION: Final = 1
@@ -146,7 +146,7 @@ class Decisions:
     def __init__(self, wall_ns: Callable[[], int]) -> None:
         self._wall_ns = wall_ns
         self._lock = threading.Lock()
-        self._book: deque[Decision] = deque(maxlen=MOST_KEPT)
+        self._book: deque[Decision] = deque(maxlen=MAX_KEPT)
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def take(self, decision: Decision) -> None:
@@ -161,7 +161,7 @@ class Decisions:
             return dict(self._counts)
 
     def applied(
-        self, judged: RunVerdicts, run_id: str, hung: Mapping[str, int] | None = None
+        self, run_verdicts: RunVerdicts, run_id: str, hung: Mapping[str, int] | None = None
     ) -> RunVerdicts:
         """The verdicts of a run with its decisions: nobody is called for who is silenced.
 
@@ -173,15 +173,17 @@ class Decisions:
         with self._lock:
             of_run = tuple(each for each in self._book if each.run_id == run_id)
         if not of_run:
-            return judged
-        silenced = {each.subject_id for each in self._in_force(of_run, judged.changes, hung)}
-        changes = judged.changes
+            return run_verdicts
+        silenced = {each.subject_id for each in self._in_force(of_run, run_verdicts.changes, hung)}
+        changes = run_verdicts.changes
         if silenced:
             changes = tuple(
                 replace(each, pages=False) if each.subject_id in silenced else each
                 for each in changes
             )
-        return replace(judged, changes=changes, decisions=of_run, silenced=frozenset(silenced))
+        return replace(
+            run_verdicts, changes=changes, decisions=of_run, silenced=frozenset(silenced)
+        )
 
     def _in_force(
         self,

@@ -17,7 +17,7 @@ from typing import Any, Final
 from otel_straggler.collector.api.cache import BusyError, PageWork
 from otel_straggler.collector.views.pages import Pages
 
-MOST_STREAMS: Final = 64
+MAX_STREAMS: Final = 64
 COMMENT_S: Final = 15.0
 _LOOK_S: Final = 0.5
 _BETWEEN_S: Final = 1.0
@@ -39,26 +39,26 @@ class EventStreams:
     """All open streams; on the event loop only.
 
     Args:
-        pictures: what is watched.
+        run_views: what is watched.
         now_s: wall clock.
         pace: for tests.
-        most: streams at once.
+        maximum: streams at once.
         work: does what takes long.
     """
 
     def __init__(
         self,
-        pictures: Pages,
+        run_views: Pages,
         now_s: Callable[[], float] = time.time,
         pace: Pace | None = None,
-        most: int = MOST_STREAMS,
+        maximum: int = MAX_STREAMS,
         work: PageWork | None = None,
     ) -> None:
-        self.pictures = pictures
+        self.run_views = run_views
         self.work = work or PageWork()
         self.now_s = now_s
         self.pace = pace or Pace()
-        self._most = most
+        self._max = maximum
         self._open = 0
 
     @property
@@ -68,7 +68,7 @@ class EventStreams:
     def open(self, run_id: str | None) -> EventStream | None:
         """Watch a run, also one that is not known yet, or the one that is shown by default; None if
         too many are open."""
-        if self._open >= self._most:
+        if self._open >= self._max:
             return None
         self._open += 1
         return EventStream(self, run_id)
@@ -84,9 +84,9 @@ class EventStream:
         self._streams = streams
         self._run_id = run_id
         self._is_open = True
-        self._told_list: int | None = None
-        self._told_run: str | None = None
-        self._told_at_s = self._repeat_at_s = -float("inf")
+        self._reported_list: int | None = None
+        self._reported_run: str | None = None
+        self._reported_at_s = self._repeat_at_s = -float("inf")
         self._is_repeated = False
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -99,49 +99,49 @@ class EventStream:
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         yield RETRY
-        said_at_s = time.monotonic()
+        text_at_s = time.monotonic()
         while True:
             now_s = time.monotonic()
             pieces = [*self._of_list(), *await self._of_run(now_s)]
-            if not pieces and now_s - said_at_s >= self._streams.pace.comment_s:
+            if not pieces and now_s - text_at_s >= self._streams.pace.comment_s:
                 pieces.append(COMMENT)
             if pieces:
-                said_at_s = now_s
+                text_at_s = now_s
                 yield b"".join(pieces)
             await asyncio.sleep(self._streams.pace.look_s)
 
     def _of_list(self) -> list[bytes]:
-        n_runs, state = self._streams.pictures.list_state()
-        before, self._told_list = self._told_list, state
+        n_runs, state = self._streams.run_views.list_state()
+        before, self._reported_list = self._reported_list, state
         return [] if before in (None, state) else [event("runs", {"n": n_runs})]
 
     async def _of_run(self, now_s: float) -> list[bytes]:
         """What is new of the run; and the same once more when whoever asked too early for it, and
         got a picture that was made for somebody else just before, would get the new one."""
         state = await self._state()
-        if state is None or now_s - self._told_at_s < self._streams.pace.between_s:
+        if state is None or now_s - self._reported_at_s < self._streams.pace.between_s:
             return []
-        if state == self._told_run:
+        if state == self._reported_run:
             if self._is_repeated or now_s < self._repeat_at_s:
                 return []
             self._is_repeated = True
         else:
-            self._told_run, self._is_repeated = state, False
-            look_s = max(self._streams.pictures.look_s, self._streams.pace.between_s)
+            self._reported_run, self._is_repeated = state, False
+            look_s = max(self._streams.run_views.look_s, self._streams.pace.between_s)
             self._repeat_at_s = now_s + 1.5 * look_s
-        self._told_at_s = now_s
+        self._reported_at_s = now_s
         return [event("snapshot", self._snapshot(state))]
 
     async def _state(self) -> str | None:
-        pictures = self._streams.pictures
+        run_views = self._streams.run_views
         if self._run_id is None:
             with contextlib.suppress(BusyError):
-                self._run_id = await self._streams.work.do(_FIRST, pictures.first)
-        return None if self._run_id is None else pictures.run_state(self._run_id)
+                self._run_id = await self._streams.work.do(_FIRST, run_views.first)
+        return None if self._run_id is None else run_views.run_state(self._run_id)
 
     def _snapshot(self, state: str | None) -> dict[str, Any]:
         streams = self._streams
-        newest = None if self._run_id is None else streams.pictures.newest_seq(self._run_id)
+        newest = None if self._run_id is None else streams.run_views.newest_seq(self._run_id)
         return {"snapshot": state, "now_s": round(streams.now_s(), 3), "last": newest}
 
 

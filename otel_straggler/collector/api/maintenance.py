@@ -62,8 +62,8 @@ class Maintaining:
         )
         was_in_force = self._book.take(maintenance)
         self._keep(self._book.state())
-        told = dataclasses.asdict(maintenance)
-        return {**told, "is_in_force": is_in_force, "was_in_force": was_in_force}
+        reported = dataclasses.asdict(maintenance)
+        return {**reported, "is_in_force": is_in_force, "was_in_force": was_in_force}
 
     def listed(self) -> dict[str, Any]:
         """All that is in force, by node."""
@@ -78,11 +78,11 @@ def _until_ns(asked: Asked, now_ns: int) -> int:
         expected = f"1 to {LONGEST_S:.0f}, which is {longest}"
         return now_ns + int(asked.number("seconds", 1.0, LONGEST_S, expected) * 1e9)
     expected = f"seconds since 1970, at most {longest} from now"
-    most = min(now_ns * 1e-9 + LONGEST_S, _FAR_S)
-    return int(asked.number("until", 0.0, most, expected) * 1e9)
+    maximum = min(now_ns * 1e-9 + LONGEST_S, _FAR_S)
+    return int(asked.number("until", 0.0, maximum, expected) * 1e9)
 
 
-MOST_NODES: Final = 1_000
+MAX_NODES: Final = 1_000
 """Under maintenance at a time; each is a series."""
 _STATE_VERSION: Final = 1
 
@@ -113,7 +113,7 @@ class MaintenanceBook:
             self._drop_over()
             was_there = self._by_node.pop(maintenance.node, None) is not None
             if maintenance.until_ns > self._wall_ns():
-                if len(self._by_node) >= MOST_NODES:
+                if len(self._by_node) >= MAX_NODES:
                     raise InputError(_full(maintenance.node))
                 self._by_node[maintenance.node] = maintenance
             return was_there
@@ -145,7 +145,7 @@ class MaintenanceBook:
         if state["version"] != _STATE_VERSION:
             msg = f"version {state['version']!r}"
             raise ValueError(msg)
-        book = [Maintenance(**each) for each in state["book"]][:MOST_NODES]
+        book = [Maintenance(**each) for each in state["book"]][:MAX_NODES]
         with self._lock:
             self._by_node = {**{each.node: each for each in book}, **self._by_node}
 
@@ -154,6 +154,6 @@ def _full(node: str) -> str:
     return describe(
         where="maintenance",
         value=node,
-        expected=f"at most {MOST_NODES} hosts under maintenance at a time",
+        expected=f"at most {MAX_NODES} hosts under maintenance at a time",
         remedy="End what is over: 'otel-straggler maintenance end --node N'.",
     )

@@ -21,7 +21,7 @@ _JSON = "application/json"
 _FILES = "/page/"
 _INDEX = "index.html"
 EVENTS: Final = "/v1/events"
-_MOST_FIELDS: Final = 20
+_MAX_FIELDS: Final = 20
 _FILE_LEVEL: Final = 6
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -43,7 +43,7 @@ class PageRoutes:
     """Answers what the page asks for. On the event loop; what takes long is done elsewhere.
 
     Args:
-        pictures: what is shown.
+        run_views: what is shown.
         events: what has changed.
         work: makes answers.
         failure: words a refusal.
@@ -51,20 +51,20 @@ class PageRoutes:
 
     def __init__(
         self,
-        pictures: Pages,
+        run_views: Pages,
         events: EventStreams,
         work: PageWork,
         failure: Callable[[int, str, Head | None], Response],
     ) -> None:
-        self._pictures = pictures
+        self._run_views = run_views
         self._events = events
         self._work = work
         self._failure = failure
         self._json: dict[str, Callable[[Query], Answer]] = {
-            "/v1/runs": lambda _: pictures.runs(),
-            "/v1/run": lambda q: pictures.run(q.get("run"), q.get("group")),
+            "/v1/runs": lambda _: run_views.runs(),
+            "/v1/run": lambda q: run_views.run(q.get("run"), q.get("group")),
             "/v1/rank": self._rank,
-            "/v1/scalars": lambda q: pictures.scalars(q.get("run"), q.get("group")),
+            "/v1/scalars": lambda q: run_views.scalars(q.get("run"), q.get("group")),
             "/v1/timeline": self._timeline,
         }
 
@@ -101,10 +101,10 @@ class PageRoutes:
     # --- JSON ------------------------------------------------------------------------------------
 
     def _rank(self, query: Query) -> Answer:
-        rank = _whole(query, "rank", least=0)
+        rank = _whole(query, "rank", minimum=0)
         if rank is None:
             raise BadQueryError("rank is missing; it is the number of a rank")
-        return self._pictures.rank(query.get("run"), query.get("group"), rank)
+        return self._run_views.rank(query.get("run"), query.get("group"), rank)
 
     def _timeline(self, query: Query) -> Answer:
         run, group, section = query.get("run"), query.get("group"), query.get("section", "")
@@ -112,9 +112,9 @@ class PageRoutes:
             raise BadQueryError("history must be 0 or 1")
         if query.get("history") == "1":
             from_s, to_s = _seconds(query, "from_s", 0.0), _seconds(query, "to_s", math.inf)
-            return self._pictures.older(run, group, section, from_s, to_s)
-        after = _whole(query, "after", least=-1)
-        return self._pictures.timeline(run, group, section, -1 if after is None else after)
+            return self._run_views.older(run, group, section, from_s, to_s)
+        after = _whole(query, "after", minimum=-1)
+        return self._run_views.timeline(run, group, section, -1 if after is None else after)
 
     # --- events and files ------------------------------------------------------------------------
 
@@ -202,20 +202,20 @@ def read_query(text: str) -> dict[str, str]:
         BadQueryError: there are too many of them.
     """
     try:
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS))
     except ValueError as error:
         raise BadQueryError(f"the query cannot be read: {error}") from None
 
 
-def _whole(query: Query, name: str, *, least: int) -> int | None:
+def _whole(query: Query, name: str, *, minimum: int) -> int | None:
     text = query.get(name)
     if text is None:
         return None
     if len(text) > 18 or not text.isascii() or not text.removeprefix("-").isdecimal():
-        raise BadQueryError(f"{name} must be a whole number of at least {least}")
+        raise BadQueryError(f"{name} must be a whole number of at least {minimum}")
     value = int(text)
-    if value < least:
-        raise BadQueryError(f"{name} must be a whole number of at least {least}")
+    if value < minimum:
+        raise BadQueryError(f"{name} must be a whole number of at least {minimum}")
     return value
 
 

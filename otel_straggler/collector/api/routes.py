@@ -46,7 +46,7 @@ _METHODS = {
     semconv.COMMANDS_PATH: ("GET", "POST"),
 }
 _ONLY_READ = ("GET", "HEAD")
-_MOST_FOREIGN = 10
+_MAX_FOREIGN = 10
 _NOT_KEPT = {"Cache-Control": "no-store"}
 
 
@@ -114,7 +114,7 @@ class Api:
         if answers.try_alerts is not None:
             self._routes[_TRY_ALERTS] = self._try_alerts
         self._work = PageWork()
-        self._trials = PageWork(threads=1, most=1)
+        self._trials = PageWork(threads=1, maximum=1)
         self._page: PageRoutes | None = None
         if answers.pages is not None:
             streams = EventStreams(answers.pages, work=self._work)
@@ -161,7 +161,7 @@ class Api:
 
     def _log_foreign(self, host: str, path: str) -> None:
         """Once for a name: to a scraper that asks by an unlisted one, 403 says nothing."""
-        if host in self._foreign or len(self._foreign) >= _MOST_FOREIGN:
+        if host in self._foreign or len(self._foreign) >= _MAX_FOREIGN:
             return
         self._foreign.add(host)
         _log.warning(
@@ -183,7 +183,7 @@ class Api:
         self._trials.close()
 
     def failure(self, status: int, message: str, head: Head | None) -> Response:  # noqa: ARG002
-        return _told({"error": message}, status)
+        return _reported({"error": message}, status)
 
     def _is_of_page(self, path: str) -> bool:
         return self._page is not None and self._page.serves(path)
@@ -199,41 +199,41 @@ class Api:
             return self.failure(404, str(error), request.head)
         except InputError as error:
             return self.failure(400, str(error), request.head)
-        return _told(asdict(decision))
+        return _reported(asdict(decision))
 
     def _asked(self, request: Request) -> Response:
         assert self._answers.asking is not None
         try:
             is_post = request.head.method == "POST"
-            told = (
+            reported = (
                 self._answers.asking.ask(request.content)
                 if is_post
                 else self._answers.asking.outcomes(request.head.query)
             )
         except InputError as error:
             return self.failure(400, str(error), request.head)
-        return _told(told)
+        return _reported(reported)
 
     def _maintenance(self, request: Request) -> Response:
         assert self._answers.maintaining is not None
         if request.head.method != "POST":
-            return _told(self._answers.maintaining.listed())
+            return _reported(self._answers.maintaining.listed())
         try:
             taken = self._answers.maintaining.take(request.content)
         except InputError as error:
             return self.failure(400, str(error), request.head)
-        return _told(taken)
+        return _reported(taken)
 
     async def _try_alerts(self, request: Request) -> Response:
         assert self._answers.try_alerts is not None
         content = request.content
         try:
-            told = await self._trials.do(content, partial(self._answers.try_alerts, content))
+            reported = await self._trials.do(content, partial(self._answers.try_alerts, content))
         except BusyError:
             return busy(self.failure(503, "another test alert is under way", request.head))
         except InputError as error:
             return self.failure(400, str(error), request.head)
-        return _told(told)
+        return _reported(reported)
 
     def _metrics(self, request: Request) -> Response:  # noqa: ARG002
         return Response(200, self._answers.metrics(), CONTENT_TYPE, _NOT_KEPT)
@@ -263,8 +263,8 @@ def _query(text: str) -> ReportQuery:
 
 
 def _state(is_good: bool) -> Response:
-    return _told({"status": "ok" if is_good else "unavailable"}, 200 if is_good else 503)
+    return _reported({"status": "ok" if is_good else "unavailable"}, 200 if is_good else 503)
 
 
-def _told(value: Any, status: int = 200) -> Response:
+def _reported(value: Any, status: int = 200) -> Response:
     return Response(status, json.dumps(value).encode(), _JSON, _NOT_KEPT)

@@ -220,13 +220,15 @@ class Known:
         while len(self._slow) > _MAX_SLOW:
             self._slow.popitem(last=False)
 
-    def record_windows(self, windows: Sequence[WindowScores], judged: RunVerdicts) -> set[WorldKey]:
+    def record_windows(
+        self, windows: Sequence[WindowScores], run_verdicts: RunVerdicts
+    ) -> set[WorldKey]:
         """Record windows that were closed, of one run, and its verdicts; returns their worlds."""
         with self._lock:
             for window in windows:
                 flags = _entry(self._flags, (window.run_id, window.group), _Flags())
                 flags.listed = frozenset(s.source.rank for s in window.stragglers)
-                standing = [v for v in judged.current if _stands(v, window)]
+                standing = [v for v in run_verdicts.current if _stands(v, window)]
                 flags.ranks = frozenset(v.rank for v in standing if v.rank is not None)
                 flags.nodes = frozenset(v.node for v in standing if v.scope == "host" and v.node)
                 self._pass(window)

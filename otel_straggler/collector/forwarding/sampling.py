@@ -30,7 +30,7 @@ from otel_straggler.model.step_table import StepTimes
 from otel_straggler.model.verdict import RunVerdicts
 from otel_straggler.otlp.decode_json import message_from_json
 from otel_straggler.otlp.identity import Aliases
-from otel_straggler.otlp.slices import Bools, ScopeSlice, Slices, SpanOwners, Words, slices_of
+from otel_straggler.otlp.slices import Bools, ScopeSlice, Slices, SpanOwners, Text, slices_of
 
 _log = logging.getLogger(__name__)
 
@@ -176,9 +176,9 @@ class Sampler:
         """Record how long steps took."""
         self._known.record_steps(times)
 
-    def observe_windows(self, windows: Sequence[WindowScores], judged: RunVerdicts) -> None:
+    def observe_windows(self, windows: Sequence[WindowScores], run_verdicts: RunVerdicts) -> None:
         """Record closed windows of one run and its verdicts: what they cover can be decided."""
-        worlds = self._known.record_windows(windows, judged)
+        worlds = self._known.record_windows(windows, run_verdicts)
         with self._changed:
             for world in worlds:
                 for number in self._waits_for.pop(world, ()):
@@ -319,7 +319,7 @@ class Sampler:
         self,
         slices: Slices,
         scope: ScopeSlice,
-        traces: Words,
+        traces: Text,
         slow: frozenset[int],
         *,
         has_flagged: bool,
@@ -397,9 +397,9 @@ def _protobuf(held: Held) -> bytes:
     return encoded
 
 
-def _is_in(traces: Words, wanted: frozenset[int]) -> Bools:
+def _is_in(traces: Text, wanted: frozenset[int]) -> Bools:
     """Which spans are of one of the traces. Cost: O(distinct traces of the request)."""
     if not wanted or not len(traces):
         return np.zeros(len(traces), bool)
-    distinct, place = np.unique(traces[:, 1], return_inverse=True)
-    return np.array([word in wanted for word in distinct.tolist()], bool)[place.ravel()]
+    distinct, index = np.unique(traces[:, 1], return_inverse=True)
+    return np.array([word in wanted for word in distinct.tolist()], bool)[index.ravel()]

@@ -187,8 +187,8 @@ class Database:
             "SELECT (SELECT written_at_ns FROM windows ORDER BY id LIMIT 1) AS t UNION ALL "
             "SELECT (SELECT written_at_ns FROM changes ORDER BY id LIMIT 1))"
         )
-        found: int | None = self._connection.execute(question).fetchone()[0]
-        return found
+        result: int | None = self._connection.execute(question).fetchone()[0]
+        return result
 
     def states(self) -> list[tuple[str, bytes]]:
         """Keys and blobs, what was written last first."""
@@ -256,10 +256,10 @@ class Database:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Device and inode; None if there is no such file."""
     try:
-        found = path.stat()
+        result = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return result.st_dev, result.st_ino
 
 
 # --- one writer a file --------------------------------------------------------------------------
@@ -328,13 +328,13 @@ def check_version(connection: sqlite3.Connection, *, where: str) -> None:
                 remedy="Name another file.",
             )
         )
-    found = _number(connection, "SELECT value FROM meta WHERE key = 'schema_version'")
-    if found != SCHEMA_VERSION:
-        age = "newer" if found > SCHEMA_VERSION else "older"
+    result = _number(connection, "SELECT value FROM meta WHERE key = 'schema_version'")
+    if result != SCHEMA_VERSION:
+        age = "newer" if result > SCHEMA_VERSION else "older"
         raise UnavailableError(
             describe(
                 where=where,
-                value=f"schema version {found}",
+                value=f"schema version {result}",
                 expected=f"version {SCHEMA_VERSION}",
                 remedy=f"A {age} otel-straggler wrote it: use that one, or name another file.",
             )

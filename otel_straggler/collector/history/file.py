@@ -206,13 +206,13 @@ class HistoryFile:
 
     def _states(self, database: Database) -> dict[str, Any]:
         """Decode all states but those that are damaged."""
-        found = {}
+        result = {}
         for key, blob in database.states():
             try:
-                found[key] = decode_blob(blob, where=f"{self._path}: state {key}")
+                result[key] = decode_blob(blob, where=f"{self._path}: state {key}")
             except InputError as error:
                 self._failures.count("damaged", 1, str(error))
-        return found
+        return result
 
     def _is_whole(self, run_id: str, blob: bytes) -> bool:
         try:
@@ -279,16 +279,16 @@ class HistoryFile:
 
     def _small_summaries(self, batch: Batch) -> list[Row]:
         rows = [row for each in batch.summaries.values() for row in self._try(_summary_row, each)]
-        most = self._limits.max_bytes // _SUMMARY_SHARE
-        for row in (row for row in rows if len(row["blob"]) > most):
+        maximum = self._limits.max_bytes // _SUMMARY_SHARE
+        for row in (row for row in rows if len(row["blob"]) > maximum):
             what = f"summary {row['run_id']}: {len(row['blob'])} bytes"
             self._failures.count("too_large", 1, what)
-        return [row for row in rows if len(row["blob"]) <= most]
+        return [row for row in rows if len(row["blob"]) <= maximum]
 
     def _small_enough(self, blobs: dict[str, bytes]) -> dict[str, bytes]:
         """Leave out states that would push everything else out of the file."""
-        most = self._limits.max_bytes // 2
-        for key in [key for key, blob in blobs.items() if len(blob) > most]:
+        maximum = self._limits.max_bytes // 2
+        for key in [key for key, blob in blobs.items() if len(blob) > maximum]:
             self._failures.count("too_large", 1, f"state {key}: {len(blobs.pop(key))} bytes")
         return blobs
 

@@ -21,14 +21,14 @@ from otel_straggler.errors import InputError, StragglerError, UnavailableError
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 Json: TypeAlias = dict[str, Any]
-MOST_OLDER: Final = 240
+MAX_OLDER: Final = 240
 """Windows of one answer about a time in the past."""
-MOST_RUNS: Final = 50
+MAX_RUNS: Final = 50
 _AGAIN_S: Final = 10.0
 """The list of runs is read again, and a file that could not be read is tried again, after this."""
 _BUSY_S: Final = 1.0
 """A page waits no longer for a program that holds the file."""
-_MOST_KEPT: Final = 4
+_MAX_KEPT: Final = 4
 _AWAITED_S: Final = 3600.0
 """Runs that were followed so shortly before a restart are awaited for as long after it."""
 _NOT_AWAITED, _AWAITED, _OVERDUE = range(3)
@@ -79,7 +79,7 @@ class PageHistory:
         if self._path and now_s - self._read_at_s >= _AGAIN_S:
             with self._opened() as history:
                 try:
-                    self._runs = tuple(reversed(history.runs()))[:MOST_RUNS]
+                    self._runs = tuple(reversed(history.runs()))[:MAX_RUNS]
                 except InputError as error:  # the whole file is damaged, and not one window
                     self._note(error)
                     raise
@@ -106,26 +106,26 @@ class PageHistory:
         if run is None:
             return []
         key = run_id, self.state(run)
-        found = self._worlds.get(key)
-        if found is None:
+        result = self._worlds.get(key)
+        if result is None:
             with self._opened() as history:
-                found = self._shown(FromHistory(history, goes_on_s=0.0), run_id)
-            _keep(self._worlds, key, found)
-        return found
+                result = self._shown(FromHistory(history, goes_on_s=0.0), run_id)
+            _keep(self._worlds, key, result)
+        return result
 
-    def _shown(self, pictures: FromHistory, run_id: str) -> list[WorldView]:
+    def _shown(self, run_views: FromHistory, run_id: str) -> list[WorldView]:
         """Nothing is followed that only the history knows; what was, before this process, may still
         go on."""
-        return [self._awaited(seen) for seen in pictures.worlds(run_id)]
+        return [self._awaited(view) for view in run_views.worlds(run_id)]
 
-    def _awaited(self, seen: WorldView) -> WorldView:
-        is_over = seen.finished_at_s is not None or (
-            seen.found is not None and seen.found.state in (*ENDS, "forgotten")
+    def _awaited(self, view: WorldView) -> WorldView:
+        is_over = view.finished_at_s is not None or (
+            view.result is not None and view.result.state in (*ENDS, "forgotten")
         )
-        phase = _NOT_AWAITED if is_over else self._phase(seen.now_s)
+        phase = _NOT_AWAITED if is_over else self._phase(view.now_s)
         if phase == _NOT_AWAITED:
-            return seen
-        return replace(seen, awaited=Awaited(self._started_at_s, phase == _OVERDUE))
+            return view
+        return replace(view, awaited=Awaited(self._started_at_s, phase == _OVERDUE))
 
     def _phase(self, seen_at_s: float) -> int:
         """Of a run that was seen last at that time."""
@@ -143,16 +143,16 @@ class PageHistory:
         ]
         if stale:
             with self._opened() as history:
-                pictures = FromHistory(history, goes_on_s=0.0)
+                run_views = FromHistory(history, goes_on_s=0.0)
                 for run in stale:
-                    if worlds := self._shown(pictures, run.run_id):
+                    if worlds := self._shown(run_views, run.run_id):
                         self._entries[run.run_id] = self.state(run), run_entry(worlds)
         kept = {run.run_id for run in self._runs}
-        self._entries = {key: told for key, told in self._entries.items() if key in kept}
+        self._entries = {key: reported for key, reported in self._entries.items() if key in kept}
         return [self._entries[run.run_id][1] for run in runs if run.run_id in self._entries]
 
     def newest(
-        self, run_id: str, group: str, most: int, until_s: float = float("inf")
+        self, run_id: str, group: str, maximum: int, until_s: float = float("inf")
     ) -> list[Column]:
         """The newest windows of a world, oldest first; those that could be read by ``until_s`` of
         the monotonic clock, at least one."""
@@ -164,22 +164,22 @@ class PageHistory:
                 for window in history.windows(run_id)
                 if window.group == group
             ]
-            return _columns(history, numbers[-most:], lambda: self._monotonic_s() >= until_s)
+            return _columns(history, numbers[-maximum:], lambda: self._monotonic_s() >= until_s)
 
-    def kept(self, run_id: str, group: str, most: int) -> list[Column]:
+    def kept(self, run_id: str, group: str, maximum: int) -> list[Column]:
         """The same for a run that is over, kept for who asks again."""
         run = self.run(run_id)
         if run is None:
             return []
         key = run_id, group, self.state(run)
-        found = self._columns.get(key)
-        if found is None:
+        result = self._columns.get(key)
+        if result is None:
             # Other runs have windows between those of this one: their numbers leave gaps, which a
             # page would show as windows that are missing.
-            newest = self.newest(run_id, group, most)
-            found = [replace(each, seq=at) for at, each in enumerate(newest)]
-            _keep(self._columns, key, found)
-        return found
+            newest = self.newest(run_id, group, maximum)
+            result = [replace(each, seq=at) for at, each in enumerate(newest)]
+            _keep(self._columns, key, result)
+        return result
 
     def columns(self, run_id: str, group: str, from_s: float, to_s: float) -> list[Column]:
         """Windows that ended between, oldest first; evenly chosen where there are more than 240.
@@ -192,9 +192,9 @@ class PageHistory:
                 for window in history.windows(run_id)
                 if window.group == group and from_s <= window.end_ns / 1e9 <= to_s
             ]
-            if len(among) > MOST_OLDER:
-                places = np.linspace(0, len(among) - 1, MOST_OLDER).round().astype(int)
-                among = [among[place] for place in places.tolist()]
+            if len(among) > MAX_OLDER:
+                indexes = np.linspace(0, len(among) - 1, MAX_OLDER).round().astype(int)
+                among = [among[index] for index in indexes.tolist()]
             return _columns(history, among)
 
     @contextmanager
@@ -223,7 +223,7 @@ class PageHistory:
 
 def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value) -> None:
     """Beside the newest others."""
-    while len(kept) >= _MOST_KEPT:
+    while len(kept) >= _MAX_KEPT:
         kept.pop(next(iter(kept)), None)
     kept[key] = value
 
@@ -234,11 +234,11 @@ def _columns(
     is_over: Callable[[], bool] = lambda: False,
 ) -> list[Column]:
     """The windows with these numbers and attempts, oldest first; the newest are read first."""
-    found: list[Column] = []
+    result: list[Column] = []
     for number, attempt in reversed(numbers):
-        if found and is_over():
+        if result and is_over():
             break
         summary = history.window(number)
         if summary is not None:
-            found.append(column_of(RankTable.of_summary(summary), number, attempt))
-    return found[::-1]
+            result.append(column_of(RankTable.of_summary(summary), number, attempt))
+    return result[::-1]

@@ -17,14 +17,14 @@ import numpy as np
 from otel_straggler.collector.history.codec import WindowSummary
 from otel_straggler.collector.history.reader import HistoryReader, RunEntry, WindowEntry
 from otel_straggler.collector.views.run_summary import layout_of, read_summary
-from otel_straggler.collector.views.runs_json import dearest_group
+from otel_straggler.collector.views.runs_json import costliest_group
 from otel_straggler.collector.views.timeline import Column, column_of
 from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.errors import InputError
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 
-MOST_COLUMNS: Final = 240
+MAX_COLUMNS: Final = 240
 GOES_ON_S: Final = 60.0
 """A summary is written every ten seconds while a run is followed: one that is younger than this
 is of a run that goes on."""
@@ -78,7 +78,7 @@ class FromHistory:
         windows = self._windows(run_id)
         groups = sorted({*windows, *self._reader.summaries(run_id)}) or [""]
         summaries = {group: self._summary(run_id, group) for group in groups}
-        judged = RunVerdicts(
+        run_verdicts = RunVerdicts(
             changes=self._changes(run_id, summaries),
             worlds=_all_of(summaries, "worlds"),
             decisions=_all_of(summaries, "decisions"),
@@ -88,12 +88,12 @@ class FromHistory:
             replace(
                 self._world(entry, group, windows.get(group, []), summaries[group]),
                 groups=tuple(groups),
-                judged=judged,
+                run_verdicts=run_verdicts,
             )
             for group in groups
         ]
 
-    def seen(self, run_id: str, group: str | None = None) -> WorldView | None:
+    def view(self, run_id: str, group: str | None = None) -> WorldView | None:
         """One group of a run; the one that lost most if none is named. None if there is none.
 
         Raises, cost: as :meth:`worlds`.
@@ -107,11 +107,11 @@ class FromHistory:
         *,
         from_s: float | None = None,
         to_s: float | None = None,
-        most: int = MOST_COLUMNS,
+        maximum: int = MAX_COLUMNS,
     ) -> list[Column]:
         """Windows of a world as columns, oldest first; numbered as the history does.
 
-        Where there are more than ``most`` between the two times (of the senders' clocks), evenly
+        Where there are more than ``maximum`` between the two times (of the senders' clocks), evenly
         chosen ones: the whole course of a run rather than its end.
 
         Cost: reads each of them; O(windows * ranks * sections).
@@ -121,9 +121,9 @@ class FromHistory:
             for entry in _of_one_kind(self._windows(run_id).get(group, []))
             if _is_between(entry.end_ns / 1e9, from_s, to_s)
         ]
-        if len(wanted) > most:
-            places = np.linspace(0, len(wanted) - 1, most).round().astype(int)
-            wanted = [wanted[place] for place in places.tolist()]
+        if len(wanted) > maximum:
+            indexes = np.linspace(0, len(wanted) - 1, maximum).round().astype(int)
+            wanted = [wanted[index] for index in indexes.tolist()]
         columns: list[Column] = []
         for entry in wanted:
             window = self._window(entry)
@@ -135,24 +135,24 @@ class FromHistory:
     # --- parts ------------------------------------------------------------------------------
 
     def _windows(self, run_id: str) -> dict[str, list[WindowEntry]]:
-        found: dict[str, list[WindowEntry]] = {}
+        result: dict[str, list[WindowEntry]] = {}
         for entry in self._reader.windows(run_id):
-            found.setdefault(entry.group, []).append(entry)
-        return found
+            result.setdefault(entry.group, []).append(entry)
+        return result
 
     def _world(
         self, entry: RunEntry, group: str, windows: Sequence[WindowEntry], summary: _Read
     ) -> WorldView:
-        value, seen = summary
+        value, view = summary
         window = self._newest(windows)
-        if seen is None:
-            seen = _of_entry(entry, group, windows)
+        if view is None:
+            view = _of_entry(entry, group, windows)
         return replace(
-            seen,
-            is_live=self._goes_on(seen),
+            view,
+            is_live=self._goes_on(view),
             table=None if window is None else _table(window, value),
-            job=seen.job or entry.job,
-            world_size=seen.world_size or (0 if window is None else window.world_size),
+            job=view.job or entry.job,
+            world_size=view.world_size or (0 if window is None else window.world_size),
         )
 
     def _summary(self, run_id: str, group: str) -> _Read:
@@ -179,17 +179,17 @@ class FromHistory:
             self._refuse(f"window {entry.id}", str(error))
             return None
 
-    def _goes_on(self, seen: WorldView) -> bool:
+    def _goes_on(self, view: WorldView) -> bool:
         """Whether a collector follows it at this moment, as far as the file tells."""
-        if seen.finished_at_s is not None or (seen.found and seen.found.state in ENDS):
+        if view.finished_at_s is not None or (view.result and view.result.state in ENDS):
             return False
-        return abs(self._wall_s() - seen.now_s) < self._goes_on_s
+        return abs(self._wall_s() - view.now_s) < self._goes_on_s
 
     def _changes(self, run_id: str, summaries: Mapping[str, _Read]) -> tuple[Verdict, ...]:
         """All changes; the newest of a subject with the numbers that a summary saw later."""
         changes = self._reader.changes(run_id)
         newest = {change.subject_id: at for at, change in enumerate(changes)}
-        later = [v for _, seen in summaries.values() if seen for v in seen.judged.changes]
+        later = [v for _, view in summaries.values() if view for v in view.run_verdicts.changes]
         for verdict in later:
             at = newest.get(verdict.subject_id)
             if at is None or changes[at].at_ns < verdict.at_ns:
@@ -202,8 +202,8 @@ class FromHistory:
 def one_of(worlds: Sequence[WorldView], group: str | None) -> WorldView | None:
     """The world of a group; of the one that lost most if none is named. None if there is none."""
     if group is not None:
-        return next((seen for seen in worlds if seen.group == group), None)
-    return dearest_group(worlds) if worlds else None
+        return next((view for view in worlds if view.group == group), None)
+    return costliest_group(worlds) if worlds else None
 
 
 def _of_entry(entry: RunEntry, group: str, windows: Sequence[WindowEntry]) -> WorldView:
@@ -216,8 +216,8 @@ def _of_entry(entry: RunEntry, group: str, windows: Sequence[WindowEntry]) -> Wo
         now_s=entry.last_seen_ns / 1e9,
         is_live=False,
         began_at_s=windows[0].start_ns / 1e9 if windows else entry.first_seen_ns / 1e9,
-        heard_at_s=entry.last_seen_ns / 1e9,
-        judged=RunVerdicts(),
+        received_at_s=entry.last_seen_ns / 1e9,
+        run_verdicts=RunVerdicts(),
     )
 
 
@@ -232,9 +232,9 @@ def _table(window: WindowSummary, value: Any) -> RankTable:
 
 def _all_of(summaries: Mapping[str, _Read], name: str) -> tuple[Any, ...]:
     """What all groups' summaries have of one kind, each once."""
-    parts = [getattr(seen.judged, name) for _, seen in summaries.values() if seen is not None]
-    found = dict.fromkeys(each for part in parts for each in part)
-    return tuple(sorted(found, key=lambda each: getattr(each, "at_ns", 0)))
+    parts = [getattr(view.run_verdicts, name) for _, view in summaries.values() if view is not None]
+    result = dict.fromkeys(each for part in parts for each in part)
+    return tuple(sorted(result, key=lambda each: getattr(each, "at_ns", 0)))
 
 
 def _sharing(column: Column, before: Sequence[Column]) -> Column:

@@ -273,7 +273,7 @@ class Backfill:
 
     def _groups(self, run_id: str) -> tuple[str, ...]:
         worlds = self._history.worlds(run_id)
-        return tuple(seen.group for seen in worlds if seen.table is not None)
+        return tuple(view.group for view in worlds if view.table is not None)
 
 
 _GIVEN_UP: Final = "forgotten"
@@ -291,7 +291,7 @@ def new_summaries(runs: Mapping[str, Run], snapshot: Snapshot) -> list[Summary]:
         if run is not None:
             run.shown.summarized = progress
         for group in view.groups:
-            state = view.found[group].state if group in view.found else ""
+            state = view.result[group].state if group in view.result else ""
             if state != _GIVEN_UP and (is_new or state in HANGS):
                 summaries.append(_summary(view, group))
     return summaries

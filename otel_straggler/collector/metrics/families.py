@@ -9,7 +9,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.semconv import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MOST_LABELLED = 65_536
+MAX_LABELLED = 65_536
 """Ranks of all runs whose labels are kept as text; about 400 bytes each."""
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -33,7 +33,7 @@ def labels(**values: object) -> str:
     return ",".join(label(name, value) for name, value in values.items())
 
 
-@lru_cache(maxsize=MOST_LABELLED)
+@lru_cache(maxsize=MAX_LABELLED)
 def rank_labels(source: Source) -> str:
     """Those that every series of a rank has; made once: every page has them."""
     return labels(

@@ -171,21 +171,21 @@ class RunScores:
 
     def shown_rows(self) -> list[ShownRows]:
         """Everything that has scores, as tables: what :meth:`families` shows within no budget."""
-        found: dict[tuple[int, int], ShownRows] = {}
+        result: dict[tuple[int, int], ShownRows] = {}
         for group in self._groups.values():
             for scores in group.by_step.values():
                 key = id(scores.window), 0
-                if key not in found:
+                if key not in result:
                     every = tuple(range(len(scores.window.sections)))
-                    found[key] = ShownRows(scores.window, every, [])
-                found[key].rows.append(scores.row)
+                    result[key] = ShownRows(scores.window, every, [])
+                result[key].rows.append(scores.row)
             for rank, scores in group.by_time.items():
                 stepped = group.by_step.get(rank)
                 key = id(scores.window), id(stepped.window) if stepped else 0
-                if key not in found:
-                    found[key] = ShownRows(scores.window, _without_step(scores, stepped), [])
-                found[key].rows.append(scores.row)
-        return list(found.values())
+                if key not in result:
+                    result[key] = ShownRows(scores.window, _without_step(scores, stepped), [])
+                result[key].rows.append(scores.row)
+        return list(result.values())
 
     # --- series ----------------------------------------------------------------------------
 
@@ -232,9 +232,9 @@ class RunScores:
         folding = _Folding.choose(shown, left, straggling)
         for scores, sections in shown:
             _add_scores(families, scores, sections, folding, self._tail(constant_labels, scores))
-        told = [c for c in _COLUMNS if folding.folded[c] and c not in _ALWAYS_OVER]
+        reported = [c for c in _COLUMNS if folding.folded[c] and c not in _ALWAYS_OVER]
         for name, its in tables.items():
-            self._add_quantiles(families, name, its, told, constant_labels)
+            self._add_quantiles(families, name, its, reported, constant_labels)
         for metric in FOLDABLE:
             texts = labels(run_id=self.run_id, family=metric.prometheus_name), constant_labels
             folded = sum(n for column, n in folding.folded.items() if _METRIC[column] is metric)
@@ -419,9 +419,9 @@ def _worst_first(shown: list[_RankScores], straggling: Stragglers) -> tuple[list
 def _fitting(order: list[int], sizes: list[int], left: int, always: int) -> list[int]:
     """The first of ``order`` that fit, and the first ``always`` whether they fit or not."""
     kept = []
-    for place, i in enumerate(order):
+    for index, i in enumerate(order):
         left -= sizes[i]
-        if left < 0 and place >= always:
+        if left < 0 and index >= always:
             break
         kept.append(i)
     return kept

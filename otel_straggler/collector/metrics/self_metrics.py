@@ -17,9 +17,9 @@ from otel_straggler.otlp.section_rows import BASELINE, EMPTY, OVER_LIMIT, REPEAT
 from otel_straggler.otlp.span_rules import MALFORMED, ROW, SPAN_OUTCOMES, STEP
 from otel_straggler.semconv import Metric
 
-_FATE_OF = {ROW: "scored", STEP: "step", NO_RANK: "no_rank"}
+_OUTCOME_OF = {ROW: "scored", STEP: "step", NO_RANK: "no_rank"}
 _SECTION_TIMES = ("scored", SPANS_WIN, BASELINE, REPEATED, EMPTY, OVER_LIMIT)
-_ROW_FATES = ("scored", "duplicate", "superseded", "late", UNSCORED)
+_ROW_OUTCOMES = ("scored", "duplicate", "superseded", "late", UNSCORED)
 
 
 def self_families(
@@ -52,9 +52,9 @@ def self_families(
     add(semconv.COLLECTOR_START, started_at_s)
     add(semconv.COLLECTOR_QUEUE, waiting_bytes)
     add(semconv.COLLECTOR_RUNS, runs)
-    for fate in SPAN_OUTCOMES:
-        group, reason = _named(fate)
-        add(semconv.COLLECTOR_SPANS, intake.outcomes.get(fate, 0), fate=group, reason=reason)
+    for outcome in SPAN_OUTCOMES:
+        group, reason = _named(outcome)
+        add(semconv.COLLECTOR_SPANS, intake.outcomes.get(outcome, 0), outcome=group, reason=reason)
     for use, count in sorted(intake.points.items()):
         add(semconv.COLLECTOR_POINTS, count, use=use)
     for (signal, answer), count in sorted(intake.answers.items()):
@@ -68,12 +68,12 @@ def self_families(
     add(semconv.COLLECTOR_NAMES_FOLDED, worker.names_folded)
     for what, count in worker.rejected.items():
         add(semconv.COLLECTOR_REJECTED, count, what=what)
-    for row_fate in _ROW_FATES:
-        add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
-    for fate in _SECTION_TIMES:
-        add(semconv.COLLECTOR_SECTION_TIMES, worker.section_times.get(fate, 0), fate=fate)
-    for fate in KERNEL_TIMES:
-        add(semconv.COLLECTOR_KERNEL_TIMES, worker.kernel_times.get(fate, 0), fate=fate)
+    for row_outcome in _ROW_OUTCOMES:
+        add(semconv.COLLECTOR_ROWS, worker.rows.get(row_outcome, 0), outcome=row_outcome)
+    for outcome in _SECTION_TIMES:
+        add(semconv.COLLECTOR_SECTION_TIMES, worker.section_times.get(outcome, 0), outcome=outcome)
+    for outcome in KERNEL_TIMES:
+        add(semconv.COLLECTOR_KERNEL_TIMES, worker.kernel_times.get(outcome, 0), outcome=outcome)
     for cause in ("complete", "grace", "idle", "end"):
         add(semconv.COLLECTOR_WINDOWS, worker.windows.get(cause, 0), cause=cause)
     if forwarded is not None:
@@ -84,10 +84,10 @@ def self_families(
         add(semconv.COLLECTOR_FORWARD_HELD, sampling.held_bytes)
         for reason in KEPT:
             kept = sampling.kept.get(reason, 0)
-            add(semconv.COLLECTOR_FORWARD_SPANS, kept, fate="kept", reason=reason)
+            add(semconv.COLLECTOR_FORWARD_SPANS, kept, outcome="kept", reason=reason)
         for reason in LEFT_OUT:
             left = sampling.left_out.get(reason, 0)
-            add(semconv.COLLECTOR_FORWARD_SPANS, left, fate="left_out", reason=reason)
+            add(semconv.COLLECTOR_FORWARD_SPANS, left, outcome="left_out", reason=reason)
     for (action, cause), count in sorted((decisions or {}).items()):
         add(semconv.COLLECTOR_DECISIONS, count, action=action, cause=cause)
     for (verb, outcome), count in sorted((commands or {}).items()):
@@ -103,8 +103,8 @@ def self_families(
     return families
 
 
-def _named(fate: str) -> tuple[str, str]:
+def _named(outcome: str) -> tuple[str, str]:
     """Fate and reason of a span, as labels."""
-    if fate in _FATE_OF:
-        return _FATE_OF[fate], ""
-    return ("rejected" if fate in MALFORMED else "not_scored"), fate
+    if outcome in _OUTCOME_OF:
+        return _OUTCOME_OF[outcome], ""
+    return ("rejected" if outcome in MALFORMED else "not_scored"), outcome

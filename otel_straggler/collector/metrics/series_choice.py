@@ -21,10 +21,10 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.semconv import LISTED_KINDS, Metric
 
 QUANTILES: Final = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-MOST_WORST: Final = 20
+MAX_WORST: Final = 20
 """Ranks of a section. Who is among the worst 20 of any moments is so at the moment itself, so 20
-are enough to choose as many over any time; see `dashboards.queries.MOST_LINES`."""
-_MOST_SERIES: Final = 1_000
+are enough to choose as many over any time; see `dashboards.queries.MAX_LINES`."""
+_MAX_SERIES: Final = 1_000
 """Of the worst of a group: of more than 50 sections each has fewer, at least one. It is no part of
 a budget, which signs of life of very many ranks may fill."""
 
@@ -39,10 +39,10 @@ class ShownRows:
 
 
 def by_group(tables: Iterable[ShownRows]) -> dict[str, list[ShownRows]]:
-    found: dict[str, list[ShownRows]] = {}
+    result: dict[str, list[ShownRows]] = {}
     for shown in tables:
-        found.setdefault(shown.window.group, []).append(shown)
-    return found
+        result.setdefault(shown.window.group, []).append(shown)
+    return result
 
 
 def worst_families(tables: Collection[ShownRows], constant_labels: str) -> Families:
@@ -51,17 +51,17 @@ def worst_families(tables: Collection[ShownRows], constant_labels: str) -> Famil
     Cost: O(ranks * sections), and a line for each of the few.
     """
     n_sections = len({name for shown in tables for name, _ in _listed(shown)})
-    most = max(1, min(MOST_WORST, _MOST_SERIES // max(n_sections, 1)))
-    found: dict[str, list[tuple[float, int, Source]]] = {}
+    maximum = max(1, min(MAX_WORST, _MAX_SERIES // max(n_sections, 1)))
+    result: dict[str, list[tuple[float, int, Source]]] = {}
     for shown in tables:
         for name, column in _listed(shown):
             values = shown.window.section_relative[shown.rows, column]
-            for row, value in _lowest(values, most):
+            for row, value in _lowest(values, maximum):
                 source = shown.window.sources[shown.rows[row]]
-                found.setdefault(name, []).append((value, source.rank, source))
+                result.setdefault(name, []).append((value, source.rank, source))
     families = Families()
-    for name, scores in found.items():
-        for value, _, source in sorted(scores, key=lambda score: score[:2])[:most]:
+    for name, scores in result.items():
+        for value, _, source in sorted(scores, key=lambda score: score[:2])[:maximum]:
             text = f"{label('section', name)},{rank_labels(source)},{constant_labels}"
             families.add(semconv.SECTION_WORST, text, value)
     return families
@@ -96,15 +96,15 @@ def add_quantiles_of(families: Families, over: Metric, text: str, values: Floats
 
 def _parts(tables: Iterable[ShownRows], column: str) -> dict[str | None, list[Floats]]:
     """The values of a table, by section; None: of whole ranks."""
-    found: dict[str | None, list[Floats]] = {}
+    result: dict[str | None, list[Floats]] = {}
     for shown in tables:
         values: Floats = getattr(shown.window, column)[shown.rows]
         if values.ndim == 1:
-            found.setdefault(None, []).append(values)
+            result.setdefault(None, []).append(values)
             continue
         for at in shown.sections:
-            found.setdefault(shown.window.sections[at].name, []).append(values[:, at])
-    return found
+            result.setdefault(shown.window.sections[at].name, []).append(values[:, at])
+    return result
 
 
 def _listed(shown: ShownRows) -> Iterator[tuple[str, int]]:
@@ -115,12 +115,16 @@ def _listed(shown: ShownRows) -> Iterator[tuple[str, int]]:
             yield section.name, at
 
 
-def _lowest(values: Floats, most: int) -> Iterator[tuple[int, float]]:
+def _lowest(values: Floats, maximum: int) -> Iterator[tuple[int, float]]:
     """Places and values of the lowest that are known, in no order."""
     known = np.where(np.isfinite(values), values, np.inf)
-    places = np.argpartition(known, most - 1)[:most] if len(known) > most else np.arange(len(known))
-    for place in places[np.isfinite(known[places])].tolist():
-        yield place, float(known[place])
+    indexes = (
+        np.argpartition(known, maximum - 1)[:maximum]
+        if len(known) > maximum
+        else np.arange(len(known))
+    )
+    for index in indexes[np.isfinite(known[indexes])].tolist():
+        yield index, float(known[index])
 
 
 RankKey: TypeAlias = tuple[str, int]

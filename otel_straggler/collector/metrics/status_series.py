@@ -13,7 +13,7 @@ from typing import get_args
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.metrics.families import (
-    MOST_LABELLED,
+    MAX_LABELLED,
     Families,
     label,
     labels,
@@ -43,9 +43,9 @@ def status_families(view: RunView, constant_labels: str, shown: ShownLife = EVER
         for rank, its in world.ranks.items():
             _add_rank(families, its, view.ahead_s, constant_labels, shown, (group, rank))
         _add_world(families, view, group, world, constant_labels)
-        found = view.found.get(group)
-        if found is not None:
-            _add_states(families, world, found, constant_labels, shown, group)
+        result = view.result.get(group)
+        if result is not None:
+            _add_states(families, world, result, constant_labels, shown, group)
     families.extend(shown.folded(view.run_id, constant_labels))
     return families
 
@@ -57,7 +57,7 @@ def status_content(view: RunView) -> tuple[object, ...]:
         tuple(view.worlds.items()),
         tuple(
             (group, its.ranks.tobytes(), its.rank_states.tobytes(), its.timeout_s.tobytes())
-            for group, its in view.found.items()
+            for group, its in view.result.items()
         ),
     )
 
@@ -66,7 +66,7 @@ def in_trouble(view: RunView, flagged: Iterable[RankKey]) -> dict[RankKey, int]:
     """Ranks that somebody will look at, by how soon: whom a hang waits for and who is called slow,
     then lost, stuck and late ones."""
     trouble: dict[RankKey, int] = {}
-    for group, its in view.found.items():
+    for group, its in view.result.items():
         for soon, state in enumerate((LOST, STUCK, LATE), start=1):
             ranks = its.ranks[its.rank_states == state].tolist()
             trouble.update(((group, rank), soon) for rank in ranks)
@@ -130,7 +130,7 @@ def _add_rank(
         families.add(semconv.RANK_INFO, f"{description},{text}", 1)
 
 
-@lru_cache(maxsize=MOST_LABELLED)
+@lru_cache(maxsize=MAX_LABELLED)
 def _description(source: Source, gpu_tier: str, gpu_reason: str) -> str:
     """What else is known of a rank, under the names that OpenTelemetry's translator gives."""
     known: dict[str, object] = {
@@ -226,8 +226,8 @@ def _add_run_states(families: Families, run: RunStatus, text: str) -> None:
 def _add_hang(families: Families, run: RunStatus, text: str, constant_labels: str) -> None:
     families.add(semconv.RUN_HUNG, text, int(run.is_hung))
     if run.why is not None:
-        told = labels(why=run.why, sentence=run.hang_text)
-        families.add(semconv.RUN_HANG_INFO, f"{told},{text}", 1)
+        reported = labels(why=run.why, sentence=run.hang_text)
+        families.add(semconv.RUN_HANG_INFO, f"{reported},{text}", 1)
     for culprit in run.culprits:
         named = labels(
             why=culprit.why,

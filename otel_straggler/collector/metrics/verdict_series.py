@@ -18,14 +18,14 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import CALLED_SLOW, RunVerdicts, Verdict, WorldSummary
 
 _STANDING = CALLED_SLOW | {"suspect"}
-MOST_VERDICTS = 200
+MAX_VERDICTS = 200
 """Verdicts shown; those that lose most come first."""
 
 
-def straggling_ranks(judged: RunVerdicts) -> frozenset[tuple[str, int]]:
+def straggling_ranks(run_verdicts: RunVerdicts) -> frozenset[tuple[str, int]]:
     """(group, rank) of the ranks that are called slow."""
-    found = ((v.group, v.rank) for v in judged.current if _is_called_slow(v, "rank"))
-    return frozenset((group, rank) for group, rank in found if rank is not None)
+    result = ((v.group, v.rank) for v in run_verdicts.current if _is_called_slow(v, "rank"))
+    return frozenset((group, rank) for group, rank in result if rank is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +49,25 @@ class RunLabels:
         return f"{text},{self.constant}"
 
 
-def verdict_families(judged: RunVerdicts, sources: Iterable[Source], run: RunLabels) -> Families:
+def verdict_families(
+    run_verdicts: RunVerdicts, sources: Iterable[Source], run: RunLabels
+) -> Families:
     """All series that are never folded: of verdicts, nodes, worlds and waits.
 
     Args:
-        judged: of one run.
+        run_verdicts: of one run.
         sources: its ranks, as last seen; their nodes are shown as straggling or not.
         run: labels.
     """
     families = Families()
-    standing = _dearest_first(judged.current)
-    for verdict in standing[:MOST_VERDICTS]:
-        _add_verdict(families, verdict, run, is_silenced=verdict.subject_id in judged.silenced)
-    _add_folded(families, semconv.VERDICT_INFO, len(standing) - MOST_VERDICTS, run)
-    _add_hosts(families, judged, sources, run)
-    for world in judged.worlds:
+    standing = _costliest_first(run_verdicts.current)
+    for verdict in standing[:MAX_VERDICTS]:
+        _add_verdict(
+            families, verdict, run, is_silenced=verdict.subject_id in run_verdicts.silenced
+        )
+    _add_folded(families, semconv.VERDICT_INFO, len(standing) - MAX_VERDICTS, run)
+    _add_hosts(families, run_verdicts, sources, run)
+    for world in run_verdicts.worlds:
         _add_world(families, world, run)
         _add_waits(families, world, run)
     return families
@@ -114,7 +118,7 @@ def _is_called_slow(verdict: Verdict, scope: str) -> bool:
     return verdict.scope == scope and verdict.state in CALLED_SLOW
 
 
-def _dearest_first(current: Iterable[Verdict]) -> list[Verdict]:
+def _costliest_first(current: Iterable[Verdict]) -> list[Verdict]:
     """Those that stand; who is called slow comes before suspects, and who loses most first."""
     standing = [verdict for verdict in current if verdict.state in _STANDING]
     standing.sort(key=lambda v: (v.state == "suspect", -v.gpu_seconds_lost_per_hour))
@@ -145,12 +149,12 @@ def _add_verdict(
 
 
 def _add_hosts(
-    families: Families, judged: RunVerdicts, sources: Iterable[Source], run: RunLabels
+    families: Families, run_verdicts: RunVerdicts, sources: Iterable[Source], run: RunLabels
 ) -> None:
     """Every node that has ranks, and every node that is called slow."""
-    called = {(v.group, v.node) for v in judged.current if _is_called_slow(v, "host")}
-    seen = {(source.group, source.node): None for source in sources if source.node}
-    for group, node in {**seen, **dict.fromkeys(called)}:
+    called = {(v.group, v.node) for v in run_verdicts.current if _is_called_slow(v, "host")}
+    view = {(source.group, source.node): None for source in sources if source.node}
+    for group, node in {**view, **dict.fromkeys(called)}:
         text = run.of(group, node=node)
         families.add(semconv.HOST_STRAGGLING, text, int((group, node) in called))
 

@@ -27,11 +27,11 @@ _MAX_REMEMBERED = 1_000
 What: TypeAlias = Literal["run", "group"]
 WHATS: Final[tuple[What, ...]] = ("run", "group")
 _WHY: Final[dict[What, str]] = {
-    "run": "{most} runs are being watched (scoring.max_runs); further ones are turned away, "
+    "run": "{maximum} runs are being watched (scoring.max_runs); further ones are turned away, "
     "{name!r} among them ({count} in the last two minutes). Does a job make a new run id for each "
     "process or each restart, from a time stamp perhaps? Give all its ranks one: "
     "export OTEL_STRAGGLER_RUN_ID=my-run-1",
-    "group": "{most} groups of a run are being watched (scoring.max_groups); further ones are "
+    "group": "{maximum} groups of a run are being watched (scoring.max_groups); further ones are "
     "turned away, {name!r} among them ({count} in the last two minutes). A group is a world of "
     "ranks within a run; does the job make a new name for each process or each restart? Give them "
     "lasting names; a place is free again once its group has ended, or is silent for two minutes",
@@ -39,9 +39,9 @@ _WHY: Final[dict[What, str]] = {
 
 
 _NAMES: Final = (
-    "run {run_id!r} has more than {most} section names (scoring.max_section_names); {name!r} and "
-    "others are scored together as <other>. Is the number of a step or a file part of the name? "
-    'Give a section one name for the whole run, as in section("forward")'
+    "run {run_id!r} has more than {maximum} section names (scoring.max_section_names); {name!r} "
+    "and others are scored together as <other>. Is the number of a step or a file part of the "
+    'name? Give a section one name for the whole run, as in section("forward")'
 )
 
 
@@ -123,13 +123,13 @@ class AdmissionControl:
         Args:
             folded_names: runs with too many section names, each with one that has no place.
         """
-        told = [problem for what in WHATS if (problem := self._problem(what))]
+        reported = [problem for what in WHATS if (problem := self._problem(what))]
         if folded_names:
             run_id, name = next(iter(folded_names.items()))
-            most = self._max_section_names
-            told.append(_NAMES.format(run_id=run_id[:60], most=most, name=name[:60]))
-            self._log_once("section", told[-1])
-        return tuple(told)
+            maximum = self._max_section_names
+            reported.append(_NAMES.format(run_id=run_id[:60], maximum=maximum, name=name[:60]))
+            self._log_once("section", reported[-1])
+        return tuple(reported)
 
     def _admits(self, source: Source, now_s: float) -> bool:
         run = self._store.runs.get(source.run_id)
@@ -166,7 +166,7 @@ class AdmissionControl:
             return ""
         more = "at least " if len(self._rejected) >= _MAX_REMEMBERED else ""
         count = f"{more}{len(names):,}"
-        return _WHY[what].format(most=self._max[what], count=count, name=names[-1][:60])
+        return _WHY[what].format(maximum=self._max[what], count=count, name=names[-1][:60])
 
 
 def _has_room(admitted_at_s: Collection[float], limit: int, now_s: float) -> bool:

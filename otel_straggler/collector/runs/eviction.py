@@ -29,7 +29,7 @@ class Eviction:
     """
 
     def __init__(self, limits: ScoringSettings, give_up_s: float) -> None:
-        self._forget_s = limits.forget_run_seconds
+        self._evict_s = limits.evict_run_seconds
         self._max_runs = limits.max_runs
         self._max_groups = limits.max_groups
         self._give_up_s = give_up_s
@@ -45,14 +45,14 @@ class Eviction:
         if len(known) <= self._max_groups:
             return idle
         hung = run.hung()
-        least = least_missed(
+        minimum = min_missed(
             {group: world.liveness.touched_at_s or 0.0 for group, world in known.items()},
             self._max_groups,
             lambda group: hang_subject(group) in hung,
             lambda group: known[group].has_ended,
             now_s,
         )
-        return [*idle, *least]
+        return [*idle, *minimum]
 
     def due_runs(
         self, runs: Collection[Run], needs_somebody: Callable[[Run], bool], now_s: float
@@ -78,7 +78,7 @@ class Eviction:
                 run_id: run.given_up_at_s is None and needs_somebody(run)
                 for run_id, run in left.items()
             }
-            gone += least_missed(
+            gone += min_missed(
                 {run_id: run.touched_at_s for run_id, run in left.items()},
                 self._max_runs,
                 stays.__getitem__,
@@ -94,10 +94,10 @@ class Eviction:
                 run.given_up_at_s = None  # it speaks again
                 return False
             return now_s - run.given_up_at_s >= SHOWN_S
-        if idle_s < min(self._forget_s, self._give_up_s):
+        if idle_s < min(self._evict_s, self._give_up_s):
             return False
         if not needs_somebody(run):
-            return idle_s >= self._forget_s
+            return idle_s >= self._evict_s
         if idle_s >= self._give_up_s:
             run.given_up_at_s = now_s
             _log.warning(
@@ -109,8 +109,8 @@ class Eviction:
         return False
 
 
-def least_missed(
-    heard: Mapping[str, float],
+def min_missed(
+    received: Mapping[str, float],
     limit: int,
     hangs: Callable[[str], bool],
     has_ended: Callable[[str], bool],
@@ -120,13 +120,13 @@ def least_missed(
     was heard of first; of that what hangs goes last, and after it what is heard of. Something that
     ended a moment ago is not live: else a rank that is between two heartbeats would go for it.
 
-    >>> heard = {"trains": 90.0, "ended": 99.0, "new": 100.0}
-    >>> list(least_missed(heard, 2, lambda _: False, lambda name: name == "ended", 100.0))
+    >>> received = {"trains": 90.0, "ended": 99.0, "new": 100.0}
+    >>> list(min_missed(received, 2, lambda _: False, lambda name: name == "ended", 100.0))
     ['ended']
     """
 
     def rank(name: str) -> tuple[bool, bool, float]:
-        is_live = now_s - heard[name] < LIVE_S and not has_ended(name)
-        return is_live, hangs(name), heard[name]
+        is_live = now_s - received[name] < LIVE_S and not has_ended(name)
+        return is_live, hangs(name), received[name]
 
-    return iter(sorted(heard, key=rank)[: max(0, len(heard) - limit)])
+    return iter(sorted(received, key=rank)[: max(0, len(received) - limit)])

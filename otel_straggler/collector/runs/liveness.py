@@ -169,7 +169,7 @@ class Liveness:
 
     # --- whose word counts -------------------------------------------------------------------
 
-    def _rank_of(self, source: Source, said_at_s: float, now_s: float) -> RankStatus | None:
+    def _rank_of(self, source: Source, text_at_s: float, now_s: float) -> RankStatus | None:
         """The status that ``source`` speaks for, to be changed; None if something newer has taken
         its place."""
         its = self._attempt
@@ -185,29 +185,29 @@ class Liveness:
                 its.world_size = source.world_size
             rank = its.ranks[source.rank] = rank.copied()
             return rank
-        if rank is not None and not _takes_over(its, rank, source, said_at_s, now_s):
+        if rank is not None and not _takes_over(its, rank, source, text_at_s, now_s):
             return None
         if (
             rank is None
             and _key(source) in its.retired
-            and not _outlives(its, source, said_at_s, now_s)
+            and not _outlives(its, source, text_at_s, now_s)
         ):
             return None  # left over from before the world shrank
-        rank = RankStatus(source=source, first_sent_at_s=said_at_s, arrived_at_s=now_s)
+        rank = RankStatus(source=source, first_sent_at_s=text_at_s, arrived_at_s=now_s)
         its.ranks[source.rank] = rank
-        _resize(its, source, said_at_s)
+        _resize(its, source, text_at_s)
         return rank
 
 
 def _takes_over(
-    its: _Attempt, rank: RankStatus, source: Source, said_at_s: float, now_s: float
+    its: _Attempt, rank: RankStatus, source: Source, text_at_s: float, now_s: float
 ) -> bool:
     retired = its.retired.get(_key(source))
     if retired is not None and (retired.was_current or now_s - rank.arrived_at_s < _SILENT_S):
-        if said_at_s > rank.first_sent_at_s + _CLASH_TOLERANCE_S:
+        if text_at_s > rank.first_sent_at_s + _CLASH_TOLERANCE_S:
             retired.clashed_at_s = now_s
         return False
-    if retired is None and said_at_s <= rank.first_sent_at_s:
+    if retired is None and text_at_s <= rank.first_sent_at_s:
         its.retire(source, was_current=False)
         return False
     its.retired.pop(_key(source), None)
@@ -215,11 +215,11 @@ def _takes_over(
     return True
 
 
-def _resize(its: _Attempt, source: Source, said_at_s: float) -> None:
+def _resize(its: _Attempt, source: Source, text_at_s: float) -> None:
     """A new session knows the newest size; ranks of a larger, older world are gone."""
-    if not source.world_size or said_at_s < its.sized_at_s:
+    if not source.world_size or text_at_s < its.sized_at_s:
         return
-    its.sized_at_s = said_at_s
+    its.sized_at_s = text_at_s
     if source.world_size == its.world_size:
         return
     its.world_size = source.world_size
@@ -228,29 +228,29 @@ def _resize(its: _Attempt, source: Source, said_at_s: float) -> None:
         its.retire(its.ranks.pop(rank).source, was_current=True, by=source)
 
 
-def _outlives(its: _Attempt, source: Source, said_at_s: float, now_s: float) -> bool:
+def _outlives(its: _Attempt, source: Source, text_at_s: float, now_s: float) -> bool:
     """Whether the world has not shrunk after all: more of its ranks go on than the smaller one has.
     That is another job under its name then, such as an evaluation alongside the training, and is
     shown as a clash."""
     if source.world_size <= its.world_size:
         return False
-    if said_at_s <= its.sized_at_s + _CLASH_TOLERANCE_S:
+    if text_at_s <= its.sized_at_s + _CLASH_TOLERANCE_S:
         return False
     since_s, _ = its.outliving.get(source.rank, (now_s, now_s))
     its.outliving[source.rank] = (since_s, now_s)
     if now_s - since_s < _OUTLIVES_S or len(its.outliving) <= len(its.ranks):
         return False
-    lasting = sum(now_s - heard_s < _SILENT_S for _, heard_s in its.outliving.values())
+    lasting = sum(now_s - received_s < _SILENT_S for _, received_s in its.outliving.values())
     if lasting <= len(its.ranks):
         return False
-    _grow_back(its, source, said_at_s)
+    _grow_back(its, source, text_at_s)
     return True
 
 
-def _grow_back(its: _Attempt, source: Source, said_at_s: float) -> None:
+def _grow_back(its: _Attempt, source: Source, text_at_s: float) -> None:
     """The sessions of the smaller world give their ranks back to those that they replaced."""
     smaller, its.world_size = its.world_size, source.world_size
-    its.sized_at_s = said_at_s
+    its.sized_at_s = text_at_s
     its.outliving.clear()
     for key, retired in list(its.retired.items()):
         if retired.by_world_size == smaller and retired.source.world_size == source.world_size:

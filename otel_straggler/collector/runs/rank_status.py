@@ -68,7 +68,7 @@ class RankStatus:
     page: bool | None = None
     team: str = ""
     is_ending: bool = False
-    _has_told_losses: bool = False
+    _has_reported_losses: bool = False
     _newer_delay_s: float = float("inf")
     _delay_since_s: float = 0.0
     _older: tuple[float, float, int] | None = None
@@ -96,7 +96,7 @@ class RankStatus:
             if count > (before or 0):
                 self.dropped = {**self.dropped, reason: count}
                 grown[reason] = count - (before or 0)
-        was_known, self._has_told_losses = self._has_told_losses, True
+        was_known, self._has_reported_losses = self._has_reported_losses, True
         return grown if was_known else {}
 
     def observe(self, beat: Heartbeat, now_s: float) -> None:

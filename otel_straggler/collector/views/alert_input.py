@@ -54,8 +54,8 @@ def watched_worlds(
         worlds: as the store has them; what must last from one evaluation to the next is kept there.
         under_maintenance: nodes for which nobody is notified.
     """
-    judged = (verdict.group for verdict in view.judged.current)
-    for group in dict.fromkeys((*view.worlds, *view.found, *view.scores, *judged)):
+    run_verdicts = (verdict.group for verdict in view.run_verdicts.current)
+    for group in dict.fromkeys((*view.worlds, *view.result, *view.scores, *run_verdicts)):
         yield _watched(view, group, worlds.get(group), under_maintenance)
 
 
@@ -63,14 +63,14 @@ def _watched(
     view: RunView, group: str, world: World | None, under_maintenance: frozenset[str]
 ) -> RunStatus:
     status = view.worlds.get(group, _NOBODY)
-    found = view.found.get(group)
+    result = view.result.get(group)
     scores = view.scores.get(group, NewestScores())
-    blame = _blame(found)
-    is_hung = found is not None and found.is_hung
+    blame = _blame(result)
+    is_hung = result is not None and result.is_hung
     is_taken = is_hung and view.is_acknowledged(group)
     waited_for = np.empty(0, np.int64) if blame is None or is_taken else blame.ranks
     now_s = view.now_s - view.ahead_s
-    hangs = found is not None and world is not None and world.hung.evaluate(found, now_s)
+    hangs = result is not None and world is not None and world.hung.evaluate(result, now_s)
     named = [] if world is None else world.culprits.select(waited_for)
     may_page = view.mode == "page" and status.page
     return RunStatus(
@@ -80,29 +80,29 @@ def _watched(
         team=status.team,
         attempt=status.attempt,
         pages=may_page and not _are_all_on(status, waited_for, under_maintenance),
-        state="starting" if found is None else found.state,
-        since_s=None if found is None else found.since_s,
+        state="starting" if result is None else result.state,
+        since_s=None if result is None else result.since_s,
         is_hung=hangs and not is_taken,
         why=None if blame is None else blame.why,
         hang_text="" if blame is None else blame.sentence,
         culprits=_named(blame, status, named),
-        ranks={} if found is None else _counts(found, status),
+        ranks={} if result is None else _counts(result, status),
         last_scored_at_s=None if scores.at_s is None else scores.at_s + view.ahead_s,
         scores=scores.lowest,
-        verdicts=_verdicts(view.judged, group),
+        verdicts=_verdicts(view.run_verdicts, group),
         data_sections=scores.data_sections,
-        slowdown=_slowdown(view.judged, group),
+        slowdown=_slowdown(view.run_verdicts, group),
         clashes=len({(source.group, source.rank) for source in view.clashes}),
         dropped=status.dropped,
     )
 
 
-def _blame(found: HangStatus | None) -> _Blame | None:
+def _blame(result: HangStatus | None) -> _Blame | None:
     """None while nobody waits; what has ended waits for nobody."""
-    if found is None or found.blame is None or found.state in ENDS:
+    if result is None or result.blame is None or result.state in ENDS:
         return None
-    blame = found.blame
-    return _Blame(blame.kind, sentence(found) or "", found.ranks[blame.culprits])
+    blame = result.blame
+    return _Blame(blame.kind, sentence(result) or "", result.ranks[blame.culprits])
 
 
 def _named(blame: _Blame | None, world: WorldStatus, ranks: list[int]) -> tuple[Culprit, ...]:
@@ -124,26 +124,26 @@ def _are_all_on(world: WorldStatus, ranks: Ints, nodes: frozenset[str]) -> bool:
     return all(its is not None and its.source.node in nodes for its in every)
 
 
-def _counts(found: HangStatus, world: WorldStatus) -> dict[str, int]:
+def _counts(result: HangStatus, world: WorldStatus) -> dict[str, int]:
     """Ranks by state; one that was never heard of is missing, and not starting."""
-    counts = np.bincount(found.rank_states, minlength=len(RANK_STATES)).tolist()
+    counts = np.bincount(result.rank_states, minlength=len(RANK_STATES)).tolist()
     spoken = sum(its.sent_at_s is not None for its in world.ranks.values())
-    judged = min(max(len(found.ranks) - spoken, 0), counts[STARTING])
-    counts[STARTING] -= judged
-    missing = max(judged, world.world_size - len(world.ranks)) if judged else 0
+    run_verdicts = min(max(len(result.ranks) - spoken, 0), counts[STARTING])
+    counts[STARTING] -= run_verdicts
+    missing = max(run_verdicts, world.world_size - len(world.ranks)) if run_verdicts else 0
     return {**dict(zip(RANK_STATES, counts, strict=True)), MISSING: missing}
 
 
-def _verdicts(judged: RunVerdicts, group: str) -> tuple[Verdict, ...]:
+def _verdicts(run_verdicts: RunVerdicts, group: str) -> tuple[Verdict, ...]:
     return tuple(
         verdict
-        for verdict in judged.current
-        if verdict.group == group and verdict.subject_id not in judged.silenced
+        for verdict in run_verdicts.current
+        if verdict.group == group and verdict.subject_id not in run_verdicts.silenced
     )
 
 
-def _slowdown(judged: RunVerdicts, group: str) -> float:
-    return next((world.slowdown for world in judged.worlds if world.group == group), math.nan)
+def _slowdown(run_verdicts: RunVerdicts, group: str) -> float:
+    return next((world.slowdown for world in run_verdicts.worlds if world.group == group), math.nan)
 
 
 # --- the lowest scores -------------------------------------------------------------------------
@@ -197,15 +197,15 @@ def _lowest_in(shown: ShownRows, column: _Column) -> Iterator[Score]:
         values = values[:, listed]
     flat = np.where(np.isnan(values), np.inf, values).ravel()
     if len(flat) > MAX_NAMED:
-        places = np.argpartition(flat, MAX_NAMED - 1)[:MAX_NAMED]
+        indexes = np.argpartition(flat, MAX_NAMED - 1)[:MAX_NAMED]
     else:
-        places = np.arange(len(flat))
-    for place in places[np.isfinite(flat[places])].tolist():
-        source = window.sources[shown.rows[place // len(names)]]
+        indexes = np.arange(len(flat))
+    for index in indexes[np.isfinite(flat[indexes])].tolist():
+        source = window.sources[shown.rows[index // len(names)]]
         yield Score(
             rank=source.rank,
             node=source.node,
             role=source.role,
-            section=names[place % len(names)],
-            value=float(flat[place]),
+            section=names[index % len(names)],
+            value=float(flat[index]),
         )

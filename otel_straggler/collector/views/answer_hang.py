@@ -57,51 +57,51 @@ OTHER_ADVICE: Final[dict[How, tuple[str, ...]]] = {
 """Where it is not known that all wait."""
 
 
-def hang_answer(seen: WorldView, found: HangStatus) -> Json:
+def hang_answer(view: WorldView, result: HangStatus) -> Json:
     """Whom the run waits for, since when, what it costs, what to do."""
-    tone: Tone = "watch" if seen.is_acknowledged else "bad"
-    return answer(seen, tone, "hang", hang_headline(seen, found), **hang_facts(seen, found))
+    tone: Tone = "watch" if view.is_acknowledged else "bad"
+    return answer(view, tone, "hang", hang_headline(view, result), **hang_facts(view, result))
 
 
-def hang_facts(seen: WorldView, found: HangStatus) -> Json:
+def hang_facts(view: WorldView, result: HangStatus) -> Json:
     """The fields of an answer that a hang fills, but for tone, kind and headline."""
-    kind = None if found.blame is None else found.blame.kind
-    culprits = _culprits(found)
-    stands = standstill_of(seen)
+    kind = None if result.blame is None else result.blame.kind
+    culprits = _culprits(result)
+    stands = standstill_of(view)
     only = culprits[0] if len(culprits) == 1 else None
-    told: Json = {
-        "sentence": _sentence(seen, found, stands),
+    reported: Json = {
+        "sentence": _sentence(view, result, stands),
         "scope": "rank" if only is not None else "run",
         "rank": only,
-        "node": None if only is None else node_of(seen, only),
-        "section": None if only is None else _open_section(seen, only),
-        "since_step": _step(seen, culprits),
+        "node": None if only is None else node_of(view, only),
+        "section": None if only is None else _open_section(view, only),
+        "since_step": _step(view, culprits),
         "since_s": None if stands is None else seconds(stands.since_s),
         "cause": kind,
-        "cause_text": _cause_text(found),
-        "cost": _cost(seen, stands),
+        "cause_text": _cause_text(result),
+        "cost": _cost(view, stands),
         "evidence": "heartbeats",
         "is_localised": bool(culprits),
         "advice": _advice(kind, stands),
-        "commands": _commands(seen, kind, culprits),
+        "commands": _commands(view, kind, culprits),
     }
-    return told
+    return reported
 
 
-def _cause_text(found: HangStatus) -> str | None:
-    if found.blame is None:
+def _cause_text(result: HangStatus) -> str | None:
+    if result.blame is None:
         return None
-    is_alone = found.blame.kind == "joined_but_stuck" and len(found.ranks) == 1
-    return "its only rank does not get on" if is_alone else HANG_TEXTS[found.blame.kind]
+    is_alone = result.blame.kind == "joined_but_stuck" and len(result.ranks) == 1
+    return "its only rank does not get on" if is_alone else HANG_TEXTS[result.blame.kind]
 
 
-def hang_headline(seen: WorldView, found: HangStatus, *, is_over: bool = False) -> str:
+def hang_headline(view: WorldView, result: HangStatus, *, is_over: bool = False) -> str:
     """Who keeps the run waiting, or kept it when it was last heard of."""
-    kind = None if found.blame is None else found.blame.kind
-    culprits = _culprits(found)
-    if found.state == "lost":
+    kind = None if result.blame is None else result.blame.kind
+    culprits = _culprits(result)
+    if result.state == "lost":
         return "The whole run was silent" if is_over else "The whole run is silent"
-    if kind is None or (kind == "joined_but_stuck" and len(found.ranks) == 1):
+    if kind is None or (kind == "joined_but_stuck" and len(result.ranks) == 1):
         return "The run made no progress" if is_over else "The run makes no progress"
     if kind == "joined_but_stuck":
         if is_over:
@@ -110,7 +110,7 @@ def hang_headline(seen: WorldView, found: HangStatus, *, is_over: bool = False) 
     who = ranks_text(culprits)
     who = who[0].upper() + who[1:]
     is_one = len(culprits) == 1
-    node = node_of(seen, culprits[0]) if is_one else None
+    node = node_of(view, culprits[0]) if is_one else None
     where = f" on {node}" if node else ""
     is_, does = ("is", "does") if is_one else ("are", "do")
     if is_over:
@@ -122,36 +122,38 @@ def hang_headline(seen: WorldView, found: HangStatus, *, is_over: bool = False) 
     }[kind]
 
 
-def _culprits(found: HangStatus) -> list[int]:
-    culprits: list[int] = [] if found.blame is None else found.ranks[found.blame.culprits].tolist()
+def _culprits(result: HangStatus) -> list[int]:
+    culprits: list[int] = (
+        [] if result.blame is None else result.ranks[result.blame.culprits].tolist()
+    )
     return culprits
 
 
-def _cost(seen: WorldView, stands: Standstill | None) -> Json:
+def _cost(view: WorldView, stands: Standstill | None) -> Json:
     """All ranks of the run while it stands still; what that has cost is in the total."""
     is_idle = stands is not None and stands.how == "idle"
-    return cost(seen, 3600.0 * stands.n_idle if stands is not None and is_idle else None)
+    return cost(view, 3600.0 * stands.n_idle if stands is not None and is_idle else None)
 
 
-def _sentence(seen: WorldView, found: HangStatus, stands: Standstill | None) -> str:
-    said = [sentence(found) or as_sentence(hang_headline(seen, found))]
+def _sentence(view: WorldView, result: HangStatus, stands: Standstill | None) -> str:
+    parts = [sentence(result) or as_sentence(hang_headline(view, result))]
     if stands is not None:
-        said.append(_standing(seen, stands))
-    if seen.is_acknowledged:
-        said.append("Somebody has taken note of it: nobody is called.")
-    return " ".join(said)
+        parts.append(_standing(view, stands))
+    if view.is_acknowledged:
+        parts.append("Somebody has taken note of it: nobody is called.")
+    return " ".join(parts)
 
 
-def _standing(seen: WorldView, stands: Standstill) -> str:
+def _standing(view: WorldView, stands: Standstill) -> str:
     """For how long, and how many are idle; both counted from the last progress."""
-    since_s = max(seen.now_s - stands.since_s, 0.0)
+    since_s = max(view.now_s - stands.since_s, 0.0)
     lasting = duration(since_s) if math.isfinite(since_s) else "an unknown time"
     if stands.how == "goes_on":
         return f"So it has been for {lasting}, and the others go on without it."
     if stands.how == "unheard":
         return f"So it has been for {lasting}: it is dead, or cut off from this collector."
     if stands.n_idle > 1:
-        who = "GPUs have" if seen.on_gpu else "ranks have"
+        who = "GPUs have" if view.on_gpu else "ranks have"
         return f"{stands.n_idle:,} {who} stood idle for {lasting}."
     return f"Nothing has got on for {lasting}."
 
@@ -162,24 +164,24 @@ def _advice(kind: HangKind | None, stands: Standstill | None) -> list[str]:
     return list(HANG_ADVICE[kind or "lost"])
 
 
-def _commands(seen: WorldView, kind: HangKind | None, culprits: list[int]) -> list[str]:
-    if not seen.is_live:
+def _commands(view: WorldView, kind: HangKind | None, culprits: list[int]) -> list[str]:
+    if not view.is_live:
         return []
-    group = ("--group", seen.group) if seen.group else ()
+    group = ("--group", view.group) if view.group else ()
     lines = []
     if kind in ("never_joined", "joined_but_stuck", "left_early"):
         ranks = [word for rank in culprits[:4] for word in ("--rank", str(rank))]
         if kind != "never_joined":
             ranks = []
-        lines.append(command("hang", "ask", "dump_stacks", *ranks, *group, seen=seen))
-    subject = f"hang:{seen.group}" if seen.group else "hang"
-    lines.append(command("verdict", "dismiss", subject, "--reason", "WHY", seen=seen))
+        lines.append(command("hang", "ask", "dump_stacks", *ranks, *group, view=view))
+    subject = f"hang:{view.group}" if view.group else "hang"
+    lines.append(command("verdict", "dismiss", subject, "--reason", "WHY", view=view))
     return lines
 
 
-def node_of(seen: WorldView, rank: int) -> str | None:
+def node_of(view: WorldView, rank: int) -> str | None:
     """Where a rank is; None if nobody told."""
-    for part in (seen.signs, seen.table):
+    for part in (view.heartbeats, view.table):
         if part is not None:
             for at in (part.ranks == rank).nonzero()[0].tolist():
                 if part.nodes[at]:
@@ -187,21 +189,23 @@ def node_of(seen: WorldView, rank: int) -> str | None:
     return None
 
 
-def _open_section(seen: WorldView, rank: int) -> str | None:
-    if seen.signs is None:
+def _open_section(view: WorldView, rank: int) -> str | None:
+    if view.heartbeats is None:
         return None
-    places = (seen.signs.ranks == rank).nonzero()[0].tolist()
-    return str(seen.signs.open_section[places[0]]) or None if places else None
+    indexes = (view.heartbeats.ranks == rank).nonzero()[0].tolist()
+    return str(view.heartbeats.open_section[indexes[0]]) or None if indexes else None
 
 
-def _step(seen: WorldView, culprits: list[int]) -> int | None:
+def _step(view: WorldView, culprits: list[int]) -> int | None:
     """How far those came whom the run waits for."""
-    if seen.signs is None or not culprits:
+    if view.heartbeats is None or not culprits:
         return None
     wanted = set(culprits)
     steps = [
         step
-        for rank, step in zip(seen.signs.ranks.tolist(), seen.signs.step.tolist(), strict=True)
+        for rank, step in zip(
+            view.heartbeats.ranks.tolist(), view.heartbeats.step.tolist(), strict=True
+        )
         if rank in wanted and step >= 0
     ]
     return min(steps) if steps else None

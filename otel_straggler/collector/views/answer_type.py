@@ -17,9 +17,9 @@ TONES: Final[tuple[Tone, ...]] = ("bad", "watch", "unknown", "good", "ended")
 """In the order in which people want to see runs."""
 
 
-def answer(seen: WorldView, tone: Tone, kind: AnswerKind, headline: str, **more: Any) -> Json:
+def answer(view: WorldView, tone: Tone, kind: AnswerKind, headline: str, **more: Any) -> Json:
     """An answer with what is known; ``more`` fills other fields."""
-    told: Json = {
+    reported: Json = {
         "tone": tone,
         "kind": kind,
         "headline": headline,
@@ -34,7 +34,7 @@ def answer(seen: WorldView, tone: Tone, kind: AnswerKind, headline: str, **more:
         "cause_text": None,
         "cost": {
             "gpu_seconds_lost_per_hour": None,
-            "gpu_seconds_lost": lost_so_far(seen),
+            "gpu_seconds_lost": lost_so_far(view),
         },
         "peers": None,
         "evidence": None,
@@ -43,26 +43,26 @@ def answer(seen: WorldView, tone: Tone, kind: AnswerKind, headline: str, **more:
         "advice": [],
         "commands": [],
     }
-    unknown = more.keys() - told.keys()
+    unknown = more.keys() - reported.keys()
     assert not unknown, unknown
-    return {**told, **more}
+    return {**reported, **more}
 
 
-def cost(seen: WorldView, per_hour: float | None) -> Json:
+def cost(view: WorldView, per_hour: float | None) -> Json:
     """Seconds of all ranks that are lost, per hour now and since the start."""
     return {
         "gpu_seconds_lost_per_hour": number(per_hour),
-        "gpu_seconds_lost": lost_so_far(seen),
+        "gpu_seconds_lost": lost_so_far(view),
     }
 
 
-def lost_so_far(seen: WorldView) -> float | None:
-    return None if seen.world is None else number(seen.world.gpu_seconds_lost)
+def lost_so_far(view: WorldView) -> float | None:
+    return None if view.world is None else number(view.world.gpu_seconds_lost)
 
 
-def command(*words: str, seen: WorldView) -> str:
+def command(*text: str, view: WorldView) -> str:
     """A line for a shell, about this run."""
-    return shlex.join(["otel-straggler", *words, "--run", seen.run_id])
+    return shlex.join(["otel-straggler", *text, "--run", view.run_id])
 
 
 def as_sentence(text: str) -> str:

@@ -15,11 +15,11 @@ from otel_straggler.collector.views.answer_type import (
 )
 from otel_straggler.collector.views.numbers import number
 from otel_straggler.collector.views.verdict_json import (
-    PLACES,
+    INDEXES,
     cost_of,
-    said_of,
     since_s_of,
     standing,
+    text_of,
 )
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.model.causes import CAUSES, cause_text, next_action
@@ -33,27 +33,27 @@ _NOT_LOCALISED: Final = (
 """Where the times at hand hold waiting, too."""
 
 
-def verdict_answer(seen: WorldView, verdict: Verdict) -> Json:
+def verdict_answer(view: WorldView, verdict: Verdict) -> Json:
     """All that is known of it, and what to do."""
     head = headline(verdict)
-    if seen.is_of_before(verdict):
+    if view.is_of_before(verdict):
         head = f"{headline(verdict, is_over=True)} before the restart"
-    return answer(seen, _tone(seen, verdict), kind_of(verdict), head, **facts_of(seen, verdict))
+    return answer(view, _tone(view, verdict), kind_of(verdict), head, **facts_of(view, verdict))
 
 
-def facts_of(seen: WorldView, verdict: Verdict) -> Json:
+def facts_of(view: WorldView, verdict: Verdict) -> Json:
     """The fields of an answer that a verdict fills, but for tone, kind and headline."""
     return {
-        "sentence": " ".join(filter(None, (_sentence(seen, verdict), _as_well(seen, verdict)))),
+        "sentence": " ".join(filter(None, (_sentence(view, verdict), _as_well(view, verdict)))),
         "scope": verdict.scope,
         "rank": verdict.rank,
         "node": verdict.node or None,
         "section": verdict.section or None,
         "since_step": verdict.since_step,
-        "since_s": since_s_of(seen.changes, verdict, seen.clock_s),
+        "since_s": since_s_of(view.changes, verdict, view.clock_s),
         "cause": verdict.cause,
         "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
-        "cost": cost(seen, cost_of(verdict)),
+        "cost": cost(view, cost_of(verdict)),
         "peers": {
             "own_s": number(verdict.own_s),
             "peers_s": number(verdict.peers_s),
@@ -63,46 +63,48 @@ def facts_of(seen: WorldView, verdict: Verdict) -> Json:
         "evidence": verdict.evidence,
         "confidence": number(verdict.confidence, 3),
         "is_localised": verdict.is_localised,
-        "advice": _advice(seen, verdict),
-        "commands": _commands(seen, verdict),
+        "advice": _advice(view, verdict),
+        "commands": _commands(view, verdict),
     }
 
 
-def _sentence(seen: WorldView, verdict: Verdict) -> str:
+def _sentence(view: WorldView, verdict: Verdict) -> str:
     """What the verdict itself says, or else its headline."""
-    is_of_before = seen.is_of_before(verdict)
-    is_over = seen.has_ended or is_of_before
-    said = (
-        as_sentence(said_of(verdict, is_over=is_over)) or f"{headline(verdict, is_over=is_over)}."
+    is_of_before = view.is_of_before(verdict)
+    is_over = view.has_ended or is_of_before
+    text = (
+        as_sentence(text_of(verdict, is_over=is_over)) or f"{headline(verdict, is_over=is_over)}."
     )
-    if is_of_before and not seen.has_ended:
-        said += " That was before the restart; since then too few steps have been compared."
-    return said
+    if is_of_before and not view.has_ended:
+        text += " That was before the restart; since then too few steps have been compared."
+    return text
 
 
-def _as_well(seen: WorldView, told: Verdict) -> str:
+def _as_well(view: WorldView, reported: Verdict) -> str:
     """Who else is called slow: to mend one of them alone would not do. Empty if nobody is."""
     others = [
         each
-        for each in standing(seen.current)
-        if each.state in CALLED_SLOW and each.scope in PLACES and not _is_same(each, told)
+        for each in standing(view.current)
+        if each.state in CALLED_SLOW and each.scope in INDEXES and not _is_same(each, reported)
     ]
     if not others:
         return ""
     if len(others) == 1:
-        return f"{_who(others[0])} {'was' if seen.has_ended else 'is'} called slow as well."
-    return f"{len(others):,} more {'were' if seen.has_ended else 'are'} called slow as well."
+        return f"{_who(others[0])} {'was' if view.has_ended else 'is'} called slow as well."
+    return f"{len(others):,} more {'were' if view.has_ended else 'are'} called slow as well."
 
 
-def _is_same(each: Verdict, told: Verdict) -> bool:
+def _is_same(each: Verdict, reported: Verdict) -> bool:
     """Whether it is about the same rank, or about one on the host that is told of."""
-    if each.rank is not None and each.rank == told.rank:
+    if each.rank is not None and each.rank == reported.rank:
         return True
-    return each.subject_id == told.subject_id or (told.scope == "host" and each.node == told.node)
+    return each.subject_id == reported.subject_id or (
+        reported.scope == "host" and each.node == reported.node
+    )
 
 
 def kind_of(verdict: Verdict) -> AnswerKind:
-    if verdict.scope in PLACES:
+    if verdict.scope in INDEXES:
         return "straggler"
     return "uniform" if verdict.cause == "uniform_slowdown" else "imbalance"
 
@@ -115,8 +117,8 @@ def headline(verdict: Verdict, *, is_over: bool = False) -> str:
     'Rank 5 on node-1 is slow in forward'
     """
     if verdict.scope == "run":
-        is_told = verdict.is_localised or verdict.cause != "unknown"
-        of_cause = CAUSES[verdict.cause].headline if is_told else None
+        is_reported = verdict.is_localised or verdict.cause != "unknown"
+        of_cause = CAUSES[verdict.cause].headline if is_reported else None
         return (of_cause or _NOT_LOCALISED)[is_over]
     who = _who(verdict)
     if verdict.cause == "stage_imbalance":
@@ -148,44 +150,44 @@ def _is_slow(verdict: Verdict, *, is_over: bool) -> str:
     return f"is {what}{again}{where}"
 
 
-def _tone(seen: WorldView, verdict: Verdict) -> Tone:
+def _tone(view: WorldView, verdict: Verdict) -> Tone:
     """Bad if somebody is, or would be, called; what is silenced or only suspected is to be
     watched."""
-    if verdict.state not in CALLED_SLOW or verdict.subject_id in seen.judged.silenced:
+    if verdict.state not in CALLED_SLOW or verdict.subject_id in view.run_verdicts.silenced:
         return "watch"
     is_large = verdict.slowdown >= _BAD_SLOWDOWN
     return "bad" if verdict.pages or is_large else "watch"
 
 
-def _advice(seen: WorldView, verdict: Verdict) -> list[str]:
-    said = [as_sentence(next_action(verdict.cause, on_gpu=verdict.is_on_gpu))]
-    if verdict.state == "suspect" and not seen.has_ended:
-        said.insert(0, "Wait for it to be confirmed; nothing needs to be done yet.")
+def _advice(view: WorldView, verdict: Verdict) -> list[str]:
+    text = [as_sentence(next_action(verdict.cause, on_gpu=verdict.is_on_gpu))]
+    if verdict.state == "suspect" and not view.has_ended:
+        text.insert(0, "Wait for it to be confirmed; nothing needs to be done yet.")
     if not verdict.is_localised:
-        said.append(
+        text.append(
             "The times at hand do not tell culprit from victims: time GPUs (--gpu-timing), or put "
             "sections around what waits."
         )
-    if verdict.subject_id in seen.judged.silenced and not seen.has_ended:
-        said.append("Somebody has silenced it: nobody is called.")
-    return said[:3]
+    if verdict.subject_id in view.run_verdicts.silenced and not view.has_ended:
+        text.append("Somebody has silenced it: nobody is called.")
+    return text[:3]
 
 
-def _commands(seen: WorldView, verdict: Verdict) -> list[str]:
-    if not seen.is_live:
+def _commands(view: WorldView, verdict: Verdict) -> list[str]:
+    if not view.is_live:
         return []
-    lines = [command("verdict", "explain", _subject(seen, verdict), seen=seen)]
-    is_silenced = verdict.subject_id in seen.judged.silenced
-    if verdict.state in CALLED_SLOW and not is_silenced and not seen.has_ended:
-        words = ("verdict", "dismiss", _subject(seen, verdict), "--reason", "WHY")
-        lines.append(command(*words, seen=seen))
+    lines = [command("verdict", "explain", _subject(view, verdict), view=view)]
+    is_silenced = verdict.subject_id in view.run_verdicts.silenced
+    if verdict.state in CALLED_SLOW and not is_silenced and not view.has_ended:
+        text = ("verdict", "dismiss", _subject(view, verdict), "--reason", "WHY")
+        lines.append(command(*text, view=view))
     return lines
 
 
-def _subject(seen: WorldView, verdict: Verdict) -> str:
+def _subject(view: WorldView, verdict: Verdict) -> str:
     """What the command line takes: a rank's number or a node's name where one verdict has it."""
     if verdict.scope == "rank":
-        same = [each for each in seen.judged.current if each.rank == verdict.rank]
+        same = [each for each in view.run_verdicts.current if each.rank == verdict.rank]
         if len(same) == 1:
             return str(verdict.rank)
     return verdict.subject_id

@@ -19,27 +19,27 @@ _NOBODY = np.empty(0, np.int64)
 _NEVER = np.empty(0)
 
 
-def standstill_of(seen: WorldView) -> Standstill | None:
+def standstill_of(view: WorldView) -> Standstill | None:
     """None while the run gets on, or has ended. Cost: O(ranks)."""
-    found, signs = seen.found, seen.signs
-    if found is None:
+    result, heartbeats = view.result, view.heartbeats
+    if result is None:
         return None
-    known_s = found.hung_since_s if math.isfinite(found.hung_since_s) else found.since_s
+    known_s = result.hung_since_s if math.isfinite(result.hung_since_s) else result.since_s
     return standstill(
-        found.state,
-        found.ranks,
-        found.blame,
-        heard=_NOBODY if signs is None else signs.ranks,
-        silent_s=_NEVER if signs is None else signs.heartbeat_age_s,
-        stalled_s=_NEVER if signs is None else signs.progress_age_s,
+        result.state,
+        result.ranks,
+        result.blame,
+        received=_NOBODY if heartbeats is None else heartbeats.ranks,
+        silent_s=_NEVER if heartbeats is None else heartbeats.heartbeat_age_s,
+        stalled_s=_NEVER if heartbeats is None else heartbeats.progress_age_s,
         known_since_s=known_s,
-        now_s=seen.now_s,
+        now_s=view.now_s,
     )
 
 
 _TIE_S: Final = 0.2
 """Ends that lie closer together have no order: times come from several hosts."""
-_MOST_NAMED: Final = 8
+_MAX_NAMED: Final = 8
 """Where more ranks than that of several nodes went first, their last words were lost rather."""
 
 
@@ -96,16 +96,16 @@ class FirstFailure:
             f"Read the log of {self.who}: the program ended without a traceback and without "
             "shutdown(), as by sys.exit()."
         )
-        said = f"Read the traceback of {self.who}: those of the others mostly follow from it."
+        text = f"Read the traceback of {self.who}: those of the others mostly follow from it."
         return {
             "scope": "rank" if is_one else None,
             "rank": self.ranks[0] if is_one else None,
             "node": self.node or None,
-            "advice": [left if self.has_left else silent if self.is_silent else said],
+            "advice": [left if self.has_left else silent if self.is_silent else text],
         }
 
 
-def first_failure(signs: RankHeartbeats) -> FirstFailure | None:
+def first_failure(heartbeats: RankHeartbeats) -> FirstFailure | None:
     """From the last words of all ranks; None if nobody failed, or who went first is not known.
 
     A rank that was killed says nothing: it was last heard before anybody failed. One that its
@@ -113,35 +113,40 @@ def first_failure(signs: RankHeartbeats) -> FirstFailure | None:
     saying how may have exited because of an error; the others then fail because it is gone.
     Cost: O(R).
     """
-    if not len(signs.ended_age_s):
+    if not len(heartbeats.ended_age_s):
         return None
-    outcomes = np.array(signs.outcomes)
+    outcomes = np.array(heartbeats.outcomes)
     has_failed = outcomes == "failed"
     if not has_failed.any():
         return None
-    first_age_s = float(np.max(signs.ended_age_s[has_failed]))
-    died = (outcomes == "") & (signs.heartbeat_age_s > first_age_s)
+    first_age_s = float(np.max(heartbeats.ended_age_s[has_failed]))
+    died = (outcomes == "") & (heartbeats.heartbeat_age_s > first_age_s)
     if died.any():
-        found = _named(signs, died, is_silent=True, n_later=int(has_failed.sum()))
-        return found if found.node or len(found.ranks) <= _MOST_NAMED else None
+        result = _named(heartbeats, died, is_silent=True, n_later=int(has_failed.sum()))
+        return result if result.node or len(result.ranks) <= _MAX_NAMED else None
     unsaid = outcomes == "unknown"
-    left = unsaid & (signs.ended_age_s > first_age_s + _TIE_S)
+    left = unsaid & (heartbeats.ended_age_s > first_age_s + _TIE_S)
     if left.any():
         n_later = int(has_failed.sum())
-        found = _named(signs, left, is_silent=False, n_later=n_later, has_left=True)
-        return found if len(found.ranks) <= _MOST_NAMED else None
-    if (unsaid & (signs.ended_age_s > first_age_s - _TIE_S)).any():
+        result = _named(heartbeats, left, is_silent=False, n_later=n_later, has_left=True)
+        return result if len(result.ranks) <= _MAX_NAMED else None
+    if (unsaid & (heartbeats.ended_age_s > first_age_s - _TIE_S)).any():
         return None
-    is_first = has_failed & (signs.ended_age_s > first_age_s - _TIE_S)
-    if is_first.sum() > max(1, min(_MOST_NAMED, has_failed.sum() // 2)):
+    is_first = has_failed & (heartbeats.ended_age_s > first_age_s - _TIE_S)
+    if is_first.sum() > max(1, min(_MAX_NAMED, has_failed.sum() // 2)):
         return None
     n_later = int(has_failed.sum() - is_first.sum())
-    return _named(signs, is_first, is_silent=False, n_later=n_later)
+    return _named(heartbeats, is_first, is_silent=False, n_later=n_later)
 
 
 def _named(
-    signs: RankHeartbeats, chosen: Bools, *, is_silent: bool, n_later: int, has_left: bool = False
+    heartbeats: RankHeartbeats,
+    chosen: Bools,
+    *,
+    is_silent: bool,
+    n_later: int,
+    has_left: bool = False,
 ) -> FirstFailure:
-    nodes = {signs.nodes[at] for at in np.flatnonzero(chosen).tolist()}
+    nodes = {heartbeats.nodes[at] for at in np.flatnonzero(chosen).tolist()}
     node = nodes.pop() if len(nodes) == 1 else ""
-    return FirstFailure(signs.ranks[chosen].tolist(), node, is_silent, n_later, has_left)
+    return FirstFailure(heartbeats.ranks[chosen].tolist(), node, is_silent, n_later, has_left)

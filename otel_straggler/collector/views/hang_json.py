@@ -12,58 +12,58 @@ from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import Hang
 from otel_straggler.detect.hangs.states import RANK_STATES, Blame
 
-MOST_NAMED = 20
+MAX_NAMED = 20
 """Ranks that are named; the rest is counted."""
 Json = dict[str, Any]
 
 
-def hang_json(group: str, found: HangStatus, *, is_acknowledged: bool = False) -> Json:
+def hang_json(group: str, result: HangStatus, *, is_acknowledged: bool = False) -> Json:
     """One world: its state, how many ranks are in which, and because of whom it waits.
 
     Args:
         is_acknowledged: a person has said that nobody is to be called for it.
     """
-    counts = np.bincount(found.rank_states, minlength=len(RANK_STATES))
-    blame = found.blame
+    counts = np.bincount(result.rank_states, minlength=len(RANK_STATES))
+    blame = result.blame
     return {
         "group": group,
-        "state": found.state,
-        "since_s": found.since_s,
-        "acknowledged": is_acknowledged and found.is_hung,
+        "state": result.state,
+        "since_s": result.since_s,
+        "acknowledged": is_acknowledged and result.is_hung,
         "ranks": {state: int(n) for state, n in zip(RANK_STATES, counts, strict=True) if n},
         "why": None if blame is None else blame.kind,
-        "culprits": [] if blame is None else found.ranks[blame.culprits].tolist(),
+        "culprits": [] if blame is None else result.ranks[blame.culprits].tolist(),
         "victims": 0 if blame is None else int(blame.victims.sum()),
-        "sentence": sentence(found),
-        **earlier_hangs_json(found),
+        "sentence": sentence(result),
+        **earlier_hangs_json(result),
     }
 
 
-def sentence(found: HangStatus) -> str | None:
+def sentence(result: HangStatus) -> str | None:
     """For people; None while nobody waits."""
-    blame = found.blame
+    blame = result.blame
     if blame is None:
         return None
-    who = _who(found, blame)
+    who = _who(result, blame)
     victims = int(blame.victims.sum())
     waits = f"{victims} {'rank waits' if victims == 1 else 'ranks wait'}"
-    said = {
+    line = {
         "lost": f"{who}: no sign of life",
         "left_early": f"{who}: ended while others still work",
         "never_joined": f"{who}: behind all others, and no progress",
         "joined_but_stuck": "all ranks have come equally far, and none gets on",
     }[blame.kind]
-    if len(found.ranks) == 1 and blame.kind == "joined_but_stuck":
-        return f"Rank {found.ranks[0]} does not get on."  # nobody else is there to wait
-    text = f"{said}; {waits}." if victims else f"{said}."
+    if len(result.ranks) == 1 and blame.kind == "joined_but_stuck":
+        return f"Rank {result.ranks[0]} does not get on."  # nobody else is there to wait
+    text = f"{line}; {waits}." if victims else f"{line}."
     return text[0].upper() + text[1:]
 
 
-def _who(found: HangStatus, blame: Blame) -> str:
+def _who(result: HangStatus, blame: Blame) -> str:
     """The culprits; of a run of which nothing is heard nobody in particular."""
-    if found.state == "lost" and len(found.ranks) > 1 and blame.culprits.all():
-        return f"all {len(found.ranks):,} ranks"
-    return ranks_text(found.ranks[blame.culprits].tolist())
+    if result.state == "lost" and len(result.ranks) > 1 and blame.culprits.all():
+        return f"all {len(result.ranks):,} ranks"
+    return ranks_text(result.ranks[blame.culprits].tolist())
 
 
 def ranks_text(ranks: list[int]) -> str:
@@ -82,15 +82,15 @@ def ranks_text(ranks: list[int]) -> str:
             runs.append([rank])
     runs = [part for run in runs for part in ([run] if len(run) > 2 else [[rank] for rank in run])]
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    left_out = sum(map(len, runs[MOST_NAMED:]))
-    texts = texts[:MOST_NAMED] + ([f"{left_out} more"] if left_out else [])
+    left_out = sum(map(len, runs[MAX_NAMED:]))
+    texts = texts[:MAX_NAMED] + ([f"{left_out} more"] if left_out else [])
     text = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {text}"
 
 
 BRIEF_S: Final = 120.0
 """Of a shorter one nobody asks on its own, where there are many."""
-_MOST_BRIEF: Final = 3
+_MAX_BRIEF: Final = 3
 _DID: Final = {
     "lost": ("was silent", "were silent"),
     "left_early": ("had ended before the others", "had ended before the others"),
@@ -103,17 +103,17 @@ _THEN: Final = {
 }
 
 
-def earlier_hangs_json(found: HangStatus) -> Json:
+def earlier_hangs_json(result: HangStatus) -> Json:
     """Those that are kept, newest first, how many more there were, and the brief ones in sum."""
-    brief = [hang for hang in found.before if hang.duration_s < BRIEF_S]
-    is_summed = len(brief) + found.before_left_out * bool(brief) > _MOST_BRIEF
+    brief = [hang for hang in result.before if hang.duration_s < BRIEF_S]
+    is_summed = len(brief) + result.before_left_out * bool(brief) > _MAX_BRIEF
     return {
         "earlier": [
             hang_of_before(hang) | {"is_brief": is_summed and hang.duration_s < BRIEF_S}
-            for hang in reversed(found.before)
+            for hang in reversed(result.before)
         ],
-        "earlier_left_out": found.before_left_out,
-        "earlier_brief": _in_sum(brief, found.before_left_out) if is_summed else None,
+        "earlier_left_out": result.before_left_out,
+        "earlier_brief": _in_sum(brief, result.before_left_out) if is_summed else None,
     }
 
 
@@ -121,7 +121,7 @@ def _in_sum(brief: list[Hang], left_out: int) -> Json:
     """Many brief ones, as after each checkpoint, would hide the long one among them. Those that
     were left out are no longer than any that is kept, so they are among these."""
     costs = [hang.gpu_seconds_lost for hang in brief if hang.how == "idle"]
-    told: Json = {
+    reported: Json = {
         "n": len(brief) + left_out,
         "shorter_than_s": BRIEF_S,
         "duration_s": round(sum(hang.duration_s for hang in brief), 3),
@@ -129,10 +129,9 @@ def _in_sum(brief: list[Hang], left_out: int) -> Json:
         "is_all": left_out == 0,
     }
     at_least = "" if left_out == 0 else "at least "
-    together = f"{at_least}{in_minutes(told['duration_s'])} together"
-    return told | {
-        "sentence": f"{told['n']:,} shorter than {in_minutes(BRIEF_S)}, {together}{_mostly(brief)}."
-    }
+    together = f"{at_least}{in_minutes(reported['duration_s'])} together"
+    shorter = f"{reported['n']:,} shorter than {in_minutes(BRIEF_S)}"
+    return reported | {"sentence": f"{shorter}, {together}{_mostly(brief)}."}
 
 
 def _mostly(brief: list[Hang]) -> str:
@@ -175,7 +174,7 @@ def hang_of_before(hang: Hang) -> Json:
 def why_it_hung(hang: Hang) -> str:
     """Whom it waited for.
 
-    >>> why_it_hung(Hang(since_s=0.0, found_s=9.0, seen_s=9.0, kind="lost", culprits=(5,),
+    >>> why_it_hung(Hang(since_s=0.0, result_s=9.0, seen_s=9.0, kind="lost", culprits=(5,),
     ...     nodes=("node-1",), n_culprits=1))
     'Rank 5 on node-1 was silent.'
     """
@@ -201,8 +200,8 @@ def _blamed(hang: Hang) -> str:
     named = ", ".join(map(str, hang.culprits[:4]))
     more = hang.n_culprits - len(hang.culprits[:4])
     who = f"Rank{'s' * (hang.n_culprits != 1)} {named}" + (f" and {more:,} more" if more else "")
-    is_one_place = len(nodes) == 1 and hang.n_culprits <= len(hang.nodes)
-    return f"{who} on {nodes.pop()}" if is_one_place else who
+    is_one_index = len(nodes) == 1 and hang.n_culprits <= len(hang.nodes)
+    return f"{who} on {nodes.pop()}" if is_one_index else who
 
 
 def _known(value: float) -> float | None:

@@ -18,7 +18,7 @@ from otel_straggler.collector.views.patterns import (
     pattern_of,
     text_of,
 )
-from otel_straggler.collector.views.verdict_json import PLACES, standing
+from otel_straggler.collector.views.verdict_json import INDEXES, standing
 from otel_straggler.collector.views.world_view import Parallel, RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.hangs.states import LOST
 from otel_straggler.detect.verdicts.pipeline import Workers, find_workers
@@ -30,10 +30,10 @@ from otel_straggler.model.verdict import CALLED_SLOW
 Json: TypeAlias = dict[str, Any]
 _Cells: TypeAlias = tuple[tuple[int, int, float], ...]
 """Stage, data rank and slowdown of workers."""
-_Told: TypeAlias = tuple[int, str, Parallel]
+_Reported: TypeAlias = tuple[int, str, Parallel]
 """Number, role and place of a rank."""
-_MOST_LAYOUTS: Final = 16
-CANNOT_TELL: Final = (
+_MAX_LAYOUTS: Final = 16
+CANNOT_REPORT: Final = (
     "Who is slow cannot be told from these times: they are those of launches, or hold the waiting "
     "for others, so all workers look alike. On GPUs, their times (--gpu-timing) tell them apart."
 )
@@ -58,7 +58,7 @@ class Layout:
     by_rank: bool = False
     has_data: bool = True
 
-    def place(self, rank: int) -> tuple[int, int] | None:
+    def index(self, rank: int) -> tuple[int, int] | None:
         """(stage, data rank) of a rank; None if it is not known."""
         row = self.row_of.get(rank)
         if row is None:
@@ -105,68 +105,68 @@ class Heat:
         return ranks, int(hot_cells(self.cells).sum()), float(self.cells[stage, data])
 
 
-def heat_of(seen: WorldView) -> Heat | None:
+def heat_of(view: WorldView) -> Heat | None:
     """None if nothing is known of any rank. Cost: O(R log R)."""
-    layout = layout_of(seen.table, seen.signs)
-    world = seen.world
+    layout = layout_of(view.table, view.heartbeats)
+    world = view.world
     if layout is None:
         return None
-    silent = _silent(seen, layout)
-    cells, section = _cells(seen, layout)
-    judged = {verdict.cause for verdict in standing(seen.current) if verdict.scope == "run"}
-    moves = any(CAUSES[cause].moves for cause in judged)
+    silent = _silent(view, layout)
+    cells, section = _cells(view, layout)
+    run_verdicts = {verdict.cause for verdict in standing(view.current) if verdict.scope == "run"}
+    moves = any(CAUSES[cause].moves for cause in run_verdicts)
     pattern = pattern_of(
         cells,
-        is_silent=seen.found is not None and seen.found.is_hung,
-        slowdown=world.slowdown if world is not None and seen.has_verdicts else float("nan"),
+        is_silent=view.result is not None and view.result.is_hung,
+        slowdown=world.slowdown if world is not None and view.has_verdicts else float("nan"),
         moves=moves,
     )
-    host = _host_of_all(seen, layout, cells) if pattern == "spread" else ""
-    if host or (pattern == "spread" and not moves and _are_called(seen, cells)):
+    host = _host_of_all(view, layout, cells) if pattern == "spread" else ""
+    if host or (pattern == "spread" and not moves and _are_called(view, cells)):
         pattern = "hot_cell"  # many cells, and one cause, or each its own
     text = text_of(
         pattern,
         cells,
         n_silent=len(silent),
-        on_gpu=seen.on_gpu,
-        is_awaited=_has_victims(seen),
+        on_gpu=view.on_gpu,
+        is_awaited=_has_victims(view),
     )
     if host:
         text = f"All that are hot are on {host}."
     if section and pattern != "silent":
         text = f"In {section}: {text}"
     if pattern == "even":
-        pattern, text = _even(seen, text)
+        pattern, text = _even(view, text)
     return Heat(layout, cells, section, pattern, text, silent)
 
 
-def _are_called(seen: WorldView, cells: Floats) -> bool:
+def _are_called(view: WorldView, cells: Floats) -> bool:
     """Whether as many ranks as half of the hot workers are called slow: then heat does not move."""
-    called = [v for v in standing(seen.current) if v.state in CALLED_SLOW and v.scope == "rank"]
+    called = [v for v in standing(view.current) if v.state in CALLED_SLOW and v.scope == "rank"]
     return 2 * len(called) >= int(hot_cells(cells).sum()) > 0
 
 
-def _even(seen: WorldView, text: str) -> tuple[Pattern, str]:
+def _even(view: WorldView, text: str) -> tuple[Pattern, str]:
     """What an even matrix means beside a verdict: never that all is well."""
-    if len(seen.table.ranks if seen.table is not None else ()) == 1:
+    if len(view.table.ranks if view.table is not None else ()) == 1:
         return "unknown", NOBODY_ELSE
-    every = standing(seen.current)
-    holds_waiting = seen.world is not None and seen.has_verdicts and seen.world.waits_inside
+    every = standing(view.current)
+    holds_waiting = view.world is not None and view.has_verdicts and view.world.waits_inside
     if holds_waiting or any(not verdict.is_localised for verdict in every):
-        return "unknown", CANNOT_TELL
-    stands = [verdict for verdict in every if verdict.scope in PLACES]
+        return "unknown", CANNOT_REPORT
+    stands = [verdict for verdict in every if verdict.scope in INDEXES]
     if any(not CAUSES[verdict.cause].is_in_own_work for verdict in stands):
         return "even", ALIKE_AT_WORK
     return "even", NOBODY_NOW if stands else text
 
 
-def heat_json(seen: WorldView, ranks: Ints | None = None) -> Json:
+def heat_json(view: WorldView, ranks: Ints | None = None) -> Json:
     """The block ``heat``. Cost: O(R log R).
 
     Args:
         ranks: those of the picture, ascending.
     """
-    heat = heat_of(seen)
+    heat = heat_of(view)
     if heat is None:
         return _nothing()
     workers = heat.layout.workers
@@ -193,53 +193,53 @@ def _data_of(layout: Layout, ranks: Ints | None) -> list[int | None] | None:
     """The data rank of each rank where they are numbered; None where ranks tell it, or are it."""
     if ranks is None or layout.has_data or layout.by_rank:
         return None
-    places = (layout.place(rank) for rank in ranks.tolist())
-    return [None if place is None else place[1] for place in places]
+    indexes = (layout.index(rank) for rank in ranks.tolist())
+    return [None if index is None else index[1] for index in indexes]
 
 
-def _cells(seen: WorldView, layout: Layout) -> tuple[Floats, str | None]:
+def _cells(view: WorldView, layout: Layout) -> tuple[Floats, str | None]:
     """(P, D) slowdowns, and the section that they are of; None for all work together.
 
     Layer 2 counts compute alone. Where a rank or host is called slow and does not stand out in
     that, what it was called slow for is shown: all own work, or else its section.
     """
-    told = _told_cells(seen, layout)
-    whole = _cells_of_window(seen.table, layout, None) if told is None else told
+    reported = _reported_cells(view, layout)
+    whole = _cells_of_window(view.table, layout, None) if reported is None else reported
     slow = next(
-        (v for v in standing(seen.current) if v.state in CALLED_SLOW and v.scope in PLACES), None
+        (v for v in standing(view.current) if v.state in CALLED_SLOW and v.scope in INDEXES), None
     )
-    if slow is None or seen.table is None or hot_cells(whole).any():
+    if slow is None or view.table is None or hot_cells(whole).any():
         return whole, None
-    names = [section.name for section in seen.table.sections]
+    names = [section.name for section in view.table.sections]
     choices = [None, names.index(slow.section)] if slow.section in names else [None]
     for at in choices:
-        cells = _cells_of_window(seen.table, layout, at)
+        cells = _cells_of_window(view.table, layout, at)
         if hot_cells(cells).any():
             return cells, None if at is None else names[at]
     return whole, None
 
 
-def layout_of(table: RankTable | None, signs: RankHeartbeats | None) -> Layout | None:
+def layout_of(table: RankTable | None, heartbeats: RankHeartbeats | None) -> Layout | None:
     """Where the ranks stand; None if there are none. Ranks of which only some tell a dimension are
     put in one row, by their number."""
-    told: dict[int, _Told] = {}
-    for part in (table, signs):
+    reported: dict[int, _Reported] = {}
+    for part in (table, heartbeats):
         if part is None:
             continue
         for each in zip(part.ranks.tolist(), part.roles, part.parallels, strict=True):
-            if each[2] or each[0] not in told:
-                told[each[0]] = each
-    return _layout(tuple(told[rank] for rank in sorted(told))) if told else None
+            if each[2] or each[0] not in reported:
+                reported[each[0]] = each
+    return _layout(tuple(reported[rank] for rank in sorted(reported))) if reported else None
 
 
-@lru_cache(maxsize=_MOST_LAYOUTS)
-def _layout(told: tuple[_Told, ...]) -> Layout:
+@lru_cache(maxsize=_MAX_LAYOUTS)
+def _layout(reported: tuple[_Reported, ...]) -> Layout:
     """Of ranks in order. A layout lasts as long as a world, and pictures are made all the time."""
-    ranks = [rank for rank, _, _ in told]
-    sources = [Source(run_id="", rank=r, role=role, parallel=place) for r, role, place in told]
+    ranks = [rank for rank, _, _ in reported]
+    sources = [Source(run_id="", rank=r, role=role, parallel=index) for r, role, index in reported]
     workers = find_workers(sources)
-    has_stages = any("pipeline" in dict(place) for _, _, place in told)
-    has_data = any("data" in dict(place) for _, _, place in told)
+    has_stages = any("pipeline" in dict(index) for _, _, index in reported)
+    has_data = any("data" in dict(index) for _, _, index in reported)
     by_rank = workers is None or (
         not has_data and not has_stages and len(workers.data_ranks) == len(ranks)
     )
@@ -258,14 +258,14 @@ def _one_row(ranks: Sequence[int]) -> Workers:
     )
 
 
-def _told_cells(seen: WorldView, layout: Layout) -> Floats | None:
+def _reported_cells(view: WorldView, layout: Layout) -> Floats | None:
     """What layer 2 says of each worker; None if it says nothing of this layout."""
     workers = layout.workers
-    heat = seen.world.heat if seen.world is not None and seen.has_verdicts else ()
+    heat = view.world.heat if view.world is not None and view.has_verdicts else ()
     if not heat:
         return None
     if not layout.has_data:
-        heat = _renumbered(heat, seen, layout)
+        heat = _renumbered(heat, view, layout)
     stages = {stage: p for p, stage in enumerate(workers.stages)}
     data_ranks = {data: d for d, data in enumerate(workers.data_ranks)}
     cells = np.full((len(stages), len(data_ranks)), np.nan)
@@ -275,26 +275,26 @@ def _told_cells(seen: WorldView, layout: Layout) -> Floats | None:
     return cells if np.isfinite(cells).any() else None
 
 
-def _renumbered(heat: _Cells, seen: WorldView, layout: Layout) -> _Cells:
+def _renumbered(heat: _Cells, view: WorldView, layout: Layout) -> _Cells:
     """By the numbers of the matrix: layer 2 numbers the ranks that it has times of, and among those
     of the matrix there may be others. Empty if it looked at others than the newest window has."""
-    scored = layout_of(seen.table, None)
-    if scored is None or seen.table is None:
+    scored = layout_of(view.table, None)
+    if scored is None or view.table is None:
         return ()
     numbers = Counter(stage for stage, _, _ in heat)
-    of_place: dict[tuple[int, int], int] = {}
-    for rank in seen.table.ranks.tolist():
+    of_index: dict[tuple[int, int], int] = {}
+    for rank in view.table.ranks.tolist():
         row = scored.row_of[rank]
         stage = scored.workers.stages[int(scored.workers.stage[row])]
-        of_place.setdefault((stage, int(scored.workers.data[row])), rank)
-    if numbers != Counter(stage for stage, _ in of_place):
+        of_index.setdefault((stage, int(scored.workers.data[row])), rank)
+    if numbers != Counter(stage for stage, _ in of_index):
         return ()
     moved = []
     for stage, data, slowdown in heat:
-        rank = of_place.get((stage, data))
-        place = None if rank is None else layout.place(rank)
-        if place is not None:
-            moved.append((*place, slowdown))
+        rank = of_index.get((stage, data))
+        index = None if rank is None else layout.index(rank)
+        if index is not None:
+            moved.append((*index, slowdown))
     return tuple(moved)
 
 
@@ -306,8 +306,8 @@ def _cells_of_window(table: RankTable | None, layout: Layout, section: int | Non
         return np.full((n_stages, n_data), np.nan)
     rows = np.array([layout.row_of[rank] for rank in table.ranks.tolist()], np.int64)
     cell = workers.stage[rows] * n_data + workers.data[rows]
-    found = table.slowdowns
-    values = found.overall if section is None else found.by_section[:, section]
+    result = table.slowdowns
+    values = result.overall if section is None else result.by_section[:, section]
     known = np.isfinite(values)
     size = n_stages * n_data
     total = np.bincount(cell[known], values[known], size)
@@ -317,24 +317,24 @@ def _cells_of_window(table: RankTable | None, layout: Layout, section: int | Non
     return mean.reshape(n_stages, n_data)
 
 
-def _silent(seen: WorldView, layout: Layout) -> list[list[int]]:
+def _silent(view: WorldView, layout: Layout) -> list[list[int]]:
     """The workers of whom nothing is heard, and those for whom a hang waits."""
-    found = seen.found
-    if found is None or not found.is_hung:
+    result = view.result
+    if result is None or not result.is_hung:
         return []
-    ranks = set(found.ranks[found.rank_states == LOST].tolist())
-    if found.blame is not None:
-        ranks.update(found.ranks[found.blame.culprits].tolist())
-    return _distinct(layout.place(rank) for rank in sorted(ranks))
+    ranks = set(result.ranks[result.rank_states == LOST].tolist())
+    if result.blame is not None:
+        ranks.update(result.ranks[result.blame.culprits].tolist())
+    return _distinct(layout.index(rank) for rank in sorted(ranks))
 
 
-def _host_of_all(seen: WorldView, layout: Layout, cells: Floats) -> str:
+def _host_of_all(view: WorldView, layout: Layout, cells: Floats) -> str:
     """The host that is called slow, if all hot workers have a rank on it; else empty."""
-    workers, table = layout.workers, seen.table
-    hot = {tuple(place) for place in np.argwhere(hot_cells(cells)).tolist()}
+    workers, table = layout.workers, view.table
+    hot = {tuple(index) for index in np.argwhere(hot_cells(cells)).tolist()}
     if table is None or not hot:
         return ""
-    for verdict in standing(seen.current):
+    for verdict in standing(view.current):
         if verdict.scope != "host" or verdict.state not in CALLED_SLOW:
             continue
         rows = [
@@ -347,14 +347,14 @@ def _host_of_all(seen: WorldView, layout: Layout, cells: Floats) -> str:
     return ""
 
 
-def _has_victims(seen: WorldView) -> bool:
+def _has_victims(view: WorldView) -> bool:
     """Whether ranks are seen waiting for those that a hang is put down to."""
-    blame = None if seen.found is None else seen.found.blame
+    blame = None if view.result is None else view.result.blame
     return blame is not None and bool(blame.victims.any())
 
 
-def _distinct(places: Iterable[tuple[int, int] | None]) -> list[list[int]]:
-    return [list(place) for place in dict.fromkeys(each for each in places if each is not None)]
+def _distinct(indexes: Iterable[tuple[int, int] | None]) -> list[list[int]]:
+    return [list(index) for index in dict.fromkeys(each for each in indexes if each is not None)]
 
 
 def _nothing() -> Json:

@@ -31,10 +31,10 @@ def rounded(values: Floats) -> list[float | None]:
     with np.errstate(over="ignore", invalid="ignore"):  # of the branch that is not taken
         fine = np.round(values * power) / power
         coarse = np.round(values / power) * power
-    found: list[float | None] = np.where(digits >= 0, fine, coarse).tolist()
+    result: list[float | None] = np.where(digits >= 0, fine, coarse).tolist()
     for at in np.flatnonzero(~np.isfinite(values)).tolist():
-        found[at] = None
-    return found
+        result[at] = None
+    return result
 
 
 def number(value: float | None, digits: int = 6) -> float | None:
@@ -53,13 +53,13 @@ class Names:
     """A table of names, and the place of each in it."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        self._places = {name: place for place, name in enumerate(known)}
+        self._indexes = {name: index for index, name in enumerate(known)}
 
-    def place(self, name: str) -> int:
-        return self._places.setdefault(name, len(self._places))
+    def index(self, name: str) -> int:
+        return self._indexes.setdefault(name, len(self._indexes))
 
     def table(self) -> list[str]:
-        return list(self._places)
+        return list(self._indexes)
 
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -100,17 +100,17 @@ def step_slowdowns(step_s: Floats, sections: Sequence[Section], peers: Ints) -> 
 
     Cost: O(R S log R).
 
-    >>> found = step_slowdowns(
+    >>> result = step_slowdowns(
     ...     np.array([[1.0, 9.0], [1.0, 9.0], [2.0, np.nan]]),
     ...     [Section("forward"), Section("sync", "wait")], np.zeros(3, int))
-    >>> found.overall.tolist(), found.by_section[:, 1].tolist()
+    >>> result.overall.tolist(), result.by_section[:, 1].tolist()
     ([1.0, 1.0, 2.0], [1.0, 1.0, nan])
     """
     total = own_step_s(step_s, sections)
     table = np.concatenate([total[:, None], step_s], axis=1)
     table = np.where(table > 0.0, table, np.nan)
-    found = slowdowns(table, peers)
-    return Slowdowns(found[:, 0], found[:, 1:])
+    result = slowdowns(table, peers)
+    return Slowdowns(result[:, 0], result[:, 1:])
 
 
 def own_step_s(step_s: Floats, sections: Sequence[Section]) -> Floats:
@@ -124,12 +124,12 @@ def own_step_s(step_s: Floats, sections: Sequence[Section]) -> Floats:
 
 def _is_within(section: Section, around: Mapping[str, Section]) -> bool:
     """Whether own work lies around it, so that its time is counted there."""
-    seen = {section.name}
-    while section.parent in around and section.parent not in seen:
+    view = {section.name}
+    while section.parent in around and section.parent not in view:
         section = around[section.parent]
         if section.kind in OWN_WORK:
             return True
-        seen.add(section.name)
+        view.add(section.name)
     return False
 
 
@@ -140,14 +140,14 @@ def as_bytes(values: Floats) -> Bytes:
     [0, 1, 128, 192, 255]
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        places = np.round(_EVEN + _PER_DOUBLING * np.log2(values))
+        indexes = np.round(_EVEN + _PER_DOUBLING * np.log2(values))
     known = np.isfinite(values) & (values > 0.0)
-    return np.where(known, np.clip(np.where(known, places, 1), 1, 255), NOTHING).astype(np.uint8)
+    return np.where(known, np.clip(np.where(known, indexes, 1), 1, 255), NOTHING).astype(np.uint8)
 
 
-def from_bytes(places: Bytes) -> Floats:
+def from_bytes(indexes: Bytes) -> Floats:
     """Back, within 0.55 %; NaN for no data."""
-    return _VALUES[places]
+    return _VALUES[indexes]
 
 
 _VALUES: Final[Floats] = 2.0 ** ((np.arange(256) - _EVEN) / _PER_DOUBLING)

@@ -14,7 +14,11 @@ from otel_straggler.collector.views.numbers import rounded
 from otel_straggler.collector.views.ranks import ShownRanks
 from otel_straggler.collector.views.run_json import run_json
 from otel_straggler.collector.views.timeline import Column
-from otel_straggler.collector.views.verdict_json import decisions_json, judged_part, verdicts_json
+from otel_straggler.collector.views.verdict_json import (
+    decisions_json,
+    run_verdicts_part,
+    verdicts_json,
+)
 from otel_straggler.collector.views.verdict_json import run_json as worlds_json
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.model.alert import Maintenance
@@ -64,7 +68,7 @@ class TimelineEnds:
 
 
 def page_json(
-    seen: WorldView,
+    view: WorldView,
     maker: ResponseMeta,
     *,
     snapshot: str = "",
@@ -75,52 +79,54 @@ def page_json(
     """The whole picture. Cost: O(R S); see docs/reference/http-api.md for how long that takes.
 
     Args:
-        seen: what is known.
+        view: what is known.
         maker: who says it.
         snapshot: changes when the content does.
         next_look_s: how often a page may ask for it.
         timeline: which columns there are.
         now_s: when this is said, of a run that was seen last long ago.
     """
-    now_s = seen.now_s if now_s is None else now_s
-    ranks = ShownRanks(seen, later_s=max(now_s - seen.now_s, 0.0))
+    now_s = view.now_s if now_s is None else now_s
+    ranks = ShownRanks(view, later_s=max(now_s - view.now_s, 0.0))
     shown, left_out = verdicts_json(
-        seen.current,
-        seen.changes,
-        seen.judged.silenced,
-        is_over=seen.has_ended,
-        attempt=seen.attempt,
-        clock_s=seen.clock_s,
+        view.current,
+        view.changes,
+        view.run_verdicts.silenced,
+        is_over=view.has_ended,
+        attempt=view.attempt,
+        clock_s=view.clock_s,
     )
     ends = timeline or TimelineEnds()
     return {
         **maker.head(now_s),
         "snapshot": snapshot,
         "next_look_s": next_look_s,
-        "run": run_json(seen),
-        "answer": answer_of(seen),
+        "run": run_json(view),
+        "answer": answer_of(view),
         "verdicts": shown,
         "verdicts_left_out": left_out,
-        "hangs": _hangs(seen),
-        "alerts": list(seen.alerts),
-        "decisions": _decisions(seen),
-        "maintenance": [_maintenance(each) for each in seen.maintenance],
+        "hangs": _hangs(view),
+        "alerts": list(view.alerts),
+        "decisions": _decisions(view),
+        "maintenance": [_maintenance(each) for each in view.maintenance],
         "ranks": ranks.as_json(),
-        **_sections(seen, ranks),
-        "heat": heat_json(seen, ranks.ranks),
-        **_ledger(seen),
+        **_sections(view, ranks),
+        "heat": heat_json(view, ranks.ranks),
+        **_ledger(view),
         "timeline": {"first": ends.first, "last": ends.last, "n_columns": ends.n_columns},
     }
 
 
-def _hangs(seen: WorldView) -> list[Json]:
-    if seen.found is None:
+def _hangs(view: WorldView) -> list[Json]:
+    if view.result is None:
         return []
-    return [hang_json(seen.group, seen.found, is_acknowledged=seen.is_acknowledged)]
+    return [hang_json(view.group, view.result, is_acknowledged=view.is_acknowledged)]
 
 
-def _decisions(seen: WorldView) -> list[Json]:
-    of_group = judged_part(seen.judged, group=seen.group, rank=None, is_its_node=lambda _: True)
+def _decisions(view: WorldView) -> list[Json]:
+    of_group = run_verdicts_part(
+        view.run_verdicts, group=view.group, rank=None, is_its_node=lambda _: True
+    )
     return decisions_json(of_group)
 
 
@@ -133,25 +139,25 @@ def _maintenance(each: Maintenance) -> Json:
     }
 
 
-def _sections(seen: WorldView, ranks: ShownRanks) -> Json:
+def _sections(view: WorldView, ranks: ShownRanks) -> Json:
     """What sections there are, and how slow every rank is in each."""
-    table = seen.table
+    table = view.table
     if table is None:
         nothing: list[float | None] = [None] * len(ranks)
         return {"sections": [], "slowdowns": {"overall": nothing, "by_section": []}}
-    found = table.slowdowns
+    result = table.slowdowns
     return {
         "sections": [{"name": s.name, "kind": s.kind} for s in table.sections],
         "slowdowns": {
-            "overall": rounded(ranks.of_table(found.overall)),
+            "overall": rounded(ranks.of_table(result.overall)),
             "by_section": [
-                rounded(ranks.of_table(found.by_section[:, at]))
+                rounded(ranks.of_table(result.by_section[:, at]))
                 for at in range(len(table.sections))
             ],
         },
     }
 
 
-def _ledger(seen: WorldView) -> Json:
-    told = worlds_json([] if seen.world is None else [seen.world], None)
-    return {"ledger": told["ledger"], "waits": told["waits"]}
+def _ledger(view: WorldView) -> Json:
+    reported = worlds_json([] if view.world is None else [view.world], None)
+    return {"ledger": reported["ledger"], "waits": reported["waits"]}

@@ -21,7 +21,7 @@ from otel_straggler.collector.views.page_json import ResponseMeta, TimelineEnds,
 from otel_straggler.collector.views.rank_json import is_known, rank_json
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.runs_json import (
-    dearest_group,
+    costliest_group,
     run_entry,
     runs_json,
     scalars_json,
@@ -97,13 +97,13 @@ class Pages:
         snapshot = self._state(run_id, run)
 
         def make(next_look_s: float) -> Json:
-            seen = self._seen(run_id, run, group)
+            view = self._view(run_id, run, group)
             return page_json(
-                seen,
+                view,
                 self._meta(),
                 snapshot=snapshot,
                 next_look_s=next_look_s,
-                timeline=TimelineEnds.of(self._columns(run_id, seen.group)),
+                timeline=TimelineEnds.of(self._columns(run_id, view.group)),
                 now_s=self._now_s(),
             )
 
@@ -115,11 +115,11 @@ class Pages:
         run = self._live(run_id)
 
         def make(_: float) -> Json:
-            seen = self._seen(run_id, run, group)
-            if not is_known(seen, rank):
+            view = self._view(run_id, run, group)
+            if not is_known(view, rank):
                 raise UnknownError(f"run {run_id} has no rank {rank}")
-            columns = self._columns(run_id, seen.group)
-            return rank_json(seen, rank, columns, self._meta(), now_s=self._now_s())
+            columns = self._columns(run_id, view.group)
+            return rank_json(view, rank, columns, self._meta(), now_s=self._now_s())
 
         return self._cache.get(("rank", run_id, group, rank), self._state(run_id, run), make)
 
@@ -130,8 +130,8 @@ class Pages:
         snapshot = self._state(run_id, run)
 
         def make(_: float) -> Json:
-            seen = self._seen(run_id, run, group)
-            return scalars_json(seen, self._meta(), snapshot=snapshot)
+            view = self._view(run_id, run, group)
+            return scalars_json(view, self._meta(), snapshot=snapshot)
 
         return self._cache.get(("scalars", run_id, group), snapshot, make)
 
@@ -237,17 +237,17 @@ class Pages:
         return (snapshot.list_version, live, tuple(older), self._history.problem, snapshot.problems)
 
     def _named(self, run_id: str | None) -> str:
-        found = self.first() if run_id is None else run_id
-        if found is None:
+        result = self.first() if run_id is None else run_id
+        if result is None:
             raise UnknownError("no run is known yet")
-        return found
+        return result
 
     def _group(self, run_id: str, group: str | None) -> str:
         """The group that is meant, which is a known one."""
         run = self._live(run_id)
         if run is not None and group is not None and group in run.groups:
             return group
-        return self._seen(run_id, run, group).group
+        return self._view(run_id, run, group).group
 
     def _columns(self, run_id: str, group: str) -> Sequence[Column]:
         """The newest, oldest first; of the history if the run is not followed."""
@@ -261,7 +261,7 @@ class Pages:
             return columns
         return [replace(each, at_s=each.at_s + clock_s) for each in columns]
 
-    def _seen(self, run_id: str, run: RunView | None, group: str | None) -> WorldView:
+    def _view(self, run_id: str, run: RunView | None, group: str | None) -> WorldView:
         if run is not None and group in run.groups:
             return run.world(group)
         worlds = (
@@ -272,10 +272,10 @@ class Pages:
         if not worlds:
             raise _no_run(run_id)
         if group is None:
-            return dearest_group(worlds)
-        for seen in worlds:
-            if seen.group == group:
-                return seen
+            return costliest_group(worlds)
+        for view in worlds:
+            if view.group == group:
+                return view
         known = ", ".join(repr(name) for name in worlds[0].groups)
         raise UnknownError(f"run {run_id} has no group {group!r}; it has {known}")
 

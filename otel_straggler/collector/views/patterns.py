@@ -25,7 +25,7 @@ PATTERN_TEXTS: Final[dict[Pattern, str]] = {
     "silent": "A worker is silent or stuck, and the others wait for it.",
     "unknown": "No times of the workers are known yet.",
 }
-LEAST_EXCESS: Final = 0.03
+MIN_EXCESS: Final = 0.03
 """A worker that is less than 3 % slower than the others is never hot."""
 _NOISES: Final = 12.0
 """Of normal noise the faster half lies around -0.67 sigma, its median distance is 0.4 sigma: so
@@ -57,7 +57,7 @@ def hot_cells(cells: Floats) -> Bools:
     base = float(np.median(faster))
     noise = float(np.median(np.abs(faster - base)))
     with np.errstate(invalid="ignore"):
-        hot: Bools = cells > base * (1.0 + LEAST_EXCESS) + _NOISES * noise
+        hot: Bools = cells > base * (1.0 + MIN_EXCESS) + _NOISES * noise
     return hot
 
 

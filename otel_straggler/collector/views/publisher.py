@@ -152,7 +152,7 @@ class Publisher:
             for world in run.worlds.values()
             if (status := world.liveness.status) is not None
         }
-        found = self._evaluate_hangs(run, worlds, now_s)  # a decision may be about a hang
+        result = self._evaluate_hangs(run, worlds, now_s)  # a decision may be about a hang
         if shown.newest_scores is None:
             shown.newest_scores = newest_scores(run.scores)
         windows = shown.window_views(run.scores.newest_windows(), WindowView)
@@ -162,10 +162,10 @@ class Publisher:
             ahead_s=self._clock.ahead_s,
             jobs=_jobs(worlds, windows),
             worlds=worlds,
-            found=found,
+            result=result,
             windows=windows,
             scores=shown.newest_scores,
-            judged=self._judged(run, worlds),
+            run_verdicts=self._run_verdicts(run, worlds),
             clashes=self._clashes(run, now_ns),
             late_rows=self._scorer.late_by_run.get(run.run_id, 0),
             columns={group: world.timeline.columns for group, world in run.worlds.items()},
@@ -189,33 +189,33 @@ class Publisher:
     ) -> dict[str, HangStatus]:
         """Who is stuck or lost, by group."""
         ahead_s = self._clock.ahead_s
-        found = {
+        result = {
             group: run.worlds[group].hangs.evaluate(status, now_s, ahead_s)
             for group, status in worlds.items()
         }
         given_up_at_s = run.given_up_at_s
         return {
             group: its if given_up_at_s is None else _forgotten(its, given_up_at_s + ahead_s)
-            for group, its in found.items()
+            for group, its in result.items()
             if its is not None
         }
 
-    def _judged(self, run: Run, worlds: Mapping[str, WorldStatus]) -> RunVerdicts:
+    def _run_verdicts(self, run: Run, worlds: Mapping[str, WorldStatus]) -> RunVerdicts:
         idle = {
             group: world.hangs.idle_gpu_s
             for group, world in run.worlds.items()
             if world.hangs.idle_gpu_s > 0.0
         }
         on_gpu = {group for group in idle if group in worlds and worlds[group].reports_gpu}
-        judged = with_idle(self._scorer.verdicts(run.run_id), run.run_id, idle, on_gpu)
-        return self._decisions.applied(judged, run.run_id, run.hung())
+        run_verdicts = with_idle(self._scorer.verdicts(run.run_id), run.run_id, idle, on_gpu)
+        return self._decisions.applied(run_verdicts, run.run_id, run.hung())
 
     def _clashes(self, run: Run, now_ns: int) -> tuple[Source, ...]:
         now_s = self._clock.at_s(now_ns)
-        found = [*self._scorer.clashes(run.run_id, now_ns)]
+        result = [*self._scorer.clashes(run.run_id, now_ns)]
         for world in run.worlds.values():
-            found += world.liveness.clashes(now_s)
-        by_session = {(s.group, s.attempt, s.rank, s.session_id, s.node): s for s in found}
+            result += world.liveness.clashes(now_s)
+        by_session = {(s.group, s.attempt, s.rank, s.session_id, s.node): s for s in result}
         return tuple(by_session.values())
 
     def needs_somebody(self, run: Run) -> bool:
@@ -240,7 +240,7 @@ class Publisher:
 
     def _families(self, run: Run, view: RunView, alerting: Families) -> Families:
         """All series of a run: what is never folded, and the rest within the budget."""
-        straggling = straggling_ranks(view.judged)
+        straggling = straggling_ranks(view.run_verdicts)
         life = self._shown_life(run, view, straggling)
         families = Families()
         made_for = (status_content(view), life)
@@ -254,7 +254,7 @@ class Publisher:
         passthrough = {group: world.passthrough for group, world in run.worlds.items()}
         families.extend(passthrough_of_run(passthrough, named))
         left = self._budget - len(families)
-        families.extend(self._judged_families(run, view, named, left, life))
+        families.extend(self._run_verdicts_families(run, view, named, left, life))
         clashing = {(source.group, source.rank) for source in view.clashes}
         text = f"{labels(run_id=view.run_id)},{self._constant}"
         families.add(semconv.RUN_IDENTITY_CLASHES, text, len(clashing))
@@ -267,27 +267,27 @@ class Publisher:
         ranks = [*alive, *run.scores.ranks()]
         return choose(ranks, in_trouble(view, straggling), self._budget)
 
-    def _judged_families(
+    def _run_verdicts_families(
         self, run: Run, view: RunView, named: RunLabels, budget: int, life: ShownLife
     ) -> Families:
         """Verdicts, then scores, then workers; each within what is left of the budget, of which a
         part is kept for workers."""
-        judged = view.judged
+        run_verdicts = view.run_verdicts
 
         def make() -> Families:
-            families = verdict_families(judged, run.scores.sources(), named)
-            for_cells = min(n_cells(judged.worlds) + 1, int(self._budget * _PART_OF_CELLS))
+            families = verdict_families(run_verdicts, run.scores.sources(), named)
+            for_cells = min(n_cells(run_verdicts.worlds) + 1, int(self._budget * _PART_OF_CELLS))
             left = budget - len(families) - for_cells
             families.extend(self._score_families(run, view, left, life))
             left = max(budget - len(families), for_cells)
-            families.extend(heat_families(judged.worlds, named, left))
+            families.extend(heat_families(run_verdicts.worlds, named, left))
             return families
 
         jobs = tuple(view.jobs.items())
-        return run.shown.series("verdicts", (judged, jobs, budget, life, view.ahead_s), make)
+        return run.shown.series("verdicts", (run_verdicts, jobs, budget, life, view.ahead_s), make)
 
     def _score_families(self, run: Run, view: RunView, budget: int, life: ShownLife) -> Families:
-        straggling, ahead_s = straggling_ranks(view.judged), view.ahead_s
+        straggling, ahead_s = straggling_ranks(view.run_verdicts), view.ahead_s
         if math.isinf(run.first_window):
             return Families()
         return run.shown.series(
@@ -297,16 +297,16 @@ class Publisher:
         )
 
 
-def _forgotten(found: HangStatus, since_s: float) -> HangStatus:
+def _forgotten(result: HangStatus, since_s: float) -> HangStatus:
     """What is shown of a world once monitoring has given up: nothing of its ranks."""
     return replace(
-        found,
+        result,
         state="forgotten",
         since_s=since_s,
-        ranks=found.ranks[_NO_RANKS],
-        rank_states=found.rank_states[_NO_RANKS],
-        rank_since_s=found.rank_since_s[_NO_RANKS],
-        timeout_s=found.timeout_s[_NO_RANKS],
+        ranks=result.ranks[_NO_RANKS],
+        rank_states=result.rank_states[_NO_RANKS],
+        rank_since_s=result.rank_since_s[_NO_RANKS],
+        timeout_s=result.timeout_s[_NO_RANKS],
         blame=None,
         hung_since_s=float("nan"),
     )

@@ -12,20 +12,26 @@ from otel_straggler.collector.views.numbers import from_bytes, number, peers_of,
 from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.ranks import MISSING, UNKNOWN, row_of
 from otel_straggler.collector.views.timeline import Column, spread
-from otel_straggler.collector.views.verdict_json import decisions_json, judged_part, verdicts_json
+from otel_straggler.collector.views.verdict_json import (
+    decisions_json,
+    run_verdicts_part,
+    verdicts_json,
+)
 from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.detect.scores.medians import median_of_peers
 
 Json: TypeAlias = dict[str, Any]
 
 
-def is_known(seen: WorldView, rank: int) -> bool:
+def is_known(view: WorldView, rank: int) -> bool:
     """Whether the rank was heard of, scored, or expected."""
-    return any(row_of(part, rank) is not None for part in (seen.signs, seen.table, seen.found))
+    return any(
+        row_of(part, rank) is not None for part in (view.heartbeats, view.table, view.result)
+    )
 
 
 def rank_json(
-    seen: WorldView,
+    view: WorldView,
     rank: int,
     columns: Sequence[Column],
     maker: ResponseMeta,
@@ -38,33 +44,33 @@ def rank_json(
         columns: of the timeline, oldest first.
         now_s: when this is said, of a run that was seen last long ago.
     """
-    judged = judged_part(
-        seen.judged, group=seen.group, rank=rank, is_its_node=_node(seen, rank).__eq__
+    run_verdicts = run_verdicts_part(
+        view.run_verdicts, group=view.group, rank=rank, is_its_node=_node(view, rank).__eq__
     )
-    now_s = seen.now_s if now_s is None else now_s
+    now_s = view.now_s if now_s is None else now_s
     shown, _ = verdicts_json(
-        judged.current,
-        judged.changes,
-        judged.silenced,
-        is_over=seen.has_ended,
-        attempt=seen.attempt,
-        clock_s=seen.clock_s,
+        run_verdicts.current,
+        run_verdicts.changes,
+        run_verdicts.silenced,
+        is_over=view.has_ended,
+        attempt=view.attempt,
+        clock_s=view.clock_s,
     )
     return {
         **maker.head(now_s),
-        "run_id": seen.run_id,
-        "group": seen.group,
+        "run_id": view.run_id,
+        "group": view.group,
         "rank": rank,
-        "node": _node(seen, rank) or None,
-        "role": _told(seen, rank, "roles") or None,
-        "parallel": dict(_told(seen, rank, "parallels") or ()),
-        **_signs(seen, rank, max(now_s - seen.now_s, 0.0)),
-        **_scores(seen.table, rank),
-        "waits": _waits(seen, rank),
+        "node": _node(view, rank) or None,
+        "role": _reported(view, rank, "roles") or None,
+        "parallel": dict(_reported(view, rank, "parallels") or ()),
+        **_heartbeats(view, rank, max(now_s - view.now_s, 0.0)),
+        **_scores(view.table, rank),
+        "waits": _waits(view, rank),
         "verdicts": shown,
-        "decisions": decisions_json(judged),
+        "decisions": decisions_json(run_verdicts),
         "history": history_json(columns, rank),
-        "commands": _commands(seen, rank),
+        "commands": _commands(view, rank),
     }
 
 
@@ -81,30 +87,30 @@ def history_json(columns: Sequence[Column], rank: int) -> Json:
     }
 
 
-def _told(seen: WorldView, rank: int, name: str) -> Any:
+def _reported(view: WorldView, rank: int, name: str) -> Any:
     """What the rank, or else its scores, told of itself."""
-    for part in (seen.signs, seen.table):
+    for part in (view.heartbeats, view.table):
         row = row_of(part, rank)
         if row is not None and getattr(part, name)[row]:
             return getattr(part, name)[row]
     return None
 
 
-def _node(seen: WorldView, rank: int) -> str:
-    return str(_told(seen, rank, "nodes") or "")
+def _node(view: WorldView, rank: int) -> str:
+    return str(_reported(view, rank, "nodes") or "")
 
 
-def _signs(seen: WorldView, rank: int, later_s: float) -> Json:
-    signs, found = seen.signs, seen.found
-    row, at = row_of(signs, rank), row_of(found, rank)
+def _heartbeats(view: WorldView, rank: int, later_s: float) -> Json:
+    heartbeats, result = view.heartbeats, view.result
+    row, at = row_of(heartbeats, rank), row_of(result, rank)
     state = UNKNOWN
-    if found is not None and at is not None:
-        state = MISSING if row is None else found.state_of(rank)
-    device = _told(seen, rank, "devices") or None
+    if result is not None and at is not None:
+        state = MISSING if row is None else result.state_of(rank)
+    device = _reported(view, rank, "devices") or None
     gpu: Json = {"tier": None, "reason": None, "uuid": device, "model": None}
-    if signs is not None and row is not None and signs.models:
-        gpu["model"] = signs.models[row] or None
-    told: Json = {
+    if heartbeats is not None and row is not None and heartbeats.models:
+        gpu["model"] = heartbeats.models[row] or None
+    reported: Json = {
         "state": state,
         "step": None,
         "heartbeat_age_s": None,
@@ -113,17 +119,20 @@ def _signs(seen: WorldView, rank: int, later_s: float) -> Json:
         "gpu": gpu,
         "dropped": {},
     }
-    if signs is None or row is None:
-        return told
-    if signs.gpu_tier:
-        gpu |= {"tier": signs.gpu_tier[row] or None, "reason": signs.gpu_reason[row] or None}
-    step = int(signs.step[row])
-    return told | {
+    if heartbeats is None or row is None:
+        return reported
+    if heartbeats.gpu_tier:
+        gpu |= {
+            "tier": heartbeats.gpu_tier[row] or None,
+            "reason": heartbeats.gpu_reason[row] or None,
+        }
+    step = int(heartbeats.step[row])
+    return reported | {
         "step": step if step >= 0 else None,
-        "heartbeat_age_s": number(float(signs.heartbeat_age_s[row]) + later_s, 4),
-        "progress_age_s": number(float(signs.progress_age_s[row]) + later_s, 4),
-        "open_section": signs.open_section[row] or None,
-        "dropped": dict(signs.dropped[row]) if signs.dropped else {},
+        "heartbeat_age_s": number(float(heartbeats.heartbeat_age_s[row]) + later_s, 4),
+        "progress_age_s": number(float(heartbeats.progress_age_s[row]) + later_s, 4),
+        "open_section": heartbeats.open_section[row] or None,
+        "dropped": dict(heartbeats.dropped[row]) if heartbeats.dropped else {},
     }
 
 
@@ -164,23 +173,23 @@ def _n_peers(table: RankTable, row: int) -> list[int]:
     code = peers_of(table.roles)
     others = code == code[row]
     others[row] = False
-    found: list[int] = np.isfinite(table.step_s[others]).sum(axis=0).tolist()
-    return found
+    result: list[int] = np.isfinite(table.step_s[others]).sum(axis=0).tolist()
+    return result
 
 
-def _waits(seen: WorldView, rank: int) -> Json | None:
-    waits = () if seen.world is None else seen.world.waits
+def _waits(view: WorldView, rank: int) -> Json | None:
+    waits = () if view.world is None else view.world.waits
     for each in waits:
         if each.rank == rank:
             return {"caused_s": number(each.caused_s), "suffered_s": number(each.suffered_s)}
     return None
 
 
-def _commands(seen: WorldView, rank: int) -> list[str]:
-    run = ["--run", seen.run_id]
-    group = ["--group", seen.group] if seen.group else []
+def _commands(view: WorldView, rank: int) -> list[str]:
+    run = ["--run", view.run_id]
+    group = ["--group", view.group] if view.group else []
     ask = ["otel-straggler", "hang", "ask", "dump_stacks", "--rank", str(rank), *group, *run]
-    lines = [shlex.join(ask)] if seen.is_live else []
-    if any(verdict.rank == rank for verdict in seen.current):
+    lines = [shlex.join(ask)] if view.is_live else []
+    if any(verdict.rank == rank for verdict in view.current):
         lines.insert(0, shlex.join(["otel-straggler", "verdict", "explain", str(rank), *run]))
     return lines

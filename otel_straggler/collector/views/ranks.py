@@ -13,7 +13,7 @@ from otel_straggler.detect.hangs.states import RANK_STATES
 from otel_straggler.model.observation import Floats, Ints
 
 Json: TypeAlias = dict[str, Any]
-Place: TypeAlias = np.typing.NDArray[np.intp]
+Destination: TypeAlias = np.typing.NDArray[np.intp]
 
 DIMENSIONS: Final = {
     "dp": "data",
@@ -37,14 +37,16 @@ class ShownRanks:
         later_s: how long ago that was seen.
     """
 
-    def __init__(self, seen: WorldView, later_s: float = 0.0) -> None:
-        self._seen = seen
+    def __init__(self, view: WorldView, later_s: float = 0.0) -> None:
+        self._view = view
         self._later_s = later_s
-        parts = [part.ranks for part in (seen.table, seen.signs, seen.found) if part is not None]
+        parts = [
+            part.ranks for part in (view.table, view.heartbeats, view.result) if part is not None
+        ]
         self.ranks: Ints = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
-        self._table = self._rows(None if seen.table is None else seen.table.ranks)
-        self._signs = self._rows(None if seen.signs is None else seen.signs.ranks)
-        self._found = self._rows(None if seen.found is None else seen.found.ranks)
+        self._table = self._rows(None if view.table is None else view.table.ranks)
+        self._heartbeats = self._rows(None if view.heartbeats is None else view.heartbeats.ranks)
+        self._result = self._rows(None if view.result is None else view.result.ranks)
 
     def __len__(self) -> int:
         return len(self.ranks)
@@ -60,99 +62,103 @@ class ShownRanks:
         """(R,) values of the newest window, NaN for ranks that are not in it."""
         return _spread(values, self._table)
 
-    def of_signs(self, values: Floats) -> Floats:
-        return _spread(values, self._signs)
+    def of_heartbeats(self, values: Floats) -> Floats:
+        return _spread(values, self._heartbeats)
 
     def _texts(self, name: str) -> list[str]:
         """Of the signs of life, or else of the window."""
-        found = [""] * len(self)
-        seen = self._seen
-        for part, rows in ((seen.table, self._table), (seen.signs, self._signs)):
+        result = [""] * len(self)
+        view = self._view
+        for part, rows in ((view.table, self._table), (view.heartbeats, self._heartbeats)):
             if part is None:
                 continue
-            told: Sequence[str] = getattr(part, name)
+            reported: Sequence[str] = getattr(part, name)
             for at in np.flatnonzero(rows >= 0).tolist():
-                found[at] = told[rows[at]] or found[at]
-        return found
+                result[at] = reported[rows[at]] or result[at]
+        return result
 
     def parallels(self) -> list[Parallel]:
-        found: list[Parallel] = [()] * len(self)
-        seen = self._seen
-        for part, rows in ((seen.table, self._table), (seen.signs, self._signs)):
+        result: list[Parallel] = [()] * len(self)
+        view = self._view
+        for part, rows in ((view.table, self._table), (view.heartbeats, self._heartbeats)):
             if part is not None:
                 for at in np.flatnonzero(rows >= 0).tolist():
-                    found[at] = part.parallels[rows[at]] or found[at]
-        return found
+                    result[at] = part.parallels[rows[at]] or result[at]
+        return result
 
     def as_json(self) -> Json:
         """The block ``ranks``."""
-        seen = self._seen
+        view = self._view
         nodes, roles, sections = Names(), Names(), Names()
-        signs = seen.signs
-        told: Json = {
+        heartbeats = view.heartbeats
+        reported: Json = {
             "rank": self.ranks.tolist(),
-            "node": [nodes.place(node) for node in self._texts("nodes")],
-            "role": [roles.place(role) for role in self._texts("roles")],
+            "node": [nodes.index(node) for node in self._texts("nodes")],
+            "role": [roles.index(role) for role in self._texts("roles")],
             **self._dimensions(),
             "state": self._states().tolist(),
             "states": list(STATES),
-            "heartbeat_age_s": self._ages(None if signs is None else signs.heartbeat_age_s),
-            "progress_age_s": self._ages(None if signs is None else signs.progress_age_s),
+            "heartbeat_age_s": self._ages(
+                None if heartbeats is None else heartbeats.heartbeat_age_s
+            ),
+            "progress_age_s": self._ages(None if heartbeats is None else heartbeats.progress_age_s),
             "step": self._steps(),
             "open_section": self._open_sections(sections),
         }
         return {
-            **told,
+            **reported,
             "nodes": nodes.table(),
             "roles": roles.table(),
             "open_sections": sections.table(),
         }
 
     def _dimensions(self) -> dict[str, list[int | None] | None]:
-        told = [dict(parallel) for parallel in self.parallels()]
-        known = {name for parallel in told for name in parallel}
+        reported = [dict(parallel) for parallel in self.parallels()]
+        known = {name for parallel in reported for name in parallel}
         return {
-            key: [parallel.get(name) for parallel in told] if name in known else None
+            key: [parallel.get(name) for parallel in reported] if name in known else None
             for key, name in DIMENSIONS.items()
         }
 
     def _states(self) -> Ints:
-        found = self._seen.found
+        result = self._view.result
         states = np.full(len(self), STATES.index(UNKNOWN), np.int64)
-        if found is None:
+        if result is None:
             return states
-        is_known = self._found >= 0
-        states[is_known] = found.rank_states[self._found[is_known]]
-        states[is_known & (self._signs < 0)] = STATES.index(MISSING)
+        is_known = self._result >= 0
+        states[is_known] = result.rank_states[self._result[is_known]]
+        states[is_known & (self._heartbeats < 0)] = STATES.index(MISSING)
         return states
 
     def _ages(self, ages_s: Floats | None) -> list[float | None]:
         if ages_s is None:
             return [None] * len(self)
-        return rounded(np.round(self.of_signs(ages_s) + self._later_s, 1))
+        return rounded(np.round(self.of_heartbeats(ages_s) + self._later_s, 1))
 
     def _steps(self) -> list[int | None]:
-        signs = self._seen.signs
-        if signs is None:
+        heartbeats = self._view.heartbeats
+        if heartbeats is None:
             return [None] * len(self)
-        steps = _spread(signs.step.astype(np.float64), self._signs).tolist()
+        steps = _spread(heartbeats.step.astype(np.float64), self._heartbeats).tolist()
         return [int(step) if step >= 0 else None for step in steps]
 
     def _open_sections(self, names: Names) -> list[int | None]:
-        signs = self._seen.signs
-        if signs is None:
+        heartbeats = self._view.heartbeats
+        if heartbeats is None:
             return [None] * len(self)
         return [
-            names.place(signs.open_section[row]) if row >= 0 and signs.open_section[row] else None
-            for row in self._signs.tolist()
+            names.index(heartbeats.open_section[row])
+            if row >= 0 and heartbeats.open_section[row]
+            else None
+            for row in self._heartbeats.tolist()
         ]
 
 
 def _spread(values: Floats, rows: Ints) -> Floats:
-    found = np.full(len(rows), np.nan)
+    result = np.full(len(rows), np.nan)
     is_known = rows >= 0
-    found[is_known] = values[rows[is_known]]
-    return found
+    result[is_known] = values[rows[is_known]]
+    return result
 
 
 def row_of(part: RankHeartbeats | Any, rank: int) -> int | None:

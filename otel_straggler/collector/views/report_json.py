@@ -30,7 +30,7 @@ class RunReport:
 
     Attributes:
         windows: as :func:`window_json` gives them, oldest first.
-        judged: what layer 2 says.
+        run_verdicts: what layer 2 says.
         clashes: sessions that claim a rank which another live session claims too.
         counts: rows left out of the scores, by reason.
         hangs: as ``hang_json`` gives them, one for each group.
@@ -38,7 +38,7 @@ class RunReport:
     """
 
     windows: Sequence[Json] = ()
-    judged: RunVerdicts = field(default_factory=RunVerdicts)
+    run_verdicts: RunVerdicts = field(default_factory=RunVerdicts)
     clashes: Sequence[Source] = ()
     counts: Mapping[str, int] | None = None
     hangs: Sequence[Json] = ()
@@ -62,9 +62,9 @@ def _run(run: RunReport) -> Json:
     newest = run.windows[-1] if run.windows else None
     return {
         "windows": list(run.windows),
-        "verdicts": [verdict_json(verdict) for verdict in run.judged.changes],
-        "decisions": decisions_json(run.judged),
-        "run": run_json(run.judged.worlds, newest["coverage"] if newest else None),
+        "verdicts": [verdict_json(verdict) for verdict in run.run_verdicts.changes],
+        "decisions": decisions_json(run.run_verdicts),
+        "run": run_json(run.run_verdicts.worlds, newest["coverage"] if newest else None),
         "liveness": list(run.hangs),
         "alerts": list(run.alerts),
         "clashes": [_clash(source) for source in run.clashes],
@@ -117,8 +117,8 @@ def window_json(window: WindowScores) -> Json:
 
 def _rank(source: Source) -> Json:
     """Where a rank is; ``parallel`` only if it was told."""
-    told = {"node": source.node, "role": source.role}
-    return {**told, "parallel": dict(source.parallel)} if source.parallel else told
+    reported = {"node": source.node, "role": source.role}
+    return {**reported, "parallel": dict(source.parallel)} if source.parallel else reported
 
 
 def of_one_rank(window: Json, key: str) -> Json:

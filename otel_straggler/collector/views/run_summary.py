@@ -33,8 +33,8 @@ def array_of(value: Any, kind: Any, n_ranks: int | None) -> npt.NDArray[Any]:
     array = require(value, np.ndarray)
     if array.dtype != kind or array.ndim != 1 or n_ranks not in (None, len(array)):
         raise ValueError(f"an array of {array.dtype} {array.shape}; expected {n_ranks}")
-    found: npt.NDArray[Any] = array
-    return found
+    result: npt.NDArray[Any] = array
+    return result
 
 
 def require(value: Any, kind: type) -> Any:
@@ -54,16 +54,16 @@ _NOBODY: Final = -1
 """Of a rank that has no place in a dimension."""
 
 
-def layout_value(seen: WorldView) -> Value:
+def layout_value(view: WorldView) -> Value:
     """Of all ranks that any part knows: a column for each dimension."""
-    told: dict[int, Parallel] = {}
-    for part in (seen.table, seen.signs):
+    reported: dict[int, Parallel] = {}
+    for part in (view.table, view.heartbeats):
         if part is not None:
-            told.update(zip(part.ranks.tolist(), part.parallels, strict=True))
-    ranks = sorted(rank for rank, parallel in told.items() if parallel)
-    dimensions = list(dict.fromkeys(name for rank in ranks for name, _ in told[rank]))
+            reported.update(zip(part.ranks.tolist(), part.parallels, strict=True))
+    ranks = sorted(rank for rank, parallel in reported.items() if parallel)
+    dimensions = list(dict.fromkeys(name for rank in ranks for name, _ in reported[rank]))
     columns = {
-        name: np.array([dict(told[rank]).get(name, _NOBODY) for rank in ranks], np.int32)
+        name: np.array([dict(reported[rank]).get(name, _NOBODY) for rank in ranks], np.int32)
         for name in dimensions
     }
     return {"ranks": np.array(ranks, np.int64), "dimensions": columns}
@@ -74,7 +74,7 @@ def read_layout(value: Mapping[str, Any]) -> dict[int, Parallel]:
     names = [require(name, str) for name in value["dimensions"]]
     columns = [array_of(value["dimensions"][name], np.int32, len(ranks)).tolist() for name in names]
     return {
-        rank: tuple((name, place) for name, place in zip(names, row, strict=True) if place >= 0)
+        rank: tuple((name, index) for name, index in zip(names, row, strict=True) if index >= 0)
         for rank, row in zip(ranks, zip(*columns, strict=True), strict=columns != [])
     }
 
@@ -87,19 +87,19 @@ _NO_TEXTS: Final[Value] = {"table": [], "codes": np.empty(0, np.int32)}
 _AGES: Final = ("heartbeat_age_s", "progress_age_s")
 
 
-def signs_value(signs: RankHeartbeats) -> Value:
-    dropped = enumerate(signs.dropped)
+def heartbeats_value(heartbeats: RankHeartbeats) -> Value:
+    dropped = enumerate(heartbeats.dropped)
     return {
-        "ranks": signs.ranks.astype(np.int64),
-        "step": signs.step.astype(np.int64),
-        **{name: np.asarray(getattr(signs, name), np.float64) for name in _AGES},
-        "ended_age_s": signs.ended_age_s.astype(np.float64),
-        **{name: _coded(getattr(signs, name)) for name in _TEXTS},
+        "ranks": heartbeats.ranks.astype(np.int64),
+        "step": heartbeats.step.astype(np.int64),
+        **{name: np.asarray(getattr(heartbeats, name), np.float64) for name in _AGES},
+        "ended_age_s": heartbeats.ended_age_s.astype(np.float64),
+        **{name: _coded(getattr(heartbeats, name)) for name in _TEXTS},
         "dropped": [[at, dict(counts)] for at, counts in dropped if counts],
     }
 
 
-def read_signs(value: Mapping[str, Any], layout: Mapping[int, Parallel]) -> RankHeartbeats:
+def read_heartbeats(value: Mapping[str, Any], layout: Mapping[int, Parallel]) -> RankHeartbeats:
     ranks = array_of(value["ranks"], np.int64, None)
     n_ranks = len(ranks)
     dropped: list[dict[str, int]] = [{} for _ in range(n_ranks)]
@@ -122,8 +122,8 @@ def read_signs(value: Mapping[str, Any], layout: Mapping[int, Parallel]) -> Rank
 
 def _ended_ages(value: Mapping[str, Any], n_ranks: int) -> Floats:
     """Of no rank in a summary that was written before it was kept."""
-    told = value.get("ended_age_s", np.empty(0))
-    return array_of(told, np.float64, n_ranks if len(told) else 0)
+    reported = value.get("ended_age_s", np.empty(0))
+    return array_of(reported, np.float64, n_ranks if len(reported) else 0)
 
 
 def _coded(texts: Sequence[str]) -> Value:
@@ -145,16 +145,16 @@ def _read_coded(value: Mapping[str, Any], n_ranks: int) -> list[str]:
 # --- states --------------------------------------------------------------------------------------
 
 
-def found_value(found: HangStatus) -> Value:
-    blame = found.blame
+def result_value(result: HangStatus) -> Value:
+    blame = result.blame
     return {
-        "state": found.state,
-        "since_s": float(found.since_s),
-        "hung_since_s": float(found.hung_since_s),
-        "ranks": np.asarray(found.ranks, np.int64),
-        "rank_states": np.asarray(found.rank_states, np.int32),
-        "rank_since_s": np.asarray(found.rank_since_s, np.float64),
-        "timeout_s": np.asarray(found.timeout_s, np.float64),
+        "state": result.state,
+        "since_s": float(result.since_s),
+        "hung_since_s": float(result.hung_since_s),
+        "ranks": np.asarray(result.ranks, np.int64),
+        "rank_states": np.asarray(result.rank_states, np.int32),
+        "rank_since_s": np.asarray(result.rank_since_s, np.float64),
+        "timeout_s": np.asarray(result.timeout_s, np.float64),
         "blame": None
         if blame is None
         else {
@@ -162,22 +162,22 @@ def found_value(found: HangStatus) -> Value:
             "culprits": np.asarray(blame.culprits, np.bool_),
             "victims": np.asarray(blame.victims, np.bool_),
         },
-        "before": [hang_value(hang) for hang in found.before],
-        "before_left_out": found.before_left_out,
+        "before": [hang_value(hang) for hang in result.before],
+        "before_left_out": result.before_left_out,
     }
 
 
-def read_found(value: Mapping[str, Any]) -> HangStatus:
+def read_result(value: Mapping[str, Any]) -> HangStatus:
     ranks = array_of(value["ranks"], np.int64, None)
     n_ranks = len(ranks)
     states = array_of(value["rank_states"], np.int32, n_ranks)
     if n_ranks and not 0 <= states.min() <= states.max() < len(RANK_STATES):
         raise ValueError(f"states {states.min()} to {states.max()}")
-    told = value["blame"]
-    blame = told and Blame(
-        choice(told["kind"], get_args(HangKind)),
-        array_of(told["culprits"], np.bool_, n_ranks),
-        array_of(told["victims"], np.bool_, n_ranks),
+    reported = value["blame"]
+    blame = reported and Blame(
+        choice(reported["kind"], get_args(HangKind)),
+        array_of(reported["culprits"], np.bool_, n_ranks),
+        array_of(reported["victims"], np.bool_, n_ranks),
     )
     return HangStatus(
         state=choice(value["state"], get_args(RunState)),
@@ -195,8 +195,8 @@ def read_found(value: Mapping[str, Any]) -> HangStatus:
 
 _Kind = TypeVar("_Kind")
 VERSION: Final = 1
-MOST_VERDICTS: Final = 1_000
-MOST_DECISIONS: Final = 1_000
+MAX_VERDICTS: Final = 1_000
+MAX_DECISIONS: Final = 1_000
 _PLAIN: Final = (
     "run_id", "job", "group", "attempt", "now_s", "began_at_s", "heard_at_s", "finished_at_s",
     "outcome", "world_size", "is_acknowledged", "mode",
@@ -208,32 +208,34 @@ _FIGURES: Final = (
 _WRONG: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError)
 
 
-def summary_of(seen: WorldView) -> Summary:
-    """For :meth:`History.put`. ``seen`` must not change afterwards. Cost: none before it is made;
+def summary_of(view: WorldView) -> Summary:
+    """For :meth:`History.put`. ``view`` must not change afterwards. Cost: none before it is made;
     then O(ranks), 10 ms for 10,000."""
     return Summary(
-        run_id=seen.run_id, job=seen.job, group=seen.group, make=lambda: summary_value(seen)
+        run_id=view.run_id, job=view.job, group=view.group, make=lambda: summary_value(view)
     )
 
 
-def summary_value(seen: WorldView) -> Value:
+def summary_value(view: WorldView) -> Value:
     """For a blob."""
-    current = seen.current[-MOST_VERDICTS:]
+    current = view.current[-MAX_VERDICTS:]
     subjects = {verdict.subject_id for verdict in current}
-    decisions = [each for each in seen.judged.decisions if _is_about(each, subjects)]
+    decisions = [each for each in view.run_verdicts.decisions if _is_about(each, subjects)]
     return {
         "version": VERSION,
-        **{name: getattr(seen, name) for name in _PLAIN},
-        "clock_s": seen.clock_s,
-        "layout": layout_value(seen),
-        "signs": None if seen.signs is None else signs_value(seen.signs),
-        "found": None if seen.found is None else found_value(seen.found),
-        "world": None if seen.world is None else _world_value(seen.world),
+        **{name: getattr(view, name) for name in _PLAIN},
+        "clock_s": view.clock_s,
+        "layout": layout_value(view),
+        "signs": None if view.heartbeats is None else heartbeats_value(view.heartbeats),
+        "found": None if view.result is None else result_value(view.result),
+        "world": None if view.world is None else _world_value(view.world),
         "verdicts": [verdict_text(verdict) for verdict in current],
-        "decisions": [dataclasses.asdict(each) for each in decisions[-MOST_DECISIONS:]],
-        "silenced": sorted(seen.judged.silenced & ({d.subject_id for d in decisions} | subjects)),
-        "alerts": list(seen.alerts),
-        "maintenance": [dataclasses.asdict(each) for each in seen.maintenance],
+        "decisions": [dataclasses.asdict(each) for each in decisions[-MAX_DECISIONS:]],
+        "silenced": sorted(
+            view.run_verdicts.silenced & ({d.subject_id for d in decisions} | subjects)
+        ),
+        "alerts": list(view.alerts),
+        "maintenance": [dataclasses.asdict(each) for each in view.maintenance],
     }
 
 
@@ -247,7 +249,7 @@ def read_summary(value: Any, *, where: str) -> WorldView:
     try:
         if value["version"] != VERSION:
             raise ValueError(f"version {value['version']!r}")
-        return _seen(value, where)
+        return _view(value, where)
     except (*_WRONG, InputError) as error:
         raise InputError(
             describe(
@@ -268,7 +270,7 @@ def _is_about(decision: Decision, subjects: set[str]) -> bool:
     return decision.subject_id in subjects or decision.subject_id.startswith("hang:")
 
 
-def _seen(value: Mapping[str, Any], where: str) -> WorldView:
+def _view(value: Mapping[str, Any], where: str) -> WorldView:
     plain = {name: value[name] for name in _PLAIN}
     for name in ("run_id", "job", "group"):
         require(plain[name], str)
@@ -287,9 +289,9 @@ def _seen(value: Mapping[str, Any], where: str) -> WorldView:
         **plain,
         is_live=False,
         groups=(plain["group"],),
-        signs=None if value["signs"] is None else read_signs(value["signs"], layout),
-        found=None if value["found"] is None else read_found(value["found"]),
-        judged=RunVerdicts(
+        heartbeats=None if value["signs"] is None else read_heartbeats(value["signs"], layout),
+        result=None if value["found"] is None else read_result(value["found"]),
+        run_verdicts=RunVerdicts(
             changes=tuple(read_verdict(text, where=where) for text in value["verdicts"]),
             worlds=() if world is None else (_read_world(world, plain),),
             decisions=tuple(_read_decision(each) for each in value["decisions"]),
@@ -342,11 +344,11 @@ def _read_line(kind: Callable[..., _Kind], line: Sequence[Any]) -> _Kind:
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     if len(line) != len(fields):
         raise ValueError(f"{len(line)} fields; expected {len(fields)}")
-    for each, told in zip(fields, line, strict=True):
-        name = "None" if told is None else type(told).__name__
+    for each, reported in zip(fields, line, strict=True):
+        name = "None" if reported is None else type(reported).__name__
         if name not in str(each.type):
-            raise TypeError(f"{each.name} {told!r}")
-    return kind(**{each.name: told for each, told in zip(fields, line, strict=True)})
+            raise TypeError(f"{each.name} {reported!r}")
+    return kind(**{each.name: reported for each, reported in zip(fields, line, strict=True)})
 
 
 def _read_decision(value: Mapping[str, Any]) -> Decision:

@@ -77,10 +77,10 @@ class RunView:
             collector's clock, of which the times of ``worlds`` and ``scores`` are.
         jobs: job names.
         worlds: the status of ranks.
-        found: who is stuck or lost.
+        result: who is stuck or lost.
         windows: the newest of every group.
         scores: the lowest.
-        judged: verdicts, with what people have decided.
+        run_verdicts: verdicts, with what people have decided.
         clashes: sessions that claim a rank of another live one.
         late_rows: left out of the scores.
         columns: of the timelines.
@@ -95,10 +95,10 @@ class RunView:
     ahead_s: float = 0.0
     jobs: Mapping[str, str] = field(default_factory=dict)
     worlds: Mapping[str, WorldStatus] = field(default_factory=dict)
-    found: Mapping[str, HangStatus] = field(default_factory=dict)
+    result: Mapping[str, HangStatus] = field(default_factory=dict)
     windows: tuple[WindowView, ...] = ()
     scores: Mapping[str, NewestScores] = field(default_factory=dict)
-    judged: RunVerdicts = field(default_factory=RunVerdicts)
+    run_verdicts: RunVerdicts = field(default_factory=RunVerdicts)
     clashes: tuple[Source, ...] = ()
     late_rows: int = 0
     columns: Mapping[str, Sequence[Column]] = field(default_factory=dict)
@@ -111,18 +111,18 @@ class RunView:
     def groups(self) -> tuple[str, ...]:
         """All groups of which anything is known; at least one."""
         windows = (shown.window.group for shown in self.windows)
-        judged = (verdict.group for verdict in self.judged.current)
-        return tuple(dict.fromkeys((*self.worlds, *self.found, *windows, *judged))) or ("",)
+        run_verdicts = (verdict.group for verdict in self.run_verdicts.current)
+        return tuple(dict.fromkeys((*self.worlds, *self.result, *windows, *run_verdicts))) or ("",)
 
     def content(self) -> tuple[object, ...]:
         """Another one whenever what is shown is. Cost: O(ranks), microseconds."""
-        hangs = any(found.is_hung for found in self.found.values())
+        hangs = any(result.is_hung for result in self.result.values())
         return (
             *self.listed(),
             tuple(self.worlds.items()),
-            [(each.since_s, each.rank_states.tobytes()) for each in self.found.values()],
+            [(each.since_s, each.rank_states.tobytes()) for each in self.result.values()],
             self.windows,
-            len(self.judged.decisions),
+            len(self.run_verdicts.decisions),
             [(each.node, each.until_ns) for each in self.maintenance],
             [(alert.name, alert.starts_at_s) for alert in self.alerts],
             int(self.now_s / _SENTENCE_S) if hangs else 0,
@@ -132,18 +132,18 @@ class RunView:
         """Another one whenever ranks report anything, or something is detected about them."""
         return (
             [(group, w.attempt, w.touched_at_s) for group, w in self.worlds.items()],
-            [(found.state, found.since_s) for found in self.found.values()],
+            [(result.state, result.since_s) for result in self.result.values()],
             self.windows,
-            len(self.judged.changes),
+            len(self.run_verdicts.changes),
         )
 
     def listed(self) -> tuple[object, ...]:
         """Another one whenever its entry in the list of runs is, but for when it was heard of."""
         return (
             self.run_id,
-            [(group, found.state) for group, found in self.found.items()],
-            len(self.judged.changes),
-            self.judged.silenced,
+            [(group, result.state) for group, result in self.result.items()],
+            len(self.run_verdicts.changes),
+            self.run_verdicts.silenced,
             len(self.alerts),
         )
 
@@ -167,7 +167,7 @@ class RunView:
 
     def is_acknowledged(self, group: str) -> bool:
         """Whether a person has said that nobody is to be notified of the hang of a world."""
-        return hang_subject(group) in self.judged.silenced
+        return hang_subject(group) in self.run_verdicts.silenced
 
     def world(self, group: str) -> WorldView:
         """One world, as pages show it; made once. Cost: O(ranks)."""
@@ -178,12 +178,12 @@ class RunView:
 
     def _world(self, group: str) -> WorldView:
         world = self.worlds.get(group)
-        found = self.found.get(group)
+        result = self.result.get(group)
         ranks = [] if world is None else sorted(world.ranks.items(), key=lambda pair: pair[0])
         shown = self.window_of(group)
         table = None if shown is None else shown.table
         window = None if shown is None else shown.window
-        signs = _signs(ranks, self.now_s - self.ahead_s)
+        heartbeats = _heartbeats(ranks, self.now_s - self.ahead_s)
         world_size = 0 if world is None else world.world_size
         alerts = (each for each in self.alerts if each.labels.get("group", "") in ("", group))
         return WorldView(
@@ -194,16 +194,16 @@ class RunView:
             attempt=_attempt(world, window),
             now_s=self.now_s,
             began_at_s=self._began_at_s(world, ranks, window),
-            heard_at_s=self._shown_s(world.touched_at_s or None) if world is not None else None,
+            received_at_s=self._shown_s(world.touched_at_s or None) if world is not None else None,
             finished_at_s=None if world is None else self._shown_s(world.finished_at_s),
-            outcome=_outcome(ranks) if found is None else _OUTCOMES.get(found.state),
+            outcome=_outcome(ranks) if result is None else _OUTCOMES.get(result.state),
             world_size=max(world_size, 0 if window is None else window.world_size),
             table=table,
-            signs=signs,
-            found=found,
-            judged=self.judged,
+            heartbeats=heartbeats,
+            result=result,
+            run_verdicts=self.run_verdicts,
             alerts=[shown_alert(alert) for alert in alerts],
-            maintenance=_of_nodes(self.maintenance, table, signs),
+            maintenance=_of_nodes(self.maintenance, table, heartbeats),
             is_acknowledged=self.is_acknowledged(group),
             mode=self.mode,
             clock_s=self._clock_s(ranks),
@@ -236,7 +236,7 @@ class RunView:
         return None if window is None else window.start_ns / 1e9
 
 
-def _signs(ranks: Sequence[tuple[int, RankStatus]], now_s: float) -> RankHeartbeats | None:
+def _heartbeats(ranks: Sequence[tuple[int, RankStatus]], now_s: float) -> RankHeartbeats | None:
     if not ranks:
         return None
     return RankHeartbeats(
@@ -288,10 +288,10 @@ def _attempt(world: WorldStatus | None, window: WindowScores | None) -> int:
 
 
 def _of_nodes(
-    maintenance: tuple[Maintenance, ...], table: RankTable | None, signs: RankHeartbeats | None
+    maintenance: tuple[Maintenance, ...], table: RankTable | None, heartbeats: RankHeartbeats | None
 ) -> list[Maintenance]:
     """What is in force on the nodes of this world."""
     if not maintenance:
         return []
-    nodes = {node for part in (table, signs) if part is not None for node in part.nodes}
+    nodes = {node for part in (table, heartbeats) if part is not None for node in part.nodes}
     return [each for each in maintenance if each.node in nodes]

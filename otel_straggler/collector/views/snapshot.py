@@ -17,7 +17,7 @@ from otel_straggler.collector.views.report_json import (
     report_json,
 )
 from otel_straggler.collector.views.run_view import RunView, WindowView
-from otel_straggler.collector.views.verdict_json import judged_part
+from otel_straggler.collector.views.verdict_json import run_verdicts_part
 from otel_straggler.model.alert import Alert, Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts
@@ -78,13 +78,13 @@ class Snapshot:
             {
                 run_id: RunReport(
                     windows=[_window_part(shown, query) for shown in _windows_of(run, query.group)],
-                    judged=_judged_part(run, query),
+                    run_verdicts=_run_verdicts_part(run, query),
                     clashes=run.clashes,
                     counts={"late": run.late_rows},
                     hangs=[
-                        hang_json(group, found, is_acknowledged=run.is_acknowledged(group))
+                        hang_json(group, result, is_acknowledged=run.is_acknowledged(group))
                         | alerting.get((run_id, group), {})
-                        for group, found in run.found.items()
+                        for group, result in run.result.items()
                         if query.group in (None, group)
                     ],
                     alerts=[shown_alert(each) for each in run.alerts if _is_asked_for(each, query)],
@@ -118,15 +118,15 @@ def _window_part(shown: WindowView, query: ReportQuery) -> Json:
     return of_one_rank(shown.json, f"{group}/{query.rank}" if group else str(query.rank))
 
 
-def _judged_part(run: RunView, query: ReportQuery) -> RunVerdicts:
+def _run_verdicts_part(run: RunView, query: ReportQuery) -> RunVerdicts:
     if query.group is None and query.rank is None:
-        return run.judged
+        return run.run_verdicts
     nodes = {
         source.node
         for shown in _windows_of(run, query.group)
         for source in shown.window.sources
         if source.rank == query.rank
     }
-    return judged_part(
-        run.judged, group=query.group, rank=query.rank, is_its_node=nodes.__contains__
+    return run_verdicts_part(
+        run.run_verdicts, group=query.group, rank=query.rank, is_its_node=nodes.__contains__
     )

@@ -57,8 +57,8 @@ class Column:
         if section != OVERALL and section not in self.sections:
             return None
         at = 0 if section == OVERALL else 1 + self.sections.index(section)
-        found: Bytes = self.values[at]
-        return found
+        result: Bytes = self.values[at]
+        return result
 
     def as_json(self) -> Json:
         return {
@@ -72,8 +72,8 @@ class Column:
 
 def column_of(table: RankTable, seq: int, attempt: int = 0) -> Column:
     """A window as a column. Cost: O(R S log R)."""
-    found = table.slowdowns
-    both: Floats = np.concatenate([found.overall[None], found.by_section.T])
+    result = table.slowdowns
+    both: Floats = np.concatenate([result.overall[None], result.by_section.T])
     return Column(
         seq=seq,
         at_s=table.end_ns / 1e9,
@@ -129,7 +129,7 @@ def ranks_of(columns: Sequence[Column]) -> RankNumbers:
 def spread(columns: Sequence[Column], section: str, ranks: RankNumbers) -> Bytes:
     """(columns, ranks) bytes; 0 where a column does not have the rank or the section."""
     table = np.zeros((len(columns), len(ranks)), np.uint8)
-    places: dict[int, tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]] = {}
+    indexes: dict[int, tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]] = {}
     for line, column in zip(table, columns, strict=True):
         values = column.of_section(section)
         if values is None:
@@ -137,11 +137,11 @@ def spread(columns: Sequence[Column], section: str, ranks: RankNumbers) -> Bytes
         if column.ranks is ranks:
             line[:] = values
             continue
-        if id(column.ranks) not in places:
+        if id(column.ranks) not in indexes:
             _, theirs, ours = np.intersect1d(
                 column.ranks, ranks, assume_unique=True, return_indices=True
             )
-            places[id(column.ranks)] = theirs, ours
-        theirs, ours = places[id(column.ranks)]
+            indexes[id(column.ranks)] = theirs, ours
+        theirs, ours = indexes[id(column.ranks)]
         line[ours] = values[theirs]
     return table

@@ -59,10 +59,10 @@ def verdict_json(verdict: Verdict) -> Json:
     }
 
 
-def decisions_json(judged: RunVerdicts) -> list[Json]:
+def decisions_json(run_verdicts: RunVerdicts) -> list[Json]:
     """What people have decided, oldest first; ``is_in_force`` on the newest of a subject that
     is silenced by it."""
-    newest = {decision.subject_id: decision for decision in judged.decisions}
+    newest = {decision.subject_id: decision for decision in run_verdicts.decisions}
     return [
         {
             "action": decision.action,
@@ -72,10 +72,10 @@ def decisions_json(judged: RunVerdicts) -> list[Json]:
             "at_ns": decision.at_ns,
             "until_ns": decision.until_ns,
             "cause": decision.cause,
-            "is_in_force": decision.subject_id in judged.silenced
+            "is_in_force": decision.subject_id in run_verdicts.silenced
             and newest[decision.subject_id] is decision,
         }
-        for decision in judged.decisions
+        for decision in run_verdicts.decisions
     ]
 
 
@@ -86,9 +86,9 @@ def run_json(worlds: Sequence[WorldSummary], coverage: float | None) -> Json:
         worlds: one summary per group; empty while layer 2 has said nothing.
         coverage: of the newest window, where layer 2 does not know it; None if nobody does.
     """
-    dearest = dearest_world(worlds)
-    shown = _world(dearest or WorldSummary(run_id=""))
-    if dearest is None:
+    costliest = costliest_world(worlds)
+    shown = _world(costliest or WorldSummary(run_id=""))
+    if costliest is None:
         shown["gpu_seconds_lost"] = None
     if shown["coverage"] is None:
         shown["coverage"] = coverage
@@ -96,13 +96,17 @@ def run_json(worlds: Sequence[WorldSummary], coverage: float | None) -> Json:
     return shown
 
 
-def dearest_world(worlds: Sequence[WorldSummary]) -> WorldSummary | None:
+def costliest_world(worlds: Sequence[WorldSummary]) -> WorldSummary | None:
     """The world that has lost most time of its ranks; None if there is none."""
     return max(worlds, key=lambda world: _nullable(world.gpu_seconds_lost) or 0.0, default=None)
 
 
-def judged_part(
-    judged: RunVerdicts, *, group: str | None, rank: int | None, is_its_node: Callable[[str], bool]
+def run_verdicts_part(
+    run_verdicts: RunVerdicts,
+    *,
+    group: str | None,
+    rank: int | None,
+    is_its_node: Callable[[str], bool],
 ) -> RunVerdicts:
     """What concerns one group, or one rank of it. Cost: O(changes).
 
@@ -110,7 +114,7 @@ def judged_part(
     keeps the figures and its own waits.
 
     Args:
-        judged: all of a run.
+        run_verdicts: all of a run.
         group, rank: None = all.
         is_its_node: whether the rank runs on a node.
     """
@@ -124,14 +128,14 @@ def judged_part(
             return is_its_node(verdict.node)
         return verdict.rank == rank
 
-    worlds = (world for world in judged.worlds if group in (None, world.group))
-    changes = tuple(verdict for verdict in judged.changes if concerns(verdict))
+    worlds = (world for world in run_verdicts.worlds if group in (None, world.group))
+    changes = tuple(verdict for verdict in run_verdicts.changes if concerns(verdict))
     concerned = {verdict.subject_id for verdict in changes}
     return RunVerdicts(
         changes=changes,
         worlds=tuple(world if rank is None else _of_one_rank(world, rank) for world in worlds),
-        decisions=tuple(each for each in judged.decisions if each.subject_id in concerned),
-        silenced=judged.silenced & concerned,
+        decisions=tuple(each for each in run_verdicts.decisions if each.subject_id in concerned),
+        silenced=run_verdicts.silenced & concerned,
     )
 
 
@@ -185,9 +189,9 @@ def _nullable(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-MOST_VERDICTS: Final = 200
+MAX_VERDICTS: Final = 200
 STANDING: Final = frozenset({*CALLED_SLOW, "suspect"})
-PLACES: Final = ("rank", "host")
+INDEXES: Final = ("rank", "host")
 """Scopes of who can be mended or replaced."""
 _WELL: Final = frozenset({"ok", "recovered"})
 
@@ -204,7 +208,7 @@ def cost_of(verdict: Verdict) -> float:
     return lost if math.isfinite(lost) else 0.0
 
 
-def said_of(verdict: Verdict, *, is_over: bool) -> str:
+def text_of(verdict: Verdict, *, is_over: bool) -> str:
     """Its sentence: as it was said, or of a run that is over in the past; empty if it has none."""
     return sentence(verdict, is_over=True) if is_over and verdict.sentence else verdict.sentence
 
@@ -267,11 +271,11 @@ def verdicts_json(
     shown = [
         {
             **verdict_json(verdict),
-            "sentence": said_of(verdict, is_over=is_over or verdict.attempt < attempt),
+            "sentence": text_of(verdict, is_over=is_over or verdict.attempt < attempt),
             "stands": verdict.state in STANDING,
             "since_s": _at_s(began.get(verdict.subject_id) or verdict.at_ns, clock_s),
             "silenced": verdict.subject_id in silenced,
         }
-        for verdict in ordered[:MOST_VERDICTS]
+        for verdict in ordered[:MAX_VERDICTS]
     ]
     return shown, len(ordered) - len(shown)

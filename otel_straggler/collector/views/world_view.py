@@ -177,13 +177,13 @@ class WorldView:
         clock_s: by how much the collector's clock is ahead of the foremost one of the senders, of
             which times of windows and verdicts are; 0 where that is small, or nobody knows.
         is_live: a collector follows it; else it is known from a history.
-        began_at_s, heard_at_s, finished_at_s: of this attempt.
+        began_at_s, received_at_s, finished_at_s: of this attempt.
         outcome: how it ended, as ``OUTCOMES`` has it.
         world_size: ranks expected, 0 if not told.
         table: the newest window.
-        signs: signs of life.
-        found: who is stuck or lost.
-        judged: verdicts of the whole run, all groups.
+        heartbeats: signs of life.
+        result: who is stuck or lost.
+        run_verdicts: verdicts of the whole run, all groups.
         alerts: that fire, as the report has them.
         maintenance: of its nodes, or of any.
         is_acknowledged: it hangs, and a person has said that nobody is to be called for that.
@@ -200,14 +200,14 @@ class WorldView:
     now_s: float
     is_live: bool = True
     began_at_s: float | None = None
-    heard_at_s: float | None = None
+    received_at_s: float | None = None
     finished_at_s: float | None = None
     outcome: str | None = None
     world_size: int = 0
     table: RankTable | None = None
-    signs: RankHeartbeats | None = None
-    found: HangStatus | None = None
-    judged: RunVerdicts = field(default_factory=RunVerdicts)
+    heartbeats: RankHeartbeats | None = None
+    result: HangStatus | None = None
+    run_verdicts: RunVerdicts = field(default_factory=RunVerdicts)
     alerts: Sequence[Json] = ()
     maintenance: Sequence[Maintenance] = ()
     is_acknowledged: bool = False
@@ -218,7 +218,7 @@ class WorldView:
     @cached_property
     def world(self) -> WorldSummary | None:
         """What layer 2 says of the group; None while it has said nothing."""
-        return next((each for each in self.judged.worlds if each.group == self.group), None)
+        return next((each for each in self.run_verdicts.worlds if each.group == self.group), None)
 
     @cached_property
     def has_verdicts(self) -> bool:
@@ -229,7 +229,7 @@ class WorldView:
     @cached_property
     def changes(self) -> tuple[Verdict, ...]:
         """Changes of verdicts of the group, oldest first."""
-        return tuple(each for each in self.judged.changes if each.group == self.group)
+        return tuple(each for each in self.run_verdicts.changes if each.group == self.group)
 
     @cached_property
     def current(self) -> tuple[Verdict, ...]:
@@ -247,11 +247,11 @@ class WorldView:
             return True
         if self.table is not None and any(self.table.devices):
             return True
-        signs = self.signs
-        if signs is None:
+        heartbeats = self.heartbeats
+        if heartbeats is None:
             return False
-        is_timed = any(tier in ("events", "cupti") for tier in signs.gpu_tier)
-        return is_timed or any(signs.devices) or any(signs.models)
+        is_timed = any(tier in ("events", "cupti") for tier in heartbeats.gpu_tier)
+        return is_timed or any(heartbeats.devices) or any(heartbeats.models)
 
     @property
     def has_ended(self) -> bool:
@@ -260,16 +260,16 @@ class WorldView:
             return False
         if not self.is_live or self.finished_at_s is not None:
             return True
-        return self.found is not None and self.found.state in ENDS
+        return self.result is not None and self.result.state in ENDS
 
     @cached_property
     def silent_s(self) -> float | None:
         """For how long nothing has come of a run of which no rank sends signs of life; None where
         one does, where it has ended, and as long as that may be a step, or a batch on its way."""
-        if self.found is not None or self.has_ended or self.heard_at_s is None:
+        if self.result is not None or self.has_ended or self.received_at_s is None:
             return None
         step_s = 0.0 if self.world is None else self.world.step_s
-        silent_s = self.now_s - self.heard_at_s
+        silent_s = self.now_s - self.received_at_s
         is_long = silent_s >= _SILENT_S and not silent_s < _SILENT_STEPS * step_s
         return silent_s if is_long else None
 
@@ -278,10 +278,10 @@ class WorldView:
         """Ranks of the newest window, or else those that were heard of."""
         if self.table is not None:
             return len(self.table.ranks)
-        return 0 if self.signs is None else len(self.signs.ranks)
+        return 0 if self.heartbeats is None else len(self.heartbeats.ranks)
 
     @property
     def expected(self) -> int:
         """Ranks that there should be, as far as anybody told; 0 if nobody knows of one."""
-        heard = 0 if self.signs is None else len(self.signs.ranks)
-        return max(self.world_size, self.reporting, heard)
+        received = 0 if self.heartbeats is None else len(self.heartbeats.ranks)
+        return max(self.world_size, self.reporting, received)

@@ -105,9 +105,9 @@ def find_hang(records: Sequence[FlightRecord]) -> HangFindings:
     together: list[Collective] = []
     for record in records:
         for call in record.pending[:1]:
-            found = _waits_of(record, call, by_rank)
-            waits += found
-            is_joint = not found and not call.is_point_to_point
+            result = _waits_of(record, call, by_rank)
+            waits += result
+            is_joint = not result and not call.is_point_to_point
             if is_joint and not _is_overtaken(record, by_rank):
                 together.append(call)
     awaited = _awaited_by(waits)
@@ -190,12 +190,12 @@ def _is_overtaken(record: FlightRecord, by_rank: Mapping[int, FlightRecord]) -> 
 
 
 def _waiting_for(rank: int, awaited: Mapping[int, set[int]]) -> tuple[int, ...]:
-    found: set[int] = set()
+    result: set[int] = set()
     newest = {rank}
     while newest:
-        newest = {who for who, whom in awaited.items() if whom & newest} - found - {rank}
-        found |= newest
-    return tuple(sorted(found))
+        newest = {who for who, whom in awaited.items() if whom & newest} - result - {rank}
+        result |= newest
+    return tuple(sorted(result))
 
 
 def _circles(awaited: Mapping[int, set[int]], blamed: set[int]) -> tuple[tuple[int, ...], ...]:
@@ -216,13 +216,13 @@ def _circles(awaited: Mapping[int, set[int]], blamed: set[int]) -> tuple[tuple[i
 
 
 def _leads_to(rank: int, awaited: Mapping[int, set[int]], blamed: set[int]) -> bool:
-    found: set[int] = set()
+    result: set[int] = set()
     newest = {rank}
     while newest:
         if newest & blamed:
             return True
-        found |= newest
-        newest = {whom for who in newest for whom in awaited.get(who, ())} - found
+        result |= newest
+        newest = {whom for who in newest for whom in awaited.get(who, ())} - result
     return False
 
 

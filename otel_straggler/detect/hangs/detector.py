@@ -86,10 +86,10 @@ class HangStatus:
 
     def state_of(self, rank: int) -> RankState:
         """Raises: KeyError if there is no such rank."""
-        found = np.flatnonzero(self.ranks == rank)
-        if len(found) == 0:
+        result = np.flatnonzero(self.ranks == rank)
+        if len(result) == 0:
             raise KeyError(rank)
-        return RANK_STATES[int(self.rank_states[found[0]])]
+        return RANK_STATES[int(self.rank_states[result[0]])]
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class HangDetector:
         if step >= self._first_step + self.settings.warm_steps:
             self._timeouts.learn(table)
 
-    def evaluate(self, signs: HeartbeatTable, attempt: int, now_s: float) -> HangStatus:
+    def evaluate(self, heartbeats: HeartbeatTable, attempt: int, now_s: float) -> HangStatus:
         """The states at ``now_s``. Cost: O(ranks + distinct sections).
 
         Args:
@@ -136,44 +136,44 @@ class HangDetector:
         """
         if attempt != self._attempt:
             self._attempt, self._ranks, self._ended_at_s = attempt, {}, -math.inf
-        timeout_s = self._timeouts_of(signs, now_s)
-        states = rank_states(signs, timeout_s, self.settings)
-        state = self._settle(signs, states, now_s)
+        timeout_s = self._timeouts_of(heartbeats, now_s)
+        states = rank_states(heartbeats, timeout_s, self.settings)
+        state = self._settle(heartbeats, states, now_s)
         since_s = np.array(
             [
                 self._since(r, s, now_s)
-                for r, s in zip(signs.ranks.tolist(), states.tolist(), strict=True)
+                for r, s in zip(heartbeats.ranks.tolist(), states.tolist(), strict=True)
             ]
         )
-        self._record_hang(signs, state, now_s)
+        self._record_hang(heartbeats, state, now_s)
         if state != self._state or np.isnan(self._since_s):
             self._state, self._since_s = state, now_s
-        found = HangStatus(
+        result = HangStatus(
             state=self._state,
             since_s=self._since_s,
-            ranks=signs.ranks,
+            ranks=heartbeats.ranks,
             rank_states=states,
             rank_since_s=since_s,
             timeout_s=timeout_s,
-            blame=None if state in ENDS else blame(signs, states),
+            blame=None if state in ENDS else blame(heartbeats, states),
             hung_since_s=self._hung_since_s if state in HANGS else math.nan,
         )
-        stands = _standstill(found, signs, now_s)
-        if found.is_hung:
+        stands = _standstill(result, heartbeats, now_s)
+        if result.is_hung:
             self._idle.observe(stands)
         self.episodes.observe(
             state,
             stands,
-            found.blame,
-            signs,
+            result.blame,
+            heartbeats,
             attempt=attempt,
             hung_since_s=self._hung_since_s,
-            progress_s=_progress_s(signs, now_s),
+            progress_s=_progress_s(heartbeats, now_s),
             now_s=now_s,
         )
         return replace(
-            found,
-            before=self.episodes.before(is_hung=found.is_hung),
+            result,
+            before=self.episodes.before(is_hung=result.is_hung),
             before_left_out=self.episodes.left_out,
         )
 
@@ -182,13 +182,13 @@ class HangDetector:
         """GPU seconds that hangs of this world have cost, the present one among them."""
         return self._idle.total_s
 
-    def _settle(self, signs: HeartbeatTable, states: Codes, now_s: float) -> RunState:
+    def _settle(self, heartbeats: HeartbeatTable, states: Codes, now_s: float) -> RunState:
         """The state of the run; those of ranks are changed to what it explains."""
         # An end of the run that was recorded explains who was silent by then, also to those who
         # come back before the others.
-        states[(states == LOST) & (now_s - signs.silent_s <= self._ended_at_s)] = FINISHED
-        self._await_replaced(signs, states)
-        state = run_state(signs, states, self.settings, was_hung=self._state in HANGS)
+        states[(states == LOST) & (now_s - heartbeats.silent_s <= self._ended_at_s)] = FINISHED
+        self._await_replaced(heartbeats, states)
+        state = run_state(heartbeats, states, self.settings, was_hung=self._state in HANGS)
         if state in ENDS:
             self._ended_at_s = now_s
             states[states == LOST] = FINISHED
@@ -197,19 +197,19 @@ class HangDetector:
             states[(states == LOST) | (states == STUCK)] = LATE
         return state
 
-    def _await_replaced(self, signs: HeartbeatTable, states: Codes) -> None:
+    def _await_replaced(self, heartbeats: HeartbeatTable, states: Codes) -> None:
         """A restart within an attempt brings new processes one by one: who fell silent before the
         first of them has some time to come back, unless it was lost already."""
         for at in np.flatnonzero(states == LOST).tolist():
-            known = self._ranks.get(int(signs.ranks[at]))
-            later_s = signs.began_s[signs.began_s < signs.silent_s[at]]
+            known = self._ranks.get(int(heartbeats.ranks[at]))
+            later_s = heartbeats.began_s[heartbeats.began_s < heartbeats.silent_s[at]]
             is_soon = len(later_s) > 0 and later_s.max() < self.settings.restart_s
             if is_soon and (known is None or known[0] != LOST):
                 states[at] = STARTING
 
-    def _record_hang(self, signs: HeartbeatTable, state: RunState, now_s: float) -> None:
+    def _record_hang(self, heartbeats: HeartbeatTable, state: RunState, now_s: float) -> None:
         """A hang is a new one if there was progress since the last one began."""
-        progress_s = _progress_s(signs, now_s)
+        progress_s = _progress_s(heartbeats, now_s)
         is_new = math.isnan(self._hung_since_s) or progress_s > self._hung_since_s
         if state in HANGS and is_new and self._state not in HANGS:
             self._hung_since_s = now_s
@@ -220,27 +220,34 @@ class HangDetector:
             known = self._ranks[rank] = (state, now_s)
         return known[1]
 
-    def _timeouts_of(self, signs: HeartbeatTable, now_s: float) -> Floats:
-        names = [*signs.sections, BETWEEN]  # the last stands for no section, whose code is -1
+    def _timeouts_of(self, heartbeats: HeartbeatTable, now_s: float) -> Floats:
+        names = [*heartbeats.sections, BETWEEN]  # the last stands for no section, whose code is -1
         by_code = np.array([self._timeouts.timeout_s(name, now_s) for name in names])
-        of_each: Floats = by_code[signs.section]
-        if self._is_warm(signs):
+        of_each: Floats = by_code[heartbeats.section]
+        if self._is_warm(heartbeats):
             return of_each
-        return np.full(len(signs), max(self.settings.start_timeout_s, 0.0))
+        return np.full(len(heartbeats), max(self.settings.start_timeout_s, 0.0))
 
-    def _is_warm(self, signs: HeartbeatTable) -> bool:
+    def _is_warm(self, heartbeats: HeartbeatTable) -> bool:
         """Whether all ranks have done the first steps of their sessions, which compile: who has not
         keeps the others waiting. One that reports no step counts for its first hour only."""
-        is_live = ~signs.has_ended & (signs.silent_s <= self.settings.lost_after_s)
-        first_step = np.where(signs.first_step == NO_STEP, signs.step, signs.first_step)
-        is_warm = (signs.step != NO_STEP) & (signs.step >= first_step + self.settings.warm_steps)
+        is_live = ~heartbeats.has_ended & (heartbeats.silent_s <= self.settings.lost_after_s)
+        first_step = np.where(
+            heartbeats.first_step == NO_STEP, heartbeats.step, heartbeats.first_step
+        )
+        is_warm = (heartbeats.step != NO_STEP) & (
+            heartbeats.step >= first_step + self.settings.warm_steps
+        )
         if self._restored is not None and self._restored[0] == self._attempt:
-            is_warm |= (signs.step != NO_STEP) & (first_step >= self._restored[1])
-        is_old = signs.began_s > self.settings.start_timeout_s
-        matters = is_live & ~(is_old & (signs.step == NO_STEP))
+            is_warm |= (heartbeats.step != NO_STEP) & (first_step >= self._restored[1])
+        is_old = heartbeats.began_s > self.settings.start_timeout_s
+        matters = is_live & ~(is_old & (heartbeats.step == NO_STEP))
         is_all = bool(is_warm[matters].all()) and bool(is_warm.any())
         if is_all:
-            self._reached = (self._attempt, int(signs.step[matters & is_warm].min(initial=2**62)))
+            self._reached = (
+                self._attempt,
+                int(heartbeats.step[matters & is_warm].min(initial=2**62)),
+            )
         return is_all
 
     # --- over restarts of the process --------------------------------------------------------
@@ -277,26 +284,26 @@ class HangDetector:
         self.episodes = episodes
 
 
-def _progress_s(signs: HeartbeatTable, now_s: float) -> float:
+def _progress_s(heartbeats: HeartbeatTable, now_s: float) -> float:
     """When any rank last made progress; -inf if none ever did."""
-    stalled_s = signs.stalled_s[~np.isnan(signs.stalled_s)]
+    stalled_s = heartbeats.stalled_s[~np.isnan(heartbeats.stalled_s)]
     return now_s - float(stalled_s.min()) if len(stalled_s) else -math.inf
 
 
-def _standstill(found: HangStatus, signs: HeartbeatTable, now_s: float) -> Standstill | None:
+def _standstill(result: HangStatus, heartbeats: HeartbeatTable, now_s: float) -> Standstill | None:
     return standstill(
-        found.state,
-        found.ranks,
-        found.blame,
-        heard=signs.ranks,
-        silent_s=signs.silent_s,
-        stalled_s=signs.stalled_s,
-        known_since_s=found.hung_since_s,
+        result.state,
+        result.ranks,
+        result.blame,
+        received=heartbeats.ranks,
+        silent_s=heartbeats.silent_s,
+        stalled_s=heartbeats.stalled_s,
+        known_since_s=result.hung_since_s,
         now_s=now_s,
     )
 
 
-def is_hung(found: HangStatus, lost_quorum: float) -> bool:
+def is_hung(result: HangStatus, lost_quorum: float) -> bool:
     """True if the run is stuck or lost; or partly lost, with at least ``lost_quorum`` of its world
     lost, or with a survivor that is stuck. Cost: O(ranks) for a run that is partly lost.
 
@@ -304,9 +311,9 @@ def is_hung(found: HangStatus, lost_quorum: float) -> bool:
         lost_quorum: of ``HangSettings``; the world is all ranks that are expected, also those
             never seen.
     """
-    if found.state != "partly_lost":
-        return found.state in ("stuck", "lost")
-    states = found.rank_states
+    if result.state != "partly_lost":
+        return result.state in ("stuck", "lost")
+    states = result.rank_states
     lost = int(np.count_nonzero(states == LOST))
     return lost >= lost_quorum * len(states) or bool((states == STUCK).any())
 
@@ -324,10 +331,10 @@ class HungRun:
     settings: HangSettings
     _last_s: float = -math.inf
 
-    def evaluate(self, found: HangStatus, now_s: float) -> bool:
+    def evaluate(self, result: HangStatus, now_s: float) -> bool:
         """Whether it is hung at ``now_s``. Cost: see :func:`is_hung`."""
-        if is_hung(found, self.settings.lost_quorum):
+        if is_hung(result, self.settings.lost_quorum):
             self._last_s = now_s
             return True
         is_of_late = 0.0 <= now_s - self._last_s <= self.settings.lost_after_s
-        return found.state == "partly_lost" and is_of_late
+        return result.state == "partly_lost" and is_of_late

@@ -37,7 +37,7 @@ class Hang:
 
     Attributes:
         since_s: the last progress, or the last heartbeat of who fell silent.
-        found_s: when it was found out.
+        result_s: when it was found out.
         seen_s: when it was last seen to last.
         until_s: when it was over; None while it lasts, or where nobody saw more of it.
         end: how it was over; None likewise.
@@ -52,7 +52,7 @@ class Hang:
     """
 
     since_s: float
-    found_s: float
+    result_s: float
     seen_s: float
     until_s: float | None = None
     end: End | None = None
@@ -72,7 +72,7 @@ class Hang:
         return dataclasses.replace(
             self,
             since_s=self.since_s + ahead_s,
-            found_s=self.found_s + ahead_s,
+            result_s=self.result_s + ahead_s,
             seen_s=self.seen_s + ahead_s,
             until_s=None if self.until_s is None else self.until_s + ahead_s,
         )
@@ -101,7 +101,7 @@ def read_hang(value: Mapping[str, Any]) -> Hang:
     until_s = value["until_s"]
     return Hang(
         since_s=float(value["since_s"]),
-        found_s=float(value["found_s"]),
+        result_s=float(value["found_s"]),
         seen_s=float(value["seen_s"]),
         until_s=None if until_s is None else float(until_s),
         end=value["end"],
@@ -147,7 +147,7 @@ class Episodes:
         state: RunState,
         stands: Standstill | None,
         blame: Blame | None,
-        signs: HeartbeatTable,
+        heartbeats: HeartbeatTable,
         *,
         attempt: int,
         hung_since_s: float,
@@ -167,9 +167,9 @@ class Episodes:
         if state in HANGS:
             if self._lasts is None:
                 self._lasts = Hang(
-                    since_s=math.nan, found_s=hung_since_s, seen_s=now_s, attempt=attempt
+                    since_s=math.nan, result_s=hung_since_s, seen_s=now_s, attempt=attempt
                 )
-            self._lasts = _seen(self._lasts, stands, blame, signs, now_s)
+            self._lasts = _seen(self._lasts, stands, blame, heartbeats, now_s)
         elif self._lasts is not None:
             self._lasts = dataclasses.replace(self._lasts, seen_s=now_s)
 
@@ -178,8 +178,8 @@ class Episodes:
         last: Hang, state: RunState, attempt: int, hung_since_s: float, progress_s: float
     ) -> bool:
         if state in HANGS:
-            return attempt != last.attempt or hung_since_s != last.found_s
-        return attempt != last.attempt or state in ENDS or progress_s > last.found_s
+            return attempt != last.attempt or hung_since_s != last.result_s
+        return attempt != last.attempt or state in ENDS or progress_s > last.result_s
 
     def _close(self, last: Hang, end: End, now_s: float) -> None:
         is_seen = now_s - last.seen_s <= _UNSEEN_S
@@ -218,7 +218,11 @@ class Episodes:
 
 
 def _seen(
-    hang: Hang, stands: Standstill | None, blame: Blame | None, signs: HeartbeatTable, now_s: float
+    hang: Hang,
+    stands: Standstill | None,
+    blame: Blame | None,
+    heartbeats: HeartbeatTable,
+    now_s: float,
 ) -> Hang:
     """With what this look shows. Of all that were blamed in turn the fewest count, and of as many
     the newest: once a launcher ends a run, all its ranks are lost, and one was the first."""
@@ -233,18 +237,18 @@ def _seen(
             gpu_seconds_lost=max(hang.gpu_seconds_lost, lost_s),
         )
     if math.isnan(hang.since_s):
-        hang = dataclasses.replace(hang, since_s=hang.found_s)
+        hang = dataclasses.replace(hang, since_s=hang.result_s)
     if blame is None:
         return hang
-    places = np.flatnonzero(blame.culprits).tolist()
-    if hang.kind is not None and _breadth(len(places)) > _breadth(hang.n_culprits):
+    indexes = np.flatnonzero(blame.culprits).tolist()
+    if hang.kind is not None and _breadth(len(indexes)) > _breadth(hang.n_culprits):
         return hang
     return dataclasses.replace(
         hang,
         kind=blame.kind,
-        n_culprits=len(places),
-        culprits=tuple(signs.ranks[places[:MAX_NAMED]].tolist()),
-        nodes=tuple(_node(signs, at) for at in places[:MAX_NAMED]),
+        n_culprits=len(indexes),
+        culprits=tuple(heartbeats.ranks[indexes[:MAX_NAMED]].tolist()),
+        nodes=tuple(_node(heartbeats, at) for at in indexes[:MAX_NAMED]),
     )
 
 
@@ -253,9 +257,9 @@ def _breadth(n_culprits: int) -> float:
     return n_culprits or math.inf
 
 
-def _node(signs: HeartbeatTable, at: int) -> str:
-    code = int(signs.node[at]) if len(signs.node) else -1
-    return signs.nodes[code] if 0 <= code < len(signs.nodes) else ""
+def _node(heartbeats: HeartbeatTable, at: int) -> str:
+    code = int(heartbeats.node[at]) if len(heartbeats.node) else -1
+    return heartbeats.nodes[code] if 0 <= code < len(heartbeats.nodes) else ""
 
 
 _GOES_ON_S: Final = 20.0
@@ -296,7 +300,7 @@ def standstill(
     ranks: Ints,
     blame: Blame | None,
     *,
-    heard: Ints,
+    received: Ints,
     silent_s: Floats,
     stalled_s: Floats,
     known_since_s: float,
@@ -306,7 +310,7 @@ def standstill(
 
     Args:
         ranks, blame: of the world, as the detector has them.
-        heard: ranks of whom the ages are.
+        received: ranks of whom the ages are.
         silent_s, stalled_s: since the newest heartbeat, and of progress; NaN: never.
         known_since_s: when the detector found out, if nothing else is known.
     """
@@ -314,12 +318,12 @@ def standstill(
         return None
     silent_since_s = math.nan
     if blame is not None and blame.kind == "lost":
-        is_lost = np.isin(heard, ranks[blame.culprits])
-        silent_since_s = now_s - _least(silent_s[is_lost])
+        is_lost = np.isin(received, ranks[blame.culprits])
+        silent_since_s = now_s - _min(silent_s[is_lost])
     if state == "lost":
         known = math.isfinite(silent_since_s)
         return Standstill("unheard", silent_since_s if known else known_since_s)
-    progress_s = now_s - _least(stalled_s)
+    progress_s = now_s - _min(stalled_s)
     if math.isfinite(silent_since_s) and progress_s - silent_since_s >= _GOES_ON_S:
         return Standstill("goes_on", silent_since_s)
     since_s = progress_s if math.isfinite(progress_s) else known_since_s
@@ -327,7 +331,7 @@ def standstill(
     return Standstill("idle", since_s, idle_s, len(ranks))
 
 
-def _least(ages_s: Floats) -> float:
+def _min(ages_s: Floats) -> float:
     known = ages_s[np.isfinite(ages_s)]
     return float(known.min()) if len(known) else math.nan
 

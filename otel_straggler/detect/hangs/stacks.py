@@ -61,11 +61,11 @@ def cluster(stacks: Iterable[tuple[int, ThreadStack]]) -> Clusters:
     members: dict[Path, list[tuple[int, ThreadStack]]] = {}
     for rank, thread in sorted(stacks, key=lambda one: one[0]):
         members.setdefault(_path(thread), []).append((rank, thread))
-    found = sorted(map(_cluster, members.values()), key=lambda one: (len(one.ranks), one.ranks))
-    total = sum(len(one.ranks) for one in found)
-    if found and 2 * len(found[-1].ranks) > total:
-        return Clusters(found[-1], tuple(found[:-1]))
-    return Clusters(None, tuple(found))
+    result = sorted(map(_cluster, members.values()), key=lambda one: (len(one.ranks), one.ranks))
+    total = sum(len(one.ranks) for one in result)
+    if result and 2 * len(result[-1].ranks) > total:
+        return Clusters(result[-1], tuple(result[:-1]))
+    return Clusters(None, tuple(result))
 
 
 def own_frame(thread: ThreadStack) -> StackFrame | None:
@@ -75,16 +75,16 @@ def own_frame(thread: ThreadStack) -> StackFrame | None:
 
 def _cluster(members: list[tuple[int, ThreadStack]]) -> Cluster:
     thread = members[0][1]
-    innermost = next(iter(_told(thread)), None)
+    innermost = next(iter(_reported(thread)), None)
     return Cluster(tuple(rank for rank, _ in members), innermost, own_frame(thread))
 
 
 def _path(thread: ThreadStack) -> Path:
     """Outermost first."""
-    return tuple(_normal(frame) for frame in reversed(_told(thread)))
+    return tuple(_normal(frame) for frame in reversed(_reported(thread)))
 
 
-def _told(thread: ThreadStack) -> tuple[StackFrame, ...]:
+def _reported(thread: ThreadStack) -> tuple[StackFrame, ...]:
     """Frames of Python alone, where there are any: who took the stacks may have added C++."""
     python = (frame for frame in thread.frames if frame.file.endswith((".py", ">")))
     return tuple(python) or thread.frames

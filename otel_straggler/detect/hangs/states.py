@@ -68,7 +68,7 @@ class HeartbeatTable:
 _UNKNOWN = OUTCOMES.index("unknown")
 
 
-def rank_states(signs: HeartbeatTable, timeout_s: Floats, settings: HangSettings) -> Codes:
+def rank_states(heartbeats: HeartbeatTable, timeout_s: Floats, settings: HangSettings) -> Codes:
     """A state for each rank.
 
     finished: it said how it ended. lost: no heartbeat for ``lost_after_s``, or it ended without
@@ -77,7 +77,7 @@ def rank_states(signs: HeartbeatTable, timeout_s: Floats, settings: HangSettings
     starting: alive, and never began a step or a section.
 
     Args:
-        signs: of R ranks.
+        heartbeats: of R ranks.
         timeout_s: (R,) what each may take for what it does now.
 
     Returns:
@@ -85,17 +85,17 @@ def rank_states(signs: HeartbeatTable, timeout_s: Floats, settings: HangSettings
 
     Cost: O(R).
     """
-    state = np.full(len(signs), OK, np.int32)
-    is_known = ~np.isnan(signs.silent_s)
-    has_begun = (signs.step != NO_STEP) | signs.is_working
+    state = np.full(len(heartbeats), OK, np.int32)
+    is_known = ~np.isnan(heartbeats.silent_s)
+    has_begun = (heartbeats.step != NO_STEP) | heartbeats.is_working
     state[~is_known | ~has_begun] = STARTING
-    is_pending = signs.is_working | bool(np.any(signs.is_working & ~signs.has_ended))
-    overdue = np.where(is_pending, signs.stalled_s, 0.0) / timeout_s
+    is_pending = heartbeats.is_working | bool(np.any(heartbeats.is_working & ~heartbeats.has_ended))
+    overdue = np.where(is_pending, heartbeats.stalled_s, 0.0) / timeout_s
     state[overdue > settings.late_part] = LATE
     state[overdue > 1.0] = STUCK
-    is_gone = (signs.silent_s > settings.lost_after_s) | (signs.ended >= 0)
+    is_gone = (heartbeats.silent_s > settings.lost_after_s) | (heartbeats.ended >= 0)
     state[is_gone] = LOST
-    state[signs.has_ended] = FINISHED
+    state[heartbeats.has_ended] = FINISHED
     return state
 
 
@@ -117,7 +117,7 @@ class Blame:
     victims: Bools
 
 
-def blame(signs: HeartbeatTable, states: Codes) -> Blame | None:
+def blame(heartbeats: HeartbeatTable, states: Codes) -> Blame | None:
     """Because of whom a world stands still; None while nobody waits: no rank is stuck or lost.
 
     A rank that is lost keeps all others waiting. If all are alive, those with the least progress,
@@ -137,22 +137,22 @@ def blame(signs: HeartbeatTable, states: Codes) -> Blame | None:
     if is_lost.any():
         return Blame("lost", is_lost, waits)
     alive = states != FINISHED
-    place = _places(signs)
-    behind = alive & (place == place[alive].min())
+    index = _indexes(heartbeats)
+    behind = alive & (index == index[alive].min())
     if behind.sum() < alive.sum():
         return Blame("never_joined", behind, waits & ~behind)
     if not alive.all():
         return Blame("left_early", ~alive, waits)
-    return Blame("joined_but_stuck", np.zeros(len(signs), bool), waits)
+    return Blame("joined_but_stuck", np.zeros(len(heartbeats), bool), waits)
 
 
-def _places(signs: HeartbeatTable) -> Ints:
+def _indexes(heartbeats: HeartbeatTable) -> Ints:
     """How far each rank is: by step, then by section in the order of the step; in no section it is
     before the first. Comparable between ranks only."""
-    width = len(signs.sections) + 1
-    first = signs.step.min()
-    places: Ints = (signs.step - first) * width + signs.section + 1
-    return places
+    width = len(heartbeats.sections) + 1
+    first = heartbeats.step.min()
+    indexes: Ints = (heartbeats.step - first) * width + heartbeats.section + 1
+    return indexes
 
 
 RunState = Literal[
@@ -180,7 +180,7 @@ _WORST_FIRST = ("failed", "preempted", "cancelled", "ok")
 
 
 def run_state(
-    signs: HeartbeatTable, states: Codes, settings: HangSettings, *, was_hung: bool = False
+    heartbeats: HeartbeatTable, states: Codes, settings: HangSettings, *, was_hung: bool = False
 ) -> RunState:
     """What to call a run.
 
@@ -189,19 +189,23 @@ def run_state(
     was cancelled has ended so, unless another still works. Of a preemption see :func:`_died_first`.
 
     Args:
-        signs: of all expected ranks.
+        heartbeats: of all expected ranks.
         states: (R,) of ``rank_states``.
         settings: how far apart ends may be that belong together.
         was_hung: people know already that something is wrong; until then a run that ends just now
             is in training.
     """
-    ended = {OUTCOMES[code] for code in set(signs.ended[signs.has_ended].tolist())}
+    ended = {OUTCOMES[code] for code in set(heartbeats.ended[heartbeats.has_ended].tolist())}
     is_lost = states == LOST
-    is_alive = np.isin(states, (OK, LATE, STUCK)) | ((states == STARTING) & ~_unheard(signs))
+    is_alive = np.isin(states, (OK, LATE, STUCK)) | ((states == STARTING) & ~_unheard(heartbeats))
     for outcome in _WORST_FIRST:
-        if outcome in ended and not is_alive.any() and _explains(outcome, signs, is_lost, settings):
+        if (
+            outcome in ended
+            and not is_alive.any()
+            and _explains(outcome, heartbeats, is_lost, settings)
+        ):
             return _END_OF[outcome]
-    if not was_hung and _is_ending(signs, is_alive, is_lost, settings):
+    if not was_hung and _is_ending(heartbeats, is_alive, is_lost, settings):
         return "training"
     if is_lost.any():
         return "partly_lost" if is_alive.any() else "lost"
@@ -210,14 +214,16 @@ def run_state(
     return "training" if np.isin(states, (OK, LATE, FINISHED)).any() else "starting"
 
 
-def _explains(outcome: str, signs: HeartbeatTable, is_lost: Bools, settings: HangSettings) -> bool:
+def _explains(
+    outcome: str, heartbeats: HeartbeatTable, is_lost: Bools, settings: HangSettings
+) -> bool:
     """Whether this end of some ranks says why the others are silent."""
     if outcome == "preempted":
-        return not _died_first(signs, is_lost, settings)
+        return not _died_first(heartbeats, is_lost, settings)
     return outcome != "ok" or not is_lost.any()
 
 
-def _died_first(signs: HeartbeatTable, is_lost: Bools, settings: HangSettings) -> bool:
+def _died_first(heartbeats: HeartbeatTable, is_lost: Bools, settings: HangSettings) -> bool:
     """Whether a rank died without a word before the others were ended by SIGTERM.
 
     Schedulers end all ranks so, and of some the last word may be lost on its way. But a launcher
@@ -231,34 +237,34 @@ def _died_first(signs: HeartbeatTable, is_lost: Bools, settings: HangSettings) -
     Of whole nodes, and of ranks here and there, the last words were lost. So were those of who
     lived on after the first SIGTERM.
     """
-    first_s = np.max(signs.ended_s[signs.ended == _PREEMPTED])
-    earlier_s = np.where(is_lost, signs.silent_s - first_s, 0.0)
+    first_s = np.max(heartbeats.ended_s[heartbeats.ended == _PREEMPTED])
+    earlier_s = np.where(is_lost, heartbeats.silent_s - first_s, 0.0)
     if ((earlier_s > settings.ending_s) & (earlier_s <= settings.reported_s)).any():
         return True
     is_wordless = is_lost & (earlier_s <= settings.ending_s)
-    nodes = np.unique(signs.node[is_wordless])
+    nodes = np.unique(heartbeats.node[is_wordless])
     if len(nodes) != 1 or not (earlier_s[is_wordless] > 0.0).any():
         return False
-    of_node = signs.node == nodes[0]
+    of_node = heartbeats.node == nodes[0]
     return bool((of_node & ~is_wordless).any() or of_node.sum() == 1)
 
 
 def _is_ending(
-    signs: HeartbeatTable, is_alive: Bools, is_lost: Bools, settings: HangSettings
+    heartbeats: HeartbeatTable, is_alive: Bools, is_lost: Bools, settings: HangSettings
 ) -> bool:
     """Whether ranks are silent because the run ends just now: somebody has recorded its end, and
     nobody has sent anything for long since."""
-    is_told = signs.has_ended & (signs.ended != _OK)
-    if not is_told.any() or not is_alive.any():
+    is_reported = heartbeats.has_ended & (heartbeats.ended != _OK)
+    if not is_reported.any() or not is_alive.any():
         return False
-    first_s = np.max(signs.ended_s[is_told])
-    nobody_later = (signs.silent_s[is_alive] >= first_s - settings.ending_s).all()
-    nobody_before = (signs.silent_s[is_lost] <= first_s + settings.ending_s).all()
+    first_s = np.max(heartbeats.ended_s[is_reported])
+    nobody_later = (heartbeats.silent_s[is_alive] >= first_s - settings.ending_s).all()
+    nobody_before = (heartbeats.silent_s[is_lost] <= first_s + settings.ending_s).all()
     return bool(nobody_later and nobody_before)
 
 
-def _unheard(signs: HeartbeatTable) -> Bools:
-    unheard: Bools = np.isnan(signs.silent_s)
+def _unheard(heartbeats: HeartbeatTable) -> Bools:
+    unheard: Bools = np.isnan(heartbeats.silent_s)
     return unheard
 
 

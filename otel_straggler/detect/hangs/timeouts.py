@@ -71,12 +71,12 @@ class Timeouts:
         if wanted_s is None:
             wanted_s = self._wanted_s(section)
             if math.isnan(wanted_s):
-                return max(self._settings.unknown_timeout_s, self._settings.least_timeout_s)
+                return max(self._settings.unknown_timeout_s, self._settings.min_timeout_s)
             self._wanted[section] = wanted_s
         given = self._given.get(section)
         if given is not None and wanted_s < given[0]:
             hours = max(now_s - given[1], 0.0) / _HOUR_S
-            kept: float = (1.0 - self._settings.most_shrinking_per_h) ** hours
+            kept: float = (1.0 - self._settings.max_shrinking_per_h) ** hours
             wanted_s = max(wanted_s, given[0] * kept)
         self._given[section] = (wanted_s, now_s)
         return wanted_s
@@ -94,15 +94,15 @@ class Timeouts:
     def _wanted_s(self, section: str) -> float:
         its = self._settings
         known = self._durations.get(section)
-        if known is None or len(known) < its.least_samples:
+        if known is None or len(known) < its.min_samples:
             return math.nan
         is_enough = len(known) >= its.quantile_samples
         tail_s = known.quantile_s(0.999) if is_enough else known.longest_s
         spread_s = known.quantile_s(0.5) + its.mad_factor * known.median_deviation_s()
         longest_s = its.longest_factor * known.longest_s
         wanted_s = max(its.quantile_factor * tail_s, longest_s, spread_s)
-        most_s = max(its.most_timeout_s, its.least_over_usual * tail_s)
-        return min(max(wanted_s, its.least_timeout_s), most_s)
+        max_s = max(its.max_timeout_s, its.min_over_usual * tail_s)
+        return min(max(wanted_s, its.min_timeout_s), max_s)
 
     # --- what survives a restart ------------------------------------------------------------------
 
@@ -168,8 +168,8 @@ class Durations:
         if self._counts[0].sum() >= _MAX_IN_A_GENERATION:
             self._counts[1], self._longest_s[1] = self._counts[0], self._longest_s[0]
             self._counts[0], self._longest_s[0] = 0, 0.0
-        place = np.log2(known / _SHORTEST_S) * _PER_OCTAVE
-        bucket = np.clip(place, 0, _BUCKETS - 1).astype(np.int64)
+        index = np.log2(known / _SHORTEST_S) * _PER_OCTAVE
+        bucket = np.clip(index, 0, _BUCKETS - 1).astype(np.int64)
         self._counts[0] += np.bincount(bucket, minlength=_BUCKETS)
         self._longest_s[0] = max(self._longest_s[0], float(known.max()))
 

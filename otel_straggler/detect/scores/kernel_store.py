@@ -206,8 +206,8 @@ def _reported_by_all(held: Sequence[list[Interval]], longest_ns: int) -> int:
     newest = [max(i.end_ns for i in intervals) for intervals in held if intervals]
     if not newest:
         return 0
-    least = max(newest) - longest_ns * 3 // 2
-    return min(end for end in newest if end >= least) + longest_ns // 2
+    minimum = max(newest) - longest_ns * 3 // 2
+    return min(end for end in newest if end >= minimum) + longest_ns // 2
 
 
 def _belonging(

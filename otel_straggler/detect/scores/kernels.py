@@ -94,23 +94,23 @@ class HistogramKernels:
         self._medians = medians
         self._n_ranks = n_ranks
         if medians is not None:
-            places = {name: at for at, name in enumerate(sections)}
-            known = [places.get(name, -1) for name in medians.section_of_cell]
+            indexes = {name: at for at, name in enumerate(sections)}
+            known = [indexes.get(name, -1) for name in medians.section_of_cell]
             self._section = np.array(known, np.int64)[medians.by_cell.column]
 
     def of(self, section: int | None) -> NamedTimes | None:
         if self._medians is None:
             return None
-        found = self._medians.by_kernel
-        kernel = found.column
+        result = self._medians.by_kernel
+        kernel = result.column
         if section is not None:
-            found = self._medians.by_cell.take(self._section == section)
-            kernel = self._medians.kernel_of_cell[found.column]
-        if len(found.line) == 0:
+            result = self._medians.by_cell.take(self._section == section)
+            kernel = self._medians.kernel_of_cell[result.column]
+        if len(result.line) == 0:
             return None
         codes, column = np.unique(kernel, return_inverse=True)
         names = [self._medians.names[code] for code in codes.tolist()]
-        return NamedTimes(names, found.table(column, (self._n_ranks, len(codes))))
+        return NamedTimes(names, result.table(column, (self._n_ranks, len(codes))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,9 @@ class _Medians:
         """As tables with a column for each of ``column``."""
         median_s, total_s = np.full(shape, np.nan), np.zeros(shape)
         count = np.zeros(shape, np.int64)
-        place = self.line, column
-        median_s[place], total_s[place] = self.times.median_s, self.times.total_s
-        count[place] = self.times.count
+        position = self.line, column
+        median_s[position], total_s[position] = self.times.median_s, self.times.total_s
+        count[position] = self.times.count
         return GroupedTimes(median_s, total_s, count)
 
 
@@ -142,7 +142,7 @@ _NOTHING = _Medians(_NO_INTS, _NO_INTS, GroupedTimes(np.empty(0), np.empty(0), _
 
 def _medians(times: KernelTimes, column_of_cell: Ints, n_columns: int) -> _Medians:
     """By rank and column; cells of column -1 are left out. Points of a rank stand together."""
-    found = [_NOTHING]
+    result = [_NOTHING]
     for part in _by_ranks(times):
         column = column_of_cell[part.cell]
         if (column < 0).any():
@@ -150,14 +150,14 @@ def _medians(times: KernelTimes, column_of_cell: Ints, n_columns: int) -> _Media
         key, group = np.unique(part.source * np.int64(n_columns) + column, return_inverse=True)
         if len(key):
             line, distinct = np.divmod(key, n_columns)
-            found.append(_Medians(line, distinct, group_histograms(part, group, len(key))))
+            result.append(_Medians(line, distinct, group_histograms(part, group, len(key))))
     return _Medians(
-        np.concatenate([each.line for each in found]),
-        np.concatenate([each.column for each in found]),
+        np.concatenate([each.line for each in result]),
+        np.concatenate([each.column for each in result]),
         GroupedTimes(
-            np.concatenate([each.times.median_s for each in found]),
-            np.concatenate([each.times.total_s for each in found]),
-            np.concatenate([each.times.count for each in found]),
+            np.concatenate([each.times.median_s for each in result]),
+            np.concatenate([each.times.total_s for each in result]),
+            np.concatenate([each.times.count for each in result]),
         ),
     )
 
@@ -234,17 +234,17 @@ class _Buckets:
         index = self._at_scale(times, group, sizes)
         self._first, width = _ranges(index, group, times.ends, filled, n_groups)
         self._begin = np.cumsum(width + 1) - (width + 1)
-        place = index + np.repeat(self._begin[group] + 1 - self._first[group], sizes)
+        position = index + np.repeat(self._begin[group] + 1 - self._first[group], sizes)
         in_none = times.count - _sums(times.runs, times.ends, sizes)
-        places = np.concatenate([self._begin, place])
+        indexes = np.concatenate([self._begin, position])
         runs = np.concatenate([np.bincount(group, in_none, n_groups), times.runs])
-        n_places = int(self._begin[-1] + width[-1] + 1)
-        self._places: Ints | None = None
+        n_indexes = int(self._begin[-1] + width[-1] + 1)
+        self._indexes: Ints | None = None
         row = self._begin
-        if n_places > _MAX_PADDING * len(places):
-            self._places, places = np.unique(places, return_inverse=True)
-            n_places, row = len(self._places), np.searchsorted(self._places, self._begin)
-        counted = np.bincount(places, runs, n_places).astype(np.int64)
+        if n_indexes > _MAX_PADDING * len(indexes):
+            self._indexes, indexes = np.unique(indexes, return_inverse=True)
+            n_indexes, row = len(self._indexes), np.searchsorted(self._indexes, self._begin)
+        counted = np.bincount(indexes, runs, n_indexes).astype(np.int64)
         self._until = np.cumsum(counted)
         self._before_group = self._until[row] - counted[row]
 
@@ -257,12 +257,12 @@ class _Buckets:
     def time_s(self, groups: Ints, rank: Ints) -> Floats:
         """The time at place ``rank``, from 0, of each of some groups."""
         at = np.searchsorted(self._until, self._before_group[groups] + rank, side="right")
-        place = (at if self._places is None else self._places[at]) - self._begin[groups]
-        index = (place - 1 + self._first[groups]).astype(np.float64)
+        position = (at if self._indexes is None else self._indexes[at]) - self._begin[groups]
+        index = (position - 1 + self._first[groups]).astype(np.float64)
         width = np.exp2(-self._scale[groups].astype(np.float64))
         lower = np.maximum(np.exp2(index * width), self._min_s[groups])
         upper = np.minimum(np.exp2((index + 1.0) * width), self._max_s[groups])
-        middle: Floats = np.where(place == 0, 0.0, (lower + upper) / 2)
+        middle: Floats = np.where(position == 0, 0.0, (lower + upper) / 2)
         return middle
 
 
@@ -278,10 +278,10 @@ def _ranges(index: Ints, group: Ints, ends: Ints, filled: Ints, n_groups: int) -
 
 def _bounds(times: KernelTimes, group: Ints, n_groups: int) -> tuple[Floats, Floats]:
     """The shortest and longest time of every group; 0 and infinity where one is not known."""
-    least, most = np.full(n_groups, np.inf), np.zeros(n_groups)
-    np.minimum.at(least, group, np.where(np.isnan(times.min_s), 0.0, times.min_s))
-    np.maximum.at(most, group, np.where(np.isnan(times.max_s), np.inf, times.max_s))
-    return least, most
+    minimum, maximum = np.full(n_groups, np.inf), np.zeros(n_groups)
+    np.minimum.at(minimum, group, np.where(np.isnan(times.min_s), 0.0, times.min_s))
+    np.maximum.at(maximum, group, np.where(np.isnan(times.max_s), np.inf, times.max_s))
+    return minimum, maximum
 
 
 def _sums(values: Ints, ends: Ints, sizes: Ints) -> Ints:

@@ -52,12 +52,12 @@ def group_times(group: Ints, values_s: Floats, n_groups: int) -> GroupedTimes:
 
 
 def placed_times(
-    place: Callable[[slice], Ints], values_s: Floats, n_groups: int, width: int
+    index: Callable[[slice], Ints], values_s: Floats, n_groups: int, width: int
 ) -> tuple[Floats, Ints] | None:
     """Median and count of every group, where each value has a place of its own in its group.
 
     Args:
-        place: of the values of a slice: group * width + place in the group.
+        index: of the values of a slice: group * width + place in the group.
         values_s: (n,) seconds, finite.
 
     Returns:
@@ -67,7 +67,7 @@ def placed_times(
     """
     flat = np.full(n_groups * width, np.inf)
     for part in slices(len(values_s)):
-        flat[place(part)] = values_s[part]
+        flat[index(part)] = values_s[part]
     table = flat.reshape(n_groups, width)
     count = np.count_nonzero(table < np.inf, axis=1)
     if int(count.sum()) != len(values_s):
@@ -107,9 +107,9 @@ that is several times faster than sorting everything at once."""
 def _medians_padded(group: Ints, values_s: Floats, count: Ints) -> Floats:
     order = np.argsort(group, kind="stable")  # rows arrive nearly grouped: cheap
     line = np.repeat(np.arange(len(count)), count)
-    place = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
+    index = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
     table = np.full((len(count), int(count.max())), np.inf)
-    table[line, place] = values_s[order]
+    table[line, index] = values_s[order]
     table.sort(axis=1)
     lines = np.arange(len(count))
     return _middle(table[lines, (count - 1) // 2], table[lines, count // 2])

@@ -24,7 +24,7 @@ class ScoreSettings:
         max_runs: runs kept; the one idle longest is forgotten first.
         kernel_bytes: kernel histograms of all runs, kept until their windows are scored.
         max_kernels: names of kernels per run and attempt; further ones are left out.
-        forget_s: a run without rows or heartbeats for so long is forgotten.
+        evict_s: a run without rows or heartbeats for so long is forgotten.
     """
 
     window_steps: int | None = 20
@@ -39,7 +39,7 @@ class ScoreSettings:
     max_runs: int = 100
     kernel_bytes: int = 512 * 1024 * 1024
     max_kernels: int = 10_000
-    forget_s: float = 3_600.0
+    evict_s: float = 3_600.0
 
 
 KEPT = "kept"
@@ -78,13 +78,13 @@ class VerdictSettings:
         block_steps: steps that are summed up by one median; everything is evaluated as often.
         block_s: length of a "step" for rows that have none.
         windows_steps: lengths over which a rank is compared with its peers.
-        least_slowdown: no smaller one is ever confirmed (1.03 = 3 %).
+        min_slowdown: no smaller one is ever confirmed (1.03 = 3 %).
         floor_of_resolvable: nor one below so many times the resolvable slowdown.
-        least_z: nor one that lies fewer robust standard deviations beyond its peers.
+        min_z: nor one that lies fewer robust standard deviations beyond its peers.
         page_slowdown: no smaller one pages.
         page_loss: nor one that costs less than this part of the job's GPU time.
-        least_share: a section must lose at least this part of the step.
-        least_peers: peer groups under it say nothing; below 5, only slowdowns of 1.25 count.
+        min_share: a section must lose at least this part of the step.
+        min_peers: peer groups under it say nothing; below 5, only slowdowns of 1.25 count.
         quorum: nothing is said while fewer ranks report than this part.
         warm_up_steps: left out after an observed start of an attempt.
         max_changes: changes of state kept in memory.
@@ -93,13 +93,13 @@ class VerdictSettings:
     block_steps: int = 5
     block_s: float = 10.0
     windows_steps: tuple[int, ...] = (20, 100, 400)
-    least_slowdown: float = 1.03
+    min_slowdown: float = 1.03
     floor_of_resolvable: float = 1.5
-    least_z: float = 3.5
+    min_z: float = 3.5
     page_slowdown: float = 1.10
     page_loss: float = 0.01
-    least_share: float = 0.01
-    least_peers: int = 3
+    min_share: float = 0.01
+    min_peers: int = 3
     quorum: float = 0.8
     warm_up_steps: int = 20
     max_changes: int = 10_000
@@ -111,24 +111,24 @@ class HangSettings:
 
     Attributes:
         lost_after_s: a rank without a heartbeat for so long is lost; four heartbeats by default.
-        least_timeout_s: no progress for less is never called stuck.
-        most_timeout_s: for more always; 0.8 of the 600 s after which NCCL's watchdog ends a job.
+        min_timeout_s: no progress for less is never called stuck.
+        max_timeout_s: for more always; 0.8 of the 600 s after which NCCL's watchdog ends a job.
         start_timeout_s: a rank that has never progressed has so long, and one of a world that has
             only just begun.
-        unknown_timeout_s: for a section of which fewer than ``least_samples`` runs were seen.
-        least_samples: see above.
+        unknown_timeout_s: for a section of which fewer than ``min_samples`` runs were seen.
+        min_samples: see above.
         quantile_samples: fewer runs than this have no 99.9th percentile; their longest stands
             for it.
         quantile_factor: of the 99.9th percentile.
         mad_factor: of the median absolute deviation, above the median.
-        most_shrinking_per_h: a timeout becomes shorter by at most this part per hour.
-        least_over_usual: what is usually reached is never a hang: a timeout is at least so many
-            times the 99.9th percentile, also beyond ``most_timeout_s``.
+        max_shrinking_per_h: a timeout becomes shorter by at most this part per hour.
+        min_over_usual: what is usually reached is never a hang: a timeout is at least so many
+            times the 99.9th percentile, also beyond ``max_timeout_s``.
         warm_steps: before a world has done so many steps in its attempt ``start_timeout_s`` counts:
             the first ones compile, and warm caches up.
         late_part: of the timeout, after which a rank is late.
         longest_factor: a pause that was once survived is none of a hang's: a timeout is at least so
-            many times the longest, up to ``most_timeout_s``.
+            many times the longest, up to ``max_timeout_s``.
         reported_s: what was lost for longer before somebody ended the run was reported meanwhile.
         restart_s: where a restart brings new processes one by one, so long after the first of them
             nobody is lost who fell silent before it.
@@ -136,16 +136,16 @@ class HangSettings:
     """
 
     lost_after_s: float = 20.0
-    least_timeout_s: float = 30.0
-    most_timeout_s: float = 480.0
+    min_timeout_s: float = 30.0
+    max_timeout_s: float = 480.0
     start_timeout_s: float = 3_600.0
     unknown_timeout_s: float = 480.0
-    least_samples: int = 30
+    min_samples: int = 30
     quantile_samples: int = 1_000
     quantile_factor: float = 3.0
     mad_factor: float = 10.0
-    most_shrinking_per_h: float = 0.2
-    least_over_usual: float = 1.5
+    max_shrinking_per_h: float = 0.2
+    min_over_usual: float = 1.5
     warm_steps: int = 3
     late_part: float = 0.5
     longest_factor: float = 1.2

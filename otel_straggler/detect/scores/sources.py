@@ -20,7 +20,7 @@ from otel_straggler.model.observation import (
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import OTHER_SECTION
 
-_MOST = 1 << 18
+_MAX = 1 << 18
 _Value = TypeVar("_Value")
 
 
@@ -44,12 +44,12 @@ class SourceCache(Generic[_Value]):
     def values_of(self, sources: Sequence[Source]) -> list[_Value | None]:
         """Their values, None where there is none."""
         get = self._by_id.get
-        found = [get(id(source)) for source in sources]
-        return [None if entry is None else entry[1] for entry in found]
+        result = [get(id(source)) for source in sources]
+        return [None if entry is None else entry[1] for entry in result]
 
     def put(self, source: Source, value: _Value) -> None:
         """Remember; what was remembered is forgotten where it becomes too much."""
-        if len(self._by_id) >= _MOST:
+        if len(self._by_id) >= _MAX:
             self._by_id.clear()
         self._by_id[id(source)] = (source, value)
 

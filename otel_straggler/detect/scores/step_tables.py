@@ -111,9 +111,9 @@ class _Cells:
         source_codes = sorted(used, key=lambda code: rows.sources[code].rank)
         section_codes = np.flatnonzero(np.bincount(rows.section)).tolist()
         shape = (len(steps), len(source_codes), len(section_codes))
-        cell = step_code * shape[1] + _places(source_codes, len(rows.sources))[rows.source]
+        cell = step_code * shape[1] + _indexes(source_codes, len(rows.sources))[rows.source]
         cell *= shape[2]
-        cell += _places(section_codes, len(rows.sections))[rows.section]
+        cell += _indexes(section_codes, len(rows.sections))[rows.section]
         size = math.prod(shape)
         n_rows = np.bincount(cell, minlength=size)
         first_ns = np.full(size, _LATEST)
@@ -182,9 +182,9 @@ class _Cells:
             return np.full(self.n_rows.shape[:2], np.nan)
         is_known = ~np.isnan(tokens)
         sums = self._sums(np.where(is_known, tokens, 0.0))
-        most: Floats = np.where(self._sums(is_known.astype(np.float64)) > 0, sums, -np.inf)
-        most = most.max(axis=2)
-        return np.where(np.isinf(most), np.nan, most)
+        maximum: Floats = np.where(self._sums(is_known.astype(np.float64)) > 0, sums, -np.inf)
+        maximum = maximum.max(axis=2)
+        return np.where(np.isinf(maximum), np.nan, maximum)
 
     def gpu(self, in_order: list[int]) -> GpuSeconds | None:
         """(T, R, S) with the sections in this order; a cell is known if all its rows are."""
@@ -225,10 +225,10 @@ def _sums(cell: Ints, values: Floats, shape: tuple[int, ...]) -> Floats:
     return sums.reshape(shape)
 
 
-def _places(codes: list[int], n_codes: int) -> Ints:
-    place = np.zeros(n_codes, np.int64)
-    place[codes] = np.arange(len(codes))
-    return place
+def _indexes(codes: list[int], n_codes: int) -> Ints:
+    index = np.zeros(n_codes, np.int64)
+    index[codes] = np.arange(len(codes))
+    return index
 
 
 def _nanoseconds(seconds: Floats) -> Ints:

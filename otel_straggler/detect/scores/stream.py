@@ -99,11 +99,11 @@ class Stream:
         self.last_row_at_ns = self.last_alive_at_ns = now_ns
         stepless = batch.step == NO_STEP
         if not stepless.any():
-            return self._place_stepped(rows, now_ns)
+            return self._index_stepped(rows, now_ns)
         late = 0
         if not stepless.all():
-            late = self._place_stepped(rows.take(~stepless), now_ns)
-        return late + self._place_timed(rows.take(stepless), now_ns)
+            late = self._index_stepped(rows.take(~stepless), now_ns)
+        return late + self._index_timed(rows.take(stepless), now_ns)
 
     def finish(self, source: Source, now_ns: int) -> None:
         """The session's rank has ended: it has passed every window."""
@@ -195,7 +195,7 @@ class Stream:
     def _is_known(self, source: Source) -> bool:
         return (source.rank, *session_of(source)) in self._names.source_code
 
-    def _place_stepped(self, rows: _Rows, now_ns: int) -> int:
+    def _index_stepped(self, rows: _Rows, now_ns: int) -> int:
         tracks = self._by_step, self._block_by_step
         split = Split.of(rows.batch.step)
         window_of, block_of = (track.windows.number_of for track in tracks)
@@ -210,7 +210,7 @@ class Stream:
             track.advance(newest, now_ns)
         return late
 
-    def _place_timed(self, rows: _Rows, now_ns: int) -> int:
+    def _index_timed(self, rows: _Rows, now_ns: int) -> int:
         """Rows without a step."""
         tracks = self._by_time, self._block_by_time
         if self._settings.window_steps is None:
@@ -282,9 +282,9 @@ class Stream:
         sections = list(self._names.sections.values())
         used = np.flatnonzero(np.bincount(section))
         if len(used) < len(sections):
-            place = np.zeros(len(sections), np.int32)
-            place[used] = np.arange(len(used))
-            section = place[section]
+            index = np.zeros(len(sections), np.int32)
+            index[used] = np.arange(len(used))
+            section = index[section]
         has_kernels = bool(self._names.kernel_code)
         return ObservationBatch(
             sources=tuple(self._names.sources),

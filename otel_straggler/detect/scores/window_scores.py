@@ -161,9 +161,9 @@ def _gpu_scores(
         np.full(table.n_ranks, np.nan), np.full(table.n_ranks, np.nan), none, none.copy()
     )
 
-    def score(found: NamedTimes, references: References, scope: str) -> tuple[Floats, Floats]:
-        times = found.times
-        names = [f"{scope}\0{name}" for name in found.names]
+    def score(result: NamedTimes, references: References, scope: str) -> tuple[Floats, Floats]:
+        times = result.times
+        names = [f"{scope}\0{name}" for name in result.names]
         reference = references.update(
             table.devices, names, times.median_s, times.count >= min_samples, now_ns
         )
@@ -227,13 +227,13 @@ class _Table:
         number = np.zeros(last - first + 1, np.int64)
         number[self.steps - first] = np.arange(width)
 
-        def place(part: slice) -> Ints:
+        def index(part: slice) -> Ints:
             cell = self._lines(part) * self.n_sections + rows.section[part]
             cell *= width
             cell += number[rows.step[part] - first]
             return cell
 
-        return placed_times(place, rows.duration_s, n_cells, width)
+        return placed_times(index, rows.duration_s, n_cells, width)
 
     def _lines(self, rows: Ints | slice) -> Ints:
         """Line of each of some rows."""
@@ -262,8 +262,8 @@ class _Table:
         """Kernels of the rows; if they hold none, those that were counted by their senders."""
         if self.is_kernel.any() or counted is None:
             return RowKernels(self.rows, self.line_of_source, self.n_ranks)
-        found = counted(self.sources, *self._spans_ns())
-        return HistogramKernels(found, self.section_names, self.n_ranks)
+        result = counted(self.sources, *self._spans_ns())
+        return HistogramKernels(result, self.section_names, self.n_ranks)
 
     def _spans_ns(self) -> tuple[Ints, Ints]:
         """(ranks,) first start and last end on the rank's own clock."""
@@ -287,13 +287,13 @@ def _distinct_steps(step: Ints) -> Ints:
     """In order, without ``NO_STEP``."""
     low, high = int(step.min()), int(step.max())
     if high - low >= MAX_PADDING * len(step):
-        found = np.unique(step)
+        result = np.unique(step)
     else:
         seen = np.zeros(high - low + 1, bool)
         for part in slices(len(step)):
             seen[step[part] - low] = True
-        found = np.flatnonzero(seen) + low
-    distinct: Ints = found[found != NO_STEP]
+        result = np.flatnonzero(seen) + low
+    distinct: Ints = result[result != NO_STEP]
     return distinct
 
 

@@ -101,8 +101,8 @@ class Windows:
         if newest is None or self._steps_per_window is None:
             return newest
         is_long = start_ns - newest.began_ns >= self._longest_s * 1e9
-        most = min(MIN_STEPS, self._steps_per_window) if is_long else self._steps_per_window
-        return newest if len(newest.steps) < most else None
+        maximum = min(MIN_STEPS, self._steps_per_window) if is_long else self._steps_per_window
+        return newest if len(newest.steps) < maximum else None
 
     def _open_one(self, start_ns: int, now_ns: int) -> OpenWindow:
         window = OpenWindow(self._opened, start_ns, now_ns)
@@ -150,11 +150,11 @@ def newest_by_rank(sources: tuple[Source, ...], source: Codes, steps: Ints) -> d
     """How far the ranks of some rows have come; ranks without a step are left out."""
     newest = np.full(len(sources), NO_STEP, np.int64)
     np.maximum.at(newest, source, steps)
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for code in np.flatnonzero(newest > NO_STEP).tolist():
         rank = sources[code].rank
-        found[rank] = max(int(newest[code]), found.get(rank, NO_STEP))
-    return found
+        result[rank] = max(int(newest[code]), result.get(rank, NO_STEP))
+    return result
 
 
 @dataclass(frozen=True, slots=True)

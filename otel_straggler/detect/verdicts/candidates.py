@@ -26,7 +26,7 @@ LATE_SHARE = 0.5
 NEWEST_STEPS = 20
 """A rise that began later is measured since it began, ..."""
 MIN_STEPS = 5
-"""... over so many steps at least."""
+"""... over so many steps at minimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class StepCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Found:
+class Result:
     """What an evaluation of a track gives, after what costs too little has been left out."""
 
     track: Track
@@ -95,22 +95,22 @@ class Found:
     verified: Bools
 
 
-def material(findings: Findings, costs: StepCost, least_share: float) -> tuple[Bools, Bools]:
+def material(findings: Findings, costs: StepCost, min_share: float) -> tuple[Bools, Bools]:
     """(R, C) what is beyond, and what is verified, and costs enough of the step to matter."""
     with np.errstate(invalid="ignore"):
-        is_costly = _lost_s(findings.effect, costs.columns_s) >= least_share * costs.step_s[:, None]
+        is_costly = _lost_s(findings.effect, costs.columns_s) >= min_share * costs.step_s[:, None]
     return findings.beyond & is_costly, findings.verified & is_costly
 
 
 def candidate(
     row: int,
-    found: Found,
+    result: Result,
     costs: StepCost,
     sections: list[Section],
 ) -> Candidate:
     """The candidate of a row in which something is beyond or verified."""
-    track, findings = found.track, found.findings
-    flagged = found.beyond[row] | found.verified[row]
+    track, findings = result.track, result.findings
+    flagged = result.beyond[row] | result.verified[row]
     column = int(np.argmax(np.where(flagged, np.nan_to_num(findings.z[row], nan=-np.inf), -np.inf)))
     since = max(int(findings.since[row, column]), 0)
     effects = _effects(track, findings, row, since)
@@ -128,7 +128,7 @@ def candidate(
     return Candidate(
         row=row,
         column=main,
-        sure=bool(found.verified[row].any()),
+        sure=bool(result.verified[row].any()),
         section=section,
         cause="late_arrival" if is_late else _cause(lost, sections, section),
         effect=float(effect),
@@ -167,8 +167,8 @@ def spiking(
         column = inside
     section = sections[column - 1] if 0 < column < late else None
     peers_s = float(costs.columns_s[row, column])
-    found = stalling(row, column)
-    lost_s = float(lost.max()) if found is None else found.share * found.each_s
+    result = stalling(row, column)
+    lost_s = float(lost.max()) if result is None else result.share * result.each_s
     cause: Cause = "late_arrival" if column == late else cause_of_section(section)
     return Candidate(
         row=row,
@@ -185,7 +185,7 @@ def spiking(
         since=-1,
         is_late=column == late,
         heaviest=sections[inside - 1] if inside else None,
-        stalling=found,
+        stalling=result,
     )
 
 
@@ -227,7 +227,7 @@ class View:
     def __init__(
         self,
         track: Track,
-        least: Floats,
+        minimum: Floats,
         costs: StepCost,
         world: World,
         settings: VerdictSettings,
@@ -235,23 +235,23 @@ class View:
         only_known: bool,
     ) -> None:
         self.track = track
-        self.findings = track.evaluate(least)
+        self.findings = track.evaluate(minimum)
         self.costs = costs
         self._world = world
-        beyond, verified = material(self.findings, costs, settings.least_share)
+        beyond, verified = material(self.findings, costs, settings.min_share)
         if only_known:  # who no longer reports its GPU time keeps the verdict that it has
             known = np.isfinite(self.findings.recent)
             beyond, verified = beyond & known, verified & known
-        self._found = Found(track=track, findings=self.findings, beyond=beyond, verified=verified)
+        self._result = Result(track=track, findings=self.findings, beyond=beyond, verified=verified)
 
     def candidates(self) -> list[Candidate]:
-        rows = np.flatnonzero((self._found.beyond | self._found.verified).any(axis=1)).tolist()
+        rows = np.flatnonzero((self._result.beyond | self._result.verified).any(axis=1)).tolist()
         sections = self._world.sections
-        return [candidate(row, self._found, self.costs, sections) for row in rows]
+        return [candidate(row, self._result, self.costs, sections) for row in rows]
 
     def only_in(self, row: int, shared: Bools) -> bool:
         """Whether no section but these is slow; where none is by itself, by the largest."""
-        flagged = (self._found.beyond[row] | self._found.verified[row])[1:-1]
+        flagged = (self._result.beyond[row] | self._result.verified[row])[1:-1]
         if flagged.any():
             return not (flagged & ~shared).any()
         recent = np.nan_to_num(self.findings.recent[row, 1:-1], nan=-np.inf)
@@ -283,7 +283,7 @@ MANY = 0.25
 
 
 def against_the_others(
-    one: Candidate, recent: Floats, group: Bools, peers: Bools, slow: Bools, least: int
+    one: Candidate, recent: Floats, group: Bools, peers: Bools, slow: Bools, minimum: int
 ) -> tuple[Candidate, Bools]:
     """The candidate against those of its peers that are not slow, if many are.
 
@@ -297,14 +297,14 @@ def against_the_others(
         group: (R,) whose median it was compared with.
         peers: (R,) those of them who are not of it.
         slow: (R,) who is found slow.
-        least: with fewer that are not, all stays as it is.
+        minimum: with fewer that are not, all stays as it is.
 
     Returns:
         The candidate, and (R,) with whom it is compared now.
     """
     known = np.isfinite(recent[:, one.column])
     others = peers & known & ~slow
-    if (group & slow).sum() < max(2, MANY * group.sum()) or others.sum() < least:
+    if (group & slow).sum() < max(2, MANY * group.sum()) or others.sum() < minimum:
         return one, peers
     lower = median_of(recent[others, one.column])
     if not lower < 0.0:

@@ -170,13 +170,13 @@ class ClockSelector:
 
         A section that only some groups see by the GPU's clock is another again.
         """
-        found = []
+        result = []
         for s, section in enumerate(world.sections):
             codes = np.unique(self.basis[:, s]).tolist()
             is_host = codes == [HOST]
             clocks = "+".join(BASIS_NAMES[code] for code in codes)
-            found.append(section.name if is_host else f"{section.name} [{clocks}]")
-        return found
+            result.append(section.name if is_host else f"{section.name} [{clocks}]")
+        return result
 
     # --- choosing ------------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class ClockResolution:
     def __init__(self) -> None:
         self._changes = np.zeros(0)
         self._equal = np.zeros(0)
-        self._least_s = np.zeros(0)
+        self._min_s = np.zeros(0)
 
     def learn(self, seconds: Floats) -> None:
         """Take a block in: (T, R, S), NaN where there is none; S may grow. Cost: O(T S)."""
@@ -310,18 +310,18 @@ class ClockResolution:
         known = np.isfinite(moved)
         self._changes = _FADE * self._changes + known.sum(axis=(0, 1))
         self._equal = _FADE * self._equal + (known & ~is_other).sum(axis=(0, 1))
-        least_s = np.where(is_other, moved, np.inf).min(axis=(0, 1), initial=np.inf)
+        min_s = np.where(is_other, moved, np.inf).min(axis=(0, 1), initial=np.inf)
         # A smaller change than the tick shows at once that it is none; a coarser clock slowly.
-        faded_s = np.where(np.isfinite(least_s), self._least_s / _FADE, self._least_s)
-        self._least_s = np.fmin(faded_s, least_s)
+        faded_s = np.where(np.isfinite(min_s), self._min_s / _FADE, self._min_s)
+        self._min_s = np.fmin(faded_s, min_s)
 
     def ticks_s(self) -> Floats:
         """(S,) seconds; 0 where nothing shows that the clock is coarse."""
         equal = self._equal / np.maximum(self._changes, 1.0)
         is_coarse = (equal >= MIN_EQUAL) & (equal <= 1.0 - MIN_OTHER)
-        return np.where(is_coarse & np.isfinite(self._least_s), self._least_s, 0.0)
+        return np.where(is_coarse & np.isfinite(self._min_s), self._min_s, 0.0)
 
-    def least_effects(self, columns_s: Floats) -> Floats:
+    def min_effects(self, columns_s: Floats) -> Floats:
         """(R, S + 2) the least log excess that is more than the clock, of own work, of each section
         and of lateness.
 
@@ -332,12 +332,12 @@ class ClockResolution:
         whole_s = ticks_s.max(initial=0.0)
         per_column = np.concatenate([[whole_s], ticks_s, [whole_s]])
         with np.errstate(divide="ignore", invalid="ignore"):
-            least = np.log1p(TICKS * per_column / columns_s)
-        return np.where(per_column > 0.0, np.nan_to_num(least, nan=0.0, posinf=0.0), 0.0)
+            minimum = np.log1p(TICKS * per_column / columns_s)
+        return np.where(per_column > 0.0, np.nan_to_num(minimum, nan=0.0, posinf=0.0), 0.0)
 
     def _widen(self, n_sections: int) -> None:
         more = n_sections - len(self._changes)
         if more > 0:
             self._changes = np.append(self._changes, np.zeros(more))
             self._equal = np.append(self._equal, np.zeros(more))
-            self._least_s = np.append(self._least_s, np.full(more, np.inf))
+            self._min_s = np.append(self._min_s, np.full(more, np.inf))

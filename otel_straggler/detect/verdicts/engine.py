@@ -191,7 +191,7 @@ class VerdictEngine:
         if self._waiting.observe(late_s, world.sections):
             self._tracks = None
             self._run.reset()
-        if not world.is_told and not world.is_inferred and self._tracks is None:
+        if not world.is_reported and not world.is_inferred and self._tracks is None:
             self._infer(block.seconds, self._local())
             peers_s, late_s = late_seconds(block.seconds, world)
         local = local_sections(world, self._waiting)
@@ -206,14 +206,14 @@ class VerdictEngine:
             world,
             self._waiting,
             self._inner.shared(late_s, world),
-            self._settings.least_peers,
+            self._settings.min_peers,
         )
 
     def _excesses_by_clock(self, block: StepTable) -> Excesses:
         """Where some groups go by the GPU's clock."""
         world = self._world
         timed = self._timed(block)
-        if not world.is_told and not world.is_inferred and self._tracks is None:
+        if not world.is_reported and not world.is_inferred and self._tracks is None:
             peers = world.peers
             self._infer(timed.seconds, np.asarray(timed.local.all(axis=0)))
             if world.peers is not peers:
@@ -231,7 +231,7 @@ class VerdictEngine:
             world,
             self._waiting,
             self._inner.shared(late_s, world, self._after_last_wait()),
-            self._settings.least_peers,
+            self._settings.min_peers,
             timed,
         )
 

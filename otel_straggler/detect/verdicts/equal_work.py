@@ -9,7 +9,7 @@ import numpy as np
 
 from otel_straggler.detect.scores.medians import nan_median
 from otel_straggler.detect.verdicts.groups import Groups
-from otel_straggler.detect.verdicts.history import KeyedTables, Place
+from otel_straggler.detect.verdicts.history import Destination, KeyedTables
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.unequal_work import for_equal_classes
 from otel_straggler.model.observation import Bools, Floats, Ints
@@ -96,11 +96,11 @@ def sureness(sums: Floats, *, of_all: bool = False) -> Floats:
 
 def _own(values: Floats, known: Bools, peers: Ints, n: int) -> Floats:
     """Without what all peers have in common in a step, nor a rank in all steps."""
-    place = (np.arange(len(values))[:, None] * n + peers[None, :]).ravel()
+    index = (np.arange(len(values))[:, None] * n + peers[None, :]).ravel()
     size = len(values) * n
-    count = np.bincount(place, known.ravel(), size)
-    total = np.bincount(place, np.where(known, values, 0.0).ravel(), size)
-    common = (total / np.maximum(count, 1.0))[place].reshape(values.shape)
+    count = np.bincount(index, known.ravel(), size)
+    total = np.bincount(index, np.where(known, values, 0.0).ravel(), size)
+    common = (total / np.maximum(count, 1.0))[index].reshape(values.shape)
     values = np.where(known, values - common, 0.0)
     mean = values.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     return np.where(known, values - mean, 0.0)
@@ -151,8 +151,8 @@ class WorkNormaliser:
     >>> seconds = (0.1 + tokens / 10_000)[:, :, None]
     >>> work, peers = WorkNormaliser(), Groups.of(["dp", "dp"])
     >>> for _ in range(3):
-    ...     found = work.normalise(seconds, tokens, peers, ["dp"], ["forward"])
-    >>> found.round(6)[:2, :, 0].tolist()
+    ...     result = work.normalise(seconds, tokens, peers, ["dp"], ["forward"])
+    >>> result.round(6)[:2, :, 0].tolist()
     [[0.3, 0.3], [0.3, 0.3]]
     """
 
@@ -182,14 +182,14 @@ class WorkNormaliser:
         tokens = _reported(tokens)
         if not np.isfinite(tokens).any():
             return seconds
-        place = self._sums.place(groups, sections)
-        now = self._of_usual(place, tokens, peers)
-        self._learn(place, seconds, tokens, peers.code, now)
-        share = self._share(place)
+        index = self._sums.index(groups, sections)
+        now = self._of_usual(index, tokens, peers)
+        self._learn(index, seconds, tokens, peers.code, now)
+        share = self._share(index)
         now = np.where(np.isfinite(now), now, 1.0)[peers.code]
-        of_first = tokens[:, :, None] / self._sums.get(_TOKENS, place)[peers.code]
+        of_first = tokens[:, :, None] / self._sums.get(_TOKENS, index)[peers.code]
         of_first = np.where(np.isfinite(of_first), of_first, now[None])
-        unseen = np.where(share > 0.0, 0.0, self._most_share(place))
+        unseen = np.where(share > 0.0, 0.0, self._max_share(index))
         share = share[peers.code]
         factor = (1.0 + share * (of_first - 1.0)) / (1.0 + share * (now - 1.0))
         equal: Floats = seconds / np.maximum(factor, MIN_FACTOR)
@@ -197,7 +197,7 @@ class WorkNormaliser:
 
     def share(self, groups: Sequence[str], sections: Sequence[str]) -> Floats:
         """(G, S) part of the time that grows with tokens, 0 to 1; 0 where none is seen."""
-        return self._share(self._sums.place(groups, sections))
+        return self._share(self._sums.index(groups, sections))
 
     def longer_by_work(
         self, tokens: Floats, peers: Groups, groups: Sequence[str], sections: Sequence[str]
@@ -208,9 +208,9 @@ class WorkNormaliser:
         Where no share is seen, more tokens are taken to explain all they may (a longer sequence
         is no slowdown), and fewer nothing.
         """
-        place = self._sums.place(groups, sections)
-        now = np.nan_to_num(self._of_usual(place, _reported(tokens), peers), nan=1.0)
-        share = np.where(now > 1.0, self._most_share(place), self._share(place))
+        index = self._sums.index(groups, sections)
+        now = np.nan_to_num(self._of_usual(index, _reported(tokens), peers), nan=1.0)
+        share = np.where(now > 1.0, self._max_share(index), self._share(index))
         longer: Floats = np.maximum(1.0 + share * (now - 1.0), MIN_FACTOR)
         return longer, now.max(axis=1)
 
@@ -223,50 +223,50 @@ class WorkNormaliser:
         if all(name in state for name in (*_SUMS, _TOKENS)):
             self._sums.restore(state)
 
-    def _share(self, place: Place) -> Floats:
-        zy, zz = (self._sums.get(name, place) for name in _SLOPE)
-        is_clear = (sureness(self._evidence(place)) >= MIN_Z) & (zz > 0)
+    def _share(self, index: Destination) -> Floats:
+        zy, zz = (self._sums.get(name, index) for name in _SLOPE)
+        is_clear = (sureness(self._evidence(index)) >= MIN_Z) & (zz > 0)
         slope = np.zeros(zy.shape)
         np.divide(zy, zz, out=slope, where=is_clear)
         return np.clip(slope, 0.0, 1.0)
 
-    def _most_share(self, place: Place) -> Floats:
+    def _max_share(self, index: Destination) -> Floats:
         """The share where it is seen, else the largest that would not have been."""
-        share, of_all = self._share(place), sureness(self._evidence(place), of_all=True)
+        share, of_all = self._share(index), sureness(self._evidence(index), of_all=True)
         unseen = SEEN_Z / np.maximum(of_all, SEEN_Z)
         return np.where(share > 0.0, share, unseen)
 
-    def _evidence(self, place: Place) -> Floats:
-        return np.array([self._sums.get(name, place) for name in EVIDENCE])
+    def _evidence(self, index: Destination) -> Floats:
+        return np.array([self._sums.get(name, index) for name in EVIDENCE])
 
-    def _of_usual(self, place: Place, tokens: Floats, peers: Groups) -> Floats:
+    def _of_usual(self, index: Destination, tokens: Floats, peers: Groups) -> Floats:
         """(G, S) the group's median tokens / those of its first block; NaN where there are none."""
         now = np.broadcast_to(
-            peers.medians(nan_median(tokens, axis=0))[:, None], (place[0].size, place[1].size)
+            peers.medians(nan_median(tokens, axis=0))[:, None], (index[0].size, index[1].size)
         )
-        first = self._sums.get(_TOKENS, place)
+        first = self._sums.get(_TOKENS, index)
         first = np.where((first == 0.0) & np.isfinite(now), now, first)
-        self._sums.put(_TOKENS, place, first)
+        self._sums.put(_TOKENS, index, first)
         of_usual = np.full(first.shape, np.nan)
         np.divide(now, first, out=of_usual, where=first > 0.0)
         return of_usual
 
     def _learn(
-        self, place: Place, seconds: Floats, tokens: Floats, peers: Ints, now: Floats
+        self, index: Destination, seconds: Floats, tokens: Floats, peers: Ints, now: Floats
     ) -> None:
-        new = {name: np.zeros((place[0].size, place[1].size)) for name in _SUMS}
-        share = self._share(place)
+        new = {name: np.zeros((index[0].size, index[1].size)) for name in _SUMS}
+        share = self._share(index)
         # The part that grows with tokens is larger where there are more of them.
         now = np.where(np.isfinite(now), now, 1.0)
         stretch = (now / (1.0 + share * (now - 1.0)))[peers]
         for s in range(seconds.shape[2]):
-            found = _block_sums(seconds[:, :, s], tokens, peers, place[0].size, stretch[:, s])
-            for name, values in zip(_SUMS, found, strict=True):
+            result = _block_sums(seconds[:, :, s], tokens, peers, index[0].size, stretch[:, s])
+            for name, values in zip(_SUMS, result, strict=True):
                 new[name][:, s] = values
         keep = np.where(new["zz"] > 0, 0.5 ** (1.0 / HALF_LIFE_BLOCKS), 1.0)
         for name in _SUMS:
             kept = keep * keep if name in EVIDENCE[2:] else keep
-            self._sums.put(name, place, kept * self._sums.get(name, place) + new[name])
+            self._sums.put(name, index, kept * self._sums.get(name, index) + new[name])
 
 
 def _reported(tokens: Floats) -> Floats:

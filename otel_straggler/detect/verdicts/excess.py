@@ -36,7 +36,7 @@ class Excesses:
         waited_s: (T, R) in waiting sections; NaN likewise, and if there is none.
         step_s: (T, R) both, and checkpoint and eval sections.
         peers_local_s, peers_step_s: (T, G) medians of the peers.
-        least_wait_s: (T, G) the shortest wait of a group.
+        min_wait_s: (T, G) the shortest wait of a group.
         peers_s: (T, G, S) median time of the peers in each section.
         late_s: (T, R, S) seconds over that median.
         shared: (S,) sections in which the ranks of an inner group wait for each other all along, so
@@ -50,7 +50,7 @@ class Excesses:
     step_s: Floats
     peers_local_s: Floats
     peers_step_s: Floats
-    least_wait_s: Floats
+    min_wait_s: Floats
     peers_s: Floats
     late_s: Floats
     shared: Bools
@@ -81,7 +81,7 @@ def excesses(
     world: World,
     waiting: WaitDetector,
     shared: Bools,
-    least_peers: int,
+    min_peers: int,
     timed: ClockedBlock | None = None,
 ) -> Excesses:
     """Compare one block.
@@ -91,7 +91,7 @@ def excesses(
         measured_s: (T, R, S) as they were; the same where work is not reported.
         peers_s, late_s: of :func:`late_seconds`.
         shared: (S,) sections that inner groups go through together.
-        least_peers: in smaller groups nobody is compared.
+        min_peers: in smaller groups nobody is compared.
         timed: where some go by the GPU's clock.
     """
     waits = np.array([waiting.waits(s) for s in world.sections], bool)
@@ -114,8 +114,8 @@ def excesses(
     typical_s = peers_step_s[:, world.peers.code]
     out = np.full((*present.shape, len(world.sections) + 2), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        out[..., 0] = centred(_log(local_s), world.peers, least_peers)
-        enough = world.peers.size >= least_peers
+        out[..., 0] = centred(_log(local_s), world.peers, min_peers)
+        enough = world.peers.size >= min_peers
         presence = ran.sum(axis=(0, 1))
         compared = local & (presence >= MIN_PRESENCE * present.size)
         # One section at a time, rank by rank: a table of all would be read across.
@@ -135,7 +135,7 @@ def excesses(
         step_s=step_s,
         peers_local_s=world.peers.medians(local_s),
         peers_step_s=peers_step_s,
-        least_wait_s=world.peers.minima(waited_s),
+        min_wait_s=world.peers.minima(waited_s),
         peers_s=peers_s,
         late_s=late_s,
         shared=shared,
@@ -174,8 +174,8 @@ def _lacks_what_peers_have(ran: Bools, present: Bools, world: World) -> Bools:
     n_present = counts(present)
     lacks = np.zeros_like(present)
     for s in np.flatnonzero((ran != present[..., None]).any(axis=(0, 1))).tolist():
-        most_have = 2 * counts(ran[..., s]) > n_present
-        lacks |= present & ~ran[..., s] & most_have[:, world.peers.code]
+        max_have = 2 * counts(ran[..., s]) > n_present
+        lacks |= present & ~ran[..., s] & max_have[:, world.peers.code]
     return lacks
 
 

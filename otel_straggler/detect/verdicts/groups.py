@@ -39,8 +39,8 @@ class Groups:
         size = np.bincount(code, minlength=len(keys))
         members = np.full((len(keys), int(size.max(initial=0))), len(code), np.int64)
         order = np.argsort(code, kind="stable")
-        place = np.arange(len(code)) - np.repeat(np.cumsum(size) - size, size)
-        members[code[order], place] = order
+        index = np.arange(len(code)) - np.repeat(np.cumsum(size) - size, size)
+        members[code[order], index] = order
         return cls(code, members, size, keys)
 
     def __len__(self) -> int:
@@ -172,8 +172,10 @@ def _compared(rows: list[Floats]) -> Floats:
 
 def _median_of_five(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats) -> Floats:
     """The largest of the smaller and the smallest of the larger of two pairs go; three are left."""
-    least, most = np.minimum, np.maximum
-    return _median_of_three(most(least(a, b), least(d, e)), least(most(a, b), most(d, e)), c)
+    minimum, maximum = np.minimum, np.maximum
+    return _median_of_three(
+        maximum(minimum(a, b), minimum(d, e)), minimum(maximum(a, b), maximum(d, e)), c
+    )
 
 
 def _median_of_three(a: Floats, b: Floats, c: Floats) -> Floats:
@@ -182,8 +184,8 @@ def _median_of_three(a: Floats, b: Floats, c: Floats) -> Floats:
 
 
 def _middle_of_four(a: Floats, b: Floats, c: Floats, d: Floats) -> tuple[Floats, Floats]:
-    least, most = np.minimum, np.maximum
-    return most(least(a, b), least(c, d)), least(most(a, b), most(c, d))
+    minimum, maximum = np.minimum, np.maximum
+    return maximum(minimum(a, b), minimum(c, d)), minimum(maximum(a, b), maximum(c, d))
 
 
 def _without_extremes(rows: list[Floats]) -> list[Floats]:

@@ -62,24 +62,24 @@ class OwnHistory:
 
         Cost: O(R S), and a copy of the state when something is new.
         """
-        place = self._tables.place(keys, names)
+        index = self._tables.index(keys, names)
         taken = np.isfinite(value) if eligible is None else np.isfinite(value) & eligible
-        weight = self._weight(place, now_ns)
-        mean, seen_s = self._tables.get("mean", place), self._tables.get("seen_s", place)
+        weight = self._weight(index, now_ns)
+        mean, seen_s = self._tables.get("mean", index), self._tables.get("seen_s", index)
         moved = (weight * mean + np.where(taken, value, 0.0)) / (weight + 1.0)
-        kept = self._tables.get("weight", place)
-        self._tables.put("mean", place, np.where(taken, moved, mean))
-        self._tables.put("weight", place, np.where(taken, weight + 1.0, kept))
-        self._tables.put("seen_s", place, np.where(taken, np.fmax(seen_s, now_ns / 1e9), seen_s))
+        kept = self._tables.get("weight", index)
+        self._tables.put("mean", index, np.where(taken, moved, mean))
+        self._tables.put("weight", index, np.where(taken, weight + 1.0, kept))
+        self._tables.put("seen_s", index, np.where(taken, np.fmax(seen_s, now_ns / 1e9), seen_s))
 
     def reference(self, keys: Sequence[str], names: Sequence[str], now_ns: int) -> Floats:
         """(R, S) normal log values; NaN where fewer than 3 evaluations are remembered.
 
         Ask before :meth:`update`, or the value is compared with itself. Cost: O(R S).
         """
-        place = self._tables.place(keys, names)
-        is_enough = self._weight(place, now_ns) >= MIN_WEIGHT
-        return np.where(is_enough, self._tables.get("mean", place), np.nan)
+        index = self._tables.index(keys, names)
+        is_enough = self._weight(index, now_ns) >= MIN_WEIGHT
+        return np.where(is_enough, self._tables.get("mean", index), np.nan)
 
     def state(self) -> dict[str, Any]:
         """Lists and arrays, for a restart."""
@@ -89,11 +89,11 @@ class OwnHistory:
         """Go on from :meth:`state`; what was there is forgotten."""
         self._tables.restore(state)
 
-    def _weight(self, place: Any, now_ns: int) -> Floats:
-        age_s = np.maximum(0.0, now_ns / 1e9 - self._tables.get("seen_s", place))
+    def _weight(self, index: Any, now_ns: int) -> Floats:
+        age_s = np.maximum(0.0, now_ns / 1e9 - self._tables.get("seen_s", index))
         # Past 1,000 half-lives nothing is remembered; the cap keeps the power finite.
         faded = np.exp2(-np.minimum(age_s / self._half_life_s, 1000.0))
-        weight: Floats = self._tables.get("weight", place) * faded
+        weight: Floats = self._tables.get("weight", index) * faded
         return weight
 
 
@@ -115,7 +115,7 @@ def how_it_began(reference: float, floor: float) -> Beginning:
     return "became" if reference < 0.5 * floor else "born"
 
 
-Place: TypeAlias = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+Destination: TypeAlias = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 
 
 class KeyedTables:
@@ -132,7 +132,7 @@ class KeyedTables:
         self._keys = _Labels(max_keys)
         self._names = _Labels(max_names)
 
-    def place(self, keys: Sequence[str], names: Sequence[str]) -> Place:
+    def index(self, keys: Sequence[str], names: Sequence[str]) -> Destination:
         """Where the values of R ``keys`` and S ``names`` stand; new ones stand at 0.
 
         Valid until the next call. Cost: O(R + S), and a copy of all when something is new.
@@ -146,13 +146,13 @@ class KeyedTables:
         self._tables = {table: _grown(v, shape) for table, v in self._tables.items()}
         return rows[:, None], columns[None, :]
 
-    def get(self, table: str, place: Place) -> Floats:
+    def get(self, table: str, index: Destination) -> Floats:
         """(R, S) values; a copy."""
-        return self._tables[table][place]
+        return self._tables[table][index]
 
-    def put(self, table: str, place: Place, values: Floats) -> None:
+    def put(self, table: str, index: Destination, values: Floats) -> None:
         """Replace (R, S) values. A key that was given twice keeps the last."""
-        self._tables[table][place] = values
+        self._tables[table][index] = values
 
     def state(self) -> dict[str, Any]:
         """Lists of keys and names, and the tables as arrays."""
@@ -173,8 +173,8 @@ class KeyedTables:
 class _Labels:
     """Texts numbered in order of appearance, the oldest unused forgotten."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, maximum: int) -> None:
+        self._max = maximum
         self._number: dict[str, int] = {}
         self._used: list[int] = []  # when each was asked for last
         self._now = 0
@@ -185,12 +185,12 @@ class _Labels:
     def make_room(self, wanted: Sequence[str]) -> Ints | None:
         """Forget some if ``wanted`` does not fit; returns the old numbers of those that stay."""
         new = {label for label in wanted if label not in self._number}
-        if not new or len(self._number) + len(new) <= self._most:
+        if not new or len(self._number) + len(new) <= self._max:
             return None
         needed = set(wanted)
         by_age = sorted(self._number, key=lambda label: self._used[self._number[label]])
         free = [label for label in by_age if label not in needed]
-        room = max(0, self._most * 3 // 4 - len(needed))
+        room = max(0, self._max * 3 // 4 - len(needed))
         gone = set(free[: max(0, len(free) - room)])
         stay = [label for label in self._number if label not in gone]
         kept = np.array([self._number[label] for label in stay], np.int64)
@@ -200,11 +200,11 @@ class _Labels:
 
     def numbers(self, wanted: Sequence[str]) -> npt.NDArray[np.intp]:
         self._now += 1
-        found = [self._number.setdefault(label, len(self._number)) for label in wanted]
+        result = [self._number.setdefault(label, len(self._number)) for label in wanted]
         self._used += [0] * (len(self._number) - len(self._used))
-        for number in found:
+        for number in result:
             self._used[number] = self._now
-        return np.array(found, np.intp)
+        return np.array(result, np.intp)
 
     def state(self) -> list[str]:
         """In order of their numbers."""

@@ -82,14 +82,14 @@ def sequence_imbalance(table: StepTable, m_w: float) -> SequenceImbalance:
     best, pair = math.nan, (-1, -1)
     for i, first in enumerate(chosen):
         for second in chosen[i + 1 :]:
-            found = _median_correlation(relative[first], relative[second])
-            if not math.isnan(found) and not found <= best:
-                best, pair = found, (first, second)
+            result = _median_correlation(relative[first], relative[second])
+            if not math.isnan(result) and not result <= best:
+                best, pair = result, (first, second)
     if pair == (-1, -1):
         return SequenceImbalance(
             correlation=math.nan, microbatch_cv=math.nan, m_w=m_w, sections=("", ""), strength=0.0
         )
-    cv = _least([_microbatch_cv(table, s, relative[s], best) for s in pair])
+    cv = _min([_microbatch_cv(table, s, relative[s], best) for s in pair])
     return SequenceImbalance(
         correlation=best,
         microbatch_cv=cv,
@@ -159,9 +159,9 @@ def _median_correlation(one: Floats, other: Floats) -> float:
 def _tamed(relative: Floats) -> Floats:
     """A pause in one step is cut back to 5 robust deviations."""
     middle = nan_median(relative, axis=0)
-    most = 5.0 * 1.4826 * nan_median(np.abs(relative - middle), axis=0)
-    most = np.where(most > 0, most, np.inf)
-    result: Floats = np.clip(relative, middle - most, middle + most)
+    maximum = 5.0 * 1.4826 * nan_median(np.abs(relative - middle), axis=0)
+    maximum = np.where(maximum > 0, maximum, np.inf)
+    result: Floats = np.clip(relative, middle - maximum, middle + maximum)
     return result
 
 
@@ -178,7 +178,7 @@ def _microbatch_cv(table: StepTable, section: int, relative: Floats, correlation
     return float(np.median(spread)) * math.sqrt(often * max(0.0, correlation))
 
 
-def _least(values: list[float]) -> float:
+def _min(values: list[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return min(known, default=math.nan)
 
@@ -241,22 +241,22 @@ def expert_imbalance(table: StepTable) -> ExpertImbalance:
 
     Cost: O(T R log R) a section. Source: ours.
     """
-    return max(_in_sections(table), key=lambda found: found.strength, default=ExpertImbalance())
+    return max(_in_sections(table), key=lambda result: result.strength, default=ExpertImbalance())
 
 
-def which_expert(found: ExpertImbalance) -> str:
+def which_expert(result: ExpertImbalance) -> str:
     """Whether it is always the same one, which can be placed otherwise, or the routing of each
     step; empty if nobody knows.
 
     >>> which_expert(ExpertImbalance(worst_expert=3, worst_share=0.92))
     'expert 3 the longest in 92 % of the steps'
     """
-    if found.worst_expert < 0:
+    if result.worst_expert < 0:
         return ""
-    if found.is_rotating:
+    if result.is_rotating:
         return "another one the longest from step to step"
     return (
-        f"expert {found.worst_expert} the longest in {100 * found.worst_share:.0f} % of the steps"
+        f"expert {result.worst_expert} the longest in {100 * result.worst_share:.0f} % of the steps"
     )
 
 
@@ -278,10 +278,10 @@ def _experts_by_stage(sources: tuple[Source, ...]) -> list[dict[int, Ints]]:
     """Per stage: positions of the ranks of each expert that has two."""
     stages: dict[tuple[object, ...], dict[int, list[int]]] = {}
     for i, source in enumerate(sources):
-        place = dict(source.parallel)
-        if "expert" in place:
-            stage = (source.role, place.get("pipeline"), place.get("virtual_pipeline"))
-            stages.setdefault(stage, {}).setdefault(place["expert"], []).append(i)
+        index = dict(source.parallel)
+        if "expert" in index:
+            stage = (source.role, index.get("pipeline"), index.get("virtual_pipeline"))
+            stages.setdefault(stage, {}).setdefault(index["expert"], []).append(i)
     usable = [
         {expert: np.array(ranks) for expert, ranks in experts.items() if len(ranks) >= 2}
         for experts in stages.values()

@@ -30,7 +30,7 @@ class VerdictLog:
         self._changes: list[Verdict] = []
         self._newest: dict[str, int] = {}
         self._costs: dict[str, float] = {}
-        self._most = max_changes
+        self._max = max_changes
         self._page_book = NotificationLog(max_changes)
         self._late_pages: deque[Verdict] = deque(maxlen=max_changes)
 
@@ -139,7 +139,7 @@ class VerdictLog:
     def _append(self, verdict: Verdict) -> Verdict:
         self._newest[verdict.subject_id] = len(self._changes)
         self._changes.append(verdict)
-        if len(self._changes) > self._most:
+        if len(self._changes) > self._max:
             self._drop_oldest()
         return verdict
 
@@ -155,7 +155,7 @@ class VerdictLog:
         self._changes = [*kept, *self._changes[end:]]
         self._newest = {v.subject_id: at for at, v in enumerate(self._changes)}
         # Where nearly all are in trouble little can go: not to be tried at every change.
-        self._most = max(self._max_changes, len(self._changes) + half)
+        self._max = max(self._max_changes, len(self._changes) + half)
 
     # --- over restarts -------------------------------------------------------------------------
 

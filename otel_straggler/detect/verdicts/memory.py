@@ -37,7 +37,7 @@ class MoreWork:
     it has more than at first, and by how much it would be if nothing but tokens took time."""
 
     local: Floats
-    most: Floats
+    maximum: Floats
 
 
 class Memory:
@@ -101,9 +101,11 @@ class Memory:
         if not np.isfinite(tokens).any():
             return seconds
         names = self._local_sections(world, local)
-        found = self.work.normalise(seconds[..., local], tokens, world.peers, _groups(world), names)
+        result = self.work.normalise(
+            seconds[..., local], tokens, world.peers, _groups(world), names
+        )
         equal: Floats = seconds.copy()
-        equal[..., local] = found
+        equal[..., local] = result
         return equal
 
     def more_work(self, tokens: Floats, peers_s: Floats, world: World, local: Bools) -> MoreWork:
@@ -116,13 +118,13 @@ class Memory:
         names, groups = self._local_sections(world, local), _groups(world)
         none = np.zeros(len(groups))
         if not np.isfinite(tokens).any() or not names:
-            return MoreWork(local=none, most=none)
-        longer, most = self.work.longer_by_work(tokens, world.peers, groups, names)
+            return MoreWork(local=none, maximum=none)
+        longer, maximum = self.work.longer_by_work(tokens, world.peers, groups, names)
         usual_s = np.nan_to_num(median_of_rows(peers_s[..., local]))
         now_s, then_s = usual_s.sum(axis=1), (usual_s / longer).sum(axis=1)
         is_known = (now_s > 0.0) & (then_s > 0.0)
         more = np.log(np.where(is_known, now_s, 1.0) / np.where(is_known, then_s, 1.0))
-        return MoreWork(local=more, most=np.log(np.maximum(most, 1.0)))
+        return MoreWork(local=more, maximum=np.log(np.maximum(maximum, 1.0)))
 
     # --- over restarts of the collector ---
 
@@ -275,15 +277,15 @@ class StepNumbers:
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, place: int) -> int:
-        """The step at ``place``, or the one next to it of those that are known.
+    def __getitem__(self, index: int) -> int:
+        """The step at ``index``, or the one next to it of those that are known.
 
         Raises:
             IndexError: nothing was observed.
         """
-        place = min(max(place, self._begins[0]), self._length - 1)
-        stretch = bisect_right(self._begins, place) - 1
-        return self._first[stretch] + place - self._begins[stretch]
+        index = min(max(index, self._begins[0]), self._length - 1)
+        stretch = bisect_right(self._begins, index) - 1
+        return self._first[stretch] + index - self._begins[stretch]
 
     def add(self, steps: Ints) -> None:
         """The next steps."""

@@ -73,20 +73,18 @@ class PeerVerdictEngine:
         self._timed = excess.timed
         assert tracks.newest_costs is not None
         rank_costs, host_costs = tracks.newest_costs
-        least = self._least_effects(world, tracks.resolution.least_effects(rank_costs.columns_s))
-        hosts_least = _nan_min(world.hosts.gather(least.T)).T
+        minimum = self._min_effects(world, tracks.resolution.min_effects(rank_costs.columns_s))
+        hosts_min = _nan_min(world.hosts.gather(minimum.T)).T
         by_gpu = self._timed is not None
-        ranks = View(tracks.ranks, least, rank_costs, world, self._settings, only_known=by_gpu)
-        hosts = View(
-            tracks.hosts, hosts_least, host_costs, world, self._settings, only_known=by_gpu
-        )
+        ranks = View(tracks.ranks, minimum, rank_costs, world, self._settings, only_known=by_gpu)
+        hosts = View(tracks.hosts, hosts_min, host_costs, world, self._settings, only_known=by_gpu)
         slow_hosts = {one.row: one for one in hosts.candidates() if self._is_whole_host(one, ranks)}
-        found = ranks.candidates()
+        result = ranks.candidates()
         self._slow = np.isin(world.hosts.code, list(slow_hosts))
-        self._slow[[one.row for one in found]] = True
+        self._slow[[one.row for one in result]] = True
         changes = [self._record_host(one, ranks) for one in slow_hosts.values()]
         taken = {world.host_subjects[row] for row in slow_hosts}
-        for one in found:
+        for one in result:
             verdict = self._record_rank(one, ranks, slow_hosts)
             if verdict is not None:
                 taken.add(verdict[0])
@@ -112,7 +110,7 @@ class PeerVerdictEngine:
                 ranks[world.row_of_rank[verdict.subject_id]] = True
         return ranks, hosts
 
-    def _least_effects(self, world: World, by_clock: Floats) -> Floats:
+    def _min_effects(self, world: World, by_clock: Floats) -> Floats:
         """(R, C) ``by_clock``, and in a small group as much as it needs."""
         size = world.peers.size[world.peers.code]
         in_small = np.where(size < SMALL_GROUP, math.log(SMALL_GROUP_SLOWDOWN), 0.0)
@@ -204,7 +202,7 @@ class PeerVerdictEngine:
         spikes = tracks.newest_spikes
         if spikes is None:
             return []
-        is_costly = spikes.lost_s >= self._settings.least_share * ranks.costs.step_s[:, None]
+        is_costly = spikes.lost_s >= self._settings.min_share * ranks.costs.step_s[:, None]
         is_costly &= ranks.costs.columns_s > 0.0
         is_costly &= (self._world.peers.size >= SMALL_GROUP)[self._world.peers.code][:, None]
         recent = ranks.findings.recent
@@ -286,8 +284,8 @@ class PeerVerdictEngine:
         """All of a verdict but its state; ``members`` is the rank, or the ranks of the host."""
         world, row, recent = self._world, int(members[0]), ranks.findings.recent
         group, peers = world.peers.code == world.peers.code[row], self._peers(members)
-        least_peers = self._settings.least_peers
-        one, others = against_the_others(one, recent, group, peers, self._slow, least_peers)
+        min_peers = self._settings.min_peers
+        one, others = against_the_others(one, recent, group, peers, self._slow, min_peers)
         source = world.sources[row]
         n_peers = _n_known(recent[:, one.column], others)
         step_s = float(median_of_rows(ranks.costs.step_s[:, None])[0])
@@ -326,8 +324,8 @@ class PeerVerdictEngine:
         """Where the time lies in a section that its peers do not run, it says so, and no cause."""
         if one.section is not None or one.is_late:
             return draft
-        found = extra_work(self._excess, self._world, self._local, one.row, one.lost_s)
-        return replace(draft, cause="unknown", evidence="host", detail=found) if found else draft
+        result = extra_work(self._excess, self._world, self._local, one.row, one.lost_s)
+        return replace(draft, cause="unknown", evidence="host", detail=result) if result else draft
 
     def _details(self, one: Candidate, row: int, n_alike: int) -> str:
         also = f"like {n_alike:,} more of its peers" if n_alike else ""
@@ -361,7 +359,7 @@ class PeerVerdictEngine:
 
     def _confidence(self, one: Candidate, n_peers: int) -> float:
         z = max(one.z, 0.0)
-        confidence = z / (z + self._settings.least_z)
+        confidence = z / (z + self._settings.min_z)
         if n_peers + 1 < SMALL_GROUP:
             confidence = min(confidence, SMALL_GROUP_CONFIDENCE)
         if self._world.is_inferred:

@@ -83,8 +83,8 @@ def what_if(seconds: Floats, microbatches: int) -> WhatIf:
     1.0
     >>> slow = even.copy()
     >>> slow[0, 1, 0] = 2.0
-    >>> found = what_if(slow, 4)
-    >>> round(found.slowdown, 2), found.m_w > 0.9, found.of_worker.argmax().item()
+    >>> result = what_if(slow, 4)
+    >>> round(result.slowdown, 2), result.m_w > 0.9, result.of_worker.argmax().item()
     (1.44, True, 2)
     """
     a, used = filled(np.asarray(seconds, np.float64))
@@ -282,22 +282,22 @@ def find_workers(sources: Sequence[Source]) -> Workers | None:
 
     >>> from otel_straggler.model.rank import Source
     >>> ranks = [Source(run_id="r", rank=i, parallel=(("pipeline", i // 2),)) for i in range(4)]
-    >>> found = find_workers(ranks)
-    >>> found.shape, found.data.tolist(), found.stage.tolist()
+    >>> result = find_workers(ranks)
+    >>> result.shape, result.data.tolist(), result.stage.tolist()
     ((2, 2), [0, 1, 0, 1], [0, 0, 1, 1])
     """
     if not sources:
         return None
-    places = [dict(source.parallel) for source in sources]
-    n_stage = sum("pipeline" in place for place in places)
-    n_data = sum("data" in place for place in places)
+    indexes = [dict(source.parallel) for source in sources]
+    n_stage = sum("pipeline" in index for index in indexes)
+    n_data = sum("data" in index for index in indexes)
     has_roles = len({source.role for source in sources}) > 1
-    if n_stage not in (0, len(places)) or n_data not in (0, len(places)):
+    if n_stage not in (0, len(indexes)) or n_data not in (0, len(indexes)):
         return None
     if n_stage == 0 and has_roles:
         return None
-    stage = [place.get("pipeline", 0) for place in places]
-    data = [p["data"] for p in places] if n_data else _numbered(sources, places, stage)
+    stage = [index.get("pipeline", 0) for index in indexes]
+    data = [p["data"] for p in indexes] if n_data else _numbered(sources, indexes, stage)
     data_ranks, data_index = np.unique(np.array(data, np.int64), return_inverse=True)
     stages, stage_index = np.unique(np.array(stage, np.int64), return_inverse=True)
     return Workers(
@@ -340,11 +340,11 @@ def microbatches_of(table: StepTable, workers: Workers) -> tuple[int, bool]:
 
     Cost: O(T R S).
     """
-    most = max([_usual_runs(table, s) for s in _compute_sections(table)], default=0)
+    maximum = max([_usual_runs(table, s) for s in _compute_sections(table)], default=0)
     n_stages = workers.shape[1]
     if n_stages == 1:
-        return max(1, most), True
-    return (most, True) if most > 1 else (ASSUMED_PER_STAGE * n_stages, False)
+        return max(1, maximum), True
+    return (maximum, True) if maximum > 1 else (ASSUMED_PER_STAGE * n_stages, False)
 
 
 def _scheduled_sections(table: StepTable, n_stages: int) -> list[int]:
@@ -373,8 +373,8 @@ def _usual_runs(table: StepTable, section: int) -> int:
 
 def _mean_by_worker(per_rank: Floats, workers: Workers) -> Floats:
     n_steps, n_workers = len(per_rank), workers.shape[0] * workers.shape[1]
-    place = workers.data * workers.shape[1] + workers.stage
-    cell: Ints = (np.arange(n_steps)[:, None] * n_workers + place[None, :]).ravel()
+    index = workers.data * workers.shape[1] + workers.stage
+    cell: Ints = (np.arange(n_steps)[:, None] * n_workers + index[None, :]).ravel()
     known: Bools = np.isfinite(per_rank).ravel()
     size = n_steps * n_workers
     total = np.bincount(cell[known], per_rank.ravel()[known], size)
@@ -385,13 +385,13 @@ def _mean_by_worker(per_rank: Floats, workers: Workers) -> Floats:
 
 
 def _numbered(
-    sources: Sequence[Source], places: list[dict[str, int]], stage: list[int]
+    sources: Sequence[Source], indexes: list[dict[str, int]], stage: list[int]
 ) -> list[int]:
     """A data rank for those that report none: the number by rank among their likes."""
     number = [0] * len(sources)
     seen: dict[tuple[int, ...], int] = {}
     for i in sorted(range(len(sources)), key=lambda i: sources[i].rank):
-        alike = (stage[i], *(places[i].get(name, 0) for name in ("tensor", "context", "expert")))
+        alike = (stage[i], *(indexes[i].get(name, 0) for name in ("tensor", "context", "expert")))
         number[i] = seen.get(alike, 0)
         seen[alike] = number[i] + 1
     return number

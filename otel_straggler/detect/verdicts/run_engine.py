@@ -66,7 +66,7 @@ class RunVerdictEngine:
         quantities = _quantities(excess)
         # What more tokens take longer is no slowdown; where work is hidden, all may be tokens.
         quantities[..., _LOCAL] -= more.local
-        quantities[..., _STEP] -= more.most if hidden else 0.0
+        quantities[..., _STEP] -= more.maximum if hidden else 0.0
         if self.past is None or self.past.shape != quantities.shape[1:]:
             self.past = OwnPast(quantities.shape[1:])
             self.past.seed(memory.group_reference(world, now.at_ns))
@@ -76,25 +76,25 @@ class RunVerdictEngine:
         self._began = steps[len(steps) - 20] if len(steps) else None
         self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
         of_run = median_of_rows(rises.rise)
-        least = median_of_rows(rises.least)
+        minimum = median_of_rows(rises.minimum)
         self._evidence = _evidence(excess.timed)
         blamed = bool(self._cases.open_subjects("rank") or self._cases.open_subjects("host"))
-        rises_of_run = of_run >= least
+        rises_of_run = of_run >= minimum
         is_slower = bool(rises_of_run[_LOCAL]) and not hidden
         some = None if hidden else only_some(of_ranks, float(of_run[_LOCAL]))
-        cannot_tell = bool(rises_of_run[_STEP]) and hidden and not blamed
+        cannot_report = bool(rises_of_run[_STEP]) and hidden and not blamed
         changes = [
-            self._uniform(float(of_run[_LOCAL]), found=is_slower and some is None, some=some),
-            self._unknown(float(of_run[_STEP]), waiting, found=cannot_tell, is_all=is_slower)
+            self._uniform(float(of_run[_LOCAL]), result=is_slower and some is None, some=some),
+            self._unknown(float(of_run[_STEP]), waiting, result=cannot_report, is_all=is_slower)
             if some is None
             else self._of_some(float(of_run[_LOCAL]), some, accused, is_slower=is_slower),
         ]
-        is_longer = bool(of_run[_STEP] >= 0.5 * least[_STEP])
+        is_longer = bool(of_run[_STEP] >= 0.5 * minimum[_STEP])
         free = is_longer and not (hidden or blamed)
         # What groups lose in their own work, others wait for: that is no link.
-        most = np.fmax.reduce(rises.rise[:, _LOCAL], initial=-np.inf)
-        free = free and not most > 0.5 * of_run[_STEP]
-        changes += self._links(rises, of_run, least, free=free)
+        maximum = np.fmax.reduce(rises.rise[:, _LOCAL], initial=-np.inf)
+        free = free and not maximum > 0.5 * of_run[_STEP]
+        changes += self._links(rises, of_run, minimum, free=free)
         return [change for change in changes if change is not None]
 
     def _rises_of_ranks(self, excess: Excesses, world: World, counts: Bools, more: Floats) -> Rises:
@@ -106,53 +106,55 @@ class RunVerdictEngine:
         usable = np.isfinite(own) & counts[:, None]
         return self._past_of_ranks.observe(np.where(usable, own, np.nan)[..., None])
 
-    def _uniform(self, rise: float, *, found: bool, some: PartialSlowdown | None) -> Verdict | None:
+    def _uniform(
+        self, rise: float, *, result: bool, some: PartialSlowdown | None
+    ) -> Verdict | None:
         draft = self._draft("uniform_slowdown", rise)
-        return self._record(draft, found=found, is_over=some is not None)
+        return self._record(draft, result=result, is_over=some is not None)
 
     def _of_some(
         self, rise: float, some: PartialSlowdown, accused: Bools, *, is_slower: bool
     ) -> Verdict | None:
         """Not all ranks are slower, but so many, or of so few, that their peers cannot tell. Who is
         called slow by peers needs no word of the run."""
-        is_told = bool(accused[some.slower].all())
-        detail = in_words(some, self._world.sources)
+        is_reported = bool(accused[some.slower].all())
+        detail = in_text(some, self._world.sources)
         draft = replace(self._draft("unknown", rise), detail=detail)
-        return self._record(draft, found=is_slower and not is_told, is_over=is_told)
+        return self._record(draft, result=is_slower and not is_reported, is_over=is_reported)
 
     def _unknown(
-        self, rise: float, waiting: WaitDetector, *, found: bool, is_all: bool
+        self, rise: float, waiting: WaitDetector, *, result: bool, is_all: bool
     ) -> Verdict | None:
         draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
         if waiting.inside:
             draft = replace(draft, detail=f"with work and waiting of all ranks in {waiting.inside}")
-        return self._record(draft, found=found, confirmable=False, is_over=is_all)
+        return self._record(draft, result=result, confirmable=False, is_over=is_all)
 
     def _links(
-        self, rises: Rises, of_run: Floats, least: Floats, *, free: bool
+        self, rises: Rises, of_run: Floats, minimum: Floats, *, free: bool
     ) -> list[Verdict | None]:
         """Waiting that grew for everybody, also for those who come last, is the network's."""
         beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
-        at_run = free and bool(of_run[_WAIT] >= least[_WAIT])
-        changes = [self._record(self._draft("link", float(of_run[_WAIT])), found=at_run)]
+        at_run = free and bool(of_run[_WAIT] >= minimum[_WAIT])
+        changes = [self._record(self._draft("link", float(of_run[_WAIT])), result=at_run)]
         if not free and not self._cases.open_subjects("role"):
             return changes
         for group in range(len(beyond)):
-            found = free and bool(beyond[group] >= least[_WAIT])
+            result = free and bool(beyond[group] >= minimum[_WAIT])
             draft = self._draft("link", float(beyond[group]), group=group)
-            changes.append(self._record(draft, found=found))
+            changes.append(self._record(draft, result=result))
         return changes
 
     def _record(
-        self, draft: Verdict, *, found: bool, confirmable: bool = True, is_over: bool = False
+        self, draft: Verdict, *, result: bool, confirmable: bool = True, is_over: bool = False
     ) -> Verdict | None:
         state = self._cases.state_of(draft.subject_id).state
-        if not found and state in ("ok", "recovered"):
+        if not result and state in ("ok", "recovered"):
             return None
         clear = is_over or math.log(draft.slowdown) < CLEAR_RISE
         return self._cases.record(
             draft,
-            flagged=found,
+            flagged=result,
             sure=False,
             clear=clear,
             floor=0.0,
@@ -200,7 +202,7 @@ def _quantities(excess: Excesses) -> Floats:
     """(T, G, 3): log local work, log of 1 + the least wait / local work, log step."""
     local_s = excess.peers_local_s
     with np.errstate(divide="ignore", invalid="ignore"):
-        waited = np.log1p(excess.least_wait_s / local_s)
+        waited = np.log1p(excess.min_wait_s / local_s)
         logs = np.log(local_s), waited, np.log(excess.peers_step_s)
     stacked = np.array(logs).transpose(1, 2, 0)
     return np.where(np.isfinite(stacked), stacked, np.nan)
@@ -219,7 +221,7 @@ def _hides(excess: Excesses, waiting: WaitDetector) -> bool:
     if timed is not None and timed.by_kernels.all():
         return False  # who waits is seen in kernels, whatever the host does meanwhile
     with np.errstate(divide="ignore", invalid="ignore"):
-        parts = excess.least_wait_s / excess.peers_step_s
+        parts = excess.min_wait_s / excess.peers_step_s
     share = median_of_rows(parts.reshape(-1, 1))
     return bool(share[0] >= HIDING_SHARE)
 
@@ -252,7 +254,7 @@ class Rises:
     the standard error of a rise."""
 
     rise: Floats
-    least: Floats
+    minimum: Floats
     beyond: Bools
     error: Floats
 
@@ -266,12 +268,12 @@ class OwnPast:
 
     Args:
         shape: (G, C).
-        least_rises: (C,) as far as given; of local work, least wait and step.
+        min_rises: (C,) as far as given; of local work, least wait and step.
     """
 
-    def __init__(self, shape: tuple[int, int], least_rises: Floats = MIN_RISES) -> None:
+    def __init__(self, shape: tuple[int, int], min_rises: Floats = MIN_RISES) -> None:
         self.shape = shape
-        self._least_rises = least_rises
+        self._min_rises = min_rises
         self.reference = np.full(shape, np.nan)
         self.blocks = np.zeros(shape, np.int64)
         self._sigma = np.full(shape[1], np.nan)
@@ -301,14 +303,14 @@ class OwnPast:
         newest = median_of_rows(np.array(self._newest))
         rise = np.where(self.blocks >= MIN_PAST_BLOCKS, newest - self.reference, np.nan)
         error = np.nan_to_num(self._sigma, nan=1.0) / math.sqrt(len(self._newest))
-        least = np.broadcast_to(np.maximum(self._least_rises, SIGMAS * error), self.shape)
+        minimum = np.broadcast_to(np.maximum(self._min_rises, SIGMAS * error), self.shape)
         with np.errstate(invalid="ignore"):
-            return Rises(rise=rise, least=least, beyond=rise >= least, error=error)
+            return Rises(rise=rise, minimum=minimum, beyond=rise >= minimum, error=error)
 
     def _learn(self, block: Floats, rises: Rises) -> None:
         is_past = self.blocks >= MIN_PAST_BLOCKS
         with np.errstate(invalid="ignore"):
-            rising = (rises.rise >= 0.5 * rises.least) | (block - self.reference >= rises.least)
+            rising = (rises.rise >= 0.5 * rises.minimum) | (block - self.reference >= rises.minimum)
         # Until the noise is known nobody can tell whether a past that was given still holds.
         learns = np.isfinite(block) & ~(is_past & (rising | np.isnan(self._sigma)))
         self.blocks = np.minimum(self.blocks + learns, MAX_PAST_BLOCKS)
@@ -347,21 +349,21 @@ def only_some(ranks: Rises, rise: float) -> PartialSlowdown | None:
     own, error = ranks.rise[:, 0], SURE_SIGMAS * float(ranks.error[0])
     if not rise > 0.0 or np.isnan(own).any():
         return None
-    found = PartialSlowdown(slower=own - error >= 0.5 * rise, same=own + error < 0.5 * rise)
+    result = PartialSlowdown(slower=own - error >= 0.5 * rise, same=own + error < 0.5 * rise)
     fits = abs(median_of(own) - rise) <= 0.25 * rise + error
-    is_some = fits and found.slower.any() and found.same.mean() >= NOT_ALL
-    return found if is_some else None
+    is_some = fits and result.slower.any() and result.same.mean() >= NOT_ALL
+    return result if is_some else None
 
 
-def in_words(some: PartialSlowdown, sources: list[Source]) -> str:
+def in_text(some: PartialSlowdown, sources: list[Source]) -> str:
     """How many ranks, and which, if one side is few.
 
     >>> sources = [Source(run_id="r", rank=rank) for rank in range(8)]
-    >>> in_words(PartialSlowdown(np.arange(8) < 2, np.arange(8) >= 2), sources)
+    >>> in_text(PartialSlowdown(np.arange(8) < 2, np.arange(8) >= 2), sources)
     '2 of its 8 ranks take longer than before (0, 1), the others do not'
-    >>> in_words(PartialSlowdown(np.arange(8) > 0, np.arange(8) == 0), sources)
+    >>> in_text(PartialSlowdown(np.arange(8) > 0, np.arange(8) == 0), sources)
     '7 of its 8 ranks take longer than before, the others do not (0)'
-    >>> in_words(PartialSlowdown(np.arange(8) > 4, np.arange(8) < 4), sources)
+    >>> in_text(PartialSlowdown(np.arange(8) > 4, np.arange(8) < 4), sources)
     'at least 4 of its 8 ranks take no longer than before'
     """
     slower, same = (

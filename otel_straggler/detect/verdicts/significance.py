@@ -25,13 +25,13 @@ FALSE_ALARMS = 0.05
 """Expected number of rows beyond the limit by chance, over all rows and sections together."""
 
 
-def centred(log_seconds: Floats, groups: Groups, least_peers: int) -> Floats:
+def centred(log_seconds: Floats, groups: Groups, min_peers: int) -> Floats:
     """Log time minus the median of the peers at the same step.
 
     Args:
         log_seconds: (..., R), NaN where a rank has no time.
         groups: of the R rows.
-        least_peers: in smaller groups nobody is compared: NaN.
+        min_peers: in smaller groups nobody is compared: NaN.
 
     Returns:
         (..., R). Cost: O(n log widest).
@@ -41,7 +41,7 @@ def centred(log_seconds: Floats, groups: Groups, least_peers: int) -> Floats:
     if np.isnan(log_seconds).any():
         values = groups.gather(log_seconds)
         present = (values == values).sum(axis=-1)
-    middle = np.where(present >= least_peers, middle, np.nan)
+    middle = np.where(present >= min_peers, middle, np.nan)
     return np.asarray(log_seconds - middle[..., groups.code])
 
 
@@ -71,11 +71,11 @@ def spread_of(effect: Floats, standard_error: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(mixed, expected)))
 
 
-def least_z(rows: int, columns: int, floor: float) -> float:
+def min_z(rows: int, columns: int, floor: float) -> float:
     """How many standard deviations beyond its peers a row must lie, so that among ``rows`` x
     ``columns`` healthy ones 0.05 lie there by chance: sqrt(2 ln(n / 0.05)), at least ``floor``.
 
-    >>> round(least_z(8, 4, 3.5), 2), round(least_z(16_384, 4, 3.5), 2)
+    >>> round(min_z(8, 4, 3.5), 2), round(min_z(16_384, 4, 3.5), 2)
     (3.59, 5.31)
     """
     return max(floor, math.sqrt(2.0 * math.log(max(rows * columns, 1) / FALSE_ALARMS)))
@@ -225,15 +225,15 @@ def cusum_moves(x: Floats, sigma: Floats, k: Floats) -> Floats:
     return drawn
 
 
-def advance_cusum(g: Floats, move: Floats, most: Floats) -> Floats:
+def advance_cusum(g: Floats, move: Floats, maximum: Floats) -> Floats:
     """The statistic after one more step.
 
     Args:
         g, move: (R, C) statistic and :func:`cusum_moves`; NaN leaves ``g`` as it is.
-        most: (C,) cap, so that it clears after a long fault.
+        maximum: (C,) cap, so that it clears after a long fault.
     """
     moved = g + move
     np.maximum(moved, 0.0, out=moved)
-    np.minimum(moved, most, out=moved)
+    np.minimum(moved, maximum, out=moved)
     np.copyto(moved, g, where=np.isnan(move))
     return moved

@@ -68,10 +68,10 @@ class StallHistory:
             rows, columns = (spikes & ~new).nonzero()
             self._lasts[rows, columns, (self._count[rows, columns] - 1) % NEWEST] = True
             rows, columns = new.nonzero()
-            place = (rows, columns, self._count[rows, columns] % NEWEST)
-            self._at[place] = self._steps
-            self._lost_s[place] = seconds[rows, columns]
-            self._lasts[place] = False
+            index = (rows, columns, self._count[rows, columns] % NEWEST)
+            self._at[index] = self._steps
+            self._lost_s[index] = seconds[rows, columns]
+            self._lasts[index] = False
             self._count[rows, columns] += 1
 
     def of(self, row: int, column: int) -> StallPattern | None:
@@ -159,7 +159,7 @@ class StallDetector:
         self._spikes *= fade
         self._seconds *= fade
         lost_s = np.zeros(excess.shape)
-        for t, row, column in zip(*(places.tolist() for places in is_new.nonzero()), strict=True):
+        for t, row, column in zip(*(indexes.tolist() for indexes in is_new.nonzero()), strict=True):
             beyond = float(excess[t, row, column] - usual[row, column])
             one_s = math.expm1(min(beyond, MAX_BEYOND)) * float(columns_s[row, column])
             lost_s[t, row, column] = one_s
@@ -175,12 +175,12 @@ class StallDetector:
     def _evaluate(self) -> Spikes:
         rows, columns = self.shape
         ordered = np.sort(self._spikes, axis=0)
-        most = np.maximum(ordered[max(0, int(rows * (1.0 - WINSORISED)) - 1)], 1.0)
-        usual = np.minimum(ordered, most).mean(axis=0)
+        maximum = np.maximum(ordered[max(0, int(rows * (1.0 - WINSORISED)) - 1)], 1.0)
+        usual = np.minimum(ordered, maximum).mean(axis=0)
         usual = np.maximum(usual, MIN_RATE * self._steps)
         chance = FALSE_ALARMS / LOOKS / max(rows * columns, 1)
-        least = np.array([critical_count(float(mean), chance) for mean in usual])
-        beyond = self._spikes >= np.maximum(least, MIN_TIMES * usual)
+        minimum = np.array([critical_count(float(mean), chance) for mean in usual])
+        beyond = self._spikes >= np.maximum(minimum, MIN_TIMES * usual)
         z = 2.0 * (np.sqrt(self._spikes + 0.375) - np.sqrt(usual + 0.375))
         return Spikes(beyond=beyond, z=z, lost_s=self._seconds / max(self._steps, 1.0))
 

@@ -146,57 +146,59 @@ class Structure:
         subject = run_subject(sample.sources[0].group, "sequence_imbalance")
         if not may_be and self._is_well(subject):
             return None  # what it costs to be sure is most of a look
-        found = sequence_imbalance(sample, estimate.m_w)
+        result = sequence_imbalance(sample, estimate.m_w)
         draft = self._of_run(
             "sequence_imbalance",
             estimate.slowdown,
-            found.strength,
+            result.strength,
             estimate.waste,
-            found.sections[-1],
+            result.sections[-1],
         )
-        return self._record(draft, found=found.is_present and estimate.slowdown >= MIN_SLOWDOWN)
+        return self._record(draft, result=result.is_present and estimate.slowdown >= MIN_SLOWDOWN)
 
     def _experts(self, sample: StepTable, estimate: WhatIf) -> Verdict | None:
-        found = expert_imbalance(sample)
+        result = expert_imbalance(sample)
         draft = self._of_run(
-            "expert_imbalance", found.slowdown, found.strength, estimate.waste, found.section
+            "expert_imbalance", result.slowdown, result.strength, estimate.waste, result.section
         )
-        return self._record(replace(draft, detail=which_expert(found)), found=found.is_present)
+        return self._record(replace(draft, detail=which_expert(result)), result=result.is_present)
 
-    def _stages(self, seconds: Floats, estimate: WhatIf, found: LongStages) -> list[Verdict | None]:
+    def _stages(
+        self, seconds: Floats, estimate: WhatIf, result: LongStages
+    ) -> list[Verdict | None]:
         """Whether a stage has more to do than the others; one that is even again recovers."""
         n_stages = len(estimate.stages)
         if n_stages < 2:
             return []
         steps = np.concatenate(self._steps)
         for stage in range(n_stages):
-            if stage not in found.stages:
+            if stage not in result.stages:
                 self._long_since.pop(stage, None)
             elif stage not in self._long_since and not self._newest.is_timed:
                 self._long_since[stage] = became_long(seconds, steps, stage)
         return [
-            self._record(self._draft(stage, estimate, found), found=stage in found.stages)
+            self._record(self._draft(stage, estimate, result), result=stage in result.stages)
             for stage in range(n_stages)
         ]
 
-    def _record(self, draft: Verdict, *, found: bool) -> Verdict | None:
-        if not found and self._is_well(draft.subject_id):
+    def _record(self, draft: Verdict, *, result: bool) -> Verdict | None:
+        if not result and self._is_well(draft.subject_id):
             return None
         return self._cases.record(
-            draft, flagged=found, sure=False, clear=not found, floor=0.0, now=self._now
+            draft, flagged=result, sure=False, clear=not result, floor=0.0, now=self._now
         )
 
     def _is_well(self, subject_id: str) -> bool:
         return self._cases.state_of(subject_id).state in ("ok", "recovered")
 
-    def _draft(self, stage: int, estimate: WhatIf, found: LongStages) -> Verdict:
+    def _draft(self, stage: int, estimate: WhatIf, result: LongStages) -> Verdict:
         assert self._workers is not None
         source = self._newest.sources[0]
         role = f"pipeline {self._workers.stages[stage]}"
         n_ranks = max(self._newest.world_size, len(self._newest.sources))
-        part = min(found.part, 1.0)
+        part = min(result.part, 1.0)
         since = self._long_since.get(stage)
-        lost = estimate.waste * part * n_ranks * 3600.0 / max(1, len(found.stages))
+        lost = estimate.waste * part * n_ranks * 3600.0 / max(1, len(result.stages))
         return Verdict(
             run_id=source.run_id,
             group=source.group,
@@ -212,22 +214,22 @@ class Structure:
             confidence=round(min(0.95, 0.5 + 0.5 * part * estimate.waste / 0.1), 3),
             gpu_seconds_lost_per_hour=float(np.nan_to_num(lost)),
             n_peers=len(estimate.stages) - 1,
-            detail=self._detail(stage, found),
-            on_gpu=_tells_gpu(self._newest),
+            detail=self._detail(stage, result),
+            on_gpu=_reports_gpu(self._newest),
         )
 
-    def _detail(self, stage: int, found: LongStages) -> str:
+    def _detail(self, stage: int, result: LongStages) -> str:
         """What balance wins, and what speaks against stages that were made unequal."""
         assert self._workers is not None
-        if stage not in found.stages:
+        if stage not in result.stages:
             return ""
-        others = [str(self._workers.stages[s]) for s in sorted(found.stages) if s != stage]
+        others = [str(self._workers.stages[s]) for s in sorted(result.stages) if s != stage]
         together = f" together with stage {' and '.join(others)}" if others else ""
-        said = [f"to balance it{together} would save {found.saved_s:.2g} s of every step"]
+        text = [f"to balance it{together} would save {result.saved_s:.2g} s of every step"]
         if self._long_since.get(stage) is not None:
-            said.append("it was even before: look at what its ranks share, not at its layers")
-        said.append(who_else_it_may_be(stage, self._workers, self._newest.sources))
-        return "; ".join(filter(None, said))
+            text.append("it was even before: look at what its ranks share, not at its layers")
+        text.append(who_else_it_may_be(stage, self._workers, self._newest.sources))
+        return "; ".join(filter(None, text))
 
     def _of_run(
         self, cause: Cause, slowdown: float, strength: float, waste: float, section: str
@@ -246,11 +248,11 @@ class Structure:
             slowdown=slowdown,
             confidence=round(strength, 3),
             gpu_seconds_lost_per_hour=float(np.nan_to_num(waste)) * n_ranks * 3600.0,
-            on_gpu=_tells_gpu(self._newest),
+            on_gpu=_reports_gpu(self._newest),
         )
 
 
-def _tells_gpu(block: StepTable) -> bool:
+def _reports_gpu(block: StepTable) -> bool:
     return any(source.reports_gpu for source in block.sources)
 
 

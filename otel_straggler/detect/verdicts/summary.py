@@ -266,8 +266,8 @@ def _leader(prefix_s: Floats, table: StepTable) -> int | None:
     lead_s = float(np.median(ahead_s))
     spread_s = 1.4826 * float(np.median(np.abs(ahead_s - lead_s)))
     error_s = MEDIAN_ERROR * spread_s / np.sqrt(len(ahead_s))
-    least_s = LEADER_GAP * float(np.median(prefix_s[met, first]))
-    return table.sources[first].rank if lead_s > max(LEADER_Z * error_s, least_s) else None
+    min_s = LEADER_GAP * float(np.median(prefix_s[met, first]))
+    return table.sources[first].rank if lead_s > max(LEADER_Z * error_s, min_s) else None
 
 
 def _next_to(first: int, prefix_s: Floats) -> int:

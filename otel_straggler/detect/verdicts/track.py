@@ -27,7 +27,7 @@ from otel_straggler.detect.verdicts.significance import (
     cusum_moves,
     cusum_slack,
     cusum_threshold,
-    least_z,
+    min_z,
     resolvable_slowdown,
     spread_of,
 )
@@ -129,26 +129,26 @@ class Track:
         self._h = np.array([cusum_threshold(float(value), mean_steps) for value in k])
         usable = self._reference_blocks >= MIN_REFERENCE
         normal = np.where(usable, self.reference, 0.0)
-        most = 1.5 * self._h
+        maximum = 1.5 * self._h
         for step in excess:
             self.steps += 1
-            self.g = advance_cusum(self.g, cusum_moves(step - normal, sigma, k), most)
+            self.g = advance_cusum(self.g, cusum_moves(step - normal, sigma, k), maximum)
             self._zero_at = np.where(self.g <= 0.0, self.steps, self._zero_at)
 
     def _remember(self, excess: Floats, block: Floats) -> None:
         size = len(self._step_ring)
         for at, step in enumerate(excess):
-            place = (self.steps - len(excess) + at) % size
-            self._step_ring[place] = step
-        most = np.fmax(4.0 * self.block_error, 2.0 * math.log(self._settings.least_slowdown))
-        drawn = np.minimum(np.maximum(block, -most), most)
-        place = self.blocks % len(self._block_ring)
+            index = (self.steps - len(excess) + at) % size
+            self._step_ring[index] = step
+        maximum = np.fmax(4.0 * self.block_error, 2.0 * math.log(self._settings.min_slowdown))
+        drawn = np.minimum(np.maximum(block, -maximum), maximum)
+        index = self.blocks % len(self._block_ring)
         for window, total in self._sums.items():
             length = window // self._settings.block_steps
             old = self._block_ring[(self.blocks - length) % len(self._block_ring)]
             leaving = old if self.blocks >= length else None
             _slide(total, self._counts[window], drawn, leaving)
-        self._block_ring[place] = drawn
+        self._block_ring[index] = drawn
         self._newest_blocks[self.blocks % NEWEST_BLOCKS] = block
         self.blocks += 1
 
@@ -183,24 +183,24 @@ class Track:
 
     # --- judging -------------------------------------------------------------------------------
 
-    def evaluate(self, least_effect: Floats) -> Findings:
+    def evaluate(self, min_effect: Floats) -> Findings:
         """Who is beyond its peers now.
 
         Args:
-            least_effect: (R,) or (R, C), an excess below it never counts (small peer groups, clocks
+            min_effect: (R,) or (R, C), an excess below it never counts (small peer groups, clocks
                 with a coarse clock).
 
         Cost: O(R C log R).
         """
         settings = self._settings
         rows, columns = self.shape
-        least = least_effect if least_effect.ndim == 2 else least_effect[:, None]
-        least = np.broadcast_to(least, self.shape)
-        z_limit = least_z(rows, columns, settings.least_z)
+        minimum = min_effect if min_effect.ndim == 2 else min_effect[:, None]
+        minimum = np.broadcast_to(minimum, self.shape)
+        z_limit = min_z(rows, columns, settings.min_z)
         recent = self.recent()
         block_error = self.block_error
         recent_error = ERROR_OF_SHORT * block_error * _short_of(self.steps, 20)
-        found, past = Strongest(self.shape, recent), self._past(block_error)
+        result, past = Strongest(self.shape, recent), self._past(block_error)
         for window in settings.windows_steps:
             if window == settings.windows_steps[0]:
                 effect, error = recent, recent_error
@@ -212,16 +212,16 @@ class Track:
                 error = block_error / math.sqrt(length)
             else:
                 continue
-            floor = np.maximum(self.floor(error)[None, :], least)
-            self._compare(found, past, effect, error, floor, z_limit)
-        verified = self._verified(found, least, z_limit)
+            floor = np.maximum(self.floor(error)[None, :], minimum)
+            self._compare(result, past, effect, error, floor, z_limit)
+        verified = self._verified(result, minimum, z_limit)
         since = np.where(self.g > 0.0, self._zero_at + 1, -1)
         return Findings(
-            beyond=found.beyond,
+            beyond=result.beyond,
             verified=verified,
-            effect=found.effect,
-            z=found.z,
-            floor=found.floor,
+            effect=result.effect,
+            z=result.z,
+            floor=result.floor,
             recent=recent,
             recent_error=recent_error,
             since=since,
@@ -240,10 +240,10 @@ class Track:
     def floor(self, error: Floats) -> Floats:
         """The least excess that counts: 3 %, and 1.5 times what ``error`` can resolve."""
         settings = self._settings
-        z = least_z(*self.shape, 0.0) + Z_POWER
-        least = math.log(settings.least_slowdown)
+        z = min_z(*self.shape, 0.0) + Z_POWER
+        minimum = math.log(settings.min_slowdown)
         resolvable = settings.floor_of_resolvable * z * np.where(np.isnan(error), np.inf, error)
-        return np.asarray(np.maximum(least, resolvable))
+        return np.asarray(np.maximum(minimum, resolvable))
 
     def resolvable(self) -> float:
         """The smallest slowdown of the whole local work that 20 steps can show (1.04 = 4 %)."""
@@ -266,7 +266,7 @@ class Track:
 
     def _compare(
         self,
-        found: Strongest,
+        result: Strongest,
         past: Past,
         effect: Floats,
         error: Floats,
@@ -275,29 +275,29 @@ class Track:
     ) -> None:
         """Against the peers; and against one's own past, where the peers' spread hides it."""
         spread = spread_of(effect, error)
-        found.spread = np.fmin(found.spread, spread)
-        found.add(effect, effect / spread, floor, z_limit)
+        result.spread = np.fmin(result.spread, spread)
+        result.add(effect, effect / spread, floor, z_limit)
         risen = effect - past.reference
         enough = effect >= 0.5 * floor
         z = np.where(enough, risen / np.sqrt(error**2 + past.error**2 + MIN_SIGMA**2), np.nan)
-        found.add(risen, z, floor, z_limit)
+        result.add(risen, z, floor, z_limit)
 
-    def _verified(self, found: Strongest, least: Floats, z_limit: float) -> Bools:
+    def _verified(self, result: Strongest, minimum: Floats, z_limit: float) -> Bools:
         """Alarms whose excess since the onset is large enough for so many steps."""
         verified = np.zeros(self.shape, bool)
         rows, columns = (self.g > self._h).nonzero()
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
             effect, error = self._since_onset(row, column)
-            floor = max(float(self.floor(error[None])[0]), float(least[row, column]))
+            floor = max(float(self.floor(error[None])[0]), float(minimum[row, column]))
             if self._reference_blocks[row, column] < MIN_REFERENCE:
                 # Nobody knows how slow it always was: it must stand out from its peers.
-                floor = max(floor, z_limit * float(found.spread[column]))
+                floor = max(floor, z_limit * float(result.spread[column]))
             if effect >= floor:
                 verified[row, column] = True
-                found.effect[row, column] = np.fmax(effect, found.effect[row, column])
-                if not found.beyond[row, column]:
-                    found.floor[row, column] = floor
-                    found.z[row, column] = effect / max(float(error), MIN_SIGMA)
+                result.effect[row, column] = np.fmax(effect, result.effect[row, column])
+                if not result.beyond[row, column]:
+                    result.floor[row, column] = floor
+                    result.z[row, column] = effect / max(float(error), MIN_SIGMA)
         return verified
 
     def _since_onset(self, row: int, column: int) -> tuple[float, Floats]:

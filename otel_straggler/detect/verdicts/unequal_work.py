@@ -27,20 +27,20 @@ fewer it is believed only while nothing at all is known of what tokens take: slo
 """
 
 
-def for_equal_classes(seconds: Floats, tokens: Floats, peers: Groups, most: Floats) -> Floats:
+def for_equal_classes(seconds: Floats, tokens: Floats, peers: Groups, maximum: Floats) -> Floats:
     """The times with what more tokens may explain taken out, class by class.
 
     A class that takes c times as long as the lightest one of its peers and has n times the tokens
     is divided by c, but by no less than 1 and no more than 1 + most (n - 1); all are multiplied by
     the median of what they are divided by, so that a run compares with its own past as before.
     What is given lies between the time and the time per token. For a class of fewer than three
-    ranks ``most`` below 1 counts as 0.
+    ranks ``maximum`` below 1 counts as 0.
 
     Args:
         seconds: (T, R, S), NaN where there is none.
         tokens: (T, R), NaN where they are not reported.
         peers: who is compared with whom.
-        most: (G, S) the largest part of the time that may grow with tokens and is not taken out
+        maximum: (G, S) the largest part of the time that may grow with tokens and is not taken out
             yet, 0 to 1.
 
     Returns:
@@ -57,20 +57,20 @@ def for_equal_classes(seconds: Floats, tokens: Floats, peers: Groups, most: Floa
     low, high = _usual_range(tokens)
     with np.errstate(invalid="ignore"):
         apart = -peers.minima(-low) >= (1.0 + LASTING) * peers.minima(high)
-    found = seconds
-    for group in np.flatnonzero(apart & (most > 0.0).any(axis=1)).tolist():
+    result = seconds
+    for group in np.flatnonzero(apart & (maximum > 0.0).any(axis=1)).tolist():
         rows = np.flatnonzero((peers.code == group) & np.isfinite(low))
         classes = _classes(low[rows], high[rows])
         if not classes.any():
             continue
-        found = seconds.copy() if found is seconds else found
+        result = seconds.copy() if result is seconds else result
         usual = nan_median(tokens[:, rows], axis=0)
-        factors = _factors(seconds[:, rows], usual, classes, most[group])
+        factors = _factors(seconds[:, rows], usual, classes, maximum[group])
         per_token = (median_of(usual) / tokens[:, rows])[..., None]
         per_token = np.where(np.isnan(per_token), 1.0, per_token)
         low_end, high_end = np.minimum(1.0, per_token), np.maximum(1.0, per_token)
-        found[:, rows] = seconds[:, rows] * np.clip(factors, low_end, high_end)
-    return found
+        result[:, rows] = seconds[:, rows] * np.clip(factors, low_end, high_end)
+    return result
 
 
 def tokens_of_peers(tokens: Floats, peers: Groups, row: int) -> float:
@@ -101,14 +101,14 @@ def _usual_range(tokens: Floats) -> tuple[Floats, Floats]:
 def _classes(low: Floats, high: Floats) -> Ints:
     """(n,) class of each rank, 0 the lightest: between two classes numbers do not overlap."""
     order = np.argsort(low, kind="stable")
-    most_below = np.maximum.accumulate(high[order])[:-1]
-    is_cut = low[order][1:] >= (1.0 + LASTING) * most_below
+    max_below = np.maximum.accumulate(high[order])[:-1]
+    is_cut = low[order][1:] >= (1.0 + LASTING) * max_below
     classes = np.zeros(len(low), np.int64)
     classes[order[1:]] = np.cumsum(is_cut)
     return classes
 
 
-def _factors(seconds: Floats, tokens: Floats, classes: Ints, most: Floats) -> Floats:
+def _factors(seconds: Floats, tokens: Floats, classes: Ints, maximum: Floats) -> Floats:
     """(n, S) what the times of one group's ranks are multiplied by.
 
     Args:
@@ -116,7 +116,7 @@ def _factors(seconds: Floats, tokens: Floats, classes: Ints, most: Floats) -> Fl
     """
     usual_s = nan_median(seconds, axis=0)
     divisor = np.ones(usual_s.shape)
-    for s, share in enumerate(most.tolist()):
+    for s, share in enumerate(maximum.tolist()):
         lightest_s = _median_of_known(usual_s[classes == 0, s])
         for one in range(1, int(classes.max()) + 1):
             mine = classes == one

@@ -138,8 +138,8 @@ def _drawn_in(values: Floats) -> Floats:
     """Values no further than 6 typical sizes from 0: one rank must not decide for all."""
     if len(values) == 0:
         return values
-    most = _MAX_SPREADS * median_of(np.abs(values))
-    return np.minimum(np.maximum(values, -most), most)
+    maximum = _MAX_SPREADS * median_of(np.abs(values))
+    return np.minimum(np.maximum(values, -maximum), maximum)
 
 
 def lateness(waited_s: Floats, step_s: Floats, groups: Groups) -> Floats:

@@ -32,7 +32,7 @@ class World:
         is_inferred: the peers were found by clustering.
         doubtful_host: a host that was slow from the start where no roles were reported, so that
             it may have other work; -1 if there is none.
-        is_told: somebody said what the ranks do.
+        is_reported: somebody said what the ranks do.
         expected: ranks of the run.
         on_gpu: any rank reported a GPU.
         rank_subjects, host_subjects: what verdicts call them.
@@ -47,7 +47,7 @@ class World:
         self.inner = Groups.of([])
         self.is_inferred = False
         self.doubtful_host = -1
-        self.is_told = False
+        self.is_reported = False
         self.expected = 0
         self.on_gpu = False
         self.rank_subjects: list[str] = []
@@ -122,12 +122,12 @@ class World:
                 self.sources.append(source)
                 changed = True
             elif self.sources[row] != source:
-                changed |= _place(self.sources[row]) != _place(source)
+                changed |= _index(self.sources[row]) != _index(source)
                 self.sources[row] = source
             self.on_gpu |= source.reports_gpu
         if changed:
             self.peers = peer_groups(self.sources)
-            self.is_told = is_told(self.sources)
+            self.is_reported = is_reported(self.sources)
             self.inner = Groups.of([inner_key(source) for source in self.sources])
             self.is_inferred = False
             self.doubtful_host = -1
@@ -171,7 +171,7 @@ class World:
         return spread
 
 
-def _place(source: Source) -> tuple[object, ...]:
+def _index(source: Source) -> tuple[object, ...]:
     """What decides with whom a rank is compared, and what its memory belongs to."""
     return source.role, source.parallel, source.node, source.device, source.local_rank
 
@@ -220,11 +220,11 @@ def describe_peers(key: tuple[str, tuple[tuple[str, int], ...]]) -> str:
     ('pipeline 3', 'actor')
     """
     role, indices = key
-    words = [f"{name} {index}" for name, index in indices]
-    return ", ".join(words if role == DEFAULT_ROLE and words else [role, *words])
+    text = [f"{name} {index}" for name, index in indices]
+    return ", ".join(text if role == DEFAULT_ROLE and text else [role, *text])
 
 
-def is_told(sources: Sequence[Source]) -> bool:
+def is_reported(sources: Sequence[Source]) -> bool:
     """Whether anybody said what the ranks do."""
     return any(source.parallel or source.role != DEFAULT_ROLE for source in sources)
 

@@ -65,16 +65,16 @@ def tls_advice(url: str, error: str, *, ca: str, own: str) -> str:
     'If it speaks TLS, begin the address with https://.'
     """
     if not url.startswith("https://"):
-        is_cut = any(words in error for words in _CUT)
+        is_cut = any(text in error for text in _CUT)
         return "If it speaks TLS, begin the address with https://." if is_cut else ""
     if "mismatch" in error or "doesn't match" in error:
         return "Use the name that its certificate is for."
     if "expired" in error:
         return "Renew its certificate."
-    if any(words in error for words in (*_UNTRUSTED, *_REASONS)):
+    if any(text in error for text in (*_UNTRUSTED, *_REASONS)):
         return ca
     if "WRONG_VERSION_NUMBER" in error or "record layer failure" in error:
         return "It speaks no TLS on that port: begin the address with http://."
-    if any(words in error for words in (*_REFUSED, *_CUT)):
+    if any(text in error for text in (*_REFUSED, *_CUT)):
         return f"If it wants a certificate: {own}"
     return ""

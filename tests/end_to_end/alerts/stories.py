@@ -68,61 +68,61 @@ Story = Callable[[Stage], Outcome]
 def slow_rank(stage: Stage) -> Outcome:
     """Rank 3 needs twice as long in forward."""
     job = stage.trained("slow")
-    found = paged(stage, job, "StragglerRankStraggling", lambda: slow(job, 3))
+    result = paged(stage, job, "StragglerRankStraggling", lambda: slow(job, 3))
     job.order("finish")
-    return found
+    return result
 
 
 def stopped_rank(stage: Stage) -> Outcome:
     """SIGSTOP of rank 1, as a frozen host; later it goes on."""
     job = stage.trained("stopped")
-    found = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGSTOP, [1]))
+    result = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGSTOP, [1]))
     job.signal(signal.SIGCONT, [1])
     stage.wait_for(job.run_id, "StragglerRunHung", status="resolved")
     stage.wait_until(
-        lambda: stage.told(job.run_id)[-1].status == "resolved",
-        lambda: f"not all over: {stage.told(job.run_id)}",
+        lambda: stage.reported(job.run_id)[-1].status == "resolved",
+        lambda: f"not all over: {stage.reported(job.run_id)}",
     )
-    return finished(stage, job, found)
+    return finished(stage, job, result)
 
 
 def deadlocked_ranks(stage: Stage) -> Outcome:
     """Rank 2 runs a collective that the others do not, and so does not join theirs."""
     job = stage.trained("deadlocked")
-    found = paged(stage, job, "StragglerRunHung", lambda: job.order("stuck", rank=2))
+    result = paged(stage, job, "StragglerRunHung", lambda: job.order("stuck", rank=2))
     job.kill()
-    return found
+    return result
 
 
 def killed_rank(stage: Stage) -> Outcome:
     """SIGKILL of rank 2, as the kernel does when memory runs out."""
     job = stage.trained("killed")
-    found = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGKILL, [2]))
+    result = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGKILL, [2]))
     job.kill()
-    return found
+    return result
 
 
 def half_lost(stage: Stage) -> Outcome:
     """A node goes away, and with it two of four ranks."""
     job = stage.trained("half")
-    found = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGKILL, [2, 3]))
+    result = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGKILL, [2, 3]))
     held_back = stage.query(
         'max by (rank) (max_over_time(ALERTS{run_id="half",alertname="StragglerRankLost",'
         'alertstate="firing"}[5m]))'
     )
     job.kill()
-    found.more["held_back"] = sorted(int(series["metric"]["rank"]) for series in held_back)
-    return found
+    result.more["held_back"] = sorted(int(series["metric"]["rank"]) for series in held_back)
+    return result
 
 
 def refused_notifications(stage: Stage) -> Outcome:
     """The webhook fails three times."""
     job = stage.trained("refused")
     stage.refuse(job.run_id, 3)
-    found = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGSTOP, [0, 1, 2, 3]))
+    result = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGSTOP, [0, 1, 2, 3]))
     job.kill()
-    found.more["refused"] = len(stage.refused(job.run_id))
-    return found
+    result.more["refused"] = len(stage.refused(job.run_id))
+    return result
 
 
 # --- nobody must be called ------------------------------------------------------------------------
@@ -189,22 +189,22 @@ def killed_collector(stage: Stage) -> Outcome:
     collector = stage.collector("doomed")
     healthy = stage.start("watched-by-doomed", collector)
     job = stage.trained("hung-before", collector)
-    found = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGSTOP))
-    pages_before = stage.told(job.run_id)
+    result = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGSTOP))
+    pages_before = stage.reported(job.run_id)
     killed_at_s = time.time()
     collector.kill()
     down = wait_for_down(stage, "doomed")
     time.sleep(SILENCE_S)
-    pages = stage.told(job.run_id)
+    pages = stage.reported(job.run_id)
     for each in (job, healthy):
         each.kill()
     more = {
         "down_delay_s": down.at_s - killed_at_s,
         "down": down,
         "after": pages[len(pages_before) :],
-        "of_healthy": stage.told(healthy.run_id),
+        "of_healthy": stage.reported(healthy.run_id),
     }
-    return Outcome(pages=pages, delay_s=found.delay_s, critical=found.critical, more=more)
+    return Outcome(pages=pages, delay_s=result.delay_s, critical=result.critical, more=more)
 
 
 def other_collector(stage: Stage) -> Outcome:
@@ -216,9 +216,9 @@ def other_collector(stage: Stage) -> Outcome:
     stage.wait_until(lambda: bool(stage.query(started)), lambda: "it was never scraped")
     collector.kill()
     wait_for_down(stage, "first-to-go")
-    found = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGSTOP))
+    result = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGSTOP))
     job.kill()
-    return found
+    return result
 
 
 def observed(stage: Stage) -> Outcome:
@@ -228,7 +228,7 @@ def observed(stage: Stage) -> Outcome:
     return shown_only(stage, job, collector)
 
 
-def wish_not_to_page(stage: Stage) -> Outcome:
+def requested_not_to_page(stage: Stage) -> Outcome:
     """A run that says of itself that nobody shall be called for it."""
     job = stage.trained("private", attributes={"training.run.page": "false"})
     return shown_only(stage, job)
@@ -243,7 +243,7 @@ def paged(stage: Stage, job: Job, alert: str, fault: Callable[[], None]) -> Outc
     fault()
     stage.wait_for(job.run_id, alert)
     time.sleep(QUIET_S)
-    pages = stage.told(job.run_id)
+    pages = stage.reported(job.run_id)
     return Outcome(
         pages=pages,
         delay_s=pages[0].at_s - at_s,
@@ -269,22 +269,22 @@ def again(stage: Stage, run_id: str, end: Callable[[Job], None], **change: Any) 
     second = stage.start(run_id, **{"attempt": 1, "first_step": 40, "nodes": NODES, **change})
     stage.wait_for_step(second, 80)
     time.sleep(SILENCE_S)
-    found = silence(stage, run_id)
+    result = silence(stage, run_id)
     second.order("finish")
     second.wait()
-    return found
+    return result
 
 
-def finished(stage: Stage, job: Job, found: Outcome) -> Outcome:
+def finished(stage: Stage, job: Job, result: Outcome) -> Outcome:
     """The run goes on to its end; all that was told until then."""
     job.order("finish")
     exit_codes = job.wait()
-    more = {**found.more, "exit_codes": exit_codes}
+    more = {**result.more, "exit_codes": exit_codes}
     return Outcome(
-        pages=stage.told(job.run_id),
-        delay_s=found.delay_s,
+        pages=stage.reported(job.run_id),
+        delay_s=result.delay_s,
         critical=stage.ever_fired(job.run_id),
-        liveness=found.liveness,
+        liveness=result.liveness,
         more=more,
     )
 
@@ -296,7 +296,7 @@ def shown_only(stage: Stage, job: Job, collector: Collector | None = None) -> Ou
     time.sleep(QUIET_S)
     job.kill()
     return Outcome(
-        pages=stage.told(job.run_id),
+        pages=stage.reported(job.run_id),
         liveness=stage.liveness(job.run_id, collector),
         more={"shown": shown},
     )
@@ -305,7 +305,7 @@ def shown_only(stage: Stage, job: Job, collector: Collector | None = None) -> Ou
 def silence(stage: Stage, run_id: str, **more: Any) -> Outcome:
     """What was told of a run of which nothing should have been."""
     return Outcome(
-        pages=stage.told(run_id),
+        pages=stage.reported(run_id),
         critical=stage.ever_fired(run_id),
         liveness=stage.liveness(run_id),
         more=more,
@@ -316,8 +316,10 @@ def wait_for_down(stage: Stage, collector: str) -> Notification:
     """The notification that this collector is down."""
 
     def of_it() -> list[Notification]:
-        told = [n for n in stage.told("", "chat") if "StragglerCollectorDown" in n.names()]
-        return [n for n in told if collector in {a["labels"].get("collector") for a in n.alerts}]
+        reported = [n for n in stage.reported("", "chat") if "StragglerCollectorDown" in n.names()]
+        return [
+            n for n in reported if collector in {a["labels"].get("collector") for a in n.alerts}
+        ]
 
     stage.wait_until(lambda: bool(of_it()), lambda: f"nobody says that {collector} is down")
     return of_it()[0]

@@ -15,13 +15,13 @@ from .stories import Outcome, Story
 
 pytestmark = [pytest.mark.real_server, pytest.mark.demo]
 
-MOST_S = 45.0
+MAX_S = 45.0
 """A page within this time has arrived, however busy the machine is."""
 
 
-def story(told: Story) -> Callable[[Any], Any]:
+def story(reported: Story) -> Callable[[Any], Any]:
     """What the test is about."""
-    return pytest.mark.parametrize("outcome", [told], indirect=True, ids=[told.__name__])
+    return pytest.mark.parametrize("outcome", [reported], indirect=True, ids=[reported.__name__])
 
 
 @story(stories.slow_rank)
@@ -31,7 +31,7 @@ def test_a_slow_rank_is_named(outcome: Outcome) -> None:
     assert len(outcome.firing) == 1
     assert outcome.firing[0].ranks() == [3]
     assert "forward" in outcome.text
-    assert outcome.delay_s < MOST_S
+    assert outcome.delay_s < MAX_S
 
 
 @story(stories.stopped_rank)
@@ -42,7 +42,7 @@ def test_a_stopped_rank_is_named_and_that_it_goes_on_is_told(outcome: Outcome) -
     assert len(outcome.firing) <= 2  # the rank, and once the others are stuck the run
     assert {rank for page in outcome.firing for rank in page.ranks()} <= {1}
     assert len(outcome.resolved) == 1
-    assert outcome.delay_s < MOST_S
+    assert outcome.delay_s < MAX_S
 
 
 @story(stories.deadlocked_ranks)
@@ -53,7 +53,7 @@ def test_a_rank_that_does_not_join_a_collective_is_named(outcome: Outcome) -> No
     assert "rank 2" in outcome.text
     assert outcome.liveness["culprits"] == [2]
     assert outcome.resolved == []
-    assert outcome.delay_s < MOST_S
+    assert outcome.delay_s < MAX_S
 
 
 @story(stories.killed_rank)
@@ -64,7 +64,7 @@ def test_a_killed_rank_is_named(outcome: Outcome) -> None:
     assert {rank for page in outcome.firing for rank in page.ranks()} <= {2}
     assert len(outcome.firing) <= 2
     assert outcome.resolved == []
-    assert outcome.delay_s < MOST_S
+    assert outcome.delay_s < MAX_S
 
 
 @story(stories.half_lost)
@@ -130,7 +130,7 @@ AGAIN = (
 )
 
 
-@pytest.mark.parametrize("outcome", AGAIN, indirect=True, ids=lambda told: told.__name__)
+@pytest.mark.parametrize("outcome", AGAIN, indirect=True, ids=lambda reported: reported.__name__)
 def test_nobody_is_called_for_a_run_that_begins_again(outcome: Outcome) -> None:
     """With the same run id: as it was, requeued, on another node, renumbered, smaller."""
     assert (outcome.pages, outcome.critical) == ([], [])
@@ -146,20 +146,20 @@ def test_a_killed_collector_resolves_nothing(outcome: Outcome) -> None:
     assert outcome.more["after"] == []
     assert outcome.more["of_healthy"] == []
     assert outcome.more["down"].names() == ["StragglerCollectorDown"]
-    assert outcome.more["down_delay_s"] < MOST_S
+    assert outcome.more["down_delay_s"] < MAX_S
 
 
 @story(stories.other_collector)
 def test_a_collector_that_is_down_mutes_no_run_of_another(outcome: Outcome) -> None:
     """The run that hangs afterwards is paged."""
     assert [page.names() for page in outcome.firing] == [["StragglerRunHung"]]
-    assert outcome.delay_s < MOST_S
+    assert outcome.delay_s < MAX_S
 
 
-SHOWN = (stories.observed, stories.wish_not_to_page)
+SHOWN = (stories.observed, stories.requested_not_to_page)
 
 
-@pytest.mark.parametrize("outcome", SHOWN, indirect=True, ids=lambda told: told.__name__)
+@pytest.mark.parametrize("outcome", SHOWN, indirect=True, ids=lambda reported: reported.__name__)
 def test_what_may_not_page_is_shown_and_nobody_is_called(outcome: Outcome) -> None:
     """A collector in mode observe, and a run with training.run.page=false: the same alerts, with
     mode=observe, at a receiver that calls nobody."""

@@ -62,7 +62,7 @@ def table_of(
     )
 
 
-def signs_of(table: RankTable, **changes: Any) -> RankHeartbeats:
+def heartbeats_of(table: RankTable, **changes: Any) -> RankHeartbeats:
     n_ranks = len(table.ranks)
     values: dict[str, Any] = {
         "ranks": table.ranks,
@@ -89,11 +89,11 @@ def without_gpus(seen: WorldView) -> WorldView:
     """The same of ranks that have told of no GPU."""
     nothing = [""] * seen.reporting
     table = None if seen.table is None else replace(seen.table, devices=nothing)
-    signs = seen.signs and replace(seen.signs, devices=nothing, models=nothing)
-    return replace(seen, table=table, signs=signs)
+    heartbeats = seen.heartbeats and replace(seen.heartbeats, devices=nothing, models=nothing)
+    return replace(seen, table=table, heartbeats=heartbeats)
 
 
-def found_of(
+def result_of(
     n_ranks: int = 8,
     state: RunState = "training",
     kind: HangKind | None = None,
@@ -155,7 +155,9 @@ def verdict(**changes: Any) -> Verdict:
     return Verdict(**values)
 
 
-def judged(*verdicts: Verdict, world: WorldSummary | None = None, **changes: Any) -> RunVerdicts:
+def run_verdicts(
+    *verdicts: Verdict, world: WorldSummary | None = None, **changes: Any
+) -> RunVerdicts:
     """Layer 2 of a run of one world."""
     return RunVerdicts(changes=verdicts, worlds=(world or summary(),), **changes)
 
@@ -171,9 +173,9 @@ def seen(*verdicts: Verdict, world: WorldSummary | None = None, **changes: Any) 
         "heard_at_s": NOW_S - 1,
         "world_size": 0 if table is None else len(table.ranks),
         "table": table,
-        "signs": None if table is None else signs_of(table),
-        "found": None if table is None else found_of(len(table.ranks)),
-        "judged": judged(*verdicts, world=world),
+        "signs": None if table is None else heartbeats_of(table),
+        "found": None if table is None else result_of(len(table.ranks)),
+        "judged": run_verdicts(*verdicts, world=world),
         **changes,
     }
     return WorldView(**values)

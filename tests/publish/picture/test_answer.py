@@ -46,23 +46,23 @@ SEQUENCES = made.verdict(
 )
 
 
-def kinds(found: dict[str, Any]) -> tuple[str, str]:
-    return found["kind"], found["tone"]
+def kinds(result: dict[str, Any]) -> tuple[str, str]:
+    return result["kind"], result["tone"]
 
 
 def test_a_slow_rank_is_named_with_everything_that_is_known() -> None:
     """Who, where, since when, why, compared with whom, what it costs, what to do."""
-    found = answer_of(made.seen(made.verdict()))
-    assert kinds(found) == ("straggler", "bad")
-    assert found["headline"] == "Rank 5 on node-0 is slow in forward"
-    assert found["sentence"].startswith("Rank 5 on node-0 takes 1.30x as long as its 7 peers")
-    assert (found["scope"], found["rank"], found["node"]) == ("rank", 5, "node-0")
-    assert (found["since_step"], found["since_s"]) == (40, made.NOW_S - 60)
-    assert (found["cause"], found["cause_text"]) == ("slow_gpu", "slow GPU")
-    assert found["cost"] == {"gpu_seconds_lost_per_hour": 4000.0, "gpu_seconds_lost": 3.0}
-    assert found["peers"] == {"own_s": 0.13, "peers_s": 0.1, "n_peers": 7, "slowdown": 1.3}
-    assert found["advice"][0].startswith("Compare its clocks")
-    assert found["commands"][0] == "otel-straggler verdict explain 5 --run run"
+    result = answer_of(made.seen(made.verdict()))
+    assert kinds(result) == ("straggler", "bad")
+    assert result["headline"] == "Rank 5 on node-0 is slow in forward"
+    assert result["sentence"].startswith("Rank 5 on node-0 takes 1.30x as long as its 7 peers")
+    assert (result["scope"], result["rank"], result["node"]) == ("rank", 5, "node-0")
+    assert (result["since_step"], result["since_s"]) == (40, made.NOW_S - 60)
+    assert (result["cause"], result["cause_text"]) == ("slow_gpu", "slow GPU")
+    assert result["cost"] == {"gpu_seconds_lost_per_hour": 4000.0, "gpu_seconds_lost": 3.0}
+    assert result["peers"] == {"own_s": 0.13, "peers_s": 0.1, "n_peers": 7, "slowdown": 1.3}
+    assert result["advice"][0].startswith("Compare its clocks")
+    assert result["commands"][0] == "otel-straggler verdict explain 5 --run run"
 
 
 def test_the_dearest_rank_goes_first_and_a_suspect_after_all_that_are_called_slow() -> None:
@@ -102,7 +102,7 @@ def test_a_rank_goes_before_an_imbalance_unless_that_costs_far_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "kind", "headline"),
+    ("reported", "kind", "headline"),
     [
         (STAGE, "imbalance", "Pipeline stage 3 has more work than the others"),
         (SEQUENCES, "imbalance", "Sequences of unequal length keep ranks waiting"),
@@ -149,40 +149,42 @@ def test_a_rank_goes_before_an_imbalance_unless_that_costs_far_more() -> None:
         ),
     ],
 )
-def test_each_subject_has_its_words(told: Any, kind: str, headline: str) -> None:
-    found = answer_of(made.seen(told))
-    assert (found["kind"], found["headline"]) == (kind, headline)
-    assert found["cause_text"] == cause_text(told.cause, on_gpu=told.on_gpu)
-    assert 1 <= len(found["advice"]) <= 3
+def test_each_subject_has_its_words(reported: Any, kind: str, headline: str) -> None:
+    result = answer_of(made.seen(reported))
+    assert (result["kind"], result["headline"]) == (kind, headline)
+    assert result["cause_text"] == cause_text(reported.cause, on_gpu=reported.on_gpu)
+    assert 1 <= len(result["advice"]) <= 3
 
 
 def test_what_a_person_has_silenced_is_watched_and_not_bad() -> None:
-    told = made.verdict(pages=False)
-    judged = made.judged(told, silenced=frozenset({told.subject_id}))
-    found = answer_of(made.seen(judged=judged))
-    assert kinds(found) == ("straggler", "watch")
-    assert "silenced" in " ".join(found["advice"])
-    assert len(found["commands"]) == 1  # it need not be dismissed twice
+    reported = made.verdict(pages=False)
+    run_verdicts = made.run_verdicts(reported, silenced=frozenset({reported.subject_id}))
+    result = answer_of(made.seen(run_verdicts=run_verdicts))
+    assert kinds(result) == ("straggler", "watch")
+    assert "silenced" in " ".join(result["advice"])
+    assert len(result["commands"]) == 1  # it need not be dismissed twice
 
 
 def test_a_subject_is_quoted_for_the_shell() -> None:
     """Names come from the network: a command that is copied must not run anything else."""
-    told = made.verdict(scope="host", rank=None, node="n;rm -rf /", subject_id="host/n;rm -rf /")
-    found = answer_of(made.seen(told, run_id="r$(id)"))
+    reported = made.verdict(
+        scope="host", rank=None, node="n;rm -rf /", subject_id="host/n;rm -rf /"
+    )
+    result = answer_of(made.seen(reported, run_id="r$(id)"))
     expected = "otel-straggler verdict explain 'host/n;rm -rf /' --run 'r$(id)'"
-    assert found["commands"][0] == expected
+    assert result["commands"][0] == expected
 
 
 def test_a_hang_goes_before_every_verdict() -> None:
     """Nothing is slower than what stands still."""
-    found = answer_of(
-        made.seen(made.verdict(), found=made.found_of(8, "stuck", "never_joined", [5]))
+    result = answer_of(
+        made.seen(made.verdict(), result=made.result_of(8, "stuck", "never_joined", [5]))
     )
-    assert kinds(found) == ("hang", "bad")
-    assert found["headline"] == "Rank 5 on node-0 does not join the others"
-    assert (found["rank"], found["node"], found["section"]) == (5, "node-0", "forward")
-    assert "7 ranks wait" in found["sentence"]
-    assert found["commands"][0] == "otel-straggler hang ask dump_stacks --rank 5 --run run"
+    assert kinds(result) == ("hang", "bad")
+    assert result["headline"] == "Rank 5 on node-0 does not join the others"
+    assert (result["rank"], result["node"], result["section"]) == (5, "node-0", "forward")
+    assert "7 ranks wait" in result["sentence"]
+    assert result["commands"][0] == "otel-straggler hang ask dump_stacks --rank 5 --run run"
 
 
 @pytest.mark.parametrize(
@@ -199,48 +201,48 @@ def test_a_hang_goes_before_every_verdict() -> None:
 def test_every_kind_of_hang_has_its_words(
     state: Any, kind: Any, culprits: list[int], headline: str
 ) -> None:
-    found = answer_of(made.seen(found=made.found_of(8, state, kind, culprits)))
-    assert (found["kind"], found["headline"]) == ("hang", headline)
-    assert found["advice"]
+    result = answer_of(made.seen(result=made.result_of(8, state, kind, culprits)))
+    assert (result["kind"], result["headline"]) == ("hang", headline)
+    assert result["advice"]
 
 
 def test_a_hang_that_somebody_has_taken_note_of_is_watched() -> None:
-    found = answer_of(
+    result = answer_of(
         made.seen(
-            found=made.found_of(8, "stuck", "never_joined", [5]),
+            result=made.result_of(8, "stuck", "never_joined", [5]),
             is_acknowledged=True,
-            judged=RunVerdicts(silenced=frozenset({hang_subject("")})),
+            run_verdicts=RunVerdicts(silenced=frozenset({hang_subject("")})),
         )
     )
-    assert kinds(found) == ("hang", "watch")
+    assert kinds(result) == ("hang", "watch")
 
 
 def test_where_all_wait_in_the_section_that_holds_their_work_there_is_no_all_clear() -> None:
     """Nobody stands out there; what to do about it stands beside it."""
     nothing = {"slowdown": math.nan, "waste": math.nan, "resolvable_slowdown": math.nan}
-    found = answer_of(made.seen(world=made.summary(waits_inside="step", **nothing)))
-    assert kinds(found) == ("healthy", "watch")
-    assert found["sentence"] == (
+    result = answer_of(made.seen(world=made.summary(waits_inside="step", **nothing)))
+    assert kinds(result) == ("healthy", "watch")
+    assert result["sentence"] == (
         "A slow rank would not show: all 8 ranks take equally long, because they wait for each "
         "other in step."
     )
-    assert [each for each in found["advice"] if 'kind="wait"' in each]
+    assert [each for each in result["advice"] if 'kind="wait"' in each]
 
 
 def test_all_alike_says_what_would_have_been_seen() -> None:
     """ "Healthy" is worth as much as the smallest slowdown that would have shown."""
-    found = answer_of(made.seen())
-    assert kinds(found) == ("healthy", "good")
-    assert found["sentence"] == (
+    result = answer_of(made.seen())
+    assert kinds(result) == ("healthy", "good")
+    assert result["sentence"] == (
         "All 8 ranks are alike; the smallest slowdown that would show is 1.7 %."
     )
-    assert found["cost"]["gpu_seconds_lost_per_hour"] == pytest.approx(0.0099 * 8 * 3600)
+    assert result["cost"]["gpu_seconds_lost_per_hour"] == pytest.approx(0.0099 * 8 * 3600)
 
 
 def test_who_is_seen_in_the_matrix_is_told_before_there_is_a_verdict() -> None:
     """The sentence and the chart below it are read together."""
     slow = made.table_of(slow={5: 1.5})
-    early = answer_of(made.seen(table=slow, judged=RunVerdicts()))
+    early = answer_of(made.seen(table=slow, run_verdicts=RunVerdicts()))
     assert "in the newest window rank 5 takes 1.50x as long as the others" in early["sentence"]
     slow = made.table_of(slow={5: 1.06})
     never = answer_of(made.seen(table=slow))
@@ -249,15 +251,15 @@ def test_who_is_seen_in_the_matrix_is_told_before_there_is_a_verdict() -> None:
     several = answer_of(made.seen(table=made.table_of(16, slow={5: 1.3, 6: 1.2})))
     assert "2 workers take longer than the others, up to 1.30x as long" in several["sentence"]
     nothing = replace(slow, step_s=np.full_like(slow.step_s, np.nan))
-    none = answer_of(made.seen(table=nothing, judged=RunVerdicts()))
+    none = answer_of(made.seen(table=nothing, run_verdicts=RunVerdicts()))
     assert "no times of the ranks can be compared yet" in none["sentence"]
 
 
 def test_missing_ranks_are_no_health() -> None:
-    found = answer_of(made.seen(world_size=10))
-    assert kinds(found) == ("healthy", "watch")
-    assert found["headline"] == "8 of 10 ranks report"
-    assert found["commands"] == ["otel-straggler doctor"]
+    result = answer_of(made.seen(world_size=10))
+    assert kinds(result) == ("healthy", "watch")
+    assert result["headline"] == "8 of 10 ranks report"
+    assert result["commands"] == ["otel-straggler doctor"]
     one_is_slow = answer_of(made.seen(world_size=10, table=made.table_of(8, slow={2: 1.4})))
     assert one_is_slow["sentence"] == (
         "8 of 10 ranks report; of those that do rank 2 takes 1.40x as long as the others."
@@ -265,55 +267,57 @@ def test_missing_ranks_are_no_health() -> None:
 
 
 def test_a_loss_that_nobody_is_to_blame_for_is_said() -> None:
-    found = answer_of(made.seen(world=made.summary(slowdown=1.25, waste=0.2)))
-    assert kinds(found) == ("healthy", "watch")
-    assert found["headline"] == "Ranks wait for each other: 20 % of the time is lost"
+    result = answer_of(made.seen(world=made.summary(slowdown=1.25, waste=0.2)))
+    assert kinds(result) == ("healthy", "watch")
+    assert result["headline"] == "Ranks wait for each other: 20 % of the time is lost"
 
 
 def test_two_ranks_are_too_few_to_call_one_slow_and_the_slower_is_told() -> None:
     lost = made.summary(slowdown=1.25, waste=0.2)
-    told = answer_of(made.seen(world=lost, table=made.table_of(2, slow={1: 1.5})))["sentence"]
-    assert "rank 1 takes longer; two ranks are too few" in told
-    told = answer_of(made.seen(world=lost, table=made.table_of(3, slow={1: 1.5})))["sentence"]
-    assert "no rank, host or stage" in told
+    reported = answer_of(made.seen(world=lost, table=made.table_of(2, slow={1: 1.5})))["sentence"]
+    assert "rank 1 takes longer; two ranks are too few" in reported
+    reported = answer_of(made.seen(world=lost, table=made.table_of(3, slow={1: 1.5})))["sentence"]
+    assert "no rank, host or stage" in reported
 
 
 def test_a_single_rank_has_nobody_to_be_compared_with() -> None:
-    found = answer_of(made.seen(table=made.table_of(1)))
-    assert "nobody to compare" in found["sentence"]
+    result = answer_of(made.seen(table=made.table_of(1)))
+    assert "nobody to compare" in result["sentence"]
 
 
 def test_before_the_first_verdicts_one_waits() -> None:
     """No green light before anything was measured."""
     nothing = RunVerdicts()
-    heard = made.signs_of(made.table_of())
-    starting = answer_of(made.seen(table=None, signs=heard, found=made.found_of(8, "starting")))
+    received = made.heartbeats_of(made.table_of())
+    starting = answer_of(
+        made.seen(table=None, heartbeats=received, result=made.result_of(8, "starting"))
+    )
     assert (*kinds(starting), starting["headline"]) == ("waiting", "unknown", "The run is starting")
-    first = answer_of(made.seen(table=None, signs=heard, found=made.found_of(8)))
+    first = answer_of(made.seen(table=None, heartbeats=received, result=made.result_of(8)))
     assert first["headline"] == "Waiting for the first window of steps"
     assert "have come to step 61" in first["sentence"]  # it does not begin: a collector does
-    begun = made.signs_of(made.table_of(), step=np.zeros(8, np.int64))
-    fresh = answer_of(made.seen(table=None, signs=begun, found=made.found_of(8)))
+    begun = made.heartbeats_of(made.table_of(), step=np.zeros(8, np.int64))
+    fresh = answer_of(made.seen(table=None, heartbeats=begun, result=made.result_of(8)))
     assert fresh["headline"] == "Waiting for the first steps"
-    early = answer_of(made.seen(judged=nothing))
+    early = answer_of(made.seen(run_verdicts=nothing))
     assert (*kinds(early), early["headline"]) == ("waiting", "unknown", "Too early for a verdict")
     assert "nobody stands out" in early["sentence"]
-    assert kinds(answer_of(made.seen(table=None, judged=nothing))) == ("no_data", "unknown")
+    assert kinds(answer_of(made.seen(table=None, run_verdicts=nothing))) == ("no_data", "unknown")
 
 
 def test_silence_of_ranks_without_signs_of_life_is_no_health() -> None:
     """Plain spans come until they do not: nobody can tell an end from a hang."""
-    quiet = made.seen(heard_at_s=made.NOW_S - 300, found=None)
-    found = answer_of(quiet)
-    assert (*kinds(found), found["headline"]) == (
+    quiet = made.seen(received_at_s=made.NOW_S - 300, result=None)
+    result = answer_of(quiet)
+    assert (*kinds(result), result["headline"]) == (
         "waiting",
         "unknown",
         "Nothing comes of this run any more",
     )
-    assert "Nothing has come of this run for 5 min: it has ended, hangs or is" in found["sentence"]
-    assert found["since_s"] == made.NOW_S - 300
+    assert "Nothing has come of this run for 5 min: it has ended, hangs or is" in result["sentence"]
+    assert result["since_s"] == made.NOW_S - 300
     assert state_of(quiet) == "unknown"
-    slow = answer_of(made.seen(made.verdict(), heard_at_s=made.NOW_S - 300, found=None))
+    slow = answer_of(made.seen(made.verdict(), received_at_s=made.NOW_S - 300, result=None))
     assert slow["headline"].endswith("any more; rank 5 on node-0 was slow in forward")
     assert slow["cost"] == {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": 3.0}
 
@@ -323,7 +327,7 @@ def test_silence_of_ranks_without_signs_of_life_is_no_health() -> None:
     [
         {"heard_at_s": made.NOW_S - 60, "found": None},
         {"heard_at_s": made.NOW_S - 300, "found": None, "world": made.summary(step_s=60.0)},
-        {"heard_at_s": made.NOW_S - 300, "found": made.found_of(8)},
+        {"heard_at_s": made.NOW_S - 300, "found": made.result_of(8)},
     ],
     ids=["may be a batch on its way", "steps take as long", "heartbeats tell"],
 )
@@ -334,32 +338,32 @@ def test_a_pause_is_no_silence(changes: Any) -> None:
 
 @pytest.mark.parametrize("state", ENDS)
 def test_an_end_is_said_with_who_was_slow(state: Any) -> None:
-    found = answer_of(made.seen(made.verdict(), found=made.found_of(8, state)))
-    assert kinds(found) == ("ended", "ended")
-    assert found["headline"].endswith("; rank 5 on node-0 was slow in forward")
-    assert "At the end: rank 5 on node-0 took 1.30x as long as its 7 peers" in found["sentence"]
-    assert "The job lost 1.1 h of GPU time per hour. In all it lost 3 s" in found["sentence"]
-    assert not {"loses", "takes", "is"} & set(found["sentence"].split())
-    assert (found["rank"], found["cause"]) == (5, "slow_gpu")
-    assert found["cost"] == {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": 3.0}
+    result = answer_of(made.seen(made.verdict(), result=made.result_of(8, state)))
+    assert kinds(result) == ("ended", "ended")
+    assert result["headline"].endswith("; rank 5 on node-0 was slow in forward")
+    assert "At the end: rank 5 on node-0 took 1.30x as long as its 7 peers" in result["sentence"]
+    assert "The job lost 1.1 h of GPU time per hour. In all it lost 3 s" in result["sentence"]
+    assert not {"loses", "takes", "is"} & set(result["sentence"].split())
+    assert (result["rank"], result["cause"]) == (5, "slow_gpu")
+    assert result["cost"] == {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": 3.0}
 
 
 def test_what_only_the_history_knows_is_over_however_it_ended() -> None:
     """Nobody follows it any more; commands for a collector would find nothing."""
-    found = answer_of(made.seen(STAGE, is_live=False))
+    result = answer_of(made.seen(STAGE, is_live=False))
     head = "Nobody follows this run any more"  # it may go on, for all that anybody knows
-    assert found["headline"] == f"{head}; pipeline stage 3 had more work than the others"
-    assert "never said how it ended" in found["sentence"]
-    assert found["commands"] == []
-    hung = made.found_of(8, "stuck", "never_joined", [5])
-    told = answer_of(made.seen(is_live=False, found=hung))
-    assert told["headline"] == (f"{head}; it hung: rank 5 on node-0 did not join the others")
+    assert result["headline"] == f"{head}; pipeline stage 3 had more work than the others"
+    assert "never said how it ended" in result["sentence"]
+    assert result["commands"] == []
+    hung = made.result_of(8, "stuck", "never_joined", [5])
+    reported = answer_of(made.seen(is_live=False, result=hung))
+    assert reported["headline"] == (f"{head}; it hung: rank 5 on node-0 did not join the others")
 
 
 def test_a_run_that_was_given_up_is_no_all_clear() -> None:
-    found = answer_of(made.seen(found=made.found_of(8, "forgotten")))
-    assert found["tone"] == "unknown"
-    assert "nobody knows how it ended" in found["sentence"]
+    result = answer_of(made.seen(result=made.result_of(8, "forgotten")))
+    assert result["tone"] == "unknown"
+    assert "nobody knows how it ended" in result["sentence"]
 
 
 def test_every_answer_has_the_same_fields_and_is_json() -> None:
@@ -369,16 +373,16 @@ def test_every_answer_has_the_same_fields_and_is_json() -> None:
         made.seen(),
         made.seen(nan),
         made.seen(SEQUENCES),
-        made.seen(found=made.found_of(8, "stuck", "never_joined", [5])),
-        made.seen(found=made.found_of(8, "finished")),
-        made.seen(table=None, judged=RunVerdicts()),
+        made.seen(result=made.result_of(8, "stuck", "never_joined", [5])),
+        made.seen(result=made.result_of(8, "finished")),
+        made.seen(table=None, run_verdicts=RunVerdicts()),
         made.seen(world=made.summary(slowdown=math.nan, resolvable_slowdown=math.nan)),
     ]
-    found = [answer_of(each) for each in worlds]
-    assert all(each.keys() == found[0].keys() for each in found)
-    assert all(each["tone"] in TONES for each in found)
-    assert all(each["sentence"].endswith(".") for each in found)
-    json.dumps(found, allow_nan=False)
+    result = [answer_of(each) for each in worlds]
+    assert all(each.keys() == result[0].keys() for each in result)
+    assert all(each["tone"] in TONES for each in result)
+    assert all(each["sentence"].endswith(".") for each in result)
+    json.dumps(result, allow_nan=False)
 
 
 def test_a_suspicion_of_before_a_restart_is_no_answer_once_the_new_attempt_is_judged() -> None:
@@ -386,8 +390,8 @@ def test_a_suspicion_of_before_a_restart_is_no_answer_once_the_new_attempt_is_ju
     old = made.verdict(state="suspect", attempt=0)
     world = made.seen(old, world=made.summary(attempt=1), attempt=1)
     assert answer_of(world)["kind"] == "healthy"
-    told = page_json(world, ResponseMeta(version="1"))["verdicts"][0]["sentence"]
-    assert told.startswith("rank 5 on node-0 took 1.30x as long as its 7 peers")
+    reported = page_json(world, ResponseMeta(version="1"))["verdicts"][0]["sentence"]
+    assert reported.startswith("rank 5 on node-0 took 1.30x as long as its 7 peers")
     new = made.verdict(state="suspect", attempt=1)
     again = made.seen(new, world=made.summary(attempt=1), attempt=1)
     assert answer_of(again)["headline"] == "Rank 5 on node-0 may be slow in forward"
@@ -396,7 +400,7 @@ def test_a_suspicion_of_before_a_restart_is_no_answer_once_the_new_attempt_is_ju
 def test_who_was_called_slow_before_a_restart_is_told_to_have_been() -> None:
     """It stands until it is seen to be well, but the new attempt has not looked yet."""
     world = made.seen(made.verdict(attempt=0), world=made.summary(attempt=1), attempt=1)
-    found = answer_of(world)
-    assert found["headline"] == "Rank 5 on node-0 was slow in forward before the restart"
-    assert "since then too few steps have been compared" in found["sentence"]
-    assert "took 1.30x" in found["sentence"]
+    result = answer_of(world)
+    assert result["headline"] == "Rank 5 on node-0 was slow in forward before the restart"
+    assert "since then too few steps have been compared" in result["sentence"]
+    assert "took 1.30x" in result["sentence"]

@@ -17,58 +17,60 @@ from . import made
 NAN = np.nan
 
 
-def failed_signs(ends_s: list[float], heard_s: list[float], **changes: Any) -> RankHeartbeats:
+def failed_heartbeats(
+    ends_s: list[float], received_s: list[float], **changes: Any
+) -> RankHeartbeats:
     """Of eight ranks a node: how long ago each failed (NaN: without a word), and was heard."""
     outcomes = ["" if np.isnan(end_s) else "failed" for end_s in ends_s]
-    values = {"outcomes": outcomes, "heartbeat_age_s": np.array(heard_s), **changes}
-    return made.signs_of(made.table_of(len(ends_s)), ended_age_s=np.array(ends_s), **values)
+    values = {"outcomes": outcomes, "heartbeat_age_s": np.array(received_s), **changes}
+    return made.heartbeats_of(made.table_of(len(ends_s)), ended_age_s=np.array(ends_s), **values)
 
 
 def test_a_killed_rank_went_first_and_the_others_failed_for_that() -> None:
     """It was last heard before anybody failed."""
-    signs = failed_signs([50.0, 50.1, 50.2, NAN, 49.0, 50.3, 50.2, 50.1], [51.0] * 8)
-    found = first_failure(signs)
-    assert found == FirstFailure([3], "node-0", is_silent=True, n_later=7)
+    heartbeats = failed_heartbeats([50.0, 50.1, 50.2, NAN, 49.0, 50.3, 50.2, 50.1], [51.0] * 8)
+    result = first_failure(heartbeats)
+    assert result == FirstFailure([3], "node-0", is_silent=True, n_later=7)
     assert (
-        found.sentence == "rank 3 on node-0 died without a word first; after that 7 ranks failed."
+        result.sentence == "rank 3 on node-0 died without a word first; after that 7 ranks failed."
     )
 
 
 def test_the_first_traceback_counts_where_the_launcher_killed_the_rest() -> None:
     """Those were heard of after it."""
     ends = [NAN, NAN, 60.0, NAN, 30.0, NAN, NAN, NAN]
-    found = first_failure(failed_signs(ends, [55.0] * 8))
-    assert found == FirstFailure([2], "node-0", is_silent=False, n_later=1)
+    result = first_failure(failed_heartbeats(ends, [55.0] * 8))
+    assert result == FirstFailure([2], "node-0", is_silent=False, n_later=1)
 
 
 def test_a_lost_node_is_named() -> None:
     """All its ranks went together."""
-    found = first_failure(failed_signs([50.0] * 8 + [NAN] * 8, [55.0] * 16))
-    assert found is not None
-    assert (found.who, found.n_later) == ("ranks 8 to 15 on node-1", 8)
+    result = first_failure(failed_heartbeats([50.0] * 8 + [NAN] * 8, [55.0] * 16))
+    assert result is not None
+    assert (result.who, result.n_later) == ("ranks 8 to 15 on node-1", 8)
 
 
 def ends_of(unsaid_s: float) -> RankHeartbeats:
     """Rank 0 failed 50 s ago, rank 1 ended without saying how."""
     outcomes = ["failed", "unknown"]
-    return failed_signs([50.0, unsaid_s], [49.0, 49.0], outcomes=outcomes)
+    return failed_heartbeats([50.0, unsaid_s], [49.0, 49.0], outcomes=outcomes)
 
 
 def test_a_rank_that_exits_before_others_fail_went_first() -> None:
     """As by sys.exit(1): the others fail because it is gone. Later it is no cause, and ends that
     lie close together have no order."""
-    found = first_failure(ends_of(51.0))
-    assert found == FirstFailure([1], "node-0", is_silent=False, n_later=1, has_left=True)
-    assert found.sentence == (
+    result = first_failure(ends_of(51.0))
+    assert result == FirstFailure([1], "node-0", is_silent=False, n_later=1, has_left=True)
+    assert result.sentence == (
         "rank 1 on node-0 ended first, without saying how; after that 1 rank failed."
     )
-    assert "sys.exit()" in found.facts()["advice"][0]
+    assert "sys.exit()" in result.facts()["advice"][0]
     assert first_failure(ends_of(50.1)) is None
     assert first_failure(ends_of(49.0)) == FirstFailure([0], "node-0", is_silent=False, n_later=0)
 
 
 @pytest.mark.parametrize(
-    ("ends", "heard"),
+    ("ends", "received"),
     [
         ([50.0] * 8, [51.0] * 8),
         ([50.0, 50.1, 50.15, 50.2, 50.2, 49.0, 50.2, 50.2], [51.0] * 8),
@@ -77,42 +79,44 @@ def test_a_rank_that_exits_before_others_fail_went_first() -> None:
     ],
     ids=["all at once", "most at once", "most words were lost", "nobody failed"],
 )
-def test_what_nobody_knows_is_not_said(ends: list[float], heard: list[float]) -> None:
+def test_what_nobody_knows_is_not_said(ends: list[float], received: list[float]) -> None:
     """Times come from several hosts; and many ranks without a word are no single culprit."""
-    assert first_failure(failed_signs(ends, heard)) is None
+    assert first_failure(failed_heartbeats(ends, received)) is None
 
 
 def test_signs_that_do_not_tell_ends_tell_nobody() -> None:
     """A history of before has none."""
-    signs = failed_signs([50.0, NAN], [51.0, 51.0], outcomes=["", ""])
-    assert first_failure(signs) is None
+    heartbeats = failed_heartbeats([50.0, NAN], [51.0, 51.0], outcomes=["", ""])
+    assert first_failure(heartbeats) is None
 
 
 def test_a_failed_run_says_who_went_first_and_where_to_look() -> None:
     """In the headline, with the verdict that stood after it; a finished run does not."""
-    signs = failed_signs([50.0, 50.1, 50.2, NAN, 49.0, 50.3, 50.2, 50.1], [51.0] * 8)
-    seen = made.seen(signs=signs, found=made.found_of(state="failed"))
-    told = answer_of(seen)
-    assert told["headline"] == "The run has failed; rank 3 on node-0 died without a word first"
-    assert told["sentence"].startswith(
+    heartbeats = failed_heartbeats([50.0, 50.1, 50.2, NAN, 49.0, 50.3, 50.2, 50.1], [51.0] * 8)
+    seen = made.seen(heartbeats=heartbeats, result=made.result_of(state="failed"))
+    reported = answer_of(seen)
+    assert reported["headline"] == "The run has failed; rank 3 on node-0 died without a word first"
+    assert reported["sentence"].startswith(
         "The run has failed. Rank 3 on node-0 died without a word first; after that 7 ranks failed."
     )
-    assert (told["rank"], told["node"]) == (3, "node-0")
-    assert "out of memory" in told["advice"][0]
+    assert (reported["rank"], reported["node"]) == (3, "node-0")
+    assert "out of memory" in reported["advice"][0]
     assert (
         "first"
-        not in answer_of(made.seen(signs=signs, found=made.found_of(state="finished")))["headline"]
+        not in answer_of(made.seen(heartbeats=heartbeats, result=made.result_of(state="finished")))[
+            "headline"
+        ]
     )
 
 
 def test_who_went_first_is_kept_in_the_history() -> None:
     """And is not known from one that was written before it was kept."""
-    signs = failed_signs([50.0, 50.1, 50.2, NAN, 49.0, 50.3, 50.2, 50.1], [51.0] * 8)
-    value = summary_value(made.seen(signs=signs, found=made.found_of(state="failed")))
-    kept = read_summary(value, where="h").signs
+    heartbeats = failed_heartbeats([50.0, 50.1, 50.2, NAN, 49.0, 50.3, 50.2, 50.1], [51.0] * 8)
+    value = summary_value(made.seen(heartbeats=heartbeats, result=made.result_of(state="failed")))
+    kept = read_summary(value, where="h").heartbeats
     assert kept is not None
-    assert first_failure(kept) == first_failure(signs)
+    assert first_failure(kept) == first_failure(heartbeats)
     del value["signs"]["ended_age_s"], value["signs"]["outcomes"]
-    older = read_summary(value, where="h").signs
+    older = read_summary(value, where="h").heartbeats
     assert older is not None
     assert first_failure(older) is None

@@ -80,34 +80,36 @@ def test_layer_2_says_how_hot_a_worker_is() -> None:
     """It looks at a hundred steps, the window at twenty."""
     heat = tuple((p, d, 1.3 if p == 1 else 1.0) for p in range(2) for d in range(4))
     seen = made.seen(table=made.table_of(8, 2), world=made.summary(slowdown=1.2, heat=heat))
-    found = heat_json(seen)
-    assert (found["stages"], found["data_ranks"]) == ([0, 1], [0, 1, 2, 3])
-    assert found["cells"][4:] == [[1, d, 1.3] for d in range(4)]
-    assert (found["pattern"], found["pattern_text"]) == ("hot_row", PATTERN_TEXTS["hot_row"])
+    result = heat_json(seen)
+    assert (result["stages"], result["data_ranks"]) == ([0, 1], [0, 1, 2, 3])
+    assert result["cells"][4:] == [[1, d, 1.3] for d in range(4)]
+    assert (result["pattern"], result["pattern_text"]) == ("hot_row", PATTERN_TEXTS["hot_row"])
 
 
 def test_before_layer_2_the_newest_window_does() -> None:
-    found = heat_json(made.seen(table=made.table_of(8, 2, {5: 1.5}), judged=RunVerdicts()))
-    assert found["pattern"] == "hot_cell"
-    assert found["cells"][5] == [1, 1, 1.5]
+    result = heat_json(made.seen(table=made.table_of(8, 2, {5: 1.5}), run_verdicts=RunVerdicts()))
+    assert result["pattern"] == "hot_cell"
+    assert result["cells"][5] == [1, 1, 1.5]
 
 
 def test_without_a_layout_all_ranks_are_one_row() -> None:
-    found = heat_json(
-        made.seen(table=made.table_of(6, slow={4: 1.4}, with_layout=False), judged=RunVerdicts())
+    result = heat_json(
+        made.seen(
+            table=made.table_of(6, slow={4: 1.4}, with_layout=False), run_verdicts=RunVerdicts()
+        )
     )
-    assert (found["stages"], found["data_ranks"]) == ([0], [0, 1, 2, 3, 4, 5])
-    assert found["pattern"] == "hot_cell"
+    assert (result["stages"], result["data_ranks"]) == ([0], [0, 1, 2, 3, 4, 5])
+    assert result["pattern"] == "hot_cell"
 
 
 def test_silent_workers_are_placed() -> None:
     table = made.table_of(8, 2)
-    lost = heat_json(made.seen(table=table, found=made.found_of(8, "partly_lost", "lost", [6])))
+    lost = heat_json(made.seen(table=table, result=made.result_of(8, "partly_lost", "lost", [6])))
     assert (lost["silent"], lost["pattern"]) == ([[1, 2]], "silent")
-    stuck = made.found_of(8, "stuck", "never_joined", [1])
-    assert heat_json(made.seen(table=table, found=stuck))["silent"] == [[0, 1]]
-    joined = made.found_of(8, "stuck", "joined_but_stuck")
-    assert heat_json(made.seen(table=table, found=joined))["pattern"] == "silent"
+    stuck = made.result_of(8, "stuck", "never_joined", [1])
+    assert heat_json(made.seen(table=table, result=stuck))["silent"] == [[0, 1]]
+    joined = made.result_of(8, "stuck", "joined_but_stuck")
+    assert heat_json(made.seen(table=table, result=joined))["pattern"] == "silent"
 
 
 def test_many_hot_workers_of_a_slow_host_are_no_work_that_moves() -> None:
@@ -116,9 +118,9 @@ def test_many_hot_workers_of_a_slow_host_are_no_work_that_moves() -> None:
         made.verdict(scope="host", rank=None, node="node-1"),
         table=made.table_of(20, slow=dict.fromkeys(range(8, 16), 1.4)),
     )
-    found = heat_json(seen)
-    assert found["pattern"] == "hot_cell"
-    assert found["pattern_text"] == "All that are hot are on node-1."
+    result = heat_json(seen)
+    assert result["pattern"] == "hot_cell"
+    assert result["pattern_text"] == "All that are hot are on node-1."
     elsewhere = made.seen(
         made.verdict(scope="host", rank=None, node="node-2"),
         table=made.table_of(20, slow=dict.fromkeys(range(8, 16), 1.4)),
@@ -128,24 +130,24 @@ def test_many_hot_workers_of_a_slow_host_are_no_work_that_moves() -> None:
 
 def test_only_who_is_waited_for_is_said_to_be() -> None:
     """Others may go on, as far as anybody sees."""
-    waited = made.found_of(8, "partly_lost", "lost", [6])
+    waited = made.result_of(8, "partly_lost", "lost", [6])
     assert waited.blame is not None
     alone = replace(waited, blame=replace(waited.blame, victims=np.zeros(8, bool)))
-    told = {
-        found: heat_json(made.seen(table=made.table_of(8, 2), found=found))["pattern_text"]
-        for found in (waited, alone)
+    reported = {
+        result: heat_json(made.seen(table=made.table_of(8, 2), result=result))["pattern_text"]
+        for result in (waited, alone)
     }
-    assert told[waited].endswith("the others wait for it.")
-    assert told[alone] == "A worker is silent or stuck; nobody is seen waiting for it."
+    assert reported[waited].endswith("the others wait for it.")
+    assert reported[alone] == "A worker is silent or stuck; nobody is seen waiting for it."
 
 
 def test_sequences_of_unequal_length_are_spread_whatever_the_cells_say() -> None:
-    told = made.verdict(scope="run", rank=None, cause="sequence_imbalance", subject_id="run/x")
+    reported = made.verdict(scope="run", rank=None, cause="sequence_imbalance", subject_id="run/x")
     cells = tuple((0, d, 1.3 if d == 2 else 1.0) for d in range(8))
-    seen = made.seen(told, world=made.summary(slowdown=1.3, heat=cells))
+    seen = made.seen(reported, world=made.summary(slowdown=1.3, heat=cells))
     assert heat_json(seen)["pattern"] == "spread"
 
 
 def test_nothing_known_is_empty() -> None:
-    found = heat_json(made.seen(table=None, judged=RunVerdicts()))
-    assert (found["cells"], found["pattern"]) == ([], "unknown")
+    result = heat_json(made.seen(table=None, run_verdicts=RunVerdicts()))
+    assert (result["cells"], result["pattern"]) == ([], "unknown")

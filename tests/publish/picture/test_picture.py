@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.collector.views.heat import ALIKE_AT_WORK, CANNOT_TELL, NOBODY_NOW
+from otel_straggler.collector.views.heat import ALIKE_AT_WORK, CANNOT_REPORT, NOBODY_NOW
 from otel_straggler.collector.views.page_json import ResponseMeta, TimelineEnds, page_json
-from otel_straggler.collector.views.runs_json import dearest_group, run_entry, runs_json
-from otel_straggler.collector.views.verdict_json import MOST_VERDICTS
+from otel_straggler.collector.views.runs_json import costliest_group, run_entry, runs_json
+from otel_straggler.collector.views.verdict_json import MAX_VERDICTS
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.verdict import Decision, RunVerdicts
@@ -21,17 +21,17 @@ from . import made
 MAKER = ResponseMeta(collector="host:1", version="1.2", started_at_s=5.0)
 
 
-def picture(seen: WorldView) -> dict[str, Any]:
+def run_view(seen: WorldView) -> dict[str, Any]:
     """As a page reads it."""
-    found: dict[str, Any] = json.loads(json.dumps(page_json(seen, MAKER), allow_nan=False))
-    return found
+    result: dict[str, Any] = json.loads(json.dumps(page_json(seen, MAKER), allow_nan=False))
+    return result
 
 
 def test_it_has_every_part_whatever_is_known() -> None:
     """A page asks for no part in vain."""
-    full = picture(made.seen(made.verdict()))
-    bare = picture(WorldView(run_id="r", now_s=1.0))
-    gone = picture(replace(made.seen(), table=None, found=None, signs=None))
+    full = run_view(made.seen(made.verdict()))
+    bare = run_view(WorldView(run_id="r", now_s=1.0))
+    gone = run_view(replace(made.seen(), table=None, result=None, heartbeats=None))
     assert full.keys() == bare.keys() == gone.keys()
     for part in ("run", "answer", "ranks", "heat", "slowdowns", "timeline"):
         assert full[part].keys() == bare[part].keys(), part
@@ -40,7 +40,7 @@ def test_it_has_every_part_whatever_is_known() -> None:
 
 
 def test_the_head_says_who_speaks_and_when() -> None:
-    found = page_json(
+    result = page_json(
         made.seen(),
         MAKER,
         snapshot="s",
@@ -48,33 +48,37 @@ def test_the_head_says_who_speaks_and_when() -> None:
         timeline=TimelineEnds(first=3, last=5, n_columns=3),
         now_s=made.NOW_S + 5,
     )
-    assert (found["schema_version"], found["collector"], found["version"]) == (1, "host:1", "1.2")
-    assert (found["snapshot"], found["next_look_s"]) == ("s", 2.0)
-    assert found["now_s"] == made.NOW_S + 5
-    assert found["timeline"] == {"first": 3, "last": 5, "n_columns": 3}
+    assert (result["schema_version"], result["collector"], result["version"]) == (
+        1,
+        "host:1",
+        "1.2",
+    )
+    assert (result["snapshot"], result["next_look_s"]) == ("s", 2.0)
+    assert result["now_s"] == made.NOW_S + 5
+    assert result["timeline"] == {"first": 3, "last": 5, "n_columns": 3}
 
 
 def test_figures_of_the_run() -> None:
-    found = picture(made.seen(world=made.summary(slowdown=1.25, waste=0.2, m_w=0.9)))["run"]
-    assert (found["slowdown"], found["waste"], found["m_w"]) == (1.25, 0.2, 0.9)
-    assert found["gpu_seconds_lost_per_hour"] == 0.2 * 8 * 3600
-    assert (found["step"], found["step_s"]) == (61, 0.2)
+    result = run_view(made.seen(world=made.summary(slowdown=1.25, waste=0.2, m_w=0.9)))["run"]
+    assert (result["slowdown"], result["waste"], result["m_w"]) == (1.25, 0.2, 0.9)
+    assert result["gpu_seconds_lost_per_hour"] == 0.2 * 8 * 3600
+    assert (result["step"], result["step_s"]) == (61, 0.2)
     # Own work: without the waiting, and without what lies within forward.
-    assert found["slowest_step_s"] == 0.12
-    assert (found["world_size"], found["ranks_reporting"], found["coverage"]) == (8, 8, 1.0)
-    assert (found["time_basis"], found["state"]) == ("host", "training")
+    assert result["slowest_step_s"] == 0.12
+    assert (result["world_size"], result["ranks_reporting"], result["coverage"]) == (8, 8, 1.0)
+    assert (result["time_basis"], result["state"]) == ("host", "training")
 
 
 def test_the_part_that_is_lost_is_never_less_than_what_one_costs() -> None:
     """The sentence names 14,400 s an hour of 8 GPUs: that is half of the time, also where the
     balance of the work, which leaves out the loading of data, sees nothing."""
     slow = made.verdict(scope="host", rank=None, gpu_seconds_lost_per_hour=14_400.0)
-    found = picture(made.seen(slow, world=made.summary(slowdown=1.01, waste=0.0099)))["run"]
-    assert (found["waste"], found["slowdown"]) == (0.5, 2.0)
-    assert found["gpu_seconds_lost_per_hour"] == 14_400.0
+    result = run_view(made.seen(slow, world=made.summary(slowdown=1.01, waste=0.0099)))["run"]
+    assert (result["waste"], result["slowdown"]) == (0.5, 2.0)
+    assert result["gpu_seconds_lost_per_hour"] == 14_400.0
     cheap = made.verdict(gpu_seconds_lost_per_hour=1.0)
-    found = picture(made.seen(cheap, world=made.summary(slowdown=1.25, waste=0.2)))["run"]
-    assert (found["waste"], found["slowdown"]) == (0.2, 1.25)
+    result = run_view(made.seen(cheap, world=made.summary(slowdown=1.25, waste=0.2)))["run"]
+    assert (result["waste"], result["slowdown"]) == (0.2, 1.25)
 
 
 def test_the_matrix_shows_what_a_rank_was_called_slow_for() -> None:
@@ -84,13 +88,13 @@ def test_the_matrix_shows_what_a_rank_was_called_slow_for() -> None:
     loads = made.verdict(section="data_loading", cause="slow_host")
     table = made.table_of(8)
     table.step_s[5, 0] *= 1.1  # a sixtieth of all own work
-    heat = picture(made.seen(loads, world=world, table=table))["heat"]
+    heat = run_view(made.seen(loads, world=world, table=table))["heat"]
     assert (heat["pattern"], heat["section"]) == ("hot_cell", "data_loading")
     assert heat["pattern_text"].startswith("In data_loading: One worker is hot")
     table.step_s[5, 0] *= 10
-    heat = picture(made.seen(loads, world=world, table=replace(table)))["heat"]
+    heat = run_view(made.seen(loads, world=world, table=replace(table)))["heat"]
     assert (heat["pattern"], heat["section"]) == ("hot_cell", None)
-    heat = picture(made.seen(world=world, table=table))["heat"]  # nobody is called slow
+    heat = run_view(made.seen(world=world, table=table))["heat"]  # nobody is called slow
     assert (heat["pattern"], heat["section"]) == ("even", None)
 
 
@@ -99,10 +103,10 @@ def test_many_ranks_that_are_called_slow_are_no_heat_that_moves() -> None:
     table = made.table_of(8, slow={1: 1.4, 2: 1.4, 5: 1.4})
     world = made.summary(slowdown=1.2, waste=0.17)
     called = [made.verdict(rank=rank, subject_id=f"rank/n/{rank}") for rank in (1, 2, 5)]
-    heat = picture(made.seen(*called, table=table, world=world))["heat"]
+    heat = run_view(made.seen(*called, table=table, world=world))["heat"]
     assert heat["pattern"] == "hot_cell"
     assert heat["pattern_text"].startswith("3 workers are hot")
-    heat = picture(made.seen(table=table, world=world))["heat"]  # nobody is called slow
+    heat = run_view(made.seen(table=table, world=world))["heat"]  # nobody is called slow
     assert heat["pattern"] == "spread"
 
 
@@ -112,44 +116,47 @@ def test_lost_time_is_of_gpus_where_a_rank_told_of_one() -> None:
     on_cpu = made.without_gpus(on_gpu)
     texts = {True: "One worker is hot: its GPU, its host or its data.",
              False: "One worker is hot: its host or its data."}  # fmt: skip
-    for seen, told in ((on_gpu, True), (on_cpu, False)):
-        found = picture(seen)
-        assert (found["run"]["on_gpu"], found["heat"]["pattern_text"]) == (told, texts[told])
-    signs = on_cpu.signs
-    assert signs is not None
+    for seen, reported in ((on_gpu, True), (on_cpu, False)):
+        result = run_view(seen)
+        assert (result["run"]["on_gpu"], result["heat"]["pattern_text"]) == (
+            reported,
+            texts[reported],
+        )
+    heartbeats = on_cpu.heartbeats
+    assert heartbeats is not None
     for changes in ({"gpu_tier": ["off"] * 7 + ["events"]}, {"models": ["H200"] + [""] * 7}):
-        assert picture(replace(on_cpu, signs=replace(signs, **changes)))["run"]["on_gpu"]
-    judged = made.seen(world=made.summary(on_gpu=True))
-    assert picture(made.without_gpus(judged))["run"]["on_gpu"]
+        assert run_view(replace(on_cpu, heartbeats=replace(heartbeats, **changes)))["run"]["on_gpu"]
+    run_verdicts = made.seen(world=made.summary(on_gpu=True))
+    assert run_view(made.without_gpus(run_verdicts))["run"]["on_gpu"]
 
 
 def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
     """Times of launches, and times that hold the waiting, are alike whoever is slow."""
     cannot = made.verdict(is_localised=False, state="suspect", pages=False)
-    heat = picture(made.seen(cannot))["heat"]
-    assert (heat["pattern"], heat["pattern_text"]) == ("unknown", CANNOT_TELL)
+    heat = run_view(made.seen(cannot))["heat"]
+    assert (heat["pattern"], heat["pattern_text"]) == ("unknown", CANNOT_REPORT)
     whole = replace(cannot, scope="run", rank=None, node="", section="", cause="unknown")
-    assert picture(made.seen(whole))["heat"]["pattern_text"] == CANNOT_TELL
-    over = picture(made.seen(whole, found=made.found_of(8, "finished")))["answer"]["headline"]
+    assert run_view(made.seen(whole))["heat"]["pattern_text"] == CANNOT_REPORT
+    over = run_view(made.seen(whole, result=made.result_of(8, "finished")))["answer"]["headline"]
     could_not = "the run was slower than before, and who was slow could not be told"
     assert over == f"The run has finished; {could_not}"
     inside = made.seen(world=made.summary(waits_inside="step"))
-    assert picture(inside)["heat"]["pattern_text"] == CANNOT_TELL
+    assert run_view(inside)["heat"]["pattern_text"] == CANNOT_REPORT
     late = made.verdict(cause="late_arrival", section="")
-    assert picture(made.seen(late))["heat"]["pattern_text"] == ALIKE_AT_WORK
+    assert run_view(made.seen(late))["heat"]["pattern_text"] == ALIKE_AT_WORK
     before = made.verdict()
-    assert picture(made.seen(before))["heat"]["pattern_text"] == NOBODY_NOW
-    assert picture(made.seen())["heat"]["pattern_text"] == "All workers are alike."
+    assert run_view(made.seen(before))["heat"]["pattern_text"] == NOBODY_NOW
+    assert run_view(made.seen())["heat"]["pattern_text"] == "All workers are alike."
 
 
 def test_cells_without_a_layout_are_ranks_by_their_numbers() -> None:
     """Layer 2 numbers those that it has times of: rank 19 is its fourth, and 18 sends nothing."""
     table = made.table_of(8, with_layout=False, slow={4: 1.5})
     table = replace(table, ranks=np.array([16, 17, 19, 20, 21, 22, 23, 24]))
-    signs = made.signs_of(made.table_of(9, with_layout=False), ranks=np.arange(16, 25))
+    heartbeats = made.heartbeats_of(made.table_of(9, with_layout=False), ranks=np.arange(16, 25))
     world = made.summary(heat=tuple((0, at, 1.4 if at == 4 else 1.0) for at in range(8)))
-    found = picture(made.seen(table=table, signs=signs, found=None, world=world))
-    heat = found["heat"]
+    result = run_view(made.seen(table=table, heartbeats=heartbeats, result=None, world=world))
+    heat = result["heat"]
     assert (heat["by_rank"], heat["data_ranks"]) == (True, list(range(16, 25)))
     assert {data: slow for _, data, slow in heat["cells"] if slow != 1.0} == {18: None, 21: 1.4}
     assert (heat["pattern"], heat["data_of_rank"]) == ("hot_cell", None)
@@ -159,7 +166,7 @@ def test_ranks_that_share_a_worker_know_their_cell_where_nobody_told_the_data_di
     table = made.table_of(8)
     tensor = [(("pipeline", r // 4), ("tensor", r % 2)) for r in range(8)]
     table = replace(table, parallels=tensor)
-    heat = picture(made.seen(table=table))["heat"]
+    heat = run_view(made.seen(table=table))["heat"]
     assert (heat["by_rank"], heat["stages"], heat["data_ranks"]) == (False, [0, 1], [0, 1])
     assert heat["data_of_rank"] == [0, 0, 1, 1, 0, 0, 1, 1]
 
@@ -171,27 +178,27 @@ def test_what_is_known_of_the_attempt_before_is_told_as_of_before() -> None:
         attempt=1,
         table=None,
         world_size=4,
-        signs=made.signs_of(made.table_of(4)),
-        found=made.found_of(4),
+        heartbeats=made.heartbeats_of(made.table_of(4)),
+        result=made.result_of(4),
         world=made.summary(slowdown=1.4, waste=0.28, heat=((0, 0, 1.4),)),
     )
-    found = picture(again)
-    assert found["answer"]["kind"] == "waiting"
+    result = run_view(again)
+    assert result["answer"]["kind"] == "waiting"
     was = "Before the restart rank 5 on node-0 may have been slow in forward."
-    assert found["answer"]["sentence"].endswith(was)
-    assert " took 1.30x as long" in found["verdicts"][0]["sentence"]
-    assert (found["heat"]["pattern"], found["run"]["slowdown"]) == ("unknown", None)
-    assert found["run"]["gpu_seconds_lost"] == 3.0
+    assert result["answer"]["sentence"].endswith(was)
+    assert " took 1.30x as long" in result["verdicts"][0]["sentence"]
+    assert (result["heat"]["pattern"], result["run"]["slowdown"]) == ("unknown", None)
+    assert result["run"]["gpu_seconds_lost"] == 3.0
 
 
 def test_one_rank_and_ranks_that_are_all_silent_have_words_of_their_own() -> None:
-    alone = picture(made.seen(table=made.table_of(1)))["heat"]
+    alone = run_view(made.seen(table=made.table_of(1)))["heat"]
     assert alone["pattern_text"] == "One rank: there is nobody to compare it with."
-    lost = made.found_of(8, "lost", "lost", list(range(8)))
-    assert picture(made.seen(found=lost))["heat"]["pattern_text"] == (
+    lost = made.result_of(8, "lost", "lost", list(range(8)))
+    assert run_view(made.seen(result=lost))["heat"]["pattern_text"] == (
         "All workers are silent or stuck."
     )
-    stuck = picture(made.seen(found=made.found_of(1, "stuck", "joined_but_stuck")))["answer"]
+    stuck = run_view(made.seen(result=made.result_of(1, "stuck", "joined_but_stuck")))["answer"]
     assert stuck["headline"] == "The run makes no progress"
     assert stuck["sentence"].startswith("Rank 0 does not get on. Nothing has got on for")
     assert stuck["cause_text"] == "its only rank does not get on"
@@ -199,23 +206,23 @@ def test_one_rank_and_ranks_that_are_all_silent_have_words_of_their_own() -> Non
 
 def test_verdicts_of_a_run_that_has_ended_are_told_in_the_past() -> None:
     """In the list as well as in the answer; and what is lost per hour is lost no more."""
-    told = picture(made.seen(made.verdict(), found=made.found_of(8, "finished")))
-    sentence = told["verdicts"][0]["sentence"]
+    reported = run_view(made.seen(made.verdict(), result=made.result_of(8, "finished")))
+    sentence = reported["verdicts"][0]["sentence"]
     assert sentence == (
         "rank 5 on node-0 took 1.30x as long as its 7 peers in forward since step 40: slow GPU. "
         "The job lost 1.1 h of GPU time per hour."
     )
-    assert told["run"]["gpu_seconds_lost_per_hour"] is None
-    assert told["run"]["gpu_seconds_lost"] == 3.0
+    assert reported["run"]["gpu_seconds_lost_per_hour"] is None
+    assert reported["run"]["gpu_seconds_lost"] == 3.0
 
 
 def test_slowdowns_are_of_own_work_against_the_median() -> None:
     """Waiting is no work, and what lies within a section is not counted twice."""
-    found = picture(made.seen(table=made.table_of(8, slow={5: 1.5})))
-    assert [s["name"] for s in found["sections"]] == [s.name for s in made.SECTIONS]
-    assert found["slowdowns"]["overall"] == [1.0] * 5 + [1.5] + [1.0] * 2
+    result = run_view(made.seen(table=made.table_of(8, slow={5: 1.5})))
+    assert [s["name"] for s in result["sections"]] == [s.name for s in made.SECTIONS]
+    assert result["slowdowns"]["overall"] == [1.0] * 5 + [1.5] + [1.0] * 2
     by_name = dict(
-        zip((s["name"] for s in found["sections"]), found["slowdowns"]["by_section"], strict=True)
+        zip((s["name"] for s in result["sections"]), result["slowdowns"]["by_section"], strict=True)
     )
     assert by_name["forward"][5] == 1.5
     assert by_name["gradient_sync"] == [1.0] * 8
@@ -224,9 +231,11 @@ def test_slowdowns_are_of_own_work_against_the_median() -> None:
 def test_ranks_of_all_parts_are_shown_together() -> None:
     """One that was only heard of, one that was only scored, one that is expected and mute."""
     table = made.table_of(4)
-    signs = made.signs_of(made.table_of(3), step=np.array([7, -1, 9]))
-    found = made.found_of(6)
-    ranks = picture(made.seen(table=table, signs=signs, found=found, world_size=6))["ranks"]
+    heartbeats = made.heartbeats_of(made.table_of(3), step=np.array([7, -1, 9]))
+    result = made.result_of(6)
+    ranks = run_view(made.seen(table=table, heartbeats=heartbeats, result=result, world_size=6))[
+        "ranks"
+    ]
     assert ranks["rank"] == [0, 1, 2, 3, 4, 5]
     states = [ranks["states"][code] for code in ranks["state"]]
     assert states == ["ok", "ok", "ok", "missing", "missing", "missing"]
@@ -240,27 +249,36 @@ def test_ranks_of_all_parts_are_shown_together() -> None:
 
 
 def test_ranks_that_send_no_heartbeats_have_no_state() -> None:
-    found = picture(made.seen(found=None))["ranks"]
-    assert {found["states"][code] for code in found["state"]} == {"unknown"}
+    result = run_view(made.seen(result=None))["ranks"]
+    assert {result["states"][code] for code in result["state"]} == {"unknown"}
 
 
 def test_what_people_said_stands_there() -> None:
-    told = made.verdict(pages=False)
+    reported = made.verdict(pages=False)
     decision = Decision(
-        action="mute", run_id="run", subject_id=told.subject_id, reason="known", at_ns=5, until_ns=9
+        action="mute",
+        run_id="run",
+        subject_id=reported.subject_id,
+        reason="known",
+        at_ns=5,
+        until_ns=9,
     )
-    judged = made.judged(told, decisions=(decision,), silenced=frozenset({told.subject_id}))
+    run_verdicts = made.run_verdicts(
+        reported, decisions=(decision,), silenced=frozenset({reported.subject_id})
+    )
     nodes = [Maintenance(node="node-0", reason="fan", by="", at_ns=1, until_ns=2_000_000_000)]
-    found = picture(made.seen(judged=judged, maintenance=nodes))
-    assert found["verdicts"][0]["silenced"]
-    assert found["decisions"][0]["reason"] == "known"
-    assert found["maintenance"] == [{"node": "node-0", "reason": "fan", "by": None, "until_s": 2.0}]
+    result = run_view(made.seen(run_verdicts=run_verdicts, maintenance=nodes))
+    assert result["verdicts"][0]["silenced"]
+    assert result["decisions"][0]["reason"] == "known"
+    assert result["maintenance"] == [
+        {"node": "node-0", "reason": "fan", "by": None, "until_s": 2.0}
+    ]
 
 
 def test_only_verdicts_of_its_own_group_are_shown() -> None:
     other = made.verdict(group="critic", subject_id="critic:rank/1", rank=1)
-    found = picture(made.seen(made.verdict(), other))
-    assert [each["subject_id"] for each in found["verdicts"]] == ["rank/node-0/5"]
+    result = run_view(made.seen(made.verdict(), other))
+    assert [each["subject_id"] for each in result["verdicts"]] == ["rank/node-0/5"]
 
 
 def test_verdicts_that_stand_go_first_and_the_rest_is_counted() -> None:
@@ -271,20 +289,20 @@ def test_verdicts_that_stand_go_first_and_the_rest_is_counted() -> None:
             state="recovered" if rank % 2 else "confirmed",
             gpu_seconds_lost_per_hour=float(rank),
         )
-        for rank in range(MOST_VERDICTS + 50)
+        for rank in range(MAX_VERDICTS + 50)
     ]
-    found = picture(made.seen(*many))
-    stands = [each["stands"] for each in found["verdicts"]]
-    assert len(stands) == MOST_VERDICTS
-    assert found["verdicts_left_out"] == 50
+    result = run_view(made.seen(*many))
+    stands = [each["stands"] for each in result["verdicts"]]
+    assert len(stands) == MAX_VERDICTS
+    assert result["verdicts_left_out"] == 50
     assert stands == sorted(stands, reverse=True)
-    assert found["verdicts"][0]["rank"] == MOST_VERDICTS + 48
+    assert result["verdicts"][0]["rank"] == MAX_VERDICTS + 48
 
 
 def test_since_when_is_the_first_change_since_it_was_well() -> None:
     states = ["suspect", "recovered", "suspect", "confirmed"]
     changes = [made.verdict(state=state, at_ns=n * 10**9) for n, state in enumerate(states, 1)]
-    assert picture(made.seen(*changes))["verdicts"][0]["since_s"] == 3.0
+    assert run_view(made.seen(*changes))["verdicts"][0]["since_s"] == 3.0
 
 
 def test_ten_thousand_ranks_are_drawn_in_two_megabytes() -> None:
@@ -302,17 +320,17 @@ def test_runs_that_need_somebody_go_first() -> None:
     """Bad, to be watched, unknown, good, ended; within these what was heard of last."""
     worlds = {
         "good": made.seen(),
-        "older": made.seen(heard_at_s=made.NOW_S - 50),
+        "older": made.seen(received_at_s=made.NOW_S - 50),
         "bad": made.seen(made.verdict()),
         "watch": made.seen(made.verdict(state="suspect", pages=False)),
-        "new": made.seen(judged=RunVerdicts()),
-        "over": made.seen(found=made.found_of(8, "finished"), finished_at_s=made.NOW_S),
+        "new": made.seen(run_verdicts=RunVerdicts()),
+        "over": made.seen(result=made.result_of(8, "finished"), finished_at_s=made.NOW_S),
     }
     entries = [run_entry([replace(seen, run_id=name)]) for name, seen in worlds.items()]
-    found = runs_json(entries, MAKER, made.NOW_S)["runs"]
-    assert [run["run_id"] for run in found] == ["bad", "watch", "new", "good", "older", "over"]
-    assert found[0]["headline"] == "Rank 5 on node-0 is slow in forward"
-    assert found[-1]["finished_at_s"] == made.NOW_S
+    result = runs_json(entries, MAKER, made.NOW_S)["runs"]
+    assert [run["run_id"] for run in result] == ["bad", "watch", "new", "good", "older", "over"]
+    assert result[0]["headline"] == "Rank 5 on node-0 is slow in forward"
+    assert result[-1]["finished_at_s"] == made.NOW_S
 
 
 def test_a_run_of_several_worlds_is_as_well_as_its_worst() -> None:
@@ -321,12 +339,12 @@ def test_a_run_of_several_worlds_is_as_well_as_its_worst() -> None:
     slow = replace(
         made.seen(),
         group="critic",
-        judged=made.judged(
+        run_verdicts=made.run_verdicts(
             made.verdict(group="critic"), world=made.summary(group="critic", gpu_seconds_lost=99.0)
         ),
     )
     entry = run_entry([calm, slow])
     assert (entry["tone"], entry["world_size"]) == ("bad", 16)
-    assert dearest_group([calm, slow]).group == "critic"
-    hung = replace(calm, found=made.found_of(8, "stuck", "never_joined", [0]))
-    assert dearest_group([hung, slow]).group == "actor"
+    assert costliest_group([calm, slow]).group == "critic"
+    hung = replace(calm, result=made.result_of(8, "stuck", "never_joined", [0]))
+    assert costliest_group([hung, slow]).group == "actor"

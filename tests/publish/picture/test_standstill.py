@@ -23,20 +23,20 @@ def hung(
     kind: HangKind | None,
     state: RunState = "stuck",
     culprits: tuple[int, ...] = (5,),
-    **signs: Any,
+    **heartbeats: Any,
 ) -> WorldView:
-    """8 ranks that hang since 90 s by the judge; ``signs`` are ages by rank."""
+    """8 ranks that hang since 90 s by the judge; ``heartbeats`` are ages by rank."""
     return made.seen(
-        found=made.found_of(8, state, kind, culprits),
-        signs=made.signs_of(made.table_of(), **signs),
+        result=made.result_of(8, state, kind, culprits),
+        heartbeats=made.heartbeats_of(made.table_of(), **heartbeats),
     )
 
 
 def ages(all_s: float, **others: float) -> np.typing.NDArray[np.float64]:
-    found = np.full(8, all_s)
+    result = np.full(8, all_s)
     for rank, age_s in others.items():
-        found[int(rank[1:])] = age_s
-    return found
+        result[int(rank[1:])] = age_s
+    return result
 
 
 def test_a_hang_counts_from_the_last_progress_and_not_from_when_it_was_judged() -> None:
@@ -54,7 +54,7 @@ def test_what_it_costs_is_told_alike_everywhere() -> None:
     """Eight GPUs stand idle, which is in the total already; all of the time is lost."""
     seen = replace(
         hung("never_joined", progress_age_s=ages(120.0)),
-        judged=made.judged(world=made.summary(gpu_seconds_lost=963.0)),
+        run_verdicts=made.run_verdicts(world=made.summary(gpu_seconds_lost=963.0)),
     )
     expected = {"gpu_seconds_lost_per_hour": 28_800.0, "gpu_seconds_lost": 963.0}
     assert answer_of(seen)["cost"] == expected
@@ -88,9 +88,9 @@ def test_a_rank_that_died_is_waited_for() -> None:
         heartbeat_age_s=ages(1.0, r5=65.0),
         progress_age_s=ages(60.0, r5=66.0),
     )
-    found = standstill_of(seen)
-    assert found is not None
-    assert (found.how, found.n_idle, found.idle_s) == ("idle", 8, 60.0)
+    result = standstill_of(seen)
+    assert result is not None
+    assert (result.how, result.n_idle, result.idle_s) == ("idle", 8, 60.0)
 
 
 def test_of_a_run_that_is_silent_altogether_nobody_knows_whether_it_waits() -> None:
@@ -103,20 +103,20 @@ def test_of_a_run_that_is_silent_altogether_nobody_knows_whether_it_waits() -> N
 
 
 def test_without_signs_the_judge_is_believed() -> None:
-    seen = made.seen(found=made.found_of(8, "stuck", "never_joined", [5]), signs=None)
+    seen = made.seen(result=made.result_of(8, "stuck", "never_joined", [5]), heartbeats=None)
     assert answer_of(seen)["since_s"] == made.NOW_S - 90
 
 
 def test_a_run_that_gets_on_does_not_stand_still() -> None:
     assert standstill_of(made.seen()) is None
-    assert standstill_of(made.seen(found=None)) is None
+    assert standstill_of(made.seen(result=None)) is None
 
 
 def test_a_hang_without_a_culprit_hatches_nobody() -> None:
     """All have joined: the words must not point at a worker."""
-    found = heat_json(hung("joined_but_stuck", culprits=()))
-    assert (found["pattern"], found["silent"]) == ("silent", [])
-    assert found["pattern_text"].startswith("All workers wait")
+    result = heat_json(hung("joined_but_stuck", culprits=()))
+    assert (result["pattern"], result["silent"]) == ("silent", [])
+    assert result["pattern_text"].startswith("All workers wait")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ _CODES: dict[str, dict[Any, int]] = {
 }
 
 
-def signs(ranks: int = 4, **columns: Any) -> HeartbeatTable:
+def heartbeats(ranks: int = 4, **columns: Any) -> HeartbeatTable:
     """All ranks alive and busy in ``backward`` of step 100; ``columns`` change some by rank, as
     ``step={2: 99}``. ``section`` and ``ended`` take names; a section of "" is none."""
     made: dict[str, Any] = {
@@ -42,5 +42,5 @@ def signs(ranks: int = 4, **columns: Any) -> HeartbeatTable:
 
 
 @pytest.fixture(scope="session")
-def signs_of() -> Callable[..., HeartbeatTable]:
-    return signs
+def heartbeats_of() -> Callable[..., HeartbeatTable]:
+    return heartbeats

@@ -62,18 +62,18 @@ class HangCourse:
         """Which attempt is the newest."""
         return self.attempts[self._at(now_s)]
 
-    def signs(self, now_s: float) -> HeartbeatTable:
+    def heartbeats(self, now_s: float) -> HeartbeatTable:
         """What the ranks have said by now; who has not spoken since a restart within the attempt
         has the last word of its predecessor."""
         at = self._at(now_s)
-        signs = self.worlds[at].signs(now_s - self.begins_s[at])
-        is_mute = np.isnan(signs.silent_s)
+        heartbeats = self.worlds[at].heartbeats(now_s - self.begins_s[at])
+        is_mute = np.isnan(heartbeats.silent_s)
         if not is_mute.any() or at == 0 or self.attempts[at] != self.attempts[at - 1]:
-            return signs
-        before = self.worlds[at - 1].signs(now_s - self.begins_s[at - 1])
+            return heartbeats
+        before = self.worlds[at - 1].heartbeats(now_s - self.begins_s[at - 1])
         columns = {}
         for column in fields(HeartbeatTable):
-            now, then = getattr(signs, column.name), getattr(before, column.name)
+            now, then = getattr(heartbeats, column.name), getattr(before, column.name)
             columns[column.name] = now if column.name in _TABLES else np.where(is_mute, then, now)
         return HeartbeatTable(**columns)
 
@@ -96,8 +96,8 @@ def random_course(seed: int, fault: HangFault | None = None) -> HangCourse:
     for number in range(int(rng.integers(0, 3))):
         steps = int(rng.integers(20, 80))
         end, unheard = _ending(rng, plan)
-        told = replace(plan, seed=seed + 1_000 * number, steps=steps, end=end, unheard=unheard)
-        course.worlds.append(HangWorld(told))
+        reported = replace(plan, seed=seed + 1_000 * number, steps=steps, end=end, unheard=unheard)
+        course.worlds.append(HangWorld(reported))
         course.attempts.append(attempt)
         pause_s = _BARELY_S if end is None else float(rng.uniform(1.0, 60.0))
         course.begins_s.append(course.begins_s[-1] + course.worlds[-1].ends_at_s + pause_s)

@@ -161,7 +161,7 @@ class HangWorld:
     _steps: list[_Step] = field(default_factory=list)
     _tales: dict[int, _Tale] = field(default_factory=dict)
     _first_steps: dict[int, int] = field(default_factory=dict)
-    _told: int = 0
+    _reported: int = 0
     _gone_s: Floats = field(default_factory=lambda: np.empty(0))
     _ended_s: Floats = field(default_factory=lambda: np.empty(0))
     _beat_offset_s: Floats = field(default_factory=lambda: np.empty(0))
@@ -190,7 +190,7 @@ class HangWorld:
 
     # --- what a collector sees ----------------------------------------------------------------
 
-    def signs(self, now_s: float) -> HeartbeatTable:
+    def heartbeats(self, now_s: float) -> HeartbeatTable:
         """What the ranks have said by ``now_s``: as old as the newest heartbeat of each."""
         plan = self.plan
         beat_s = self._newest_beats_s(now_s)
@@ -217,11 +217,11 @@ class HangWorld:
 
     def tables(self, until_s: float) -> Iterator[StepTable]:
         """The tables of blocks of steps that were complete by ``until_s``; each once."""
-        while self._told + _BLOCK <= len(self._steps):
-            block = self._steps[self._told : self._told + _BLOCK]
+        while self._reported + _BLOCK <= len(self._steps):
+            block = self._steps[self._reported : self._reported + _BLOCK]
             if not np.nanmax(block[-1].ended_s) <= until_s:
                 return
-            self._told += _BLOCK
+            self._reported += _BLOCK
             yield self._table(block)
 
     # --- how it goes --------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from otel_straggler.detect.scores.settings import HangSettings
 STALLED = {"stalled_s": dict.fromkeys(range(4), 200.0)}
 
 
-def found(signs: HeartbeatTable) -> tuple[str, list[int], list[int]] | None:
-    states = rank_states(signs, np.full(len(signs), 100.0), HangSettings())
-    its = blame(signs, states)
+def result(heartbeats: HeartbeatTable) -> tuple[str, list[int], list[int]] | None:
+    states = rank_states(heartbeats, np.full(len(heartbeats), 100.0), HangSettings())
+    its = blame(heartbeats, states)
     if its is None:
         return None
-    return its.kind, signs.ranks[its.culprits].tolist(), signs.ranks[its.victims].tolist()
+    return its.kind, heartbeats.ranks[its.culprits].tolist(), heartbeats.ranks[its.victims].tolist()
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,15 @@ def found(signs: HeartbeatTable) -> tuple[str, list[int], list[int]] | None:
     ],
 )
 def test_who_is_behind_is_to_blame_not_who_complains(
-    signs_of: Any, columns: Any, kind: str, culprits: list[int], victims: list[int]
+    heartbeats_of: Any, columns: Any, kind: str, culprits: list[int], victims: list[int]
 ) -> None:
     """Lost ranks first; then those with the least progress; then none."""
-    assert found(signs_of(**STALLED, **columns)) == (kind, culprits, victims)
+    assert result(heartbeats_of(**STALLED, **columns)) == (kind, culprits, victims)
 
 
-def test_a_world_that_gets_on_blames_nobody(signs_of: Any) -> None:
+def test_a_world_that_gets_on_blames_nobody(heartbeats_of: Any) -> None:
     """Also where one rank is behind the others."""
-    assert found(signs_of(section={2: "data"})) is None
+    assert result(heartbeats_of(section={2: "data"})) is None
 
 
 @given(
@@ -55,13 +55,13 @@ def test_a_world_that_gets_on_blames_nobody(signs_of: Any) -> None:
     order=st.permutations(range(4)),
 )
 def test_blame_does_not_depend_on_the_order_of_ranks(
-    signs_of: Any, step: list[int], section: list[str], silent: list[float], order: list[int]
+    heartbeats_of: Any, step: list[int], section: list[str], silent: list[float], order: list[int]
 ) -> None:
     """Renumbered ranks get the same blame; a culprit is never a victim."""
 
     def by(numbers: list[int]) -> HeartbeatTable:
         at = dict(enumerate(numbers))
-        made: HeartbeatTable = signs_of(
+        made: HeartbeatTable = heartbeats_of(
             **STALLED,
             step={r: step[n] for r, n in at.items()},
             section={r: section[n] for r, n in at.items()},
@@ -69,9 +69,9 @@ def test_blame_does_not_depend_on_the_order_of_ranks(
         )
         return made
 
-    kind, culprits, victims = found(by([0, 1, 2, 3])) or ("", [], [])
+    kind, culprits, victims = result(by([0, 1, 2, 3])) or ("", [], [])
     assert not set(culprits) & set(victims)
-    again = found(by(list(order))) or ("", [], [])
+    again = result(by(list(order))) or ("", [], [])
     assert again[0] == kind
     assert sorted(order[r] for r in again[1]) == culprits
     assert sorted(order[r] for r in again[2]) == victims

@@ -15,7 +15,7 @@ from otel_straggler.detect.hangs.states import NOT_ENDED, Blame, HeartbeatTable,
 START_S = 1_000.0
 
 
-def signs(
+def heartbeats(
     stalled_s: list[float], silent_s: list[float] | None = None, ended: int = -1
 ) -> HeartbeatTable:
     """Of ranks that are in step 40 of training, two on a node."""
@@ -45,22 +45,22 @@ class World:
         self.now_s = START_S
 
     def train(self, seconds: float, attempt: int = 0) -> HangStatus:
-        return self._look(seconds, lambda _: signs([0.5] * 4), attempt)
+        return self._look(seconds, lambda _: heartbeats([0.5] * 4), attempt)
 
     def hang(self, seconds: float, attempt: int = 0) -> HangStatus:
         def seen(for_s: float) -> HeartbeatTable:
-            return signs([for_s] * 4, [1.0, 1.0, for_s, 1.0])
+            return heartbeats([for_s] * 4, [1.0, 1.0, for_s, 1.0])
 
         return self._look(seconds, seen, attempt)
 
     def end(self) -> HangStatus:
-        return self._look(1.0, lambda _: signs([1.0] * 4, ended=0), 0)
+        return self._look(1.0, lambda _: heartbeats([1.0] * 4, ended=0), 0)
 
     def _look(self, seconds: float, seen, attempt: int) -> HangStatus:
         for for_s in range(1, int(seconds) + 1):
-            found = self.judge.evaluate(seen(float(for_s)), attempt, self.now_s + for_s)
+            result = self.judge.evaluate(seen(float(for_s)), attempt, self.now_s + for_s)
         self.now_s += int(seconds)
-        return found
+        return result
 
 
 def test_a_hang_that_went_on_by_itself_is_kept() -> None:
@@ -69,9 +69,9 @@ def test_a_hang_that_went_on_by_itself_is_kept() -> None:
     world.train(10.0)
     hung = world.hang(2_400.0)
     assert (hung.is_hung, hung.before) == (True, ())
-    found = world.train(10.0)
-    assert not found.is_hung
-    [hang] = found.before
+    result = world.train(10.0)
+    assert not result.is_hung
+    [hang] = result.before
     assert (hang.kind, hang.culprits, hang.nodes) == ("lost", (2,), ("node-1",))
     assert (hang.since_s, hang.until_s) == (START_S + 10.0, START_S + 2_411.0)
     assert (hang.end, hang.is_end_seen) == ("went_on", True)
@@ -99,7 +99,7 @@ def test_who_was_blamed_first_is_blamed_when_all_are_lost() -> None:
     world = World()
     world.train(10.0)
     world.hang(600.0)
-    world._look(300.0, lambda for_s: signs([600.0 + for_s] * 4, [600.0 + for_s] * 4), 0)
+    world._look(300.0, lambda for_s: heartbeats([600.0 + for_s] * 4, [600.0 + for_s] * 4), 0)
     [hang] = world.train(5.0).before
     assert hang.culprits == (2,)
 
@@ -126,9 +126,9 @@ def test_a_hang_that_is_found_again_after_a_restart_is_the_same() -> None:
     again = HangDetector()
     again.restore(json.loads(json.dumps(world.judge.state())))
     for for_s in range(600, 1_200):
-        seen = signs([float(for_s)] * 4, [1.0, 1.0, float(for_s), 1.0])
-        found = again.evaluate(seen, 0, START_S + 10.0 + for_s)
-    assert (found.is_hung, found.before) == (True, ())
+        seen = heartbeats([float(for_s)] * 4, [1.0, 1.0, float(for_s), 1.0])
+        result = again.evaluate(seen, 0, START_S + 10.0 + for_s)
+    assert (result.is_hung, result.before) == (True, ())
     world.judge, world.now_s = again, START_S + 1_210.0
     [hang] = world.train(5.0).before
     assert hang.duration_s == pytest.approx(1_201.0)
@@ -155,7 +155,7 @@ def test_the_shortest_go_where_there_are_many() -> None:
             state,
             Standstill("idle", since_s, now_s - since_s, 4),
             blame,
-            signs([now_s - since_s]),
+            heartbeats([now_s - since_s]),
             attempt=0,
             hung_since_s=since_s + 1.0,
             progress_s=since_s if state == "stuck" else now_s,

@@ -12,7 +12,7 @@ from otel_straggler.detect.hangs.states import FINISHED, LATE, LOST, OK, STARTIN
 from otel_straggler.detect.scores.settings import HangSettings
 
 
-def found(state: Any, *rank_states: int) -> HangStatus:
+def result(state: Any, *rank_states: int) -> HangStatus:
     states = np.array(rank_states, np.int32)
     nothing = np.zeros(len(states))
     return HangStatus(
@@ -50,17 +50,17 @@ def test_a_run_is_hung_when_what_is_left_of_it_cannot_get_on(
     state: str, ranks: list[int], hung: bool
 ) -> None:
     """Stuck, lost, half of it gone, or a survivor that waits; an end is none, whatever is lost."""
-    assert is_hung(found(state, *ranks), 0.5) is hung
+    assert is_hung(result(state, *ranks), 0.5) is hung
 
 
 @pytest.mark.parametrize(("quorum", "hung"), [(0.25, True), (0.26, False), (1.0, False)])
 def test_the_quorum_is_a_part_of_the_world(quorum: float, hung: bool) -> None:
     """Ranks that were expected and never heard of are part of it."""
-    assert is_hung(found("partly_lost", LOST, OK, OK, STARTING), quorum) is hung
+    assert is_hung(result("partly_lost", LOST, OK, OK, STARTING), quorum) is hung
 
 
-HANGS = found("partly_lost", LOST, STUCK, STUCK)
-GOES_ON = found("partly_lost", LOST, OK, OK)
+HANGS = result("partly_lost", LOST, STUCK, STUCK)
+GOES_ON = result("partly_lost", LOST, OK, OK)
 
 
 def test_a_run_is_hung_until_its_lost_rank_is_heard_of_again() -> None:
@@ -69,7 +69,7 @@ def test_a_run_is_hung_until_its_lost_rank_is_heard_of_again() -> None:
     assert not run.evaluate(GOES_ON, 90.0)
     assert run.evaluate(HANGS, 100.0)
     assert run.evaluate(GOES_ON, 105.0)
-    assert not run.evaluate(found("training", OK, OK, OK), 106.0)
+    assert not run.evaluate(result("training", OK, OK, OK), 106.0)
 
 
 def test_a_run_whose_others_go_on_without_the_lost_rank_is_hung_no_longer() -> None:
@@ -88,4 +88,4 @@ def test_a_run_that_ends_is_not_hung_any_more() -> None:
     """Whatever was a moment ago."""
     run = HungRun(HangSettings())
     assert run.evaluate(HANGS, 100.0)
-    assert not run.evaluate(found("failed", FINISHED, FINISHED, FINISHED), 101.0)
+    assert not run.evaluate(result("failed", FINISHED, FINISHED, FINISHED), 101.0)

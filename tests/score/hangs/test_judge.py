@@ -26,7 +26,7 @@ def watch(course: HangCourse, judge: HangDetector) -> tuple[float, HangStatus] |
     now_s = 0.0
 
     def look(at_s: float) -> HangStatus:
-        return judge.evaluate(course.signs(at_s), course.attempt(at_s), at_s)
+        return judge.evaluate(course.heartbeats(at_s), course.attempt(at_s), at_s)
 
     while now_s < min(course.ends_at_s + 300.0, course.hung_at_s + 4_000.0):
         for table in course.tables(now_s):
@@ -62,12 +62,12 @@ def test_every_hang_is_found_in_time_and_put_down_to_the_right_ranks(
     judge = HangDetector()
     seen = watch(course, judge)
     assert seen is not None
-    now_s, found = seen
-    limit_s = float(found.timeout_s.max())
+    now_s, result = seen
+    limit_s = float(result.timeout_s.max())
     assert now_s - course.hung_at_s <= limit_s + 2 * course.heartbeat_s + LOOK_S
-    assert found.blame is not None
-    assert tuple(found.ranks[found.blame.culprits].tolist()) == course.culprits
-    later = judge.evaluate(course.signs(now_s + 900.0), course.attempt(now_s), now_s + 900.0)
+    assert result.blame is not None
+    assert tuple(result.ranks[result.blame.culprits].tolist()) == course.culprits
+    later = judge.evaluate(course.heartbeats(now_s + 900.0), course.attempt(now_s), now_s + 900.0)
     assert later.is_hung
 
 
@@ -79,17 +79,17 @@ def test_a_run_that_nobody_hears_of_any_more_stays_lost() -> None:
     assert seen is not None
     (culprit,) = world.culprits
     for later_s in (60.0, 3_600.0, 86_400.0):
-        found = judge.evaluate(world.signs(seen[0] + later_s), 0, seen[0] + later_s)
-        assert found.state_of(culprit) == "lost"
-        assert found.since_s <= seen[0] + 10.0
+        result = judge.evaluate(world.heartbeats(seen[0] + later_s), 0, seen[0] + later_s)
+        assert result.state_of(culprit) == "lost"
+        assert result.since_s <= seen[0] + 10.0
 
 
 def test_a_rank_that_is_not_known_is_a_mistake_of_the_caller() -> None:
     """KeyError."""
     world = HangWorld(HangPlan(ranks=4, steps=10))
-    found = HangDetector().evaluate(world.signs(20.0), 0, 20.0)
+    result = HangDetector().evaluate(world.heartbeats(20.0), 0, 20.0)
     with pytest.raises(KeyError):
-        found.state_of(99)
+        result.state_of(99)
 
 
 def test_a_restarted_attempt_compiles_again_without_a_page() -> None:
@@ -99,7 +99,7 @@ def test_a_restarted_attempt_compiles_again_without_a_page() -> None:
     again = HangWorld(HangPlan(steps=20, ranks=4, compile_s=900.0))
     now_s = 0.0
     while now_s < 905.0:
-        assert judge.evaluate(again.signs(now_s), 1, 10_000.0 + now_s).state not in HANGS
+        assert judge.evaluate(again.heartbeats(now_s), 1, 10_000.0 + now_s).state not in HANGS
         now_s += LOOK_S
 
 
@@ -108,5 +108,5 @@ def test_the_first_steps_teach_nothing() -> None:
     judge = HangDetector()
     world = HangWorld(HangPlan(steps=60, ranks=4, compile_s=1_200.0))
     assert watch(alone(world), judge) is None
-    found = judge.evaluate(world.signs(1_240.0), 0, 1_240.0)
-    assert found.timeout_s.tolist() == [30.0] * 4
+    result = judge.evaluate(world.heartbeats(1_240.0), 0, 1_240.0)
+    assert result.timeout_s.tolist() == [30.0] * 4

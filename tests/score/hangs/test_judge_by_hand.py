@@ -42,25 +42,27 @@ def taught(*tables: StepTable, attempt: int = 0) -> HangDetector:
     return judge
 
 
-def timeouts(judge: HangDetector, signs: Any, attempt: int = 0) -> list[float]:
-    found: list[float] = judge.evaluate(signs, attempt, 1_000.0).timeout_s.tolist()
-    return found
+def timeouts(judge: HangDetector, heartbeats: Any, attempt: int = 0) -> list[float]:
+    result: list[float] = judge.evaluate(heartbeats, attempt, 1_000.0).timeout_s.tolist()
+    return result
 
 
-def at(signs_of: Any, judge: HangDetector, now_s: float, stalled_s: float, **columns: Any) -> Any:
+def at(
+    heartbeats_of: Any, judge: HangDetector, now_s: float, stalled_s: float, **columns: Any
+) -> Any:
     """A look at four ranks of which all progressed so long ago."""
     all_stalled = dict.fromkeys(ALL, stalled_s)
-    return judge.evaluate(signs_of(**{"stalled_s": all_stalled, **columns}), 0, now_s)
+    return judge.evaluate(heartbeats_of(**{"stalled_s": all_stalled, **columns}), 0, now_s)
 
 
 # --- timeouts -------------------------------------------------------------------------------------
 
 
-def test_a_timeout_is_that_of_the_section_that_is_open(signs_of: Any) -> None:
+def test_a_timeout_is_that_of_the_section_that_is_open(heartbeats_of: Any) -> None:
     """Three times what it took; what is unknown gets what is unknown."""
     judge = taught(steps(0, 1.0), steps(10, *[20.0] * 40))
-    found = timeouts(judge, signs_of(section={1: "forward", 2: ""}))
-    assert found == pytest.approx([60.0, UNKNOWN_S, 3.0 * BETWEEN_S, 60.0])
+    result = timeouts(judge, heartbeats_of(section={1: "forward", 2: ""}))
+    assert result == pytest.approx([60.0, UNKNOWN_S, 3.0 * BETWEEN_S, 60.0])
 
 
 @pytest.mark.parametrize(
@@ -72,24 +74,24 @@ def test_a_timeout_is_that_of_the_section_that_is_open(signs_of: Any) -> None:
     ],
 )
 def test_the_first_steps_of_a_session_teach_nothing(
-    signs_of: Any, again: StepTable, timeout_s: float
+    heartbeats_of: Any, again: StepTable, timeout_s: float
 ) -> None:
     """Nor those after steps went back; three steps later they do."""
     judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40), again)
-    assert timeouts(judge, signs_of())[0] == pytest.approx(timeout_s)
+    assert timeouts(judge, heartbeats_of())[0] == pytest.approx(timeout_s)
     judge.learn(steps(int(again.steps[0]) + 3, *[100.0] * 40, session=session_of(again)), 0)
-    assert timeouts(judge, signs_of())[0] == pytest.approx(300.0)
+    assert timeouts(judge, heartbeats_of())[0] == pytest.approx(300.0)
 
 
 def session_of(table: StepTable) -> str:
     return table.sources[0].session_id
 
 
-def test_a_new_attempt_teaches_nothing_at_first_either(signs_of: Any) -> None:
+def test_a_new_attempt_teaches_nothing_at_first_either(heartbeats_of: Any) -> None:
     """By the same processes."""
     judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40))
     judge.learn(steps(50, *[100.0] * 40), 1)
-    assert timeouts(judge, signs_of(), 1)[0] == pytest.approx(60.0)
+    assert timeouts(judge, heartbeats_of(), 1)[0] == pytest.approx(60.0)
 
 
 @pytest.mark.parametrize(
@@ -108,123 +110,125 @@ def test_a_new_attempt_teaches_nothing_at_first_either(signs_of: Any) -> None:
     ],
 )
 def test_a_start_lasts_until_all_who_live_have_done_their_first_steps(
-    signs_of: Any, columns: Any, is_warm: bool
+    heartbeats_of: Any, columns: Any, is_warm: bool
 ) -> None:
     """Until then everybody has an hour."""
     judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40))
-    assert timeouts(judge, signs_of(**columns))[0] == pytest.approx(60.0 if is_warm else START_S)
+    assert timeouts(judge, heartbeats_of(**columns))[0] == pytest.approx(
+        60.0 if is_warm else START_S
+    )
 
 
 # --- states ---------------------------------------------------------------------------------------
 
 
-def test_a_hang_is_the_same_until_there_was_progress(signs_of: Any) -> None:
+def test_a_hang_is_the_same_until_there_was_progress(heartbeats_of: Any) -> None:
     """Also when it is seen, not seen and seen again."""
     judge = HangDetector()
-    assert math.isnan(at(signs_of, judge, 1_000.0, 1.0).hung_since_s)
-    assert at(signs_of, judge, 1_500.0, 501.0).hung_since_s == 1_500.0
-    assert at(signs_of, judge, 1_600.0, 601.0).hung_since_s == 1_500.0
-    ended = at(signs_of, judge, 1_610.0, 611.0, ended=dict.fromkeys(ALL, "ok"))
+    assert math.isnan(at(heartbeats_of, judge, 1_000.0, 1.0).hung_since_s)
+    assert at(heartbeats_of, judge, 1_500.0, 501.0).hung_since_s == 1_500.0
+    assert at(heartbeats_of, judge, 1_600.0, 601.0).hung_since_s == 1_500.0
+    ended = at(heartbeats_of, judge, 1_610.0, 611.0, ended=dict.fromkeys(ALL, "ok"))
     assert math.isnan(ended.hung_since_s)
-    assert at(signs_of, judge, 1_620.0, 621.0).hung_since_s == 1_500.0
-    assert math.isnan(at(signs_of, judge, 1_700.0, 1.0).hung_since_s)
-    assert at(signs_of, judge, 2_300.0, 601.0).hung_since_s == 2_300.0
+    assert at(heartbeats_of, judge, 1_620.0, 621.0).hung_since_s == 1_500.0
+    assert math.isnan(at(heartbeats_of, judge, 1_700.0, 1.0).hung_since_s)
+    assert at(heartbeats_of, judge, 2_300.0, 601.0).hung_since_s == 2_300.0
 
 
-def test_a_state_lasts_since_it_began(signs_of: Any) -> None:
+def test_a_state_lasts_since_it_began(heartbeats_of: Any) -> None:
     """Of the run and of each rank; a new attempt begins anew."""
     judge = HangDetector()
-    at(signs_of, judge, 1_000.0, 1.0)
-    at(signs_of, judge, 1_100.0, 1.0)
-    found = at(signs_of, judge, 1_200.0, 1.0, silent_s={2: 30.0})
-    assert (found.state, found.since_s) == ("partly_lost", 1_200.0)
-    assert found.rank_since_s.tolist() == [1_000.0, 1_000.0, 1_200.0, 1_000.0]
-    later = at(signs_of, judge, 1_300.0, 1.0, silent_s={2: 130.0})
+    at(heartbeats_of, judge, 1_000.0, 1.0)
+    at(heartbeats_of, judge, 1_100.0, 1.0)
+    result = at(heartbeats_of, judge, 1_200.0, 1.0, silent_s={2: 30.0})
+    assert (result.state, result.since_s) == ("partly_lost", 1_200.0)
+    assert result.rank_since_s.tolist() == [1_000.0, 1_000.0, 1_200.0, 1_000.0]
+    later = at(heartbeats_of, judge, 1_300.0, 1.0, silent_s={2: 130.0})
     assert (later.since_s, later.rank_since_s[2]) == (1_200.0, 1_200.0)
-    again = judge.evaluate(signs_of(), 1, 1_400.0)
+    again = judge.evaluate(heartbeats_of(), 1, 1_400.0)
     assert again.rank_since_s.tolist() == [1_400.0] * 4
 
 
-def test_who_was_silent_when_the_run_ended_has_ended_with_it(signs_of: Any) -> None:
+def test_who_was_silent_when_the_run_ended_has_ended_with_it(heartbeats_of: Any) -> None:
     """Also for those who come back before it; who falls silent afterwards is lost."""
     judge = HangDetector()
     ended = {"ended": dict.fromkeys((0, 1, 2), "failed")}
-    found = at(signs_of, judge, 1_000.0, 50.0, silent_s={3: 50.0}, **ended)
-    assert (found.state, found.state_of(3), found.blame) == ("failed", "finished", None)
-    back = at(signs_of, judge, 1_060.0, 1.0, silent_s={3: 110.0})
+    result = at(heartbeats_of, judge, 1_000.0, 50.0, silent_s={3: 50.0}, **ended)
+    assert (result.state, result.state_of(3), result.blame) == ("failed", "finished", None)
+    back = at(heartbeats_of, judge, 1_060.0, 1.0, silent_s={3: 110.0})
     assert (back.state, back.state_of(3)) == ("training", "finished")
-    lost = at(signs_of, judge, 1_100.0, 1.0, silent_s={0: 30.0, 3: 150.0})
+    lost = at(heartbeats_of, judge, 1_100.0, 1.0, silent_s={0: 30.0, 3: 150.0})
     assert (lost.state_of(0), lost.state_of(3)) == ("lost", "finished")
 
 
-def test_a_run_that_ends_just_now_is_no_hang_unless_it_was_one(signs_of: Any) -> None:
+def test_a_run_that_ends_just_now_is_no_hang_unless_it_was_one(heartbeats_of: Any) -> None:
     """One has said that it failed, one is silent and one still has to say it."""
     silent = {0: 20.0, 1: 21.0, 2: 6.0, 3: 6.0}
     ending = {"ended": {0: "failed"}, "ended_s": {0: 20.0}, "silent_s": silent}
     judge = HangDetector()
-    assert at(signs_of, judge, 1_000.0, 1.0).state == "training"
-    found = at(signs_of, judge, 1_020.0, 20.0, **ending)
-    assert (found.state, found.state_of(1)) == ("training", "late")
+    assert at(heartbeats_of, judge, 1_000.0, 1.0).state == "training"
+    result = at(heartbeats_of, judge, 1_020.0, 20.0, **ending)
+    assert (result.state, result.state_of(1)) == ("training", "late")
     hung = HangDetector()
-    assert at(signs_of, hung, 1_000.0, 1.0, silent_s={1: 300.0}).state == "partly_lost"
-    assert at(signs_of, hung, 1_020.0, 20.0, **ending).state == "partly_lost"
+    assert at(heartbeats_of, hung, 1_000.0, 1.0, silent_s={1: 300.0}).state == "partly_lost"
+    assert at(heartbeats_of, hung, 1_020.0, 20.0, **ending).state == "partly_lost"
 
 
-def test_who_fell_silent_before_a_restart_has_two_minutes_to_come_back(signs_of: Any) -> None:
+def test_who_fell_silent_before_a_restart_has_two_minutes_to_come_back(heartbeats_of: Any) -> None:
     """The others have come already, one by one. Unless it was lost before that."""
     new = {"began_s": {0: 20.0, 1: 10.0, 2: 15.0}, "silent_s": {3: 40.0}}
     judge = HangDetector()
-    at(signs_of, judge, 900.0, 1.0)
-    assert at(signs_of, judge, 1_000.0, 1.0, **new).state_of(3) == "starting"
+    at(heartbeats_of, judge, 900.0, 1.0)
+    assert at(heartbeats_of, judge, 1_000.0, 1.0, **new).state_of(3) == "starting"
     late = {"began_s": {0: 121.0, 1: 111.0, 2: 116.0}, "silent_s": {3: 141.0}}
-    assert at(signs_of, judge, 1_101.0, 1.0, **late).state_of(3) == "lost"
+    assert at(heartbeats_of, judge, 1_101.0, 1.0, **late).state_of(3) == "lost"
     other = HangDetector()
-    assert at(signs_of, other, 980.0, 1.0, silent_s={3: 21.0}).state_of(3) == "lost"
-    assert at(signs_of, other, 1_000.0, 1.0, **new).state_of(3) == "lost"
+    assert at(heartbeats_of, other, 980.0, 1.0, silent_s={3: 21.0}).state_of(3) == "lost"
+    assert at(heartbeats_of, other, 1_000.0, 1.0, **new).state_of(3) == "lost"
 
 
-def test_only_a_hang_costs(signs_of: Any) -> None:
+def test_only_a_hang_costs(heartbeats_of: Any) -> None:
     """From the last progress on, on all GPUs."""
     judge = HangDetector()
-    at(signs_of, judge, 1_000.0, 200.0)
+    at(heartbeats_of, judge, 1_000.0, 200.0)
     assert judge.idle_gpu_s == 0.0
-    assert at(signs_of, judge, 1_300.0, 500.0).is_hung
+    assert at(heartbeats_of, judge, 1_300.0, 500.0).is_hung
     assert judge.idle_gpu_s == 4 * 500.0
-    at(signs_of, judge, 1_400.0, 1.0)
+    at(heartbeats_of, judge, 1_400.0, 1.0)
     assert judge.idle_gpu_s == 4 * 500.0
 
 
 # --- over a restart of the collector --------------------------------------------------------------
 
 
-def test_a_judge_goes_on_from_what_it_knew(signs_of: Any) -> None:
+def test_a_judge_goes_on_from_what_it_knew(heartbeats_of: Any) -> None:
     """Timeouts, since when it hangs and what that has cost."""
     judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40))
-    at(signs_of, judge, 1_000.0, 100.0)
+    at(heartbeats_of, judge, 1_000.0, 100.0)
     again = HangDetector()
     again.restore(json.loads(json.dumps(judge.state())))
     assert again.idle_gpu_s == judge.idle_gpu_s == 400.0
-    found = at(signs_of, again, 1_010.0, 110.0)
-    assert found.timeout_s.tolist() == pytest.approx([60.0] * 4)
-    assert found.hung_since_s == 1_000.0
+    result = at(heartbeats_of, again, 1_010.0, 110.0)
+    assert result.timeout_s.tolist() == pytest.approx([60.0] * 4)
+    assert result.hung_since_s == 1_000.0
     assert again.idle_gpu_s == 440.0
     unused = HangDetector()
     unused.restore(json.loads(json.dumps(HangDetector().state())))
-    assert math.isnan(at(signs_of, unused, 1_000.0, 1.0).hung_since_s)
+    assert math.isnan(at(heartbeats_of, unused, 1_000.0, 1.0).hung_since_s)
 
 
 @pytest.mark.parametrize(
     ("attempt", "first_step", "timeout_s"), [(0, 100, 60.0), (0, 99, START_S), (1, 100, START_S)]
 )
 def test_ranks_that_go_on_where_they_were_have_compiled_long_ago(
-    signs_of: Any, attempt: int, first_step: int, timeout_s: float
+    heartbeats_of: Any, attempt: int, first_step: int, timeout_s: float
 ) -> None:
     """To a collector that was restarted all steps are first ones. A new attempt compiles again, and
     so does who has come less far than all had then."""
     judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40))
-    judge.evaluate(signs_of(step={1: 120}), 0, 900.0)
+    judge.evaluate(heartbeats_of(step={1: 120}), 0, 900.0)
     again = HangDetector()
     again.restore(judge.state())
     first = {"first_step": {**dict.fromkeys(ALL, 100), 2: first_step}}
-    found = again.evaluate(signs_of(step={2: first_step}, **first), attempt, 1_000.0)
-    assert found.timeout_s[0] == pytest.approx(timeout_s)
+    result = again.evaluate(heartbeats_of(step={2: first_step}, **first), attempt, 1_000.0)
+    assert result.timeout_s[0] == pytest.approx(timeout_s)

@@ -14,14 +14,16 @@ NAN = float("nan")
 ALL = range(4)
 
 
-def states_of(signs: HeartbeatTable, timeout_s: float = 100.0) -> list[str]:
-    codes = rank_states(signs, np.full(len(signs), timeout_s), HangSettings())
+def states_of(heartbeats: HeartbeatTable, timeout_s: float = 100.0) -> list[str]:
+    codes = rank_states(heartbeats, np.full(len(heartbeats), timeout_s), HangSettings())
     return [RANK_STATES[code] for code in codes]
 
 
-def run_of(signs: HeartbeatTable, timeout_s: float = 100.0) -> str:
+def run_of(heartbeats: HeartbeatTable, timeout_s: float = 100.0) -> str:
     its = HangSettings()
-    return run_state(signs, rank_states(signs, np.full(len(signs), timeout_s), its), its)
+    return run_state(
+        heartbeats, rank_states(heartbeats, np.full(len(heartbeats), timeout_s), its), its
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,26 +43,28 @@ def run_of(signs: HeartbeatTable, timeout_s: float = 100.0) -> str:
         ({"ended": {1: "unknown"}}, "lost"),
     ],
 )
-def test_a_rank_is_called_by_what_it_last_said(signs_of: Any, columns: Any, state: str) -> None:
+def test_a_rank_is_called_by_what_it_last_said(
+    heartbeats_of: Any, columns: Any, state: str
+) -> None:
     """Alive without progress is stuck, silent is lost, and only a told end is an end."""
-    found = states_of(signs_of(**columns))
-    assert found[1] == state
-    assert [found[r] for r in (0, 2, 3)] == ["ok"] * 3
+    result = states_of(heartbeats_of(**columns))
+    assert result[1] == state
+    assert [result[r] for r in (0, 2, 3)] == ["ok"] * 3
 
 
-def test_nobody_is_stuck_while_nobody_works(signs_of: Any) -> None:
+def test_nobody_is_stuck_while_nobody_works(heartbeats_of: Any) -> None:
     """A notebook that waits for its user, with no section and no step open, is not a hang."""
     idle = dict.fromkeys(ALL, False)
-    quiet = signs_of(
+    quiet = heartbeats_of(
         is_working=idle, section=dict.fromkeys(ALL, ""), stalled_s=dict.fromkeys(ALL, 9e3)
     )
     assert states_of(quiet) == ["ok"] * 4
 
 
-def test_a_rank_between_sections_is_stuck_while_another_waits_for_it(signs_of: Any) -> None:
+def test_a_rank_between_sections_is_stuck_while_another_waits_for_it(heartbeats_of: Any) -> None:
     """It is in no section itself: in the user's own code."""
     columns = {"is_working": {2: False}, "section": {2: ""}, "stalled_s": dict.fromkeys(ALL, 200.0)}
-    assert states_of(signs_of(**columns)) == ["stuck"] * 4
+    assert states_of(heartbeats_of(**columns)) == ["stuck"] * 4
 
 
 @pytest.mark.parametrize(
@@ -82,9 +86,9 @@ def test_a_rank_between_sections_is_stuck_while_another_waits_for_it(signs_of: A
         ({"ended": {0: "preempted", 1: "failed", 2: "preempted", 3: "preempted"}}, "failed"),
     ],
 )
-def test_a_run_is_called_by_its_ranks(signs_of: Any, columns: Any, state: str) -> None:
+def test_a_run_is_called_by_its_ranks(heartbeats_of: Any, columns: Any, state: str) -> None:
     """A recorded failure explains the silence of the others; "ok" of one rank does not."""
-    assert run_of(signs_of(**columns)) == state
+    assert run_of(heartbeats_of(**columns)) == state
 
 
 SIX = {1: "preempted", 2: "preempted", 3: "preempted", 4: "preempted", 5: "preempted"}
@@ -104,18 +108,18 @@ SIX = {1: "preempted", 2: "preempted", 3: "preempted", 4: "preempted", 5: "preem
     ],
 )
 def test_a_rank_that_died_before_the_others_were_ended_is_lost(
-    signs_of: Any, silent_s: float, nodes: tuple[int, ...], state: str
+    heartbeats_of: Any, silent_s: float, nodes: tuple[int, ...], state: str
 ) -> None:
     """A launcher ends the rest when a rank was killed: that is a crash, not a preemption."""
-    told = dict.fromkeys(SIX, 100.0)
-    signs = signs_of(
+    reported = dict.fromkeys(SIX, 100.0)
+    heartbeats = heartbeats_of(
         ranks=6,
         ended=SIX,
-        ended_s=told,
-        silent_s={0: silent_s, **told},
+        ended_s=reported,
+        silent_s={0: silent_s, **reported},
         node=dict(enumerate(nodes)),
     )
-    assert run_of(signs) == state
+    assert run_of(heartbeats) == state
 
 
 @pytest.mark.parametrize(
@@ -127,30 +131,30 @@ def test_a_rank_that_died_before_the_others_were_ended_is_lost(
     ],
 )
 def test_last_words_that_were_lost_page_nobody(
-    signs_of: Any, silent: tuple[int, ...], nodes: tuple[int, ...]
+    heartbeats_of: Any, silent: tuple[int, ...], nodes: tuple[int, ...]
 ) -> None:
     """A scheduler has ended them all."""
-    told = {rank: 100.0 for rank in range(6) if rank not in silent}
-    signs = signs_of(
+    reported = {rank: 100.0 for rank in range(6) if rank not in silent}
+    heartbeats = heartbeats_of(
         ranks=6,
-        ended=dict.fromkeys(told, "preempted"),
-        ended_s=told,
-        silent_s={**dict.fromkeys(silent, 104.0), **told},
+        ended=dict.fromkeys(reported, "preempted"),
+        ended_s=reported,
+        silent_s={**dict.fromkeys(silent, 104.0), **reported},
         node=dict(enumerate(nodes)),
     )
-    assert run_of(signs) == "preempted"
+    assert run_of(heartbeats) == "preempted"
 
 
-def test_a_failure_explains_who_was_killed_with_it(signs_of: Any) -> None:
+def test_a_failure_explains_who_was_killed_with_it(heartbeats_of: Any) -> None:
     """One rank's traceback, SIGTERM for some, nothing from another."""
     ended = {0: "failed", 1: "preempted", 2: "preempted"}
-    signs = signs_of(ended=ended, ended_s=dict.fromkeys(ended, 50.0), silent_s={3: 52.0})
-    assert run_of(signs) == "failed"
+    heartbeats = heartbeats_of(ended=ended, ended_s=dict.fromkeys(ended, 50.0), silent_s={3: 52.0})
+    assert run_of(heartbeats) == "failed"
 
 
 @pytest.mark.parametrize("outcome", ["failed", "cancelled", "preempted"])
 @pytest.mark.parametrize(
-    ("told_s", "alive_s", "lost_s", "state"),
+    ("reported_s", "alive_s", "lost_s", "state"),
     [
         (18.0, 6.0, 22.0, "training"),  # the run ends just now: wait for the rest
         (18.0, 2.0, 22.0, "partly_lost"),  # the rest works on
@@ -158,9 +162,9 @@ def test_a_failure_explains_who_was_killed_with_it(signs_of: Any) -> None:
     ],
 )
 def test_a_run_is_not_called_partly_lost_while_it_ends(
-    signs_of: Any, outcome: str, told_s: float, alive_s: float, lost_s: float, state: str
+    heartbeats_of: Any, outcome: str, reported_s: float, alive_s: float, lost_s: float, state: str
 ) -> None:
     """Of ranks that end within a second of each other some are silent for longer than others."""
-    silent_s = {0: told_s, 1: lost_s, 2: alive_s, 3: alive_s}
-    signs = signs_of(ended={0: outcome}, silent_s=silent_s)
-    assert run_of(signs) == state
+    silent_s = {0: reported_s, 1: lost_s, 2: alive_s, 3: alive_s}
+    heartbeats = heartbeats_of(ended={0: outcome}, silent_s=silent_s)
+    assert run_of(heartbeats) == state

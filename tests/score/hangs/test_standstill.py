@@ -19,7 +19,7 @@ def idle(since_s: float, idle_s: float, n_idle: int = 8) -> Standstill:
 
 
 def test_standstills_add_up_and_each_counts_once() -> None:
-    found = IdleGpus()
+    result = IdleGpus()
     totals = []
     for stands in (
         idle(1_000.0, 30.0),
@@ -32,8 +32,8 @@ def test_standstills_add_up_and_each_counts_once() -> None:
         idle(float("nan"), 0.0),
         None,
     ):
-        found.observe(stands)
-        totals.append(found.total_s)
+        result.observe(stands)
+        totals.append(result.total_s)
     assert totals == [240.0, *[480.0] * 5, *[520.0] * 3]
 
 
@@ -62,7 +62,7 @@ def stands(
         state,
         RANKS,
         Blame("lost" if lost else "joined_but_stuck", is_lost, ~is_lost),
-        heard=RANKS,
+        received=RANKS,
         silent_s=np.array(silent_s),
         stalled_s=np.array(stalled_s),
         known_since_s=970.0,
@@ -77,9 +77,9 @@ def test_a_run_that_gets_on_or_has_ended_does_not_stand(state: RunState) -> None
 
 def test_all_stand_since_the_last_progress_of_anybody() -> None:
     """If nobody ever told of any, since it was found out."""
-    found = stands("stuck", ALL_LIVE, [300.0, 100.0, NAN, 200.0])
-    assert found == Standstill("idle", 900.0, 100.0, 4)
-    assert found.lost_s == 400.0
+    result = stands("stuck", ALL_LIVE, [300.0, 100.0, NAN, 200.0])
+    assert result == Standstill("idle", 900.0, 100.0, 4)
+    assert result.lost_s == 400.0
     assert stands("stuck", ALL_LIVE, [NAN] * 4) == Standstill("idle", 970.0, 30.0, 4)
 
 
@@ -88,10 +88,10 @@ def test_who_goes_on_for_long_after_a_rank_fell_silent_does_not_wait_for_it(
     stalled_s: float, how: str
 ) -> None:
     """It may have died at any moment between two heartbeats: 20 s more tell."""
-    found = stands("partly_lost", [1.0, 1.0, 50.0, 1.0], [stalled_s] * 4, lost=(2,))
+    result = stands("partly_lost", [1.0, 1.0, 50.0, 1.0], [stalled_s] * 4, lost=(2,))
     since_s, lost_s = (NOW_S - stalled_s, 4 * stalled_s) if how == "idle" else (950.0, 0.0)
-    assert found is not None
-    assert (found.how, found.since_s, found.lost_s) == (how, since_s, lost_s)
+    assert result is not None
+    assert (result.how, result.since_s, result.lost_s) == (how, since_s, lost_s)
 
 
 def test_of_who_is_not_heard_nobody_knows() -> None:

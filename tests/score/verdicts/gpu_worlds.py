@@ -16,8 +16,8 @@ from .worlds import made, take_ranks
 
 def timed(layout: str, *faults: str, **plan: Any) -> tuple[StepTable, ...]:
     """Asynchronous launches and the times of kernels."""
-    told = {"timing": "asynchronous", "gpu_timing": "cupti", **plan}
-    return made(layout, *faults, **told)
+    reported = {"timing": "asynchronous", "gpu_timing": "cupti", **plan}
+    return made(layout, *faults, **reported)
 
 
 def with_gpu(table: StepTable, own_s: Floats, nccl_s: Floats, basis: int = CUPTI) -> StepTable:

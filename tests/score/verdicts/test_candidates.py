@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.candidates import (
     Candidate,
-    Found,
+    Result,
     StepCost,
     candidate,
     material,
@@ -53,8 +53,8 @@ def named(size: dict[int, float], factor: float = 1.0) -> Candidate:
     findings = track.evaluate(np.zeros(RANKS))
     beyond, verified = material(findings, prices, 0.01)
     assert np.flatnonzero((beyond | verified).any(axis=1)).tolist() == [SLOW]
-    found = Found(track=track, findings=findings, beyond=beyond, verified=verified)
-    return candidate(SLOW, found, prices, SECTIONS)
+    result = Result(track=track, findings=findings, beyond=beyond, verified=verified)
+    return candidate(SLOW, result, prices, SECTIONS)
 
 
 def test_the_section_that_holds_most_of_the_loss_is_named() -> None:
@@ -73,10 +73,10 @@ def test_a_candidate_is_as_sure_as_the_surest_of_its_findings() -> None:
     track, prices = tracked({0: 0.2, 2: 0.2, 3: 0.2}), priced()
     findings = track.evaluate(np.zeros(RANKS))
     beyond, verified = material(findings, prices, 0.01)
-    found = Found(track=track, findings=findings, beyond=beyond, verified=verified)
+    result = Result(track=track, findings=findings, beyond=beyond, verified=verified)
     flagged = (beyond | verified)[SLOW]
     assert flagged.sum() == 3
-    one = candidate(SLOW, found, prices, SECTIONS)
+    one = candidate(SLOW, result, prices, SECTIONS)
     assert one.z == findings.z[SLOW][flagged].max()
     assert one.floor == findings.floor[SLOW][flagged].min()
 

@@ -26,10 +26,10 @@ DRAFT = Verdict(
 )
 
 
-def see(cases: VerdictLog, steps: int, draft: Verdict = DRAFT, **told: bool) -> Verdict | None:
-    said = {"flagged": False, "sure": False, "clear": False, **told}
+def see(cases: VerdictLog, steps: int, draft: Verdict = DRAFT, **reported: bool) -> Verdict | None:
+    printed = {"flagged": False, "sure": False, "clear": False, **reported}
     now = EvaluationTime(steps=steps, step=1000 + steps, at_ns=steps * 10**9)
-    return cases.record(draft, floor=0.05, now=now, **said)
+    return cases.record(draft, floor=0.05, now=now, **printed)
 
 
 def confirmed(cases: VerdictLog, steps: int = 10, draft: Verdict = DRAFT) -> Verdict | None:
@@ -39,11 +39,11 @@ def confirmed(cases: VerdictLog, steps: int = 10, draft: Verdict = DRAFT) -> Ver
 def test_a_change_of_state_is_told_once_with_step_and_time() -> None:
     """What is unchanged is no news."""
     cases = VerdictLog(100)
-    told = confirmed(cases)
-    assert told is not None
-    assert (told.state, told.since_step, told.confirmed_step) == ("confirmed", 7, 1010)
-    assert (told.at_step, told.at_ns) == (1010, 10 * 10**9)
-    assert "rank 3" in told.sentence
+    reported = confirmed(cases)
+    assert reported is not None
+    assert (reported.state, reported.since_step, reported.confirmed_step) == ("confirmed", 7, 1010)
+    assert (reported.at_step, reported.at_ns) == (1010, 10 * 10**9)
+    assert "rank 3" in reported.sentence
     assert confirmed(cases, 15) is None
     assert len(cases.changes) == 1
 
@@ -97,8 +97,12 @@ def test_only_what_is_confirmed_pages_and_is_sure() -> None:
     confirmed(cases, 10)
     for steps in (15, 20, 25):
         see(cases, steps, cases.latest()[0], clear=True)
-    told = [(v.state, v.pages, v.confidence) for v in cases.changes]
-    assert told == [("suspect", False, 0.5), ("confirmed", True, 0.9), ("recovered", False, 0.5)]
+    reported = [(v.state, v.pages, v.confidence) for v in cases.changes]
+    assert reported == [
+        ("suspect", False, 0.5),
+        ("confirmed", True, 0.9),
+        ("recovered", False, 0.5),
+    ]
     assert cases.changes[-1].gpu_seconds_lost_per_hour == 0.0
 
 
@@ -133,23 +137,23 @@ def test_of_a_thousand_changes_the_newest_are_kept() -> None:
 @settings(max_examples=30)
 @given(st.integers(1, 8), st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=80))
 def test_memory_is_bounded_and_trouble_is_never_forgotten(
-    most: int, seen: list[tuple[int, bool]]
+    maximum: int, seen: list[tuple[int, bool]]
 ) -> None:
     """However few changes may be kept: their order stays, and the newest of every open subject."""
-    cases, open_now, told = VerdictLog(most), {}, []
+    cases, open_now, reported = VerdictLog(maximum), {}, []
     for steps, (rank, is_slow) in enumerate(seen, 1):
         name = f"rank/{rank}"
         draft = replace(DRAFT, subject_id=name)
         for at in range(1 if is_slow else 3):
             change = see(cases, 10 * steps + at, draft, flagged=is_slow, sure=is_slow, clear=True)
             if change is not None:
-                told.append((change.at_step, name, change.state))
+                reported.append((change.at_step, name, change.state))
                 open_now[name] = change.state
         troubled = {n for n, state in open_now.items() if state in ("confirmed", "flapping")}
         assert {v.subject_id for v in cases.open_subjects("rank")} == troubled
-        assert len(cases.changes) <= most + 2 * len(troubled) + 1
+        assert len(cases.changes) <= maximum + 2 * len(troubled) + 1
     kept = [(v.at_step, v.subject_id, v.state) for v in cases.changes]
-    assert kept == [one for one in told if one in kept]
+    assert kept == [one for one in reported if one in kept]
     assert {v.subject_id: v.state for v in cases.latest()}.items() <= open_now.items()
 
 

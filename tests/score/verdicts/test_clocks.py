@@ -25,7 +25,7 @@ SEEDS = st.integers(0, 2**16)
 
 def tables(n_ranks: int = 8, n_steps: int = 60, basis: int = CUPTI) -> list[StepTable]:
     """Launches take 1 ms; the GPU works in forward, and communicates in forward and sync."""
-    found = []
+    result = []
     for table in by_hand(usual(n_steps, n_ranks)):
         seconds = table.seconds
         own, nccl = np.zeros_like(seconds), np.zeros_like(seconds)
@@ -36,8 +36,8 @@ def tables(n_ranks: int = 8, n_steps: int = 60, basis: int = CUPTI) -> list[Step
             own, nccl = own + nccl, np.full_like(nccl, np.nan)
         launched = seconds.copy()
         launched[..., FORWARD:] = 0.001
-        found.append(with_gpu(replace(table, seconds=launched), own, nccl, basis))
-    return found
+        result.append(with_gpu(replace(table, seconds=launched), own, nccl, basis))
+    return result
 
 
 def learnt(
@@ -72,14 +72,14 @@ def test_own_work_is_compared_and_communication_is_waiting() -> None:
     """Wherever it runs, also inside forward."""
     block = tables()[0]
     clocks, world = learnt([block])
-    found = time(block, clocks, world)
+    result = time(block, clocks, world)
     assert block.gpu is not None
-    np.testing.assert_array_equal(found.seconds[..., DATA], block.seconds[..., DATA])
-    np.testing.assert_array_equal(found.seconds[..., FORWARD], block.gpu.own_s[..., FORWARD])
-    np.testing.assert_array_equal(found.seconds[..., SYNC], block.gpu.nccl_s[..., SYNC])
-    np.testing.assert_allclose(found.waited_s, 0.01 + block.gpu.nccl_s[..., SYNC])
-    assert found.local.tolist() == [[True, True, False]] * 8
-    assert not found.is_hidden
+    np.testing.assert_array_equal(result.seconds[..., DATA], block.seconds[..., DATA])
+    np.testing.assert_array_equal(result.seconds[..., FORWARD], block.gpu.own_s[..., FORWARD])
+    np.testing.assert_array_equal(result.seconds[..., SYNC], block.gpu.nccl_s[..., SYNC])
+    np.testing.assert_allclose(result.waited_s, 0.01 + block.gpu.nccl_s[..., SYNC])
+    assert result.local.tolist() == [[True, True, False]] * 8
+    assert not result.is_hidden
 
 
 def test_time_between_events_is_all_of_it() -> None:
@@ -88,11 +88,11 @@ def test_time_between_events_is_all_of_it() -> None:
     clocks, world = learnt([block])
     assert chosen(clocks) == [HOST, EVENTS, EVENTS]
     assert clocks.by_kernels.tolist() == [False]
-    found = time(block, clocks, world, "forward")
+    result = time(block, clocks, world, "forward")
     assert block.gpu is not None
-    np.testing.assert_array_equal(found.seconds[..., FORWARD], block.gpu.own_s[..., FORWARD])
-    assert found.local.tolist() == [[True, False, False]] * 8
-    assert found.is_hidden
+    np.testing.assert_array_equal(result.seconds[..., FORWARD], block.gpu.own_s[..., FORWARD])
+    assert result.local.tolist() == [[True, False, False]] * 8
+    assert result.is_hidden
 
 
 def test_own_work_on_the_gpu_is_work_whatever_the_host_behaves_like() -> None:
@@ -110,14 +110,14 @@ def test_one_rank_that_does_not_tell_keeps_a_small_group_on_the_hosts_clock(
     blocks = [untold(table, [3]) for table in tables(n_ranks)]
     clocks, world = learnt(blocks)
     assert chosen(clocks)[FORWARD] == basis
-    found = time(blocks[-1], clocks, world)
+    result = time(blocks[-1], clocks, world)
     if basis == HOST:
-        np.testing.assert_array_equal(found.seconds, blocks[-1].seconds)
+        np.testing.assert_array_equal(result.seconds, blocks[-1].seconds)
     else:
-        assert np.isnan(found.seconds[:, 3, FORWARD:]).all()
-        assert np.isfinite(np.delete(found.seconds, 3, axis=1)).all()
-        assert np.isnan(found.waited_s[:, 3]).all()
-        assert found.is_hidden
+        assert np.isnan(result.seconds[:, 3, FORWARD:]).all()
+        assert np.isfinite(np.delete(result.seconds, 3, axis=1)).all()
+        assert np.isnan(result.waited_s[:, 3]).all()
+        assert result.is_hidden
 
 
 def test_a_clock_changes_when_a_rank_falls_back_and_not_back_at_once() -> None:
@@ -128,9 +128,9 @@ def test_a_clock_changes_when_a_rank_falls_back_and_not_back_at_once() -> None:
     clocks.learn(with_holes(blocks[4], 0.2, holes), world)
     assert chosen(clocks)[FORWARD] == CUPTI
     clocks.learn(untold(blocks[5], [0]), world)
-    found = time(untold(blocks[5], [0]), clocks, world)
+    result = time(untold(blocks[5], [0]), clocks, world)
     if chosen(clocks)[FORWARD] == CUPTI:
-        assert np.isnan(found.seconds[:, 0, FORWARD]).all()
+        assert np.isnan(result.seconds[:, 0, FORWARD]).all()
     for block in blocks[6:9]:
         clocks.learn(untold(block, [0]), world)
     assert chosen(clocks)[FORWARD] == HOST
@@ -176,9 +176,9 @@ def test_a_compute_section_without_kernels_stays_with_the_host() -> None:
     ]
     clocks, world = learnt(blocks)
     assert chosen(clocks) == [HOST] * 3
-    found = time(blocks[0], clocks, world)
-    np.testing.assert_array_equal(found.seconds, blocks[0].seconds)
-    assert not found.by_kernels.any()
+    result = time(blocks[0], clocks, world)
+    np.testing.assert_array_equal(result.seconds, blocks[0].seconds)
+    assert not result.by_kernels.any()
 
 
 def test_when_gpu_times_end_the_host_takes_over() -> None:
@@ -214,20 +214,20 @@ def test_peers_are_never_compared_by_different_clocks(seed: int, part: float, n_
     rng = np.random.default_rng(seed)
     blocks = []
     for table, events in zip(tables(n_ranks, 30), tables(n_ranks, 30, EVENTS), strict=True):
-        told = table if rng.random() < 0.8 else events
+        reported = table if rng.random() < 0.8 else events
         quiet = np.flatnonzero(rng.random(n_ranks) < 0.1)
-        blocks.append(untold(with_holes(told, part, rng), quiet))
+        blocks.append(untold(with_holes(reported, part, rng), quiet))
     clocks, world = ClockSelector(), world_of(blocks[0])
     for block in blocks:
         clocks.learn(block, world)
-        found = time(block, clocks, world)
+        result = time(block, clocks, world)
         gpu = block.gpu
         assert gpu is not None
         for s, basis in enumerate(chosen(clocks)):
             if basis == HOST:
-                np.testing.assert_array_equal(found.seconds[..., s], block.seconds[..., s])
+                np.testing.assert_array_equal(result.seconds[..., s], block.seconds[..., s])
             else:
-                known = np.isfinite(found.seconds[..., s])
+                known = np.isfinite(result.seconds[..., s])
                 np.testing.assert_array_equal(known, gpu.basis[..., s] == basis)
 
 

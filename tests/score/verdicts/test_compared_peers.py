@@ -12,7 +12,7 @@ from tests.score.verdicts.worlds import by_hand, usual, with_waiting
 RANKS, STEPS, SLOW, FORWARD = 24, 100, 5, 1
 
 
-def judged(silent: slice, *, sections: slice, slow: slice = slice(SLOW, SLOW + 1)) -> Verdict:
+def run_verdicts(silent: slice, *, sections: slice, slow: slice = slice(SLOW, SLOW + 1)) -> Verdict:
     """The verdict on who takes twice as long in forward, while others tell nothing of some."""
     work_s = usual(STEPS, RANKS)[..., :2]
     work_s[:, slow, FORWARD] *= 2.0
@@ -30,18 +30,18 @@ def judged(silent: slice, *, sections: slice, slow: slice = slice(SLOW, SLOW + 1
 @pytest.mark.parametrize("sections", [slice(None), slice(FORWARD, FORWARD + 1)])
 def test_ranks_that_tell_nothing_are_not_counted(sections: slice) -> None:
     """Neither those of which nothing comes nor those that do not tell this section."""
-    verdict = judged(slice(21, 24), sections=sections)
+    verdict = run_verdicts(slice(21, 24), sections=sections)
     assert (verdict.rank, verdict.n_peers) == (SLOW, 20)
     assert "as long as its 20 peers" in verdict.sentence
 
 
 def test_where_all_tell_all_are_counted() -> None:
     """All but the rank itself."""
-    assert judged(slice(0, 0), sections=slice(None)).n_peers == RANKS - 1
+    assert run_verdicts(slice(0, 0), sections=slice(None)).n_peers == RANKS - 1
 
 
 def test_a_host_is_compared_with_the_ranks_of_others_that_tell() -> None:
     """Sixteen ranks on two other hosts, three of them silent."""
-    verdict = judged(slice(21, 24), sections=slice(None), slow=slice(0, 8))
+    verdict = run_verdicts(slice(21, 24), sections=slice(None), slow=slice(0, 8))
     assert verdict.scope == "host"
     assert verdict.n_peers == 13

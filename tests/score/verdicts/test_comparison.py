@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.detect.verdicts.groups import Groups
-from otel_straggler.detect.verdicts.significance import centred, least_z, spread_of
+from otel_straggler.detect.verdicts.significance import centred, min_z, spread_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -48,9 +48,9 @@ def test_groups_that_are_too_small_are_not_compared() -> None:
     """Those present count, not those that could be."""
     values = np.array([[0.0, 1.0, np.nan, 0.0, 0.0, 1.0]])
     groups = Groups.of(["a", "a", "a", "b", "b", "b"])
-    found = centred(values, groups, 3)
-    assert np.isnan(found[0, :3]).all()
-    assert found[0, 3:].tolist() == [0.0, 0.0, 1.0]
+    result = centred(values, groups, 3)
+    assert np.isnan(result[0, :3]).all()
+    assert result[0, 3:].tolist() == [0.0, 0.0, 1.0]
 
 
 @settings(max_examples=40)
@@ -58,9 +58,9 @@ def test_groups_that_are_too_small_are_not_compared() -> None:
 def test_peers_are_never_taken_to_be_more_alike_than_half_a_percent(seed: int, rows: int) -> None:
     """Nor than the noise of their own times."""
     effect = logs(seed, 2, rows) * np.array([0.0, 1.0])
-    found = spread_of(effect, np.array([0.0, 0.03]))
-    assert found[0] == pytest.approx(0.005)
-    assert found[1] >= math.hypot(0.03, 0.005) * (1 - 1e-12)
+    result = spread_of(effect, np.array([0.0, 0.03]))
+    assert result[0] == pytest.approx(0.005)
+    assert result[1] >= math.hypot(0.03, 0.005) * (1 - 1e-12)
 
 
 def test_a_spread_that_is_measured_counts_the_more_the_more_rows_there_are() -> None:
@@ -80,10 +80,10 @@ def test_one_slow_rank_hardly_widens_the_spread() -> None:
 
 def test_the_limit_of_chance_grows_with_those_who_are_compared() -> None:
     """Of 100,000 healthy ranks one is always far out."""
-    limits = [least_z(rows, 4, 3.5) for rows in (1, 8, 1000, 100_000)]
+    limits = [min_z(rows, 4, 3.5) for rows in (1, 8, 1000, 100_000)]
     assert limits == sorted(limits)
     assert limits[0] == 3.5
-    assert least_z(0, 0, 3.5) == 3.5
+    assert min_z(0, 0, 3.5) == 3.5
 
 
 def test_nobody_and_nothing_known_have_a_spread_too() -> None:

@@ -25,7 +25,9 @@ def whole_steps(*, slow_from: int, apart: float = 2e-4) -> Floats:
     return np.asarray(seconds * np.exp(np.random.default_rng(1).normal(0.0, apart, seconds.shape)))
 
 
-def told(seconds: Floats, sections: Sections = WHOLE) -> tuple[WorldSummary, tuple[Verdict, ...]]:
+def reported(
+    seconds: Floats, sections: Sections = WHOLE
+) -> tuple[WorldSummary, tuple[Verdict, ...]]:
     judge = VerdictEngine()
     for table in by_hand(seconds, sections):
         judge.observe(table)
@@ -39,7 +41,7 @@ def told(seconds: Floats, sections: Sections = WHOLE) -> tuple[WorldSummary, tup
 def test_where_all_wait_inside_the_only_section_it_is_told(slow_from: int) -> None:
     """With or without a slow rank, for that is what nobody can tell; nor is anything that rests on
     differences between ranks."""
-    summary, changes = told(whole_steps(slow_from=slow_from))
+    summary, changes = reported(whole_steps(slow_from=slow_from))
     assert (summary.waits_inside, changes) == ("step", ())
     rests = (summary.resolvable_slowdown, summary.slowdown, summary.waste, summary.m_w)
     assert all(map(math.isnan, rests))
@@ -48,7 +50,7 @@ def test_where_all_wait_inside_the_only_section_it_is_told(slow_from: int) -> No
 
 def test_a_rank_that_becomes_slow_there_is_no_uniform_slowdown() -> None:
     """All take longer because one does: what all share is not where to look."""
-    _, changes = told(whole_steps(slow_from=60))
+    _, changes = reported(whole_steps(slow_from=60))
     assert {change.cause for change in changes} == {"unknown"}
     newest = changes[-1]
     assert (newest.state, newest.is_localised, newest.pages) == ("suspect", False, False)
@@ -58,20 +60,20 @@ def test_a_rank_that_becomes_slow_there_is_no_uniform_slowdown() -> None:
 def test_ranks_that_differ_as_devices_do_are_not_said_to_wait() -> None:
     """By half a per cent, with steps that vary together by far more."""
     longer = np.exp(np.random.default_rng(2).normal(0.0, 0.2, (120, 1, 1)))
-    summary, _ = told(whole_steps(slow_from=200, apart=0.005) * longer)
+    summary, _ = reported(whole_steps(slow_from=200, apart=0.005) * longer)
     assert summary.waits_inside == ""
     assert summary.resolvable_slowdown > 1.0
 
 
 def test_ranks_that_are_alike_in_steps_that_are_alike_are_not_said_to_wait() -> None:
     """Nothing varies, so nothing says that it varies together."""
-    assert told(np.ones((120, RANKS, 1)))[0].waits_inside == ""
+    assert reported(np.ones((120, RANKS, 1)))[0].waits_inside == ""
 
 
 def test_where_the_waiting_has_a_section_of_its_own_it_is_seen() -> None:
     """And the all-clear is one; where backward holds it, the order of sections shows that."""
     assert (
-        told(usual(120, RANKS), (("data", "data"), ("f", "compute"), ("sync", "wait")))[
+        reported(usual(120, RANKS), (("data", "data"), ("f", "compute"), ("sync", "wait")))[
             0
         ].waits_inside
         == ""

@@ -29,14 +29,14 @@ def plain_median(values: np.ndarray) -> float:
 def test_a_median_of_a_group_is_that_of_its_known_values(seed: int, rows: int, groups: int) -> None:
     """Whatever is missing, and however unequal the groups are."""
     keys = np.random.default_rng(seed).integers(0, groups, rows).tolist()
-    values, found = drawn(seed, 3, rows), Groups.of(keys)
+    values, result = drawn(seed, 3, rows), Groups.of(keys)
     expected = [
-        [plain_median(line[[k == key for k in keys]]) for key in found.keys] for line in values
+        [plain_median(line[[k == key for k in keys]]) for key in result.keys] for line in values
     ]
-    np.testing.assert_array_equal(found.medians(values), expected)
+    np.testing.assert_array_equal(result.medians(values), expected)
     lowest = [[min(filter(np.isfinite, line[[k == key for k in keys]]), default=np.nan)
-               for key in found.keys] for line in values]  # fmt: skip
-    np.testing.assert_array_equal(found.minima(values), lowest)
+               for key in result.keys] for line in values]  # fmt: skip
+    np.testing.assert_array_equal(result.minima(values), lowest)
 
 
 @settings(max_examples=60)
@@ -67,9 +67,9 @@ def test_medians_do_not_depend_on_the_order_of_ranks(seed: int, rows: int) -> No
     order = np.random.default_rng(seed).permutation(rows)
     there = Groups.of([keys[row] for row in order])
     here = Groups.of(keys)
-    found = dict(zip(there.keys, there.medians(values[:, order]).T.tolist(), strict=True))
+    result = dict(zip(there.keys, there.medians(values[:, order]).T.tolist(), strict=True))
     expected = dict(zip(here.keys, here.medians(values).T.tolist(), strict=True))
-    assert {k: np.nan_to_num(v, nan=-9).tolist() for k, v in found.items()} == {
+    assert {k: np.nan_to_num(v, nan=-9).tolist() for k, v in result.items()} == {
         k: np.nan_to_num(v, nan=-9).tolist() for k, v in expected.items()
     }
     np.testing.assert_array_equal(values, before)

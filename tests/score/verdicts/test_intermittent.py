@@ -23,7 +23,7 @@ def stalls(steps: int = 200, every: int = 20, size: float = 1.0, rank: int = 3) 
     return excess
 
 
-def found(excess: np.ndarray, columns_s: float = 0.5, usual: float = 0.0) -> Spikes:
+def result(excess: np.ndarray, columns_s: float = 0.5, usual: float = 0.0) -> Spikes:
     memory, last = StallDetector((RANKS, COLUMNS)), None
     prices = np.full((RANKS, COLUMNS), columns_s)
     for at in range(0, len(excess), 5):
@@ -35,7 +35,7 @@ def found(excess: np.ndarray, columns_s: float = 0.5, usual: float = 0.0) -> Spi
 
 def test_one_stall_in_twenty_steps_is_too_often() -> None:
     """For the rank and the quantity that has them, at the price they have."""
-    spikes = found(stalls())
+    spikes = result(stalls())
     assert np.argwhere(spikes.beyond).tolist() == [[3, 1]]
     assert spikes.lost_s[3, 1] == pytest.approx(math.expm1(1.0) * 0.5 / 20, rel=0.15)
     assert spikes.z[3, 1] > 3.0
@@ -44,7 +44,7 @@ def test_one_stall_in_twenty_steps_is_too_often() -> None:
 @pytest.mark.parametrize("every", [400, 150])
 def test_rare_stalls_are_chance(every: int) -> None:
     """Everybody has one now and then."""
-    assert not found(stalls(every=every)).beyond.any()
+    assert not result(stalls(every=every)).beyond.any()
 
 
 def test_stalls_that_all_have_are_nobodys() -> None:
@@ -52,27 +52,27 @@ def test_stalls_that_all_have_are_nobodys() -> None:
     excess = np.zeros((400, RANKS, COLUMNS))
     for rank in range(RANKS):
         excess[rank::20, rank, 1] = 1.0
-    assert not found(excess).beyond.any()
+    assert not result(excess).beyond.any()
 
 
 def test_a_lasting_rise_is_one_spike_and_not_one_each_step() -> None:
     """Slowness has methods of its own."""
     excess = np.zeros((200, RANKS, COLUMNS))
     excess[50:, 3, 1] = 1.0
-    assert not found(excess).beyond.any()
-    assert not found(stalls(every=1)).beyond.any()
+    assert not result(excess).beyond.any()
+    assert not result(stalls(every=1)).beyond.any()
 
 
 def test_what_is_less_than_a_tenth_of_a_step_is_no_spike() -> None:
     """Twice the time of a section of no importance."""
-    assert not found(stalls(), columns_s=0.05).beyond.any()
-    assert found(stalls(), columns_s=0.12).beyond.any()
+    assert not result(stalls(), columns_s=0.05).beyond.any()
+    assert result(stalls(), columns_s=0.12).beyond.any()
 
 
 def test_old_stalls_fade() -> None:
     """A loader that was mended is forgiven."""
     excess = np.concatenate([stalls(200), np.zeros((1000, RANKS, COLUMNS))])
-    assert not found(excess).beyond.any()
+    assert not result(excess).beyond.any()
 
 
 @settings(max_examples=25)
@@ -84,7 +84,7 @@ def test_stalls_do_not_depend_on_the_order_of_ranks_nor_on_the_unit(
     rng = np.random.default_rng(seed)
     excess = np.where(rng.random((100, RANKS, COLUMNS)) < 0.05, 1.0, 0.0)
     order = rng.permutation(RANKS)
-    here, there = found(excess), found(excess[:, order])
+    here, there = result(excess), result(excess[:, order])
     np.testing.assert_array_equal(there.beyond, here.beyond[order])
     np.testing.assert_allclose(there.lost_s, here.lost_s[order])
     memory = StallDetector((RANKS, COLUMNS))
@@ -98,9 +98,9 @@ def test_stalls_do_not_depend_on_the_order_of_ranks_nor_on_the_unit(
 @pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
 def test_times_that_say_nothing_make_no_spikes(value: float) -> None:
     """Unknown excesses, and quantities without a price."""
-    assert not found(np.full((50, RANKS, COLUMNS), np.nan)).beyond.any()
-    assert not found(stalls(), columns_s=value).beyond.any()
-    assert not found(stalls(), usual=2.0).beyond.any()
+    assert not result(np.full((50, RANKS, COLUMNS), np.nan)).beyond.any()
+    assert not result(stalls(), columns_s=value).beyond.any()
+    assert not result(stalls(), usual=2.0).beyond.any()
 
 
 @settings(max_examples=50)

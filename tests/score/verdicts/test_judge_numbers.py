@@ -13,10 +13,10 @@ from .worlds import (
     active,
     by_hand,
     ever_confirmed,
-    judged,
     made,
     newest,
     ranks,
+    run_verdicts,
     silent,
     slower,
     take_ranks,
@@ -31,7 +31,7 @@ STEP_S = 0.05 + 1.0 + 0.1
 def test_a_verdict_says_by_how_much_over_how_many_and_what_that_costs(n_ranks: int) -> None:
     """A rank takes 1.5 s where its peers take 1 s, and all wait for it."""
     seconds = slower(usual(140, n_ranks, noise=0.005), 3, 1.5, 50)
-    (verdict,) = active(judged(by_hand(seconds))).values()
+    (verdict,) = active(run_verdicts(by_hand(seconds))).values()
     assert verdict.section == "forward"
     assert verdict.n_peers == n_ranks - 1
     assert verdict.slowdown == pytest.approx(1.5, rel=0.02)
@@ -49,15 +49,15 @@ def test_what_taking_steps_returns_is_what_has_changed() -> None:
     """One after the other, each change once: others are told of these."""
     tables = made("dp32", "compute:1.3@rank2:step40", "data:0.4@rank20:step70")
     judge = VerdictEngine()
-    told = [change for table in tables for change in judge.observe(table)]
-    told += judge.finish()
-    key = [(v.subject_id, v.state, v.at_step) for v in told]
+    reported = [change for table in tables for change in judge.observe(table)]
+    reported += judge.finish()
+    key = [(v.subject_id, v.state, v.at_step) for v in reported]
     assert key == [(v.subject_id, v.state, v.at_step) for v in judge.changes]
     assert len(key) >= 2
 
 
-@pytest.mark.parametrize(("tells", "is_named"), [(True, False), (False, True)])
-def test_a_rank_that_is_dealt_more_work_is_not_slow(tells: bool, is_named: bool) -> None:
+@pytest.mark.parametrize(("reports", "is_named"), [(True, False), (False, True)])
+def test_a_rank_that_is_dealt_more_work_is_not_slow(reports: bool, is_named: bool) -> None:
     """If the tokens are told: half as many again, in half as much time again. That tokens cost
     time is learnt from steps that differ."""
     rng = np.random.default_rng(0)
@@ -65,8 +65,8 @@ def test_a_rank_that_is_dealt_more_work_is_not_slow(tells: bool, is_named: bool)
     tokens[100:, 3] *= 1.5
     work_s = usual(200, 8, noise=0.005)[..., :2]
     work_s[..., 1] *= tokens / 1_000.0
-    told = {"tokens": tokens} if tells else {}
-    judge = judged(by_hand(with_waiting(work_s), **told))
+    reported = {"tokens": tokens} if reports else {}
+    judge = run_verdicts(by_hand(with_waiting(work_s), **reported))
     slow = {v.subject_id for v in judge.changes if v.scope in ("rank", "host")}
     assert slow == ({"rank/node-0/3"} if is_named else set())
 
@@ -74,7 +74,7 @@ def test_a_rank_that_is_dealt_more_work_is_not_slow(tells: bool, is_named: bool)
 def test_where_a_tensor_group_waits_for_itself_nobody_in_it_is_named() -> None:
     """All four take what the slowest takes: each is a suspect, and nobody is called."""
     tables = made("tp4,dp8", "compute:1.3@rank5:step60", timing="synchronised", steps=160)
-    judge = judged(tables)
+    judge = run_verdicts(tables)
     assert not [v for v in judge.changes if v.pages]
     assert not {name for name in ever_confirmed(judge) if name.startswith("rank/")}
     suspects = [v for v in newest(judge).values() if v.scope == "rank" and v.state == "suspect"]
@@ -88,14 +88,16 @@ def test_a_host_that_was_always_slower_may_have_other_work_where_nobody_told() -
     work_s = usual(100, 24, noise=0.005)[..., :2]
     work_s[:, 8:16, 1] *= 1.4
     sources = [silent(source) for source in ranks(24)]
-    judge = judged(by_hand(with_waiting(work_s), sources=sources))
+    judge = run_verdicts(by_hand(with_waiting(work_s), sources=sources))
     assert ever_confirmed(judge) == set()
     assert {(v.scope, v.node) for v in judge.changes} == {("host", "node-1")}
     verdict = newest(judge)["host/node-1"]
     assert verdict.n_peers == 16
     assert (verdict.cause, verdict.is_localised, verdict.pages) == ("unknown", False, False)
-    told = [replace(source, session_id="") for source in ranks(24)]
-    assert ever_confirmed(judged(by_hand(with_waiting(work_s), sources=told))) == {"host/node-1"}
+    reported = [replace(source, session_id="") for source in ranks(24)]
+    assert ever_confirmed(run_verdicts(by_hand(with_waiting(work_s), sources=reported))) == {
+        "host/node-1"
+    }
 
 
 def test_how_the_work_is_spread_is_known_after_twenty_steps() -> None:
@@ -126,7 +128,7 @@ def test_ranks_that_join_have_their_place_in_how_the_work_is_spread() -> None:
     all_of_them = judge.summary()
     assert few is not None
     assert all_of_them is not None
-    assert [len(found.heat) for found in (few, all_of_them)] == [8, 16]
+    assert [len(result.heat) for result in (few, all_of_them)] == [8, 16]
 
 
 def test_a_slow_rank_of_a_smaller_world_is_not_carried_over_by_its_row() -> None:

@@ -16,10 +16,10 @@ from .worlds import (
     active,
     by_hand,
     ever_confirmed,
-    judged,
     made,
     newest,
     ranks,
+    run_verdicts,
     silent,
     slower,
     story,
@@ -47,8 +47,8 @@ RUNS = {
 def test_verdicts_do_not_depend_on_the_unit_of_time(run: str, factor: float) -> None:
     """Every quantity is a ratio."""
     tables = made(*RUNS[run])
-    scaled = judged(with_seconds(t, factor * t.seconds) for t in tables)
-    here = judged(tables)
+    scaled = run_verdicts(with_seconds(t, factor * t.seconds) for t in tables)
+    here = run_verdicts(tables)
     assert len(here.changes) > 0
     assert story(scaled) == story(here)
 
@@ -59,8 +59,8 @@ def test_verdicts_do_not_depend_on_the_order_in_which_ranks_are_told(seed: int, 
     """The same devices are accused of the same."""
     tables = made(*RUNS[run])
     order = np.random.default_rng(seed).permutation(len(tables[0].sources)).tolist()
-    assert sorted_story(judged(take_ranks(t, order) for t in tables)) == sorted_story(
-        judged(tables)
+    assert sorted_story(run_verdicts(take_ranks(t, order) for t in tables)) == sorted_story(
+        run_verdicts(tables)
     )
 
 
@@ -74,10 +74,10 @@ def test_verdicts_go_with_the_device_whatever_its_rank_is(seed: int) -> None:
         return replace(source, rank=number[source.rank], parallel=(("data", number[source.rank]),))
 
     tables = made(*RUNS["a slow rank"])
-    there = judged(with_sources(table, renumbered) for table in tables)
-    assert story(there) == story(judged(tables))
-    (found,) = active(there).values()
-    assert found.rank == number[2]
+    there = run_verdicts(with_sources(table, renumbered) for table in tables)
+    assert story(there) == story(run_verdicts(tables))
+    (result,) = active(there).values()
+    assert result.rank == number[2]
 
 
 def sorted_story(judge: VerdictEngine) -> list[str]:
@@ -89,7 +89,7 @@ def test_a_rank_made_slower_is_confirmed_no_later_and_with_no_smaller_slowdown(s
     """The same run with ever larger faults of the same rank."""
     healthy, seen = usual(100, 8, seed=seed), []
     for factor in (1.02, 1.06, 1.1, 1.2, 1.5, 3.0, 30.0):
-        verdict = newest(judged(by_hand(slower(healthy, 3, factor, 50)))).get("rank/node-0/3")
+        verdict = newest(run_verdicts(by_hand(slower(healthy, 3, factor, 50)))).get("rank/node-0/3")
         is_active = verdict is not None and verdict.state == "confirmed"
         at = verdict.confirmed_step if is_active else None  # type: ignore[union-attr]
         seen.append((-(at or 10**6), verdict.slowdown if is_active else 0.0))  # type: ignore[union-attr]
@@ -104,9 +104,9 @@ def test_more_healthy_peers_are_not_accused_and_do_not_hide_the_slow_one(more: i
     """Nor do they change by how much it is slow."""
     few, many = usual(100, 8), usual(100, 8 + more)
     many[:, :8, :2] = few[:, :8, :2]
-    found = [judged(by_hand(slower(s, 3, 1.2, 50))) for s in (few, many)]
-    assert [ever_confirmed(judge) for judge in found] == [{"rank/node-0/3"}] * 2
-    here, there = (active(judge)["rank/node-0/3"] for judge in found)
+    result = [run_verdicts(by_hand(slower(s, 3, 1.2, 50))) for s in (few, many)]
+    assert [ever_confirmed(judge) for judge in result] == [{"rank/node-0/3"}] * 2
+    here, there = (active(judge)["rank/node-0/3"] for judge in result)
     assert there.slowdown == pytest.approx(here.slowdown, rel=0.02)
     assert there.confirmed_step == here.confirmed_step
 
@@ -117,7 +117,7 @@ def test_nobody_is_confirmed_in_a_healthy_run(seed: int, noise: float, n_ranks: 
     """However loud its times are, whether roles are told or not, whether it begins or goes on."""
     seconds = usual(80, n_ranks, noise=noise, seed=seed)
     for sources in (ranks(n_ranks), [silent(source) for source in ranks(n_ranks)]):
-        judge = judged(by_hand(seconds, sources=sources, first_step=seed % 2 * 100))
+        judge = run_verdicts(by_hand(seconds, sources=sources, first_step=seed % 2 * 100))
         assert ever_confirmed(judge) == set()
 
 
@@ -125,7 +125,7 @@ def test_nobody_is_confirmed_in_a_healthy_run(seed: int, noise: float, n_ranks: 
 @given(SEEDS, st.floats(1.12, 3.0), st.integers(0, 7))
 def test_every_verdict_is_in_order(seed: int, factor: float, rank: int) -> None:
     """Its numbers fit each other: steps, sizes, what a person reads."""
-    judge = judged(by_hand(slower(usual(100, 8, seed=seed), rank, factor, 40)))
+    judge = run_verdicts(by_hand(slower(usual(100, 8, seed=seed), rank, factor, 40)))
     for verdict in judge.changes:
         assert 0.0 <= verdict.confidence <= 1.0
         assert verdict.slowdown >= 1.0
@@ -156,7 +156,9 @@ def test_a_summary_is_told_from_the_first_block_on() -> None:
 
 def test_quieter_times_resolve_smaller_slowdowns() -> None:
     """What cannot be seen yet is said."""
-    found = [judged(by_hand(usual(60, 8, noise=noise))).summary() for noise in (0.01, 0.05, 0.2)]
-    resolvable = [summary.resolvable_slowdown for summary in found if summary]
+    result = [
+        run_verdicts(by_hand(usual(60, 8, noise=noise))).summary() for noise in (0.01, 0.05, 0.2)
+    ]
+    resolvable = [summary.resolvable_slowdown for summary in result if summary]
     assert resolvable == sorted(resolvable)
     assert resolvable[0] < 1.03 < 1.2 < resolvable[2]

@@ -16,10 +16,10 @@ from .worlds import (
     active,
     by_hand,
     ever_confirmed,
-    judged,
     made,
     newest,
     ranks,
+    run_verdicts,
     slower,
     usual,
     with_sources,
@@ -30,7 +30,7 @@ SLOW = "rank/node-0/3"
 
 def restarted(tables: tuple[StepTable, ...], at: int) -> VerdictEngine:
     """A collector that stops after so many tables, and another that goes on from its state."""
-    state = stored(judged(tables[:at], ends=False).state())
+    state = stored(run_verdicts(tables[:at], ends=False).state())
     judge = VerdictEngine()
     judge.restore(state)
     for table in tables[at:]:
@@ -54,7 +54,7 @@ def changes(judge: VerdictEngine) -> list[tuple[str, str]]:
 def test_a_restart_of_the_collector_changes_no_verdict(fault: str, at: int) -> None:
     """Before a fault, at its onset, in it, and when it is over."""
     tables = made("dp8", fault, steps=240)
-    assert changes(restarted(tables, at)) == changes(judged(tables))
+    assert changes(restarted(tables, at)) == changes(run_verdicts(tables))
 
 
 def test_a_restart_at_every_other_block_still_finds_what_lasts() -> None:
@@ -73,10 +73,10 @@ def test_a_restart_at_every_other_block_still_finds_what_lasts() -> None:
 def test_a_restart_tells_nothing_twice_and_forgets_nothing() -> None:
     """The changes that were told stay, the sums go on."""
     tables = by_hand(slower(usual(160, 8), 3, 1.5, 40))
-    before = judged(tables[:20], ends=False)
+    before = run_verdicts(tables[:20], ends=False)
     after = restarted(tables, 20)
     assert changes(after) == changes(before) == [(SLOW, "confirmed")]
-    here, there = judged(tables).summary(), after.summary()
+    here, there = run_verdicts(tables).summary(), after.summary()
     assert here is not None
     assert there is not None
     assert there.gpu_seconds_lost == pytest.approx(here.gpu_seconds_lost, rel=0.2)
@@ -125,17 +125,17 @@ def renumbered(source: Source) -> Source:
 def test_a_slow_device_stays_the_same_subject_over_a_restart_of_the_job(change: Any) -> None:
     """One fault, not two, whatever its rank is called now."""
     tables = by_hand(slower(usual(160, 8), 3, 1.5, 30))
-    judge = judged([*tables[:16], *(with_sources(table, change) for table in tables[16:])])
+    judge = run_verdicts([*tables[:16], *(with_sources(table, change) for table in tables[16:])])
     assert changes(judge) == [(SLOW, "confirmed")]
-    found = newest(judge)[SLOW]
-    assert (found.attempt, found.rank) == (1, 4 if change is renumbered else 3)
+    result = newest(judge)[SLOW]
+    assert (result.attempt, result.rank) == (1, 4 if change is renumbered else 3)
 
 
 def test_a_device_that_was_mended_recovers_after_the_restart_of_the_job() -> None:
     """Its successor on the same place is judged by itself."""
     seconds = usual(240, 8)
     tables = by_hand(slower(seconds[:80], 3, 1.5, 30)) + by_hand(seconds[80:], first_step=180)
-    judge = judged([*tables[:16], *(with_sources(t, second_attempt) for t in tables[16:])])
+    judge = run_verdicts([*tables[:16], *(with_sources(t, second_attempt) for t in tables[16:])])
     assert [state for _, state in changes(judge)] == ["confirmed", "recovered"]
 
 
@@ -145,8 +145,8 @@ def test_the_first_steps_of_an_attempt_are_warm_up() -> None:
     seconds[60:78] = slower(seconds[60:78], 3, 4.0)
     tables = by_hand(seconds)
     again = [*tables[:12], *(with_sources(t, second_attempt) for t in tables[12:])]
-    assert ever_confirmed(judged(again)) == set()
-    assert ever_confirmed(judged(tables)) == {SLOW}
+    assert ever_confirmed(run_verdicts(again)) == set()
+    assert ever_confirmed(run_verdicts(tables)) == {SLOW}
 
 
 def test_a_device_that_is_gone_after_a_restart_is_no_trouble_any_more() -> None:
@@ -154,7 +154,7 @@ def test_a_device_that_is_gone_after_a_restart_is_no_trouble_any_more() -> None:
     tables = by_hand(slower(usual(80, 8), 3, 1.5, 30))
     spare = ranks(8, attempt=1, node="spare", session_id="x")
     healthy = by_hand(usual(80, 8), sources=spare, first_step=180)
-    judge = judged([*tables, *healthy])
+    judge = run_verdicts([*tables, *healthy])
     assert changes(judge) == [(SLOW, "confirmed"), (SLOW, "recovered")]
 
 
@@ -163,4 +163,4 @@ def test_a_stray_process_that_claims_a_rank_does_not_end_the_world() -> None:
     tables = by_hand(slower(usual(100, 8), 3, 1.5, 30))
     stray = by_hand(usual(100, 1), sources=ranks(1, session_id="stray", node="laptop"))
     both = [table for pair in zip(tables, stray, strict=True) for table in pair]
-    assert changes(judged(both)) == [(SLOW, "confirmed")]
+    assert changes(run_verdicts(both)) == [(SLOW, "confirmed")]

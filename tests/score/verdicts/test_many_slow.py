@@ -29,9 +29,9 @@ def confirmed(slow: list[int], *, per_node: int = 4) -> list[Verdict]:
 @pytest.mark.parametrize("count", [8, 6])
 def test_each_is_named_by_all_of_what_it_is_slow(count: int) -> None:
     """Against those who are not: the median of all lies halfway."""
-    found = confirmed(list(range(0, 2 * count, 2)))
-    assert [verdict.rank for verdict in found] == list(range(0, 2 * count, 2))
-    for verdict in found:
+    result = confirmed(list(range(0, 2 * count, 2)))
+    assert [verdict.rank for verdict in result] == list(range(0, 2 * count, 2))
+    for verdict in result:
         assert verdict.slowdown == pytest.approx(TIMES, rel=0.02)
         assert verdict.own_s == pytest.approx(verdict.slowdown * verdict.peers_s)
         assert verdict.loss_share == pytest.approx((TIMES - 1.0) / 1.5, abs=0.06)
@@ -49,9 +49,9 @@ def test_who_has_told_nothing_of_late_is_not_called_alike() -> None:
     for table in by_hand(seconds, sources=ranks(RANKS, per_node=4)):
         judge.observe(table)
     newest = {change.subject_id: change for change in judge.changes}
-    found = [verdict for verdict in newest.values() if verdict.state == "confirmed"]
-    assert len(found) == 6
-    for verdict in found:
+    result = [verdict for verdict in newest.values() if verdict.state == "confirmed"]
+    assert len(result) == 6
+    for verdict in result:
         assert verdict.n_peers == RANKS - 6 - 2
         assert "like 5 more of its peers" in verdict.sentence
 

@@ -55,33 +55,33 @@ def test_what_is_normal_for_a_device_survives() -> None:
     """A restart of the collector, and a new world with the same devices."""
     memory = learned(world(), Memory())
     for remembered in (memory, stored(memory)):
-        found = reference(remembered, world())
-        assert found[3] == pytest.approx(0.04, abs=0.005)
-        assert found[0] == pytest.approx(0.0, abs=0.005)
+        result = reference(remembered, world())
+        assert result[3] == pytest.approx(0.04, abs=0.005)
+        assert result[0] == pytest.approx(0.0, abs=0.005)
 
 
 def test_what_is_normal_goes_with_the_device_and_not_with_the_rank() -> None:
     """Renumbered, the other way round."""
     there = world_of(by_hand(usual(5, 8), sources=ranks(8)[::-1])[0])
-    found = reference(learned(world(), Memory()), there)
-    assert found[4] == pytest.approx(0.04, abs=0.005)
-    assert found[3] == pytest.approx(0.0, abs=0.005)
+    result = reference(learned(world(), Memory()), there)
+    assert result[4] == pytest.approx(0.04, abs=0.005)
+    assert result[3] == pytest.approx(0.0, abs=0.005)
 
 
 def test_who_is_in_trouble_teaches_nothing() -> None:
     """Slowness does not become normal."""
     held = np.arange(8) == 3
-    found = reference(learned(world(), Memory(), (held, NOBODY[1])), world())
-    assert np.isnan(found[3]).all()
-    assert np.isfinite(found[2]).all()
+    result = reference(learned(world(), Memory(), (held, NOBODY[1])), world())
+    assert np.isnan(result[3]).all()
+    assert np.isfinite(result[2]).all()
 
 
 def test_devices_that_are_new_have_no_past() -> None:
     """Only they."""
     memory = learned(world(4), Memory(), (np.zeros(4, bool), NOBODY[1]))
-    found = reference(memory, world(8))
-    assert np.isnan(found[4:]).all()
-    assert np.isfinite(found[:4]).all()
+    result = reference(memory, world(8))
+    assert np.isnan(result[4:]).all()
+    assert np.isfinite(result[:4]).all()
 
 
 def test_the_statistic_of_an_onset_goes_on_once() -> None:

@@ -19,12 +19,12 @@ from otel_straggler.detect.verdicts.significance import (
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def run(excess: np.ndarray, sigma: float, most: float = 1e9) -> np.ndarray:
+def run(excess: np.ndarray, sigma: float, maximum: float = 1e9) -> np.ndarray:
     """(T, R) the statistic after every step."""
     sigmas = np.array([sigma])
     k, g, seen = cusum_slack(sigmas), np.zeros((excess.shape[1], 1)), []
     for step in excess:
-        g = advance_cusum(g, cusum_moves(step[:, None], sigmas, k), np.array([most]))
+        g = advance_cusum(g, cusum_moves(step[:, None], sigmas, k), np.array([maximum]))
         seen.append(g[:, 0])
     return np.array(seen)
 
@@ -72,32 +72,32 @@ def test_a_slower_rank_has_no_smaller_statistic(seed: int, more: float) -> None:
 def test_only_excess_against_noise_counts(seed: int, factor: float) -> None:
     """With the slack at its limit, twice the noise and twice the excess are the same."""
     excess = np.random.default_rng(seed).normal(0.0, 1.0, (20, 3))
-    k, most = np.array([0.25]), np.array([5.0])
+    k, maximum = np.array([0.25]), np.array([5.0])
     one, other = np.zeros((3, 1)), np.zeros((3, 1))
     for step in excess:
-        one = advance_cusum(one, cusum_moves(step[:, None], np.array([1.0]), k), most)
+        one = advance_cusum(one, cusum_moves(step[:, None], np.array([1.0]), k), maximum)
         moved = cusum_moves(factor * step[:, None], np.array([factor]), k)
-        other = advance_cusum(other, moved, most)
+        other = advance_cusum(other, moved, maximum)
     np.testing.assert_allclose(one, other, atol=1e-9)
 
 
 def test_the_slack_is_half_of_the_slowdown_that_is_sought() -> None:
     """Within limits, however quiet or loud the times are."""
-    found = cusum_slack(np.array([1e-9, 0.05, 10.0]))
-    assert found.tolist() == [1.5, pytest.approx(0.5), 0.25]
+    result = cusum_slack(np.array([1e-9, 0.05, 10.0]))
+    assert result.tolist() == [1.5, pytest.approx(0.5), 0.25]
 
 
 def test_a_missing_step_changes_nothing_and_a_wild_one_counts_three_sigmas() -> None:
     """One spike is no onset."""
-    g, k, most = np.array([[1.0], [1.0]]), np.array([0.5]), np.array([10.0])
+    g, k, maximum = np.array([[1.0], [1.0]]), np.array([0.5]), np.array([10.0])
     moves = cusum_moves(np.array([[np.nan], [99.0]]), np.array([0.01]), k)
-    found = advance_cusum(g, moves, most)
-    assert found[:, 0].tolist() == [1.0, 3.5]
+    result = advance_cusum(g, moves, maximum)
+    assert result[:, 0].tolist() == [1.0, 3.5]
 
 
 def test_the_statistic_clears_after_a_long_fault() -> None:
     """Its cap sees to it: a day of slowness is forgiven in minutes."""
     excess = np.vstack([np.full((5000, 1), 0.3), np.zeros((40, 1))])
-    seen = run(excess, 0.02, most=15.0)
+    seen = run(excess, 0.02, maximum=15.0)
     assert seen[4999, 0] == 15.0
     assert seen[-1, 0] == 0.0

@@ -121,29 +121,29 @@ def intervals(n: int) -> list[StepTable]:
 
 def test_intervals_are_joined_to_blocks() -> None:
     """Three of ten seconds; what is left comes at the end."""
-    found, told = TimedBlocks(), intervals(8)
-    blocks = [block for table in told for block in found.add(table)]
-    blocks += found.finish()
+    result, reported = TimedBlocks(), intervals(8)
+    blocks = [block for table in reported for block in result.add(table)]
+    blocks += result.finish()
     assert [len(block) for block in blocks] == [AT_ONCE, AT_ONCE, 2]
     joined = np.concatenate([block.seconds for block in blocks])
-    np.testing.assert_array_equal(joined, np.concatenate([table.seconds for table in told]))
-    assert found.finish() == []
+    np.testing.assert_array_equal(joined, np.concatenate([table.seconds for table in reported]))
+    assert result.finish() == []
 
 
 def test_intervals_of_other_ranks_or_sections_are_not_joined() -> None:
     """A block has one set of names."""
     one, two, three, four = intervals(4)
-    found = TimedBlocks()
-    told = [one, take_ranks(two, range(3)), take_sections(three, [0, 1]), four]
-    blocks = [block for table in told for block in found.add(table)] + found.finish()
+    result = TimedBlocks()
+    reported = [one, take_ranks(two, range(3)), take_sections(three, [0, 1]), four]
+    blocks = [block for table in reported for block in result.add(table)] + result.finish()
     assert [len(block) for block in blocks] == [1, 1, 1, 1]
 
 
 def test_where_a_run_has_steps_what_lies_outside_is_left_out() -> None:
     """A step and an interval are no equal lengths of time."""
-    found = TimedBlocks()
+    result = TimedBlocks()
     (steps,) = by_hand(usual(5, 4))
-    assert found.add(intervals(1)[0]) == []
-    assert found.add(steps) == [steps]
-    assert [found.add(table) for table in intervals(4)] == [[]] * 4
-    assert found.finish() == []
+    assert result.add(intervals(1)[0]) == []
+    assert result.add(steps) == [steps]
+    assert [result.add(table) for table in intervals(4)] == [[]] * 4
+    assert result.finish() == []

@@ -49,7 +49,7 @@ def test_only_the_change_counts_not_the_level(seed: int, level: float) -> None:
     values[60:] += 0.1
     here, there = followed(values)[-1], followed(values + level)[-1]
     np.testing.assert_allclose(there.rise, here.rise, atol=1e-9)
-    np.testing.assert_allclose(there.least, here.least, atol=1e-9)
+    np.testing.assert_allclose(there.minimum, here.minimum, atol=1e-9)
 
 
 @pytest.mark.parametrize("sigma", [0.001, 0.02, 0.1])
@@ -57,7 +57,7 @@ def test_noise_is_no_rise(sigma: float) -> None:
     """Under 5 % never (3 % of waiting); above it by how much the times vary anyway."""
     seen = [rises for seed in range(30) for rises in followed(noise(seed, 200, 3, sigma))]
     assert np.mean([rises.beyond for rises in seen]) < 0.003
-    assert seen[-1].least[:, [0, 2]].min() >= 0.05
+    assert seen[-1].minimum[:, [0, 2]].min() >= 0.05
 
 
 @settings(max_examples=25)

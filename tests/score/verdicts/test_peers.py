@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from otel_straggler.detect.verdicts.world import (
     describe_peers,
     inferred_groups,
-    is_told,
+    is_reported,
     peer_groups,
 )
 from otel_straggler.model.rank import Source
@@ -47,9 +47,9 @@ def test_the_order_in_which_dimensions_are_told_does_not_matter() -> None:
 
 def test_a_role_or_a_place_is_a_description() -> None:
     """The default role alone is none."""
-    assert not is_told([source(0), source(1)])
-    assert is_told([source(0), source(1, "actor")])
-    assert is_told([source(0), source(1, data=1)])
+    assert not is_reported([source(0), source(1)])
+    assert is_reported([source(0), source(1, "actor")])
+    assert is_reported([source(0), source(1, data=1)])
 
 
 @settings(max_examples=40)
@@ -62,9 +62,9 @@ def test_ranks_with_times_far_apart_are_roles_whoever_comes_first(
     logs = np.concatenate([np.zeros(a), np.full(b, np.log(1.5))])
     logs = (logs + rng.uniform(-NOISE, NOISE, a + b))[:, None]
     order = rng.permutation(a + b)
-    found = partition(inferred_groups(logs[order], NOISE).code.tolist())
+    result = partition(inferred_groups(logs[order], NOISE).code.tolist())
     first = frozenset(np.flatnonzero(order < a).tolist())
-    assert found == {first, frozenset(range(a + b)) - first}
+    assert result == {first, frozenset(range(a + b)) - first}
 
 
 @settings(max_examples=40)
@@ -130,7 +130,7 @@ def test_a_rank_between_two_roles_goes_to_the_one_that_is_nearest() -> None:
 
 def test_peers_are_called_by_role_and_place() -> None:
     """Of the default role the place is enough."""
-    place = (("pipeline", 3), ("tensor", 1))
-    assert describe_peers(("default", place)) == "pipeline 3, tensor 1"
-    assert describe_peers(("actor", place)) == "actor, pipeline 3, tensor 1"
+    index = (("pipeline", 3), ("tensor", 1))
+    assert describe_peers(("default", index)) == "pipeline 3, tensor 1"
+    assert describe_peers(("actor", index)) == "actor, pipeline 3, tensor 1"
     assert describe_peers(("default", ())) == "default"

@@ -8,7 +8,7 @@ import pytest
 from otel_straggler.detect.verdicts.clocks import TICKS, ClockResolution
 from otel_straggler.model.observation import Floats
 
-from .worlds import active, by_hand, ever_confirmed, judged, usual, with_waiting
+from .worlds import active, by_hand, ever_confirmed, run_verdicts, usual, with_waiting
 
 TICK_S = 1.0 / 64.0
 
@@ -57,14 +57,14 @@ def test_what_is_less_than_the_clock_tells_is_no_difference() -> None:
     columns_s = np.array([[1.0, 0.1, 0.5, 2.0], [1.0, np.nan, 0.0, 2.0]])
     whole, price = (np.log1p(TICKS * TICK_S / s) for s in (np.array([1.0, 2.0]), 0.1))
     expected = [[whole[0], price, 0.0, whole[1]], [whole[0], 0.0, 0.0, whole[1]]]
-    assert resolution.least_effects(columns_s) == pytest.approx(np.array(expected), abs=1e-6)
+    assert resolution.min_effects(columns_s) == pytest.approx(np.array(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_short_sections_by_a_coarse_clock_accuse_nobody(seed: int) -> None:
     """20 ms are one tick or two."""
     work_s = by_ticks(0.02 * usual(300, 8, seed=seed)[..., :2], seed)
-    assert ever_confirmed(judged(by_hand(with_waiting(work_s)))) == set()
+    assert ever_confirmed(run_verdicts(by_hand(with_waiting(work_s)))) == set()
 
 
 @pytest.mark.parametrize(("factor", "unit_s"), [(4.0, 0.02), (1.2, 1.0)])
@@ -72,5 +72,5 @@ def test_what_is_more_than_a_tick_is_found_by_a_coarse_clock(factor: float, unit
     """Short sections that take several times as long, and long ones."""
     work_s = unit_s * usual(160, 8)[..., :2]
     work_s[60:, 3, 1] *= factor
-    found = active(judged(by_hand(with_waiting(by_ticks(work_s)))))
-    assert set(found) == {"rank/node-0/3"}
+    result = active(run_verdicts(by_hand(with_waiting(by_ticks(work_s)))))
+    assert set(result) == {"rank/node-0/3"}

@@ -33,10 +33,10 @@ VERDICT = Verdict(
 @pytest.mark.parametrize("scope", get_args(Scope))
 def test_every_verdict_has_a_sentence(scope: Scope, state: State) -> None:
     """Without a hole where a step or a section is not known."""
-    for cause, told in itertools.product(
+    for cause, reported in itertools.product(
         get_args(Cause), ({}, {"since_step": None, "section": ""})
     ):
-        text = sentence(replace(VERDICT, cause=cause, scope=scope, state=state, **told))
+        text = sentence(replace(VERDICT, cause=cause, scope=scope, state=state, **reported))
         assert text.endswith(".")
         assert "None" not in text
         assert "  " not in text
@@ -106,12 +106,12 @@ def test_a_rank_that_told_of_no_gpu_may_have_none() -> None:
 
 def test_an_imbalance_of_experts_says_which() -> None:
     """One that is always the longest is placed badly; one after the other is routing."""
-    told = replace(
+    reported = replace(
         VERDICT,
         scope="run",
         cause="expert_imbalance",
         detail="expert 2 the longest in 97 % of the steps",
     )
     for is_over in (False, True):
-        text = sentence(told, is_over=is_over)
+        text = sentence(reported, is_over=is_over)
         assert ": experts of unequal load, expert 2 the longest in 97 % of the steps." in text

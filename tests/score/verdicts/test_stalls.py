@@ -13,7 +13,7 @@ from tests.score.verdicts.worlds import by_hand, usual, with_waiting
 RANKS, SLOW, FORWARD = 16, 5, 1
 
 
-def told(
+def reported(
     at: list[int], steps: int, *, lasting: int = 1, lost_s: float = 0.5
 ) -> StallPattern | None:
     """Of a rank that stalls in these steps, each time for so many."""
@@ -27,7 +27,7 @@ def told(
     return stalls.of(1, 2)
 
 
-def judged(*stalls: tuple[int, float], steps: int = 300) -> Verdict:
+def run_verdicts(*stalls: tuple[int, float], steps: int = 300) -> Verdict:
     """The newest verdict of a run in which one rank takes so many times as long in some steps of
     forward: ``(step, times)``."""
     work_s = usual(steps, RANKS)[..., :2]
@@ -42,21 +42,21 @@ def judged(*stalls: tuple[int, float], steps: int = 300) -> Verdict:
 
 def test_the_rate_is_of_the_trouble_and_not_of_the_time_before_it() -> None:
     """One spike long ago, then one in ten steps."""
-    assert told([3, 900, 910, 920, 930, 940], 945) == StallPattern(share=0.1, each_s=0.5)
+    assert reported([3, 900, 910, 920, 930, 940], 945) == StallPattern(share=0.1, each_s=0.5)
 
 
 def test_nothing_is_told_of_few_stalls_nor_of_those_that_have_ceased() -> None:
     """Three are no rate; after fifty steps without one it is another."""
-    assert told([10, 20, 30], 35) is None
-    assert told([10, 20, 30, 40], 45) is not None
-    assert told([10, 20, 30, 40], 200) is None
+    assert reported([10, 20, 30], 35) is None
+    assert reported([10, 20, 30, 40], 45) is not None
+    assert reported([10, 20, 30, 40], 200) is None
 
 
 def test_who_is_slow_for_steps_in_a_row_is_not_slow_in_one_of_so_many() -> None:
     """Five of twenty steps are not one of twenty."""
     begins = list(range(0, 200, 20))
-    assert told(begins, 200) is not None
-    assert told(begins, 200, lasting=5) is None
+    assert reported(begins, 200) is not None
+    assert reported(begins, 200, lasting=5) is None
 
 
 def test_new_sections_do_not_change_what_is_told_of_the_last_column() -> None:
@@ -72,7 +72,7 @@ def test_new_sections_do_not_change_what_is_told_of_the_last_column() -> None:
 @pytest.mark.parametrize(("every", "times"), [(10, 2.0), (5, 1.5)])
 def test_a_rank_that_stalls_now_and_then_is_told_so(every: int, times: float) -> None:
     """Where, how often, by how much; and the mean and the cost are those of these stalls."""
-    verdict = judged(*((step, times) for step in range(50, 300, every)))
+    verdict = run_verdicts(*((step, times) for step in range(50, 300, every)))
     assert (verdict.state, verdict.rank, verdict.section) == ("confirmed", SLOW, "forward")
     assert f"in about 1 of {every} steps, by {times - 1.0:.1f}" in _rounded(verdict.sentence)
     mean = 1.0 + (times - 1.0) / every
@@ -82,7 +82,7 @@ def test_a_rank_that_stalls_now_and_then_is_told_so(every: int, times: float) ->
 
 def test_who_is_slow_in_every_step_is_told_of_no_stalls() -> None:
     """It takes one and a half times as long, always."""
-    verdict = judged(*((step, 1.5) for step in range(50, 300)))
+    verdict = run_verdicts(*((step, 1.5) for step in range(50, 300)))
     assert verdict.slowdown == pytest.approx(1.5, abs=0.02)
     assert "steps, by" not in verdict.sentence
 

@@ -17,11 +17,11 @@ class Watched:
     def __init__(self) -> None:
         self.standing, self.steps = SubjectState(), 0
 
-    def see(self, times: int = 1, **told: bool) -> str:
+    def see(self, times: int = 1, **reported: bool) -> str:
         for _ in range(times):
             self.steps += EVERY
-            said = {"flagged": False, "sure": False, "clear": False, **told}
-            self.standing.observe(steps=self.steps, at_ns=self.steps * 10**9, **said)
+            printed = {"flagged": False, "sure": False, "clear": False, **reported}
+            self.standing.observe(steps=self.steps, at_ns=self.steps * 10**9, **printed)
         return self.standing.state
 
 
@@ -137,12 +137,12 @@ def test_a_suspicion_after_a_recovery_falls_back_to_recovered() -> None:
 
 
 FLAGS = st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans())
-TOLD = st.lists(FLAGS, max_size=60)
+REPORTED = st.lists(FLAGS, max_size=60)
 
 
-@given(TOLD)
+@given(REPORTED)
 def test_whatever_happens_the_states_follow_each_other_in_order(
-    told: list[tuple[bool, bool, bool, bool]],
+    reported: list[tuple[bool, bool, bool, bool]],
 ) -> None:
     """Nothing recovers that was not confirmed, and nothing confirmed is forgotten; memory is
     bounded."""
@@ -154,7 +154,7 @@ def test_whatever_happens_the_states_follow_each_other_in_order(
         "flapping": {"flapping", "recovered"},
     }
     watched = Watched()
-    for flagged, sure, clear, confirmable in told:
+    for flagged, sure, clear, confirmable in reported:
         before = watched.standing.state
         after = watched.see(flagged=flagged, sure=sure, clear=clear, confirmable=confirmable)
         assert after in allowed[before]
@@ -163,16 +163,16 @@ def test_whatever_happens_the_states_follow_each_other_in_order(
         assert len(watched.standing.flagged_at) <= 20 // EVERY + 1
 
 
-@given(TOLD, st.data())
+@given(REPORTED, st.data())
 def test_more_findings_never_end_in_less(
-    told: list[tuple[bool, bool, bool, bool]], data: st.DataObject
+    reported: list[tuple[bool, bool, bool, bool]], data: st.DataObject
 ) -> None:
     """A finding in place of none confirms no later."""
     rank = {"ok": 0, "recovered": 0, "suspect": 1, "confirmed": 2, "flapping": 2}
     watched, worse = Watched(), Watched()
-    extra = data.draw(st.lists(st.booleans(), min_size=len(told), max_size=len(told)))
+    extra = data.draw(st.lists(st.booleans(), min_size=len(reported), max_size=len(reported)))
     seen = False
-    for (flagged, sure, _, _), more in zip(told, extra, strict=True):
+    for (flagged, sure, _, _), more in zip(reported, extra, strict=True):
         watched.see(flagged=flagged, sure=sure)
         worse.see(flagged=flagged or more, sure=sure)
         seen = seen or rank[watched.standing.state] == 2

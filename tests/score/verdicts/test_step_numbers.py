@@ -13,12 +13,12 @@ from otel_straggler.detect.verdicts.memory import MAX_STRETCHES, StepNumbers
 @given(st.lists(st.lists(st.integers(0, 2**62), max_size=6), max_size=20))
 def test_every_step_stands_at_its_place(blocks: list[list[int]]) -> None:
     """Also steps that go back, are missing, or come twice."""
-    numbers, told = StepNumbers(), []
+    numbers, reported = StepNumbers(), []
     for block in blocks:
         numbers.add(np.array(block, np.int64))
-        told += block
-    assert len(numbers) == len(told)
-    assert [numbers[place] for place in range(len(told))] == told
+        reported += block
+    assert len(numbers) == len(reported)
+    assert [numbers[index] for index in range(len(reported))] == reported
 
 
 def test_a_million_steps_are_known_to_the_first() -> None:

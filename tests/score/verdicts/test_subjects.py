@@ -29,9 +29,9 @@ def test_a_device_keeps_its_name_when_ranks_are_renumbered() -> None:
 
 def test_without_a_device_the_local_rank_tells_and_without_that_the_rank() -> None:
     """As much as is known."""
-    by_place = replace(GPU, device="")
-    assert rank_subject(by_place) == "rank/n1/3"
-    assert rank_subject(replace(by_place, local_rank=-1)) == "rank/3"
+    by_index = replace(GPU, device="")
+    assert rank_subject(by_index) == "rank/n1/3"
+    assert rank_subject(replace(by_index, local_rank=-1)) == "rank/3"
     assert rank_subject(replace(GPU, node="")) == "rank/3"
 
 

@@ -29,7 +29,7 @@ def tracked(excess: np.ndarray, *, learns: bool = False, block_steps: int = 5) -
     return track
 
 
-def found(excess: np.ndarray, **how: bool) -> Findings:
+def result(excess: np.ndarray, **how: bool) -> Findings:
     return tracked(excess, **how).evaluate(np.zeros(excess.shape[1]))
 
 
@@ -43,14 +43,14 @@ def with_fault(size: float, *, onset: int, steps: int, seed: int = 0) -> np.ndar
 @given(SEEDS, st.sampled_from([0.001, 0.02, 0.1]), st.sampled_from([5, 20, 100, 120]))
 def test_noise_is_not_beyond_and_not_verified(seed: int, sigma: float, steps: int) -> None:
     """However loud, and however few the steps."""
-    findings = found(noise(seed, steps, sigma))
+    findings = result(noise(seed, steps, sigma))
     assert not findings.beyond.any()
     assert not findings.verified.any()
 
 
 def test_a_large_excess_is_verified_within_ten_steps_with_its_onset() -> None:
     """The CUSUM says since when."""
-    findings = found(with_fault(0.2, onset=60, steps=70))
+    findings = result(with_fault(0.2, onset=60, steps=70))
     assert np.argwhere(findings.verified).tolist() == [[3, 1]]
     assert abs(int(findings.since[3, 1]) - 61) <= 1
     assert findings.effect[3, 1] == pytest.approx(0.2, abs=0.03)
@@ -60,8 +60,8 @@ def test_a_small_lasting_excess_is_found_by_a_longer_window() -> None:
     """Late rather than never: 5 % at a noise of 5 %."""
     excess = noise(1, 405, 0.05)
     excess[:, 3, 1] += 0.05
-    assert not found(excess[:20]).beyond[3, 1]
-    assert found(excess).beyond[3, 1]
+    assert not result(excess[:20]).beyond[3, 1]
+    assert result(excess).beyond[3, 1]
 
 
 @pytest.mark.parametrize("size", [0.02, 0.005])
@@ -69,7 +69,7 @@ def test_under_three_percent_nothing_is_confirmed(size: float) -> None:
     """However long it lasts and however quiet the times are."""
     excess = noise(0, 400, 0.001)
     excess[:, 3, 1] += size
-    findings = found(excess)
+    findings = result(excess)
     assert not (findings.beyond | findings.verified).any()
 
 
@@ -81,10 +81,10 @@ def test_a_slower_rank_never_gets_a_better_finding(seed: int, more: float, onset
     excess[60:, 3, 1] += 0.1
     worse = excess.copy()
     worse[onset:, 3, 1] += more
-    here, there = found(excess), found(worse)
+    here, there = result(excess), result(worse)
     assert there.recent[3, 1] >= here.recent[3, 1] - 1e-12
-    is_found = here.beyond[3, 1] | here.verified[3, 1]
-    assert (there.beyond[3, 1] | there.verified[3, 1]) >= is_found
+    is_result = here.beyond[3, 1] | here.verified[3, 1]
+    assert (there.beyond[3, 1] | there.verified[3, 1]) >= is_result
     others = np.arange(RANKS) != 3
     assert not (there.beyond | there.verified)[others].any()
 
@@ -96,7 +96,7 @@ def test_findings_go_with_the_rank_whatever_its_row(seed: int) -> None:
     excess = noise(seed, 115)
     excess[50:, 3, 1] += 0.15
     order = np.random.default_rng(seed).permutation(RANKS)
-    here, there = found(excess), found(excess[:, order])
+    here, there = result(excess), result(excess[:, order])
     for name in ("beyond", "verified", "effect", "z", "recent", "since"):
         expected = getattr(here, name)[order]
         np.testing.assert_allclose(getattr(there, name), expected, err_msg=name)
@@ -141,7 +141,7 @@ def test_who_was_faster_than_its_peers_and_is_as_fast_now_is_not_slow() -> None:
     """It has risen over its own past, but nobody waits for it."""
     excess = noise(0, 150, 0.005)
     excess[:80, 3] -= 0.3
-    findings = found(excess, learns=True)
+    findings = result(excess, learns=True)
     assert not findings.verified.any()
     assert not findings.beyond.any()
 
@@ -227,7 +227,7 @@ def test_pauses_close_together_are_no_lasting_rise(quiet: list[int], is_lasting:
     excess = noise(0, 48, 0.04)
     excess[40:, 3, 1] = 0.5
     excess[np.array(quiet, int) + 40, 3, 1] = 0.0
-    findings = found(excess)
+    findings = result(excess)
     assert findings.since[3, 1] == 41
     assert findings.verified[3, 1] == is_lasting
 
@@ -247,7 +247,7 @@ def test_a_rise_that_began_is_counted_from_its_first_step() -> None:
     """Without noise exactly; what never rose began nowhere."""
     excess = np.zeros((70, RANKS, 2))
     excess[60:, 3, 1] = 0.2
-    findings = found(excess)
+    findings = result(excess)
     assert findings.since[3, 1] == 61
     assert (np.delete(findings.since[:, 1], 3) == -1).all()
 
@@ -256,4 +256,4 @@ def test_an_excess_that_was_always_there_is_not_verified_where_it_is_common() ->
     """Without a past of its own a rank must stand out from its peers, and not from nothing."""
     excess = noise(0, 15, 0.002)
     excess += np.linspace(-0.12, 0.12, RANKS)[:, None]
-    assert not found(excess).verified.any()
+    assert not result(excess).verified.any()

@@ -28,11 +28,11 @@ def meeting(seconds: np.ndarray) -> np.ndarray:
 
 
 def observe(seconds: np.ndarray, sections: list[Section] | None = None) -> WaitDetector:
-    found = WaitDetector()
+    result = WaitDetector()
     late_s = seconds - np.nanmedian(seconds, axis=1, keepdims=True)
     for at in range(0, len(late_s), 5):
-        found.observe(late_s[at : at + 5], sections or [FORWARD, BACKWARD])
-    return found
+        result.observe(late_s[at : at + 5], sections or [FORWARD, BACKWARD])
+    return result
 
 
 @settings(max_examples=20)
@@ -77,10 +77,10 @@ def test_the_work_of_a_slow_rank_does_not_wait_although_it_waited_little_before(
 
 def test_a_section_waits_if_it_says_so() -> None:
     """And a checkpoint never does, whatever its times are."""
-    found = observe(meeting(work(0)), [FORWARD, Section("backward", "checkpoint")])
-    assert found.behaves == set()
-    assert found.waits(Section("sync", "wait"))
-    assert not found.waits(FORWARD)
+    result = observe(meeting(work(0)), [FORWARD, Section("backward", "checkpoint")])
+    assert result.behaves == set()
+    assert result.waits(Section("sync", "wait"))
+    assert not result.waits(FORWARD)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_lateness_is_a_part_of_the_step() -> None:
     """The peers wait a fifth of a step for the one that does not wait; nobody is earlier than
     nine tenths of a step."""
     waited_s = np.array([[0.0, 0.4, 0.4, 0.4, 90.0]])
-    found = lateness(waited_s, np.full((1, 5), 2.0), Groups.of([0] * 5))
-    np.testing.assert_allclose(found, np.log([[1.2, 1.0, 1.0, 1.0, 0.1]]))
+    result = lateness(waited_s, np.full((1, 5), 2.0), Groups.of([0] * 5))
+    np.testing.assert_allclose(result, np.log([[1.2, 1.0, 1.0, 1.0, 0.1]]))
 
 
 @settings(max_examples=20)

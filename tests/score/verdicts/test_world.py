@@ -63,9 +63,9 @@ def test_a_world_is_another_when_places_change(change: dict[str, object], is_oth
     """A rank that sits elsewhere has another memory; a late word about something else has not."""
     (table,) = by_hand(usual(5, 4))
     world = world_of(table)
-    told = with_sources(table, lambda s: replace(s, **change) if s.rank == 1 else s)  # type: ignore[arg-type]
-    assert world.update(told) == is_other
-    assert world.sources[1] == told.sources[1]
+    reported = with_sources(table, lambda s: replace(s, **change) if s.rank == 1 else s)  # type: ignore[arg-type]
+    assert world.update(reported) == is_other
+    assert world.sources[1] == reported.sources[1]
 
 
 def test_ranks_without_a_node_are_hosts_of_their_own() -> None:
@@ -81,7 +81,7 @@ def test_subjects_lead_back_to_their_rows() -> None:
     world = world_of(table)
     assert [world.row_of_rank[name] for name in world.rank_subjects] == [0, 1, 2, 3]
     assert list(world.row_of_host) == ["actor:host/node-0", "actor:host/node-1"]
-    assert world.is_told
+    assert world.is_reported
 
 
 def test_the_size_that_was_told_last_is_expected() -> None:

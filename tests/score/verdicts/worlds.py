@@ -32,19 +32,19 @@ LOCAL: Plan = {"spikes": 0.0, "rank_offset": 0.005}
 @lru_cache(maxsize=64)
 def _generated(layout: str, faults: tuple[str, ...], plan: tuple[tuple[str, Any], ...]) -> Any:
     block_steps = dict(plan).get("block_steps", 5)
-    told = {"steps": 120, **{name: value for name, value in plan if name != "block_steps"}}
+    reported = {"steps": 120, **{name: value for name, value in plan if name != "block_steps"}}
     run = generate(
-        RunPlan(layout=Layout.parse(layout), faults=tuple(map(Fault.parse, faults)), **told)
+        RunPlan(layout=Layout.parse(layout), faults=tuple(map(Fault.parse, faults)), **reported)
     )
     return tuple(run.tables(block_steps))
 
 
 def made(layout: str = "dp8", *faults: str, **plan: Any) -> tuple[StepTable, ...]:
     """A generated run of 120 steps, in tables of 5 (``block_steps``)."""
-    found: tuple[StepTable, ...] = _generated(
+    result: tuple[StepTable, ...] = _generated(
         layout, faults, tuple(sorted({**LOCAL, **plan}.items()))
     )
-    return found
+    return result
 
 
 def by_hand(
@@ -174,7 +174,7 @@ def silent(source: Source) -> Source:
 # --- judged -------------------------------------------------------------------------------------
 
 
-def judged(
+def run_verdicts(
     tables: Iterable[StepTable], settings: VerdictSettings | None = None, *, ends: bool = True
 ) -> VerdictEngine:
     judge = VerdictEngine(settings)

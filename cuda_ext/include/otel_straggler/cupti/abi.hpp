@@ -131,7 +131,7 @@ static_assert(offsetof(CallbackData, correlation) == 64);
 
 using Context = void*;
 using Subscriber = void*;
-using RequestBuffer = void (*)(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records);
+using RequestBuffer = void (*)(std::uint8_t** buffer, std::size_t* size, std::size_t* max_records);
 using BufferCompleted = void (*)(Context context, std::uint32_t stream, std::uint8_t* buffer,
                                  std::size_t size, std::size_t valid_bytes);
 using OnCall = void (*)(void* user, std::uint32_t domain, std::uint32_t call, const void* data);

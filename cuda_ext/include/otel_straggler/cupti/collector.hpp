@@ -267,7 +267,7 @@ class Collector final : public GpuTimer {
         way_(can_mark(library) && !settings.prefers_launches ? Way::kMarks : Way::kLaunches),
         tracing_(std::move(library), way_, kinds(settings),
                  {on_request, on_completed, on_call, wall_clock, this}),
-        pool_(settings.buffer_bytes, settings.most_buffers),
+        pool_(settings.buffer_bytes, settings.max_buffers),
         pipeline_(way_, current_.directory(), marks_, launches_) {}
 
   static bool can_mark(const Library& library) {

@@ -18,7 +18,7 @@ struct CollectorSettings {
   // CUPTI gives no buffer back while a kernel in it runs, and in training one always runs: what is
   // in a buffer waits until it is full. So buffers are small, 1,200 kernels each; 64 MiB together.
   std::size_t buffer_bytes = std::size_t{1} << 18;
-  std::size_t most_buffers = 256;
+  std::size_t max_buffers = 256;
   std::int64_t look_ns = kSecondNs / 10;  // at buffers that are full
   std::int64_t flush_ns = kSecondNs / 2;
 };

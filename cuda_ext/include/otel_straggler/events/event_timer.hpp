@@ -29,9 +29,9 @@ namespace otel_straggler::events {
 
 struct EventSettings {
   int device = -1;                   // the one that is timed; -1: whichever is current
-  std::uint32_t most_pairs = 1'024;  // of a thread in a context; somebody reads ten times a second
-  std::uint32_t most_pairs_in_all = 8'192;
-  std::uint32_t most_threads = 256;
+  std::uint32_t max_pairs = 1'024;  // of a thread in a context; somebody reads ten times a second
+  std::uint32_t max_pairs_in_all = 8'192;
+  std::uint32_t max_threads = 256;
 };
 
 struct EventTimerState {
@@ -164,8 +164,8 @@ class EventTimer final : public GpuTimer {
 
   EventTimer(const Driver& driver, const Host& host, const EventSettings& settings)
       : api_(driver.api),
-        budget_(settings.most_pairs_in_all),
-        threads_(settings.most_threads, settings.most_pairs),
+        budget_(settings.max_pairs_in_all),
+        threads_(settings.max_threads, settings.max_pairs),
         marker_(api_, host, settings.device, budget_),
         resolver_(api_, budget_) {}
 

@@ -51,8 +51,8 @@ class ThreadRuns {
   static constexpr std::size_t kMostLanes = 8;
   static constexpr std::size_t kLeastTold = 256;  // also of those that have no events
 
-  explicit ThreadRuns(std::uint32_t most_pairs)
-      : most_pairs_(most_pairs), ended_(std::max(kLeastTold, std::size_t{2} * most_pairs)) {}
+  explicit ThreadRuns(std::uint32_t max_pairs)
+      : max_pairs_(max_pairs), ended_(std::max(kLeastTold, std::size_t{2} * max_pairs)) {}
 
   // --- its thread --------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class ThreadRuns {
   Lane* add_lane(Context context, int device) {
     const std::size_t count = lane_count();
     if (count == kMostLanes) return nullptr;
-    lanes_[count] = std::make_unique<Lane>(context, device, most_pairs_);
+    lanes_[count] = std::make_unique<Lane>(context, device, max_pairs_);
     lane_count_.store(count + 1, std::memory_order_release);
     return last_lane_ = lanes_[count].get();
   }
@@ -145,7 +145,7 @@ class ThreadRuns {
     depth_ -= count;
   }
 
-  const std::uint32_t most_pairs_;
+  const std::uint32_t max_pairs_;
   OpenRun open_[kMostOpen];
   std::size_t depth_ = 0;
   std::uint32_t epoch_ = 0;

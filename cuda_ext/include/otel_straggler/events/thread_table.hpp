@@ -16,8 +16,8 @@ namespace otel_straggler::events {
 
 class ThreadTable {
  public:
-  ThreadTable(std::uint32_t most_threads, std::uint32_t most_pairs)
-      : most_threads_(most_threads), most_pairs_(most_pairs) {}
+  ThreadTable(std::uint32_t max_threads, std::uint32_t max_pairs)
+      : max_threads_(max_threads), max_pairs_(max_pairs) {}
 
   // Of this thread. Null if there are too many threads, or there is no memory. A lock is taken for
   // its first run only.
@@ -96,16 +96,16 @@ class ThreadTable {
       if (runs->try_enter()) return runs.get();
       ++in_use;
     }
-    if (in_use >= most_threads_) return nullptr;
-    threads_.push_back(std::make_unique<ThreadRuns>(most_pairs_));
+    if (in_use >= max_threads_) return nullptr;
+    threads_.push_back(std::make_unique<ThreadRuns>(max_pairs_));
     return threads_.back().get();
   }
 
   inline static thread_local ThreadTable* this_table_ = nullptr;
   inline static thread_local ThreadRuns* this_runs_ = nullptr;  // a place of this_table_'s
 
-  const std::uint32_t most_threads_;
-  const std::uint32_t most_pairs_;
+  const std::uint32_t max_threads_;
+  const std::uint32_t max_pairs_;
   std::atomic<std::uint32_t> epoch_{0};
   std::atomic<std::uint64_t> left_out_{0};
   std::vector<std::unique_ptr<ThreadRuns>> threads_;
