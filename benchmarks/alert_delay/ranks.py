@@ -4,8 +4,8 @@
 
 On standard input: a line of JSON per job, the fields of ``jobs.Reported``. On standard output:
 a line per rank that has begun or ended. A fork costs a hundredth of a process that imports torch,
-so that many jobs fit on two cores. Each rank is a gloo rank that trains in lockstep, and what goes wrong in
-it is told by rank 0 to all in the all-reduce of a step.
+so that many jobs fit on two cores. Each rank is a gloo rank that trains in lockstep; rank 0 reports
+what goes wrong in it to all of them in the all-reduce of a step.
 
 gloo notices that a peer is dead, and its ranks fail; NCCL does not, and its ranks stay in the
 collective. What NCCL does is done here: who loses a peer waits.

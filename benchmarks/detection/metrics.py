@@ -16,34 +16,34 @@ NAN = float("nan")
 class Events:
     """Counts of events: found, false and missed ones.
 
-    >>> events = Events(result=8, false=2, missed=0)
+    >>> events = Events(detected=8, false=2, missed=0)
     >>> events.precision, events.recall, round(events.f1, 3)
     (0.8, 1.0, 0.889)
     """
 
-    result: int = 0
+    detected: int = 0
     false: int = 0
     missed: int = 0
 
     def __add__(self, other: Events) -> Events:
         return Events(
-            self.result + other.result, self.false + other.false, self.missed + other.missed
+            self.detected + other.detected, self.false + other.false, self.missed + other.missed
         )
 
     @property
     def precision(self) -> float:
         """Part of what was said that is right; NaN if nothing was said."""
-        return ratio(self.result, self.result + self.false)
+        return ratio(self.detected, self.detected + self.false)
 
     @property
     def recall(self) -> float:
         """Part of the faults that were found; NaN if there were none."""
-        return ratio(self.result, self.result + self.missed)
+        return ratio(self.detected, self.detected + self.missed)
 
     @property
     def f1(self) -> float:
         """2 found / (2 found + false + missed); NaN if there was neither fault nor episode."""
-        return ratio(2 * self.result, 2 * self.result + self.false + self.missed)
+        return ratio(2 * self.detected, 2 * self.detected + self.false + self.missed)
 
 
 def ratio(part: float, whole: float) -> float:

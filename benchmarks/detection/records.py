@@ -23,7 +23,7 @@ class MethodRecord:
         repeated: right episodes beyond the first of a fault.
         delays: steps from onset to the episode, of faults that begin within the run.
         delays_born: of those that are there from the first step.
-        loss_result, loss: GPU-hours that the found faults, and all, cost the job.
+        loss_found, loss: GPU-hours that the found faults, and all, cost the job.
         causes_right, causes_text: of the faults found, if the method names causes.
         structures_right, structures: labels of roles or the run whose cause was named; all.
         structures_false: verdicts on roles or the run that no label explains.
@@ -42,7 +42,7 @@ class MethodRecord:
     repeated: int = 0
     delays: list[int] = field(default_factory=list)
     delays_born: list[int] = field(default_factory=list)
-    loss_result: float = 0.0
+    loss_found: float = 0.0
     loss: float = 0.0
     causes_right: int = 0
     causes_text: int = 0
@@ -124,7 +124,7 @@ def record(
         by_host=_counts(by_host(labels, subjects, node_of)),
         repeated=matched.repeated,
         loss=sum(loss),
-        loss_result=sum(x for x, f in zip(loss, matched.findings, strict=True) if f.is_result),
+        loss_found=sum(x for x, f in zip(loss, matched.findings, strict=True) if f.is_result),
         structures=len(matched.structures),
         structures_right=sum(finding.is_result for finding in matched.structures),
         structures_false=len(matched.false_structures),

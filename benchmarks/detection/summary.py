@@ -107,7 +107,7 @@ def _overall(runs: Sequence[RunRecord], method: str) -> Row:
     return {
         "method": method,
         "runs": len(chosen.runs),
-        "found": events.result,
+        "found": events.detected,
         "false": events.false,
         "missed": events.missed,
         "precision": events.precision,
@@ -118,7 +118,7 @@ def _overall(runs: Sequence[RunRecord], method: str) -> Row:
         "pr_auc": average_precision(
             [x for record in records for x in record.right],
             [x for record in records for x in record.wrong],
-            events.result + events.missed,
+            events.detected + events.missed,
         ),
         "loss_found": chosen.part("loss_found", "loss"),
     }
@@ -240,7 +240,7 @@ def _hidden(runs: Sequence[RunRecord], method: str) -> Row:
         events = chosen.events()
         row[f"{name} runs"] = len(chosen.runs)
         row[f"{name} wrong"] = events.false
-        row[f"{name} found"] = events.result
+        row[f"{name} found"] = events.detected
         row[f"{name} cannot localise"] = ratio(chosen.total("unlocalised"), len(chosen.runs))
     return row
 

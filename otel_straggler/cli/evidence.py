@@ -24,7 +24,7 @@ MAX_RINGS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RingResult:
+class RingFile:
     """The file of one process.
 
     Attributes:
@@ -55,7 +55,7 @@ class Evidence:
 
     run: str | None
     stacks: tuple[RankStacks, ...]
-    rings: tuple[RingResult, ...]
+    rings: tuple[RingFile, ...]
     remarks: tuple[str, ...]
 
 
@@ -98,8 +98,8 @@ def life_of(state: RingState) -> Life:
     return "stopped" if is_stopped(state.pid) else "alive"
 
 
-def _rings(paths: Iterable[Path]) -> tuple[list[RingResult], list[str]]:
-    result: list[RingResult] = []
+def _rings(paths: Iterable[Path]) -> tuple[list[RingFile], list[str]]:
+    result: list[RingFile] = []
     remarks: list[str] = []
     for path in paths:
         try:
@@ -112,11 +112,11 @@ def _rings(paths: Iterable[Path]) -> tuple[list[RingResult], list[str]]:
             continue
         life = life_of(state)
         now_ns = time.monotonic_ns() if life in {"alive", "stopped"} else state.alive_ns
-        result.append(RingResult(path=path, state=state, life=life, now_ns=now_ns))
+        result.append(RingFile(path=path, state=state, life=life, now_ns=now_ns))
     return result, remarks
 
 
-def _runs(stacks: Iterable[RankStacks], rings: Iterable[RingResult]) -> list[str]:
+def _runs(stacks: Iterable[RankStacks], rings: Iterable[RingFile]) -> list[str]:
     """Newest first."""
     written = {**{one.path: _run_of(one) for one in stacks}, **{r.path: r.run for r in rings}}
     newest: dict[str, float] = {}
@@ -137,7 +137,7 @@ def _run_of(one: RankStacks) -> str:
     return one.head.run
 
 
-def _progress(ring: RingResult) -> tuple[int, int, int]:
+def _progress(ring: RingFile) -> tuple[int, int, int]:
     last_step = ring.state.last_step
     rank = ring.state.identity.rank
     return (
@@ -218,7 +218,7 @@ def _silent_lines(stacks: tuple[RankStacks, ...]) -> Iterator[str]:
         yield f"No file of {ranks_text(absent)}: it ended in order, or writes elsewhere."
 
 
-def ring_line(ring: RingResult) -> str:
+def ring_line(ring: RingFile) -> str:
     """Where one rank was."""
     state, identity = ring.state, ring.state.identity
     who = f"process {state.pid}" if identity.rank is None else f"rank {identity.rank}"
@@ -244,7 +244,7 @@ def ring_line(ring: RingResult) -> str:
     return f"{who} ({node}{_LIFE[ring.life]}): {doing}{before}."
 
 
-def _open(ring: RingResult, run: OpenRun) -> str:
+def _open(ring: RingFile, run: OpenRun) -> str:
     seconds = (ring.now_ns - run.start_ns) / 1e9
     length = f" for {seconds:.0f} s" if seconds >= 0.5 else ""
     until = "" if ring.life in {"alive", "stopped"} else " when it last wrote"
@@ -256,7 +256,7 @@ def _of(step: int | None) -> str:
     return "" if step is None else f" of step {step}"
 
 
-def _utc(ring: RingResult, monotonic_ns: int) -> str:
+def _utc(ring: RingFile, monotonic_ns: int) -> str:
     try:
         at = datetime.fromtimestamp((monotonic_ns + ring.state.wall_offset_ns) / 1e9, timezone.utc)
     except (OverflowError, OSError, ValueError):
@@ -320,7 +320,7 @@ def _stacks_json(one: RankStacks) -> dict[str, Any]:
     }
 
 
-def _ring_json(ring: RingResult) -> dict[str, Any]:
+def _ring_json(ring: RingFile) -> dict[str, Any]:
     state, identity = ring.state, ring.state.identity
     open_run = state.open_section
     return {
@@ -342,7 +342,7 @@ def _ring_json(ring: RingResult) -> dict[str, Any]:
     }
 
 
-def _run_json(ring: RingResult, run: OpenRun) -> dict[str, Any]:
+def _run_json(ring: RingFile, run: OpenRun) -> dict[str, Any]:
     return {
         "name": run.name,
         "phase": run.phase,

@@ -88,7 +88,7 @@ def _moments(run_view: Json) -> str:
     if run["is_live"] and run_view["now_s"] - seen_at_s > _OLD_S:
         view = f"as of {clock(seen_at_s)}"
     if not run["is_live"]:
-        view = f"last heard of {clock(run['heard_at_s'])}"
+        view = f"last heard of {clock(run['received_at_s'])}"
     return f"since {clock(run['began_at_s'])}, {view}"
 
 

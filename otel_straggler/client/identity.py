@@ -19,26 +19,26 @@ _LOG = logging.getLogger("otel_straggler")
 _STORE_KEY = "otel_straggler/run_id"
 
 
-class Result(NamedTuple):
+class DetectedIdentity(NamedTuple):
     """A number, None if nobody says it, and who says it."""
 
     value: int | None
     where: str
 
 
-def find_index(env: Mapping[str, str]) -> dict[str, Result]:
+def detect_rank_numbers(env: Mapping[str, str]) -> dict[str, DetectedIdentity]:
     """Rank, world size, local rank and attempt, and who says it: the launcher's variables, then
     torch.distributed, then Slurm's.
 
-    >>> find_index({"SLURM_PROCID": "3"})["rank"]
-    Found(value=3, where='SLURM_PROCID')
+    >>> detect_rank_numbers({"SLURM_PROCID": "3"})["rank"]
+    DetectedIdentity(value=3, where='SLURM_PROCID')
     """
     process_group = initialised_process_group()
-    of_torch = Result(None, "")
-    size_of_torch = Result(None, "")
+    of_torch = DetectedIdentity(None, "")
+    size_of_torch = DetectedIdentity(None, "")
     if process_group:
-        of_torch = Result(process_group.get_rank(), "torch.distributed")
-        size_of_torch = Result(process_group.get_world_size(), "torch.distributed")
+        of_torch = DetectedIdentity(process_group.get_rank(), "torch.distributed")
+        size_of_torch = DetectedIdentity(process_group.get_world_size(), "torch.distributed")
     return {
         "rank": _first(_number(env, "RANK"), of_torch, _number(env, "SLURM_PROCID")),
         "world_size": _first(
@@ -162,10 +162,14 @@ def _start_of_parent() -> str:
         return ""
 
 
-def _number(env: Mapping[str, str], name: str) -> Result:
+def _number(env: Mapping[str, str], name: str) -> DetectedIdentity:
     text = env.get(name, "").strip()
-    return Result(int(text), name) if text.isascii() and text.isdigit() else Result(None, "")
+    return (
+        DetectedIdentity(int(text), name)
+        if text.isascii() and text.isdigit()
+        else DetectedIdentity(None, "")
+    )
 
 
-def _first(*result: Result) -> Result:
-    return next((one for one in result if one.value is not None), Result(None, ""))
+def _first(*result: DetectedIdentity) -> DetectedIdentity:
+    return next((one for one in result if one.value is not None), DetectedIdentity(None, ""))

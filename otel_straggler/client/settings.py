@@ -19,7 +19,7 @@ from otel_straggler.client.endpoints import (
     parse_pairs,
     resolve_endpoints,
 )
-from otel_straggler.client.identity import find_index, find_run_id
+from otel_straggler.client.identity import detect_rank_numbers, find_run_id
 from otel_straggler.config import BY_FIELD, ClientSettings
 from otel_straggler.errors import ConfigError, describe
 
@@ -79,7 +79,7 @@ def _endpoints(given: Mapping[str, Any], env: Mapping[str, str], *, is_used: boo
 
 def _result_index(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, int]:
     """Rank and world as the launcher says them, where no argument does."""
-    result = {name: number.value for name, number in find_index(env).items()}
+    result = {name: number.value for name, number in detect_rank_numbers(env).items()}
     if result["world_size"] is None and result["rank"] is None and given.get("rank") is None:
         result["world_size"] = 1
     return {n: v for n, v in result.items() if v is not None and given.get(n) is None}

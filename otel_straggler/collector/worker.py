@@ -444,7 +444,7 @@ class Worker:
     def _ask_hung(self, snapshot: Snapshot) -> None:
         """Ask the ranks that a hang waits for what they are doing."""
         for view in snapshot.runs.values():
-            for group, result in view.result.items():
+            for group, result in view.hangs.items():
                 asked = self._store.world(view.run_id, group).asked
                 self.commands.ask_hung(view.run_id, group, result, asked)
 

@@ -186,7 +186,7 @@ def _points() -> Panel:
         "Data points received",
         "By use, and by outcome those of section and kernel histograms. spans_win: the same "
         "sections come as spans, turn one off. repeated: sent twice, counted once. over_limit: too "
-        "many names, see docs/reference/names-on-the-wire.md. Points whose use is none: not needed.",
+        "many names, see docs/reference/names-on-the-wire.md. Points with use none: not needed.",
         "cps",
         [
             ("{{collector}} used: {{use}}", _some(semconv.COLLECTOR_POINTS, "use")),

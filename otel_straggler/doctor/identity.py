@@ -6,7 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from otel_straggler.client.endpoints import parse_pairs
-from otel_straggler.client.identity import Result, explain_run_id, find_index
+from otel_straggler.client.identity import (
+    DetectedIdentity,
+    detect_rank_numbers,
+    explain_run_id,
+)
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.semconv import DEFAULT_ROLE
 
@@ -19,16 +23,16 @@ class Identity:
 
     run_id: str
     run_id_where: str
-    index: Mapping[str, Result]
+    numbers: Mapping[str, DetectedIdentity]
     is_one_node: bool
 
     @property
     def rank(self) -> int | None:
-        return self.index["rank"].value
+        return self.numbers["rank"].value
 
     @property
     def world_size(self) -> int | None:
-        return self.index["world_size"].value
+        return self.numbers["world_size"].value
 
 
 def find_identity(env: Mapping[str, str]) -> Identity:
@@ -39,7 +43,7 @@ def find_identity(env: Mapping[str, str]) -> Identity:
     return Identity(
         run_id=run_id,
         run_id_where=where,
-        index=find_index(env),
+        numbers=detect_rank_numbers(env),
         is_one_node=sizes[1] in {"", sizes[0]} and env.get("SLURM_NNODES", "1") in {"", "1"},
     )
 
@@ -80,8 +84,8 @@ def check_run_id(identity: Identity) -> Finding:
 
 def check_rank(identity: Identity) -> Finding:
     """Rank, world, local rank and attempt."""
-    text = {name: result for name, result in identity.index.items() if result.value is not None}
-    value = {name: result.value for name, result in identity.index.items()}
+    text = {name: result for name, result in identity.numbers.items() if result.value is not None}
+    value = {name: result.value for name, result in identity.numbers.items()}
     listed = ", ".join(f"{name} {result.value} ({result.where})" for name, result in text.items())
     if identity.rank is None:
         sentence = "No launcher says a rank: a training process started like this is rank 0 of 1."

@@ -46,7 +46,7 @@ n.removeAllRanges(),n.addRange(e)}function K(t){return u("p",{class:"nothing"},t
 return t<=e?null:u("button",{type:"button",class:"quiet",key:"more","aria-expanded":String(n),onclick:o},n?"Show fewer":
 `Show all ${T(t)}`)}var ds=["critical","warning","info"],ms={critical:"\u2715",warning:"!",info:"i"},hs=["alertname","severity","run_id","jo\
 b_name","cluster","rank","node"],ps=4,qe=3;function ze(t,e){let n=new Map,o=null,s=()=>$(t,o?gs(o,e,n,r):null),r=(a,l)=>{
-n.set(a,l),s()};return{update(a){o=a,s()}}}function gs(t,e,n=new Map,o=()=>{}){let s=ys(t.alerts||[]),{is_live:r,heard_at_s:a}=t.
+n.set(a,l),s()};return{update(a){o=a,s()}}}function gs(t,e,n=new Map,o=()=>{}){let s=ys(t.alerts||[]),{is_live:r,received_at_s:a}=t.
 run,l=r?t.now_s:a??t.now_s,i=t.run.mode==="observe"?u("p",{class:"nothing"},"The collector only observes: what would fir\
 e is listed here, and nobody is notified."):null;return s.length?[r?i:u("p",{class:"nothing"},"No rank is reporting: the\
 se fired when the run was last seen."),s.length>ps?u("ul",{class:"cards",key:"names"},ws(s).map(([c,f],d)=>ks(c,f,n.get(
@@ -124,7 +124,7 @@ old=String(f.isOld),$(t,u("span",{class:"dot","aria-hidden":"true"},Ks[o.connect
 state"},f.state),f.age?u("span",{class:"connection-age number"},f.age):null),e.hidden=!f.notice,e.dataset.kind=f.kind||"",
 $(e,f.notice?Vs(f,n):null);let d=o.connection.state==="reconnecting"||f.kind==="awaited";document.body.classList.toggle(
 "is-stale",d)};return window.setInterval(s,1e3),{update(r,a,l,i,c=null,f=[]){o={picture:r,connection:l,problem:i,historyProblem:c,
-problems:f},s()}}}function js(t,e,n,o,s=null,r=[]){let a=o/1e3+e.clock_s,l=t?.run.heard_at_s,i=g(l)?Math.max(0,a-l):null,
+problems:f},s()}}}function js(t,e,n,o,s=null,r=[]){let a=o/1e3+e.clock_s,l=t?.run.received_at_s,i=g(l)?Math.max(0,a-l):null,
 c={state:P(e.state),age:"",isOld:!1,notice:null};if(e.state==="saved")return Gs(t,c);if(e.state==="reconnecting")return qs(
 t,e,o,i,c);if(n)return{...c,notice:n,kind:"problem"};if(s){let d=`Runs of the past cannot be shown: ${s}`;Object.assign(
 c,{notice:d,kind:"history-problem"})}if(r.length){let d=[c.notice,...r.map(Us)].filter(Boolean).join(" ");Object.assign(
@@ -134,14 +134,14 @@ let n=W(t.now_s,null);return{...e,state:"saved",age:n,notice:`A report of ${n}. 
 let r=Math.max(0,Math.ceil(((e.retry_ms??n)-n)/1e3)),a=C((n-e.since_ms)/1e3),l=t&&o!==null?` What you see is ${C(o)} old\
 .`:"",i=r>0?`Trying again in ${r} s.`:"Trying again now.";return{...s,age:o===null?"":`data ${C(o)} old`,isOld:!0,notice:e.
 told?`The collector cannot show this: ${e.told}${l} ${i}`:`The collector has not answered for ${a}.${l} ${i}`,kind:"away",
-canRetry:!0}}function zs(t,e){let{run:n}=t;if(g(n.awaited_since_s))return Ys(t,e);let o=W(n.heard_at_s,t.now_s);if(!n.is_live){
-let r=`From the collector's history: no rank is reporting. Last seen ${o}.`;return{...e,state:"history",age:o,notice:r,kind:"\
-history"}}let s=W(n.finished_at_s,t.now_s);return{...e,state:"ended",age:s,notice:`This run ${Bs[n.outcome]??"ended"} at\
- ${s}.`,kind:"ended"}}function Ys({run:t,now_s:e},n){let o=W(t.seen_at_s,e),s=`This is the run as of ${o}. The collector\
- was restarted at ${W(t.awaited_since_s,e)}, and has received nothing from this run since.`;return{...n,state:"last view",
-age:o,isOld:!0,notice:s,kind:"awaited"}}function Vs(t,e){return[u("span",{dir:"auto"},t.notice),t.canRetry?u("button",{type:"\
-button",class:"quiet",onclick:e.retry},"Try now"):null,t.kind==="problem"?u("button",{type:"button",class:"quiet",onclick:()=>e.
-select({run:null,group:null,rank:null,section:null})},"Show the first run"):null]}var Xs=.03,Zs=30,Js=.1,Qs=.048;function mn(t){return{update(e){t.hidden=!e,e&&$(t,tr(e).map(er))}}}function tr(t){let{run:e}=t,
+canRetry:!0}}function zs(t,e){let{run:n}=t;if(g(n.awaited_since_s))return Ys(t,e);let o=W(n.received_at_s,t.now_s);if(!n.
+is_live){let r=`From the collector's history: no rank is reporting. Last seen ${o}.`;return{...e,state:"history",age:o,notice:r,
+kind:"history"}}let s=W(n.finished_at_s,t.now_s);return{...e,state:"ended",age:s,notice:`This run ${Bs[n.outcome]??"ende\
+d"} at ${s}.`,kind:"ended"}}function Ys({run:t,now_s:e},n){let o=W(t.seen_at_s,e),s=`This is the run as of ${o}. The col\
+lector was restarted at ${W(t.awaited_since_s,e)}, and has received nothing from this run since.`;return{...n,state:"las\
+t view",age:o,isOld:!0,notice:s,kind:"awaited"}}function Vs(t,e){return[u("span",{dir:"auto"},t.notice),t.canRetry?u("bu\
+tton",{type:"button",class:"quiet",onclick:e.retry},"Try now"):null,t.kind==="problem"?u("button",{type:"button",class:"\
+quiet",onclick:()=>e.select({run:null,group:null,rank:null,section:null})},"Show the first run"):null]}var Xs=.03,Zs=30,Js=.1,Qs=.048;function mn(t){return{update(e){t.hidden=!e,e&&$(t,tr(e).map(er))}}}function tr(t){let{run:e}=t,
 n=t.answer.kind==="ended";return[nr(e),or(e,n),rr(t,n),ar(t,n),lr(t),ur(e)]}function er({title:t,large:e,of:n,unit:o,small:s,
 tone:r}){let a=n?`of ${n}`:o;return u("div",{class:"figure",key:t,"data-tone":r||!1},u("dt",{},t),u("dd",{class:"figure-\
 large"},e,a&&u("span",{class:"figure-of"},` ${a}`)),u("dd",{class:"figure-small"},s||" "))}function nr(t){let e=t.slowest_step_s,
@@ -155,12 +155,12 @@ min(1,t.m_s))} by the last stage`);let[r,a]=V(t.gpu_seconds_lost,t.on_gpu).split
 0:e.state.filter(i=>i===o).length,r=s?Math.min(t.ranks_reporting,e.rank.length-s):t.ranks_reporting,a=g(t.world_size)?Math.
 max(0,t.world_size-r-s):0,l=[s&&`${T(s)} lost`,a&&`${T(a)} missing`];return{title:n?"Ranks that reported":"Ranks reporti\
 ng",large:T(r),of:g(t.world_size)?T(t.world_size):null,small:l.filter(Boolean).join(", ")||"all of them",tone:s||a?"bad":
-null}}function lr(t){let{run:e}=t,n=g(e.finished_at_s)||t.answer.kind==="ended",o=n?e.finished_at_s??e.heard_at_s??t.now_s:
-t.now_s,s=t.answer.kind==="hang"?t.answer.since_s:e.began_at_s,r=[n&&e.state==="training"?"last seen training":cr(e)];return g(
-s)&&!g(e.awaited_since_s)&&(r[0]+=`${ir(t,n,s)} ${G(Math.max(0,o-s))}`),g(e.attempt)&&e.attempt>0&&r.push(`attempt ${e.attempt}`),
-{title:"Step",large:T(e.step),small:r.join(", ")}}function ir({run:t,started_at_s:e},n,o){return n?" after":t.state!=="u\
-nknown"&&g(e)&&o===t.began_at_s&&o-e<Zs?", monitored for":" for"}function cr(t){return g(t.awaited_since_s)?"before the \
-collector was restarted":t.state==="unknown"?"without heartbeats":P(t.state)}function ur(t){let e=t.resolvable_slowdown;
+null}}function lr(t){let{run:e}=t,n=g(e.finished_at_s)||t.answer.kind==="ended",o=n?e.finished_at_s??e.received_at_s??t.
+now_s:t.now_s,s=t.answer.kind==="hang"?t.answer.since_s:e.began_at_s,r=[n&&e.state==="training"?"last seen training":cr(
+e)];return g(s)&&!g(e.awaited_since_s)&&(r[0]+=`${ir(t,n,s)} ${G(Math.max(0,o-s))}`),g(e.attempt)&&e.attempt>0&&r.push(`\
+attempt ${e.attempt}`),{title:"Step",large:T(e.step),small:r.join(", ")}}function ir({run:t,started_at_s:e},n,o){return n?
+" after":t.state!=="unknown"&&g(e)&&o===t.began_at_s&&o-e<Zs?", monitored for":" for"}function cr(t){return g(t.awaited_since_s)?
+"before the collector was restarted":t.state==="unknown"?"without heartbeats":P(t.state)}function ur(t){let e=t.resolvable_slowdown;
 return{title:"Smallest that shows",large:g(e)?D(e-1):D(null),small:t.time_basis?`measured by ${P(t.time_basis)}`:"slowdo\
 wn of one rank"}}function hn(t){return{update(e,n,o){let s=o!==null&&o.runs.length===0;t.hidden=!s,s&&$(t,fr(window.location.hostname||"1\
 27.0.0.1"))}}}function fr(t){let n=`http://${t.includes(":")&&!t.startsWith("[")?`[${t}]`:t}:4318`;return[u("p",{class:"\
@@ -592,14 +592,14 @@ o?h():null,il(w,e)]}function h(){let w=l(),S=w.slice(0,xo);return u("div",{class
 ut",{type:"search",role:"combobox","aria-label":"Find a run by name, job or state","aria-expanded":"true","aria-controls":"\
 run-list","aria-activedescendant":S[s]?`run-${s}`:!1,placeholder:"Find a run",autocomplete:"off",spellcheck:"false",value:n,
 oninput:y=>{n=y.target.value,s=0,a()}}),u("ul",{role:"listbox",id:"run-list","aria-label":"Runs"},S.map((y,k)=>p(y,k,k===
-s,f))),u("p",{class:"popup-note",role:"status"},al(w.length,S.length,n)))}function p(w,S,y,k){let x=g(w.heard_at_s)?r.runs.
-now_s-w.heard_at_s:null;return u("li",{role:"option",id:`run-${S}`,key:w.run_id,"aria-selected":String(y),"data-tone":w.
-tone,onclick:()=>k(w)},u("span",{class:"tone-mark",title:Mt(w.tone),"aria-hidden":"true"},$t(w.tone)),u("span",{class:"v\
-isually-hidden"},`${Mt(w.tone)}: `),u("span",{class:"option-name"},To(w)),u("span",{class:"option-says",dir:"auto"},w.headline),
-u("span",{class:"option-size"},ll(w,x)))}return document.addEventListener("pointerdown",w=>{o&&!t.contains(w.target)&&i(
-!1)}),t.addEventListener("focusout",w=>{o&&w.relatedTarget&&!t.contains(w.relatedTarget)&&i(!1)}),{update(w,S,y){r={runs:y,
-picture:w},t.hidden=!y||y.runs.length===0,a()}}}function sl(t,e){let n=e.toLowerCase().split(/\s+/).filter(Boolean);return t.
-filter(o=>{let s=`${o.run_id} ${o.job??""} ${o.state??""} ${o.tone} ${o.headline??""}`;return n.every(r=>s.toLowerCase().
+s,f))),u("p",{class:"popup-note",role:"status"},al(w.length,S.length,n)))}function p(w,S,y,k){let x=g(w.received_at_s)?r.
+runs.now_s-w.received_at_s:null;return u("li",{role:"option",id:`run-${S}`,key:w.run_id,"aria-selected":String(y),"data-\
+tone":w.tone,onclick:()=>k(w)},u("span",{class:"tone-mark",title:Mt(w.tone),"aria-hidden":"true"},$t(w.tone)),u("span",{
+class:"visually-hidden"},`${Mt(w.tone)}: `),u("span",{class:"option-name"},To(w)),u("span",{class:"option-says",dir:"aut\
+o"},w.headline),u("span",{class:"option-size"},ll(w,x)))}return document.addEventListener("pointerdown",w=>{o&&!t.contains(
+w.target)&&i(!1)}),t.addEventListener("focusout",w=>{o&&w.relatedTarget&&!t.contains(w.relatedTarget)&&i(!1)}),{update(w,S,y){
+r={runs:y,picture:w},t.hidden=!y||y.runs.length===0,a()}}}function sl(t,e){let n=e.toLowerCase().split(/\s+/).filter(Boolean);
+return t.filter(o=>{let s=`${o.run_id} ${o.job??""} ${o.state??""} ${o.tone} ${o.headline??""}`;return n.every(r=>s.toLowerCase().
 includes(r))})}function To(t){let e=t.job&&t.job!==t.run_id;return[b(e?t.job:t.run_id,"run-job"),e?b(t.run_id,"run-id"):
 null]}function rl(t){let e=(t?.runs.length??0)-1;return e<=0?null:u("span",{class:"run-count"},`+${T(e)}`,u("span",{class:"\
 visually-hidden"}," more"))}function al(t,e,n){return t===0?"No run is called that":t>e?`${t-e} more: type to find them`:

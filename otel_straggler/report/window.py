@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from otel_straggler.client.guard import GUARD
-from otel_straggler.client.identity import find_index, initialised_process_group
+from otel_straggler.client.identity import detect_rank_numbers, initialised_process_group
 from otel_straggler.client.recording import RECORDING
 from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.errors import StragglerError
@@ -89,7 +89,9 @@ class ReportWindow:
     def alone(self) -> Peers:
         """This rank by itself, whatever groups there are."""
         distributed = initialised_process_group()
-        rank = distributed.get_rank() if distributed else find_index(os.environ)["rank"].value
+        rank = (
+            distributed.get_rank() if distributed else detect_rank_numbers(os.environ)["rank"].value
+        )
         return Alone(rank or 0)
 
     def check_group(self) -> None:

@@ -48,7 +48,7 @@ def seen(
         result = world.hangs.evaluate(status, NOW + at_s)
     assert result is not None
     view = RunView(
-        run_id="run", now_s=NOW + 300, jobs={"": "llm"}, worlds={"": status}, result={"": result}
+        run_id="run", now_s=NOW + 300, jobs={"": "llm"}, worlds={"": status}, hangs={"": result}
     )
     return view, world
 
@@ -63,7 +63,7 @@ def watched(
 ) -> list[RunStatus]:
     view, world = run
     if acknowledged:
-        changes["judged"] = RunVerdicts(silenced=frozenset({hang_subject("")}))
+        changes["run_verdicts"] = RunVerdicts(silenced=frozenset({hang_subject("")}))
     view = replace(view, mode=mode, **changes)
     return list(watched_worlds(view, {"": world}, nodes))
 
@@ -125,7 +125,7 @@ def test_nobody_is_to_blame_for_a_run_that_trains() -> None:
         "",
         (),
     )
-    assert only(seen(), result={}).state == "starting"
+    assert only(seen(), hang={}).state == "starting"
 
 
 @pytest.mark.parametrize(

@@ -75,19 +75,19 @@ def test_a_hang_stays_one_hang_and_costs_no_more(kit: Any, step_s: float) -> Non
     world.live(60.0)
     world.stand()
     hangs = world.worker._store.runs["run"].worlds[""].hangs
-    cost_s, since_s, result_s = hangs.idle_gpu_s, shown_since(world), result_at(hangs)
+    cost_s, since_s, detected_s = hangs.idle_gpu_s, shown_since(world), result_at(hangs)
     assert cost_s > 0.0
     world.clock_was_set_by_s = world.senders_clock_was_set_by_s = step_s
     world.stand(30.0)
     assert hangs.idle_gpu_s == pytest.approx(cost_s + 4 * 30.0, rel=0.05)
     assert shown_since(world) == pytest.approx(since_s + step_s, abs=1.0)
-    assert result_at(hangs) == result_s
+    assert result_at(hangs) == detected_s
     world.live(60.0)
     (over,) = hangs.episodes.before(is_hung=False)
     assert over.end == "went_on"
     assert over.duration_s == pytest.approx(cost_s / 4 + 30.0, rel=0.1)
     (shown,) = world.worker.snapshot.runs["run"].result[""].before
-    assert shown.result_s == pytest.approx(over.result_s + step_s, abs=1.0)
+    assert shown.detected_s == pytest.approx(over.detected_s + step_s, abs=1.0)
 
 
 def shown_since(world: WatchedWorld) -> float:
@@ -100,7 +100,7 @@ def result_at(hangs: WorldHangs) -> tuple[float, int]:
     """When the hang that lasts was found, by the collector's clock, and how many are over."""
     last = hangs.episodes._lasts
     assert last is not None
-    return last.result_s, len(hangs.episodes._over)
+    return last.detected_s, len(hangs.episodes._over)
 
 
 def test_times_are_counted_from_arrival_and_shown_by_the_wall_clock() -> None:

@@ -51,7 +51,7 @@ class Runs:
             now_s=10.0,
             jobs={"": "job"},
             worlds={"": WorldStatus(attempt=0, touched_at_s=5.0)},
-            result={"": result(state)},
+            hangs={"": result(state)},
             mode="page",
         )
 
@@ -103,7 +103,7 @@ def test_a_run_that_ended_is_known_to_the_next_collector(
     kit.eventually(lambda: state() == "failed")
     first.stop()
     with HistoryReader(path) as reader:
-        seen = FromHistory(reader).seen("run")
+        seen = FromHistory(reader).view("run")
     assert seen is not None
     assert seen.result is not None
     assert (seen.result.state, seen.outcome, seen.is_live) == ("failed", "failed", False)

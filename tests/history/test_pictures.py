@@ -58,7 +58,7 @@ def test_a_run_is_shown_as_it_was_seen_last(begin: Any, kit: Any, path: Path) ->
     verdicts = [kit.verdict(3, state="suspect", at_ns=5), kit.verdict(3, at_ns=6, slowdown=1.4)]
     live = seen_of(window, *verdicts[:1], replace(verdicts[1], slowdown=1.9))
     open_ = kept(begin, path, live, windows=[kit.window(6, ranks=8), window], changes=verdicts)
-    result = open_().seen("run")
+    result = open_().view("run")
     assert result is not None
     assert [(v.state, v.slowdown) for v in result.changes] == [("suspect", 1.5), ("confirmed", 1.9)]
     shown, expected = reported(result), reported(live)
@@ -87,14 +87,14 @@ def test_a_run_goes_on_as_long_as_its_picture_is_fresh(begin: Any, kit: Any, pat
     open_ = kept(begin, path, live, ended)
 
     def is_live(run_id: str, later_s: float) -> bool:
-        seen = open_(NOW_S + later_s).seen(run_id)
+        seen = open_(NOW_S + later_s).view(run_id)
         assert seen is not None
         return seen.is_live
 
     assert (is_live("run", 5.0), is_live("run", 500.0), is_live("over", 5.0)) == (
         True, False, False,
     )  # fmt: skip
-    shown = page_json(open_(NOW_S + 500.0).seen("run") or live, MAKER)
+    shown = page_json(open_(NOW_S + 500.0).view("run") or live, MAKER)
     assert shown["answer"]["tone"] == "ended"
 
 
@@ -104,16 +104,16 @@ def test_every_group_is_a_world_and_the_one_in_trouble_comes_first(
     """A group of which there are windows only is one too."""
     actor, critic = kit.window(group="actor"), kit.window(group="critic")
     late = kit.window(group="late")
-    calm = replace(seen_of(actor), result=None)
+    calm = replace(seen_of(actor), hang=None)
     open_ = kept(begin, path, calm, seen_of(critic), windows=[actor, critic, late])
     worlds = open_().worlds("run")
     assert [seen.group for seen in worlds] == ["actor", "critic", "late"]
     assert {seen.groups for seen in worlds} == {("actor", "critic", "late")}
     assert [seen.world is not None for seen in worlds] == [True, True, False]
-    chosen = open_().seen("run")
+    chosen = open_().view("run")
     assert chosen is not None
     assert chosen.group == "critic"
-    assert open_().seen("run", "nobody") is None
+    assert open_().view("run", "nobody") is None
     assert open_().worlds("no such run") == []
     assert run_entry(worlds)["ranks_reporting"] == 12
 
@@ -140,7 +140,7 @@ def test_a_section_within_another_stays_there(begin: Any, kit: Any, path: Path) 
     inner = replace(window.sections[2], parent="forward")
     nested = replace(window, sections=(*window.sections[:2], inner))
     open_ = kept(begin, path, windows=[nested])
-    seen = open_().seen("run")
+    seen = open_().view("run")
     assert seen is not None
     assert seen.table is not None
     assert [section.parent for section in seen.table.sections] == ["", "", "forward"]
@@ -150,7 +150,7 @@ def test_a_history_without_summaries_shows_windows_and_verdicts(
     begin: Any, kit: Any, path: Path
 ) -> None:
     """As after a limit has dropped them."""
-    result = kept(begin, path, windows=[kit.window()], changes=[kit.verdict(3)])().seen("run")
+    result = kept(begin, path, windows=[kit.window()], changes=[kit.verdict(3)])().view("run")
     assert result is not None
     run_view = page_json(result, MAKER)
     assert run_view["ranks"]["rank"] == [0, 1, 2, 3]
@@ -167,8 +167,8 @@ BROKEN: dict[str, Any] = {
     "outcome": "lunch",
     "mode": "shout",
     "world_size": 1.5,
-    "signs": {"ranks": np.arange(3)},
-    "found": {"state": "bored"},
+    "heartbeats": {"ranks": np.arange(3)},
+    "hang": {"state": "bored"},
     "world": [],
     "verdicts": ["{}"],
     "decisions": [{"action": "sue"}],
@@ -194,7 +194,7 @@ def test_a_summary_that_is_none_is_left_out_and_told(
     connection.commit()
     connection.close()
     refused: list[tuple[str, str]] = []
-    result = open_(refuse=lambda key, why: refused.append((key, why))).seen("run")
+    result = open_(refuse=lambda key, why: refused.append((key, why))).view("run")
     assert [key for key, _ in refused] == ["summary run"]
     assert result is not None
     assert result.table is not None
@@ -205,14 +205,14 @@ def test_every_part_of_a_found_or_signs_block_is_checked(kit: Any) -> None:
     """A table that is too short, of other numbers, or with states that there are not."""
     value = summary_value(seen_of(kit.window(ranks=4)))
     for part, name, wrong in (
-        ("signs", "step", np.arange(3)),
-        ("signs", "heartbeat_age_s", np.zeros(4, np.float32)),
-        ("signs", "nodes", {"table": ["a"], "codes": np.array([0, 0, 0, -1], np.int32)}),
-        ("signs", "nodes", {"table": ["a"], "codes": np.array([0, 0, 0, 1], np.int32)}),
-        ("signs", "dropped", [[9, {}]]),
-        ("found", "rank_states", np.full(4, 99, np.int32)),
-        ("found", "timeout_s", np.zeros(5)),
-        ("found", "blame", {"kind": "bad luck", "culprits": 0, "victims": 0}),
+        ("heartbeats", "step", np.arange(3)),
+        ("heartbeats", "heartbeat_age_s", np.zeros(4, np.float32)),
+        ("heartbeats", "nodes", {"table": ["a"], "codes": np.array([0, 0, 0, -1], np.int32)}),
+        ("heartbeats", "nodes", {"table": ["a"], "codes": np.array([0, 0, 0, 1], np.int32)}),
+        ("heartbeats", "dropped", [[9, {}]]),
+        ("hang", "rank_states", np.full(4, 99, np.int32)),
+        ("hang", "timeout_s", np.zeros(5)),
+        ("hang", "blame", {"kind": "bad luck", "culprits": 0, "victims": 0}),
         ("world", "heat", np.zeros(1)),
         ("world", "ledger", [["forward", "long", 0.1, 3]]),
         ("world", "waits", [[1, "n"]]),
@@ -231,7 +231,7 @@ def test_a_damaged_window_is_passed_over(begin: Any, kit: Any, path: Path) -> No
     connection.close()
     refused: list[str] = []
     history = open_(refuse=lambda key, _: refused.append(key))
-    result = history.seen("run")
+    result = history.view("run")
     assert result is not None
     assert result.table is not None
     assert result.table.first_step == 0

@@ -44,7 +44,7 @@ def seen_of(window: WindowScores, *verdicts: Verdict, **changes: Any) -> WorldVi
             world_size=n_ranks,
             table=table,
             heartbeats=heartbeats_of(table),
-            result=result_of(n_ranks),
+            hang=result_of(n_ranks),
             run_verdicts=run_verdicts_of(window, verdicts),
             alerts=[{"name": "A", "since_ns": 5, "labels": {"x": "y"}, "annotations": {}}],
             maintenance=[
@@ -86,7 +86,7 @@ def result_of(n_ranks: int) -> HangStatus:
         rank_since_s=np.full(n_ranks, NOW_S - 60.0),
         timeout_s=np.full(n_ranks, 30.0),
         blame=Blame("lost", is_last, ~is_last),
-        before=(Hang(since_s=5.0, result_s=25.0, seen_s=64.0, until_s=65.0, end="went_on"),),
+        before=(Hang(since_s=5.0, detected_s=25.0, seen_s=64.0, until_s=65.0, end="went_on"),),
         before_left_out=2,
     )
 

@@ -159,7 +159,7 @@ test("a hang counts from its last progress, and the loss is told once", () => {
 test("a run that nobody follows any more lasted until it was last heard", () => {
   const { now_s: nowS } = pictures.healthy;
   const gone = { ...pictures.healthy, answer: { ...pictures.healthy.answer, kind: "ended" } };
-  const times = { began_at_s: nowS - 5000, heard_at_s: nowS - 4940, finished_at_s: null };
+  const times = { began_at_s: nowS - 5000, received_at_s: nowS - 4940, finished_at_s: null };
   gone.run = { ...gone.run, state: "training", attempt: 0, ...times };
   assert.equal(figuresOf(gone)[4].small, "last seen training after 1 min");
 });
@@ -278,7 +278,7 @@ test("only addresses of the web become links", () => {
 
 test("the age of the data is told in every state", () => {
   const picture = pictures.straggler;
-  const nowMs = picture.run.heard_at_s * 1000 + 4000;
+  const nowMs = picture.run.received_at_s * 1000 + 4000;
   const told = (state, more = {}) =>
     connectionTold(picture, { state, since_ms: nowMs - 12000, retry_ms: nowMs + 3000, clock_s: 0, ...more }, null, nowMs);
   assert.equal(told("live").age, "data 4 s ago");

@@ -93,7 +93,7 @@ def run_view(world: World, group: str = "") -> Json:
         "seen_at_s": NOW_S,
         "awaited_since_s": None,
         "began_at_s": NOW_S - 8040,
-        "heard_at_s": NOW_S - 1.2,
+        "received_at_s": NOW_S - 1.2,
         "finished_at_s": None,
         "outcome": None,
         "world_size": world.ranks,
@@ -397,7 +397,7 @@ def _section_detail(world: World, rank: int, name: str, kind: str, typical: floa
 
 def _run_line(each: Json) -> Json:
     run, answer = each["run"], each["answer"]
-    kept = ("run_id", "job", "is_live", "state", "began_at_s", "heard_at_s", "finished_at_s")
+    kept = ("run_id", "job", "is_live", "state", "began_at_s", "received_at_s", "finished_at_s")
     kept += ("world_size", "ranks_reporting", "slowdown")
     reported = {
         "tone": answer["tone"],

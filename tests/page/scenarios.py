@@ -109,7 +109,7 @@ def hang() -> World:
     return World(
         state=states,
         is_silent=True,
-        run={"state": "partly_lost", "ranks_reporting": 63, "heard_at_s": NOW_S - 0.7},
+        run={"state": "partly_lost", "ranks_reporting": 63, "received_at_s": NOW_S - 0.7},
         answer={
             "tone": "bad",
             "headline": "Rank 11 is lost, and 63 ranks wait for it",
@@ -189,7 +189,7 @@ def ended() -> World:
         "state": "finished",
         "outcome": "ok",
         "finished_at_s": NOW_S - 900,
-        "heard_at_s": NOW_S - 900,
+        "received_at_s": NOW_S - 900,
     }
     world.state = dict.fromkeys(range(64), "finished")
     world.answer = {

@@ -19,7 +19,7 @@ from .run_view import made
 
 LOST = Hang(
     since_s=1_790_000_000.0,
-    result_s=1_790_000_020.0,
+    detected_s=1_790_000_020.0,
     seen_s=1_790_002_399.0,
     until_s=1_790_002_400.0,
     end="went_on",

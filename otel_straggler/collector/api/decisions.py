@@ -96,7 +96,7 @@ class Deciding:
     def _hang_of(self, run_id: str, group: str, action: str) -> int:
         """Since when a world hangs; only what hangs can be dismissed."""
         view = self._run(run_id)
-        result = None if view is None else view.result.get(group)
+        result = None if view is None else view.hangs.get(group)
         if result is None or (action == "dismiss" and not result.is_hung):
             raise UnknownSubjectError(
                 describe(

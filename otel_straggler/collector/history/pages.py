@@ -120,7 +120,7 @@ class PageHistory:
 
     def _awaited(self, view: WorldView) -> WorldView:
         is_over = view.finished_at_s is not None or (
-            view.result is not None and view.result.state in (*ENDS, "forgotten")
+            view.hang is not None and view.hang.state in (*ENDS, "forgotten")
         )
         phase = _NOT_AWAITED if is_over else self._phase(view.now_s)
         if phase == _NOT_AWAITED:

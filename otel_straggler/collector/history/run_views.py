@@ -181,7 +181,7 @@ class FromHistory:
 
     def _goes_on(self, view: WorldView) -> bool:
         """Whether a collector follows it at this moment, as far as the file tells."""
-        if view.finished_at_s is not None or (view.result and view.result.state in ENDS):
+        if view.finished_at_s is not None or (view.hang and view.hang.state in ENDS):
             return False
         return abs(self._wall_s() - view.now_s) < self._goes_on_s
 

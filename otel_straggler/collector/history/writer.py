@@ -291,7 +291,7 @@ def new_summaries(runs: Mapping[str, Run], snapshot: Snapshot) -> list[Summary]:
         if run is not None:
             run.shown.summarized = progress
         for group in view.groups:
-            state = view.result[group].state if group in view.result else ""
+            state = view.hangs[group].state if group in view.hangs else ""
             if state != _GIVEN_UP and (is_new or state in HANGS):
                 summaries.append(_summary(view, group))
     return summaries

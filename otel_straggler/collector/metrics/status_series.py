@@ -43,7 +43,7 @@ def status_families(view: RunView, constant_labels: str, shown: ShownLife = EVER
         for rank, its in world.ranks.items():
             _add_rank(families, its, view.ahead_s, constant_labels, shown, (group, rank))
         _add_world(families, view, group, world, constant_labels)
-        result = view.result.get(group)
+        result = view.hangs.get(group)
         if result is not None:
             _add_states(families, world, result, constant_labels, shown, group)
     families.extend(shown.folded(view.run_id, constant_labels))
@@ -57,7 +57,7 @@ def status_content(view: RunView) -> tuple[object, ...]:
         tuple(view.worlds.items()),
         tuple(
             (group, its.ranks.tobytes(), its.rank_states.tobytes(), its.timeout_s.tobytes())
-            for group, its in view.result.items()
+            for group, its in view.hangs.items()
         ),
     )
 
@@ -66,7 +66,7 @@ def in_trouble(view: RunView, flagged: Iterable[RankKey]) -> dict[RankKey, int]:
     """Ranks that somebody will look at, by how soon: whom a hang waits for and who is called slow,
     then lost, stuck and late ones."""
     trouble: dict[RankKey, int] = {}
-    for group, its in view.result.items():
+    for group, its in view.hangs.items():
         for soon, state in enumerate((LOST, STUCK, LATE), start=1):
             ranks = its.ranks[its.rank_states == state].tolist()
             trouble.update(((group, rank), soon) for rank in ranks)

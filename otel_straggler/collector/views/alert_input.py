@@ -55,7 +55,7 @@ def watched_worlds(
         under_maintenance: nodes for which nobody is notified.
     """
     run_verdicts = (verdict.group for verdict in view.run_verdicts.current)
-    for group in dict.fromkeys((*view.worlds, *view.result, *view.scores, *run_verdicts)):
+    for group in dict.fromkeys((*view.worlds, *view.hangs, *view.scores, *run_verdicts)):
         yield _watched(view, group, worlds.get(group), under_maintenance)
 
 
@@ -63,7 +63,7 @@ def _watched(
     view: RunView, group: str, world: World | None, under_maintenance: frozenset[str]
 ) -> RunStatus:
     status = view.worlds.get(group, _NOBODY)
-    result = view.result.get(group)
+    result = view.hangs.get(group)
     scores = view.scores.get(group, NewestScores())
     blame = _blame(result)
     is_hung = result is not None and result.is_hung

@@ -31,7 +31,7 @@ _MUCH_DEARER = 2.0
 
 def answer_of(view: WorldView) -> Json:
     """The block ``answer``. Cost: O(changes of verdicts)."""
-    result = view.result
+    result = view.hang
     if view.awaited is not None:
         before = answer_of(replace(view, awaited=None, is_live=True))
         return awaited_answer(view, view.awaited, before["headline"])

@@ -161,7 +161,7 @@ def waiting_answer(view: WorldView, before: Verdict | None = None) -> Json:
 def _waiting(view: WorldView) -> Json:
     received = 0 if view.heartbeats is None else len(view.heartbeats.ranks)
     of_all = f"{max(received, view.reporting):,} of {view.expected:,} ranks"
-    is_starting = view.result is not None and view.result.state == "starting"
+    is_starting = view.hang is not None and view.hang.state == "starting"
     if is_starting:
         return answer(
             view,
@@ -275,7 +275,7 @@ def ended_answer(view: WorldView, verdict: Verdict | None) -> Json:
     if end not in _ENDS:
         text = f"{head}, and it never said how it ended."
     when = "At the end" if end in _ENDS else "When it was last heard of"
-    is_hung = view.result is not None and view.result.is_hung
+    is_hung = view.hang is not None and view.hang.is_hung
     first = (
         first_failure(view.heartbeats)
         if end == "failed" and view.heartbeats and not is_hung
@@ -299,17 +299,17 @@ def ended_answer(view: WorldView, verdict: Verdict | None) -> Json:
 
 def _of_the_end(view: WorldView, verdict: Verdict | None) -> tuple[str, Json]:
     """What was wrong when it ended: as a part of a headline, and the facts; empty if nothing."""
-    if view.result is not None and view.result.is_hung:
-        hung = f"it hung: {_lower(hang_headline(view, view.result, is_over=True))}"
-        return hung, hang_facts(view, view.result)
+    if view.hang is not None and view.hang.is_hung:
+        hung = f"it hung: {_lower(hang_headline(view, view.hang, is_over=True))}"
+        return hung, hang_facts(view, view.hang)
     if verdict is not None:
         return _lower(headline(verdict, is_over=True)), facts_of(view, verdict)
     return "", {}
 
 
 def _end_of(view: WorldView) -> str:
-    if view.result is not None and view.result.state in _ENDS:
-        return view.result.state
+    if view.hang is not None and view.hang.state in _ENDS:
+        return view.hang.state
     return _OUTCOMES.get(view.outcome or "", view.outcome or "")
 
 

@@ -21,7 +21,7 @@ _NEVER = np.empty(0)
 
 def standstill_of(view: WorldView) -> Standstill | None:
     """None while the run gets on, or has ended. Cost: O(ranks)."""
-    result, heartbeats = view.result, view.heartbeats
+    result, heartbeats = view.hang, view.heartbeats
     if result is None:
         return None
     known_s = result.hung_since_s if math.isfinite(result.hung_since_s) else result.since_s

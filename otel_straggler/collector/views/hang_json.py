@@ -174,7 +174,7 @@ def hang_of_before(hang: Hang) -> Json:
 def why_it_hung(hang: Hang) -> str:
     """Whom it waited for.
 
-    >>> why_it_hung(Hang(since_s=0.0, result_s=9.0, seen_s=9.0, kind="lost", culprits=(5,),
+    >>> why_it_hung(Hang(since_s=0.0, detected_s=9.0, seen_s=9.0, kind="lost", culprits=(5,),
     ...     nodes=("node-1",), n_culprits=1))
     'Rank 5 on node-1 was silent.'
     """

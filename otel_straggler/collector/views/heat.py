@@ -117,7 +117,7 @@ def heat_of(view: WorldView) -> Heat | None:
     moves = any(CAUSES[cause].moves for cause in run_verdicts)
     pattern = pattern_of(
         cells,
-        is_silent=view.result is not None and view.result.is_hung,
+        is_silent=view.hang is not None and view.hang.is_hung,
         slowdown=world.slowdown if world is not None and view.has_verdicts else float("nan"),
         moves=moves,
     )
@@ -319,7 +319,7 @@ def _cells_of_window(table: RankTable | None, layout: Layout, section: int | Non
 
 def _silent(view: WorldView, layout: Layout) -> list[list[int]]:
     """The workers of whom nothing is heard, and those for whom a hang waits."""
-    result = view.result
+    result = view.hang
     if result is None or not result.is_hung:
         return []
     ranks = set(result.ranks[result.rank_states == LOST].tolist())
@@ -349,7 +349,7 @@ def _host_of_all(view: WorldView, layout: Layout, cells: Floats) -> str:
 
 def _has_victims(view: WorldView) -> bool:
     """Whether ranks are seen waiting for those that a hang is put down to."""
-    blame = None if view.result is None else view.result.blame
+    blame = None if view.hang is None else view.hang.blame
     return blame is not None and bool(blame.victims.any())
 
 

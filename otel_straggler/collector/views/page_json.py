@@ -118,9 +118,9 @@ def page_json(
 
 
 def _hangs(view: WorldView) -> list[Json]:
-    if view.result is None:
+    if view.hang is None:
         return []
-    return [hang_json(view.group, view.result, is_acknowledged=view.is_acknowledged)]
+    return [hang_json(view.group, view.hang, is_acknowledged=view.is_acknowledged)]
 
 
 def _decisions(view: WorldView) -> list[Json]:

@@ -162,7 +162,7 @@ class Publisher:
             ahead_s=self._clock.ahead_s,
             jobs=_jobs(worlds, windows),
             worlds=worlds,
-            result=result,
+            hangs=result,
             windows=windows,
             scores=shown.newest_scores,
             run_verdicts=self._run_verdicts(run, worlds),

@@ -25,9 +25,7 @@ Json: TypeAlias = dict[str, Any]
 
 def is_known(view: WorldView, rank: int) -> bool:
     """Whether the rank was heard of, scored, or expected."""
-    return any(
-        row_of(part, rank) is not None for part in (view.heartbeats, view.table, view.result)
-    )
+    return any(row_of(part, rank) is not None for part in (view.heartbeats, view.table, view.hang))
 
 
 def rank_json(
@@ -101,7 +99,7 @@ def _node(view: WorldView, rank: int) -> str:
 
 
 def _heartbeats(view: WorldView, rank: int, later_s: float) -> Json:
-    heartbeats, result = view.heartbeats, view.result
+    heartbeats, result = view.heartbeats, view.hang
     row, at = row_of(heartbeats, rank), row_of(result, rank)
     state = UNKNOWN
     if result is not None and at is not None:

@@ -41,12 +41,12 @@ class ShownRanks:
         self._view = view
         self._later_s = later_s
         parts = [
-            part.ranks for part in (view.table, view.heartbeats, view.result) if part is not None
+            part.ranks for part in (view.table, view.heartbeats, view.hang) if part is not None
         ]
         self.ranks: Ints = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
         self._table = self._rows(None if view.table is None else view.table.ranks)
         self._heartbeats = self._rows(None if view.heartbeats is None else view.heartbeats.ranks)
-        self._result = self._rows(None if view.result is None else view.result.ranks)
+        self._result = self._rows(None if view.hang is None else view.hang.ranks)
 
     def __len__(self) -> int:
         return len(self.ranks)
@@ -121,7 +121,7 @@ class ShownRanks:
         }
 
     def _states(self) -> Ints:
-        result = self._view.result
+        result = self._view.hang
         states = np.full(len(self), STATES.index(UNKNOWN), np.int64)
         if result is None:
             return states

@@ -41,7 +41,7 @@ def run_json(view: WorldView) -> Json:
         "seen_at_s": seconds(view.now_s),
         "awaited_since_s": None if view.awaited is None else seconds(view.awaited.since_s),
         "began_at_s": seconds(view.began_at_s),
-        "heard_at_s": seconds(view.received_at_s),
+        "received_at_s": seconds(view.received_at_s),
         "finished_at_s": seconds(view.finished_at_s),
         "outcome": view.outcome,
         "world_size": expected or None,
@@ -86,8 +86,8 @@ def state_of(view: WorldView) -> str:
     else "unknown"."""
     if view.awaited is not None:
         return "lost" if view.awaited.is_overdue else "unknown"
-    if view.result is not None:
-        return view.result.state
+    if view.hang is not None:
+        return view.hang.state
     if view.finished_at_s is not None or not view.is_live:
         return "ended"
     return "training" if view.table is not None and view.silent_s is None else "unknown"

@@ -145,7 +145,7 @@ def _read_coded(value: Mapping[str, Any], n_ranks: int) -> list[str]:
 # --- states --------------------------------------------------------------------------------------
 
 
-def result_value(result: HangStatus) -> Value:
+def hang_status_value(result: HangStatus) -> Value:
     blame = result.blame
     return {
         "state": result.state,
@@ -167,7 +167,7 @@ def result_value(result: HangStatus) -> Value:
     }
 
 
-def read_result(value: Mapping[str, Any]) -> HangStatus:
+def read_hang_status(value: Mapping[str, Any]) -> HangStatus:
     ranks = array_of(value["ranks"], np.int64, None)
     n_ranks = len(ranks)
     states = array_of(value["rank_states"], np.int32, n_ranks)
@@ -198,7 +198,7 @@ VERSION: Final = 1
 MAX_VERDICTS: Final = 1_000
 MAX_DECISIONS: Final = 1_000
 _PLAIN: Final = (
-    "run_id", "job", "group", "attempt", "now_s", "began_at_s", "heard_at_s", "finished_at_s",
+    "run_id", "job", "group", "attempt", "now_s", "began_at_s", "received_at_s", "finished_at_s",
     "outcome", "world_size", "is_acknowledged", "mode",
 )  # fmt: skip
 _FIGURES: Final = (
@@ -226,8 +226,8 @@ def summary_value(view: WorldView) -> Value:
         **{name: getattr(view, name) for name in _PLAIN},
         "clock_s": view.clock_s,
         "layout": layout_value(view),
-        "signs": None if view.heartbeats is None else heartbeats_value(view.heartbeats),
-        "found": None if view.result is None else result_value(view.result),
+        "heartbeats": None if view.heartbeats is None else heartbeats_value(view.heartbeats),
+        "hang": None if view.hang is None else hang_status_value(view.hang),
         "world": None if view.world is None else _world_value(view.world),
         "verdicts": [verdict_text(verdict) for verdict in current],
         "decisions": [dataclasses.asdict(each) for each in decisions[-MAX_DECISIONS:]],
@@ -276,7 +276,7 @@ def _view(value: Mapping[str, Any], where: str) -> WorldView:
         require(plain[name], str)
     for name in ("attempt", "world_size"):
         require(plain[name], int)
-    for name in ("began_at_s", "heard_at_s", "finished_at_s"):
+    for name in ("began_at_s", "received_at_s", "finished_at_s"):
         plain[name] = None if plain[name] is None else float(plain[name])
     plain["now_s"] = float(plain["now_s"])
     plain["clock_s"] = float(value.get("clock_s", 0.0))  # an older collector did not keep it
@@ -289,8 +289,10 @@ def _view(value: Mapping[str, Any], where: str) -> WorldView:
         **plain,
         is_live=False,
         groups=(plain["group"],),
-        heartbeats=None if value["signs"] is None else read_heartbeats(value["signs"], layout),
-        result=None if value["found"] is None else read_result(value["found"]),
+        heartbeats=None
+        if value["heartbeats"] is None
+        else read_heartbeats(value["heartbeats"], layout),
+        hang=None if value["hang"] is None else read_hang_status(value["hang"]),
         run_verdicts=RunVerdicts(
             changes=tuple(read_verdict(text, where=where) for text in value["verdicts"]),
             worlds=() if world is None else (_read_world(world, plain),),

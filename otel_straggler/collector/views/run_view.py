@@ -77,7 +77,7 @@ class RunView:
             collector's clock, of which the times of ``worlds`` and ``scores`` are.
         jobs: job names.
         worlds: the status of ranks.
-        result: who is stuck or lost.
+        hangs: who is stuck or lost.
         windows: the newest of every group.
         scores: the lowest.
         run_verdicts: verdicts, with what people have decided.
@@ -95,7 +95,7 @@ class RunView:
     ahead_s: float = 0.0
     jobs: Mapping[str, str] = field(default_factory=dict)
     worlds: Mapping[str, WorldStatus] = field(default_factory=dict)
-    result: Mapping[str, HangStatus] = field(default_factory=dict)
+    hangs: Mapping[str, HangStatus] = field(default_factory=dict)
     windows: tuple[WindowView, ...] = ()
     scores: Mapping[str, NewestScores] = field(default_factory=dict)
     run_verdicts: RunVerdicts = field(default_factory=RunVerdicts)
@@ -112,15 +112,15 @@ class RunView:
         """All groups of which anything is known; at least one."""
         windows = (shown.window.group for shown in self.windows)
         run_verdicts = (verdict.group for verdict in self.run_verdicts.current)
-        return tuple(dict.fromkeys((*self.worlds, *self.result, *windows, *run_verdicts))) or ("",)
+        return tuple(dict.fromkeys((*self.worlds, *self.hangs, *windows, *run_verdicts))) or ("",)
 
     def content(self) -> tuple[object, ...]:
         """Another one whenever what is shown is. Cost: O(ranks), microseconds."""
-        hangs = any(result.is_hung for result in self.result.values())
+        hangs = any(hang.is_hung for hang in self.hangs.values())
         return (
             *self.listed(),
             tuple(self.worlds.items()),
-            [(each.since_s, each.rank_states.tobytes()) for each in self.result.values()],
+            [(each.since_s, each.rank_states.tobytes()) for each in self.hangs.values()],
             self.windows,
             len(self.run_verdicts.decisions),
             [(each.node, each.until_ns) for each in self.maintenance],
@@ -132,7 +132,7 @@ class RunView:
         """Another one whenever ranks report anything, or something is detected about them."""
         return (
             [(group, w.attempt, w.touched_at_s) for group, w in self.worlds.items()],
-            [(result.state, result.since_s) for result in self.result.values()],
+            [(hang.state, hang.since_s) for hang in self.hangs.values()],
             self.windows,
             len(self.run_verdicts.changes),
         )
@@ -141,7 +141,7 @@ class RunView:
         """Another one whenever its entry in the list of runs is, but for when it was heard of."""
         return (
             self.run_id,
-            [(group, result.state) for group, result in self.result.items()],
+            [(group, hang.state) for group, hang in self.hangs.items()],
             len(self.run_verdicts.changes),
             self.run_verdicts.silenced,
             len(self.alerts),
@@ -178,7 +178,7 @@ class RunView:
 
     def _world(self, group: str) -> WorldView:
         world = self.worlds.get(group)
-        result = self.result.get(group)
+        result = self.hangs.get(group)
         ranks = [] if world is None else sorted(world.ranks.items(), key=lambda pair: pair[0])
         shown = self.window_of(group)
         table = None if shown is None else shown.table
@@ -200,7 +200,7 @@ class RunView:
             world_size=max(world_size, 0 if window is None else window.world_size),
             table=table,
             heartbeats=heartbeats,
-            result=result,
+            hang=result,
             run_verdicts=self.run_verdicts,
             alerts=[shown_alert(alert) for alert in alerts],
             maintenance=_of_nodes(self.maintenance, table, heartbeats),

@@ -37,7 +37,7 @@ def run_entry(groups: Sequence[WorldView]) -> Json:
         "is_live": any(each.is_live for each in groups),
         "state": state_of(view),
         "began_at_s": seconds(_first(min, (each.began_at_s for each in groups))),
-        "heard_at_s": seconds(_first(max, (each.received_at_s for each in groups))),
+        "received_at_s": seconds(_first(max, (each.received_at_s for each in groups))),
         "finished_at_s": seconds(_first(max, ends)) if has_ended else None,
         "world_size": sum(each.expected for each in groups) or None,
         "ranks_reporting": sum(each.reporting for each in groups),
@@ -74,7 +74,7 @@ def ordered(entries: Iterable[Json]) -> list[Json]:
     """Bad, to be watched, unknown, good, ended; within these those heard of last first."""
     return sorted(
         entries,
-        key=lambda run: (TONES.index(run["tone"]), -(run["heard_at_s"] or 0.0), run["run_id"]),
+        key=lambda run: (TONES.index(run["tone"]), -(run["received_at_s"] or 0.0), run["run_id"]),
     )
 
 
@@ -82,7 +82,7 @@ def costliest_group(groups: Sequence[WorldView]) -> WorldView:
     """The world that is shown if nobody asks for one: a hung one, else that which lost most."""
 
     def lost(view: WorldView) -> tuple[bool, float]:
-        is_hung = view.result is not None and view.result.is_hung
+        is_hung = view.hang is not None and view.hang.is_hung
         return is_hung, 0.0 if view.world is None else view.world.gpu_seconds_lost
 
     return max(groups, key=lost)

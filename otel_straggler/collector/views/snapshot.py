@@ -84,7 +84,7 @@ class Snapshot:
                     hangs=[
                         hang_json(group, result, is_acknowledged=run.is_acknowledged(group))
                         | alerting.get((run_id, group), {})
-                        for group, result in run.result.items()
+                        for group, result in run.hangs.items()
                         if query.group in (None, group)
                     ],
                     alerts=[shown_alert(each) for each in run.alerts if _is_asked_for(each, query)],

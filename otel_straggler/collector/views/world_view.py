@@ -182,7 +182,7 @@ class WorldView:
         world_size: ranks expected, 0 if not told.
         table: the newest window.
         heartbeats: signs of life.
-        result: who is stuck or lost.
+        hang: who is stuck or lost.
         run_verdicts: verdicts of the whole run, all groups.
         alerts: that fire, as the report has them.
         maintenance: of its nodes, or of any.
@@ -206,7 +206,7 @@ class WorldView:
     world_size: int = 0
     table: RankTable | None = None
     heartbeats: RankHeartbeats | None = None
-    result: HangStatus | None = None
+    hang: HangStatus | None = None
     run_verdicts: RunVerdicts = field(default_factory=RunVerdicts)
     alerts: Sequence[Json] = ()
     maintenance: Sequence[Maintenance] = ()
@@ -260,13 +260,13 @@ class WorldView:
             return False
         if not self.is_live or self.finished_at_s is not None:
             return True
-        return self.result is not None and self.result.state in ENDS
+        return self.hang is not None and self.hang.state in ENDS
 
     @cached_property
     def silent_s(self) -> float | None:
         """For how long nothing has come of a run of which no rank sends signs of life; None where
         one does, where it has ended, and as long as that may be a step, or a batch on its way."""
-        if self.result is not None or self.has_ended or self.received_at_s is None:
+        if self.hang is not None or self.has_ended or self.received_at_s is None:
             return None
         step_s = 0.0 if self.world is None else self.world.step_s
         silent_s = self.now_s - self.received_at_s

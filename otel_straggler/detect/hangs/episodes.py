@@ -37,7 +37,7 @@ class Hang:
 
     Attributes:
         since_s: the last progress, or the last heartbeat of who fell silent.
-        result_s: when it was found out.
+        detected_s: when it was found out.
         seen_s: when it was last seen to last.
         until_s: when it was over; None while it lasts, or where nobody saw more of it.
         end: how it was over; None likewise.
@@ -52,7 +52,7 @@ class Hang:
     """
 
     since_s: float
-    result_s: float
+    detected_s: float
     seen_s: float
     until_s: float | None = None
     end: End | None = None
@@ -72,7 +72,7 @@ class Hang:
         return dataclasses.replace(
             self,
             since_s=self.since_s + ahead_s,
-            result_s=self.result_s + ahead_s,
+            detected_s=self.detected_s + ahead_s,
             seen_s=self.seen_s + ahead_s,
             until_s=None if self.until_s is None else self.until_s + ahead_s,
         )
@@ -101,7 +101,7 @@ def read_hang(value: Mapping[str, Any]) -> Hang:
     until_s = value["until_s"]
     return Hang(
         since_s=float(value["since_s"]),
-        result_s=float(value["found_s"]),
+        detected_s=float(value["detected_s"]),
         seen_s=float(value["seen_s"]),
         until_s=None if until_s is None else float(until_s),
         end=value["end"],
@@ -167,7 +167,7 @@ class Episodes:
         if state in HANGS:
             if self._lasts is None:
                 self._lasts = Hang(
-                    since_s=math.nan, result_s=hung_since_s, seen_s=now_s, attempt=attempt
+                    since_s=math.nan, detected_s=hung_since_s, seen_s=now_s, attempt=attempt
                 )
             self._lasts = _seen(self._lasts, stands, blame, heartbeats, now_s)
         elif self._lasts is not None:
@@ -178,8 +178,8 @@ class Episodes:
         last: Hang, state: RunState, attempt: int, hung_since_s: float, progress_s: float
     ) -> bool:
         if state in HANGS:
-            return attempt != last.attempt or hung_since_s != last.result_s
-        return attempt != last.attempt or state in ENDS or progress_s > last.result_s
+            return attempt != last.attempt or hung_since_s != last.detected_s
+        return attempt != last.attempt or state in ENDS or progress_s > last.detected_s
 
     def _close(self, last: Hang, end: End, now_s: float) -> None:
         is_seen = now_s - last.seen_s <= _UNSEEN_S
@@ -237,7 +237,7 @@ def _seen(
             gpu_seconds_lost=max(hang.gpu_seconds_lost, lost_s),
         )
     if math.isnan(hang.since_s):
-        hang = dataclasses.replace(hang, since_s=hang.result_s)
+        hang = dataclasses.replace(hang, since_s=hang.detected_s)
     if blame is None:
         return hang
     indexes = np.flatnonzero(blame.culprits).tolist()

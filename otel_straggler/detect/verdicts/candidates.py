@@ -86,7 +86,7 @@ class StepCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Result:
+class Evaluation:
     """What an evaluation of a track gives, after what costs too little has been left out."""
 
     track: Track
@@ -104,7 +104,7 @@ def material(findings: Findings, costs: StepCost, min_share: float) -> tuple[Boo
 
 def candidate(
     row: int,
-    result: Result,
+    result: Evaluation,
     costs: StepCost,
     sections: list[Section],
 ) -> Candidate:
@@ -242,7 +242,9 @@ class View:
         if only_known:  # who no longer reports its GPU time keeps the verdict that it has
             known = np.isfinite(self.findings.recent)
             beyond, verified = beyond & known, verified & known
-        self._result = Result(track=track, findings=self.findings, beyond=beyond, verified=verified)
+        self._result = Evaluation(
+            track=track, findings=self.findings, beyond=beyond, verified=verified
+        )
 
     def candidates(self) -> list[Candidate]:
         rows = np.flatnonzero((self._result.beyond | self._result.verified).any(axis=1)).tolist()

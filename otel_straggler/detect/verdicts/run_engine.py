@@ -84,8 +84,8 @@ class RunVerdictEngine:
         some = None if hidden else only_some(of_ranks, float(of_run[_LOCAL]))
         cannot_report = bool(rises_of_run[_STEP]) and hidden and not blamed
         changes = [
-            self._uniform(float(of_run[_LOCAL]), result=is_slower and some is None, some=some),
-            self._unknown(float(of_run[_STEP]), waiting, result=cannot_report, is_all=is_slower)
+            self._uniform(float(of_run[_LOCAL]), is_present=is_slower and some is None, some=some),
+            self._unknown(float(of_run[_STEP]), waiting, is_present=cannot_report, is_all=is_slower)
             if some is None
             else self._of_some(float(of_run[_LOCAL]), some, accused, is_slower=is_slower),
         ]
@@ -107,10 +107,10 @@ class RunVerdictEngine:
         return self._past_of_ranks.observe(np.where(usable, own, np.nan)[..., None])
 
     def _uniform(
-        self, rise: float, *, result: bool, some: PartialSlowdown | None
+        self, rise: float, *, is_present: bool, some: PartialSlowdown | None
     ) -> Verdict | None:
         draft = self._draft("uniform_slowdown", rise)
-        return self._record(draft, result=result, is_over=some is not None)
+        return self._record(draft, is_present=is_present, is_over=some is not None)
 
     def _of_some(
         self, rise: float, some: PartialSlowdown, accused: Bools, *, is_slower: bool
@@ -120,15 +120,15 @@ class RunVerdictEngine:
         is_reported = bool(accused[some.slower].all())
         detail = in_text(some, self._world.sources)
         draft = replace(self._draft("unknown", rise), detail=detail)
-        return self._record(draft, result=is_slower and not is_reported, is_over=is_reported)
+        return self._record(draft, is_present=is_slower and not is_reported, is_over=is_reported)
 
     def _unknown(
-        self, rise: float, waiting: WaitDetector, *, result: bool, is_all: bool
+        self, rise: float, waiting: WaitDetector, *, is_present: bool, is_all: bool
     ) -> Verdict | None:
         draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
         if waiting.inside:
             draft = replace(draft, detail=f"with work and waiting of all ranks in {waiting.inside}")
-        return self._record(draft, result=result, confirmable=False, is_over=is_all)
+        return self._record(draft, is_present=is_present, confirmable=False, is_over=is_all)
 
     def _links(
         self, rises: Rises, of_run: Floats, minimum: Floats, *, free: bool
@@ -136,25 +136,25 @@ class RunVerdictEngine:
         """Waiting that grew for everybody, also for those who come last, is the network's."""
         beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
         at_run = free and bool(of_run[_WAIT] >= minimum[_WAIT])
-        changes = [self._record(self._draft("link", float(of_run[_WAIT])), result=at_run)]
+        changes = [self._record(self._draft("link", float(of_run[_WAIT])), is_present=at_run)]
         if not free and not self._cases.open_subjects("role"):
             return changes
         for group in range(len(beyond)):
             result = free and bool(beyond[group] >= minimum[_WAIT])
             draft = self._draft("link", float(beyond[group]), group=group)
-            changes.append(self._record(draft, result=result))
+            changes.append(self._record(draft, is_present=result))
         return changes
 
     def _record(
-        self, draft: Verdict, *, result: bool, confirmable: bool = True, is_over: bool = False
+        self, draft: Verdict, *, is_present: bool, confirmable: bool = True, is_over: bool = False
     ) -> Verdict | None:
         state = self._cases.state_of(draft.subject_id).state
-        if not result and state in ("ok", "recovered"):
+        if not is_present and state in ("ok", "recovered"):
             return None
         clear = is_over or math.log(draft.slowdown) < CLEAR_RISE
         return self._cases.record(
             draft,
-            flagged=result,
+            flagged=is_present,
             sure=False,
             clear=clear,
             floor=0.0,

@@ -154,14 +154,18 @@ class Structure:
             estimate.waste,
             result.sections[-1],
         )
-        return self._record(draft, result=result.is_present and estimate.slowdown >= MIN_SLOWDOWN)
+        return self._record(
+            draft, is_present=result.is_present and estimate.slowdown >= MIN_SLOWDOWN
+        )
 
     def _experts(self, sample: StepTable, estimate: WhatIf) -> Verdict | None:
         result = expert_imbalance(sample)
         draft = self._of_run(
             "expert_imbalance", result.slowdown, result.strength, estimate.waste, result.section
         )
-        return self._record(replace(draft, detail=which_expert(result)), result=result.is_present)
+        return self._record(
+            replace(draft, detail=which_expert(result)), is_present=result.is_present
+        )
 
     def _stages(
         self, seconds: Floats, estimate: WhatIf, result: LongStages
@@ -177,15 +181,15 @@ class Structure:
             elif stage not in self._long_since and not self._newest.is_timed:
                 self._long_since[stage] = became_long(seconds, steps, stage)
         return [
-            self._record(self._draft(stage, estimate, result), result=stage in result.stages)
+            self._record(self._draft(stage, estimate, result), is_present=stage in result.stages)
             for stage in range(n_stages)
         ]
 
-    def _record(self, draft: Verdict, *, result: bool) -> Verdict | None:
-        if not result and self._is_well(draft.subject_id):
+    def _record(self, draft: Verdict, *, is_present: bool) -> Verdict | None:
+        if not is_present and self._is_well(draft.subject_id):
             return None
         return self._cases.record(
-            draft, flagged=result, sure=False, clear=not result, floor=0.0, now=self._now
+            draft, flagged=is_present, sure=False, clear=not is_present, floor=0.0, now=self._now
         )
 
     def _is_well(self, subject_id: str) -> bool:

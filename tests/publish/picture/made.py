@@ -170,12 +170,12 @@ def seen(*verdicts: Verdict, world: WorldSummary | None = None, **changes: Any) 
         "job": "job",
         "now_s": NOW_S,
         "began_at_s": NOW_S - 600,
-        "heard_at_s": NOW_S - 1,
+        "received_at_s": NOW_S - 1,
         "world_size": 0 if table is None else len(table.ranks),
         "table": table,
-        "signs": None if table is None else heartbeats_of(table),
-        "found": None if table is None else result_of(len(table.ranks)),
-        "judged": run_verdicts(*verdicts, world=world),
+        "heartbeats": None if table is None else heartbeats_of(table),
+        "hang": None if table is None else result_of(len(table.ranks)),
+        "run_verdicts": run_verdicts(*verdicts, world=world),
         **changes,
     }
     return WorldView(**values)

@@ -178,7 +178,7 @@ def test_a_subject_is_quoted_for_the_shell() -> None:
 def test_a_hang_goes_before_every_verdict() -> None:
     """Nothing is slower than what stands still."""
     result = answer_of(
-        made.seen(made.verdict(), result=made.result_of(8, "stuck", "never_joined", [5]))
+        made.seen(made.verdict(), hang=made.result_of(8, "stuck", "never_joined", [5]))
     )
     assert kinds(result) == ("hang", "bad")
     assert result["headline"] == "Rank 5 on node-0 does not join the others"
@@ -201,7 +201,7 @@ def test_a_hang_goes_before_every_verdict() -> None:
 def test_every_kind_of_hang_has_its_words(
     state: Any, kind: Any, culprits: list[int], headline: str
 ) -> None:
-    result = answer_of(made.seen(result=made.result_of(8, state, kind, culprits)))
+    result = answer_of(made.seen(hang=made.result_of(8, state, kind, culprits)))
     assert (result["kind"], result["headline"]) == ("hang", headline)
     assert result["advice"]
 
@@ -209,7 +209,7 @@ def test_every_kind_of_hang_has_its_words(
 def test_a_hang_that_somebody_has_taken_note_of_is_watched() -> None:
     result = answer_of(
         made.seen(
-            result=made.result_of(8, "stuck", "never_joined", [5]),
+            hang=made.result_of(8, "stuck", "never_joined", [5]),
             is_acknowledged=True,
             run_verdicts=RunVerdicts(silenced=frozenset({hang_subject("")})),
         )
@@ -290,14 +290,14 @@ def test_before_the_first_verdicts_one_waits() -> None:
     nothing = RunVerdicts()
     received = made.heartbeats_of(made.table_of())
     starting = answer_of(
-        made.seen(table=None, heartbeats=received, result=made.result_of(8, "starting"))
+        made.seen(table=None, heartbeats=received, hang=made.result_of(8, "starting"))
     )
     assert (*kinds(starting), starting["headline"]) == ("waiting", "unknown", "The run is starting")
-    first = answer_of(made.seen(table=None, heartbeats=received, result=made.result_of(8)))
+    first = answer_of(made.seen(table=None, heartbeats=received, hang=made.result_of(8)))
     assert first["headline"] == "Waiting for the first window of steps"
     assert "have come to step 61" in first["sentence"]  # it does not begin: a collector does
     begun = made.heartbeats_of(made.table_of(), step=np.zeros(8, np.int64))
-    fresh = answer_of(made.seen(table=None, heartbeats=begun, result=made.result_of(8)))
+    fresh = answer_of(made.seen(table=None, heartbeats=begun, hang=made.result_of(8)))
     assert fresh["headline"] == "Waiting for the first steps"
     early = answer_of(made.seen(run_verdicts=nothing))
     assert (*kinds(early), early["headline"]) == ("waiting", "unknown", "Too early for a verdict")
@@ -307,7 +307,7 @@ def test_before_the_first_verdicts_one_waits() -> None:
 
 def test_silence_of_ranks_without_signs_of_life_is_no_health() -> None:
     """Plain spans come until they do not: nobody can tell an end from a hang."""
-    quiet = made.seen(received_at_s=made.NOW_S - 300, result=None)
+    quiet = made.seen(received_at_s=made.NOW_S - 300, hang=None)
     result = answer_of(quiet)
     assert (*kinds(result), result["headline"]) == (
         "waiting",
@@ -317,7 +317,7 @@ def test_silence_of_ranks_without_signs_of_life_is_no_health() -> None:
     assert "Nothing has come of this run for 5 min: it has ended, hangs or is" in result["sentence"]
     assert result["since_s"] == made.NOW_S - 300
     assert state_of(quiet) == "unknown"
-    slow = answer_of(made.seen(made.verdict(), received_at_s=made.NOW_S - 300, result=None))
+    slow = answer_of(made.seen(made.verdict(), received_at_s=made.NOW_S - 300, hang=None))
     assert slow["headline"].endswith("any more; rank 5 on node-0 was slow in forward")
     assert slow["cost"] == {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": 3.0}
 
@@ -325,9 +325,9 @@ def test_silence_of_ranks_without_signs_of_life_is_no_health() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"heard_at_s": made.NOW_S - 60, "found": None},
-        {"heard_at_s": made.NOW_S - 300, "found": None, "world": made.summary(step_s=60.0)},
-        {"heard_at_s": made.NOW_S - 300, "found": made.result_of(8)},
+        {"received_at_s": made.NOW_S - 60, "hang": None},
+        {"received_at_s": made.NOW_S - 300, "hang": None, "world": made.summary(step_s=60.0)},
+        {"received_at_s": made.NOW_S - 300, "hang": made.result_of(8)},
     ],
     ids=["may be a batch on its way", "steps take as long", "heartbeats tell"],
 )
@@ -338,7 +338,7 @@ def test_a_pause_is_no_silence(changes: Any) -> None:
 
 @pytest.mark.parametrize("state", ENDS)
 def test_an_end_is_said_with_who_was_slow(state: Any) -> None:
-    result = answer_of(made.seen(made.verdict(), result=made.result_of(8, state)))
+    result = answer_of(made.seen(made.verdict(), hang=made.result_of(8, state)))
     assert kinds(result) == ("ended", "ended")
     assert result["headline"].endswith("; rank 5 on node-0 was slow in forward")
     assert "At the end: rank 5 on node-0 took 1.30x as long as its 7 peers" in result["sentence"]
@@ -356,12 +356,12 @@ def test_what_only_the_history_knows_is_over_however_it_ended() -> None:
     assert "never said how it ended" in result["sentence"]
     assert result["commands"] == []
     hung = made.result_of(8, "stuck", "never_joined", [5])
-    reported = answer_of(made.seen(is_live=False, result=hung))
+    reported = answer_of(made.seen(is_live=False, hang=hung))
     assert reported["headline"] == (f"{head}; it hung: rank 5 on node-0 did not join the others")
 
 
 def test_a_run_that_was_given_up_is_no_all_clear() -> None:
-    result = answer_of(made.seen(result=made.result_of(8, "forgotten")))
+    result = answer_of(made.seen(hang=made.result_of(8, "forgotten")))
     assert result["tone"] == "unknown"
     assert "nobody knows how it ended" in result["sentence"]
 
@@ -373,8 +373,8 @@ def test_every_answer_has_the_same_fields_and_is_json() -> None:
         made.seen(),
         made.seen(nan),
         made.seen(SEQUENCES),
-        made.seen(result=made.result_of(8, "stuck", "never_joined", [5])),
-        made.seen(result=made.result_of(8, "finished")),
+        made.seen(hang=made.result_of(8, "stuck", "never_joined", [5])),
+        made.seen(hang=made.result_of(8, "finished")),
         made.seen(table=None, run_verdicts=RunVerdicts()),
         made.seen(world=made.summary(slowdown=math.nan, resolvable_slowdown=math.nan)),
     ]

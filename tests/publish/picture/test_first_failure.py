@@ -93,7 +93,7 @@ def test_signs_that_do_not_tell_ends_tell_nobody() -> None:
 def test_a_failed_run_says_who_went_first_and_where_to_look() -> None:
     """In the headline, with the verdict that stood after it; a finished run does not."""
     heartbeats = failed_heartbeats([50.0, 50.1, 50.2, NAN, 49.0, 50.3, 50.2, 50.1], [51.0] * 8)
-    seen = made.seen(heartbeats=heartbeats, result=made.result_of(state="failed"))
+    seen = made.seen(heartbeats=heartbeats, hang=made.result_of(state="failed"))
     reported = answer_of(seen)
     assert reported["headline"] == "The run has failed; rank 3 on node-0 died without a word first"
     assert reported["sentence"].startswith(
@@ -103,7 +103,7 @@ def test_a_failed_run_says_who_went_first_and_where_to_look() -> None:
     assert "out of memory" in reported["advice"][0]
     assert (
         "first"
-        not in answer_of(made.seen(heartbeats=heartbeats, result=made.result_of(state="finished")))[
+        not in answer_of(made.seen(heartbeats=heartbeats, hang=made.result_of(state="finished")))[
             "headline"
         ]
     )
@@ -112,11 +112,11 @@ def test_a_failed_run_says_who_went_first_and_where_to_look() -> None:
 def test_who_went_first_is_kept_in_the_history() -> None:
     """And is not known from one that was written before it was kept."""
     heartbeats = failed_heartbeats([50.0, 50.1, 50.2, NAN, 49.0, 50.3, 50.2, 50.1], [51.0] * 8)
-    value = summary_value(made.seen(heartbeats=heartbeats, result=made.result_of(state="failed")))
+    value = summary_value(made.seen(heartbeats=heartbeats, hang=made.result_of(state="failed")))
     kept = read_summary(value, where="h").heartbeats
     assert kept is not None
     assert first_failure(kept) == first_failure(heartbeats)
-    del value["signs"]["ended_age_s"], value["signs"]["outcomes"]
+    del value["heartbeats"]["ended_age_s"], value["heartbeats"]["outcomes"]
     older = read_summary(value, where="h").heartbeats
     assert older is not None
     assert first_failure(older) is None

@@ -104,12 +104,12 @@ def test_without_a_layout_all_ranks_are_one_row() -> None:
 
 def test_silent_workers_are_placed() -> None:
     table = made.table_of(8, 2)
-    lost = heat_json(made.seen(table=table, result=made.result_of(8, "partly_lost", "lost", [6])))
+    lost = heat_json(made.seen(table=table, hang=made.result_of(8, "partly_lost", "lost", [6])))
     assert (lost["silent"], lost["pattern"]) == ([[1, 2]], "silent")
     stuck = made.result_of(8, "stuck", "never_joined", [1])
-    assert heat_json(made.seen(table=table, result=stuck))["silent"] == [[0, 1]]
+    assert heat_json(made.seen(table=table, hang=stuck))["silent"] == [[0, 1]]
     joined = made.result_of(8, "stuck", "joined_but_stuck")
-    assert heat_json(made.seen(table=table, result=joined))["pattern"] == "silent"
+    assert heat_json(made.seen(table=table, hang=joined))["pattern"] == "silent"
 
 
 def test_many_hot_workers_of_a_slow_host_are_no_work_that_moves() -> None:
@@ -134,7 +134,7 @@ def test_only_who_is_waited_for_is_said_to_be() -> None:
     assert waited.blame is not None
     alone = replace(waited, blame=replace(waited.blame, victims=np.zeros(8, bool)))
     reported = {
-        result: heat_json(made.seen(table=made.table_of(8, 2), result=result))["pattern_text"]
+        result: heat_json(made.seen(table=made.table_of(8, 2), hang=result))["pattern_text"]
         for result in (waited, alone)
     }
     assert reported[waited].endswith("the others wait for it.")

@@ -31,7 +31,7 @@ def test_it_has_every_part_whatever_is_known() -> None:
     """A page asks for no part in vain."""
     full = run_view(made.seen(made.verdict()))
     bare = run_view(WorldView(run_id="r", now_s=1.0))
-    gone = run_view(replace(made.seen(), table=None, result=None, heartbeats=None))
+    gone = run_view(replace(made.seen(), table=None, hang=None, heartbeats=None))
     assert full.keys() == bare.keys() == gone.keys()
     for part in ("run", "answer", "ranks", "heat", "slowdowns", "timeline"):
         assert full[part].keys() == bare[part].keys(), part
@@ -137,7 +137,7 @@ def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
     assert (heat["pattern"], heat["pattern_text"]) == ("unknown", CANNOT_REPORT)
     whole = replace(cannot, scope="run", rank=None, node="", section="", cause="unknown")
     assert run_view(made.seen(whole))["heat"]["pattern_text"] == CANNOT_REPORT
-    over = run_view(made.seen(whole, result=made.result_of(8, "finished")))["answer"]["headline"]
+    over = run_view(made.seen(whole, hang=made.result_of(8, "finished")))["answer"]["headline"]
     could_not = "the run was slower than before, and who was slow could not be told"
     assert over == f"The run has finished; {could_not}"
     inside = made.seen(world=made.summary(waits_inside="step"))
@@ -155,7 +155,7 @@ def test_cells_without_a_layout_are_ranks_by_their_numbers() -> None:
     table = replace(table, ranks=np.array([16, 17, 19, 20, 21, 22, 23, 24]))
     heartbeats = made.heartbeats_of(made.table_of(9, with_layout=False), ranks=np.arange(16, 25))
     world = made.summary(heat=tuple((0, at, 1.4 if at == 4 else 1.0) for at in range(8)))
-    result = run_view(made.seen(table=table, heartbeats=heartbeats, result=None, world=world))
+    result = run_view(made.seen(table=table, heartbeats=heartbeats, hang=None, world=world))
     heat = result["heat"]
     assert (heat["by_rank"], heat["data_ranks"]) == (True, list(range(16, 25)))
     assert {data: slow for _, data, slow in heat["cells"] if slow != 1.0} == {18: None, 21: 1.4}
@@ -179,7 +179,7 @@ def test_what_is_known_of_the_attempt_before_is_told_as_of_before() -> None:
         table=None,
         world_size=4,
         heartbeats=made.heartbeats_of(made.table_of(4)),
-        result=made.result_of(4),
+        hang=made.result_of(4),
         world=made.summary(slowdown=1.4, waste=0.28, heat=((0, 0, 1.4),)),
     )
     result = run_view(again)
@@ -195,10 +195,10 @@ def test_one_rank_and_ranks_that_are_all_silent_have_words_of_their_own() -> Non
     alone = run_view(made.seen(table=made.table_of(1)))["heat"]
     assert alone["pattern_text"] == "One rank: there is nobody to compare it with."
     lost = made.result_of(8, "lost", "lost", list(range(8)))
-    assert run_view(made.seen(result=lost))["heat"]["pattern_text"] == (
+    assert run_view(made.seen(hang=lost))["heat"]["pattern_text"] == (
         "All workers are silent or stuck."
     )
-    stuck = run_view(made.seen(result=made.result_of(1, "stuck", "joined_but_stuck")))["answer"]
+    stuck = run_view(made.seen(hang=made.result_of(1, "stuck", "joined_but_stuck")))["answer"]
     assert stuck["headline"] == "The run makes no progress"
     assert stuck["sentence"].startswith("Rank 0 does not get on. Nothing has got on for")
     assert stuck["cause_text"] == "its only rank does not get on"
@@ -206,7 +206,7 @@ def test_one_rank_and_ranks_that_are_all_silent_have_words_of_their_own() -> Non
 
 def test_verdicts_of_a_run_that_has_ended_are_told_in_the_past() -> None:
     """In the list as well as in the answer; and what is lost per hour is lost no more."""
-    reported = run_view(made.seen(made.verdict(), result=made.result_of(8, "finished")))
+    reported = run_view(made.seen(made.verdict(), hang=made.result_of(8, "finished")))
     sentence = reported["verdicts"][0]["sentence"]
     assert sentence == (
         "rank 5 on node-0 took 1.30x as long as its 7 peers in forward since step 40: slow GPU. "
@@ -233,7 +233,7 @@ def test_ranks_of_all_parts_are_shown_together() -> None:
     table = made.table_of(4)
     heartbeats = made.heartbeats_of(made.table_of(3), step=np.array([7, -1, 9]))
     result = made.result_of(6)
-    ranks = run_view(made.seen(table=table, heartbeats=heartbeats, result=result, world_size=6))[
+    ranks = run_view(made.seen(table=table, heartbeats=heartbeats, hang=result, world_size=6))[
         "ranks"
     ]
     assert ranks["rank"] == [0, 1, 2, 3, 4, 5]
@@ -249,7 +249,7 @@ def test_ranks_of_all_parts_are_shown_together() -> None:
 
 
 def test_ranks_that_send_no_heartbeats_have_no_state() -> None:
-    result = run_view(made.seen(result=None))["ranks"]
+    result = run_view(made.seen(hang=None))["ranks"]
     assert {result["states"][code] for code in result["state"]} == {"unknown"}
 
 
@@ -324,7 +324,7 @@ def test_runs_that_need_somebody_go_first() -> None:
         "bad": made.seen(made.verdict()),
         "watch": made.seen(made.verdict(state="suspect", pages=False)),
         "new": made.seen(run_verdicts=RunVerdicts()),
-        "over": made.seen(result=made.result_of(8, "finished"), finished_at_s=made.NOW_S),
+        "over": made.seen(hang=made.result_of(8, "finished"), finished_at_s=made.NOW_S),
     }
     entries = [run_entry([replace(seen, run_id=name)]) for name, seen in worlds.items()]
     result = runs_json(entries, MAKER, made.NOW_S)["runs"]

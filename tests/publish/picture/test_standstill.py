@@ -27,7 +27,7 @@ def hung(
 ) -> WorldView:
     """8 ranks that hang since 90 s by the judge; ``heartbeats`` are ages by rank."""
     return made.seen(
-        result=made.result_of(8, state, kind, culprits),
+        hang=made.result_of(8, state, kind, culprits),
         heartbeats=made.heartbeats_of(made.table_of(), **heartbeats),
     )
 
@@ -103,13 +103,13 @@ def test_of_a_run_that_is_silent_altogether_nobody_knows_whether_it_waits() -> N
 
 
 def test_without_signs_the_judge_is_believed() -> None:
-    seen = made.seen(result=made.result_of(8, "stuck", "never_joined", [5]), heartbeats=None)
+    seen = made.seen(hang=made.result_of(8, "stuck", "never_joined", [5]), heartbeats=None)
     assert answer_of(seen)["since_s"] == made.NOW_S - 90
 
 
 def test_a_run_that_gets_on_does_not_stand_still() -> None:
     assert standstill_of(made.seen()) is None
-    assert standstill_of(made.seen(result=None)) is None
+    assert standstill_of(made.seen(hang=None)) is None
 
 
 def test_a_hang_without_a_culprit_hatches_nobody() -> None:

@@ -125,7 +125,7 @@ def test_a_rank_in_detail() -> None:
 
 
 def test_a_rank_that_never_spoke_is_known_if_it_is_expected() -> None:
-    world = replace(made.seen(table=made.table_of(2)), result=made.result_of(4))
+    world = replace(made.seen(table=made.table_of(2)), hang=made.result_of(4))
     assert is_known(world, 3)
     assert not is_known(world, 4)
     result = rank_json(world, 3, [], ResponseMeta(version="1"))

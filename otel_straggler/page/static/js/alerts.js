@@ -35,7 +35,7 @@ export function createAlerts(container, actions) {
  */
 export function alertsTree(picture, actions, opened = new Map(), open = () => {}) {
   const alerts = sortedAlerts(picture.alerts || []);
-  const { is_live: isLive, heard_at_s: heardS } = picture.run;
+  const { is_live: isLive, received_at_s: heardS } = picture.run;
   const untilS = isLive ? picture.now_s : heardS ?? picture.now_s;
   const observed =
     picture.run.mode === "observe"

@@ -49,7 +49,7 @@ export function connectionTold(
   problems = [],
 ) {
   const now = nowMs / 1000 + connection.clock_s;
-  const heard = picture?.run.heard_at_s;
+  const heard = picture?.run.received_at_s;
   const age = isKnown(heard) ? Math.max(0, now - heard) : null;
   const told = { state: wordsOf(connection.state), age: "", isOld: false, notice: null };
   if (connection.state === "saved") return savedTold(picture, told);
@@ -99,7 +99,7 @@ function awayTold(picture, connection, nowMs, age, told) {
 function endedTold(picture, told) {
   const { run } = picture;
   if (isKnown(run.awaited_since_s)) return awaitedTold(picture, told);
-  const heard = formatClock(run.heard_at_s, picture.now_s);
+  const heard = formatClock(run.received_at_s, picture.now_s);
   if (!run.is_live) {
     const notice = `From the collector's history: no rank is reporting. Last seen ${heard}.`;
     return { ...told, state: "history", age: heard, notice, kind: "history" };

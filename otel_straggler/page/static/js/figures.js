@@ -106,7 +106,7 @@ function reporting({ run, ranks }, isOver) {
 function progress(picture) {
   const { run } = picture;
   const hasEnded = isKnown(run.finished_at_s) || picture.answer.kind === "ended";
-  const endS = hasEnded ? run.finished_at_s ?? run.heard_at_s ?? picture.now_s : picture.now_s;
+  const endS = hasEnded ? run.finished_at_s ?? run.received_at_s ?? picture.now_s : picture.now_s;
   // A run that hangs does so since its last progress, and not since it began.
   const fromS = picture.answer.kind === "hang" ? picture.answer.since_s : run.began_at_s;
   const parts = [hasEnded && run.state === "training" ? "last seen training" : stateWords(run)];

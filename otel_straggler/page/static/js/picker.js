@@ -110,7 +110,7 @@ export function createPicker(container, actions) {
   }
 
   function optionTree(run, place, isMarked, chosen) {
-    const age = isKnown(run.heard_at_s) ? last.runs.now_s - run.heard_at_s : null;
+    const age = isKnown(run.received_at_s) ? last.runs.now_s - run.received_at_s : null;
     return el(
       "li",
       {
