@@ -54,7 +54,7 @@ class Tally:
         events = self.events
         return {
             "runs": self.runs,
-            "found": events.result,
+            "found": events.detected,
             "missed": events.missed,
             "wrong": events.false,
             "f1": round(float(np.nan_to_num(events.f1)), 3),
