@@ -139,7 +139,7 @@ def record(
 
 
 def _counts(events: Events) -> tuple[int, int, int]:
-    return events.measured, events.false, events.missed
+    return events.detected, events.false, events.missed
 
 
 def _count_causes(result: MethodRecord, labels: Sequence[Label], matched: Matched) -> None:
