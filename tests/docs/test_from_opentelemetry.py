@@ -26,9 +26,9 @@ def test_every_figure_of_the_page_is_one_that_the_benchmark_prints() -> None:
     assert [name for name in names if f'"{name}":' not in benchmark] == []
 
 
-def test_what_a_span_needs_is_read() -> None:
+def test_every_required_attribute_is_a_known_name() -> None:
     """The attributes of the table are names of this package or of the conventions."""
-    _, _, part = PAGE.partition("### What a span needs")
+    _, _, part = PAGE.partition("### Span requirements")
     table = part.partition("\n- ")[0]
     known = {str(v) for v in vars(semconv).values() if isinstance(v, semconv.Attribute)}
     named = set(re.findall(r"`([a-z]+(?:\.[a-z_]+)+)`", table))
