@@ -35,7 +35,7 @@ def page() -> str:
 _TEXT = """# Alerts
 
 Rules for Prometheus and Mimir, an example for Alertmanager, notification templates and a \
-[runbook](../../alerts/RUNBOOK.md) are in `alerts/`. They are rendered from one catalogue in the \
+[runbook](../../alerts/RUNBOOK.md) are in `alerts/`. They are rendered from one catalog in the \
 package; only the templates are written by hand.
 
 ## Load the rules
@@ -52,7 +52,7 @@ alerting:
   alertmanagers: [{{static_configs: [{{targets: ["alertmanager:9093"]}}]}}]
 scrape_configs:
   - job_name: otel-straggler-collector
-    honor_labels: true # its labels are those of the runs
+    honor_labels: true # its labels describe the runs
     static_configs: [{{targets: ["collector.example:9464"]}}]
 ```
 and for the collector, `otel-straggler collector --config FILE`:
@@ -62,90 +62,94 @@ metrics:
   allowed_hosts: [collector.example]   # the name in its targets; any other gets a 403
   collector_id: collector-0            # kept over restarts
 alerts:
-  mode: page                           # the default, observe, notifies nobody
+  mode: page                           # the default, observe, sends no notifications
 ```
-Addresses and the machine's own host name need no `allowed_hosts`. For Mimir: \
-`mimirtool rules load otel-straggler-rules.yaml`. The rules remember runs for longer than a \
-collector lives, so keep at least 4 days of data.
+IP addresses and the machine's own host name need no `allowed_hosts`. For Mimir: \
+`mimirtool rules load otel-straggler-rules.yaml`. The rules use data of runs whose collector is \
+gone, so keep at least 4 days of data.
 
-`alerts/alertmanager.yaml` shows routes and inhibition; put your receivers in, for it names \
-examples. To test that an alert arrives: `otel-straggler alerts test --alertmanager \
+`alerts/alertmanager.yaml` has routes and inhibition; replace its example receivers with yours. \
+To test that an alert arrives: `otel-straggler alerts test --alertmanager \
 http://alertmanager:9093`.
 
-`check` finds wrong PromQL, and metrics and labels that nothing publishes (with the package \
-promql-parser), and runs `promtool` and `amtool` where they are installed.
+`check` finds invalid PromQL, and metrics and labels that no component publishes (with the \
+package promql-parser), and runs `promtool` and `amtool` if they are installed.
 
 ## Modes
 Every alert has a label `mode`: the collector's setting `alerts.mode`. With `observe`, the \
-default, everything is evaluated and shown, and the example routes it to nobody. With `page` it is \
-routed by its severity. A run with `training.run.page=false`, and a hang whose culprits are all on \
-hosts under maintenance, are observed as well. Rules read the mode from `straggler_run_pages` and \
-`straggler_collector_pages`, so nothing has to be rendered again.
+default, alerts are evaluated and shown, but the example routes do not deliver them. With `page` \
+they are routed by severity. A run with `training.run.page=false`, and a hang whose culprits are \
+all on hosts under maintenance, stay in mode `observe`. Rules read the mode from \
+`straggler_run_pages` and `straggler_collector_pages`, so you do not have to render them again.
 
 ## The alerts
 {alerts}
 Labels: `alertname`, `severity`, `domain`, `mode`, `collector`, and as they apply `cluster`, \
-`team`, `run_id`, `job_name`, `group`, `rank`, `node`, `role`, `section`, `cause`, `reason`. Of a \
-run at most 20 ranks are named by one alert. An alert on a score or a verdict keeps firing for \
-{keep} after its end, so that a gap between windows or a restart of the collector is no all-clear.
+`team`, `run_id`, `job_name`, `group`, `rank`, `node`, `role`, `section`, `cause`, `reason`. An \
+alert names at most 20 ranks of a run. An alert on a score or a verdict keeps firing for {keep} \
+after its end, so that a gap between windows or a restart of the collector does not resolve it.
 
 ## Inhibition
-The example inhibits, for the same run: while `StragglerRunHung` fires the alerts on its single \
-ranks, and on missing ranks and data; while `StragglerRunForgotten` fires that it hangs. For the \
-same run and node: while `StragglerHostSlow` fires the slow ranks there; a warning never inhibits \
-a critical alert. For the same collector: while `StragglerCollectorDown` fires silent runs and \
-missing data, never a hung run.
+The Alertmanager example inhibits:
+
+- for the same run, while `StragglerRunHung` fires: alerts on single ranks, missing ranks and \
+missing data; while `StragglerRunForgotten` fires: `StragglerRunHung`;
+- for the same run and node, while `StragglerHostSlow` fires: alerts on slow ranks there (a \
+warning never inhibits a critical alert);
+- for the same collector, while `StragglerCollectorDown` fires: silent runs and missing data, \
+never a hung run.
 
 ## When a collector is gone
-The last report counts. A run that hung when it was last seen stays hung for {give_up}, until any \
-collector has a newer report; alerts on its ranks go on firing. Then `StragglerRunForgotten` says \
-that monitoring gave up; it is sent to a receiver that sends no all-clear. A run that trained when \
-its collector died is silent, not hung. A collector that restarts needs a timeout to see that a \
-run still hangs: for its first {keep} an alert that fired before goes on. Where two collectors \
-have known a run, the newer report wins, also after that collector has evicted the run.
+The last report counts. A run that hung in the last report stays hung for {give_up}, or until a \
+collector has a newer report; alerts on its ranks keep firing. Then `StragglerRunForgotten` \
+reports that monitoring gave up; its receiver sends no resolved notification. A run that was \
+training when its collector died is silent, not hung. A restarted collector needs one timeout to \
+detect that a run still hangs: for its first {keep}, an alert that fired before keeps firing. If \
+two collectors have data of a run, the newer report wins, even after that collector has evicted \
+the run.
 
 ## How long it takes
 Heartbeat + timeout + scrape + evaluation + `for` + `group_wait`:
 
 {delays}
-The mean is half a heartbeat, half a scrape and half an evaluation less. `group_wait` must not be \
-shorter than an evaluation, else a rank's alert leaves before that of its run can inhibit it. \
-Alerts of a group that exists already wait for `group_interval` instead.
+The mean is shorter by half a heartbeat, half a scrape and half an evaluation. `group_wait` must \
+not be shorter than an evaluation; otherwise a rank's alert is sent before its run's alert can \
+inhibit it. Alerts of an existing group wait for `group_interval` instead.
 
 Measured (`python -m benchmarks.alert_delay`, [result](../measurements/alert_delay.json)): real \
 gloo ranks, Prometheus and Alertmanager, all waits 0.5 to 1 s and timeouts of 3 and 4 s, so that \
 the sum above is 7.5 s for a lost rank and 8.5 s for a stuck one; eight faults of each kind. From \
 the fault to the webhook it took, median and longest, 6.0 and 6.4 s for a stopped process, 5.7 and \
 6.3 s for a killed one, 6.9 and 7.6 s for a deadlocked collective, 4.7 and 5.2 s for a slow rank. \
-All 32 named the right rank. On a machine with three times as much work as processors some took \
-10 s more: the collector must get to run.
+All 32 named the right rank. On a machine with three times more load than processors some took \
+10 s longer: the collector needs CPU time.
 
 ## Scores without a collector
 `alerts/otel-straggler-recording-rules.yaml` computes scores from the histogram \
 `straggler.section.duration`, which ranks send to an endpoint that does not score, with stock \
-Prometheus or Mimir alone. Labels are those of OpenTelemetry's translator: let the \
-OpenTelemetry Collector copy resource attributes (`resource_to_telemetry_conversion`), or \
-Prometheus promote them (`promote_resource_attributes`: `service.name`, `host.name`, \
-`training.run.id`, `training.group`, `training.rank`, `training.role`). What is recorded has the \
+Prometheus or Mimir alone. Labels follow OpenTelemetry's translation: configure the \
+OpenTelemetry Collector to copy resource attributes (`resource_to_telemetry_conversion`), or \
+Prometheus to promote them (`promote_resource_attributes`: `service.name`, `host.name`, \
+`training.run.id`, `training.group`, `training.rank`, `training.role`). Recorded series have the \
 collector's labels.
 
 A relative score is the reference over the rank's own median, for three references: the best \
-rank, the 5th percentile of the ranks, their median. With thousands of ranks the best is lucky: \
-healthy ranks that spread by 5 % score 0.68 against the best of 10,000, and 0.77 against the 5th \
-percentile. A median is as exact as its bucket; ranks send 19 coarse ones, so `mean_best`, the \
-same of means, is the one to begin with. Sections must hold work of the rank's own: whole steps \
-take all ranks equally long.
+rank, the 5th percentile of the ranks, their median. With thousands of ranks the best is an \
+outlier: healthy ranks with a spread of 5 % score 0.68 against the best of 10,000, and 0.77 \
+against the 5th percentile. A median is as exact as its bucket, and ranks send 19 coarse buckets, \
+so start with `mean_best`, the same ratio of means. Sections must contain the rank's own work: \
+whole steps take equally long on all ranks.
 
 ## Settings
 For `otel-straggler alerts render --set NAME=VALUE`.
 
 {settings}
 ## Limits
-- `StragglerNoData` needs a window to be shorter than `no_data_seconds`: with steps of more than \
-45 s lower `scoring.window_steps` or raise it.
-- `StragglerRunSilent` and `StragglerCollectorDown` fire for an hour, and from Prometheus only.
-- Thresholds apply to all runs; a run has none of its own.
-- Tested with Prometheus 2.42 and 3.13; not with Mimir, Slack and PagerDuty themselves.
+- `StragglerNoData` requires windows shorter than `no_data_seconds`: with steps of more than \
+45 s, lower `scoring.window_steps` or raise `no_data_seconds`.
+- `StragglerRunSilent` and `StragglerCollectorDown` fire for an hour, and only from Prometheus.
+- Thresholds apply to all runs; there are no thresholds per run.
+- Tested with Prometheus 2.42 and 3.13; not tested with Mimir, Slack and PagerDuty.
 """
 
 
@@ -180,7 +184,7 @@ def _delays(settings: AlertSettings) -> str:
     )
     lost_s, min_s = liveness.lost_after_seconds, liveness.min_timeout_seconds
     maximum = duration(liveness.max_timeout_seconds)
-    learnt = f"{duration(min_s)} to {maximum}, [learnt](silent-and-stuck-ranks.md#timeouts)"
+    learnt = f"{duration(min_s)} to {maximum}, [learned](silent-and-stuck-ranks.md#timeouts)"
     each = [duration(seconds) for seconds in after_s]
     lost = [duration(heartbeat_s), f"{duration(lost_s)} (`liveness.lost_after_seconds`)", *each]
     stuck = [f"2 of {duration(heartbeat_s)}", learnt, *each]

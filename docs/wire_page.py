@@ -29,17 +29,17 @@ _ADD = "Add it to docs/wire_page.py."
 _KINDS = {
     "compute": "work of this rank; the default",
     "data": "loading and preparing input",
-    "wait": "collectives and other waiting; a rank that waits long is a victim",
+    "wait": "collectives and other waiting; a rank with a long wait is a victim",
     "checkpoint": "saving and restoring",
     "eval": "evaluation",
     "other": "anything else",
 }
 _OUTCOMES = {
-    "ok": "`shutdown()` was called, and no exception was on its way",
-    "failed": "`shutdown()` was called while an exception was on its way",
+    "ok": "`shutdown()` was called without a pending exception",
+    "failed": "`shutdown()` was called while an exception was propagating",
     "cancelled": "the same with Ctrl-C",
-    "preempted": 'only where the program says so: `shutdown("preempted")`',
-    "unknown": "the process ended without `shutdown()`, or by SIGTERM",
+    "preempted": '`shutdown("preempted")`, or SIGTERM',
+    "unknown": "the process ended without `shutdown()`",
 }
 _GPU_TIMES = {
     semconv.GPU_KERNEL_TIME: 41_250_000,
@@ -49,22 +49,22 @@ _GPU_TIMES = {
 }
 """Of a span whose kernels were timed; the package gets them from a GPU only."""
 _REASONS = {
-    "ring_full": "sections ended faster than the exporter thread took them",
-    "inbox_full": "the exporter thread did not come while reports in process emptied the ring",
-    "queue_full": "the collector was away until `queue_bytes` were full; the oldest went first",
-    "rejected": "the other side refused the spans for good",
-    "process_ended": "what still waited when the process ended, after `exit_deadline_s` at most",
-    "encode_error": "a mistake of this package; see the log",
-    "gpu_missing": "no span is lost: its GPU times did not come within 2 s, or not whole",
-    "gpu_dropped": "no span is lost: the driver had no room for these kernels, or garbled them",
+    "ring_full": "sections ended faster than the exporter thread could drain the ring",
+    "inbox_full": "the exporter thread fell behind while in-process reports drained the ring",
+    "queue_full": "the collector was down until `queue_bytes` were full; oldest dropped first",
+    "rejected": "the receiver rejected the spans permanently",
+    "process_ended": "still queued at process exit, after `exit_deadline_s` at most",
+    "encode_error": "an internal error; see the log",
+    "gpu_missing": "no span is lost: its GPU times did not arrive within 2 s, or incompletely",
+    "gpu_dropped": "no span is lost: the driver dropped or corrupted these kernel records",
     "gpu_invalid": "no span is lost: kernels without timestamps",
-    "gpu_lost": "no span is lost: kernels launched in a section, nobody knows which",
-    "gpu_late": "no span is lost: kernels that came after their section's span was sent",
-    "kernels_lost": "kernels whose times were refused, or waited too long for the collector",
-    "span_budget": "above `span_budget`, where the native part is missing",
+    "gpu_lost": "no span is lost: kernels that could not be attributed to a section",
+    "gpu_late": "no span is lost: kernels that arrived after their section's span was sent",
+    "kernels_lost": "kernel times that were rejected, or waited too long for the collector",
+    "span_budget": "above `span_budget`, without the native extension",
     "sdk_rate": "above `sdk_spans_per_s`",
     "sdk_error": "a processor or the sampler of the application's provider raised",
-    "sdk_queue_full": "the application's processors took spans more slowly than they came",
+    "sdk_queue_full": "the application's processors were slower than the spans arrived",
 }
 
 
@@ -90,21 +90,21 @@ def page() -> str:
 
 _TEXT = """# Names on the wire
 
-Everything is OTLP. Names of the package's own are in `training.*` (the job) and `straggler.*`; \
-names of OpenTelemetry's semantic conventions are used as they are. Requests carry the schema URL \
-`{s.SCHEMA_URL}` and the scope `{s.SCOPE_NAME}`. A collector that scores says so with the response \
-header `{s.SCORER_HEADER}: {s.WIRE_VERSION}`.
+Everything is OTLP. The package's own names are in `training.*` (the job) and `straggler.*`; \
+names of OpenTelemetry's semantic conventions are used unchanged. Requests carry the schema URL \
+`{s.SCHEMA_URL}` and the scope `{s.SCOPE_NAME}`. A collector that scores identifies itself with \
+the response header `{s.SCORER_HEADER}: {s.WIRE_VERSION}`.
 
-Values in the tables are those of an example, encoded by the package when this page was made.
+The example values in the tables were encoded by the package when this page was generated.
 
 ## Attributes
 
 {attributes}
-A section span has the section's name. Verdicts sum up, step by step, the sections without a \
-`{s.SECTION_PARENT}`, so that no time counts twice; scores take them all. Spans of senders that do \
-not know the attribute count as top-level, however their parent ids lie: exclude the outer ones \
-(`spans.exclude` in [configuration](configuration.md)) where they nest. The span that covers one \
-step of one rank is named \
+A section span has the section's name. Verdicts add up the sections without a \
+`{s.SECTION_PARENT}` of each step, so no time counts twice; scores use all sections. Spans from \
+senders without this attribute count as top-level, whatever their parent ids: if they nest, \
+exclude the outer ones (`spans.exclude` in [configuration](configuration.md)). The span that \
+covers one step of one rank is named \
 `{s.STEP_SPAN}`; it is not scored. Section names beyond `scoring.max_section_names` of a run \
 count as `{s.OTHER_SECTION}`.
 
@@ -115,15 +115,15 @@ count as `{s.OTHER_SECTION}`.
 
 {outcomes}
 ## Accepted on input
-Of several keys that are present the first is read. The collector's file can add keys, where \
-[configuration](configuration.md) has `attributes`. Without a run id the run is named by \
-`{s.SERVICE_NAME}`, without a `{s.SESSION_ID}` processes are told apart by \
+If several keys are present, the first one is used. The collector's file can add keys \
+(`attributes` in [configuration](configuration.md)). Without a run id the run is named after \
+`{s.SERVICE_NAME}`; without a `{s.SESSION_ID}` processes are identified by \
 `{s.SERVICE_INSTANCE_ID}`.
 
 {aliases}
 ## Metrics
-The name in Prometheus is what OpenTelemetry's translator makes of the OTLP name. Where the \
-collector's `metrics.cluster` is set, every series of `/metrics` has a label `cluster` too.
+The name in Prometheus follows OpenTelemetry's translation of the OTLP name. If the collector's \
+`metrics.cluster` is set, every series of `/metrics` also has a label `cluster`.
 
 {metrics}
 ### Reasons of `straggler.collector.forward_spans`
@@ -133,12 +133,12 @@ collector's `metrics.cluster` is set, every series of `/metrics` has a label `cl
 
 {history}
 ### Reasons of `straggler.records.dropped`
-Besides mistakes in calls of the package, which are counted as `bad_section`, `bad_step`, \
+In addition, invalid calls of the package are counted as `bad_section`, `bad_step`, \
 `bad_phase` and `bad_work_size`.
 
 {reasons}
-### Words of `straggler.verdict.info`
-What they mean, and what to do: [verdicts](../operate/verdicts.md).
+### Label values of `straggler.verdict.info`
+Meanings and remedies: [verdicts](../operate/verdicts.md).
 
 {verdicts}"""
 
