@@ -106,7 +106,7 @@ def _mapped() -> list[str]:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E0",
-    question="which libcupti is loaded, and what it grants",
+    question="Which libcupti is loaded, and which functions it allows",
     expected=(
         Expected(figure="extension loads", minimum=1, is_requirement=True),
         Expected(figure="libcuptis mapped", minimum=1, maximum=1, is_requirement=True),

@@ -99,7 +99,7 @@ class Arm:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E10",
-    question="what CUDA events cost, and what they add to the time of kernels",
+    question="Cost of CUDA events, and their error in kernel times",
     expected=(
         Expected(figure="record in Python", unit="ns", minimum=1000, maximum=5000),
         Expected(figure="record in C", unit="ns", minimum=500, maximum=2500),

@@ -183,7 +183,7 @@ def _device() -> tuple[int, int]:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E11",
-    question="whether a GPU that is 10 % slower shows in its score within 50 steps",
+    question="Whether a GPU that is 10 % slower shows in its score within 50 steps",
     expected=(
         Expected(figure="lowest score while quiet", minimum=QUIET, is_requirement=True),
         Expected(figure="slowdown of kernels", unit="%", minimum=7, maximum=30),

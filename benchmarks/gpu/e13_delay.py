@@ -112,7 +112,7 @@ def _expected(rate: int, name: str) -> tuple[Expected, ...]:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E13",
-    question="whether a run's numbers come in 2 s while the GPU is never idle",
+    question="Whether GPU times arrive within 2 s while the GPU is never idle",
     expected=tuple(e for rate in RATES for name in CUPTI_WAYS for e in _expected(rate, name)),
     limit_s=75,
     measure=measure,

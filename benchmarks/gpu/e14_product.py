@@ -156,7 +156,7 @@ def _expected(tier: str) -> tuple[Expected, ...]:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E14",
-    question="whether the package, as a user has it, times a GPU, also after torch.profiler",
+    question="Whether the package, as installed, times a GPU, also after torch.profiler",
     expected=tuple(e for tier in TIERS for e in _expected(tier)),
     limit_s=90,
     measure=measure,

@@ -78,7 +78,7 @@ class Arm:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E1",
-    question="what a launch costs more, on the CPU and between kernels on the GPU",
+    question="Overhead of a launch, on the CPU and between kernels on the GPU",
     expected=(
         Expected(figure="cpu kernels", unit="ns", minimum=300, maximum=1000),
         Expected(figure="cpu m1", unit="ns", minimum=300, maximum=1000),

@@ -173,7 +173,7 @@ def inversions(calls: npt.NDArray[Any]) -> int:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E2",
-    question="whether correlation ids are one increasing sequence over all threads",
+    question="Whether correlation ids are one increasing sequence over all threads",
     expected=(
         Expected(figure="marks seen", minimum=1, maximum=1, is_requirement=True),
         Expected(figure="kernels seen", minimum=1, maximum=1, is_requirement=True),

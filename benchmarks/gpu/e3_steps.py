@@ -84,7 +84,7 @@ def make_arm(name: str, options: Mapping[str, Any]) -> Turns:
 
 EXPERIMENT = Experiment(
     key="E3",
-    question="what a training step takes more",
+    question="Overhead of a training step",
     expected=(
         Expected(figure="large events", unit="%", maximum=0.1),
         Expected(figure="large m1", unit="%", maximum=0.5, is_requirement=True),

@@ -212,7 +212,7 @@ def by_external(records: Any) -> Counter[int]:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E4",
-    question="whether every kernel is counted in the section that launched it",
+    question="Whether every kernel is counted in the section that launched it",
     expected=(
         Expected(figure="attributed m1", unit="%", minimum=99.9, is_requirement=True),
         Expected(figure="attributed m2", unit="%", minimum=99.9, is_requirement=True),

@@ -72,7 +72,7 @@ class Arm:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E5",
-    question="what single calls of CUPTI cost",
+    question="Cost of single CUPTI calls",
     expected=(
         Expected(figure="enable_disable", unit="ns", minimum=1e5, maximum=1e7),
         Expected(figure="flush", unit="ns", minimum=1e4, maximum=1e5),

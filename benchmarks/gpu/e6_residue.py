@@ -99,7 +99,7 @@ class Arm:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E6",
-    question="whether a step is as fast as before once timing has stopped",
+    question="Whether a step is as fast as before once timing has stopped",
     expected=(
         Expected(figure="residue also_never", unit="%", minimum=-0.2, maximum=0.2),
         Expected(figure="residue m1", unit="%", maximum=0.2, is_requirement=True),

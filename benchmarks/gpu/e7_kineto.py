@@ -140,7 +140,7 @@ class Arm:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E7",
-    question="whether torch.profiler gets all its events beside us, and we ours after it",
+    question="Whether torch.profiler gets all its events, and GPU timing works after it",
     expected=(
         Expected(figure="profiler alone", minimum=LAUNCHES, maximum=LAUNCHES),
         Expected(figure="lost m1", maximum=0, is_requirement=True),

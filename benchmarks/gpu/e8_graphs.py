@@ -127,7 +127,7 @@ def _compiled_replay(gpu: Any) -> Callable[[], Any]:
 
 EXPERIMENT = Experiment(
     key="E8",
-    question="which records CUDA graphs give, and what a replay takes more",
+    question="Records of CUDA graphs, and overhead of a replay",
     expected=(
         Expected(figure="records nodes_before", minimum=KERNELS, maximum=KERNELS),
         Expected(figure="records nodes_after", maximum=0),

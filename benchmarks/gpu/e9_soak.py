@@ -156,7 +156,7 @@ def _expected(name: str, is_requirement: bool) -> tuple[Expected, ...]:
 make_arm = Arm
 EXPERIMENT = Experiment(
     key="E9",
-    question="25 million kernels in each way: flat memory and sound timestamps",
+    question="25 million kernels in each mode: constant memory and valid timestamps",
     expected=(
         *_expected("m1", True),
         *_expected("m2", True),

@@ -12,21 +12,22 @@ from benchmarks.gpu.registry import experiments
 from benchmarks.gpu.table import decision, measured
 
 RESULTS = Path(__file__).parents[2] / "docs" / "measurements" / "gpu-check.json"
-NOBODY = "Nobody has run this yet."
-_HEAD = """# What timing kernels does on a real GPU
+NOT_RUN = "Not run yet."
+_HEAD = """# GPU timing on a real GPU
 
-Figures of `make gpu-check` (ten minutes) and `make gpu-soak` (nine), beside what was expected of \
-them before. How kernels are timed, and in which tier: [gpu-timing.md](../recipes/gpu-timing.md).
+Results of `make gpu-check` (ten minutes) and `make gpu-soak` (nine), compared with the \
+expectations written down before the first run. How kernels are timed, and in which tier: \
+[gpu-timing.md](../recipes/gpu-timing.md).
 
-**met**: as expected. **missed**: a requirement is not fulfilled. **differs**: a guess was wrong; \
-nothing depends on it. Brackets hold the quartiles over all rounds.
+**met**: as expected. **missed**: a requirement is not fulfilled. **differs**: an assumption was \
+wrong, without consequences. Brackets have the quartiles over all rounds.
 
-**off**: nothing is timed. **m1**, **m2**: our timer, by marks and by a callback at each launch. \
+**off**: no timing. **m1**, **m2**: our timer, by marks and by a callback at each launch. \
 **kernels**: kernel records alone. **m3**: with ids pushed at each section, and records of the \
-calls that launch. **m4**: the same with records of all driver calls. **nvrx**: kernel records \
-switched on and off at each section, as NVRx does it (its own module where it is installed). \
-**events**: a CUDA event before and after each section. **profiler**: torch.profiler. E12 (what \
-polling NVML costs) has no experiment yet.
+launching calls. **m4**: the same with records of all driver calls. **nvrx**: kernel records \
+turned on and off at each section, as in NVRx (with its own module if it is installed). \
+**events**: a CUDA event before and after each section. **profiler**: torch.profiler. E12 (cost of \
+polling NVML) has no experiment yet.
 
 ## How to run it
 On a machine with an NVIDIA GPU, PyTorch for CUDA, NumPy and g++; nothing is downloaded:
@@ -36,13 +37,12 @@ make gpu-check PYTHON=python3
 make gpu-soak PYTHON=python3
 ```
 
-Both build the extension in place and add to `docs/measurements/gpu-check.json`, after every \
-experiment. `python -m benchmarks.gpu --only E3,E4` repeats some of them, `--quick` takes a look, \
-`--json FILE` writes elsewhere. Without a GPU it says so and ends with exit code 3 (`make` \
-reports that as its own failure). Where a command may take no more than ten minutes in all, build \
-first and give less time: `GPU_FLAGS='--seconds 480'`; what was not run then says so, and \
-`--only` adds it. A machine without `nvidia-smi` or git is fine. Then `make generate` writes this \
-page.
+Both build the extension in place and append to `docs/measurements/gpu-check.json` after every \
+experiment. `python -m benchmarks.gpu --only E3,E4` repeats some of them, `--quick` is a short \
+run, `--json FILE` writes elsewhere. Without a GPU the command prints a message and exits with \
+code 3 (which `make` reports as its own failure). If commands are limited to ten minutes, build \
+first and set a shorter time: `GPU_FLAGS='--seconds 480'`; skipped experiments are marked as such, \
+and `--only` adds them. `nvidia-smi` and git are optional. Then `make generate` writes this page.
 """
 
 
@@ -58,14 +58,14 @@ def page() -> str:
 
 
 def _default(accepted: Mapping[str, Any] | None) -> str:
-    text = decision(accepted) if accepted else f"{NOBODY} So nothing is decided."
-    return f"## Which tier may be the default\n{_block(text) if accepted else text}\n"
+    text = decision(accepted) if accepted else f"{NOT_RUN} No decision."
+    return f"## Default tier\n{_block(text) if accepted else text}\n"
 
 
 def _section(experiment: Experiment, result: Mapping[str, Any] | None) -> str:
     head = f"## {experiment.key}: {experiment.question}\n"
     if result is None:
-        return head + f"{NOBODY} Expected:\n\n" + _expected(experiment)
+        return head + f"{NOT_RUN} Expected:\n\n" + _expected(experiment)
     lines = [head + _where(result), "", "| figure | measured | expected | verdict |"]
     lines.append("| --- | --- | --- | --- |")
     for line in result["table"]:

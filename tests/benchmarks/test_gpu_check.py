@@ -408,11 +408,11 @@ def test_every_rule_looks_at_a_figure_that_an_experiment_measures():
 # --- the page -----------------------------------------------------------------------------------
 
 
-def test_the_page_says_what_nobody_has_run(tmp_path, monkeypatch):
-    """Every experiment stands there with what is expected of it."""
+def test_the_page_marks_experiments_that_were_not_run(tmp_path, monkeypatch):
+    """Every experiment is listed with its expected figures."""
     monkeypatch.setattr(page, "RESULTS", tmp_path / "absent.json")
     text = page.page()
-    assert text.count("Nobody has run this yet") == 15
+    assert text.count("Not run yet") == 15
     assert "| large m1 | ≤ 0.5 % |" in text
 
 
@@ -426,7 +426,7 @@ def test_the_page_shows_results_with_where_they_were_measured(tmp_path, monkeypa
     assert "It failed: ended by SIGSEGV." in text
     assert "the last thing it did" in text
     assert "unknown GPU, driver unknown" in text
-    assert text.count("Nobody has run this yet") == 12
+    assert text.count("Not run yet") == 12
 
 
 class Event:
