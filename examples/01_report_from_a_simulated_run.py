@@ -9,8 +9,8 @@ import sys
 OTEL_STRAGGLER = [sys.executable, "-m", "otel_straggler.cli"]
 
 # In a shell: otel-straggler simulate --ranks 8 --slow-rank 5 | otel-straggler score -
-# A recorded run of your own is read in the same way: CSV, or what the OpenTelemetry Collector's
-# file exporter wrote.
+# It also reads recordings of your own runs: CSV, or files of the OpenTelemetry Collector's file
+# exporter.
 simulate = [*OTEL_STRAGGLER, "simulate", "--ranks", "8", "--slow-rank", "5", "--section", "forward"]
 recording = subprocess.run(simulate, check=True, capture_output=True).stdout
 score = [*OTEL_STRAGGLER, "score", "-"]

@@ -1,4 +1,4 @@
-"""You will see two training processes send to a collector, and that rank 1 is slow in data_loading.
+"""You will see two training processes send to a collector, which finds rank 1 slow in data_loading.
 Run it with: python examples/02_spans_to_a_collector.py
 It takes about 10 seconds.
 """
@@ -15,7 +15,7 @@ STEPS = 40
 
 
 def train(rank: int, endpoint: str) -> None:
-    """What your training does, with the lines that make it visible."""
+    """A training loop with steps and sections."""
     otel_straggler.configure(endpoint=endpoint, run_id="example", rank=rank, world_size=2)
     for n in range(STEPS):
         with otel_straggler.step(n):
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def newest_window(url: str) -> dict:
-    """A window closes once all ranks have passed it; scores are there right after."""
+    """Wait for the last window, which closes once all ranks have passed it."""
     for _ in range(100):
         with urllib.request.urlopen(url) as report:
             run = json.load(report)["runs"].get("example", {})

@@ -18,7 +18,7 @@ STEPS = 40
 
 
 def train(rank: int, endpoint: str) -> None:
-    """A program that has its own spans already. All it needs is a rank on its resource."""
+    """A program with existing spans. The only addition is the rank on its resource."""
     resource = {"service.name": "plain", "training.rank": rank, "training.world_size": 2}
     provider = TracerProvider(resource=Resource.create(resource), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint}/v1/traces")))
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def first_window(url: str) -> dict:
-    """The run is named after the service, because the spans name none."""
+    """Wait for a window. Without a run id, the run is named after the service."""
     for _ in range(100):
         with urllib.request.urlopen(url) as report:
             run = json.load(report)["runs"].get("plain", {})

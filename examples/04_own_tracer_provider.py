@@ -11,18 +11,18 @@ from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProces
 
 import otel_straggler
 
-SEEN: list[ReadableSpan] = []
+SPANS: list[ReadableSpan] = []
 
 
 def line(span: ReadableSpan) -> str:
-    """What the console exporter prints: one line for one span."""
-    SEEN.append(span)
+    """Format a span as one line for the console exporter."""
+    SPANS.append(span)
     took_ms = (span.end_time - span.start_time) / 1e6
     return f"{span.resource.attributes['service.name']}: {span.name} took {took_ms:.0f} ms\n"
 
 
 def main() -> None:
-    # What the application has anyway: its resource, its exporter, its tracer.
+    # The application's own setup: resource, exporter, tracer.
     provider = TracerProvider(resource=Resource({"service.name": "my-training"}))
     provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(formatter=line)))
     tracer = provider.get_tracer("my_model")
@@ -39,9 +39,9 @@ def main() -> None:
     otel_straggler.shutdown()
     provider.shutdown()
 
-    names = {span.context.span_id: span.name for span in SEEN}
-    attention = next(span for span in SEEN if span.name == "attention")
-    forward = next(span for span in SEEN if span.name == "forward")
+    names = {span.context.span_id: span.name for span in SPANS}
+    attention = next(span for span in SPANS if span.name == "attention")
+    forward = next(span for span in SPANS if span.name == "forward")
     print(f"attention is a child of {names[attention.parent.span_id]},", end=" ")
     print(f"which is a child of {names[forward.parent.span_id]}")
 

@@ -25,7 +25,7 @@ def train(rank: int, store: str) -> None:
         with Detector.detection_section("forward"):
             time.sleep(0.05 if rank == 1 else 0.02)
 
-    # All ranks call it; the first gets the scores of all, the others None.
+    # All ranks call this; rank 0 gets the scores of all ranks, the others get None.
     report = Detector.generate_report()
     if report is not None:
         for section, scores in report.section_relative_perf_scores.items():

@@ -1,12 +1,12 @@
-"""Trains a small network with DDP on CPUs, until it is told to end; `make demo` watches it.
+"""Train a small network with DDP on CPUs until it is stopped; `make demo` monitors it.
 
-Started by `otel-straggler demo --train`, or alone, with a collector on the default ports:
+Start it with `otel-straggler demo --train`, or alone, with a collector on the default ports:
     torchrun --nproc-per-node 4 examples/demo/train.py --steps 240
 
-What it takes to be watched are the lines with ``otel_straggler``. The training is real, but a CPU
-needs only a millisecond for such a network. So each section also waits out the time that a GPU
-would keep its host waiting; this keeps the demo's timing alike on a laptop and a busy CI machine.
-A signal makes a rank go wrong: SIGUSR1 makes it slow, SIGUSR2 keeps it from the next all-reduce.
+The lines with ``otel_straggler`` are the instrumentation. The training is real, but a CPU needs
+only a millisecond for such a network. So each section also sleeps for the time that a GPU would
+need; this keeps the demo's timing the same on a laptop and a busy CI machine.
+A signal injects a fault: SIGUSR1 makes a rank slow, SIGUSR2 keeps it from the next all-reduce.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.nn import functional as F  # noqa: N812 (the name everybody knows)
+from torch.nn import functional as F  # noqa: N812 (the conventional name)
 from torch.nn.parallel import DistributedDataParallel
 
 import otel_straggler
@@ -34,12 +34,12 @@ SLOWER_BY_S = 0.045
 
 def main() -> None:
     options = parse_arguments()
-    gpu = PretendedGpu(is_paced=not options.unpaced)
+    gpu = SimulatedGpu(is_paced=not options.unpaced)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    otel_straggler.configure()  # where to and which run: from the environment
+    otel_straggler.configure()  # endpoint and run come from the environment
 
     images, labels, test_images, test_labels = load_shard(rank, world)
     network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
@@ -55,7 +55,7 @@ def main() -> None:
             with section("data_loading", kind="data"), gpu.busy("data_loading"):
                 chosen = torch.randint(len(images), (BATCH,), generator=generator)
                 batch, wanted = images[chosen], labels[chosen]
-            with model.no_sync():  # or DDP would hide the waiting for others in backward
+            with model.no_sync():  # otherwise DDP hides the wait for other ranks in backward
                 with section("forward"), gpu.busy("forward"):
                     loss = F.cross_entropy(model(batch), wanted)
                 with section("backward"), gpu.busy("backward"):
@@ -68,7 +68,7 @@ def main() -> None:
         n += 1
         if times:
             print(time.time(), time.perf_counter() - began, file=times, flush=True)
-        if rank == 0 and n % options.say_every == 0:
+        if rank == 0 and n % options.log_every == 0:
             with torch.no_grad():
                 right = (network(test_images).argmax(1) == test_labels).float().mean().item()
             print(f"step {n:4d}   loss {loss.item():.3f}   accuracy {right:.1%}", flush=True)
@@ -78,15 +78,15 @@ def main() -> None:
         times.close()
     dist.destroy_process_group()
     sys.stdout.flush()
-    os._exit(0)  # gloo aborts now and then while the interpreter ends (pytorch#190489)
+    os._exit(0)  # gloo sometimes aborts at interpreter exit (pytorch#190489)
 
 
 def open_times(path: str):
     return Path(path).open("w") if path else None
 
 
-class PretendedGpu:
-    """Keeps the host waiting as a GPU would; for longer, or for ever, once a signal has come."""
+class SimulatedGpu:
+    """Blocks the host as a GPU would; for longer, or forever, after a signal."""
 
     def __init__(self, *, is_paced: bool) -> None:
         self.is_paced = is_paced
@@ -112,7 +112,7 @@ class PretendedGpu:
 
 
 def average_gradients(model: torch.nn.Module, world: int) -> None:
-    """One all-reduce of all gradients: here every rank waits for the slowest."""
+    """All-reduce all gradients; every rank waits for the slowest one here."""
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     flat = torch.cat([g.reshape(-1) for g in gradients])
     dist.all_reduce(flat)
@@ -122,20 +122,22 @@ def average_gradients(model: torch.nn.Module, world: int) -> None:
 
 
 def load_shard(rank: int, world: int) -> tuple[torch.Tensor, ...]:
-    """This rank's share of made-up images, and those that nobody trains on."""
-    made = torch.Generator().manual_seed(1)
-    images = torch.randn(SAMPLES, INPUTS, generator=made)
-    labels = (images @ torch.randn(INPUTS, CLASSES, generator=made)).argmax(1)
+    """Generate images; return this rank's share and the held-out ones."""
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(SAMPLES, INPUTS, generator=generator)
+    labels = (images @ torch.randn(INPUTS, CLASSES, generator=generator)).argmax(1)
     shard = slice(HELD_OUT + rank, None, world)
     return images[shard], labels[shard], images[:HELD_OUT], labels[:HELD_OUT]
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, help="ends after so many (default: never)")
-    parser.add_argument("--say-every", type=int, default=40, help="steps")
-    parser.add_argument("--step-times", default="", help="file for rank 0's: end and seconds")
-    parser.add_argument("--unpaced", action="store_true", help="do not wait as for a GPU")
+    parser.add_argument("--steps", type=int, help="number of steps (default: unlimited)")
+    parser.add_argument("--log-every", type=int, default=40, help="steps between log lines")
+    parser.add_argument(
+        "--step-times", default="", help="file for end and seconds of rank 0's steps"
+    )
+    parser.add_argument("--unpaced", action="store_true", help="do not simulate GPU time")
     return parser.parse_args()
 
 

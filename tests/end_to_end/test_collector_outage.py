@@ -22,7 +22,7 @@ def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
     and it begins no later than one window after that collector was there."""
     monkeypatch.setenv("OTEL_STRAGGLER_PROTOCOL", protocol)
     first = start_collector("--window-steps=20")
-    script = (str(SCRIPT), "--steps", str(STEPS), "--say-every", "10")
+    script = (str(SCRIPT), "--steps", str(STEPS), "--log-every", "10")
     log = tmp_path / "log"
     training = Training(endpoint_of(first, protocol), "outage", 4, log, script=script)
     try:

@@ -13,7 +13,7 @@ PROMISED = {
     "03_score_plain_opentelemetry_spans.py": "times as long in forward as the fastest rank",
     "04_own_tracer_provider.py": "attention is a child of forward, which is a child of step",
     "05_detector_in_process.py": "rank 1 on node-1 is slow in forward",
-    "06_scalars_beside_the_loss.py": "straggler/worst_rank = 5",
+    "06_tracker_scalars.py": "straggler/worst_rank = 5",
 }
 
 

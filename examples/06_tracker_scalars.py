@@ -1,5 +1,5 @@
-"""You will see what a slow rank costs in the tracker that a training script logs its loss to.
-Run it with: python examples/06_scalars_beside_the_loss.py
+"""You will see the cost of a slow rank in the experiment tracker of a training script.
+Run it with: python examples/06_tracker_scalars.py
 It takes about 5 seconds.
 """
 
@@ -15,26 +15,26 @@ FREE = "127.0.0.1:0"
 
 
 class Tracker:
-    """Stands for TensorBoard's SummaryWriter; MLflow, a W&B run or a function would do as well."""
+    """A replacement for TensorBoard's SummaryWriter; MLflow, a W&B run or a function work too."""
 
     def __init__(self):
-        self.seen = {}
+        self.scalars = {}
 
     def add_scalar(self, tag, value, step):
-        self.seen[tag] = value, step
+        self.scalars[tag] = value, step
 
 
 def train(collector: str, otlp: str, tracker: Tracker) -> None:
-    # Another process sends what eight ranks would; rank 5 takes 1.5 times as long in forward.
+    # Another process simulates eight ranks; rank 5 takes 1.5 times as long in forward.
     others = ["--ranks=8", "--slow-rank=5", "--steps=80", "--run-id=example", f"--send={otlp}"]
     send = [sys.executable, "-m", "otel_straggler.cli", "simulate", *others]
     subprocess.run(send, check=True, capture_output=True)
 
     scalars = TrackerScalars(tracker, collector=collector, run_id="example", rank=0, every_s=1)
     for step in range(600):
-        time.sleep(0.05)  # here a real script trains
+        time.sleep(0.05)  # a real script trains here
         scalars.log(step)
-        if "straggler/slowdown" in tracker.seen:
+        if "straggler/slowdown" in tracker.scalars:
             break
     scalars.close()
 
@@ -50,7 +50,7 @@ def main() -> None:
         train(f"http://{addresses['metrics']}", f"http://{addresses['otlp_http']}", tracker)
     finally:
         collector.stop()
-    for name, (value, step) in tracker.seen.items():
+    for name, (value, step) in tracker.scalars.items():
         print(f"step {step}: {name} = {value:.3g}")
 
 
