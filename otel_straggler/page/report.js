@@ -40,34 +40,34 @@ function cs(t,e){return!/^https?:$/.test(e?.protocol)||ls.includes(e.host)?t:is.
 function it(t){let e=cs(t,globalThis.location);return u("div",{class:"command",key:e},u("code",{dir:"ltr",tabindex:"0"},
 e),u("button",{type:"button",class:"copy","aria-label":`Copy: ${e}`,onclick:us},"Copy"))}async function us(t){let e=t.currentTarget,
 n=e.previousElementSibling;try{await navigator.clipboard.writeText(n.textContent),e.textContent="Copied",lt("Copied"),window.
-setTimeout(()=>e.textContent="Copy",1500)}catch{fs(n),e.textContent="Press Ctrl+C",lt("The command is marked: press Cont\
-rol and C to copy it")}}function fs(t){let e=document.createRange();e.selectNodeContents(t);let n=window.getSelection();
+setTimeout(()=>e.textContent="Copy",1500)}catch{fs(n),e.textContent="Press Ctrl+C",lt("The command is selected: press Co\
+ntrol and C to copy it")}}function fs(t){let e=document.createRange();e.selectNodeContents(t);let n=window.getSelection();
 n.removeAllRanges(),n.addRange(e)}function K(t){return u("p",{class:"nothing"},t)}function Wt(t,e){let n=!1,o=null,s=()=>{$(t,o?e(o,n,()=>{n=!n,s()}):null)};return{update(r){o=r,s()}}}function mt(t,e,n,o){
 return t<=e?null:u("button",{type:"button",class:"quiet",key:"more","aria-expanded":String(n),onclick:o},n?"Show fewer":
 `Show all ${T(t)}`)}var ds=["critical","warning","info"],ms={critical:"\u2715",warning:"!",info:"i"},hs=["alertname","severity","run_id","jo\
 b_name","cluster","rank","node"],ps=4,qe=3;function ze(t,e){let n=new Map,o=null,s=()=>$(t,o?gs(o,e,n,r):null),r=(a,l)=>{
 n.set(a,l),s()};return{update(a){o=a,s()}}}function gs(t,e,n=new Map,o=()=>{}){let s=ys(t.alerts||[]),{is_live:r,received_at_s:a}=t.
-run,l=r?t.now_s:a??t.now_s,i=t.run.mode==="observe"?u("p",{class:"nothing"},"The collector only observes: what would fir\
-e is listed here, and nobody is notified."):null;return s.length?[r?i:u("p",{class:"nothing"},"No rank is reporting: the\
-se fired when the run was last seen."),s.length>ps?u("ul",{class:"cards",key:"names"},ws(s).map(([c,f],d)=>ks(c,f,n.get(
-c)??(d?"none":"few"),l,o,e))):u("ul",{class:"cards",key:"alerts"},s.map(c=>Je(c,l,e)))]:[K("Nothing fires."),r?i:null]}function ws(t){
-let e=new Map;for(let n of t)e.set(n.name,[...e.get(n.name)??[],n]);return[...e]}function ks(t,e,n,o,s,r){let[a]=e,l=n!==
-"none",i=n==="all"?e:e.slice(0,qe),c=()=>s(t,n==="all"?"few":"all");return u("li",{key:`name ${t}`,"data-tone":Ye(a),"da\
-ta-alert":t},Ve(a),u("div",{},u("p",{class:"card-title"},u("button",{type:"button",class:"text-link","aria-expanded":String(
-l),onclick:()=>s(t,l?"none":"few")},b(t)),u("span",{class:"label"},T(e.length),u("span",{class:"visually-hidden"}," of t\
-hem")),u("small",{},` ${Lt(a)}, ${e.length>1?"newest ":""}for ${Xe(a,o)}`)),l?u("ul",{class:"cards"},i.map(f=>Je(f,o,r,e.
-length>1?"of some":"alone"))):u("p",{class:"one-line muted",dir:"auto"},et(I(Ze(a)))),l?mt(e.length,qe,n==="all",c):null))}
-function Lt(t){return t.labels.severity||"info"}function Ye(t){return Lt(t)==="critical"?"bad":"watch"}function Ve(t){let e=Lt(
-t);return u("span",{class:"tone-mark",title:e,"aria-hidden":"true"},ms[e]||"!")}function Xe(t,e){return G(Math.max(0,Math.
-round(e-t.since_ns/1e9)))}function Ze({annotations:t}){return t.summary||t.description||""}function ys(t){let e=o=>(ds.indexOf(
-o.labels.severity)+4)%4,n=({labels:o})=>"rank"in o?1:0;return[...t].sort((o,s)=>e(o)-e(s)||n(o)-n(s)||s.since_ns-o.since_ns)}
-function Je(t,e,n,o=""){let{labels:s,annotations:r}=t,a=/^\d{1,9}$/.test(s.rank??"")?Number(s.rank):null;return u("li",{
-key:JSON.stringify(s),"data-tone":Ye(t)},o?null:Ve(t),u("div",{},o==="alone"?null:u("p",{class:"card-title"},o?null:b(t.
-name),u("small",{},` ${Lt(t)}, for ${Xe(t,e)}`)),u("p",{dir:"auto"},et(I(Ze(t)))),r.summary&&r.description&&r.description!==
-r.summary?u("p",{class:"muted",dir:"auto"},r.description):null,u("p",{class:"card-foot"},a===null?null:Z(a,n),s.node?b(s.
-node):null,bs(s).map(([l,i])=>u("span",{class:"label",key:l},b(`${l}=${i}`))),_s(r.runbook_url))))}function bs(t){return Object.
-entries(t).filter(([e])=>!hs.includes(e)).slice(0,6)}function _s(t){return/^https?:\/\//i.test(t??"")?u("a",{href:t,rel:"\
-noreferrer noopener",target:"_blank"},"Runbook"):null}var It=40,Qe=.1;function on(t){let{answer:e}=t;return e.kind==="hang"?Ts(t):xs(e)||Rs(t)}function xs(t){let e=t.peers;if(!e||
+run,l=r?t.now_s:a??t.now_s,i=t.run.mode==="observe"?u("p",{class:"nothing"},"The collector is in observe mode: firing al\
+erts are listed here, and no notifications are sent."):null;return s.length?[r?i:u("p",{class:"nothing"},"No rank is rep\
+orting: these fired when the run was last seen."),s.length>ps?u("ul",{class:"cards",key:"names"},ws(s).map(([c,f],d)=>ks(
+c,f,n.get(c)??(d?"none":"few"),l,o,e))):u("ul",{class:"cards",key:"alerts"},s.map(c=>Je(c,l,e)))]:[K("No alerts are firi\
+ng."),r?i:null]}function ws(t){let e=new Map;for(let n of t)e.set(n.name,[...e.get(n.name)??[],n]);return[...e]}function ks(t,e,n,o,s,r){
+let[a]=e,l=n!=="none",i=n==="all"?e:e.slice(0,qe),c=()=>s(t,n==="all"?"few":"all");return u("li",{key:`name ${t}`,"data-\
+tone":Ye(a),"data-alert":t},Ve(a),u("div",{},u("p",{class:"card-title"},u("button",{type:"button",class:"text-link","ari\
+a-expanded":String(l),onclick:()=>s(t,l?"none":"few")},b(t)),u("span",{class:"label"},T(e.length),u("span",{class:"visua\
+lly-hidden"}," of them")),u("small",{},` ${Lt(a)}, ${e.length>1?"newest ":""}for ${Xe(a,o)}`)),l?u("ul",{class:"cards"},
+i.map(f=>Je(f,o,r,e.length>1?"of some":"alone"))):u("p",{class:"one-line muted",dir:"auto"},et(I(Ze(a)))),l?mt(e.length,
+qe,n==="all",c):null))}function Lt(t){return t.labels.severity||"info"}function Ye(t){return Lt(t)==="critical"?"bad":"w\
+atch"}function Ve(t){let e=Lt(t);return u("span",{class:"tone-mark",title:e,"aria-hidden":"true"},ms[e]||"!")}function Xe(t,e){
+return G(Math.max(0,Math.round(e-t.since_ns/1e9)))}function Ze({annotations:t}){return t.summary||t.description||""}function ys(t){
+let e=o=>(ds.indexOf(o.labels.severity)+4)%4,n=({labels:o})=>"rank"in o?1:0;return[...t].sort((o,s)=>e(o)-e(s)||n(o)-n(s)||
+s.since_ns-o.since_ns)}function Je(t,e,n,o=""){let{labels:s,annotations:r}=t,a=/^\d{1,9}$/.test(s.rank??"")?Number(s.rank):
+null;return u("li",{key:JSON.stringify(s),"data-tone":Ye(t)},o?null:Ve(t),u("div",{},o==="alone"?null:u("p",{class:"card\
+-title"},o?null:b(t.name),u("small",{},` ${Lt(t)}, for ${Xe(t,e)}`)),u("p",{dir:"auto"},et(I(Ze(t)))),r.summary&&r.description&&
+r.description!==r.summary?u("p",{class:"muted",dir:"auto"},r.description):null,u("p",{class:"card-foot"},a===null?null:Z(
+a,n),s.node?b(s.node):null,bs(s).map(([l,i])=>u("span",{class:"label",key:l},b(`${l}=${i}`))),_s(r.runbook_url))))}function bs(t){
+return Object.entries(t).filter(([e])=>!hs.includes(e)).slice(0,6)}function _s(t){return/^https?:\/\//i.test(t??"")?u("a",
+{href:t,rel:"noreferrer noopener",target:"_blank"},"Runbook"):null}var It=40,Qe=.1;function on(t){let{answer:e}=t;return e.kind==="hang"?Ts(t):xs(e)||Rs(t)}function xs(t){let e=t.peers;if(!e||
 !g(e.own_s)||!g(e.peers_s))return null;let n=Math.max(e.own_s,e.peers_s),o=g(e.n_peers)&&e.n_peers>0?`${T(e.n_peers)} `:
 "";return Ft([u("strong",{},H(e.slowdown))," as long",t.section?[" in ",b(t.section)]:null],Pt(rn(t),e.own_s,n,"own",R(e.
 own_s)),Pt($s(t,o),e.peers_s,n,"others",R(e.peers_s)))}function Ts(t){let{answer:e,ranks:n}=t,o=Ss(t).map(s=>n.rank.indexOf(
@@ -112,12 +112,12 @@ e.push(`${D(t.confidence)} sure`),t.is_localised===!1&&e.push("cannot tell culpr
 let e=t.advice||[],n=t.commands||[];return!e.length&&!n.length?null:u("div",{class:"advice"},u("h2",{},"What to do"),u("\
 ul",{"data-field":"advice"},e.map(o=>u("li",{dir:"auto"},I(o)))),n.map(it))}var Ps=1e4;function fn(){let t=null,e=null,n=!1,o=-1/0,s=null,r=a=>{o=Date.now(),lt(a)};return{update(a,l,i){let c=l.state===
 "reconnecting",f=Fs(a,c,i);if(document.title=E(Ds(a,c)),document.documentElement.dataset.tone=c?"unknown":a?.answer.tone??
-"unknown",f===t)return;let d=t===null,m=e!==un(a)&&a!==null,h=n&&!c?`The collector answers again. ${f}`:f;if(t=f,n=c,a&&
+"unknown",f===t)return;let d=t===null,m=e!==un(a)&&a!==null,h=n&&!c?`The collector responds again. ${f}`:f;if(t=f,n=c,a&&
 (e=un(a)),d)return;window.clearTimeout(s);let p=m?0:o+Ps-Date.now();s=window.setTimeout(()=>r(h),Math.max(0,p))}}}function Fs(t,e,n){
-return e?"The collector does not answer. What the page shows is getting old.":n||(t?`${Mt(t.answer.tone)}: ${t.answer.headline}`:
-"")}function un(t){return t?JSON.stringify([t.run.run_id,t.run.group]):null}function Ds(t,e=!1){if(!t)return"otel-stragg\
-ler";let{answer:n,run:o}=t;return e?`${$t("unknown")} The collector does not answer \xB7 ${o.job||o.run_id}`:`${$t(n.tone)}\
- ${n.headline} \xB7 ${o.job||o.run_id}`}var Bs={ok:"finished",failed:"failed",cancelled:"was cancelled",preempted:"was preempted"},Ks={live:"\u25CF",ended:"\u25A0",
+return e?"The collector does not respond. The data on this page is getting stale.":n||(t?`${Mt(t.answer.tone)}: ${t.answer.
+headline}`:"")}function un(t){return t?JSON.stringify([t.run.run_id,t.run.group]):null}function Ds(t,e=!1){if(!t)return"\
+otel-straggler";let{answer:n,run:o}=t;return e?`${$t("unknown")} The collector does not respond \xB7 ${o.job||o.run_id}`:
+`${$t(n.tone)} ${n.headline} \xB7 ${o.job||o.run_id}`}var Bs={ok:"finished",failed:"failed",cancelled:"was cancelled",preempted:"was preempted"},Ks={live:"\u25CF",ended:"\u25A0",
 saved:"\u25A3",reconnecting:"\u25CB",connecting:"\u25CB"};function dn(t,e,n){let o=null,s=()=>{if(!o)return;let{picture:r,
 connection:a,problem:l,historyProblem:i,problems:c}=o,f=js(r,a,l,Date.now(),i,c);t.dataset.state=o.connection.state,t.dataset.
 old=String(f.isOld),$(t,u("span",{class:"dot","aria-hidden":"true"},Ks[o.connection.state]),u("span",{class:"connection-\
@@ -126,22 +126,22 @@ $(e,f.notice?Vs(f,n):null);let d=o.connection.state==="reconnecting"||f.kind==="
 "is-stale",d)};return window.setInterval(s,1e3),{update(r,a,l,i,c=null,f=[]){o={picture:r,connection:l,problem:i,historyProblem:c,
 problems:f},s()}}}function js(t,e,n,o,s=null,r=[]){let a=o/1e3+e.clock_s,l=t?.run.received_at_s,i=g(l)?Math.max(0,a-l):null,
 c={state:P(e.state),age:"",isOld:!1,notice:null};if(e.state==="saved")return Gs(t,c);if(e.state==="reconnecting")return qs(
-t,e,o,i,c);if(n)return{...c,notice:n,kind:"problem"};if(s){let d=`Runs of the past cannot be shown: ${s}`;Object.assign(
-c,{notice:d,kind:"history-problem"})}if(r.length){let d=[c.notice,...r.map(Us)].filter(Boolean).join(" ");Object.assign(
-c,{notice:d,kind:"collector-problem"})}if(!t)return c;if(e.state==="ended")return zs(t,c);let f=i!==null&&i>30;return{...c,
-age:`data ${C(i)} ago`,isOld:f}}function Us(t){return`${t[0].toUpperCase()}${t.slice(1)}.`}function Gs(t,e){if(!t)return e;
-let n=W(t.now_s,null);return{...e,state:"saved",age:n,notice:`A report of ${n}. It no longer changes.`,kind:"saved"}}function qs(t,e,n,o,s){
-let r=Math.max(0,Math.ceil(((e.retry_ms??n)-n)/1e3)),a=C((n-e.since_ms)/1e3),l=t&&o!==null?` What you see is ${C(o)} old\
-.`:"",i=r>0?`Trying again in ${r} s.`:"Trying again now.";return{...s,age:o===null?"":`data ${C(o)} old`,isOld:!0,notice:e.
-told?`The collector cannot show this: ${e.told}${l} ${i}`:`The collector has not answered for ${a}.${l} ${i}`,kind:"away",
-canRetry:!0}}function zs(t,e){let{run:n}=t;if(g(n.awaited_since_s))return Ys(t,e);let o=W(n.received_at_s,t.now_s);if(!n.
-is_live){let r=`From the collector's history: no rank is reporting. Last seen ${o}.`;return{...e,state:"history",age:o,notice:r,
-kind:"history"}}let s=W(n.finished_at_s,t.now_s);return{...e,state:"ended",age:s,notice:`This run ${Bs[n.outcome]??"ende\
-d"} at ${s}.`,kind:"ended"}}function Ys({run:t,now_s:e},n){let o=W(t.seen_at_s,e),s=`This is the run as of ${o}. The col\
-lector was restarted at ${W(t.awaited_since_s,e)}, and has received nothing from this run since.`;return{...n,state:"las\
-t view",age:o,isOld:!0,notice:s,kind:"awaited"}}function Vs(t,e){return[u("span",{dir:"auto"},t.notice),t.canRetry?u("bu\
-tton",{type:"button",class:"quiet",onclick:e.retry},"Try now"):null,t.kind==="problem"?u("button",{type:"button",class:"\
-quiet",onclick:()=>e.select({run:null,group:null,rank:null,section:null})},"Show the first run"):null]}var Xs=.03,Zs=30,Js=.1,Qs=.048;function mn(t){return{update(e){t.hidden=!e,e&&$(t,tr(e).map(er))}}}function tr(t){let{run:e}=t,
+t,e,o,i,c);if(n)return{...c,notice:n,kind:"problem"};if(s){let d=`Past runs cannot be shown: ${s}`;Object.assign(c,{notice:d,
+kind:"history-problem"})}if(r.length){let d=[c.notice,...r.map(Us)].filter(Boolean).join(" ");Object.assign(c,{notice:d,
+kind:"collector-problem"})}if(!t)return c;if(e.state==="ended")return zs(t,c);let f=i!==null&&i>30;return{...c,age:`data\
+ ${C(i)} ago`,isOld:f}}function Us(t){return`${t[0].toUpperCase()}${t.slice(1)}.`}function Gs(t,e){if(!t)return e;let n=W(
+t.now_s,null);return{...e,state:"saved",age:n,notice:`A report of ${n}. It no longer changes.`,kind:"saved"}}function qs(t,e,n,o,s){
+let r=Math.max(0,Math.ceil(((e.retry_ms??n)-n)/1e3)),a=C((n-e.since_ms)/1e3),l=t&&o!==null?` The data is ${C(o)} old.`:"",
+i=r>0?`Trying again in ${r} s.`:"Trying again now.";return{...s,age:o===null?"":`data ${C(o)} old`,isOld:!0,notice:e.told?
+`The collector cannot show this: ${e.told}${l} ${i}`:`The collector has not responded for ${a}.${l} ${i}`,kind:"away",canRetry:!0}}
+function zs(t,e){let{run:n}=t;if(g(n.awaited_since_s))return Ys(t,e);let o=W(n.received_at_s,t.now_s);if(!n.is_live){let r=`\
+From the collector's history: no rank is reporting. Last seen ${o}.`;return{...e,state:"history",age:o,notice:r,kind:"hi\
+story"}}let s=W(n.finished_at_s,t.now_s);return{...e,state:"ended",age:s,notice:`This run ${Bs[n.outcome]??"ended"} at ${s}\
+.`,kind:"ended"}}function Ys({run:t,now_s:e},n){let o=W(t.seen_at_s,e),s=`This is the run as of ${o}. The collector was \
+restarted at ${W(t.awaited_since_s,e)}, and has received nothing from this run since.`;return{...n,state:"last view",age:o,
+isOld:!0,notice:s,kind:"awaited"}}function Vs(t,e){return[u("span",{dir:"auto"},t.notice),t.canRetry?u("button",{type:"b\
+utton",class:"quiet",onclick:e.retry},"Try now"):null,t.kind==="problem"?u("button",{type:"button",class:"quiet",onclick:()=>e.
+select({run:null,group:null,rank:null,section:null})},"Show the first run"):null]}var Xs=.03,Zs=30,Js=.1,Qs=.048;function mn(t){return{update(e){t.hidden=!e,e&&$(t,tr(e).map(er))}}}function tr(t){let{run:e}=t,
 n=t.answer.kind==="ended";return[nr(e),or(e,n),rr(t,n),ar(t,n),lr(t),ur(e)]}function er({title:t,large:e,of:n,unit:o,small:s,
 tone:r}){let a=n?`of ${n}`:o;return u("div",{class:"figure",key:t,"data-tone":r||!1},u("dt",{},t),u("dd",{class:"figure-\
 large"},e,a&&u("span",{class:"figure-of"},` ${a}`)),u("dd",{class:"figure-small"},s||" "))}function nr(t){let e=t.slowest_step_s,
@@ -161,32 +161,32 @@ e)];return g(s)&&!g(e.awaited_since_s)&&(r[0]+=`${ir(t,n,s)} ${G(Math.max(0,o-s)
 attempt ${e.attempt}`),{title:"Step",large:T(e.step),small:r.join(", ")}}function ir({run:t,started_at_s:e},n,o){return n?
 " after":t.state!=="unknown"&&g(e)&&o===t.began_at_s&&o-e<Zs?", monitored for":" for"}function cr(t){return g(t.awaited_since_s)?
 "before the collector was restarted":t.state==="unknown"?"without heartbeats":P(t.state)}function ur(t){let e=t.resolvable_slowdown;
-return{title:"Smallest that shows",large:g(e)?D(e-1):D(null),small:t.time_basis?`measured by ${P(t.time_basis)}`:"slowdo\
-wn of one rank"}}function hn(t){return{update(e,n,o){let s=o!==null&&o.runs.length===0;t.hidden=!s,s&&$(t,fr(window.location.hostname||"1\
+return{title:"Detection limit",large:g(e)?D(e-1):D(null),small:t.time_basis?`measured by ${P(t.time_basis)}`:"slowdown o\
+f one rank"}}function hn(t){return{update(e,n,o){let s=o!==null&&o.runs.length===0;t.hidden=!s,s&&$(t,fr(window.location.hostname||"1\
 27.0.0.1"))}}}function fr(t){let n=`http://${t.includes(":")&&!t.startsWith("[")?`[${t}]`:t}:4318`;return[u("p",{class:"\
-eyebrow"},"No runs yet"),u("h1",{},"The collector listens, and no training has reported"),u("p",{},"Put five lines into \
-the training loop, and start it. The page fills by itself."),u("pre",{tabindex:"0","aria-label":"Five lines of Python"},
-u("code",{},dr(n))),u("p",{},"Ranks send to ",u("code",{},n)," unless the collector was started with another address. It\
- listens on this machine only unless configured otherwise (",u("code",{},"--otlp-http 0.0.0.0:4318"),")."),u("h2",{},"No\
-thing arrives?"),u("p",{},"Run this in the environment of the job:"),it("otel-straggler doctor"),u("h2",{},"Just looking\
-?"),u("p",{},"This sends the telemetry of eight ranks, one of them slow, in real time:"),it(`otel-straggler simulate --s\
-teps 2000 --speed 1 --send ${n}`)]}function dr(t){return["import otel_straggler as ots","",`ots.configure(endpoint="${t}\
-")`,"for n, batch in enumerate(batches):","    ots.step(n)",'    with ots.section("forward"):',"        loss = model(bat\
-ch)"].join(`
+eyebrow"},"No runs yet"),u("h1",{},"The collector is running, but no training run has reported"),u("p",{},"Add five line\
+s to the training loop and start it. The page updates automatically."),u("pre",{tabindex:"0","aria-label":"Five lines of\
+ Python"},u("code",{},dr(n))),u("p",{},"Ranks send to ",u("code",{},n)," unless the collector was started with another a\
+ddress. It listens on this machine only unless configured otherwise (",u("code",{},"--otlp-http 0.0.0.0:4318"),")."),u("\
+h2",{},"Nothing arrives?"),u("p",{},"Run this in the environment of the job:"),it("otel-straggler doctor"),u("h2",{},"Ju\
+st trying it out?"),u("p",{},"This sends the telemetry of eight ranks, one of them slow, in real time:"),it(`otel-stragg\
+ler simulate --steps 2000 --speed 1 --send ${n}`)]}function dr(t){return["import otel_straggler as ots","",`ots.configur\
+e(endpoint="${t}")`,"for n, batch in enumerate(batches):","    ots.step(n)",'    with ots.section("forward"):',"        \
+loss = model(batch)"].join(`
 `)}var pn=8;function gn(t,e){return{update(n){$(t,n?mr(n.ledger||[],e,re(n)):null)}}}function re({ranks:t,slowdowns:e}){return((e?.
 overall??[]).filter(g).length||t.rank.length)===1}function mr(t,e,n=!1){let o=t.filter(a=>g(a.exposed_s));if(!o.length)return K(
-"No step has been taken apart yet.");let s=o.reduce((a,l)=>a+Math.max(0,l.exposed_s),0),r=Math.max(...o.map(a=>Math.max(
-a.exposed_s,a.typical_s??0)));return[hr(o,s),u("table",{class:"rows"},u("caption",{class:"visually-hidden"},"Seconds of \
-the step by section"),u("thead",{},u("tr",{},u("th",{scope:"col"},"Section"),u("th",{scope:"col",class:"wide"},"Adds to \
-the step"),u("th",{scope:"col",class:"number"},"Exposed"),n?null:u("th",{scope:"col",class:"number spare"},"Typical rank"),
-n?null:u("th",{scope:"col"},"Last one"))),u("tbody",{},o.map((a,l)=>pr(a,l,s,r,n,e))))]}function hr(t,e){return u("div",
-{class:"stack",role:"img","aria-label":`A step of ${R(e)}; the table below tells its parts`},t.map((n,o)=>u("span",{key:n.
-section,class:`shade shade-${o%pn}`,title:`${n.section}: ${R(n.exposed_s)}`,style:{"flex-grow":e>0?Math.max(0,n.exposed_s/
-e).toFixed(5):1}},n.exposed_s/e>.12?b(n.section):null)))}function pr(t,e,n,o,s,r){return u("tr",{key:t.section},u("th",{
-scope:"row"},u("span",{class:`swatch shade-${e%pn}`,"aria-hidden":"true"}),u("button",{type:"button",class:"text-link",title:"\
-Show this section over time",onclick:()=>r.select({section:t.section})},b(t.section))),u("td",{class:"wide"},B(t.exposed_s,
-o,"neutral")),u("td",{class:"number"},R(t.exposed_s),u("small",{},` ${D(n>0?t.exposed_s/n:null)}`)),s?null:u("td",{class:"\
-number spare"},R(t.typical_s)),s?null:u("td",{},g(t.leader_rank)?Z(t.leader_rank,r):u("span",{class:"muted"},"varies")))}function nt(t){if(!Number.isFinite(t)||t<=0)return 0;let e=Math.round(128+64*Math.log2(t));return Math.min(255,Math.max(
+"No step has been analyzed yet.");let s=o.reduce((a,l)=>a+Math.max(0,l.exposed_s),0),r=Math.max(...o.map(a=>Math.max(a.exposed_s,
+a.typical_s??0)));return[hr(o,s),u("table",{class:"rows"},u("caption",{class:"visually-hidden"},"Seconds of the step by \
+section"),u("thead",{},u("tr",{},u("th",{scope:"col"},"Section"),u("th",{scope:"col",class:"wide"},"Adds to the step"),u(
+"th",{scope:"col",class:"number"},"Exposed"),n?null:u("th",{scope:"col",class:"number spare"},"Typical rank"),n?null:u("\
+th",{scope:"col"},"Last one"))),u("tbody",{},o.map((a,l)=>pr(a,l,s,r,n,e))))]}function hr(t,e){return u("div",{class:"st\
+ack",role:"img","aria-label":`A step of ${R(e)}; the table below lists its parts`},t.map((n,o)=>u("span",{key:n.section,
+class:`shade shade-${o%pn}`,title:`${n.section}: ${R(n.exposed_s)}`,style:{"flex-grow":e>0?Math.max(0,n.exposed_s/e).toFixed(
+5):1}},n.exposed_s/e>.12?b(n.section):null)))}function pr(t,e,n,o,s,r){return u("tr",{key:t.section},u("th",{scope:"row"},
+u("span",{class:`swatch shade-${e%pn}`,"aria-hidden":"true"}),u("button",{type:"button",class:"text-link",title:"Show th\
+is section over time",onclick:()=>r.select({section:t.section})},b(t.section))),u("td",{class:"wide"},B(t.exposed_s,o,"n\
+eutral")),u("td",{class:"number"},R(t.exposed_s),u("small",{},` ${D(n>0?t.exposed_s/n:null)}`)),s?null:u("td",{class:"nu\
+mber spare"},R(t.typical_s)),s?null:u("td",{},g(t.leader_rank)?Z(t.leader_rank,r):u("span",{class:"muted"},"varies")))}function nt(t){if(!Number.isFinite(t)||t<=0)return 0;let e=Math.round(128+64*Math.log2(t));return Math.min(255,Math.max(
 1,e))}function kn(t,e=t.length){let n=new Uint8Array(e);for(let o=0;o<e;o+=1)n[o]=nt(t[o]);return n}function Bt(t){return t===
 0?null:2**((t-128)/64)}function ae(t){if(t.encoding!=="uint8-log2")throw new Error(`timeline: encoding is ${t.encoding};\
  expected uint8-log2. Reload the page.`);let e=gr(t.values),n=t.ranks.length*t.columns.length;if(e.length!==n)throw new Error(
@@ -257,20 +257,20 @@ t);e.observe(document.documentElement,{attributes:!0,attributeFilter:["data-them
 -color-scheme: dark)");return n.addEventListener("change",t),()=>{e.disconnect(),n.removeEventListener("change",t)}}var Ln=10,Nr=["Since","For","Why","Cost","Then"];function In(t){let e=t.hangs||[],n=e.flatMap(a=>a.earlier||[]).filter(a=>!a.
 is_brief),o=e.map(a=>a.earlier_brief).filter(Boolean);if(!n.length&&!o.length)return null;let s=e.reduce((a,l)=>a+(l.earlier_brief?
 0:l.earlier_left_out||0),0),r=Math.max(0,n.length-Ln)+s;return[u("h3",{key:"title"},"Earlier hangs"),n.length?u("table",
-{key:"hangs",class:"rows","data-field":"earlier-hangs"},u("caption",{class:"visually-hidden"},"Hangs that are over, the \
-newest first"),u("thead",{},u("tr",{},Nr.map(a=>u("th",{scope:"col",key:a,class:a==="Then"&&"spare"},a)))),u("tbody",{},
-Cr(n).map((a,l)=>Hr(a,l,t)))):null,r?u("p",{key:"more",class:"nothing"},`and ${X(r,"shorter one")}`):null,o.map((a,l)=>vr(
-a,l,n.length+r>0,t.run))]}function vr({sentence:t,gpu_seconds_lost:e,is_all:n},o,s,r){let a=g(e)&&e>=1?` ${n?"Cost":"Cos\
-t at least"}: ${V(e,r.on_gpu)}.`:"";return u("p",{key:`brief-${o}`,"data-field":"brief-hangs"},s?"and ":"",b(t),a)}function Cr(t){
-let e=t.map((o,s)=>s).sort((o,s)=>t[s].duration_s-t[o].duration_s),n=new Set(e.slice(0,Ln));return t.filter((o,s)=>n.has(
-s))}function Hr(t,e,{now_s:n,run:o}){let s=t.is_end_seen?"":"at least ",r=g(t.gpu_seconds_lost)?V(t.gpu_seconds_lost,o.on_gpu):
-"not known";return u("tr",{key:e},u("th",{scope:"row",class:"brief"},W(t.since_s,n)),u("td",{class:"brief"},`${s}${G(t.duration_s)}`),
-u("td",{},b(t.sentence)),u("td",{class:"brief"},r),u("td",{class:"spare"},b(t.then)))}var ue=[{state:"lost",tone:"lost",mark:"\u2715",meaning:"no heartbeat: crashed, stopped or cut off"},{state:"stuck",tone:"\
-stuck",mark:"\u25A0",meaning:"alive, work is open, and no progress"},{state:"late",tone:"late",mark:"\u25B2",meaning:"no\
- progress for half of its timeout"},{state:"missing",tone:"unknown",mark:"?",meaning:"expected, but never seen"},{state:"\
+{key:"hangs",class:"rows","data-field":"earlier-hangs"},u("caption",{class:"visually-hidden"},"Past hangs, newest first"),
+u("thead",{},u("tr",{},Nr.map(a=>u("th",{scope:"col",key:a,class:a==="Then"&&"spare"},a)))),u("tbody",{},Cr(n).map((a,l)=>Hr(
+a,l,t)))):null,r?u("p",{key:"more",class:"nothing"},`and ${X(r,"shorter one")}`):null,o.map((a,l)=>vr(a,l,n.length+r>0,t.
+run))]}function vr({sentence:t,gpu_seconds_lost:e,is_all:n},o,s,r){let a=g(e)&&e>=1?` ${n?"Cost":"Cost at least"}: ${V(e,
+r.on_gpu)}.`:"";return u("p",{key:`brief-${o}`,"data-field":"brief-hangs"},s?"and ":"",b(t),a)}function Cr(t){let e=t.map(
+(o,s)=>s).sort((o,s)=>t[s].duration_s-t[o].duration_s),n=new Set(e.slice(0,Ln));return t.filter((o,s)=>n.has(s))}function Hr(t,e,{
+now_s:n,run:o}){let s=t.is_end_seen?"":"at least ",r=g(t.gpu_seconds_lost)?V(t.gpu_seconds_lost,o.on_gpu):"unknown";return u(
+"tr",{key:e},u("th",{scope:"row",class:"brief"},W(t.since_s,n)),u("td",{class:"brief"},`${s}${G(t.duration_s)}`),u("td",
+{},b(t.sentence)),u("td",{class:"brief"},r),u("td",{class:"spare"},b(t.then)))}var ue=[{state:"lost",tone:"lost",mark:"\u2715",meaning:"no heartbeat: crashed, stopped or cut off"},{state:"stuck",tone:"\
+stuck",mark:"\u25A0",meaning:"alive, with open work, but no progress"},{state:"late",tone:"late",mark:"\u25B2",meaning:"\
+no progress for half of its timeout"},{state:"missing",tone:"unknown",mark:"?",meaning:"expected, but never seen"},{state:"\
 starting",tone:"starting",mark:"\u25C7",meaning:"has not begun a step yet"},{state:"ok",tone:"ok",mark:"\u25CF",meaning:"\
-making progress"},{state:"finished",tone:"finished",mark:"\u2713",meaning:"has said how it ended"}],Fn={state:"unknown",
-tone:"unknown",mark:"?",meaning:"nothing is known of it"},Wr=3;function ut(t){return ue.find(({state:e})=>e===t)||Fn}function Dn(t){
+making progress"},{state:"finished",tone:"finished",mark:"\u2713",meaning:"has reported how it ended"}],Fn={state:"unkno\
+wn",tone:"unknown",mark:"?",meaning:"no data"},Wr=3;function ut(t){return ue.find(({state:e})=>e===t)||Fn}function Dn(t){
 let e=new Array(t.states.length).fill(0),n=0;for(let s of t.state)s>=0&&s<e.length?e[s]+=1:n+=1;let o=t.states.map((s,r)=>({
 ...ut(s),state:s,count:e[r]}));return n&&o.push({...Fn,count:n}),o.filter(({count:s})=>s>0).sort((s,r)=>fe(s.state)-fe(r.
 state))}function fe(t){let e=ue.findIndex(({state:n})=>n===t);return e===-1?ue.length:e}function de(t){return new Set((t||
@@ -299,11 +299,11 @@ t.run.finished_at_s)||!t.run.is_live;return[u("ul",{class:"state-list"},Dn(e).ma
 mber"},T(l)),` ${o}`)),n?null:jn("Heartbeat",me(e.heartbeat_age_s)),n?null:jn("Progress",me(e.progress_age_s))),(t.hangs||
 []).filter(o=>o.sentence).map(o=>Kr(o))]}function jn(t,e){if(!e)return null;let n=`${t}: median ${C(e.median)} ago, olde\
 st ${C(e.oldest)}`;return u("li",{key:t,class:"muted"},n)}function Kr(t){return u("p",{class:"hang",key:t.group,"data-to\
-ne":t.acknowledged?"watch":"bad",dir:"auto"},t.group?["Group ",b(t.group),": "]:null,I(t.sentence),t.acknowledged?" Some\
-body knows of it.":null)}function jr(t,e){let{ranks:n}=t,o=de(t.hangs),{places:s,left_out:r}=Bn(n,Pr,o);return s.length?
-[u("table",{class:"rows"},u("caption",{class:"visually-hidden"},"Ranks that are lost, stuck or late"),u("thead",{},u("tr",
-{},["Rank","State","Heartbeat","Progress","Step","Open section"].map(a=>u("th",{scope:"col",class:Fr.includes(a)&&"spare"},
-a)))),u("tbody",{},s.map(a=>Ur(n,a,o,e)))),r?u("p",{class:"nothing"},`and ${T(r)} more, in the strip`):null]:null}function Ur(t,e,n,o){
+ne":t.acknowledged?"watch":"bad",dir:"auto"},t.group?["Group ",b(t.group),": "]:null,I(t.sentence),t.acknowledged?" Ackn\
+owledged.":null)}function jr(t,e){let{ranks:n}=t,o=de(t.hangs),{places:s,left_out:r}=Bn(n,Pr,o);return s.length?[u("tabl\
+e",{class:"rows"},u("caption",{class:"visually-hidden"},"Ranks that are lost, stuck or late"),u("thead",{},u("tr",{},["R\
+ank","State","Heartbeat","Progress","Step","Open section"].map(a=>u("th",{scope:"col",class:Fr.includes(a)&&"spare"},a)))),
+u("tbody",{},s.map(a=>Ur(n,a,o,e)))),r?u("p",{class:"nothing"},`and ${T(r)} more, in the strip`):null]:null}function Ur(t,e,n,o){
 let s=t.states[t.state[e]],{mark:r,tone:a}=ut(s),l=t.open_section[e];return u("tr",{key:t.rank[e]},u("th",{scope:"row"},
 Z(t.rank[e],o)," ",u("small",{},b(ge(t,e))),n.has(t.rank[e])&&u("span",{class:"label strong"},"the others wait for it")),
 u("td",{class:"brief","data-rank-state":a},u("span",{class:"state-mark","aria-hidden":"true"},r),` ${s}`),u("td",{class:"\
@@ -548,10 +548,10 @@ s=Pa[e.startsWith("hot_")?"named":"otherwise"],r=1+Math.max(s,(o-1)/2);return n.
 slowdown-l.slowdown).slice(0,Fa).map(({stage:l,data:i})=>`${l},${i}`).join(";")}var Me="http://www.w3.org/2000/svg",At=4,Ya=[{name:"hot_cell",words:"one hot cell",meaning:"its hardware or its data",isHot:(t,e)=>t===
 1&&e===2},{name:"hot_row",words:"a hot row",meaning:"an uneven pipeline stage",isHot:t=>t===At-1},{name:"hot_column",words:"\
 a hot column",meaning:"one data rank is slow in all stages: its host or its data",isHot:(t,e)=>e===2},{name:"spread",words:"\
-heat all over",meaning:"uneven sequences, or pauses that wander",isHot:(t,e)=>(t*3+e*5)%4<2},{name:"silent",words:"hatch\
-ed",meaning:"a worker says nothing or is stuck",isHot:()=>!1,isSilent:(t,e)=>t===1&&e===2},{name:"even",words:"even",meaning:"\
-all workers are alike",isHot:()=>!1}];function bo(t){let e=new Map(Ya.map(s=>[s.name,Va(s)])),n=_("ul","pattern-legend",
-{"aria-label":"What patterns mean"},...e.values());return t.append(n),{update:s=>{for(let[r,a]of e)r===s?a.setAttribute(
+heat everywhere",meaning:"uneven sequences, or pauses on changing ranks",isHot:(t,e)=>(t*3+e*5)%4<2},{name:"silent",words:"\
+hatched",meaning:"a worker is silent or stuck",isHot:()=>!1,isSilent:(t,e)=>t===1&&e===2},{name:"even",words:"even",meaning:"\
+all workers are equally fast",isHot:()=>!1}];function bo(t){let e=new Map(Ya.map(s=>[s.name,Va(s)])),n=_("ul","pattern-l\
+egend",{"aria-label":"Pattern legend"},...e.values());return t.append(n),{update:s=>{for(let[r,a]of e)r===s?a.setAttribute(
 "aria-current","true"):a.removeAttribute("aria-current")},destroy:()=>n.remove()}}function Va({words:t,meaning:e,isHot:n,
 isSilent:o}){let s=_("span","pattern-words",{},_("strong","",{},t),_("span","",{},e));return _("li","pattern-item",{},Xa(
 n,o),s)}function Xa(t,e=()=>!1){let n=document.createElementNS(Me,"svg"),o=(s,r)=>Object.entries(r).forEach(([a,l])=>s.setAttribute(
@@ -559,18 +559,18 @@ a,l));o(n,{viewBox:"0 0 32 32",class:"pattern-picture","aria-hidden":"true"});fo
 s/At),s%At],l=e(r,a)?"silent":t(r,a)?"hot":"even",i=document.createElementNS(Me,"rect");o(i,{x:a*8+.75,y:r*8+.75,width:6.5,
 height:6.5,rx:1.2,class:`pattern-cell pattern-${l}`}),n.append(i),l==="silent"&&n.append(Za(a*8,r*8,o))}return n}function Za(t,e,n){
 let o=document.createElementNS(Me,"path");return n(o,{d:`M${t+1.2} ${e+4}l2.8-2.8M${t+1.2} ${e+6.8}l5.6-5.6M${t+4} ${e+6.8}\
-l2.8-2.8`,class:"pattern-strokes"}),o}var $e={left:66,top:24,right:2,bottom:4},Ee={most:380,row:38},Ja="Nothing is known of the ranks yet.";function _o(t,e){let n={
-cells:null,picture:null,rank:null},o=_t(t,{part:"matrix",label:"Slowdown of each worker by pipeline stage and data rank",
-layout:$e,marks:["silent"],hasMinimap:!1,tableCaption:"The slowest workers",tableColumn:"worker",on:{words:c=>el(n.cells,
-c),pick:({row:c,column:f})=>{let d=n.cells.at(c,f)?.rank;d!==void 0&&e.select({rank:d})},changed:({view:c,ratio:f,grid:d})=>ol(
-o.note,L(c,f),d)}}),s=_("p","pattern-sentence",{"data-field":"pattern-text"}),r=_("div","pattern-aside",{},s);o.body.after(
-r);let a=bo(r);return{update:(c,f)=>{n.picture!==c&&(n.cells=yo(c));let d=n.picture!==c||n.rank!==f.rank;if(Object.assign(
-n,{picture:c,rank:f.rank}),!d)return;let{heat:m}=c;s.textContent=E(m.pattern_text??""),a.update(m.pattern),t.dataset.pattern=
-m.pattern,t.dataset.hot=n.cells.hot,t.dataset.silent=m.silent.map(p=>p.join(",")).join(";"),o.table.update(z(c).worst,p=>nl(
-n.cells,p));let h=n.cells.rows?Qa(n.cells,f.rank):Q;o.setHeight(Math.min(Ee.most,Math.max(1,h.rows)*Ee.row)+$e.top+$e.bottom),
-o.stage.dataset.empty=h.rows?"":Ja,o.heat.setGrid(h)},destroy:()=>{r.remove(),o.destroy()}}}function Qa(t,e){let{rows:n,
-columns:o,levels:s}=t;return{...Q,rows:n,columns:o,levels:s,rowKeys:Array.from({length:n},(r,a)=>t.rowName(a)),columnKeys:Array.
-from({length:o},(r,a)=>t.columnName(a)),rowName:t.rowName,columnName:t.columnName,columnLabelRoom:30,corner:t.corner,exactAt:(r,a)=>t.
+l2.8-2.8`,class:"pattern-strokes"}),o}var $e={left:66,top:24,right:2,bottom:4},Ee={most:380,row:38},Ja="No rank has reported yet.";function _o(t,e){let n={cells:null,
+picture:null,rank:null},o=_t(t,{part:"matrix",label:"Slowdown of each worker by pipeline stage and data rank",layout:$e,
+marks:["silent"],hasMinimap:!1,tableCaption:"The slowest workers",tableColumn:"worker",on:{words:c=>el(n.cells,c),pick:({
+row:c,column:f})=>{let d=n.cells.at(c,f)?.rank;d!==void 0&&e.select({rank:d})},changed:({view:c,ratio:f,grid:d})=>ol(o.note,
+L(c,f),d)}}),s=_("p","pattern-sentence",{"data-field":"pattern-text"}),r=_("div","pattern-aside",{},s);o.body.after(r);let a=bo(
+r);return{update:(c,f)=>{n.picture!==c&&(n.cells=yo(c));let d=n.picture!==c||n.rank!==f.rank;if(Object.assign(n,{picture:c,
+rank:f.rank}),!d)return;let{heat:m}=c;s.textContent=E(m.pattern_text??""),a.update(m.pattern),t.dataset.pattern=m.pattern,
+t.dataset.hot=n.cells.hot,t.dataset.silent=m.silent.map(p=>p.join(",")).join(";"),o.table.update(z(c).worst,p=>nl(n.cells,
+p));let h=n.cells.rows?Qa(n.cells,f.rank):Q;o.setHeight(Math.min(Ee.most,Math.max(1,h.rows)*Ee.row)+$e.top+$e.bottom),o.
+stage.dataset.empty=h.rows?"":Ja,o.heat.setGrid(h)},destroy:()=>{r.remove(),o.destroy()}}}function Qa(t,e){let{rows:n,columns:o,
+levels:s}=t;return{...Q,rows:n,columns:o,levels:s,rowKeys:Array.from({length:n},(r,a)=>t.rowName(a)),columnKeys:Array.from(
+{length:o},(r,a)=>t.columnName(a)),rowName:t.rowName,columnName:t.columnName,columnLabelRoom:30,corner:t.corner,exactAt:(r,a)=>t.
 at(r,a)?.slowdown??null,hatched:t.silent,cells:t.count,markedCell:t.placeOfRank.get(e)??null,startCell:t.placeOfRank.get(
 e)??tl(t),mostCellWidth:64,mostCellHeight:Ee.row}}function tl({rows:t,columns:e,silent:n,at:o}){if(n.size)return Math.min(
 ...n);let[s,r]=[0,-1/0];for(let a=0;a<t*e;a+=1){let l=o(Math.floor(a/e),a%e)?.slowdown??-1/0;l>r&&([s,r]=[a,l])}return s}
@@ -602,11 +602,11 @@ r={runs:y,picture:w},t.hidden=!y||y.runs.length===0,a()}}}function sl(t,e){let n
 return t.filter(o=>{let s=`${o.run_id} ${o.job??""} ${o.state??""} ${o.tone} ${o.headline??""}`;return n.every(r=>s.toLowerCase().
 includes(r))})}function To(t){let e=t.job&&t.job!==t.run_id;return[b(e?t.job:t.run_id,"run-job"),e?b(t.run_id,"run-id"):
 null]}function rl(t){let e=(t?.runs.length??0)-1;return e<=0?null:u("span",{class:"run-count"},`+${T(e)}`,u("span",{class:"\
-visually-hidden"}," more"))}function al(t,e,n){return t===0?"No run is called that":t>e?`${t-e} more: type to find them`:
-n?`${X(t,"run")} found`:""}function ll(t,e){let n=g(t.world_size)?X(t.world_size,"rank"):"";return t.is_live?g(e)?`${n},\
- ${C(e)} ago`:n:`${n}, from history`}function il(t,e){let n=t?.groups??[];return n.length<2?null:u("label",{class:"group\
--picker",key:"group"},u("span",{},"Group"),u("select",{value:t.group,onchange:o=>e.select({group:o.target.value})},n.map(
-o=>u("option",{value:o,selected:o===t.group,key:o},o||"(default)"))))}var te=160,Oo=34;function Mo(t,e){let n=t.filter(g);if(n.length===0)return u("span",{class:"muted"},"no past");let o=Math.
+visually-hidden"}," more"))}function al(t,e,n){return t===0?"No matching run":t>e?`${t-e} more: type to filter`:n?`${X(t,
+"run")} found`:""}function ll(t,e){let n=g(t.world_size)?X(t.world_size,"rank"):"";return t.is_live?g(e)?`${n}, ${C(e)} \
+ago`:n:`${n}, from history`}function il(t,e){let n=t?.groups??[];return n.length<2?null:u("label",{class:"group-picker",
+key:"group"},u("span",{},"Group"),u("select",{value:t.group,onchange:o=>e.select({group:o.target.value})},n.map(o=>u("op\
+tion",{value:o,selected:o===t.group,key:o},o||"(default)"))))}var te=160,Oo=34;function Mo(t,e){let n=t.filter(g);if(n.length===0)return u("span",{class:"muted"},"no past");let o=Math.
 min(.9,...n),s=Math.max(1.2,...n),r=i=>t.length<2?te:i/(t.length-1)*te,a=i=>2+(1-(i-o)/(s-o))*(Oo-4),l=n[n.length-1];return u(
 "svg",{class:"spark",viewBox:`0 0 ${te} ${Oo}`,preserveAspectRatio:"none",role:"img","aria-label":`${e}: from ${H(n[0])}\
  to ${H(l)}, at most ${H(Math.max(...n))}`},u("line",{class:"spark-one",x1:0,x2:te,y1:a(1).toFixed(1),y2:a(1).toFixed(1)}),
@@ -624,13 +624,13 @@ let n=[t.cause_text||P(t.cause)];t.section&&n.push(`in ${t.section}`),g(t.slowdo
 n.push(`since step ${T(t.since_step)}`),g(t.since_s)&&n.push(W(t.since_s,e.now_s));let o=t.stands?t.gpu_seconds_lost_per_hour:
 null;return g(o)&&o>=1&&n.push(`${V(o,e.run.on_gpu)} per hour`),g(t.n_peers)&&t.n_peers>0&&n.push(X(t.n_peers,"peer")),g(
 t.confidence)&&t.stands&&n.push(`${D(t.confidence)} sure`),n}function hl(t){let e=[...t.decisions||[]].reverse().slice(0,
-20);return e.length?u("div",{class:"decisions",key:"decisions"},u("h3",{},"Decided by people"),u("ul",{class:"lines"},e.
-map(n=>pl(n,t.now_s)))):null}function pl(t,e){let n=t.until_ns?` until ${W(t.until_ns/1e9,e)}`:"",o=t.by?[" by ",b(t.by)]:
-null;return u("li",{class:t.is_in_force?"":"muted"},u("strong",{},t.action)," ",b(t.subject_id),`${n}: `,b(t.reason),o,`\
-, ${W(t.at_ns/1e9,e)}`,t.is_in_force?null:" (no longer counts)")}function gl(t){let e=t.maintenance||[];return e.length?
-u("div",{class:"decisions",key:"maintenance"},u("h3",{},"Under maintenance: lost ranks there do not page"),u("ul",{class:"\
-lines"},e.map(n=>u("li",{key:n.node},u("strong",{},b(n.node)),` until ${W(n.until_s,t.now_s)}: `,b(n.reason),n.by?[" by ",
-b(n.by)]:null)))):null}var wl=1.1,kl=["auto","off"];function Ro(t,e){let n=null,o=null;function s(){e.select({rank:null})}function r(a){if(a===
+20);return e.length?u("div",{class:"decisions",key:"decisions"},u("h3",{},"Decisions"),u("ul",{class:"lines"},e.map(n=>pl(
+n,t.now_s)))):null}function pl(t,e){let n=t.until_ns?` until ${W(t.until_ns/1e9,e)}`:"",o=t.by?[" by ",b(t.by)]:null;return u(
+"li",{class:t.is_in_force?"":"muted"},u("strong",{},t.action)," ",b(t.subject_id),`${n}: `,b(t.reason),o,`, ${W(t.at_ns/
+1e9,e)}`,t.is_in_force?null:" (no longer in force)")}function gl(t){let e=t.maintenance||[];return e.length?u("div",{class:"\
+decisions",key:"maintenance"},u("h3",{},"Under maintenance: lost ranks there do not page"),u("ul",{class:"lines"},e.map(
+n=>u("li",{key:n.node},u("strong",{},b(n.node)),` until ${W(n.until_s,t.now_s)}: `,b(n.reason),n.by?[" by ",b(n.by)]:null)))):
+null}var wl=1.1,kl=["auto","off"];function Ro(t,e){let n=null,o=null;function s(){e.select({rank:null})}function r(a){if(a===
 o)return;o=a;let{activeElement:l}=document,i=t.contains(l);t.hidden=a===null,document.body.classList.toggle("has-side-pa\
 nel",a!==null),a!==null?(i||(n=l),t.querySelector("h2").focus({preventScroll:!0}),t.scrollTop=0):n?.isConnected&&(i||l===
 document.body)&&n.focus({preventScroll:!0})}return document.addEventListener("keydown",a=>{a.key==="Escape"&&o!==null&&!a.
@@ -640,42 +640,41 @@ function yl(t,e){if(!t||t===document.body||e.contains(t))return!1;let[n,o]=[t,e]
 left>=o.left-1&&n.bottom>o.top}function bl(t,e,n,o){let s=n!==null&&n.rank===e.rank;return[u("header",{class:"panel-head",
 key:"head"},u("h2",{tabindex:"-1"},`Rank ${T(e.rank)}`),u("button",{type:"button",class:"icon-button","aria-label":"Clos\
 e",onclick:o.close},"\u2715")),s?xl(t,n,o):K(_l(t,e.rank,o.isSaved))]}function _l(t,e,n){return t.ranks.rank.includes(e)?
-n?"This report has no details of it; the collector's page has.":"Nothing more is known of it yet.":"There is no such ran\
-k."}function xl(t,e,n){return[Tl(e),Ml(e,n),Al(e),Nl(t,e,n),Cl(e),e.commands?.length?u("section",{key:"commands"},u("h3",
-{},"To run"),e.commands.map(it)):null]}function Tl(t){let{mark:e,tone:n}=ut(t.state),o=Object.entries(t.parallel||{}).map(
-([r,a])=>`${r} ${a}`),s=[["State",u("span",{"data-rank-state":n},u("span",{class:"state-mark","aria-hidden":"true"},e),`\
- ${t.state??"not known"}`)],["Host",t.node?b(t.node):null],["Role",t.role?b(t.role):null],["Place",o.length?o.join(", "):
-null],["Step",g(t.step)?T(t.step):null],["Heartbeat",g(t.heartbeat_age_s)?`${C(t.heartbeat_age_s)} ago`:null],["Progress",
-g(t.progress_age_s)?`${C(t.progress_age_s)} ago`:null],["Open section",t.open_section?b(t.open_section):null],["GPU",Sl(
-t.gpu)]].filter(([,r])=>r);return u("dl",{class:"pairs",key:"where"},s.map(([r,a])=>u("div",{key:r},u("dt",{},r),u("dd",
-{},a))))}function Sl(t){return!t||!(t.model||t.uuid||t.tier)?null:(t.model||t.uuid||Ao(t)?[t.model,t.uuid,Ol(t)]:["none \
-reported"]).filter(Boolean).map(o=>u("div",{key:o},b(o)))}function Ao({tier:t}){return!!t&&t!=="off"}function Ol(t){if(!t.
-tier)return null;let e=t.reason&&!kl.includes(t.reason)?`: ${P(t.reason)}`:"";return Ao(t)?`timed by ${P(t.tier)}${e}`:`\
-not timed${e}`}function Ml(t,e){let n=t.sections||[];if(!n.length)return u("section",{key:"sections"},K("No window has b\
-een scored with it yet."));let o=Math.max(...n.flatMap(s=>[s.step_s??0,s.peers_step_s??0]));return u("section",{key:"sec\
-tions"},u("h3",{},"Its sections next to its peers"),u("ul",{class:"section-rows"},n.map(s=>$l(s,o,t.history,e))),u("p",{
-class:"nothing"},"Upper bar: this rank, time per step. Lower bar: median of its role. Line: slowdown over the last windo\
-ws."))}function $l(t,e,n,o){let s=t.kind!=="wait",r=t.n_peers===0,a=s&&g(t.slowdown)&&t.slowdown>=wl;return u("li",{key:t.
-name,"data-tone":a?"bad":!1},u("div",{class:"section-head"},u("button",{type:"button",class:"text-link",title:"Show this\
- section over time",onclick:()=>o.select({section:t.name})},b(t.name)),u("small",{},` ${t.kind??""}`),r?u("small",{},rt):
-u("strong",{class:"number"},H(t.slowdown))),u("div",{class:"section-body"},u("div",{class:"section-bars"},B(t.step_s,e,a?
-"own":"neutral"),u("span",{class:"number"},R(t.step_s)),r?null:B(t.peers_step_s,e,"others"),r?null:u("span",{class:"numb\
-er"},R(t.peers_step_s))),r?null:Mo(El(n,t.name),`Slowdown of ${t.name}`)),u("p",{class:"card-foot"},Rl(t,r).map(l=>u("sp\
-an",{},l))))}function El(t,e){let n=t?.sections?.indexOf(e)??-1;return n===-1?[]:t.slowdowns[n]}function Rl(t,e){let o=[
-["score",e?null:t.relative_score],["to its own best",t.individual_score],["GPU",t.gpu_relative],["GPU to its own best",t.
-gpu_individual]].filter(([,s])=>g(s)).map(([s,r])=>`${s} ${r.toFixed(2)}`);return g(t.median_s)&&o.push(`median run ${R(
-t.median_s)}`),o}function Al(t){if(!t.waits)return null;let{caused_s:e,suffered_s:n}=t.waits,o=Math.max(e??0,n??0);return u(
-"section",{key:"waits"},u("h3",{},"Waiting"),u("div",{class:"section-bars with-names"},u("span",{},"made others wait"),B(
-e,o,"culprit"),u("span",{class:"number"},R(e)),u("span",{},"waited for others"),B(n,o,"victim"),u("span",{class:"number"},
-R(n))))}function Nl(t,e,n){let o=e.verdicts||[];return u("section",{key:"verdicts"},u("h3",{},"Verdicts"),o.length?u("ul",
-{class:"cards"},o.map((s,r)=>vl(s,r,t,n))):K("No slow verdict on it."))}function vl(t,e,n,o){let s=Re({stands:t.state!==
-"recovered"&&t.state!=="ok",...t},n,o);return{...s,props:{...s.props,key:e}}}function Cl(t){let e=Object.entries(t.dropped||
-{}).filter(([,o])=>o>0);if(!e.length)return null;let n=e.map(([o,s])=>`${o}: ${T(s)}`);return u("section",{key:"dropped"},
-u("h3",{},"Lost before it arrived"),u("p",{},b(n.join(", "))))}var Hl=nt(1.1);function No(t,e){let n=t?.ranks.indexOf(e)??-1;if(n<0)return"not known";let{columns:o,bytes:s,ranks:r}=t,
-a=o.length;for(;a>0&&s[(a-1)*r.length+n]>=Hl;)a-=1;if(a===o.length)return"not slow now";let l=jt(o[a]),i=o[a].first_step===
-null?l:`step ${l}`;return a===0?`${i} or before`:i}var Nt={left:82,top:4,right:0,bottom:24},Ae={least:96,most:420,row:30},Ll="No window has been scored yet: the first one \
-comes after some steps.",Il="No rank is flagged.";function vo(t,e){let n={order:"rank",shown:null,cache:jl(),last:null,draws:0},
-o=_t(t,{part:"rank-time",label:"Slowdown of each rank in each window of steps",layout:Nt,marks:["flagged"],hasMinimap:!0,
+n?"This report has no details of this rank; the collector's page does.":"No further data yet.":"Unknown rank."}function xl(t,e,n){
+return[Tl(e),Ml(e,n),Al(e),Nl(t,e,n),Cl(e),e.commands?.length?u("section",{key:"commands"},u("h3",{},"To run"),e.commands.
+map(it)):null]}function Tl(t){let{mark:e,tone:n}=ut(t.state),o=Object.entries(t.parallel||{}).map(([r,a])=>`${r} ${a}`),
+s=[["State",u("span",{"data-rank-state":n},u("span",{class:"state-mark","aria-hidden":"true"},e),` ${t.state??"unknown"}`)],
+["Host",t.node?b(t.node):null],["Role",t.role?b(t.role):null],["Place",o.length?o.join(", "):null],["Step",g(t.step)?T(t.
+step):null],["Heartbeat",g(t.heartbeat_age_s)?`${C(t.heartbeat_age_s)} ago`:null],["Progress",g(t.progress_age_s)?`${C(t.
+progress_age_s)} ago`:null],["Open section",t.open_section?b(t.open_section):null],["GPU",Sl(t.gpu)]].filter(([,r])=>r);
+return u("dl",{class:"pairs",key:"where"},s.map(([r,a])=>u("div",{key:r},u("dt",{},r),u("dd",{},a))))}function Sl(t){return!t||
+!(t.model||t.uuid||t.tier)?null:(t.model||t.uuid||Ao(t)?[t.model,t.uuid,Ol(t)]:["none reported"]).filter(Boolean).map(o=>u(
+"div",{key:o},b(o)))}function Ao({tier:t}){return!!t&&t!=="off"}function Ol(t){if(!t.tier)return null;let e=t.reason&&!kl.
+includes(t.reason)?`: ${P(t.reason)}`:"";return Ao(t)?`timed by ${P(t.tier)}${e}`:`not timed${e}`}function Ml(t,e){let n=t.
+sections||[];if(!n.length)return u("section",{key:"sections"},K("No scored window includes this rank yet."));let o=Math.
+max(...n.flatMap(s=>[s.step_s??0,s.peers_step_s??0]));return u("section",{key:"sections"},u("h3",{},"Its sections next t\
+o its peers"),u("ul",{class:"section-rows"},n.map(s=>$l(s,o,t.history,e))),u("p",{class:"nothing"},"Upper bar: this rank\
+, time per step. Lower bar: median of its role. Line: slowdown over the last windows."))}function $l(t,e,n,o){let s=t.kind!==
+"wait",r=t.n_peers===0,a=s&&g(t.slowdown)&&t.slowdown>=wl;return u("li",{key:t.name,"data-tone":a?"bad":!1},u("div",{class:"\
+section-head"},u("button",{type:"button",class:"text-link",title:"Show this section over time",onclick:()=>o.select({section:t.
+name})},b(t.name)),u("small",{},` ${t.kind??""}`),r?u("small",{},rt):u("strong",{class:"number"},H(t.slowdown))),u("div",
+{class:"section-body"},u("div",{class:"section-bars"},B(t.step_s,e,a?"own":"neutral"),u("span",{class:"number"},R(t.step_s)),
+r?null:B(t.peers_step_s,e,"others"),r?null:u("span",{class:"number"},R(t.peers_step_s))),r?null:Mo(El(n,t.name),`Slowdow\
+n of ${t.name}`)),u("p",{class:"card-foot"},Rl(t,r).map(l=>u("span",{},l))))}function El(t,e){let n=t?.sections?.indexOf(
+e)??-1;return n===-1?[]:t.slowdowns[n]}function Rl(t,e){let o=[["score",e?null:t.relative_score],["to its own best",t.individual_score],
+["GPU",t.gpu_relative],["GPU to its own best",t.gpu_individual]].filter(([,s])=>g(s)).map(([s,r])=>`${s} ${r.toFixed(2)}`);
+return g(t.median_s)&&o.push(`median run ${R(t.median_s)}`),o}function Al(t){if(!t.waits)return null;let{caused_s:e,suffered_s:n}=t.
+waits,o=Math.max(e??0,n??0);return u("section",{key:"waits"},u("h3",{},"Waiting"),u("div",{class:"section-bars with-name\
+s"},u("span",{},"made others wait"),B(e,o,"culprit"),u("span",{class:"number"},R(e)),u("span",{},"waited for others"),B(
+n,o,"victim"),u("span",{class:"number"},R(n))))}function Nl(t,e,n){let o=e.verdicts||[];return u("section",{key:"verdict\
+s"},u("h3",{},"Verdicts"),o.length?u("ul",{class:"cards"},o.map((s,r)=>vl(s,r,t,n))):K("No slow verdict."))}function vl(t,e,n,o){
+let s=Re({stands:t.state!=="recovered"&&t.state!=="ok",...t},n,o);return{...s,props:{...s.props,key:e}}}function Cl(t){let e=Object.
+entries(t.dropped||{}).filter(([,o])=>o>0);if(!e.length)return null;let n=e.map(([o,s])=>`${o}: ${T(s)}`);return u("sect\
+ion",{key:"dropped"},u("h3",{},"Lost before it arrived"),u("p",{},b(n.join(", "))))}var Hl=nt(1.1);function No(t,e){let n=t?.ranks.indexOf(e)??-1;if(n<0)return"unknown";let{columns:o,bytes:s,ranks:r}=t,a=o.
+length;for(;a>0&&s[(a-1)*r.length+n]>=Hl;)a-=1;if(a===o.length)return"not slow now";let l=jt(o[a]),i=o[a].first_step===null?
+l:`step ${l}`;return a===0?`${i} or before`:i}var Nt={left:82,top:4,right:0,bottom:24},Ae={least:96,most:420,row:30},Ll="No window has been scored yet: the first one \
+closes after some steps.",Il="No rank is flagged.";function vo(t,e){let n={order:"rank",shown:null,cache:jl(),last:null,
+draws:0},o=_t(t,{part:"rank-time",label:"Slowdown of each rank in each window of steps",layout:Nt,marks:["flagged"],hasMinimap:!0,
 tableCaption:"The slowest ranks of the newest window",tableColumn:"slow since",on:{words:f=>Ul(n.shown,f),pick:f=>e.select(
 {rank:n.shown.rankAt(f.row)}),changed:f=>ql(t,o,l,n,f)}}),s=()=>n.last&&Fl(o,n,...n.last),r=Rt("section",f=>e.select({section:f})),
 a=Rt("order of ranks",f=>{n.order=f,s()});a.setOptions(Zt,n.order);let l=gt("newest \u25B8","go to the newest window",()=>zl(
@@ -709,7 +708,7 @@ ows the slowest of ${st(d.rows)}.`:"",h=`${ht(i.endRow-i.firstRow)} of ${st(c.le
 of ${l.columns} window${l.columns===1?"":"s"}`,w=c.length?`${h}, ${p}.${m}`:"";e.note.textContent!==w&&(e.note.textContent=
 w);let S=Vt(a,r)||!bt(a,r).across&&a.x>=0&&i.endColumn===l.columns;n.disabled!==S&&(n.disabled=S)}function zl({it:t,show:e}){
 e(j({...t.view,x:360*10},t.bounds))}var xt={left:82,right:2,bottom:4,top:38,isSlanted:!1},Yl={...xt,top:68,right:44,isSlanted:!0},Vl=6.8,Ne={least:60,most:400,
-row:26},Xl="No window has been scored yet: the first one comes after some steps.",Zl="all";function Co(t,e){let n={order:"\
+row:26},Xl="No window has been scored yet: the first one closes after some steps.",Zl="all";function Co(t,e){let n={order:"\
 rank",shown:null,last:null},o=_t(t,{part:"sections",label:"Slowdown of each rank in each section of the newest window",layout:xt,
 marks:["flagged"],hasMinimap:!0,tableCaption:"The slowest ranks of the newest window, all sections together",tableColumn:"\
 slowest in",on:{words:l=>ri(n.shown,l),pick:({row:l,column:i})=>{let c=i===0?"":n.shown.columns[i].name;e.select({rank:n.
@@ -732,8 +731,8 @@ columnName:d=>n[d].words,columnKind:d=>d===0?"own work":n[d].kind,exactAt:(d,m)=
 function ni({values:t,isAlone:e},n){return e(n)?null:t[n]}function oi({picture:t,columns:e},n){let o=t.ranks.rank.indexOf(
 n),s=e.slice(1).filter(({kind:r,isAlone:a})=>r!=="wait"&&!a(o)).map(({words:r,values:a})=>({words:r,slowdown:a[o]??null})).
 filter(({slowdown:r})=>r!==null).sort((r,a)=>a.slowdown-r.slowdown);return s.length?`${s[0].words}, ${ct(s[0].slowdown)}`:
-"not known"}function si(t,e,n){let o=n?120:xt.left,s=Math.max(8,...t.map(({words:a})=>a.length))*Vl+4;return{...(e-o-xt.
-right)/t.length>=s?xt:Yl,left:o}}function ri({keys:t,places:e,columns:n,known:o,flagged:s},{row:r,column:a,ranks:l}){let i=t[r],
+"unknown"}function si(t,e,n){let o=n?120:xt.left,s=Math.max(8,...t.map(({words:a})=>a.length))*Vl+4;return{...(e-o-xt.right)/
+t.length>=s?xt:Yl,left:o}}function ri({keys:t,places:e,columns:n,known:o,flagged:s},{row:r,column:a,ranks:l}){let i=t[r],
 {words:c,kind:f,values:d,isAlone:m}=n[a],p=l===1&&m(e[r])?rt:ct(d[e[r]]),w=a===0?"all sections":c;return[`${ot(i,o.get(i)?.
 node)}, ${w}: ${p}`,a===0?"":`${f} section`,l>1?`the slowest of ${st(l)} in this line`:"",s.has(i)?`flagged: ${s.get(i).
 why}`:""]}function ai(t,e,n,{view:o,bounds:s,ratio:r,grid:a}){let l=yt(o,s),i=a.rows?n.shown.keys:[],c={firstRank:i[l.firstRow]??
@@ -801,7 +800,7 @@ a==="dark"?"\u2600":"\u263E",t.setAttribute("aria-label",`Change to ${l} colours
 t.addEventListener("click",()=>{s=n.dataset.theme==="dark"?"light":"dark",_i(s),r()}),o.addEventListener("change",r),r()}
 function bi(){try{let t=window.localStorage.getItem(Uo);return t==="dark"||t==="light"?t:null}catch{return null}}function _i(t){
 try{window.localStorage.setItem(Uo,t)}catch{}}var qo=8;function zo(t,e){return Wt(t,(n,o,s)=>xi(!re(n)&&n.waits||[],o,s,e))}function xi(t,e,n,o){if(!t.length)return K(
-"Nobody has waited for anybody yet.");let s=e?t:t.slice(0,qo),r=Math.max(...t.flatMap(a=>[a.caused_s??0,a.suffered_s??0]));
+"No rank has waited for another yet.");let s=e?t:t.slice(0,qo),r=Math.max(...t.flatMap(a=>[a.caused_s??0,a.suffered_s??0]));
 return[u("table",{class:"rows waits"},u("caption",{class:"visually-hidden"},"Seconds waited since the start, by rank"),u(
 "thead",{},u("tr",{},u("th",{scope:"col"},"Rank"),u("th",{scope:"col",colspan:"2",class:"to-left"},u("span",{"aria-hidde\
 n":"true"},"\u25C2 "),"waited for others"),u("th",{scope:"col",colspan:"2"},"made others wait",u("span",{"aria-hidden":"\

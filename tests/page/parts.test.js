@@ -69,7 +69,7 @@ test("hangs that are over are told, newest first", () => {
   const rows = findTrees(trees, (each) => each.tag === "tr").map(textOf);
   assert.equal(rows.length, 11);
   assert.match(rows[1], /40 min.*Rank 5 on node-1 was silent\..*5.3 GPU-h.*it went on by itself/);
-  assert.match(rows[2], /at least 40 min.*not known/);
+  assert.match(rows[2], /at least 40 min.*unknown/);
   assert.match(textOf(trees), /and 5 shorter ones/);
   const long = { ...hang, duration_s: 4800 };
   const after = earlierHangsTree({ now_s: 9000, run, hangs: [{ earlier: [...Array(12).fill(hang), long] }] });
@@ -247,7 +247,7 @@ test("the panel shows sections beside peers, the past and what to run", () => {
   assert.match(text, /otel-straggler verdict explain 21/);
   assert.equal(findTrees(tree, (each) => each.tag === "svg").length, 5);
   const unknown = panelTree(pictures.straggler, { rank: 999 }, null, {});
-  assert.match(textOf(unknown), /There is no such rank/);
+  assert.match(textOf(unknown), /Unknown rank/);
   const saved = panelTree(pictures.straggler, { rank: 5 }, null, { isSaved: true });
   assert.match(textOf(saved), /This report has no details of it/);
 });
@@ -285,7 +285,7 @@ test("the age of the data is told in every state", () => {
   assert.equal(told("live").notice, null);
   assert.equal(told("live", { clock_s: 60 }).isOld, true);
   const away = told("reconnecting");
-  assert.match(away.notice, /has not answered for 12 s. What you see is 4 s old. Trying again in 3 s./);
+  assert.match(away.notice, /has not responded for 12 s. The data is 4 s old. Trying again in 3 s./);
   assert.equal(away.canRetry, true);
   assert.match(told("reconnecting", { told: "/h.db: no file." }).notice, /cannot show this: \/h.db: no file. .*again in 3 s./);
   assert.match(told("saved").notice, /^A report of /);
@@ -298,7 +298,7 @@ test("the age of the data is told in every state", () => {
     assert.equal(crowded.notice, "100 runs are watched. Give one name.");
     assert.equal(crowded.kind, "collector-problem");
     const told = connectionTold(shown, live, null, nowMs, "/h.db: no file.");
-    assert.equal(told.notice, "Runs of the past cannot be shown: /h.db: no file.");
+    assert.equal(told.notice, "Past runs cannot be shown: /h.db: no file.");
   }
   const { history } = pictures;
   const run = { ...history.run, seen_at_s: history.now_s - 60, awaited_since_s: history.now_s - 5 };

@@ -174,7 +174,7 @@ def test_a_collector_that_goes_away_is_said_and_what_is_shown_stays(
     expect(part(page, "answer")).to_contain_text("All 64 ranks are alike")
     collector.go_away()
     expect(part(page, "connection")).to_have_attribute("data-state", "reconnecting")
-    expect(part(page, "notice")).to_contain_text(re.compile(r"has not answered for .* old\."))
+    expect(part(page, "notice")).to_contain_text(re.compile(r"has not responded for .* old\."))
     expect(part(page, "answer")).to_contain_text("All 64 ranks are alike")
     expect(page.get_by_role("button", name="Try now")).to_be_visible()
     collector.worlds = [straggler()]

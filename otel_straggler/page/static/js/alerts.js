@@ -39,9 +39,9 @@ export function alertsTree(picture, actions, opened = new Map(), open = () => {}
   const untilS = isLive ? picture.now_s : heardS ?? picture.now_s;
   const observed =
     picture.run.mode === "observe"
-      ? el("p", { class: "nothing" }, "The collector only observes: what would fire is listed here, and nobody is notified.")
+      ? el("p", { class: "nothing" }, "The collector is in observe mode: firing alerts are listed here, and no notifications are sent.")
       : null;
-  if (!alerts.length) return [nothingTree("Nothing fires."), isLive ? observed : null];
+  if (!alerts.length) return [nothingTree("No alerts are firing."), isLive ? observed : null];
   return [
     isLive ? observed : el("p", { class: "nothing" }, "No rank is reporting: these fired when the run was last seen."),
     alerts.length > FEW_ALERTS

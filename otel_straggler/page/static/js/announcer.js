@@ -29,7 +29,7 @@ export function createAnnouncer() {
       if (text === wanted) return;
       const isFirst = wanted === null;
       const isAsked = subject !== subjectOf(picture) && picture !== null;
-      const told = wasAway && !isAway ? `The collector answers again. ${text}` : text;
+      const told = wasAway && !isAway ? `The collector responds again. ${text}` : text;
       wanted = text;
       wasAway = isAway;
       if (picture) subject = subjectOf(picture);
@@ -42,7 +42,7 @@ export function createAnnouncer() {
 }
 
 function wordsAloud(picture, isAway, problem) {
-  if (isAway) return "The collector does not answer. What the page shows is getting old.";
+  if (isAway) return "The collector does not respond. The data on this page is getting stale.";
   if (problem) return problem;
   return picture ? `${toneName(picture.answer.tone)}: ${picture.answer.headline}` : "";
 }
@@ -55,6 +55,6 @@ function subjectOf(picture) {
 export function titleOf(picture, isAway = false) {
   if (!picture) return "otel-straggler";
   const { answer, run } = picture;
-  if (isAway) return `${toneMark("unknown")} The collector does not answer · ${run.job || run.run_id}`;
+  if (isAway) return `${toneMark("unknown")} The collector does not respond · ${run.job || run.run_id}`;
   return `${toneMark(answer.tone)} ${answer.headline} · ${run.job || run.run_id}`;
 }

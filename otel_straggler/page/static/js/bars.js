@@ -77,7 +77,7 @@ async function copyCommand(event) {
   } catch {
     selectText(code); // no clipboard on plain http from elsewhere: one key is left to press
     button.textContent = "Press Ctrl+C";
-    sayAloud("The command is marked: press Control and C to copy it");
+    sayAloud("The command is selected: press Control and C to copy it");
   }
 }
 

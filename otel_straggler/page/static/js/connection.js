@@ -56,7 +56,7 @@ export function connectionTold(
   if (connection.state === "reconnecting") return awayTold(picture, connection, nowMs, age, told);
   if (problem) return { ...told, notice: problem, kind: "problem" };
   if (historyProblem) {
-    const notice = `Runs of the past cannot be shown: ${historyProblem}`;
+    const notice = `Past runs cannot be shown: ${historyProblem}`;
     Object.assign(told, { notice, kind: "history-problem" });
   }
   if (problems.length) {
@@ -82,7 +82,7 @@ function savedTold(picture, told) {
 function awayTold(picture, connection, nowMs, age, told) {
   const wait = Math.max(0, Math.ceil(((connection.retry_ms ?? nowMs) - nowMs) / 1000));
   const since = formatAge((nowMs - connection.since_ms) / 1000);
-  const seen = picture && age !== null ? ` What you see is ${formatAge(age)} old.` : "";
+  const seen = picture && age !== null ? ` The data is ${formatAge(age)} old.` : "";
   const next = wait > 0 ? `Trying again in ${wait} s.` : "Trying again now.";
   return {
     ...told,
@@ -90,7 +90,7 @@ function awayTold(picture, connection, nowMs, age, told) {
     isOld: true,
     notice: connection.told
       ? `The collector cannot show this: ${connection.told}${seen} ${next}`
-      : `The collector has not answered for ${since}.${seen} ${next}`,
+      : `The collector has not responded for ${since}.${seen} ${next}`,
     kind: "away",
     canRetry: true,
   };

@@ -20,7 +20,7 @@ export function earlierHangsTree(picture) {
     hangs.length ? el(
       "table",
       { key: "hangs", class: "rows", "data-field": "earlier-hangs" },
-      el("caption", { class: "visually-hidden" }, "Hangs that are over, the newest first"),
+      el("caption", { class: "visually-hidden" }, "Past hangs, newest first"),
       el("thead", {}, el("tr", {}, EARLIER_HEADS.map((title) => el("th", { scope: "col", key: title, class: title === "Then" && "spare" }, title)))),
       el("tbody", {}, longestOf(hangs).map((hang, place) => rowOfHang(hang, place, picture))),
     ) : null,
@@ -42,7 +42,7 @@ function longestOf(hangs) {
 
 function rowOfHang(hang, place, { now_s: nowS, run }) {
   const atLeast = hang.is_end_seen ? "" : "at least ";
-  const cost = isKnown(hang.gpu_seconds_lost) ? formatLostTime(hang.gpu_seconds_lost, run.on_gpu) : "not known";
+  const cost = isKnown(hang.gpu_seconds_lost) ? formatLostTime(hang.gpu_seconds_lost, run.on_gpu) : "unknown";
   return el(
     "tr",
     { key: place },

@@ -133,7 +133,7 @@ function stateWords(run) {
 function resolvable(run) {
   const least = run.resolvable_slowdown;
   return {
-    title: "Smallest that shows",
+    title: "Detection limit",
     large: isKnown(least) ? formatPercent(least - 1) : formatPercent(null),
     small: run.time_basis ? `measured by ${wordsOf(run.time_basis)}` : "slowdown of one rank",
   };

@@ -20,8 +20,8 @@ export function firstStepsTree(host) {
   const endpoint = `http://${shown}:4318`;
   return [
     el("p", { class: "eyebrow" }, "No runs yet"),
-    el("h1", {}, "The collector listens, and no training has reported"),
-    el("p", {}, "Put five lines into the training loop, and start it. The page fills by itself."),
+    el("h1", {}, "The collector is running, but no training run has reported"),
+    el("p", {}, "Add five lines to the training loop and start it. The page updates automatically."),
     el("pre", { tabindex: "0", "aria-label": "Five lines of Python" }, el("code", {}, fiveLines(endpoint))),
     el(
       "p",
@@ -36,7 +36,7 @@ export function firstStepsTree(host) {
     el("h2", {}, "Nothing arrives?"),
     el("p", {}, "Run this in the environment of the job:"),
     commandTree("otel-straggler doctor"),
-    el("h2", {}, "Just looking?"),
+    el("h2", {}, "Just trying it out?"),
     el("p", {}, "This sends the telemetry of eight ranks, one of them slow, in real time:"),
     commandTree(`otel-straggler simulate --steps 2000 --speed 1 --send ${endpoint}`),
   ];

@@ -24,7 +24,7 @@ export function isAlone({ ranks, slowdowns }) {
 /** The ledger as a tree; `isLone`: of a single rank. */
 export function ledgerTree(ledger, actions, isLone = false) {
   const known = ledger.filter((line) => isKnown(line.exposed_s));
-  if (!known.length) return nothingTree("No step has been taken apart yet.");
+  if (!known.length) return nothingTree("No step has been analyzed yet.");
   const whole = known.reduce((sum, line) => sum + Math.max(0, line.exposed_s), 0);
   const largest = Math.max(...known.map((line) => Math.max(line.exposed_s, line.typical_s ?? 0)));
   return [
@@ -54,7 +54,7 @@ export function ledgerTree(ledger, actions, isLone = false) {
 function stackTree(ledger, whole) {
   return el(
     "div",
-    { class: "stack", role: "img", "aria-label": `A step of ${formatSeconds(whole)}; the table below tells its parts` },
+    { class: "stack", role: "img", "aria-label": `A step of ${formatSeconds(whole)}; the table below lists its parts` },
     ledger.map((line, place) =>
       el(
         "span",

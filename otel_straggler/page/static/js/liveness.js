@@ -143,7 +143,7 @@ function hangTree(hang) {
     { class: "hang", key: hang.group, "data-tone": hang.acknowledged ? "watch" : "bad", dir: "auto" },
     hang.group ? ["Group ", nameTree(hang.group), ": "] : null,
     asSentence(hang.sentence),
-    hang.acknowledged ? " Somebody knows of it." : null,
+    hang.acknowledged ? " Acknowledged." : null,
   );
 }
 

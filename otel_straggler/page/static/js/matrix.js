@@ -12,7 +12,7 @@ import { factsOfRanks } from "./rank_order.js";
 
 const MATRIX_LAYOUT = { left: 66, top: 24, right: 2, bottom: 4 };
 const MATRIX_HEIGHT = { most: 380, row: 38 };
-const MATRIX_NOTHING = "Nothing is known of the ranks yet.";
+const MATRIX_NOTHING = "No rank has reported yet.";
 
 /**
  * `update(picture, ui)`; `data-pattern`, `data-hot` and `data-silent` ("stage,data;...") of the

@@ -28,18 +28,18 @@ export const HEAT_PATTERNS = [
   },
   {
     name: "spread",
-    words: "heat all over",
-    meaning: "uneven sequences, or pauses that wander",
+    words: "heat everywhere",
+    meaning: "uneven sequences, or pauses on changing ranks",
     isHot: (row, column) => (row * 3 + column * 5) % 4 < 2,
   },
   {
     name: "silent",
     words: "hatched",
-    meaning: "a worker says nothing or is stuck",
+    meaning: "a worker is silent or stuck",
     isHot: () => false,
     isSilent: (row, column) => row === 1 && column === 2,
   },
-  { name: "even", words: "even", meaning: "all workers are alike", isHot: () => false },
+  { name: "even", words: "even", meaning: "all workers are equally fast", isHot: () => false },
 ];
 
 /** `update(pattern)` marks one of them; null or unknown marks none. */
@@ -48,7 +48,7 @@ export function createPatternLegend(container) {
   const list = chartElement(
     "ul",
     "pattern-legend",
-    { "aria-label": "What patterns mean" },
+    { "aria-label": "Pattern legend" },
     ...items.values(),
   );
   container.append(list);

@@ -170,8 +170,8 @@ function countTree(runs) {
 
 /** What the list does not show by itself; also read aloud when it changes. */
 function foundText(found, shown, typed) {
-  if (found === 0) return "No run is called that";
-  if (found > shown) return `${found - shown} more: type to find them`;
+  if (found === 0) return "No matching run";
+  if (found > shown) return `${found - shown} more: type to filter`;
   return typed ? `${formatCount(found, "run")} found` : "";
 }
 

@@ -78,9 +78,9 @@ export function panelTree(picture, ui, rank, actions) {
 }
 
 function absenceText(picture, rank, isSaved) {
-  if (!picture.ranks.rank.includes(rank)) return "There is no such rank.";
-  if (isSaved) return "This report has no details of it; the collector's page has.";
-  return "Nothing more is known of it yet.";
+  if (!picture.ranks.rank.includes(rank)) return "Unknown rank.";
+  if (isSaved) return "This report has no details of this rank; the collector's page does.";
+  return "No further data yet.";
 }
 
 function panelParts(picture, rank, actions) {
@@ -100,7 +100,7 @@ function whereTree(rank) {
   const { mark, tone } = aboutState(rank.state);
   const places = Object.entries(rank.parallel || {}).map(([name, value]) => `${name} ${value}`);
   const facts = [
-    ["State", el("span", { "data-rank-state": tone }, el("span", { class: "state-mark", "aria-hidden": "true" }, mark), ` ${rank.state ?? "not known"}`)],
+    ["State", el("span", { "data-rank-state": tone }, el("span", { class: "state-mark", "aria-hidden": "true" }, mark), ` ${rank.state ?? "unknown"}`)],
     ["Host", rank.node ? nameTree(rank.node) : null],
     ["Role", rank.role ? nameTree(rank.role) : null],
     ["Place", places.length ? places.join(", ") : null],
@@ -137,7 +137,7 @@ function timingText(gpu) {
 
 function sectionsTree(rank, actions) {
   const sections = rank.sections || [];
-  if (!sections.length) return el("section", { key: "sections" }, nothingTree("No window has been scored with it yet."));
+  if (!sections.length) return el("section", { key: "sections" }, nothingTree("No scored window includes this rank yet."));
   const largest = Math.max(...sections.flatMap((each) => [each.step_s ?? 0, each.peers_step_s ?? 0]));
   return el(
     "section",
@@ -233,7 +233,7 @@ function verdictsOfRank(picture, rank, actions) {
     el("h3", {}, "Verdicts"),
     verdicts.length
       ? el("ul", { class: "cards" }, verdicts.map((each, place) => verdictCard(each, place, picture, actions)))
-      : nothingTree("No slow verdict on it."),
+      : nothingTree("No slow verdict."),
   );
 }
 

@@ -5,15 +5,15 @@ import { isKnown } from "./format.js";
 /** The gravest first; `tone` tells the colour, `mark` tells it without one. */
 export const RANK_STATES = [
   { state: "lost", tone: "lost", mark: "✕", meaning: "no heartbeat: crashed, stopped or cut off" },
-  { state: "stuck", tone: "stuck", mark: "■", meaning: "alive, work is open, and no progress" },
+  { state: "stuck", tone: "stuck", mark: "■", meaning: "alive, with open work, but no progress" },
   { state: "late", tone: "late", mark: "▲", meaning: "no progress for half of its timeout" },
   { state: "missing", tone: "unknown", mark: "?", meaning: "expected, but never seen" },
   { state: "starting", tone: "starting", mark: "◇", meaning: "has not begun a step yet" },
   { state: "ok", tone: "ok", mark: "●", meaning: "making progress" },
-  { state: "finished", tone: "finished", mark: "✓", meaning: "has said how it ended" },
+  { state: "finished", tone: "finished", mark: "✓", meaning: "has reported how it ended" },
 ];
 
-const OTHER_STATE = { state: "unknown", tone: "unknown", mark: "?", meaning: "nothing is known of it" };
+const OTHER_STATE = { state: "unknown", tone: "unknown", mark: "?", meaning: "no data" };
 const GRAVE_STATES = 3;
 
 /** What is known of a state by its name. */

@@ -22,7 +22,7 @@ import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
 
 const RANK_TIME_LAYOUT = { left: 82, top: 4, right: 0, bottom: 24 };
 const RANK_TIME_HEIGHT = { least: 96, most: 420, row: 30 };
-const RANK_TIME_NOTHING = "No window has been scored yet: the first one comes after some steps.";
+const RANK_TIME_NOTHING = "No window has been scored yet: the first one closes after some steps.";
 const NOBODY = "No rank is flagged.";
 
 /**

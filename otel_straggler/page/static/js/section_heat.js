@@ -15,7 +15,7 @@ const GUTTERS = { left: 82, right: 2, bottom: 4, top: 38, isSlanted: false };
 const SLANTED = { ...GUTTERS, top: 68, right: 44, isSlanted: true };
 const LETTER_WIDTH = 6.8;
 const SECTION_HEAT_HEIGHT = { least: 60, most: 400, row: 26 };
-const SECTION_HEAT_NOTHING = "No window has been scored yet: the first one comes after some steps.";
+const SECTION_HEAT_NOTHING = "No window has been scored yet: the first one closes after some steps.";
 const ALL = "all";
 
 /** `update(picture, ui)`. A new picture costs all its cells once. */
@@ -151,7 +151,7 @@ function slowestInWords({ picture, columns }, rank) {
     .map(({ words, values }) => ({ words, slowdown: values[place] ?? null }))
     .filter(({ slowdown }) => slowdown !== null)
     .sort((one, other) => other.slowdown - one.slowdown);
-  return own.length ? `${own[0].words}, ${slowdownWords(own[0].slowdown)}` : "not known";
+  return own.length ? `${own[0].words}, ${slowdownWords(own[0].slowdown)}` : "unknown";
 }
 
 /** Names stand upright where the longest has room. */

@@ -92,7 +92,7 @@ function decisionsTree(picture) {
   return el(
     "div",
     { class: "decisions", key: "decisions" },
-    el("h3", {}, "Decided by people"),
+    el("h3", {}, "Decisions"),
     el("ul", { class: "lines" }, decisions.map((each) => decisionTree(each, picture.now_s))),
   );
 }
@@ -110,7 +110,7 @@ function decisionTree(decision, nowS) {
     nameTree(decision.reason),
     by,
     `, ${formatClock(decision.at_ns / 1e9, nowS)}`,
-    decision.is_in_force ? null : " (no longer counts)",
+    decision.is_in_force ? null : " (no longer in force)",
   );
 }
 
