@@ -22,13 +22,13 @@ _READY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
+class JobSpec:
     """What a job is.
 
     Attributes:
         name: of the job here, and of its files.
         run_id, endpoint, heartbeat_s, service_name: as they are configured.
-        indexes: rank and node of each.
+        placement: rank and node of each.
         attempt: restarts so far.
         first_step: the number of its first step.
         attributes: further ones of its resource.
@@ -38,7 +38,7 @@ class Reported:
     name: str
     run_id: str
     endpoint: str
-    indexes: Sequence[Mapping[str, Any]]
+    placement: Sequence[Mapping[str, Any]]
     orders: str
     log: str
     port: int
@@ -52,24 +52,24 @@ class Reported:
 class Job:
     """The ranks of one attempt."""
 
-    def __init__(self, reported: Reported) -> None:
-        self.reported = reported
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
         self._changed = threading.Condition()
         self._pids: dict[int, int] = {}
         self._exit_codes: dict[int, int] = {}
 
     @property
     def run_id(self) -> str:
-        return self.reported.run_id
+        return self.spec.run_id
 
     @property
     def ranks(self) -> range:
-        return range(len(self.reported.indexes))
+        return range(len(self.spec.placement))
 
     @property
     def log(self) -> str:
         """What the ranks have printed."""
-        path = Path(self.reported.log)
+        path = Path(self.spec.log)
         return path.read_text(errors="replace") if path.exists() else ""
 
     def order(self, what: str, *, rank: int = 0, value: float = 0.0) -> None:
@@ -80,7 +80,7 @@ class Job:
             rank: whom it is about.
             value: seconds.
         """
-        path = Path(self.reported.orders)
+        path = Path(self.spec.orders)
         waiting = path.with_suffix(".new")
         waiting.write_text(json.dumps({"order": ORDERS.index(what), "rank": rank, "value": value}))
         waiting.rename(path)
@@ -100,16 +100,14 @@ class Job:
         """Exit codes of all ranks, once all have ended."""
         with self._changed:
             if not self._changed.wait_for(self._have_all_ended, timeout_s):
-                raise TimeoutError(
-                    f"{self.reported.name}: not ended after {timeout_s} s\n{self.log}"
-                )
+                raise TimeoutError(f"{self.spec.name}: not ended after {timeout_s} s\n{self.log}")
             return dict(self._exit_codes)
 
     def wait_for_one(self, timeout_s: float = 60.0) -> int:
         """The rank that has ended first."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._exit_codes, timeout_s):
-                raise TimeoutError(f"{self.reported.name}: none has ended after {timeout_s} s")
+                raise TimeoutError(f"{self.spec.name}: none has ended after {timeout_s} s")
             return next(iter(self._exit_codes))
 
     def note(self, rank: int, *, pid: int | None = None, ended: int | None = None) -> None:
@@ -122,7 +120,7 @@ class Job:
             self._changed.notify_all()
 
     def _have_all_ended(self) -> bool:
-        return len(self._exit_codes) == len(self.reported.indexes)
+        return len(self._exit_codes) == len(self.spec.placement)
 
 
 class Launcher:
@@ -161,22 +159,22 @@ class Launcher:
         nodes: Sequence[str] = ("node-0", "node-0", "node-1", "node-1"),
         **more: Any,
     ) -> Job:
-        """Start a rank on each of ``nodes``; further arguments are those of :class:`Reported`."""
+        """Start a rank on each of ``nodes``; further arguments are those of :class:`JobSpec`."""
         with self._lock:
             name = f"{run_id}.{len(self._jobs)}"
-            reported = Reported(
+            spec = JobSpec(
                 name=name,
                 run_id=run_id,
                 endpoint=endpoint,
-                indexes=[{"rank": rank, "node": node} for rank, node in enumerate(nodes)],
+                placement=[{"rank": rank, "node": node} for rank, node in enumerate(nodes)],
                 orders=str(self._folder / f"{name}.orders"),
                 log=str(self._folder / f"{name}.log"),
                 port=int(free_address().rpartition(":")[2]),
                 **more,
             )
-            job = self._jobs[name] = Job(reported)
+            job = self._jobs[name] = Job(spec)
             assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(dataclasses.asdict(reported)).encode() + b"\n")
+            self._process.stdin.write(json.dumps(dataclasses.asdict(spec)).encode() + b"\n")
             self._process.stdin.flush()
         return job
 

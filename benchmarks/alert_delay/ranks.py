@@ -2,7 +2,7 @@
 
     python -m benchmarks.alert_delay.ranks
 
-On standard input: a line of JSON per job, the fields of ``jobs.Reported``. On standard output:
+On standard input: a line of JSON per job, the fields of ``jobs.JobSpec``. On standard output:
 a line per rank that has begun or ended. A fork costs a hundredth of a process that imports torch,
 so that many jobs fit on two cores. Each rank is a gloo rank that trains in lockstep; rank 0 reports
 what goes wrong in it to all of them in the all-reduce of a step.
@@ -47,12 +47,12 @@ def main() -> None:
     say(ready=os.getpid())
     ranks: dict[int, tuple[str, int]] = {}
     for job in reported_jobs(ranks):
-        for index in job["places"]:
+        for placed in job["placement"]:
             pid = os.fork()
             if pid == 0:
-                train(job, index)
-            ranks[pid] = job["name"], index["rank"]
-            say(job=job["name"], rank=index["rank"], pid=pid)
+                train(job, placed)
+            ranks[pid] = job["name"], placed["rank"]
+            say(job=job["name"], rank=placed["rank"], pid=pid)
     for pid in ranks:
         os.kill(pid, signal.SIGKILL)
 
@@ -85,12 +85,12 @@ def say(**fields: object) -> None:
     os.write(1, json.dumps(fields).encode() + b"\n")
 
 
-def train(job: Json, index: Json) -> NoReturn:
+def train(job: Json, placed: Json) -> NoReturn:
     """One rank, until it is told to finish, or ends as the faults of the job say."""
-    become_a_rank(job, index)
+    become_a_rank(job, placed)
     atexit.register(os._exit, 1)  # comes last: what has failed need not take torch apart
     dist.init_process_group("gloo")
-    pairs = [dist.new_group([first, first + 1]) for first in range(0, len(job["places"]) - 1, 2)]
+    pairs = [dist.new_group([first, first + 1]) for first in range(0, len(job["placement"]) - 1, 2)]
     otel_straggler.configure(
         endpoint=job["endpoint"],
         run_id=job["run_id"],
@@ -98,7 +98,7 @@ def train(job: Json, index: Json) -> NoReturn:
         heartbeat_s=job["heartbeat_s"],
         flush_s=0.25,
     )
-    steps(job, index["rank"], pairs)
+    steps(job, placed["rank"], pairs)
     otel_straggler.shutdown()
     os._exit(0)  # gloo aborts now and then while the interpreter ends (pytorch#190489)
 
@@ -154,7 +154,7 @@ def agree(mine: torch.Tensor, group: Any = None) -> tuple[int, int, float]:
     return int(order), int(whom), value
 
 
-def become_a_rank(job: Json, index: Json) -> None:
+def become_a_rank(job: Json, placed: Json) -> None:
     """Environment, signals and output of a process that a launcher has started."""
     ctypes.CDLL(None).prctl(_SIGKILL_ON_DEATH, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -162,10 +162,10 @@ def become_a_rank(job: Json, index: Json) -> None:
     for fd in (1, 2):
         os.dup2(log, fd)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    attributes = {"host.name": index["node"], **job["attributes"]}
+    attributes = {"host.name": placed["node"], **job["attributes"]}
     os.environ.update(
-        RANK=str(index["rank"]),
-        WORLD_SIZE=str(len(job["places"])),
+        RANK=str(placed["rank"]),
+        WORLD_SIZE=str(len(job["placement"])),
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(job["port"]),
         GLOO_SOCKET_IFNAME="lo",

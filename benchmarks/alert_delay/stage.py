@@ -124,14 +124,14 @@ class Stage:
         return collector
 
     def start(self, run_id: str, collector: Collector | None = None, **more: Any) -> Job:
-        """Start a job; further arguments are those of :class:`Reported`."""
+        """Start a job; further arguments are those of :class:`JobSpec`."""
         endpoint = (collector or self.shared).endpoint
         return self.launcher.start(run_id, endpoint, heartbeat_s=servers.HEARTBEAT_S, **more)
 
     def trained(self, run_id: str, collector: Collector | None = None, **more: Any) -> Job:
         """The same, and wait until its timeouts have been learnt: 40 steps."""
         job = self.start(run_id, collector, **more)
-        self.wait_for_step(job, job.reported.first_step + 40, collector)
+        self.wait_for_step(job, job.spec.first_step + 40, collector)
         return job
 
     def wait_for_step(self, job: Job, step: int, collector: Collector | None = None) -> None:
@@ -139,12 +139,10 @@ class Stage:
 
         def is_there() -> bool:
             windows = self.report(job.run_id, collector).get("windows", [])
-            return any(w["last_step"] >= step - 1 and w["attempt"] == job.reported.attempt
+            return any(w["last_step"] >= step - 1 and w["attempt"] == job.spec.attempt
                        for w in windows)  # fmt: skip
 
-        self.wait_until(
-            is_there, lambda: f"{job.reported.name}: no window to step {step}\n{job.log}"
-        )
+        self.wait_until(is_there, lambda: f"{job.spec.name}: no window to step {step}\n{job.log}")
 
     def report(self, run_id: str, collector: Collector | None = None) -> Json:
         """What the collector says of a run; empty if it does not know it."""

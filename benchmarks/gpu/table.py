@@ -10,13 +10,13 @@ HEAD = ("", "figure", "measured", "expected", "verdict")
 
 def rows(key: str, result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """A row per expected figure; one with the status where it failed."""
-    measured = [
+    table = [
         (key, line["figure"], measured(line), line["expected"], line["verdict"])
         for line in result["table"]
     ]
     if result["status"] != "done":
-        measured.insert(0, (key, "", result["status"], "", "failed"))
-    return measured
+        table.insert(0, (key, "", result["status"], "", "failed"))
+    return table
 
 
 def measured(line: Mapping[str, Any]) -> str:

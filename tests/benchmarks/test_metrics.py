@@ -35,9 +35,9 @@ def test_events_ranks_and_hosts_count_the_same_episodes_differently():
     labels = [host_label(0)]
     episodes = [host_episode(0, 110), rank_episode(9, 120), rank_episode(10, 125)]
     result = match(labels, episodes, has_host_scope=True)
-    assert by_event(result.findings, result.false) == Events(measured=1, false=2)
-    assert by_rank(labels, episodes) == Events(measured=8, false=2)
-    assert by_host(labels, episodes, NODE_OF) == Events(measured=1, false=1)
+    assert by_event(result.findings, result.false) == Events(detected=1, false=2)
+    assert by_rank(labels, episodes) == Events(detected=8, false=2)
+    assert by_host(labels, episodes, NODE_OF) == Events(detected=1, false=1)
 
 
 def test_a_false_host_counts_its_ranks_by_rank_and_once_by_host():
@@ -48,7 +48,7 @@ def test_a_false_host_counts_its_ranks_by_rank_and_once_by_host():
 
 def test_by_host_the_neighbour_of_a_slow_rank_finds_the_right_host():
     """Somebody who looks at the host finds the slow GPU there."""
-    assert by_host([label(3)], [rank_episode(4, 120)], NODE_OF) == Events(measured=1)
+    assert by_host([label(3)], [rank_episode(4, 120)], NODE_OF) == Events(detected=1)
     assert by_rank([label(3)], [rank_episode(4, 120)]) == Events(false=1, missed=1)
 
 

@@ -181,7 +181,7 @@ class Cluster:
             self.seen.update(RANK_STATES[code] for code in np.unique(result.rank_states))
 
     def _founds(self) -> Iterable[Any]:
-        return self._worker.snapshot.runs["run"].result.values()
+        return self._worker.snapshot.runs["run"].hangs.values()
 
 
 def late_by(seconds: float) -> DeliveredAfter:
