@@ -249,7 +249,7 @@ test("the panel shows sections beside peers, the past and what to run", () => {
   const unknown = panelTree(pictures.straggler, { rank: 999 }, null, {});
   assert.match(textOf(unknown), /Unknown rank/);
   const saved = panelTree(pictures.straggler, { rank: 5 }, null, { isSaved: true });
-  assert.match(textOf(saved), /This report has no details of it/);
+  assert.match(textOf(saved), /This report has no details of this rank/);
 });
 
 test("a rank that waits longer is not marked as slow", () => {
