@@ -184,7 +184,7 @@ def _delays(settings: AlertSettings) -> str:
     )
     lost_s, min_s = liveness.lost_after_seconds, liveness.min_timeout_seconds
     maximum = duration(liveness.max_timeout_seconds)
-    learnt = f"{duration(min_s)} to {maximum}, [learned](silent-and-stuck-ranks.md#timeouts)"
+    learnt = f"{duration(min_s)} to {maximum}, [learnt](silent-and-stuck-ranks.md#timeouts)"
     each = [duration(seconds) for seconds in after_s]
     lost = [duration(heartbeat_s), f"{duration(lost_s)} (`liveness.lost_after_seconds`)", *each]
     stuck = [f"2 of {duration(heartbeat_s)}", learnt, *each]

@@ -1,9 +1,9 @@
-"""Pictures of the live page for README.md and docs/, from real runs: ``make screenshots``.
+"""Screenshots of the live page for README.md and docs/, from real runs: ``make screenshots``.
 
-    python docs/screenshots.py [NAME ...]     all, or those named, such as bad-gpu or demo
+    python docs/screenshots.py [NAME ...]     all, or the named ones, such as bad-gpu or demo
 
-Starts the demo's training, and a collector that is sent the four runs of stories.py; opens them in
-a headless Chromium, and writes docs/images/*.png with few colours. Four minutes.
+Start the demo's training and a collector with the four runs of stories.py, open them in a headless
+Chromium, and write docs/images/*.png with a reduced palette. Takes four minutes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STORY_STEPS = 400
 STORY_COLUMNS = 38
 WIDTH, HEIGHT = 1320, 1240
 DEMO_HEIGHT = 980
-"""Of the top of the page, on the front page of the repository."""
+"""Height of the screenshot in README.md."""
 PATIENCE_MS = 180_000
 
 
@@ -56,23 +56,23 @@ def main() -> int:
 
     with running_chromium() as browser:
         if "demo" in wanted:
-            take_demo(browser)
+            capture_demo(browser)
         if stories := [story for story in STORIES if story.name in wanted]:
-            take_stories(browser, stories)
+            capture_stories(browser, stories)
     return 0
 
 
-def take_demo(browser: Browser) -> None:
-    """The page of ``make demo`` while it trains."""
+def capture_demo(browser: Browser) -> None:
+    """The page of ``make demo`` during training."""
     with demo_running() as url, opened(browser, url) as page:
         wait_for_answer(page, "Rank 2")
         wait_for_columns(page, DEMO_COLUMNS)
         whole = {"x": 0, "y": 0, "width": WIDTH, "height": DEMO_HEIGHT}
-        keep(page.screenshot(clip=whole), "live-page-light")
+        write_image(page.screenshot(clip=whole), "live-page-light")
 
 
-def take_stories(browser: Browser, stories: list[Story]) -> None:
-    """Answer and charts of each."""
+def capture_stories(browser: Browser, stories: list[Story]) -> None:
+    """Answer and charts of each story."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         settings = Path(folder, "collector.yaml")
         settings.write_text(json.dumps(COLLECTOR))
@@ -85,12 +85,12 @@ def take_stories(browser: Browser, stories: list[Story]) -> None:
                 wait_for_answer(page, story.says)
                 page.wait_for_selector(f"[data-part=matrix][data-pattern={story.pattern}]")
                 wait_for_columns(page, STORY_COLUMNS)
-                keep(page.screenshot(clip=down_to(page, "rank-time")), f"story-{story.name}")
+                write_image(page.screenshot(clip=down_to(page, "rank-time")), f"story-{story.name}")
 
 
 @contextlib.contextmanager
 def demo_running() -> Iterator[str]:
-    """The address that it tells."""
+    """Run the demo; yield the address of its page."""
     with subprocess.Popen(  # noqa: S603  our own command
         [sys.executable, "-m", "otel_straggler.cli", "demo", *DEMO_FLAGS],
         stdout=subprocess.PIPE,
@@ -134,28 +134,28 @@ def wait_for_columns(page: Page, minimum: int) -> None:
 
 
 def down_to(page: Page, part: str) -> Any:
-    """From the top to the end of the card that a part is in."""
+    """The clip from the top of the page to the end of the card with ``part``."""
     card = page.locator(f".card:has([data-part={part}])").bounding_box()
     assert card is not None
     bottom = min(HEIGHT, card["y"] + card["height"] + 12)
     return {"x": 0, "y": 0, "width": WIDTH, "height": bottom}
 
 
-def keep(png: bytes, name: str) -> None:
-    """With as many colours as fit into the size that a picture may have."""
+def write_image(png: bytes, name: str) -> None:
+    """Write the image with as many colors as fit ``LARGEST_BYTES``."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(png)).convert("RGB")
-    for colours in (256, 128, 64):
-        # k-means keeps both the colours of small things and gradients without bands
-        few = image.quantize(colours, kmeans=1, dither=Image.Dither.NONE)
+    for colors in (256, 128, 64):
+        # k-means preserves the colors of small elements and gradients without banding
+        few = image.quantize(colors, kmeans=1, dither=Image.Dither.NONE)
         out = io.BytesIO()
         few.save(out, "PNG", optimize=True)
         if out.tell() <= LARGEST_BYTES:
             break
     path = IMAGES / f"{name}.png"
     path.write_bytes(out.getvalue())
-    print(f"{path.relative_to(ROOT)}: {out.tell() / 1e3:.0f} kB, {colours} colours")
+    print(f"{path.relative_to(ROOT)}: {out.tell() / 1e3:.0f} kB, {colors} colors")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Four simulated runs whose pictures differ: what docs/start/four-faults.md shows and tests assert.
+"""The four simulated runs of docs/start/four-faults.md, for screenshots and tests.
 
-Each is an ordinary ``otel-straggler simulate`` command, with a pipeline x data layout of 32 ranks.
+Each is an ``otel-straggler simulate`` command with a pipeline x data layout of 32 ranks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COLLECTOR: dict[str, Any] = {
     "scoring": {"window_steps": 10, "grace_seconds": 0.5},
     "liveness": {"min_timeout_seconds": 10.0},
 }
-"""Settings of the collector: short windows, and a hang is told after seconds."""
+"""Settings of the collector: short windows, and hangs are detected within seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +27,13 @@ class Story:
     """One run.
 
     Attributes:
-        name: its run id, and the name of its picture.
-        options: what is wrong, as options of ``otel-straggler simulate``.
-        says: words of the sentence that answers what is wrong.
-        pattern: of the matrix, as the page calls it.
-        hot: (stage, data rank) of the workers that stand out; None: nobody in particular.
-        silent: of those that are silent or stuck.
-        hangs: it ends there and is kept alive.
+        name: its run id, and the name of its screenshot.
+        options: the fault, as options of ``otel-straggler simulate``.
+        says: text that the answer contains.
+        pattern: ``pattern`` of the matrix.
+        hot: (stage, data rank) of the hot workers; None: any.
+        silent: (stage, data rank) of the silent or stuck workers.
+        hangs: the run hangs and keeps sending heartbeats.
     """
 
     name: str
@@ -45,13 +45,13 @@ class Story:
     hangs: bool = False
 
     def arguments(self, steps: int) -> list[str]:
-        """Of ``simulate`` with so many steps at once; then it goes on in real time."""
+        """Arguments of ``simulate``: ``steps`` immediately, then real time."""
         onset = (
             word.replace("STEP", str(steps if self.hangs else steps // 4)) for word in self.options
         )
-        pace = ["--speed", "1", "--quick-until-step", str(steps), "--steps", str(steps + 1200)]
-        held = ["--hold-s", "3600"] if self.hangs else []
-        return ["--layout", LAYOUT, *onset, *pace, *held, "--run-id", self.name]
+        speed = ["--speed", "1", "--quick-until-step", str(steps), "--steps", str(steps + 1200)]
+        hold = ["--hold-s", "3600"] if self.hangs else []
+        return ["--layout", LAYOUT, *onset, *speed, *hold, "--run-id", self.name]
 
 
 STORIES = (
@@ -90,7 +90,7 @@ STORIES = (
 
 @contextlib.contextmanager
 def running(arguments: Sequence[str], endpoint: str) -> Iterator[subprocess.Popen[bytes]]:
-    """``otel-straggler simulate`` that sends there, until the block ends."""
+    """Run ``otel-straggler simulate --send endpoint`` until the block ends."""
     command = [sys.executable, "-m", "otel_straggler.cli", "simulate", *arguments]
     with subprocess.Popen(  # noqa: S603  our own command
         [*command, "--send", endpoint], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""The page of all names on the wire, from ``semconv/``, with values as they are really sent."""
+"""The page of all names on the wire, from ``semconv/``, with encoded example values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _GPU_TIMES = {
     semconv.GPU_NCCL_TIME: 6_120_000,
     semconv.GPU_KERNEL_COUNT: 212,
 }
-"""Of a span whose kernels were timed; the package gets them from a GPU only."""
+"""Attributes of a span with kernel times; only a GPU provides them."""
 _REASONS = {
     "ring_full": "sections ended faster than the exporter thread could drain the ring",
     "inbox_full": "the exporter thread fell behind while in-process reports drained the ring",
@@ -69,7 +69,7 @@ _REASONS = {
 
 
 def page() -> str:
-    """All of ``docs/reference/names-on-the-wire.md`` below its first line.
+    """Render ``docs/reference/names-on-the-wire.md``, except its first line.
 
     Raises:
         Undescribed: a kind, an outcome or a reason has no description.
@@ -163,7 +163,7 @@ _TYPE_NAMES: dict[type, str] = {str: "text", int: "integer", float: "double", bo
 
 
 def _sentence(attribute: Attribute) -> str:
-    """The meaning; where it names a tuple of this module, what is in that."""
+    """The meaning, with names of tuples replaced by their values."""
     return re.sub(
         r"\b[A-Z]+_?[A-Z]+S\b",
         lambda name: ", ".join(map(code, getattr(semconv, name[0], ()))) or name[0],
@@ -172,7 +172,7 @@ def _sentence(attribute: Attribute) -> str:
 
 
 def example_resource() -> dict[str, Any]:
-    """What a rank says of itself, once everything is known."""
+    """The resource of a rank with all attributes."""
     topology = Topology(
         role="actor",
         parallel={d: (n, n + 2) for n, d in enumerate(semconv.PARALLEL_DIMENSIONS)},
@@ -297,19 +297,19 @@ def labels_of(metric: Metric) -> str:
 
 
 def label_names(metric: Metric) -> tuple[str, ...]:
-    """The same as a tuple. A test holds it to what a running collector serves."""
+    """The same as a tuple. A test compares it with a running collector."""
     left_out = ["section"] if _is_of_gpu(metric) else []
     names = (name for name in metric.published_labels if name not in left_out)
     return (*names, "collector")
 
 
 def _is_of_gpu(metric: Metric) -> bool:
-    """Scores of kernels: of the whole rank, and of its sections."""
+    """Kernel scores exist for the whole rank and for its sections."""
     return metric.name.startswith(("straggler.gpu.relative", "straggler.gpu.individual"))
 
 
 def attributes_of_points(metric: Metric) -> str:
-    """Attributes of what a rank sends."""
+    """Data-point attributes of a metric that ranks send."""
     if metric is semconv.RANK_INFO:
         return "the rank description above"
     passes = metric in semconv.PASSTHROUGH_METRICS
@@ -325,11 +325,11 @@ _IN_ORDER = (
     semconv.run_metrics,
     semconv.collector_metrics,
 )
-"""Modules that define attributes and metrics. A test says so where one is missing here."""
+"""Modules that define attributes and metrics; a test checks that none is missing."""
 
 
 def by_heading(kind: type) -> dict[str, list[Any]]:
-    """What ``semconv`` defines of a kind, by the headings ``# --- ... ---`` of its modules."""
+    """All objects of a kind in ``semconv``, by the headings ``# --- ... ---`` of its modules."""
     result: dict[str, list[Any]] = {}
     for heading, part in _parts():
         for name in re.findall(r"^([A-Z][A-Z0-9_]*)\b(?:: Final[^=]*)? = ", part, re.MULTILINE):
