@@ -261,12 +261,6 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     say_alive(flush.outcome, std::max(flush.deadline_ns, monotonic_ns() + kSecondNs / 20));
   }
 
-  Answer post_spans(std::string_view body, std::int64_t deadline_ns) {
-    Answer answer = traces_.post(body, deadline_ns);
-    if (answer.is_scorer) note_scorer();
-    return answer;
-  }
-
   // Gives the runs that wait for the timer of the GPU a last chance, of half the time that is left;
   // then they go without numbers.
   void wait_for_gpu(std::int64_t deadline_ns) {
@@ -459,7 +453,9 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
   HttpConnection metrics_;
   const std::int64_t started_ns_;
   const SpanSender::Post post_ = [this](std::string_view body, std::int64_t deadline_ns) {
-    return post_spans(body, deadline_ns);
+    Answer answer = traces_.post(body, deadline_ns);
+    if (answer.is_scorer) note_scorer();
+    return answer;
   };
   GpuStage gpu_;
   std::vector<Record> records_;
