@@ -1,4 +1,4 @@
-"""What the collector says about itself. Counters are read when somebody scrapes."""
+"""The collector's metrics about itself, read at each scrape."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def self_families(
     alert_failures: int = 0,
     connections_cut: Mapping[str, int] | None = None,
 ) -> Families:
-    """The collector's own series."""
     families = Families()
     constant = constant_labels(collector_id, cluster)
 
@@ -104,7 +103,7 @@ def self_families(
 
 
 def _named(outcome: str) -> tuple[str, str]:
-    """Fate and reason of a span, as labels."""
+    """Outcome and reason of a span, as labels."""
     if outcome in _OUTCOME_OF:
         return _OUTCOME_OF[outcome], ""
     return ("rejected" if outcome in MALFORMED else "not_scored"), outcome

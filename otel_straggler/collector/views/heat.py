@@ -1,9 +1,9 @@
-"""The matrix of workers, pipeline stages times data ranks: how slow each is, and who is silent."""
+"""The matrix of workers, pipeline stages by data ranks: their slowdowns, and who is silent."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -18,7 +18,7 @@ from otel_straggler.collector.views.patterns import (
     pattern_of,
     text_of,
 )
-from otel_straggler.collector.views.verdict_json import INDEXES, standing
+from otel_straggler.collector.views.verdict_json import SUBJECTS, standing
 from otel_straggler.collector.views.world_view import Parallel, RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.hangs.states import LOST
 from otel_straggler.detect.verdicts.pipeline import Workers, find_workers
@@ -29,37 +29,37 @@ from otel_straggler.model.verdict import CALLED_SLOW
 
 Json: TypeAlias = dict[str, Any]
 _Cells: TypeAlias = tuple[tuple[int, int, float], ...]
-"""Stage, data rank and slowdown of workers."""
+"""Stage, data rank, and slowdown of workers."""
 _Reported: TypeAlias = tuple[int, str, Parallel]
-"""Number, role and place of a rank."""
+"""Rank, role, and place."""
 _MAX_LAYOUTS: Final = 16
 CANNOT_REPORT: Final = (
-    "Who is slow cannot be told from these times: they are those of launches, or hold the waiting "
-    "for others, so all workers look alike. On GPUs, their times (--gpu-timing) tell them apart."
+    "These times do not show which worker is slow: they are times of kernel launches, or include "
+    "waiting for others. On GPUs, GPU times (--gpu-timing) show it."
 )
-ALIKE_AT_WORK: Final = "In the work that is measured all workers are alike."
-NOBODY_ELSE: Final = "One rank: there is nobody to compare it with."
+ALIKE_AT_WORK: Final = "In the measured work all workers are alike."
+_NOBODY_ELSE: Final = "One rank: there is no peer to compare it with."
 NOBODY_NOW: Final = "No worker stands out in the newest steps."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Where each of R ranks stands.
+    """Positions of R ranks in the matrix.
 
     Attributes:
-        workers: stages, data ranks and the place of each rank.
-        row_of: rank number to its place among the R.
-        by_rank: a cell is a rank, by its number, because nobody told more.
-        has_data: ranks told their place in the data dimension; else they are numbered.
+        workers: stages, data ranks, and the position of each rank.
+        row_of: rank number to its row among the R.
+        by_rank: each cell is one rank, by number, because no layout was reported.
+        has_data: ranks reported their place in the data dimension; else they are numbered.
     """
 
     workers: Workers
     row_of: dict[int, int]
-    by_rank: bool = False
-    has_data: bool = True
+    by_rank: bool
+    has_data: bool
 
     def index(self, rank: int) -> tuple[int, int] | None:
-        """(stage, data rank) of a rank; None if it is not known."""
+        """(stage, data rank) of a rank; None if unknown."""
         row = self.row_of.get(rank)
         if row is None:
             return None
@@ -72,15 +72,12 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Heat:
-    """What the matrix of a world shows.
+    """The matrix of a world.
 
     Attributes:
-        layout: where the ranks stand.
-        cells: (P, D) slowdowns; NaN = not known.
-        section: that they are of; None for all own work.
-        pattern: the word.
-        text: the same as a sentence.
-        silent: (stage, data rank) of whom a hang waits for.
+        cells: (P, D) slowdowns; NaN = unknown.
+        section: of the slowdowns; None for all own work.
+        silent: (stage, data rank) of silent workers and of culprits of a hang.
     """
 
     layout: Layout
@@ -92,11 +89,11 @@ class Heat:
 
     @property
     def stands_out(self) -> bool:
-        """Whether somebody sees a worker, a stage or a data rank that is hot."""
+        """True if a worker, stage, or data rank is hot."""
         return self.pattern in ("hot_cell", "hot_row", "hot_column")
 
     def hottest(self) -> tuple[list[int], int, float]:
-        """The ranks of the hottest worker, how many are hot, and its slowdown."""
+        """The ranks of the hottest worker, the number of hot workers, and its slowdown."""
         workers = self.layout.workers
         stage, data = np.unravel_index(np.nanargmax(self.cells), self.cells.shape)
         rows = workers.ranks_of(int(data), int(stage)).tolist()
@@ -106,18 +103,19 @@ class Heat:
 
 
 def heat_of(view: WorldView) -> Heat | None:
-    """None if nothing is known of any rank. Cost: O(R log R)."""
+    """None if no rank is known. Cost: O(R log R)."""
     layout = layout_of(view.table, view.heartbeats)
     world = view.world
     if layout is None:
         return None
     silent = _silent(view, layout)
+    stands = standing(view.current)
     cells, section = _cells(view, layout)
-    run_verdicts = {verdict.cause for verdict in standing(view.current) if verdict.scope == "run"}
+    run_verdicts = {verdict.cause for verdict in stands if verdict.scope == "run"}
     moves = any(CAUSES[cause].moves for cause in run_verdicts)
     pattern = pattern_of(
         cells,
-        is_silent=view.hang is not None and view.hang.is_hung,
+        is_silent=view.is_hung,
         slowdown=world.slowdown if world is not None and view.has_verdicts else float("nan"),
         moves=moves,
     )
@@ -132,7 +130,7 @@ def heat_of(view: WorldView) -> Heat | None:
         is_awaited=_has_victims(view),
     )
     if host:
-        text = f"All that are hot are on {host}."
+        text = f"All hot workers are on {host}."
     if section and pattern != "silent":
         text = f"In {section}: {text}"
     if pattern == "even":
@@ -141,20 +139,20 @@ def heat_of(view: WorldView) -> Heat | None:
 
 
 def _are_called(view: WorldView, cells: Floats) -> bool:
-    """Whether as many ranks as half of the hot workers are called slow: then heat does not move."""
+    """True if as many ranks as half of the hot workers are slow: then the heat does not move."""
     called = [v for v in standing(view.current) if v.state in CALLED_SLOW and v.scope == "rank"]
     return 2 * len(called) >= int(hot_cells(cells).sum()) > 0
 
 
 def _even(view: WorldView, text: str) -> tuple[Pattern, str]:
-    """What an even matrix means beside a verdict: never that all is well."""
-    if len(view.table.ranks if view.table is not None else ()) == 1:
-        return "unknown", NOBODY_ELSE
+    """Interpret an even matrix, given the verdicts: never as an all-clear."""
+    if view.table is not None and len(view.table.ranks) == 1:
+        return "unknown", _NOBODY_ELSE
     every = standing(view.current)
     holds_waiting = view.world is not None and view.has_verdicts and view.world.waits_inside
     if holds_waiting or any(not verdict.is_localised for verdict in every):
         return "unknown", CANNOT_REPORT
-    stands = [verdict for verdict in every if verdict.scope in INDEXES]
+    stands = [verdict for verdict in every if verdict.scope in SUBJECTS]
     if any(not CAUSES[verdict.cause].is_in_own_work for verdict in stands):
         return "even", ALIKE_AT_WORK
     return "even", NOBODY_NOW if stands else text
@@ -164,11 +162,21 @@ def heat_json(view: WorldView, ranks: Ints | None = None) -> Json:
     """The block ``heat``. Cost: O(R log R).
 
     Args:
-        ranks: those of the picture, ascending.
+        ranks: of the view, ascending.
     """
     heat = heat_of(view)
     if heat is None:
-        return _nothing()
+        return {
+            "stages": [],
+            "data_ranks": [],
+            "cells": [],
+            "silent": [],
+            "pattern": "unknown",
+            "pattern_text": PATTERN_TEXTS["unknown"],
+            "section": None,
+            "by_rank": True,
+            "data_of_rank": None,
+        }
     workers = heat.layout.workers
     values = rounded(heat.cells.ravel())
     n_data = len(workers.data_ranks)
@@ -190,7 +198,7 @@ def heat_json(view: WorldView, ranks: Ints | None = None) -> Json:
 
 
 def _data_of(layout: Layout, ranks: Ints | None) -> list[int | None] | None:
-    """The data rank of each rank where they are numbered; None where ranks tell it, or are it."""
+    """The data rank of each rank where those are numbered; else None."""
     if ranks is None or layout.has_data or layout.by_rank:
         return None
     indexes = (layout.index(rank) for rank in ranks.tolist())
@@ -198,15 +206,15 @@ def _data_of(layout: Layout, ranks: Ints | None) -> list[int | None] | None:
 
 
 def _cells(view: WorldView, layout: Layout) -> tuple[Floats, str | None]:
-    """(P, D) slowdowns, and the section that they are of; None for all work together.
+    """(P, D) slowdowns, and their section; None for all work.
 
-    Layer 2 counts compute alone. Where a rank or host is called slow and does not stand out in
-    that, what it was called slow for is shown: all own work, or else its section.
+    Verdicts count only compute. Where a slow rank or host does not stand out in that, all own work
+    is shown, or the section of the verdict.
     """
     reported = _reported_cells(view, layout)
     whole = _cells_of_window(view.table, layout, None) if reported is None else reported
     slow = next(
-        (v for v in standing(view.current) if v.state in CALLED_SLOW and v.scope in INDEXES), None
+        (v for v in standing(view.current) if v.state in CALLED_SLOW and v.scope in SUBJECTS), None
     )
     if slow is None or view.table is None or hot_cells(whole).any():
         return whole, None
@@ -220,8 +228,7 @@ def _cells(view: WorldView, layout: Layout) -> tuple[Floats, str | None]:
 
 
 def layout_of(table: RankTable | None, heartbeats: RankHeartbeats | None) -> Layout | None:
-    """Where the ranks stand; None if there are none. Ranks of which only some tell a dimension are
-    put in one row, by their number."""
+    """None without ranks. If only some ranks report a dimension, all are in one row, by number."""
     reported: dict[int, _Reported] = {}
     for part in (table, heartbeats):
         if part is None:
@@ -234,7 +241,6 @@ def layout_of(table: RankTable | None, heartbeats: RankHeartbeats | None) -> Lay
 
 @lru_cache(maxsize=_MAX_LAYOUTS)
 def _layout(reported: tuple[_Reported, ...]) -> Layout:
-    """Of ranks in order. A layout lasts as long as a world, and pictures are made all the time."""
     ranks = [rank for rank, _, _ in reported]
     sources = [Source(run_id="", rank=r, role=role, parallel=index) for r, role, index in reported]
     workers = find_workers(sources)
@@ -259,7 +265,7 @@ def _one_row(ranks: Sequence[int]) -> Workers:
 
 
 def _reported_cells(view: WorldView, layout: Layout) -> Floats | None:
-    """What layer 2 says of each worker; None if it says nothing of this layout."""
+    """Slowdowns of the verdict engine; None if it has none for this layout."""
     workers = layout.workers
     heat = view.world.heat if view.world is not None and view.has_verdicts else ()
     if not heat:
@@ -276,8 +282,8 @@ def _reported_cells(view: WorldView, layout: Layout) -> Floats | None:
 
 
 def _renumbered(heat: _Cells, view: WorldView, layout: Layout) -> _Cells:
-    """By the numbers of the matrix: layer 2 numbers the ranks that it has times of, and among those
-    of the matrix there may be others. Empty if it looked at others than the newest window has."""
+    """Renumber the data ranks of verdicts, which count only ranks with times, as in the matrix.
+    Empty if the verdicts are about other ranks than the newest window."""
     scored = layout_of(view.table, None)
     if scored is None or view.table is None:
         return ()
@@ -299,7 +305,7 @@ def _renumbered(heat: _Cells, view: WorldView, layout: Layout) -> _Cells:
 
 
 def _cells_of_window(table: RankTable | None, layout: Layout, section: int | None) -> Floats:
-    """Of the newest window, in all or one of its sections: the mean over the ranks of a worker."""
+    """Mean over the ranks of each worker in the newest window, of all or one of its sections."""
     workers = layout.workers
     n_data, n_stages = workers.shape
     if table is None:
@@ -318,18 +324,19 @@ def _cells_of_window(table: RankTable | None, layout: Layout, section: int | Non
 
 
 def _silent(view: WorldView, layout: Layout) -> list[list[int]]:
-    """The workers of whom nothing is heard, and those for whom a hang waits."""
-    result = view.hang
-    if result is None or not result.is_hung:
+    """Workers with lost ranks or culprits of a hang."""
+    hang = view.hang
+    if hang is None or not hang.is_hung:
         return []
-    ranks = set(result.ranks[result.rank_states == LOST].tolist())
-    if result.blame is not None:
-        ranks.update(result.ranks[result.blame.culprits].tolist())
-    return _distinct(layout.index(rank) for rank in sorted(ranks))
+    ranks = set(hang.ranks[hang.rank_states == LOST].tolist())
+    if hang.blame is not None:
+        ranks.update(hang.ranks[hang.blame.culprits].tolist())
+    indexes = (layout.index(rank) for rank in sorted(ranks))
+    return [list(index) for index in dict.fromkeys(each for each in indexes if each is not None)]
 
 
 def _host_of_all(view: WorldView, layout: Layout, cells: Floats) -> str:
-    """The host that is called slow, if all hot workers have a rank on it; else empty."""
+    """The slow host, if all hot workers have a rank on it; else empty."""
     workers, table = layout.workers, view.table
     hot = {tuple(index) for index in np.argwhere(hot_cells(cells)).tolist()}
     if table is None or not hot:
@@ -348,24 +355,5 @@ def _host_of_all(view: WorldView, layout: Layout, cells: Floats) -> str:
 
 
 def _has_victims(view: WorldView) -> bool:
-    """Whether ranks are seen waiting for those that a hang is put down to."""
     blame = None if view.hang is None else view.hang.blame
     return blame is not None and bool(blame.victims.any())
-
-
-def _distinct(indexes: Iterable[tuple[int, int] | None]) -> list[list[int]]:
-    return [list(index) for index in dict.fromkeys(each for each in indexes if each is not None)]
-
-
-def _nothing() -> Json:
-    return {
-        "stages": [],
-        "data_ranks": [],
-        "cells": [],
-        "silent": [],
-        "pattern": "unknown",
-        "pattern_text": PATTERN_TEXTS["unknown"],
-        "section": None,
-        "by_rank": True,
-        "data_of_rank": None,
-    }

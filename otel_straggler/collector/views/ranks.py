@@ -1,4 +1,4 @@
-"""All ranks of a picture, column by column: where they are, how far, and how they are."""
+"""The block ``ranks`` of a view, column by column: location, progress, and state."""
 
 from __future__ import annotations
 
@@ -8,82 +8,69 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from otel_straggler.collector.views.numbers import Names, rounded
-from otel_straggler.collector.views.world_view import Parallel, RankHeartbeats, WorldView
+from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
+from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import RANK_STATES
 from otel_straggler.model.observation import Floats, Ints
 
 Json: TypeAlias = dict[str, Any]
-Destination: TypeAlias = np.typing.NDArray[np.intp]
-
-DIMENSIONS: Final = {
+_DIMENSIONS: Final = {
     "dp": "data",
     "pp": "pipeline",
     "tp": "tensor",
     "cp": "context",
     "ep": "expert",
 }
-"""Keys of a picture and what they are called on the wire."""
+"""Keys of the block, and their names on the wire."""
 MISSING: Final = "missing"
-"""State of a rank that is expected and was never heard of."""
+"""State of an expected rank that has never reported."""
 UNKNOWN: Final = "unknown"
-"""State of a rank that sends no heartbeats, so that nobody knows whether it lives."""
+"""State of a rank that sends no heartbeats."""
 STATES: Final = (*RANK_STATES, MISSING, UNKNOWN)
 
 
 class ShownRanks:
-    """The ranks of a picture: heard of, scored or expected; in order. Cost: O(R).
+    """All ranks of a view, in order: reporting, scored, or expected. Cost: O(R).
 
     Args:
-        later_s: how long ago that was seen.
+        later_s: age of the view.
     """
 
-    def __init__(self, view: WorldView, later_s: float = 0.0) -> None:
+    def __init__(self, view: WorldView, later_s: float) -> None:
         self._view = view
         self._later_s = later_s
         parts = [
             part.ranks for part in (view.table, view.heartbeats, view.hang) if part is not None
         ]
         self.ranks: Ints = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
-        self._table = self._rows(None if view.table is None else view.table.ranks)
-        self._heartbeats = self._rows(None if view.heartbeats is None else view.heartbeats.ranks)
-        self._result = self._rows(None if view.hang is None else view.hang.ranks)
+        self._table = self._rows(view.table)
+        self._heartbeats = self._rows(view.heartbeats)
+        self._hang = self._rows(view.hang)
 
     def __len__(self) -> int:
         return len(self.ranks)
 
-    def _rows(self, ranks: Ints | None) -> Ints:
+    def _rows(self, part: RankTable | RankHeartbeats | HangStatus | None) -> Ints:
         """(R,) the row of each rank in a part, -1 where it has none."""
         rows = np.full(len(self.ranks), -1, np.int64)
-        if ranks is not None:
-            rows[np.searchsorted(self.ranks, ranks)] = np.arange(len(ranks))
+        if part is not None:
+            rows[np.searchsorted(self.ranks, part.ranks)] = np.arange(len(part.ranks))
         return rows
 
     def of_table(self, values: Floats) -> Floats:
         """(R,) values of the newest window, NaN for ranks that are not in it."""
         return _spread(values, self._table)
 
-    def of_heartbeats(self, values: Floats) -> Floats:
-        return _spread(values, self._heartbeats)
-
-    def _texts(self, name: str) -> list[str]:
-        """Of the signs of life, or else of the window."""
-        result = [""] * len(self)
+    def _reported(self, name: str, default: Any) -> list[Any]:
+        """Values of the heartbeats, or else of the window."""
+        result = [default] * len(self)
         view = self._view
         for part, rows in ((view.table, self._table), (view.heartbeats, self._heartbeats)):
             if part is None:
                 continue
-            reported: Sequence[str] = getattr(part, name)
+            values: Sequence[Any] = getattr(part, name)
             for at in np.flatnonzero(rows >= 0).tolist():
-                result[at] = reported[rows[at]] or result[at]
-        return result
-
-    def parallels(self) -> list[Parallel]:
-        result: list[Parallel] = [()] * len(self)
-        view = self._view
-        for part, rows in ((view.table, self._table), (view.heartbeats, self._heartbeats)):
-            if part is not None:
-                for at in np.flatnonzero(rows >= 0).tolist():
-                    result[at] = part.parallels[rows[at]] or result[at]
+                result[at] = values[rows[at]] or result[at]
         return result
 
     def as_json(self) -> Json:
@@ -93,8 +80,8 @@ class ShownRanks:
         heartbeats = view.heartbeats
         reported: Json = {
             "rank": self.ranks.tolist(),
-            "node": [nodes.index(node) for node in self._texts("nodes")],
-            "role": [roles.index(role) for role in self._texts("roles")],
+            "node": [nodes.index(node) for node in self._reported("nodes", "")],
+            "role": [roles.index(role) for role in self._reported("roles", "")],
             **self._dimensions(),
             "state": self._states().tolist(),
             "states": list(STATES),
@@ -113,27 +100,27 @@ class ShownRanks:
         }
 
     def _dimensions(self) -> dict[str, list[int | None] | None]:
-        reported = [dict(parallel) for parallel in self.parallels()]
+        reported = [dict(parallel) for parallel in self._reported("parallels", ())]
         known = {name for parallel in reported for name in parallel}
         return {
             key: [parallel.get(name) for parallel in reported] if name in known else None
-            for key, name in DIMENSIONS.items()
+            for key, name in _DIMENSIONS.items()
         }
 
     def _states(self) -> Ints:
-        result = self._view.hang
+        hang = self._view.hang
         states = np.full(len(self), STATES.index(UNKNOWN), np.int64)
-        if result is None:
+        if hang is None:
             return states
-        is_known = self._result >= 0
-        states[is_known] = result.rank_states[self._result[is_known]]
+        is_known = self._hang >= 0
+        states[is_known] = hang.rank_states[self._hang[is_known]]
         states[is_known & (self._heartbeats < 0)] = STATES.index(MISSING)
         return states
 
     def _ages(self, ages_s: Floats | None) -> list[float | None]:
         if ages_s is None:
             return [None] * len(self)
-        return rounded(np.round(self.of_heartbeats(ages_s) + self._later_s, 1))
+        return rounded(np.round(_spread(ages_s, self._heartbeats) + self._later_s, 1))
 
     def _steps(self) -> list[int | None]:
         heartbeats = self._view.heartbeats
@@ -161,8 +148,8 @@ def _spread(values: Floats, rows: Ints) -> Floats:
     return result
 
 
-def row_of(part: RankHeartbeats | Any, rank: int) -> int | None:
-    """The row of a rank in a table of ascending ``ranks``; None if it is not there."""
+def row_of(part: RankTable | RankHeartbeats | HangStatus | None, rank: int) -> int | None:
+    """The row of a rank in a part with ascending ``ranks``; None if it is not there."""
     if part is None:
         return None
     at = int(np.searchsorted(part.ranks, rank))

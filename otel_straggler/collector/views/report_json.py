@@ -1,7 +1,7 @@
-"""The report that ``otel-straggler score --json`` and ``/v1/report`` share.
+"""The report of ``otel-straggler score --json`` and ``/v1/report``.
 
-Keys of scores are ranks as strings (``"3"``, or ``"critic/3"`` in a named group); what is unknown
-or not comparable is null. Fields are only ever added within one ``schema_version``.
+Keys of scores are ranks as strings (``"3"``, or ``"critic/3"`` in a named group); null means
+unknown or not comparable. Within one ``schema_version`` fields are only added.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What a report says of one run.
+    """One run.
 
     Attributes:
-        windows: as :func:`window_json` gives them, oldest first.
-        run_verdicts: what layer 2 says.
-        clashes: sessions that claim a rank which another live session claims too.
+        windows: from :func:`window_json`, oldest first.
+        clashes: sessions that claim a rank of another live session.
         counts: rows left out of the scores, by reason.
-        hangs: as ``hang_json`` gives them, one for each group.
-        alerts: that fire, as ``shown_alert`` gives them.
+        hangs: from ``hang_json``, one per group.
+        alerts: firing, from ``shown_alert``.
     """
 
     windows: Sequence[Json] = ()
@@ -46,7 +45,6 @@ class RunReport:
 
 
 def report_json(runs: Mapping[str, RunReport]) -> Json:
-    """The whole report, ready for :func:`dump_report`."""
     return {
         "schema_version": FORMAT_VERSION,
         "runs": {run_id: _run(run) for run_id, run in runs.items()},
@@ -54,7 +52,7 @@ def report_json(runs: Mapping[str, RunReport]) -> Json:
 
 
 def dump_report(report: Json) -> str:
-    """The report as JSON text; refuses NaN, which is no JSON."""
+    """Encode as JSON; NaN is an error."""
     return json.dumps(report, allow_nan=False, separators=(",", ":"))
 
 
@@ -73,11 +71,7 @@ def _run(run: RunReport) -> Json:
 
 
 def window_json(window: WindowScores) -> Json:
-    """One window. Cost: O(ranks * sections); a collector keeps it rather than building it again.
-
-    Tables have all ranks of ``ranks``, and all sections of ``sections`` save where nothing is known
-    of the GPU in a section.
-    """
+    """One window. GPU tables leave out sections without GPU times. Cost: O(ranks * sections)."""
     keys = [source.key for source in window.sources]
     names = [section.name for section in window.sections]
     reporting = len(window.sources)
@@ -116,13 +110,12 @@ def window_json(window: WindowScores) -> Json:
 
 
 def _rank(source: Source) -> Json:
-    """Where a rank is; ``parallel`` only if it was told."""
-    reported = {"node": source.node, "role": source.role}
-    return {**reported, "parallel": dict(source.parallel)} if source.parallel else reported
+    rank = {"node": source.node, "role": source.role}
+    return {**rank, "parallel": dict(source.parallel)} if source.parallel else rank
 
 
 def of_one_rank(window: Json, key: str) -> Json:
-    """A window of :func:`window_json` with the tables of one rank only. Cost: O(sections)."""
+    """Reduce a result of :func:`window_json` to one rank. Cost: O(sections)."""
     part = dict(window)
     for table in _BY_SECTION:
         part[table] = {name: _only(column, key) for name, column in window[table].items()}
@@ -161,7 +154,7 @@ def _table(
 
 
 def _known(scores: Floats, keys: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
-    """Only the sections of which anything is known."""
+    """Only sections with data."""
     known = np.flatnonzero(~np.isnan(scores).all(axis=0)).tolist()
     return {names[s]: _column(scores[:, s], keys) for s in known}
 
