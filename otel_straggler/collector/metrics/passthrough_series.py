@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.collector.metrics.families import Families, labels, rank_labels
-from otel_straggler.collector.metrics.score_series import Stragglers
+from otel_straggler.collector.metrics.folding import Stragglers
 from otel_straggler.collector.metrics.verdict_series import RunLabels
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.passthrough import Passthrough, RankKernels, RankNumbers

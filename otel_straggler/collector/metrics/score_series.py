@@ -6,17 +6,25 @@ replace the others, and a metric counts the folded series.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
-
-import numpy as np
 
 from otel_straggler import semconv
 from otel_straggler.collector.metrics.families import Families, label, labels, rank_labels
+from otel_straggler.collector.metrics.folding import (
+    ALWAYS_OVER,
+    COLUMNS,
+    RANK_SCORES,
+    REST,
+    SECTION_SCORES,
+    RankScores,
+    Sections,
+    Shown,
+    Stragglers,
+    folding,
+)
 from otel_straggler.collector.metrics.series_choice import (
     EVERYTHING,
-    QUANTILES,
     RankKey,
     ShownLife,
     ShownRows,
@@ -24,28 +32,9 @@ from otel_straggler.collector.metrics.series_choice import (
     quantile_families,
     worst_families,
 )
-from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 
-Sections: TypeAlias = tuple[int, ...]
-"""Columns of a window."""
-Stragglers: TypeAlias = frozenset[tuple[str, int]]
-"""(group, rank) of ranks whose verdict is confirmed or flapping."""
-
-_ALWAYS_SHOWN = 100
-"""Flagged ranks that keep their scores in any case."""
-
-_SECTION_SCORES = (
-    "section_relative",
-    "section_individual",
-    "gpu_section_relative",
-    "gpu_section_individual",
-)
-_RANK_SCORES = ("gpu_relative", "gpu_individual")
-_REST = ("section_median_s", "section_slowdown")
-_COLUMNS = (*_SECTION_SCORES, *_RANK_SCORES, *_REST)
-_N_SCORES = len(_SECTION_SCORES) + len(_RANK_SCORES)
 _METRIC = {
     "section_relative": semconv.SECTION_RELATIVE,
     "section_individual": semconv.SECTION_INDIVIDUAL,
@@ -57,21 +46,6 @@ _METRIC = {
     "gpu_section_individual": semconv.GPU_INDIVIDUAL,
 }
 FOLDABLE = tuple(dict.fromkeys(_METRIC.values()))
-_ALWAYS_OVER = ("section_relative", "section_median_s")
-"""Always with quantiles, for dashboards: those over 10,000 series would take Prometheus seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class _RankScores:
-    """Location of the newest scores of a rank."""
-
-    window: WindowScores
-    row: int
-    scored_at_s: float
-
-    @property
-    def source(self) -> Source:
-        return self.window.sources[self.row]
 
 
 @dataclass(slots=True)
@@ -79,8 +53,8 @@ class _Group:
     """The newest scores of one group, by rank, of windows by step and by time."""
 
     attempt: int
-    by_step: dict[int, _RankScores] = field(default_factory=dict)
-    by_time: dict[int, _RankScores] = field(default_factory=dict)
+    by_step: dict[int, RankScores] = field(default_factory=dict)
+    by_time: dict[int, RankScores] = field(default_factory=dict)
     newest_by_step: WindowScores | None = None
     newest_by_time: WindowScores | None = None
 
@@ -94,7 +68,7 @@ class _Group:
         windows = (self.newest_by_step, self.newest_by_time)
         return [window for window in windows if window is not None]
 
-    def drop(self, is_gone: Callable[[int, _RankScores], bool]) -> bool:
+    def drop(self, is_gone: Callable[[int, RankScores], bool]) -> bool:
         """Drop ranks; True if there were any."""
         gone = [
             (table, rank)
@@ -105,9 +79,6 @@ class _Group:
         for table, rank in gone:
             del table[rank]
         return bool(gone)
-
-
-_Shown: TypeAlias = tuple[_RankScores, Sections]
 
 
 class RunScores:
@@ -136,7 +107,7 @@ class RunScores:
         else:
             table, group.newest_by_step = group.by_step, window
         for row, source in enumerate(window.sources):
-            table[source.rank] = _RankScores(window, row, now_s)
+            table[source.rank] = RankScores(window, row, now_s)
 
     def keep_only(self, group_name: str, attempt: int, ranks: Iterable[int]) -> bool:
         """Drop older attempts and ranks that left the world; True on a change."""
@@ -178,10 +149,10 @@ class RunScores:
             result[key].rows.append(scores.row)
         return list(result.values())
 
-    def _shown(self) -> list[_Shown]:
+    def _shown(self) -> list[Shown]:
         """Scores of every rank with the sections to show: by step, and by time what has no step.
         Ranks of the same windows share the tuple of sections."""
-        shown: list[_Shown] = []
+        shown: list[Shown] = []
         known: dict[tuple[int, int], Sections] = {}
         for group in self._groups.values():
             for scores in group.by_step.values():
@@ -236,24 +207,24 @@ class RunScores:
         tables = by_group(self.shown_rows())
         for its in tables.values():
             families.extend(worst_families(its, constant_labels))
-            self._add_quantiles(families, its, _ALWAYS_OVER, constant_labels)
+            self._add_quantiles(families, its, ALWAYS_OVER, constant_labels)
         shown = self._shown()
-        folding = _folding(shown, budget - len(families) - len(FOLDABLE), straggling)
+        kept = folding(shown, budget - len(families) - len(FOLDABLE), straggling)
         for at, (scores, sections) in enumerate(shown):
-            columns: tuple[str, ...] = _SECTION_SCORES if folding.scores[at] else ()
-            columns += _REST if folding.rest[at] else ()
+            columns: tuple[str, ...] = SECTION_SCORES if kept.scores[at] else ()
+            columns += REST if kept.rest[at] else ()
             text = f"{rank_labels(scores.source)},{constant_labels}"
             _add_sections(families, scores, sections, columns, text)
-            for column in _RANK_SCORES if folding.scores[at] else ():
+            for column in RANK_SCORES if kept.scores[at] else ():
                 value = float(getattr(scores.window, column)[scores.row])
                 if value == value:  # no NaN
                     families.add(_METRIC[column], text, value)
-        reported = [c for c in _COLUMNS if folding.folded[c] and c not in _ALWAYS_OVER]
+        reported = [c for c in COLUMNS if kept.folded[c] and c not in ALWAYS_OVER]
         for its in tables.values():
             self._add_quantiles(families, its, reported, constant_labels)
         for metric in FOLDABLE:
             text = labels(run_id=self.run_id, family=metric.prometheus_name)
-            folded = sum(n for column, n in folding.folded.items() if _METRIC[column] is metric)
+            folded = sum(n for column, n in kept.folded.items() if _METRIC[column] is metric)
             families.add(semconv.COLLECTOR_SERIES_FOLDED, f"{text},{constant_labels}", folded)
         return families
 
@@ -312,118 +283,15 @@ class RunScores:
         return f"{text},{constant_labels}"
 
 
-def _without_step(timed: _RankScores, stepped: _RankScores | None) -> Sections:
+def _without_step(timed: RankScores, stepped: RankScores | None) -> Sections:
     """Sections of a window by time that the rank's window by step lacks."""
     names = {s.name for s in stepped.window.sections} if stepped else set()
     sections = enumerate(timed.window.sections)
     return tuple(i for i, section in sections if section.name not in names)
 
 
-@dataclass(frozen=True, slots=True)
-class _Folding:
-    """
-    Attributes:
-        scores, rest: (n,) True for ranks that keep these series.
-        folded: folded series, by column.
-    """
-
-    scores: Bools
-    rest: Bools
-    folded: dict[str, int]
-
-
-def _folding(shown: Sequence[_Shown], budget: int, straggling: Stragglers) -> _Folding:
-    """Scores first, then the rest; of what does not fit, flagged and worst ranks first."""
-    counts = _counts(shown)
-    scores, rest = counts[:, :_N_SCORES].sum(axis=1), counts[:, _N_SCORES:].sum(axis=1)
-    keeps_scores = keeps_rest = np.ones(len(shown), np.bool_)
-    if counts.sum() > budget or budget < 0:
-        order, flagged = _worst_first([each for each, _ in shown], straggling)
-        always = min(flagged, _ALWAYS_SHOWN)
-        n_sections = max((len(sections) for _, sections in shown), default=0)
-        n_rest = len(QUANTILES) * n_sections * len(set(_REST) - set(_ALWAYS_OVER))
-        left = budget - int(scores.sum()) - n_rest
-        if left >= 0:
-            keeps_rest = _fitting(order, rest, left, always)
-        else:
-            n_tables = sum(
-                bool(counts[:, at].any())
-                for at, column in enumerate(_COLUMNS)
-                if column not in (*_RANK_SCORES, *_ALWAYS_OVER)
-            )
-            left = budget - len(QUANTILES) * (n_sections * n_tables + len(_RANK_SCORES))
-            keeps_scores = keeps_rest = _fitting(order, scores + rest, left, always)
-    folded = {}
-    for at, column in enumerate(_COLUMNS):
-        keeps = keeps_scores if at < _N_SCORES else keeps_rest
-        folded[column] = int(counts[~keeps, at].sum())
-    return _Folding(keeps_scores, keeps_rest, folded)
-
-
-def _counts(shown: Sequence[_Shown]) -> Ints:
-    """(n, columns) series of each rank."""
-    known: dict[tuple[int, int], Ints] = {}
-    rows = []
-    for scores, sections in shown:
-        key = id(scores.window), id(sections)
-        if key not in known:
-            known[key] = _counts_of(scores.window, sections)
-        rows.append(known[key][scores.row])
-    return np.array(rows, np.int64).reshape(-1, len(_COLUMNS))
-
-
-def _counts_of(window: WindowScores, sections: Sections) -> Ints:
-    """(R, columns)"""
-    columns = []
-    for name in _COLUMNS:
-        is_known = np.isfinite(getattr(window, name))
-        if is_known.ndim == 2:
-            is_known = is_known[:, list(sections)].sum(axis=1)
-        columns.append(is_known)
-    return np.column_stack(columns).astype(np.int64)
-
-
-def _worst_first(shown: list[_RankScores], straggling: Stragglers) -> tuple[Ints, int]:
-    """Order of the ranks, and the number of flagged ones: slow ranks, then listed ones by their
-    score, then the others by their lowest relative score."""
-    worst: dict[int, Floats] = {}
-    listed: dict[int, dict[int, float]] = {}
-    for scores in shown:
-        window = scores.window
-        if id(window) not in worst:
-            table = np.column_stack([window.section_relative, window.gpu_relative])
-            worst[id(window)] = np.nanmin(
-                np.where(np.isnan(table), np.inf, table), axis=1, initial=np.inf
-            )
-            lowest: dict[int, float] = {}
-            for s in window.stragglers:
-                lowest[s.source.rank] = min(s.score, lowest.get(s.source.rank, np.inf))
-            listed[id(window)] = lowest
-
-    def key(scores: _RankScores) -> tuple[int, float]:
-        source = scores.source
-        listed_at = listed[id(scores.window)].get(source.rank)
-        lowest = float(worst[id(scores.window)][scores.row]) if listed_at is None else listed_at
-        if (source.group, source.rank) in straggling:
-            return 0, lowest
-        return 2 if listed_at is None else 1, lowest
-
-    keys = [key(scores) for scores in shown]
-    flagged = sum(order < 2 for order, _ in keys)
-    return np.array(sorted(range(len(shown)), key=keys.__getitem__), np.int64), flagged
-
-
-def _fitting(order: Ints, sizes: Ints, left: int, always: int) -> Bools:
-    """(n,) True for the first of ``order`` that fit, and for the first ``always`` in any case."""
-    is_over = np.cumsum(sizes[order]) > left
-    is_over[:always] = False
-    keeps = np.zeros(len(order), np.bool_)
-    keeps[order[~np.maximum.accumulate(is_over)]] = True
-    return keeps
-
-
 def _add_sections(
-    families: Families, scores: _RankScores, sections: Sections, columns: tuple[str, ...], text: str
+    families: Families, scores: RankScores, sections: Sections, columns: tuple[str, ...], text: str
 ) -> None:
     window = scores.window
     names = [f"{label('section', window.sections[s].name)},{text}" for s in sections]

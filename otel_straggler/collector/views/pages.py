@@ -90,48 +90,53 @@ class Pages:
 
     def run(self, run_id: str | None, group: str | None) -> Answer:
         """One run; by default the first, and its costliest group."""
-        run_id = self._named(run_id)
-        run = self._live(run_id)
-        snapshot = self._state(run_id, run)
 
-        def make(next_look_s: float) -> Json:
-            view = self._view(run_id, run, group)
+        def make(view: WorldView, snapshot: str, next_look_s: float) -> Json:
             return page_json(
                 view,
                 self._meta(),
                 snapshot=snapshot,
                 next_look_s=next_look_s,
-                timeline=self._columns(run_id, view.group),
+                timeline=self._columns(view.run_id, view.group),
                 now_s=self._now_s(),
             )
 
-        return self._cache.get(("run", run_id, group), snapshot, make)
+        return self._of_run("run", run_id, group, make)
 
     def rank(self, run_id: str | None, group: str | None, rank: int) -> Answer:
-        """One rank in detail."""
-        run_id = self._named(run_id)
-        run = self._live(run_id)
+        """Details of one rank."""
 
-        def make(_: float) -> Json:
-            view = self._view(run_id, run, group)
+        def make(view: WorldView, _: str, __: float) -> Json:
             if not is_known(view, rank):
-                raise UnknownError(f"run {run_id} has no rank {rank}")
-            columns = self._columns(run_id, view.group)
+                raise UnknownError(f"run {view.run_id} has no rank {rank}")
+            columns = self._columns(view.run_id, view.group)
             return rank_json(view, rank, columns, self._meta(), now_s=self._now_s())
 
-        return self._cache.get(("rank", run_id, group, rank), self._state(run_id, run), make)
+        return self._of_run(("rank", rank), run_id, group, make)
 
     def scalars(self, run_id: str | None, group: str | None) -> Answer:
-        """A few numbers of one run, for experiment trackers."""
+        """Scalars of one run, for experiment trackers."""
+
+        def make(view: WorldView, snapshot: str, _: float) -> Json:
+            return scalars_json(view, self._meta(), snapshot=snapshot)
+
+        return self._of_run("scalars", run_id, group, make)
+
+    def _of_run(
+        self,
+        name: Hashable,
+        run_id: str | None,
+        group: str | None,
+        make: Callable[[WorldView, str, float], Json],
+    ) -> Answer:
         run_id = self._named(run_id)
         run = self._live(run_id)
         snapshot = self._state(run_id, run)
 
-        def make(_: float) -> Json:
-            view = self._view(run_id, run, group)
-            return scalars_json(view, self._meta(), snapshot=snapshot)
+        def of_view(next_look_s: float) -> Json:
+            return make(self._view(run_id, run, group), snapshot, next_look_s)
 
-        return self._cache.get(("scalars", run_id, group), snapshot, make)
+        return self._cache.get((name, run_id, group), snapshot, of_view)
 
     def timeline(self, run_id: str | None, group: str | None, section: str, after: int) -> Answer:
         """The newest windows, numbered above ``after``."""

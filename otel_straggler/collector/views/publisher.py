@@ -13,11 +13,11 @@ from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.metrics.families import Families, constant_labels, labels
+from otel_straggler.collector.metrics.folding import Stragglers
 from otel_straggler.collector.metrics.passthrough_series import (
     passthrough_of_ranks,
     passthrough_of_run,
 )
-from otel_straggler.collector.metrics.score_series import Stragglers
 from otel_straggler.collector.metrics.series_choice import ShownLife, choose
 from otel_straggler.collector.metrics.status_series import (
     alert_families,

@@ -22,34 +22,25 @@ from otel_straggler.model.verdict import (
 Json: TypeAlias = dict[str, Any]
 
 
+_FIELDS: Final = (
+    "subject_id", "scope", "rank", "node", "role", "section", "cause", "state", "evidence",
+    "slowdown", "since_step", "confirmed_step", "confidence", "gpu_seconds_lost_per_hour",
+    "sentence", "group", "attempt", "at_step", "at_ns", "began", "n_peers", "own_s", "peers_s",
+    "pages", "is_localised",
+)  # fmt: skip
+_NULL_IF_EMPTY: Final = ("node", "role", "section")
+
+
 def verdict_json(verdict: Verdict) -> Json:
     """One change of state."""
+    values: Json = {name: getattr(verdict, name) for name in _FIELDS}
+    for name, value in values.items():
+        if isinstance(value, float):
+            values[name] = _nullable(value)
+        elif name in _NULL_IF_EMPTY:
+            values[name] = value or None
     return {
-        "subject_id": verdict.subject_id,
-        "scope": verdict.scope,
-        "rank": verdict.rank,
-        "node": verdict.node or None,
-        "role": verdict.role or None,
-        "section": verdict.section or None,
-        "cause": verdict.cause,
-        "state": verdict.state,
-        "evidence": verdict.evidence,
-        "slowdown": _nullable(verdict.slowdown),
-        "since_step": verdict.since_step,
-        "confirmed_step": verdict.confirmed_step,
-        "confidence": _nullable(verdict.confidence),
-        "gpu_seconds_lost_per_hour": _nullable(verdict.gpu_seconds_lost_per_hour),
-        "sentence": verdict.sentence,
-        "group": verdict.group,
-        "attempt": verdict.attempt,
-        "at_step": verdict.at_step,
-        "at_ns": verdict.at_ns,
-        "began": verdict.began,
-        "n_peers": verdict.n_peers,
-        "own_s": _nullable(verdict.own_s),
-        "peers_s": _nullable(verdict.peers_s),
-        "pages": verdict.pages,
-        "is_localised": verdict.is_localised,
+        **values,
         "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
         "on_gpu": verdict.is_on_gpu,
         "detail": verdict.detail or None,
