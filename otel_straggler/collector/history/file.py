@@ -74,7 +74,6 @@ class HistoryFile:
 
     Attributes:
         off: reason why nothing is written; None while it works.
-        size_bytes: of the file and its log.
         oldest_at_s: time at which the oldest window or change was written.
     """
 

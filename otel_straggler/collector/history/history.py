@@ -35,12 +35,7 @@ _CLOSE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryCounts:
-    """
-    Attributes:
-        size_bytes: of the file and its log.
-        oldest_at_s: time at which the oldest window or verdict was written; None without one.
-        failures: lost items, by reason.
-    """
+    """Bytes of the file and its log, time of the oldest window or verdict, lost items by reason."""
 
     size_bytes: int = 0
     oldest_at_s: float | None = None
@@ -55,10 +50,8 @@ class History:
 
     Args:
         path: created, with its folder, if missing.
-        keep_s: maximum age.
-        max_bytes: of the file; see :meth:`Database.keep_within`.
-        wall_s: clock.
-        max_waiting_bytes: of the queue.
+        keep_s, max_bytes: limits of the file; see :meth:`Database.keep_within`.
+        max_waiting_bytes: limit of the queue.
     """
 
     def __init__(
@@ -176,7 +169,9 @@ class WriteQueue:
                     refused += 1
             for key, state in states.items():
                 refused += not self._put_state(key, state)
-            refused += self._put_changes(self._batch.changes, changes)
+            room = max(0, MAX_CHANGES - len(self._batch.changes))
+            self._batch.changes += changes[:room]
+            refused += max(0, len(changes) - room)
             refused += sum(not self._put_summary(summary) for summary in summaries)
             self._changed.notify_all()
         return refused
@@ -229,12 +224,6 @@ class WriteQueue:
             return False
         waiting[key] = summary
         return True
-
-    @staticmethod
-    def _put_changes(into: list[Verdict], changes: Sequence[Verdict]) -> int:
-        room = max(0, MAX_CHANGES - len(into))
-        into.extend(changes[:room])
-        return max(0, len(changes) - room)
 
 
 def _bytes_of_window(window: WindowScores) -> int:

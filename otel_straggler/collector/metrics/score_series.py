@@ -193,7 +193,6 @@ class RunScores:
         """All series of the run's scores.
 
         Args:
-            constant_labels: label text that ends every line.
             budget: maximum number of series. Those about whole ranks and the run are never
                 folded; :data:`FOLDABLE` get the rest.
             straggling: slow ranks, which keep their series first.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from otel_straggler import semconv
 from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT, SamplingCounts
@@ -48,25 +49,25 @@ def self_families(
     def add(metric: Metric, value: float, **extra: object) -> None:
         families.add(metric, f"{labels(**extra)},{constant}" if extra else constant, value)
 
+    def add_all(metric: Metric, counts: Iterable[tuple[Any, float]], *names: str) -> None:
+        for key, value in counts:
+            values = key if isinstance(key, tuple) else (key,)
+            add(metric, value, **dict(zip(names, values, strict=True)))
+
     add(semconv.COLLECTOR_START, started_at_s)
     add(semconv.COLLECTOR_QUEUE, waiting_bytes)
     add(semconv.COLLECTOR_RUNS, runs)
     for outcome in SPAN_OUTCOMES:
         group, reason = _named(outcome)
         add(semconv.COLLECTOR_SPANS, intake.outcomes.get(outcome, 0), outcome=group, reason=reason)
-    for use, count in sorted(intake.points.items()):
-        add(semconv.COLLECTOR_POINTS, count, use=use)
-    for (signal, answer), count in sorted(intake.answers.items()):
-        add(semconv.COLLECTOR_REQUESTS, count, signal=signal, answer=answer)
-    for (signal, status), count in sorted(http_answers.items()):
-        add(semconv.COLLECTOR_HTTP_ANSWERS, count, signal=signal, status=status)
-    for address, count in (connections_cut or {}).items():
-        add(semconv.COLLECTOR_CONNECTIONS_CUT, count, address=address)
+    add_all(semconv.COLLECTOR_POINTS, sorted(intake.points.items()), "use")
+    add_all(semconv.COLLECTOR_REQUESTS, sorted(intake.answers.items()), "signal", "answer")
+    add_all(semconv.COLLECTOR_HTTP_ANSWERS, sorted(http_answers.items()), "signal", "status")
+    add_all(semconv.COLLECTOR_CONNECTIONS_CUT, (connections_cut or {}).items(), "address")
     add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
     add(semconv.COLLECTOR_FAILURES, worker.failures + alert_failures)
     add(semconv.COLLECTOR_NAMES_FOLDED, worker.names_folded)
-    for what, count in worker.rejected.items():
-        add(semconv.COLLECTOR_REJECTED, count, what=what)
+    add_all(semconv.COLLECTOR_REJECTED, worker.rejected.items(), "what")
     for row_outcome in _ROW_OUTCOMES:
         add(semconv.COLLECTOR_ROWS, worker.rows.get(row_outcome, 0), outcome=row_outcome)
     for outcome in _SECTION_TIMES:
@@ -87,18 +88,15 @@ def self_families(
         for reason in LEFT_OUT:
             left = sampling.left_out.get(reason, 0)
             add(semconv.COLLECTOR_FORWARD_SPANS, left, outcome="left_out", reason=reason)
-    for (action, cause), count in sorted((decisions or {}).items()):
-        add(semconv.COLLECTOR_DECISIONS, count, action=action, cause=cause)
-    for (verb, outcome), count in sorted((commands or {}).items()):
-        add(semconv.COLLECTOR_COMMANDS, count, verb=verb, outcome=outcome)
-    for (receiver, outcome), count in sorted((notifications or {}).items()):
-        add(semconv.COLLECTOR_NOTIFICATIONS, count, receiver=receiver, outcome=outcome)
+    add_all(semconv.COLLECTOR_DECISIONS, sorted((decisions or {}).items()), "action", "cause")
+    add_all(semconv.COLLECTOR_COMMANDS, sorted((commands or {}).items()), "verb", "outcome")
+    notified = sorted((notifications or {}).items())
+    add_all(semconv.COLLECTOR_NOTIFICATIONS, notified, "receiver", "outcome")
     if history is not None:
         add(semconv.COLLECTOR_HISTORY_SIZE, history.size_bytes)
         if history.oldest_at_s is not None:
             add(semconv.COLLECTOR_HISTORY_OLDEST, history.oldest_at_s)
-        for why, count in history.failures.items():
-            add(semconv.COLLECTOR_HISTORY_FAILURES, count, reason=why)
+        add_all(semconv.COLLECTOR_HISTORY_FAILURES, history.failures.items(), "reason")
     return families
 
 

@@ -69,12 +69,7 @@ def worst_families(tables: Collection[ShownRows], constant_labels: str) -> Famil
 def quantile_families(
     tables: Collection[ShownRows], columns: dict[str, Metric], text: str
 ) -> Families:
-    """Quantiles over the ranks of one group.
-
-    Args:
-        columns: metric by the name of its table in a window.
-        text: labels of the run and the group.
-    """
+    """Quantiles over the ranks of one group."""
     families = Families()
     for column, metric in columns.items():
         over = semconv.OVER_RANKS[metric.name]
@@ -151,7 +146,6 @@ class ShownLife:
     Attributes:
         kinds: shown by every rank.
         whole: ranks that show all kinds; None: all ranks.
-        n_ranks: of the run.
     """
 
     kinds: frozenset[Metric]

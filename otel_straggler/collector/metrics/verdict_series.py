@@ -28,12 +28,7 @@ def straggling_ranks(run_verdicts: RunVerdicts) -> frozenset[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLabels:
-    """Labels of a run's series.
-
-    Attributes:
-        jobs: job name by group.
-        constant: label text at the end of every line.
-    """
+    """Labels of a run's series: job names by group, and text that ends every line."""
 
     run_id: str
     jobs: Mapping[str, str]
@@ -49,11 +44,7 @@ class RunLabels:
 def verdict_families(
     run_verdicts: RunVerdicts, sources: Iterable[Source], run: RunLabels
 ) -> Families:
-    """Series that are never folded: verdicts, nodes, worlds, and waits.
-
-    Args:
-        sources: the run's ranks; their nodes are shown as straggling or not.
-    """
+    """Series that are never folded: verdicts, nodes, worlds, and waits."""
     families = Families()
     standing = _costliest_first(run_verdicts.current)
     for verdict in standing[:MAX_VERDICTS]:

@@ -44,12 +44,7 @@ class _Blame:
 def watched_worlds(
     view: RunView, worlds: dict[str, World], under_maintenance: frozenset[str]
 ) -> Iterator[RunStatus]:
-    """Every world of a run. Cost: see above.
-
-    Args:
-        worlds: of the store; they keep the state between evaluations.
-        under_maintenance: nodes without notifications.
-    """
+    """Every world of a run. Cost: see above."""
     run_verdicts = (verdict.group for verdict in view.run_verdicts.current)
     for group in dict.fromkeys((*view.worlds, *view.hangs, *view.scores, *run_verdicts)):
         yield _watched(view, group, worlds.get(group), under_maintenance)

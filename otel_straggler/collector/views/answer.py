@@ -130,29 +130,24 @@ def _incomplete(view: WorldView) -> Json:
     alike = "those are alike"
     if heat is not None and heat.stands_out:
         alike = f"of those, {_hottest_text(heat)}"
-    advice = "Run otel-straggler doctor on the host of a missing rank to see why it cannot report."
-    return answer(
-        view,
-        "watch",
-        "healthy",
-        head,
-        sentence=f"{head}; {alike}.",
-        advice=[advice],
-        commands=["otel-straggler doctor"],
-    )
+    facts = {
+        "sentence": f"{head}; {alike}.",
+        "advice": [
+            "Run otel-straggler doctor on the host of a missing rank to see why it cannot report."
+        ],
+        "commands": ["otel-straggler doctor"],
+    }
+    return answer(view, "watch", "healthy", head, **facts)
 
 
 def _loses(view: WorldView, waste: float) -> Json:
     head = f"Ranks wait for each other: {percent(waste)} of the time is lost"
-    return answer(
-        view,
-        "watch",
-        "healthy",
-        head,
-        sentence=f"{head}, and {_why_nobody(view)}.",
-        cost=cost(view, waste * 3600.0 * max(view.expected, 1)),
-        advice=["Look at the ledger: start with the section with the longest exposed time."],
-    )
+    facts = {
+        "sentence": f"{head}, and {_why_nobody(view)}.",
+        "cost": cost(view, waste * 3600.0 * max(view.expected, 1)),
+        "advice": ["Look at the ledger: start with the section with the longest exposed time."],
+    }
+    return answer(view, "watch", "healthy", head, **facts)
 
 
 def _why_nobody(view: WorldView) -> str:
@@ -218,27 +213,17 @@ def _silent(view: WorldView, silent_s: float, verdict: Verdict | None) -> Json:
         of_that = lower(headline(verdict, is_over=True))
         head = f"{head}; {of_that}"
         text += f" When it last reported, {of_that}."
-    return answer(
-        view,
-        "unknown",
-        "waiting",
-        head,
-        sentence=text,
-        since_s=view.received_at_s,
-        advice=list(OTHER_ADVICE["unheard"]),
-    )
+    facts = {"since_s": view.received_at_s, "advice": list(OTHER_ADVICE["unheard"])}
+    return answer(view, "unknown", "waiting", head, sentence=text, **facts)
 
 
 def _no_data(view: WorldView) -> Json:
-    return answer(
-        view,
-        "unknown",
-        "no_data",
-        "Nothing is known about this run",
-        sentence="Only the name of this run is known.",
-        advice=["Run otel-straggler doctor where it trains."],
-        commands=["otel-straggler doctor"],
-    )
+    facts = {
+        "sentence": "Only the name of this run is known.",
+        "advice": ["Run otel-straggler doctor where it trains."],
+        "commands": ["otel-straggler doctor"],
+    }
+    return answer(view, "unknown", "no_data", "Nothing is known about this run", **facts)
 
 
 def _forgotten(view: WorldView) -> Json:

@@ -15,34 +15,21 @@ AnswerKind = Literal[
 ]
 TONES: Final[tuple[Tone, ...]] = ("bad", "watch", "unknown", "good", "ended")
 """In the order of the list of runs."""
+_FIELDS: Final = (
+    "tone", "kind", "headline", "sentence", "scope", "rank", "node", "section", "since_step",
+    "since_s", "cause", "cause_text", "cost", "peers", "evidence", "confidence", "is_localised",
+    "advice", "commands",
+)  # fmt: skip
 
 
 def answer(view: WorldView, tone: Tone, kind: AnswerKind, headline: str, **more: Any) -> Json:
     """An answer; ``more`` fills other fields."""
-    fields: Json = {
-        "tone": tone,
-        "kind": kind,
-        "headline": headline,
-        "sentence": headline + ".",
-        "scope": None,
-        "rank": None,
-        "node": None,
-        "section": None,
-        "since_step": None,
-        "since_s": None,
-        "cause": None,
-        "cause_text": None,
-        "cost": cost(view, None),
-        "peers": None,
-        "evidence": None,
-        "confidence": None,
-        "is_localised": None,
-        "advice": [],
-        "commands": [],
-    }
+    fields: Json = dict.fromkeys(_FIELDS)
+    fields |= {"tone": tone, "kind": kind, "headline": headline, "sentence": f"{headline}."}
+    fields |= {"cost": cost(view, None), "advice": [], "commands": []}
     unknown = more.keys() - fields.keys()
     assert not unknown, unknown
-    return {**fields, **more}
+    return fields | more
 
 
 def cost(view: WorldView, per_hour: float | None) -> Json:

@@ -25,7 +25,6 @@ class FirstFailure:
         ranks: ascending; several if it is not known which of them.
         node: of all of them; empty if they are on several, or it is not known.
         is_silent: they ended without a message: killed, crashed, or cut off.
-        n_later: ranks that failed after them.
         has_left: their programs ended without saying how, as by ``sys.exit()``.
     """
 

@@ -159,11 +159,7 @@ def _even(view: WorldView, text: str) -> tuple[Pattern, str]:
 
 
 def heat_json(view: WorldView, ranks: Ints | None = None) -> Json:
-    """The block ``heat``. Cost: O(R log R).
-
-    Args:
-        ranks: of the view, ascending.
-    """
+    """The block ``heat``. Cost: O(R log R)."""
     heat = heat_of(view)
     if heat is None:
         return {

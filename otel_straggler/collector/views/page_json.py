@@ -28,13 +28,7 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseMeta:
-    """The source of an answer.
-
-    Attributes:
-        collector: its id; empty for a report.
-        version: of this package.
-        started_at_s: identifies the process.
-    """
+    """The source of an answer."""
 
     collector: str = ""
     version: str
@@ -62,9 +56,7 @@ def page_json(
     """The body of ``/v1/run``. Cost: O(R S); docs/reference/http-api.md has timings.
 
     Args:
-        snapshot: changes with the content.
         next_look_s: interval at which a page may poll.
-        timeline: columns available from ``/v1/timeline``.
         now_s: the current time, if the view is old.
     """
     now_s = view.now_s if now_s is None else now_s
@@ -107,12 +99,7 @@ def runs_json(
     history_problem: str | None = None,
     problems: Sequence[str] = (),
 ) -> Json:
-    """The body of ``/v1/runs``, the runs that need attention first.
-
-    Args:
-        history_problem: why runs of the history are missing.
-        problems: problems of the runs as a whole, with remedies.
-    """
+    """The body of ``/v1/runs``, the runs that need attention first."""
     return {
         **meta.head(now_s),
         "runs": ordered(entries),

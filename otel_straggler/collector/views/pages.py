@@ -47,12 +47,6 @@ class _Published(Protocol):
 class Pages:
     """Thread-safe. Methods may block, so they are not for the event loop unless marked.
 
-    Args:
-        published: the scoring thread.
-        history: older windows, and runs that have ended.
-        meta: source of the answers.
-        now_s: wall clock.
-
     Raises:
         UnknownError: from all answers.
         StragglerError: the history cannot be read.

@@ -49,7 +49,6 @@ from otel_straggler.model.verdict import RunVerdicts, with_idle
 _PART_OF_CELLS: Final = 0.25
 """Part of a run's budget of series reserved for cells of workers: the matrix of a large run says
 more than the scores of some hundred healthy ranks."""
-_NO_RANKS: Final = slice(0, 0)
 
 
 class Publisher:
@@ -87,11 +86,7 @@ class Publisher:
     # --- views -------------------------------------------------------------------------------
 
     def evaluate(self, now_ns: int, alerts: Mapping[str, tuple[Alert, ...]]) -> Snapshot:
-        """Build a snapshot without the text of /metrics.
-
-        Args:
-            alerts: firing, by run.
-        """
+        """Build a snapshot without the text of /metrics."""
         self._drop_old(self._clock.at_s(now_ns))
         maintenance = tuple(self._maintenance.in_force())
         nodes = frozenset(each.node for each in maintenance)
@@ -264,7 +259,8 @@ class Publisher:
             families = verdict_families(run_verdicts, run.scores.sources(), named)
             for_cells = min(n_cells(run_verdicts.worlds) + 1, int(self._budget * _PART_OF_CELLS))
             left = budget - len(families) - for_cells
-            families.extend(self._score_families(run, view, left, life))
+            if not math.isinf(run.first_window):
+                families.extend(self._score_families(run, view, left, life))
             left = max(budget - len(families), for_cells)
             families.extend(heat_families(run_verdicts.worlds, named, left))
             return families
@@ -273,28 +269,26 @@ class Publisher:
         return run.shown.series("verdicts", (run_verdicts, jobs, budget, life, view.ahead_s), make)
 
     def _score_families(self, run: Run, view: RunView, budget: int, life: ShownLife) -> Families:
-        straggling, ahead_s = straggling_ranks(view.run_verdicts), view.ahead_s
-        if math.isinf(run.first_window):
-            return Families()
-        return run.shown.series(
-            "scores",
-            (budget, straggling, life, ahead_s),
-            lambda: run.scores.families(self._constant, max(budget, 0), straggling, life, ahead_s),
-        )
+        shown = budget, straggling_ranks(view.run_verdicts), life, view.ahead_s
+
+        def make() -> Families:
+            return run.scores.families(self._constant, max(budget, 0), *shown[1:])
+
+        return run.shown.series("scores", shown, make)
 
 
-def _forgotten(result: HangStatus, since_s: float) -> HangStatus:
+def _forgotten(hang: HangStatus, since_s: float) -> HangStatus:
     """The status of a world that is no longer monitored: without ranks."""
     return replace(
-        result,
+        hang,
         state="forgotten",
         since_s=since_s,
-        ranks=result.ranks[_NO_RANKS],
-        rank_states=result.rank_states[_NO_RANKS],
-        rank_since_s=result.rank_since_s[_NO_RANKS],
-        timeout_s=result.timeout_s[_NO_RANKS],
+        ranks=hang.ranks[:0],
+        rank_states=hang.rank_states[:0],
+        rank_since_s=hang.rank_since_s[:0],
+        timeout_s=hang.timeout_s[:0],
         blame=None,
-        hung_since_s=float("nan"),
+        hung_since_s=math.nan,
     )
 
 

@@ -36,12 +36,7 @@ def rank_json(
     *,
     now_s: float | None = None,
 ) -> Json:
-    """Cost: O(R S) for the medians of its peers, and O(columns).
-
-    Args:
-        columns: of the timeline, oldest first.
-        now_s: the current time, if the view is old.
-    """
+    """Cost: O(R S) for the medians of its peers, and O(columns)."""
     node = str(_reported(view, rank, "nodes") or "")
     run_verdicts = run_verdicts_part(
         view.run_verdicts, group=view.group, rank=rank, is_its_node=node.__eq__
@@ -102,27 +97,26 @@ def _heartbeats(view: WorldView, rank: int, later_s: float) -> Json:
         "uuid": _reported(view, rank, "devices") or None,
         "model": None,
     }
+    fields: Json = {
+        "state": state,
+        "step": None,
+        "heartbeat_age_s": None,
+        "progress_age_s": None,
+        "open_section": None,
+        "gpu": gpu,
+        "dropped": {},
+    }
     if heartbeats is None or row is None:
-        return {
-            "state": state,
-            "step": None,
-            "heartbeat_age_s": None,
-            "progress_age_s": None,
-            "open_section": None,
-            "gpu": gpu,
-            "dropped": {},
-        }
+        return fields
     gpu["tier"] = heartbeats.gpu_tier[row] or None
     gpu["reason"] = heartbeats.gpu_reason[row] or None
     gpu["model"] = heartbeats.models[row] or None
     step = int(heartbeats.step[row])
-    return {
-        "state": state,
+    return fields | {
         "step": step if step >= 0 else None,
         "heartbeat_age_s": number(float(heartbeats.heartbeat_age_s[row]) + later_s, 4),
         "progress_age_s": number(float(heartbeats.progress_age_s[row]) + later_s, 4),
         "open_section": heartbeats.open_section[row] or None,
-        "gpu": gpu,
         "dropped": dict(heartbeats.dropped[row]),
     }
 

@@ -30,11 +30,7 @@ STATES: Final = (*RANK_STATES, MISSING, UNKNOWN)
 
 
 class ShownRanks:
-    """All ranks of a view, in order: reporting, scored, or expected. Cost: O(R).
-
-    Args:
-        later_s: age of the view.
-    """
+    """All ranks of a view, in order: reporting, scored, or expected. Cost: O(R)."""
 
     def __init__(self, view: WorldView, later_s: float) -> None:
         self._view = view

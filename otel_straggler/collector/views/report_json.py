@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -32,8 +32,6 @@ class RunReport:
         windows: from :func:`window_json`, oldest first.
         clashes: sessions that claim a rank of another live session.
         counts: rows left out of the scores, by reason.
-        hangs: from ``hang_json``, one per group.
-        alerts: firing, from ``shown_alert``.
     """
 
     windows: Sequence[Json] = ()
@@ -72,29 +70,10 @@ def _run(run: RunReport) -> Json:
 
 def window_json(window: WindowScores) -> Json:
     """One window. GPU tables leave out sections without GPU times. Cost: O(ranks * sections)."""
-    keys = [source.key for source in window.sources]
-    names = [section.name for section in window.sections]
     reporting = len(window.sources)
     return {
-        "first_step": window.first_step,
-        "last_step": window.last_step,
-        "n_steps": window.n_steps,
-        "start_ns": window.start_ns,
-        "end_ns": window.end_ns,
-        "job": window.job,
-        "group": window.group,
-        "attempt": window.attempt,
-        "closed_by": window.closed_by,
-        "section_relative_scores": _table(window.section_relative, keys, names),
-        "section_individual_scores": _table(window.section_individual, keys, names),
-        "gpu_relative_scores": _column(window.gpu_relative, keys),
-        "gpu_individual_scores": _column(window.gpu_individual, keys),
-        "gpu_section_relative_scores": _known(window.gpu_section_relative, keys, names),
-        "gpu_section_individual_scores": _known(window.gpu_section_individual, keys, names),
-        "section_medians_s": _table(window.section_median_s, keys, names),
-        "section_step_s": _table(window.section_step_s, keys, names),
-        "section_slowdowns": _table(window.section_slowdown, keys, names),
-        "section_counts": _table(window.section_count, keys, names),
+        **{name: getattr(window, name) for name in _PLAIN},
+        **{name: _values(window, attribute) for name, attribute in _TABLES.items()},
         "stragglers": [_straggler(s) for s in window.stragglers],
         "largest_excess": _excess(window.largest_excess),
         "ranks": {source.key: _rank(source) for source in window.sources},
@@ -109,6 +88,44 @@ def window_json(window: WindowScores) -> Json:
     }
 
 
+_PLAIN: Final = (
+    "first_step", "last_step", "n_steps", "start_ns", "end_ns", "job", "group", "attempt",
+    "closed_by",
+)  # fmt: skip
+_TABLES: Final = {
+    "section_relative_scores": "section_relative",
+    "section_individual_scores": "section_individual",
+    "gpu_relative_scores": "gpu_relative",
+    "gpu_individual_scores": "gpu_individual",
+    "gpu_section_relative_scores": "gpu_section_relative",
+    "gpu_section_individual_scores": "gpu_section_individual",
+    "section_medians_s": "section_median_s",
+    "section_step_s": "section_step_s",
+    "section_slowdowns": "section_slowdown",
+    "section_counts": "section_count",
+}
+_BY_RANK: Final = ("gpu_relative_scores", "gpu_individual_scores", "ranks")
+
+
+def _values(window: WindowScores, attribute: str) -> Json:
+    """By rank, or by section and rank."""
+    keys = [source.key for source in window.sources]
+    values: Floats | Ints = getattr(window, attribute)
+    if values.ndim == 1:
+        return dict(zip(keys, _nullable(values), strict=True))
+    sections = range(len(window.sections))
+    if attribute.startswith("gpu_"):
+        sections = np.flatnonzero(~np.isnan(values).all(axis=0)).tolist()
+    return {
+        window.sections[s].name: dict(zip(keys, _nullable(values[:, s]), strict=True))
+        for s in sections
+    }
+
+
+def _nullable(values: Floats | Ints) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
 def _rank(source: Source) -> Json:
     rank = {"node": source.node, "role": source.role}
     return {**rank, "parallel": dict(source.parallel)} if source.parallel else rank
@@ -117,50 +134,15 @@ def _rank(source: Source) -> Json:
 def of_one_rank(window: Json, key: str) -> Json:
     """Reduce a result of :func:`window_json` to one rank. Cost: O(sections)."""
     part = dict(window)
-    for table in _BY_SECTION:
-        part[table] = {name: _only(column, key) for name, column in window[table].items()}
-    for column in _BY_RANK:
-        part[column] = _only(window[column], key)
+    for name in _TABLES.keys() - set(_BY_RANK):
+        part[name] = {section: _only(column, key) for section, column in window[name].items()}
+    for name in _BY_RANK:
+        part[name] = _only(window[name], key)
     return part
-
-
-_BY_SECTION = (
-    "section_relative_scores",
-    "section_individual_scores",
-    "gpu_section_relative_scores",
-    "gpu_section_individual_scores",
-    "section_medians_s",
-    "section_step_s",
-    "section_slowdowns",
-    "section_counts",
-)
-_BY_RANK = ("gpu_relative_scores", "gpu_individual_scores", "ranks")
 
 
 def _only(column: Json, key: str) -> Json:
     return {key: column[key]} if key in column else {}
-
-
-def _column(scores: Floats, keys: list[str]) -> dict[str, float | None]:
-    return dict(zip(keys, _nullable(scores), strict=True))
-
-
-def _table(
-    values: Floats | Ints, keys: list[str], names: Iterable[str]
-) -> dict[str, dict[str, Any]]:
-    return {
-        name: dict(zip(keys, _nullable(values[:, s]), strict=True)) for s, name in enumerate(names)
-    }
-
-
-def _known(scores: Floats, keys: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
-    """Only sections with data."""
-    known = np.flatnonzero(~np.isnan(scores).all(axis=0)).tolist()
-    return {names[s]: _column(scores[:, s], keys) for s in known}
-
-
-def _nullable(values: Floats | Ints) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 def _straggler(straggler: Straggler) -> Json:

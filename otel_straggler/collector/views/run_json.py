@@ -129,11 +129,7 @@ def _newest_step(view: WorldView) -> int | None:
 
 
 def run_entry(groups: Sequence[WorldView]) -> Json:
-    """The entry of a run of one or several worlds; the worst one decides tone and headline.
-
-    Args:
-        groups: at least one, all of the same run.
-    """
+    """The entry of a run of one or several worlds; the worst one decides tone and headline."""
     answers = [answer_of(view) for view in groups]
     worst = min(range(len(groups)), key=lambda at: TONES.index(answers[at]["tone"]))
     view, answer = groups[worst], answers[worst]

@@ -17,9 +17,7 @@ class RunShown:
     """Owned by one thread.
 
     Attributes:
-        version, content: of the newest view.
         summarized: progress at the last summary for the history.
-        windows: of the newest view.
         newest_scores: input of the alerts; None after scores have changed.
     """
 

@@ -80,36 +80,47 @@ def _read_layout(value: Mapping[str, Any]) -> dict[int, Parallel]:
 _TEXTS: Final = (
     "nodes", "roles", "devices", "models", "open_section", "gpu_tier", "gpu_reason", "outcomes",
 )  # fmt: skip
-_AGES: Final = ("heartbeat_age_s", "progress_age_s", "ended_age_s")
+_HEARTBEATS: Final[dict[str, type]] = {
+    "ranks": np.int64,
+    "step": np.int64,
+    "heartbeat_age_s": np.float64,
+    "progress_age_s": np.float64,
+    "ended_age_s": np.float64,
+}
+_HANG: Final[dict[str, type]] = {
+    "ranks": np.int64,
+    "rank_states": np.int32,
+    "rank_since_s": np.float64,
+    "timeout_s": np.float64,
+}
+
+
+def _arrays_value(part: RankHeartbeats | HangStatus, dtypes: Mapping[str, type]) -> Value:
+    return {name: np.asarray(getattr(part, name), dtype) for name, dtype in dtypes.items()}
+
+
+def _read_arrays(value: Mapping[str, Any], dtypes: Mapping[str, type]) -> Value:
+    n_ranks = len(_require(value["ranks"], np.ndarray))
+    return {name: _array(value[name], dtype, n_ranks) for name, dtype in dtypes.items()}
 
 
 def _heartbeats_value(heartbeats: RankHeartbeats) -> Value:
-    dropped = enumerate(heartbeats.dropped)
     return {
-        "ranks": heartbeats.ranks.astype(np.int64),
-        "step": heartbeats.step.astype(np.int64),
-        **{name: np.asarray(getattr(heartbeats, name), np.float64) for name in _AGES},
+        **_arrays_value(heartbeats, _HEARTBEATS),
         **{name: _coded(getattr(heartbeats, name)) for name in _TEXTS},
-        "dropped": [[at, dict(counts)] for at, counts in dropped if counts],
+        "dropped": [[at, dict(each)] for at, each in enumerate(heartbeats.dropped) if each],
     }
 
 
 def _read_heartbeats(value: Mapping[str, Any], layout: Mapping[int, Parallel]) -> RankHeartbeats:
-    ranks = _array(value["ranks"], np.int64, None)
-    n_ranks = len(ranks)
-    dropped: list[dict[str, int]] = [{} for _ in range(n_ranks)]
+    arrays = _read_arrays(value, _HEARTBEATS)
+    ranks: list[int] = arrays["ranks"].tolist()
+    dropped: list[dict[str, int]] = [{} for _ in ranks]
     for at, counts in value["dropped"]:
         dropped[at] = {_require(reason, str): _require(n, int) for reason, n in counts.items()}
-    ages: Value = {name: _array(value[name], np.float64, n_ranks) for name in _AGES}
-    texts: Value = {name: _read_coded(value[name], n_ranks) for name in _TEXTS}
-    return RankHeartbeats(
-        ranks=ranks,
-        parallels=[layout.get(rank, ()) for rank in ranks.tolist()],
-        step=_array(value["step"], np.int64, n_ranks),
-        **ages,
-        **texts,
-        dropped=dropped,
-    )
+    texts: Value = {name: _read_coded(value[name], len(ranks)) for name in _TEXTS}
+    parallels = [layout.get(rank, ()) for rank in ranks]
+    return RankHeartbeats(**arrays, **texts, parallels=parallels, dropped=dropped)
 
 
 def _coded(texts: Sequence[str]) -> Value:
@@ -126,52 +137,35 @@ def _read_coded(value: Mapping[str, Any], n_ranks: int) -> list[str]:
     return [table[code] for code in codes.tolist()]
 
 
-# --- states --------------------------------------------------------------------------------------
-
-
 def _hang_value(hang: HangStatus) -> Value:
     blame = hang.blame
     return {
         "state": hang.state,
         "since_s": float(hang.since_s),
         "hung_since_s": float(hang.hung_since_s),
-        "ranks": np.asarray(hang.ranks, np.int64),
-        "rank_states": np.asarray(hang.rank_states, np.int32),
-        "rank_since_s": np.asarray(hang.rank_since_s, np.float64),
-        "timeout_s": np.asarray(hang.timeout_s, np.float64),
-        "blame": None
-        if blame is None
-        else {
-            "kind": blame.kind,
-            "culprits": np.asarray(blame.culprits, np.bool_),
-            "victims": np.asarray(blame.victims, np.bool_),
-        },
+        **_arrays_value(hang, _HANG),
+        "blame": blame and [blame.kind, blame.culprits, blame.victims],
         "before": [hang_value(each) for each in hang.before],
         "before_left_out": hang.before_left_out,
     }
 
 
 def _read_hang(value: Mapping[str, Any]) -> HangStatus:
-    ranks = _array(value["ranks"], np.int64, None)
-    n_ranks = len(ranks)
-    states = _array(value["rank_states"], np.int32, n_ranks)
-    if n_ranks and not 0 <= states.min() <= states.max() < len(RANK_STATES):
+    arrays = _read_arrays(value, _HANG)
+    states = arrays["rank_states"]
+    if len(states) and not 0 <= states.min() <= states.max() < len(RANK_STATES):
         raise ValueError(f"states {states.min()} to {states.max()}")
-    reported = value["blame"]
-    blame = reported and Blame(
-        _choice(reported["kind"], get_args(HangKind)),
-        _array(reported["culprits"], np.bool_, n_ranks),
-        _array(reported["victims"], np.bool_, n_ranks),
-    )
+    blame = None
+    if value["blame"] is not None:
+        kind, *masks = value["blame"]
+        culprits, victims = (_array(mask, np.bool_, len(states)) for mask in masks)
+        blame = Blame(_choice(kind, get_args(HangKind)), culprits, victims)
     return HangStatus(
         state=_choice(value["state"], get_args(RunState)),
         since_s=float(value["since_s"]),
         hung_since_s=float(value["hung_since_s"]),
-        ranks=ranks,
-        rank_states=states,
-        rank_since_s=_array(value["rank_since_s"], np.float64, n_ranks),
-        timeout_s=_array(value["timeout_s"], np.float64, n_ranks),
-        blame=blame or None,
+        **arrays,
+        blame=blame,
         before=tuple(read_hang(hang) for hang in value["before"]),
         before_left_out=int(value["before_left_out"]),
     )

@@ -73,12 +73,9 @@ class RunView:
         version: changes with the content.
         now_s, ahead_s: wall clock time, and its offset from the collector's clock, to which times
             of ``worlds`` and ``scores`` refer.
-        jobs: job names.
         windows: the newest of every group.
         clashes: sessions that claim a rank of another live session.
         late_rows: rows that arrived too late for the scores.
-        columns: of the timelines.
-        alerts: firing.
         maintenance: in force, of any node.
     """
 

@@ -42,10 +42,7 @@ class Snapshot:
 
     Attributes:
         page: the text of /metrics; may be older than the rest.
-        runs: by id.
         list_version: changes with the entries of the list of runs.
-        watched: input of the alerts.
-        maintenance: in force.
         problems: current problems of the collector, with remedies.
     """
 

@@ -27,7 +27,6 @@ class Column:
     """One window of R ranks and S sections.
 
     Attributes:
-        seq: ascending number.
         at_s: end, seconds since 1970 on the senders' clocks.
         first_step, last_step: None for a window by time.
         ranks: (R,) ascending.

@@ -67,11 +67,7 @@ def decisions_json(run_verdicts: RunVerdicts) -> list[Json]:
 
 
 def run_json(worlds: Sequence[WorldSummary], coverage: float | None) -> Json:
-    """The block ``run``: the world that loses most, and under ``worlds`` every world by group.
-
-    Args:
-        coverage: of the newest window, used where the summary has none.
-    """
+    """The block ``run``: the world that loses most, and under ``worlds`` every world by group."""
     costliest = max(worlds, key=lambda each: _nullable(each.gpu_seconds_lost) or 0.0, default=None)
     shown = _world(costliest or WorldSummary(run_id=""))
     if costliest is None:
@@ -90,11 +86,7 @@ def run_verdicts_part(
     is_its_node: Callable[[str], bool] = bool,
 ) -> RunVerdicts:
     """Select one group, or one rank of it: verdicts about the rank, its node, and the whole run,
-    and the rank's own waits. Cost: O(changes).
-
-    Args:
-        group, rank: None = all.
-        is_its_node: True for the node of the rank.
+    and the rank's own waits; None selects all. Cost: O(changes).
     """
 
     def concerns(verdict: Verdict) -> bool:
@@ -192,11 +184,7 @@ def text_of(verdict: Verdict, *, is_over: bool) -> str:
 
 
 def begins_of(changes: Iterable[Verdict]) -> dict[str, int]:
-    """Time (ns) since which each subject that is not well has been so. Cost: O(changes).
-
-    Args:
-        changes: oldest first.
-    """
+    """Time (ns) since which each subject has not been well. Cost: O(changes)."""
     began: dict[str, int] = {}
     for change in changes:
         if change.state in _WELL:
@@ -207,11 +195,7 @@ def begins_of(changes: Iterable[Verdict]) -> dict[str, int]:
 
 
 def since_s(began: Mapping[str, int], verdict: Verdict, clock_s: float) -> float | None:
-    """Seconds since 1970 at which the subject's state began, by :func:`begins_of`; None if unknown.
-
-    Args:
-        clock_s: added to the senders' times.
-    """
+    """Seconds since 1970 of :func:`begins_of`, plus ``clock_s``; None if unknown."""
     at_ns = began.get(verdict.subject_id) or verdict.at_ns
     return seconds(at_ns / 1e9 + clock_s) if at_ns else None
 
@@ -219,13 +203,8 @@ def since_s(began: Mapping[str, int], verdict: Verdict, clock_s: float) -> float
 def verdicts_json(
     run_verdicts: RunVerdicts, *, is_over: bool, attempt: int, clock_s: float
 ) -> tuple[list[Json], int]:
-    """At most 200 current verdicts, and the number left out. Cost: O(changes).
-
-    Args:
-        is_over: the run has ended.
-        attempt: the current one; sentences of earlier ones are in the past tense.
-        clock_s: added to the senders' times.
-    """
+    """At most 200 current verdicts, and the number left out; sentences of earlier attempts are in
+    the past tense, and ``clock_s`` is added to the senders' times. Cost: O(changes)."""
     began = begins_of(run_verdicts.changes)
     current = run_verdicts.current
     stands = standing(current)

@@ -24,6 +24,10 @@ Json: TypeAlias = dict[str, Any]
 Parallel: TypeAlias = tuple[tuple[str, int], ...]
 _SILENT_S = 120.0
 _SILENT_STEPS = 10.0
+_SAME = (
+    "sections", "gpu_relative", "gpu_individual", "gpu_section_relative", "gpu_section_individual",
+    "first_step", "last_step", "n_steps", "end_ns",
+)  # fmt: skip
 _NOBODY = np.empty(0, np.int64)
 _NEVER = np.empty(0)
 
@@ -35,9 +39,7 @@ class RankTable:
     Attributes:
         ranks: (R,) ascending.
         nodes, roles, devices, parallels: (R,) of each rank; empty where not reported.
-        sections: (S,) in the order in which they run.
         median_s, step_s, relative, individual, count: (R, S), as in :class:`WindowScores`.
-        gpu_relative, gpu_individual: (R,)
         gpu_section_relative, gpu_section_individual: (R, S); None if not kept.
     """
 
@@ -70,26 +72,19 @@ class RankTable:
     def of_window(cls, window: WindowScores) -> RankTable:
         """Cost: O(R)."""
         sources = window.sources
+        by_section: dict[str, Any] = {
+            name: getattr(window, f"section_{name}")
+            for name in ("median_s", "step_s", "relative", "individual", "count")
+        }
+        same: dict[str, Any] = {name: getattr(window, name) for name in _SAME}
         return cls(
+            **by_section,
+            **same,
             ranks=np.array([source.rank for source in sources], np.int64),
             nodes=[source.node for source in sources],
             roles=[source.role for source in sources],
             devices=[source.device for source in sources],
             parallels=[source.parallel for source in sources],
-            sections=window.sections,
-            median_s=window.section_median_s,
-            step_s=window.section_step_s,
-            relative=window.section_relative,
-            individual=window.section_individual,
-            count=window.section_count,
-            gpu_relative=window.gpu_relative,
-            gpu_individual=window.gpu_individual,
-            gpu_section_relative=window.gpu_section_relative,
-            gpu_section_individual=window.gpu_section_individual,
-            first_step=window.first_step,
-            last_step=window.last_step,
-            n_steps=window.n_steps,
-            end_ns=window.end_ns,
         )
 
 
@@ -102,9 +97,7 @@ class RankHeartbeats:
         nodes, roles, devices, models, parallels: (R,) of each rank; empty where not reported.
         heartbeat_age_s, progress_age_s: (R,) NaN where there never was any.
         step: (R,) ``NO_STEP`` where not reported.
-        open_section: (R,) empty if none is open.
         gpu_tier, gpu_reason: (R,) how the GPU is timed, and why not better; empty if not reported.
-        dropped: (R,) records lost, by reason.
         outcomes: (R,) how it ended, as in ``OUTCOMES``; empty while it has not.
         ended_age_s: (R,) since then, NaN while it has not.
     """
@@ -128,12 +121,8 @@ class RankHeartbeats:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """The collector was restarted and has received nothing from the run since.
-
-    Attributes:
-        since_s: time of the restart, seconds since 1970.
-        is_overdue: a live rank would have reported by now.
-    """
+    """The collector was restarted and has received nothing from the run since ``since_s``. Overdue:
+    a live rank would have reported by now."""
 
     since_s: float
     is_overdue: bool
@@ -145,15 +134,11 @@ class WorldView:
 
     Attributes:
         groups: all groups of the run, this one included.
-        now_s: time of the view.
         is_live: a collector follows it; else it comes from a history.
         began_at_s, received_at_s, finished_at_s: of this attempt.
         outcome: how it ended, as in ``OUTCOMES``.
         world_size: ranks expected, 0 if not reported.
-        table: the newest window.
         run_verdicts: verdicts of the whole run, all groups.
-        alerts: firing, as in the report.
-        maintenance: in force on its nodes.
         is_acknowledged: it hangs, and a person has silenced the hang.
         awaited: set for a run of before a restart that has not reported since.
         clock_s: offset of the collector's clock from the foremost clock of the senders, to which

@@ -351,7 +351,7 @@ def test_what_only_the_history_knows_is_over_however_it_ended() -> None:
     result = answer_of(made.seen(STAGE, is_live=False))
     head = "No rank is reporting anymore"  # it may go on, for all that anybody knows
     assert result["headline"] == f"{head}; pipeline stage 3 had more work than the others"
-    assert "never said how it ended" in result["sentence"]
+    assert "how the run ended is unknown" in result["sentence"]
     assert result["commands"] == []
     hung = made.result_of(8, "stuck", "never_joined", [5])
     reported = answer_of(made.seen(is_live=False, hang=hung))

@@ -139,7 +139,7 @@ def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
     whole = replace(cannot, scope="run", rank=None, node="", section="", cause="unknown")
     assert run_view(made.seen(whole))["heat"]["pattern_text"] == CANNOT_REPORT
     over = run_view(made.seen(whole, hang=made.result_of(8, "finished")))["answer"]["headline"]
-    could_not = "the run was slower than before, and who was slow could not be told"
+    could_not = "the run was slower than before; which rank was slow is unknown"
     assert over == f"The run has finished; {could_not}"
     inside = made.seen(world=made.summary(waits_inside="step"))
     assert run_view(inside)["heat"]["pattern_text"] == CANNOT_REPORT
@@ -201,8 +201,8 @@ def test_one_rank_and_ranks_that_are_all_silent_have_words_of_their_own() -> Non
     )
     stuck = run_view(made.seen(hang=made.result_of(1, "stuck", "joined_but_stuck")))["answer"]
     assert stuck["headline"] == "The run makes no progress"
-    assert stuck["sentence"].startswith("Rank 0 does not get on. Nothing has got on for")
-    assert stuck["cause_text"] == "its only rank does not get on"
+    assert stuck["sentence"].startswith("Rank 0 makes no progress. No progress for")
+    assert stuck["cause_text"] == "its only rank makes no progress"
 
 
 def test_verdicts_of_a_run_that_has_ended_are_told_in_the_past() -> None:
