@@ -12,19 +12,19 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.collector.views.numbers import peers_of
+from otel_straggler.collector.views.numbers import coded, peers_of
 from otel_straggler.collector.views.world_view import RankTable
 from otel_straggler.detect.scores.formulas import relative_scores, slowdowns
 from otel_straggler.errors import InputError, UsageError, describe
 from otel_straggler.model.causes import CAUSES
-from otel_straggler.model.observation import Codes, Floats, Ints, Section
+from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Evidence, Scope, State, Verdict
 from otel_straggler.semconv import SECTION_KINDS
@@ -82,14 +82,13 @@ def decode_blob(data: bytes, *, where: str) -> Any:
     try:
         return _unpacked(_inflated(data))
     except Exception as error:  # noqa: BLE001 - parsers of JSON and of .npy heads raise many kinds
-        raise InputError(
-            describe(
-                where=where,
-                value=f"{len(data)} bytes ({error})",
-                expected="a blob as it was written",
-                remedy="It is damaged or from another version of otel-straggler; it is ignored.",
-            )
-        ) from None
+        remedy = "It is damaged or from another version of otel-straggler; it is ignored."
+        value = f"{len(data)} bytes ({error})"
+        raise unreadable(where, value, "a blob as it was written", remedy) from None
+
+
+def unreadable(where: str, value: str, expected: str, remedy: str) -> InputError:
+    return InputError(describe(where=where, value=value, expected=expected, remedy=remedy))
 
 
 def _packed(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
@@ -196,16 +195,16 @@ def window_value(window: WindowScores) -> dict[str, Any]:
 
     Cost: O(ranks * sections).
     """
-    nodes, node = _codes([s.node for s in window.sources])
-    roles, role = _codes([s.role for s in window.sources])
+    nodes, node = coded(s.node for s in window.sources)
+    roles, role = coded(s.role for s in window.sources)
     median_s = _rounded(window.section_median_s)
     value = {
         **{name: getattr(window, name) for name in _PLAIN},
         "ranks": np.array([s.rank for s in window.sources], np.int64),
         "nodes": nodes,
-        "node": node,
+        "node": node.astype(np.int32),
         "roles": roles,
-        "role": role,
+        "role": role.astype(np.int32),
         "devices": [s.device for s in window.sources],
         "sections": [[s.name, s.kind, *([s.parent] if s.parent else [])] for s in window.sections],
         "median_s": median_s,
@@ -242,14 +241,9 @@ def read_window(value: Mapping[str, Any], *, where: str) -> WindowSummary:
         summary = _summary(value)
         _check(summary)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise InputError(
-            describe(
-                where=where,
-                value=f"{type(error).__name__}: {error}",
-                expected="the summary of a window",
-                remedy="Another version of otel-straggler wrote it; skip it.",
-            )
-        ) from None
+        value_text = f"{type(error).__name__}: {error}"
+        remedy = "Another version of otel-straggler wrote it; skip it."
+        raise unreadable(where, value_text, "the summary of a window", remedy) from None
     return summary
 
 
@@ -299,13 +293,6 @@ def _check(window: WindowSummary) -> None:
         raise ValueError(f"{lengths} names for {len(window.ranks)} ranks, kinds {kinds}")
 
 
-def _codes(names: Sequence[str]) -> tuple[list[str], Codes]:
-    """Distinct names, and for each name its index among them."""
-    table: dict[str, int] = {}
-    codes = [table.setdefault(name, len(table)) for name in names]
-    return list(table), np.array(codes, np.int32)
-
-
 def _rounded(values: Floats) -> npt.NDArray[np.float32]:
     """Round to 16 significant bits: noise below 0.001 % of a time does not compress."""
     with np.errstate(over="ignore"):
@@ -329,10 +316,10 @@ _INTEGERS_OR_NONE: Final = {"rank", "since_step", "confirmed_step", "at_step"}
 
 
 def verdict_text(verdict: Verdict) -> str:
-    values = dataclasses.asdict(verdict)
-    for name, value in values.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            values[name] = None
+    values = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in dataclasses.asdict(verdict).items()
+    }
     return json.dumps(values, separators=(",", ":"))
 
 
@@ -347,14 +334,8 @@ def read_verdict(text: str, *, where: str) -> Verdict:
         known = {name: _typed(name, values[name]) for name in _DEFAULTS if name in values}
         return Verdict(**known)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise InputError(
-            describe(
-                where=where,
-                value=text[:200],
-                expected=f"a verdict as JSON ({error})",
-                remedy="It is damaged and is not shown.",
-            )
-        ) from None
+        expected = f"a verdict as JSON ({error})"
+        raise unreadable(where, text[:200], expected, "It is damaged and is not shown.") from None
 
 
 def _typed(name: str, value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sqlite3
 import time
@@ -136,13 +135,7 @@ class HistoryFile:
         """Close the file and release the lock. May be called twice."""
         self._failures.count(self._unwritten_because, len(self._unwritten))
         self._unwritten = []
-        database, self._database = self._database, None
-        if database is not None:
-            try:
-                database.close()
-            except sqlite3.Error as error:
-                self._failures.count(reason_of(error), 1, str(error))
-        self._lock.release()
+        self._close_file()
 
     def _reopen_if_possible(self) -> None:
         """Retry after a transient failure. A file that this process has never read is not
@@ -163,15 +156,17 @@ class HistoryFile:
             self._close_file()
             self.off = "unread"
             self._failures.count(self.off, 1)
-            return
-        self._was_restored = True
-        self._failures.recovered()
+        else:
+            self._was_restored = True
+            self._failures.recovered()
 
     def _close_file(self) -> None:
         database, self._database = self._database, None
         if database is not None:
-            with contextlib.suppress(sqlite3.Error):
+            try:
                 database.close()
+            except sqlite3.Error as error:
+                self._failures.count(reason_of(error), 1, str(error))
         self._lock.release()
 
     # --- opening ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import numpy as np
 from otel_straggler.collector.history.codec import WindowSummary
 from otel_straggler.collector.history.reader import HistoryReader, RunEntry, WindowEntry
 from otel_straggler.collector.views.run_summary import layout_of, read_summary
-from otel_straggler.collector.views.timeline import Column, column_of
+from otel_straggler.collector.views.timeline import Column, column_of, sharing
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.errors import InputError
@@ -103,7 +103,7 @@ class FromHistory:
             window = self._window(entry)
             if window is not None:
                 column = column_of(window, entry.id, entry.attempt)
-                columns.append(_sharing(column, columns))
+                columns.append(sharing(column, columns))
         return columns
 
     # --- parts ------------------------------------------------------------------------------
@@ -198,13 +198,6 @@ def _all_of(summaries: Mapping[str, _Read], name: str) -> tuple[Any, ...]:
     parts = [getattr(view.run_verdicts, name) for _, view in summaries.values() if view is not None]
     result = dict.fromkeys(each for part in parts for each in part)
     return tuple(sorted(result, key=lambda each: getattr(each, "at_ns", 0)))
-
-
-def _sharing(column: Column, before: Sequence[Column]) -> Column:
-    """Share the ranks of the previous column if equal: less memory, no further comparison."""
-    if before and np.array_equal(before[-1].ranks, column.ranks):
-        return replace(column, ranks=before[-1].ranks)
-    return column
 
 
 def _of_one_kind(windows: Sequence[WindowEntry]) -> list[WindowEntry]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -33,14 +32,6 @@ _Column = Literal["section_relative", "section_individual", "gpu_relative"]
 _NOBODY = WorldStatus(attempt=0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Blame:
-    why: HangKind
-    sentence: str
-    ranks: Ints
-    """Culprits, ascending."""
-
-
 def watched_worlds(
     view: RunView, worlds: dict[str, World], under_maintenance: frozenset[str]
 ) -> Iterator[RunStatus]:
@@ -54,14 +45,15 @@ def _watched(
     view: RunView, group: str, world: World | None, under_maintenance: frozenset[str]
 ) -> RunStatus:
     status = view.worlds.get(group, _NOBODY)
-    result = view.hangs.get(group)
+    hang = view.hangs.get(group)
     scores = view.scores.get(group, NewestScores())
-    blame = _blame(result)
-    is_hung = result is not None and result.is_hung
-    is_taken = is_hung and view.is_acknowledged(group)
-    waited_for = np.empty(0, np.int64) if blame is None or is_taken else blame.ranks
+    is_acknowledged = hang is not None and hang.is_hung and view.is_acknowledged(group)
+    blame = None if hang is None or hang.state in ENDS else hang.blame
+    waited_for: Ints = np.empty(0, np.int64)
+    if hang is not None and blame is not None and not is_acknowledged:
+        waited_for = hang.ranks[blame.culprits]
     now_s = view.now_s - view.ahead_s
-    hangs = result is not None and world is not None and world.hung.evaluate(result, now_s)
+    hangs = hang is not None and world is not None and world.hung.evaluate(hang, now_s)
     named = [] if world is None else world.culprits.select(waited_for)
     may_page = view.mode == "page" and status.page
     return RunStatus(
@@ -71,13 +63,13 @@ def _watched(
         team=status.team,
         attempt=status.attempt,
         pages=may_page and not _are_all_on(status, waited_for, under_maintenance),
-        state="starting" if result is None else result.state,
-        since_s=None if result is None else result.since_s,
-        is_hung=hangs and not is_taken,
-        why=None if blame is None else blame.why,
-        hang_text="" if blame is None else blame.sentence,
-        culprits=_named(blame, status, named),
-        ranks={} if result is None else _counts(result, status),
+        state="starting" if hang is None else hang.state,
+        since_s=None if hang is None else hang.since_s,
+        is_hung=hangs and not is_acknowledged,
+        why=None if blame is None else blame.kind,
+        hang_text="" if hang is None or blame is None else sentence(hang) or "",
+        culprits=tuple(_culprit(status, rank, blame.kind) for rank in named) if blame else (),
+        ranks={} if hang is None else _counts(hang, status),
         last_scored_at_s=None if scores.at_s is None else scores.at_s + view.ahead_s,
         scores=scores.lowest,
         verdicts=_verdicts(view.run_verdicts, group),
@@ -88,22 +80,10 @@ def _watched(
     )
 
 
-def _blame(result: HangStatus | None) -> _Blame | None:
-    if result is None or result.blame is None or result.state in ENDS:
-        return None
-    blame = result.blame
-    return _Blame(blame.kind, sentence(result) or "", result.ranks[blame.culprits])
-
-
-def _named(blame: _Blame | None, world: WorldStatus, ranks: list[int]) -> tuple[Culprit, ...]:
-    if blame is None:
-        return ()
-    named = []
-    for rank in ranks:
-        its = world.ranks.get(rank)
-        node, role = ("", "") if its is None else (its.source.node, its.source.role)
-        named.append(Culprit(rank=rank, node=node, role=role, why=blame.why))
-    return tuple(named)
+def _culprit(status: WorldStatus, rank: int, why: HangKind) -> Culprit:
+    its = status.ranks.get(rank)
+    node, role = ("", "") if its is None else (its.source.node, its.source.role)
+    return Culprit(rank=rank, node=node, role=role, why=why)
 
 
 def _are_all_on(world: WorldStatus, ranks: Ints, nodes: frozenset[str]) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -60,14 +60,15 @@ class Layout:
 
     def index(self, rank: int) -> tuple[int, int] | None:
         """(stage, data rank) of a rank; None if unknown."""
+        cell = self.cell(rank)
+        return cell and (self.workers.stages[cell[0]], self.workers.data_ranks[cell[1]])
+
+    def cell(self, rank: int) -> tuple[int, int] | None:
+        """Row and column of a rank; None if unknown."""
         row = self.row_of.get(rank)
         if row is None:
             return None
-        workers = self.workers
-        return (
-            workers.stages[int(workers.stage[row])],
-            workers.data_ranks[int(workers.data[row])],
-        )
+        return int(self.workers.stage[row]), int(self.workers.data[row])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,13 +123,10 @@ def heat_of(view: WorldView) -> Heat | None:
     host = _host_of_all(view, layout, cells) if pattern == "spread" else ""
     if host or (pattern == "spread" and not moves and _are_called(view, cells)):
         pattern = "hot_cell"  # many cells, and one cause, or each its own
-    text = text_of(
-        pattern,
-        cells,
-        n_silent=len(silent),
-        on_gpu=view.on_gpu,
-        is_awaited=_has_victims(view),
-    )
+    blame = None if view.hang is None else view.hang.blame
+    is_awaited = blame is not None and bool(blame.victims.any())
+    n_silent = len(silent)
+    text = text_of(pattern, cells, n_silent=n_silent, on_gpu=view.on_gpu, is_awaited=is_awaited)
     if host:
         text = f"All hot workers are on {host}."
     if section and pattern != "silent":
@@ -174,16 +172,12 @@ def heat_json(view: WorldView, ranks: Ints | None = None) -> Json:
             "data_of_rank": None,
         }
     workers = heat.layout.workers
+    places = itertools.product(workers.stages, workers.data_ranks)
     values = rounded(heat.cells.ravel())
-    n_data = len(workers.data_ranks)
     return {
         "stages": list(workers.stages),
         "data_ranks": list(workers.data_ranks),
-        "cells": [
-            [stage, data, values[p * n_data + d]]
-            for p, stage in enumerate(workers.stages)
-            for d, data in enumerate(workers.data_ranks)
-        ],
+        "cells": [[*place, value] for place, value in zip(places, values, strict=True)],
         "silent": heat.silent,
         "pattern": heat.pattern,
         "pattern_text": heat.text,
@@ -245,19 +239,11 @@ def _layout(reported: tuple[_Reported, ...]) -> Layout:
     by_rank = workers is None or (
         not has_data and not has_stages and len(workers.data_ranks) == len(ranks)
     )
+    if workers is None or by_rank:  # one row
+        columns, rows = np.arange(len(ranks)), np.zeros(len(ranks), np.int64)
+        workers = Workers(data=columns, stage=rows, data_ranks=tuple(ranks), stages=(0,))
     row_of = {rank: row for row, rank in enumerate(ranks)}
-    return Layout(
-        _one_row(ranks) if workers is None or by_rank else workers, row_of, by_rank, has_data
-    )
-
-
-def _one_row(ranks: Sequence[int]) -> Workers:
-    return Workers(
-        data=np.arange(len(ranks)),
-        stage=np.zeros(len(ranks), np.int64),
-        data_ranks=tuple(ranks),
-        stages=(0,),
-    )
+    return Layout(workers, row_of, by_rank, has_data)
 
 
 def _reported_cells(view: WorldView, layout: Layout) -> Floats | None:
@@ -268,12 +254,10 @@ def _reported_cells(view: WorldView, layout: Layout) -> Floats | None:
         return None
     if not layout.has_data:
         heat = _renumbered(heat, view, layout)
-    stages = {stage: p for p, stage in enumerate(workers.stages)}
-    data_ranks = {data: d for d, data in enumerate(workers.data_ranks)}
-    cells = np.full((len(stages), len(data_ranks)), np.nan)
-    for stage, data, slowdown in heat:
-        if stage in stages and data in data_ranks:
-            cells[stages[stage], data_ranks[data]] = slowdown
+    known = {(stage, data): slowdown for stage, data, slowdown in heat}
+    cells = np.array(
+        [[known.get((s, d), np.nan) for d in workers.data_ranks] for s in workers.stages]
+    )
     return cells if np.isfinite(cells).any() else None
 
 
@@ -283,21 +267,15 @@ def _renumbered(heat: _Cells, view: WorldView, layout: Layout) -> _Cells:
     scored = layout_of(view.table, None)
     if scored is None or view.table is None:
         return ()
-    numbers = Counter(stage for stage, _, _ in heat)
-    of_index: dict[tuple[int, int], int] = {}
+    index_of: dict[tuple[int, int], tuple[int, int] | None] = {}
     for rank in view.table.ranks.tolist():
-        row = scored.row_of[rank]
-        stage = scored.workers.stages[int(scored.workers.stage[row])]
-        of_index.setdefault((stage, int(scored.workers.data[row])), rank)
-    if numbers != Counter(stage for stage, _ in of_index):
+        cell = scored.cell(rank)
+        assert cell is not None
+        index_of.setdefault((scored.workers.stages[cell[0]], cell[1]), layout.index(rank))
+    if Counter(stage for stage, _, _ in heat) != Counter(stage for stage, _ in index_of):
         return ()
-    moved = []
-    for stage, data, slowdown in heat:
-        rank = of_index.get((stage, data))
-        index = None if rank is None else layout.index(rank)
-        if index is not None:
-            moved.append((*index, slowdown))
-    return tuple(moved)
+    indexes = ((index_of.get((stage, data)), slowdown) for stage, data, slowdown in heat)
+    return tuple((*index, slowdown) for index, slowdown in indexes if index is not None)
 
 
 def _cells_of_window(table: RankTable | None, layout: Layout, section: int | None) -> Floats:
@@ -333,23 +311,14 @@ def _silent(view: WorldView, layout: Layout) -> list[list[int]]:
 
 def _host_of_all(view: WorldView, layout: Layout, cells: Floats) -> str:
     """The slow host, if all hot workers have a rank on it; else empty."""
-    workers, table = layout.workers, view.table
+    table = view.table
     hot = {tuple(index) for index in np.argwhere(hot_cells(cells)).tolist()}
     if table is None or not hot:
         return ""
     for verdict in standing(view.current):
         if verdict.scope != "host" or verdict.state not in CALLED_SLOW:
             continue
-        rows = [
-            layout.row_of[rank]
-            for rank, node in zip(table.ranks.tolist(), table.nodes, strict=True)
-            if node == verdict.node and rank in layout.row_of
-        ]
-        if hot <= {(int(workers.stage[row]), int(workers.data[row])) for row in rows}:
+        ranks = zip(table.ranks.tolist(), table.nodes, strict=True)
+        if hot <= {layout.cell(rank) for rank, node in ranks if node == verdict.node}:
             return verdict.node
     return ""
-
-
-def _has_victims(view: WorldView) -> bool:
-    blame = None if view.hang is None else view.hang.blame
-    return blame is not None and bool(blame.victims.any())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -82,17 +82,11 @@ def _two_units(value: int, size: int, large: str, small: str) -> str:
     return f"{whole:,} {large}" + (f" {rest} {small}" if rest else "")
 
 
-class Names:
-    """Distinct names, and the index of each."""
-
-    def __init__(self) -> None:
-        self._indexes: dict[str, int] = {}
-
-    def index(self, name: str) -> int:
-        return self._indexes.setdefault(name, len(self._indexes))
-
-    def table(self) -> list[str]:
-        return list(self._indexes)
+def coded(names: Iterable[str]) -> tuple[list[str], Ints]:
+    """Distinct names, and the index of each name among them."""
+    table: dict[str, int] = {}
+    codes = [table.setdefault(name, len(table)) for name in names]
+    return list(table), np.array(codes, np.int64)
 
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -117,8 +111,7 @@ class Slowdowns:
 
 def peers_of(roles: Sequence[str]) -> Ints:
     """(R,) code of each role. Cost: O(R)."""
-    codes: dict[str, int] = {}
-    return np.array([codes.setdefault(role, len(codes)) for role in roles], np.int64)
+    return coded(roles)[1]
 
 
 def step_slowdowns(step_s: Floats, sections: Sequence[Section], peers: Ints) -> Slowdowns:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from otel_straggler.collector.views.numbers import Names, rounded
+from otel_straggler.collector.views.numbers import coded, rounded
 from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import RANK_STATES
@@ -71,28 +71,29 @@ class ShownRanks:
 
     def as_json(self) -> Json:
         """The block ``ranks``."""
-        view = self._view
-        nodes, roles, sections = Names(), Names(), Names()
-        heartbeats = view.heartbeats
-        reported: Json = {
+        nodes, node = coded(self._reported("nodes", ""))
+        roles, role = coded(self._reported("roles", ""))
+        open_sections = self._open_sections()
+        sections = list(dict.fromkeys(filter(None, open_sections)))
+        index = {name: at for at, name in enumerate(sections)}
+        ages = {
+            name: rounded(np.round(self._of_heartbeats(name) + self._later_s, 1))
+            for name in ("heartbeat_age_s", "progress_age_s")
+        }
+        steps = self._of_heartbeats("step").tolist()
+        return {
             "rank": self.ranks.tolist(),
-            "node": [nodes.index(node) for node in self._reported("nodes", "")],
-            "role": [roles.index(role) for role in self._reported("roles", "")],
+            "node": node.tolist(),
+            "role": role.tolist(),
             **self._dimensions(),
             "state": self._states().tolist(),
             "states": list(STATES),
-            "heartbeat_age_s": self._ages(
-                None if heartbeats is None else heartbeats.heartbeat_age_s
-            ),
-            "progress_age_s": self._ages(None if heartbeats is None else heartbeats.progress_age_s),
-            "step": self._steps(),
-            "open_section": self._open_sections(sections),
-        }
-        return {
-            **reported,
-            "nodes": nodes.table(),
-            "roles": roles.table(),
-            "open_sections": sections.table(),
+            **ages,
+            "step": [int(step) if step >= 0 else None for step in steps],
+            "open_section": [index.get(name) for name in open_sections],
+            "nodes": nodes,
+            "roles": roles,
+            "open_sections": sections,
         }
 
     def _dimensions(self) -> dict[str, list[int | None] | None]:
@@ -113,28 +114,18 @@ class ShownRanks:
         states[is_known & (self._heartbeats < 0)] = STATES.index(MISSING)
         return states
 
-    def _ages(self, ages_s: Floats | None) -> list[float | None]:
-        if ages_s is None:
-            return [None] * len(self)
-        return rounded(np.round(_spread(ages_s, self._heartbeats) + self._later_s, 1))
-
-    def _steps(self) -> list[int | None]:
+    def _of_heartbeats(self, name: str) -> Floats:
         heartbeats = self._view.heartbeats
         if heartbeats is None:
-            return [None] * len(self)
-        steps = _spread(heartbeats.step.astype(np.float64), self._heartbeats).tolist()
-        return [int(step) if step >= 0 else None for step in steps]
+            return np.full(len(self), np.nan)
+        return _spread(getattr(heartbeats, name), self._heartbeats)
 
-    def _open_sections(self, names: Names) -> list[int | None]:
+    def _open_sections(self) -> list[str]:
         heartbeats = self._view.heartbeats
         if heartbeats is None:
-            return [None] * len(self)
-        return [
-            names.index(heartbeats.open_section[row])
-            if row >= 0 and heartbeats.open_section[row]
-            else None
-            for row in self._heartbeats.tolist()
-        ]
+            return [""] * len(self)
+        rows = self._heartbeats.tolist()
+        return [heartbeats.open_section[row] if row >= 0 else "" for row in rows]
 
 
 def _spread(values: Floats, rows: Ints) -> Floats:

@@ -9,12 +9,13 @@ from typing import Any, Final, TypeVar, get_args
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.collector.history.codec import read_verdict, verdict_text
+from otel_straggler.collector.history.codec import read_verdict, unreadable, verdict_text
+from otel_straggler.collector.views.numbers import coded
 from otel_straggler.collector.views.world_view import Parallel, RankHeartbeats, WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import hang_value, read_hang
 from otel_straggler.detect.hangs.states import RANK_STATES, Blame, HangKind, RunState
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.alert import Maintenance, Mode
 from otel_straggler.model.verdict import (
     ACTIONS,
@@ -124,9 +125,8 @@ def _read_heartbeats(value: Mapping[str, Any], layout: Mapping[int, Parallel]) -
 
 
 def _coded(texts: Sequence[str]) -> Value:
-    table: dict[str, int] = {}
-    codes = [table.setdefault(text, len(table)) for text in texts]
-    return {"table": list(table), "codes": np.array(codes, np.int32)}
+    table, codes = coded(texts)
+    return {"table": table, "codes": codes.astype(np.int32)}
 
 
 def _read_coded(value: Mapping[str, Any], n_ranks: int) -> list[str]:
@@ -220,14 +220,9 @@ def read_summary(value: Any, *, where: str) -> WorldView:
             raise ValueError(f"version {value['version']!r}")
         return _view(value, where)
     except (*_WRONG, InputError) as error:
-        raise InputError(
-            describe(
-                where=where,
-                value=f"{type(error).__name__}: {error}",
-                expected="the summary of a run",
-                remedy="Another version of otel-straggler wrote it; it is skipped.",
-            )
-        ) from None
+        value_text = f"{type(error).__name__}: {error}"
+        remedy = "Another version of otel-straggler wrote it; it is skipped."
+        raise unreadable(where, value_text, "the summary of a run", remedy) from None
 
 
 def layout_of(value: Any) -> dict[int, Parallel]:

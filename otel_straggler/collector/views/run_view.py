@@ -151,9 +151,6 @@ class RunView:
         ranks = [] if world is None else sorted(world.ranks)
         return [rank for rank in ranks if self.source_of(group, rank) is not None]
 
-    def window_of(self, group: str) -> WindowView | None:
-        return next((shown for shown in self.windows if shown.window.group == group), None)
-
     def is_acknowledged(self, group: str) -> bool:
         """True if a person has silenced the hang of a world."""
         return hang_subject(group) in self.run_verdicts.silenced
@@ -168,7 +165,7 @@ class RunView:
         world = self.worlds.get(group)
         hang = self.hangs.get(group)
         ranks = [] if world is None else sorted(world.ranks.items(), key=lambda pair: pair[0])
-        shown = self.window_of(group)
+        shown = next((each for each in self.windows if each.window.group == group), None)
         table = None if shown is None else shown.table
         window = None if shown is None else shown.window
         heartbeats = _heartbeats(ranks, self.now_s - self.ahead_s)

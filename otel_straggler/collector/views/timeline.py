@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -82,6 +82,18 @@ def column_of(table: RankTable, seq: int, attempt: int) -> Column:
         sections=tuple(section.name for section in table.sections),
         values=as_bytes(both),
     )
+
+
+def sharing(column: Column, before: Sequence[Column]) -> Column:
+    """Share equal tables with the previous column: less memory, and no further comparison."""
+    if not before:
+        return column
+    last = before[-1]
+    if np.array_equal(last.ranks, column.ranks):
+        column = replace(column, ranks=last.ranks)
+    if last.sections == column.sections:
+        column = replace(column, sections=last.sections)
+    return column
 
 
 def timeline_json(
