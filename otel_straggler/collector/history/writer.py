@@ -30,7 +30,7 @@ _DAY_S: Final = 86_400.0
 _MiB: Final = 1024 * 1024
 _SHARE: Final = 20
 """Copying states may take this fraction (1 / 20) of the scoring thread's time."""
-_JUDGES: Final = "judges"
+_ENGINES: Final = "judges"
 DECISIONS: Final = "decisions"
 _HANGS: Final = "hangs"
 ALERTS: Final = "alerts"
@@ -182,8 +182,8 @@ class HistoryWriter:
 
 def _parts(state: dict[str, Any]) -> dict[str, Any]:
     """One blob per verdict engine, so that unchanged ones are not rewritten, and per other part."""
-    parts = {key: value for key, value in state.items() if key != _JUDGES}
-    parts |= {f"{_JUDGES}/{name}": judge for name, judge in state.get(_JUDGES, {}).items()}
+    parts = {key: value for key, value in state.items() if key != _ENGINES}
+    parts |= {f"{_ENGINES}/{name}": each for name, each in state.get(_ENGINES, {}).items()}
     return parts
 
 

@@ -139,8 +139,8 @@ def _add_hosts(
 ) -> None:
     """Every node with ranks, and every slow node."""
     called = {(v.group, v.node) for v in run_verdicts.current if _is_called_slow(v, "host")}
-    view = {(source.group, source.node): None for source in sources if source.node}
-    for group, node in {**view, **dict.fromkeys(called)}:
+    nodes = dict.fromkeys((source.group, source.node) for source in sources if source.node)
+    for group, node in {**nodes, **dict.fromkeys(called)}:
         text = run.of(group, node=node)
         families.add(semconv.HOST_STRAGGLING, text, int((group, node) in called))
 

@@ -36,8 +36,8 @@ def watched_worlds(
     view: RunView, worlds: dict[str, World], under_maintenance: frozenset[str]
 ) -> Iterator[RunStatus]:
     """Every world of a run. Cost: see above."""
-    run_verdicts = (verdict.group for verdict in view.run_verdicts.current)
-    for group in dict.fromkeys((*view.worlds, *view.hangs, *view.scores, *run_verdicts)):
+    groups = (verdict.group for verdict in view.run_verdicts.current)
+    for group in dict.fromkeys((*view.worlds, *view.hangs, *view.scores, *groups)):
         yield _watched(view, group, worlds.get(group), under_maintenance)
 
 
@@ -94,11 +94,11 @@ def _are_all_on(world: WorldStatus, ranks: Ints, nodes: frozenset[str]) -> bool:
     return all(its is not None and its.source.node in nodes for its in every)
 
 
-def _counts(result: HangStatus, world: WorldStatus) -> dict[str, int]:
+def _counts(hang: HangStatus, world: WorldStatus) -> dict[str, int]:
     """Ranks by state; one that never reported is missing instead of starting."""
-    counts = np.bincount(result.rank_states, minlength=len(RANK_STATES)).tolist()
+    counts = np.bincount(hang.rank_states, minlength=len(RANK_STATES)).tolist()
     reporting = sum(its.sent_at_s is not None for its in world.ranks.values())
-    unseen = min(max(len(result.ranks) - reporting, 0), counts[STARTING])
+    unseen = min(max(len(hang.ranks) - reporting, 0), counts[STARTING])
     counts[STARTING] -= unseen
     missing = max(unseen, world.world_size - len(world.ranks)) if unseen else 0
     return {**dict(zip(RANK_STATES, counts, strict=True)), MISSING: missing}

@@ -17,31 +17,31 @@ MAX_NAMED = 20
 Json = dict[str, Any]
 
 
-def hang_json(group: str, result: HangStatus, *, is_acknowledged: bool = False) -> Json:
-    counts = np.bincount(result.rank_states, minlength=len(RANK_STATES))
-    blame = result.blame
+def hang_json(group: str, hang: HangStatus, *, is_acknowledged: bool = False) -> Json:
+    counts = np.bincount(hang.rank_states, minlength=len(RANK_STATES))
+    blame = hang.blame
     return {
         "group": group,
-        "state": result.state,
-        "since_s": result.since_s,
-        "acknowledged": is_acknowledged and result.is_hung,
+        "state": hang.state,
+        "since_s": hang.since_s,
+        "acknowledged": is_acknowledged and hang.is_hung,
         "ranks": {state: int(n) for state, n in zip(RANK_STATES, counts, strict=True) if n},
         "why": None if blame is None else blame.kind,
-        "culprits": [] if blame is None else result.ranks[blame.culprits].tolist(),
+        "culprits": [] if blame is None else hang.ranks[blame.culprits].tolist(),
         "victims": 0 if blame is None else int(blame.victims.sum()),
-        "sentence": sentence(result),
-        **earlier_hangs_json(result),
+        "sentence": sentence(hang),
+        **earlier_hangs_json(hang),
     }
 
 
-def sentence(result: HangStatus) -> str | None:
+def sentence(hang: HangStatus) -> str | None:
     """Describe the hang; None while no rank waits."""
-    blame = result.blame
+    blame = hang.blame
     if blame is None:
         return None
-    if len(result.ranks) == 1 and blame.kind == "joined_but_stuck":
-        return f"Rank {result.ranks[0]} makes no progress."  # no other rank waits
-    who = _who(result, blame)
+    if len(hang.ranks) == 1 and blame.kind == "joined_but_stuck":
+        return f"Rank {hang.ranks[0]} makes no progress."  # no other rank waits
+    who = _who(hang, blame)
     victims = int(blame.victims.sum())
     waits = f"{victims} {'rank waits' if victims == 1 else 'ranks wait'}"
     line = {
@@ -54,10 +54,10 @@ def sentence(result: HangStatus) -> str | None:
     return text[0].upper() + text[1:]
 
 
-def _who(result: HangStatus, blame: Blame) -> str:
-    if result.state == "lost" and len(result.ranks) > 1 and blame.culprits.all():
-        return f"all {len(result.ranks):,} ranks"
-    return ranks_text(result.ranks[blame.culprits].tolist())
+def _who(hang: HangStatus, blame: Blame) -> str:
+    if hang.state == "lost" and len(hang.ranks) > 1 and blame.culprits.all():
+        return f"all {len(hang.ranks):,} ranks"
+    return ranks_text(hang.ranks[blame.culprits].tolist())
 
 
 def ranks_text(ranks: list[int]) -> str:
@@ -97,17 +97,17 @@ _THEN: Final = {
 }
 
 
-def earlier_hangs_json(result: HangStatus) -> Json:
+def earlier_hangs_json(hang: HangStatus) -> Json:
     """Earlier hangs, newest first, the number of dropped ones, and a sum of the brief ones."""
-    brief = [hang for hang in result.before if hang.duration_s < BRIEF_S]
-    is_summed = len(brief) + result.before_left_out * bool(brief) > _MAX_BRIEF
+    brief = [each for each in hang.before if each.duration_s < BRIEF_S]
+    is_summed = len(brief) + hang.before_left_out * bool(brief) > _MAX_BRIEF
     return {
         "earlier": [
-            hang_of_before(hang) | {"is_brief": is_summed and hang.duration_s < BRIEF_S}
-            for hang in reversed(result.before)
+            hang_of_before(each) | {"is_brief": is_summed and each.duration_s < BRIEF_S}
+            for each in reversed(hang.before)
         ],
-        "earlier_left_out": result.before_left_out,
-        "earlier_brief": _in_sum(brief, result.before_left_out) if is_summed else None,
+        "earlier_left_out": hang.before_left_out,
+        "earlier_brief": _in_sum(brief, hang.before_left_out) if is_summed else None,
     }
 
 
@@ -115,7 +115,7 @@ def _in_sum(brief: list[Hang], left_out: int) -> Json:
     """Sum up brief hangs: many, as after each checkpoint, would hide a long one. Dropped hangs are
     shorter than those that are kept, so they count here."""
     costs = [hang.gpu_seconds_lost for hang in brief if hang.how == "idle"]
-    reported: Json = {
+    summed: Json = {
         "n": len(brief) + left_out,
         "shorter_than_s": BRIEF_S,
         "duration_s": round(sum(hang.duration_s for hang in brief), 3),
@@ -123,9 +123,9 @@ def _in_sum(brief: list[Hang], left_out: int) -> Json:
         "is_all": left_out == 0,
     }
     at_least = "" if left_out == 0 else "at least "
-    total = f"{at_least}{duration(reported['duration_s'])} in total"
-    shorter = f"{reported['n']:,} shorter than {duration(BRIEF_S)}"
-    return reported | {"sentence": f"{shorter}, {total}{_mostly(brief)}."}
+    total = f"{at_least}{duration(summed['duration_s'])} in total"
+    shorter = f"{summed['n']:,} shorter than {duration(BRIEF_S)}"
+    return summed | {"sentence": f"{shorter}, {total}{_mostly(brief)}."}
 
 
 def _mostly(brief: list[Hang]) -> str:

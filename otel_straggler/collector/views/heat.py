@@ -112,8 +112,7 @@ def heat_of(view: WorldView) -> Heat | None:
     silent = _silent(view, layout)
     stands = standing(view.current)
     cells, section = _cells(view, layout)
-    run_verdicts = {verdict.cause for verdict in stands if verdict.scope == "run"}
-    moves = any(CAUSES[cause].moves for cause in run_verdicts)
+    moves = any(CAUSES[verdict.cause].moves for verdict in stands if verdict.scope == "run")
     pattern = pattern_of(
         cells,
         is_silent=view.is_hung,

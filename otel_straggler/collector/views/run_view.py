@@ -101,8 +101,8 @@ class RunView:
     def groups(self) -> tuple[str, ...]:
         """All known groups; at least one."""
         windows = (shown.window.group for shown in self.windows)
-        run_verdicts = (verdict.group for verdict in self.run_verdicts.current)
-        return tuple(dict.fromkeys((*self.worlds, *self.hangs, *windows, *run_verdicts))) or ("",)
+        verdicts = (verdict.group for verdict in self.run_verdicts.current)
+        return tuple(dict.fromkeys((*self.worlds, *self.hangs, *windows, *verdicts))) or ("",)
 
     def content(self) -> tuple[object, ...]:
         """Compared to detect changes of the view. Cost: O(ranks), microseconds."""
