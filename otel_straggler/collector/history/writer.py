@@ -129,7 +129,7 @@ class HistoryWriter:
         summaries: Callable[[], Sequence[Summary]] = tuple,
         ahead_s: float = 0.0,
     ) -> None:
-        """Save if it is due and there are news.
+        """Save if it is due and something is new.
 
         Args:
             summaries: returns those of runs with news since its last call.

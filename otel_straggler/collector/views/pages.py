@@ -239,11 +239,7 @@ class Pages:
         return result
 
     def _group(self, run_id: str, group: str | None) -> str:
-        """Resolve the group."""
-        run = self._live(run_id)
-        if run is not None and group is not None and group in run.groups:
-            return group
-        return self._view(run_id, run, group).group
+        return self._view(run_id, self._live(run_id), group).group
 
     def _columns(self, run_id: str, group: str) -> Sequence[Column]:
         """The newest columns, oldest first; from the history if the run is not live."""
@@ -260,22 +256,21 @@ class Pages:
     def _view(self, run_id: str, run: RunView | None, group: str | None) -> WorldView:
         if run is not None and group in run.groups:
             return run.world(group)
-        worlds = (
-            self._history.worlds(run_id)
-            if run is None
-            else [run.world(each) for each in run.groups]
-        )
+        if run is None:
+            worlds = self._history.worlds(run_id)
+        else:
+            worlds = [run.world(each) for each in run.groups]
         if not worlds:
             raise _no_run(run_id)
         view = one_of(worlds, group)
-        if view is not None:
-            return view
-        known = ", ".join(repr(name) for name in worlds[0].groups)
-        raise UnknownError(f"run {run_id} has no group {group!r}; it has {known}")
+        if view is None:
+            known = ", ".join(repr(name) for name in worlds[0].groups)
+            raise UnknownError(f"run {run_id} has no group {group!r}; it has {known}")
+        return view
 
 
 def _no_run(run_id: str) -> UnknownError:
-    return UnknownError(f"no run is called {run_id!r}; /v1/runs has those that are known")
+    return UnknownError(f"no run {run_id!r}; /v1/runs lists the known ones")
 
 
 def _require_section(columns: Sequence[Column], section: str) -> None:
