@@ -801,7 +801,7 @@ a==="dark"?"\u2600":"\u263E",t.setAttribute("aria-label",`Change to ${l} colours
 t.addEventListener("click",()=>{s=n.dataset.theme==="dark"?"light":"dark",_i(s),r()}),o.addEventListener("change",r),r()}
 function bi(){try{let t=window.localStorage.getItem(Uo);return t==="dark"||t==="light"?t:null}catch{return null}}function _i(t){
 try{window.localStorage.setItem(Uo,t)}catch{}}var qo=8;function zo(t,e){return Wt(t,(n,o,s)=>xi(!re(n)&&n.waits||[],o,s,e))}function xi(t,e,n,o){if(!t.length)return K(
-"Nobody has waited for anybody yet.");let s=e?t:t.slice(0,qo),r=Math.max(...t.flatMap(a=>[a.caused_s??0,a.suffered_s??0]));
+"No rank has waited for another yet.");let s=e?t:t.slice(0,qo),r=Math.max(...t.flatMap(a=>[a.caused_s??0,a.suffered_s??0]));
 return[u("table",{class:"rows waits"},u("caption",{class:"visually-hidden"},"Seconds waited since the start, by rank"),u(
 "thead",{},u("tr",{},u("th",{scope:"col"},"Rank"),u("th",{scope:"col",colspan:"2",class:"to-left"},u("span",{"aria-hidde\
 n":"true"},"\u25C2 "),"waited for others"),u("th",{scope:"col",colspan:"2"},"made others wait",u("span",{"aria-hidden":"\

@@ -169,20 +169,21 @@ class RunView:
         table = None if shown is None else shown.table
         window = None if shown is None else shown.window
         heartbeats = _heartbeats(ranks, self.now_s - self.ahead_s)
-        world_size = 0 if world is None else world.world_size
+        sizes = [each.world_size for each in (world, window) if each is not None]
+        attempts = [each.attempt for each in (world, window) if each is not None]
         alerts = (each for each in self.alerts if each.labels.get("group", "") in ("", group))
         return WorldView(
             run_id=self.run_id,
             job=self.jobs.get(group, ""),
             group=group,
             groups=self.groups,
-            attempt=_attempt(world, window),
+            attempt=attempts[0] if attempts else 0,
             now_s=self.now_s,
             began_at_s=self._began_at_s(world, ranks, window),
             received_at_s=self._shown_s(world.touched_at_s or None) if world is not None else None,
             finished_at_s=None if world is None else self._shown_s(world.finished_at_s),
             outcome=_outcome(ranks) if hang is None else _OUTCOMES.get(hang.state),
-            world_size=max(world_size, 0 if window is None else window.world_size),
+            world_size=max(sizes, default=0),
             table=table,
             heartbeats=heartbeats,
             hang=hang,
@@ -264,12 +265,6 @@ def _open_section(rank: RankStatus) -> str:
 def _outcome(ranks: Sequence[tuple[int, RankStatus]]) -> str | None:
     outcomes = {rank.outcome for _, rank in ranks if rank.finished_at_s is not None}
     return outcomes.pop() if len(outcomes) == 1 else None
-
-
-def _attempt(world: WorldStatus | None, window: WindowScores | None) -> int:
-    if world is not None:
-        return world.attempt
-    return 0 if window is None else window.attempt
 
 
 def _of_nodes(

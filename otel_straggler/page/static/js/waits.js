@@ -15,7 +15,7 @@ export function createWaits(container, actions) {
 
 /** The waits as a tree; those who cause most come first. */
 export function waitsTree(waits, isLong, more, actions) {
-  if (!waits.length) return nothingTree("Nobody has waited for anybody yet.");
+  if (!waits.length) return nothingTree("No rank has waited for another yet.");
   const shown = isLong ? waits : waits.slice(0, FEW_WAITS);
   const largest = Math.max(...waits.flatMap((each) => [each.caused_s ?? 0, each.suffered_s ?? 0]));
   return [
