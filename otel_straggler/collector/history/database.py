@@ -109,7 +109,6 @@ class Database:
         summaries: Sequence[Row],
         now_ns: int,
     ) -> None:
-        """Write everything, or nothing."""
         with self._transaction():
             for key, blob in states.items():
                 self._write_state(key, blob, now_ns)
@@ -170,7 +169,6 @@ class Database:
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def used_bytes(self) -> int:
-        """Size of the file without free pages."""
         pages = _number(self._connection, "PRAGMA page_count") - _number(
             self._connection, "PRAGMA freelist_count"
         )
@@ -248,7 +246,6 @@ class Database:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode; None without a file."""
     try:
         result = path.stat()
     except OSError:

@@ -88,7 +88,6 @@ class Failures:
             )
 
     def recovered(self) -> None:
-        """Log that writing works again, if there were failures before."""
         with self._lock:
             was_failing = bool(self._logged)
             self._logged.clear()

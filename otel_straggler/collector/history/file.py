@@ -38,8 +38,6 @@ _Encoded = TypeVar("_Encoded")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Maximum age and size."""
-
     keep_s: float
     max_bytes: int
 
@@ -186,7 +184,6 @@ class HistoryFile:
         return restored
 
     def _states(self, database: Database) -> dict[str, Any]:
-        """All states that are not damaged."""
         result = {}
         for key, blob in database.states():
             try:

@@ -231,7 +231,6 @@ def _bytes_of_window(window: WindowScores) -> int:
 
 
 def _bytes_of(value: Any) -> int:
-    """Bytes of arrays, and an estimate for everything else."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
     children: Iterable[Any] = ()

@@ -122,7 +122,6 @@ class PageHistory:
         return replace(view, awaited=Awaited(self._started_at_s, phase == _OVERDUE))
 
     def _phase(self, seen_at_s: float) -> int:
-        """Of a run last seen at that time."""
         since_s = self._wall_s() - self._started_at_s
         if not 0.0 <= self._started_at_s - seen_at_s < _AWAITED_S or since_s >= _AWAITED_S:
             return _NOT_AWAITED

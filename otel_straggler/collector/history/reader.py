@@ -84,7 +84,6 @@ class HistoryReader:
         self._connection.close()
 
     def runs(self) -> list[RunEntry]:
-        """All runs, last seen last."""
         rows = self._query(
             "SELECT run_id, job, first_seen_ns, last_seen_ns, "
             "(SELECT count(*) FROM windows WHERE windows.run_id = runs.run_id), "
@@ -122,7 +121,6 @@ class HistoryReader:
         return decode_blob(rows[0][0], where=f"{self._path}: summary {run_id}") if rows else None
 
     def changes(self, run_id: str) -> list[Verdict]:
-        """Changes of all verdicts of a run, in order."""
         question = "SELECT id, verdict FROM changes WHERE run_id = ? ORDER BY seq"
         return [
             read_verdict(text, where=f"{self._path}: change {number}")
@@ -160,7 +158,6 @@ class HistoryReader:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours."""
     try:
         yield
     except sqlite3.Error as error:

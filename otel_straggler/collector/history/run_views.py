@@ -145,14 +145,12 @@ class FromHistory:
         return None
 
     def _window(self, entry: WindowEntry) -> WindowSummary | None:
-        """None if it has been dropped, or is damaged."""
         try:
             return self._reader.window(entry.id)
         except InputError:
             return None
 
     def _goes_on(self, view: WorldView) -> bool:
-        """True if a collector probably still follows it."""
         if view.finished_at_s is not None or (view.hang and view.hang.state in ENDS):
             return False
         return abs(self._wall_s() - view.now_s) < self._goes_on_s
@@ -172,7 +170,6 @@ class FromHistory:
 
 
 def _of_entry(entry: RunEntry, group: str, windows: Sequence[WindowEntry]) -> WorldView:
-    """The view of a run without a summary, with the times of its windows."""
     return WorldView(
         run_id=entry.run_id,
         job=entry.job,
@@ -186,7 +183,6 @@ def _of_entry(entry: RunEntry, group: str, windows: Sequence[WindowEntry]) -> Wo
 
 
 def _with_layout(window: WindowSummary, value: Any) -> WindowSummary:
-    """Add the layout of a summary."""
     if value is None:
         return window
     layout = layout_of(value)
@@ -194,7 +190,6 @@ def _with_layout(window: WindowSummary, value: Any) -> WindowSummary:
 
 
 def _all_of(summaries: Mapping[str, _Read], name: str) -> tuple[Any, ...]:
-    """Distinct values of one attribute over the summaries of all groups."""
     parts = [getattr(view.run_verdicts, name) for _, view in summaries.values() if view is not None]
     result = dict.fromkeys(each for part in parts for each in part)
     return tuple(sorted(result, key=lambda each: getattr(each, "at_ns", 0)))

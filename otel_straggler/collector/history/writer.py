@@ -70,7 +70,6 @@ class HistoryWriter:
             self._restored = self._history.open()
 
     def close(self, timeout_s: float) -> None:
-        """Write what is queued, within the time."""
         if self._history is not None:
             self._history.close(timeout_s)
 
@@ -86,7 +85,6 @@ class HistoryWriter:
         self._restore(ALERTS, restore)
 
     def counts(self) -> HistoryCounts | None:
-        """None without a history."""
         return None if self._history is None else self._history.counts()
 
     # --- from the scoring thread ----------------------------------------------------------------
@@ -118,7 +116,6 @@ class HistoryWriter:
         self._restored = {}
 
     def put_windows(self, windows: Sequence[WindowScores]) -> None:
-        """Write closed windows."""
         if self._history is not None and windows:
             self._history.put(windows=windows)
 

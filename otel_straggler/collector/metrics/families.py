@@ -77,7 +77,6 @@ class Families:
             self._lines_of(other._metrics[name]).extend(lines)
 
     def __len__(self) -> int:
-        """The number of series."""
         return sum(len(lines) for lines in self._lines.values())
 
     def _lines_of(self, metric: Metric) -> list[str]:

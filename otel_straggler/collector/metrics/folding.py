@@ -103,7 +103,6 @@ def _counts(shown: Sequence[Shown]) -> Ints:
 
 
 def _counts_of(window: WindowScores, sections: Sections) -> Ints:
-    """(R, columns)"""
     columns = []
     for name in COLUMNS:
         is_known = np.isfinite(getattr(window, name))

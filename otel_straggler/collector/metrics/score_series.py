@@ -64,12 +64,10 @@ class _Group:
 
     @property
     def newest_windows(self) -> list[WindowScores]:
-        """By step, by time."""
         windows = (self.newest_by_step, self.newest_by_time)
         return [window for window in windows if window is not None]
 
     def drop(self, is_gone: Callable[[int, RankScores], bool]) -> bool:
-        """Drop ranks; True if there were any."""
         gone = [
             (table, rank)
             for table in (self.by_step, self.by_time)
@@ -132,7 +130,6 @@ class RunScores:
         return any(dropped)
 
     def newest_windows(self) -> list[WindowScores]:
-        """The newest closed window of every group."""
         return [group.newest for group in self._groups.values() if group.newest is not None]
 
     def newest_of_each_kind(self) -> list[WindowScores]:
@@ -171,11 +168,9 @@ class RunScores:
     # --- series ----------------------------------------------------------------------------
 
     def ranks(self) -> list[RankKey]:
-        """Every rank with scores."""
         return [(s.group, s.rank) for s in self.sources()]
 
     def sources(self) -> list[Source]:
-        """Every rank with scores, as of that time."""
         return [
             scores.source
             for group in self._groups.values()

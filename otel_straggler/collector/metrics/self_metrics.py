@@ -101,7 +101,6 @@ def self_families(
 
 
 def _named(outcome: str) -> tuple[str, str]:
-    """Outcome and reason of a span, as labels."""
     if outcome in _OUTCOME_OF:
         return _OUTCOME_OF[outcome], ""
     return ("rejected" if outcome in MALFORMED else "not_scored"), outcome

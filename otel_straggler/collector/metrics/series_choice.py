@@ -69,7 +69,6 @@ def worst_families(tables: Collection[ShownRows], constant_labels: str) -> Famil
 def quantile_families(
     tables: Collection[ShownRows], columns: dict[str, Metric], text: str
 ) -> Families:
-    """Quantiles over the ranks of one group."""
     families = Families()
     for column, metric in columns.items():
         over = semconv.OVER_RANKS[metric.name]
@@ -89,7 +88,6 @@ def add_quantiles_of(families: Families, over: Metric, text: str, values: Floats
 
 
 def _parts(tables: Iterable[ShownRows], column: str) -> dict[str | None, list[Floats]]:
-    """Values of a table, by section; None for whole ranks."""
     result: dict[str | None, list[Floats]] = {}
     for shown in tables:
         values: Floats = getattr(shown.window, column)[shown.rows]
@@ -156,7 +154,6 @@ class ShownLife:
         return self.whole is None or metric in self.kinds or key in self.whole
 
     def folded(self, run_id: str, constant_labels: str) -> Families:
-        """The number of folded series, by family."""
         families = Families()
         if self.whole is None:
             return families

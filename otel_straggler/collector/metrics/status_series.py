@@ -198,7 +198,6 @@ def alert_families(run: RunStatus, constant_labels: str) -> Families:
 def collector_families(
     watched: FleetStatus, maintenance: Iterable[Maintenance], constant_labels: str
 ) -> Families:
-    """Series without a run."""
     families = Families()
     families.add(semconv.COLLECTOR_PAGES, constant_labels, int(watched.pages))
     for each in maintenance:
@@ -208,7 +207,6 @@ def collector_families(
 
 
 def _add_run_states(families: Families, run: RunStatus, text: str) -> None:
-    """One series per state; all but the current one are 0."""
     for state in _STATES:
         families.add(semconv.RUN_STATE, f"{label('state', state)},{text}", int(run.state == state))
     for name, count in run.ranks.items():

@@ -21,7 +21,6 @@ MAX_VERDICTS = 200
 
 
 def straggling_ranks(run_verdicts: RunVerdicts) -> frozenset[tuple[str, int]]:
-    """(group, rank) of slow ranks."""
     result = ((v.group, v.rank) for v in run_verdicts.current if _is_called_slow(v, "rank"))
     return frozenset((group, rank) for group, rank in result if rank is not None)
 
@@ -35,7 +34,6 @@ class RunLabels:
     constant: str
 
     def of(self, group: str, **further: object) -> str:
-        """All labels of a line."""
         job = self.jobs.get(group, "")
         text = labels(run_id=self.run_id, job_name=job, group=group, **further)
         return f"{text},{self.constant}"
@@ -60,7 +58,6 @@ def verdict_families(
 
 
 def n_cells(worlds: Sequence[WorldSummary]) -> int:
-    """The number of workers with a slowdown."""
     return sum(math.isfinite(slowdown) for world in worlds for _, _, slowdown in world.heat)
 
 
@@ -137,7 +134,6 @@ def _add_verdict(
 def _add_hosts(
     families: Families, run_verdicts: RunVerdicts, sources: Iterable[Source], run: RunLabels
 ) -> None:
-    """Every node with ranks, and every slow node."""
     called = {(v.group, v.node) for v in run_verdicts.current if _is_called_slow(v, "host")}
     nodes = dict.fromkeys((source.group, source.node) for source in sources if source.node)
     for group, node in {**nodes, **dict.fromkeys(called)}:

@@ -171,7 +171,6 @@ def _waiting_after(view: WorldView, before: Verdict | None) -> Json:
 
 
 def _waiting(view: WorldView) -> tuple[str, str]:
-    """Headline and sentence."""
     received = 0 if view.heartbeats is None else len(view.heartbeats.ranks)
     of_all = f"{max(received, view.reporting):,} of {view.expected:,} ranks"
     if view.hang is not None and view.hang.state == "starting":

@@ -8,6 +8,7 @@ from typing import Final
 from otel_straggler.collector.views.answer_type import Json, as_sentence, command, cost
 from otel_straggler.collector.views.hang_json import ranks_text, sentence
 from otel_straggler.collector.views.numbers import duration, seconds
+from otel_straggler.collector.views.ranks import reported, row_of
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import How, Standstill
@@ -60,7 +61,7 @@ def hang_facts(view: WorldView, hang: HangStatus) -> Json:
         "sentence": _sentence(view, hang),
         "scope": "rank" if only is not None else "run",
         "rank": only,
-        "node": None if only is None else _node_of(view, only),
+        "node": None if only is None else reported(view, only, "nodes"),
         "section": None if only is None else _open_section(view, only),
         "since_step": _step(view, culprits),
         "since_s": None if stands is None else seconds(stands.since_s),
@@ -100,7 +101,7 @@ def hang_headline(view: WorldView, hang: HangStatus, *, is_over: bool = False) -
         return "All ranks wait, and none makes progress"
     culprits = _culprits(hang)
     is_one = len(culprits) == 1
-    node = _node_of(view, culprits[0]) if is_one else None
+    node = reported(view, culprits[0], "nodes") if is_one else None
     who = ranks_text(culprits).capitalize() + (f" on {node}" if node else "")
     is_, does = ("is", "does") if is_one else ("are", "do")
     if is_over:
@@ -127,7 +128,6 @@ def _sentence(view: WorldView, hang: HangStatus) -> str:
 
 
 def _standstill_text(view: WorldView, stands: Standstill) -> str:
-    """Duration since the last progress, and the number of idle ranks."""
     since_s = max(view.now_s - stands.since_s, 0.0)
     lasting = duration(since_s) if math.isfinite(since_s) else "an unknown time"
     if stands.how == "goes_on":
@@ -154,24 +154,16 @@ def _commands(view: WorldView, kind: HangKind | None, culprits: list[int]) -> li
     return lines
 
 
-def _node_of(view: WorldView, rank: int) -> str | None:
-    for part in (view.heartbeats, view.table):
-        if part is not None:
-            for at in (part.ranks == rank).nonzero()[0].tolist():
-                if part.nodes[at]:
-                    return str(part.nodes[at])
-    return None
-
-
 def _open_section(view: WorldView, rank: int) -> str | None:
-    if view.heartbeats is None:
-        return None
-    rows = (view.heartbeats.ranks == rank).nonzero()[0].tolist()
-    return str(view.heartbeats.open_section[rows[0]]) or None if rows else None
+    row = row_of(view.heartbeats, rank)
+    return (
+        None
+        if view.heartbeats is None or row is None
+        else view.heartbeats.open_section[row] or None
+    )
 
 
 def _step(view: WorldView, culprits: list[int]) -> int | None:
-    """The smallest step of the culprits."""
     if view.heartbeats is None:
         return None
     steps = zip(view.heartbeats.ranks.tolist(), view.heartbeats.step.tolist(), strict=True)

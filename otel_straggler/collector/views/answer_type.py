@@ -41,7 +41,6 @@ def cost(view: WorldView, per_hour: float | None) -> Json:
 
 
 def command(*text: str, view: WorldView) -> str:
-    """A shell command about this run."""
     return shlex.join(["otel-straggler", *text, "--run", view.run_id])
 
 
@@ -54,5 +53,4 @@ def as_sentence(text: str) -> str:
 
 
 def lower(text: str) -> str:
-    """Lowercase the first letter."""
     return text[0].lower() + text[1:]

@@ -94,7 +94,6 @@ def _as_well(view: WorldView, reported: Verdict) -> str:
 
 
 def _is_same(each: Verdict, reported: Verdict) -> bool:
-    """True for the same rank, or for one on the reported host."""
     if each.rank is not None and each.rank == reported.rank:
         return True
     return each.subject_id == reported.subject_id or (

@@ -56,7 +56,6 @@ class FirstFailure:
         return f"{self.headline}; {later} failed after that."
 
     def facts(self) -> Json:
-        """Fields of an answer."""
         is_one = len(self.ranks) == 1
         if self.has_left:
             advice = (

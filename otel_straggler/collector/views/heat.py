@@ -90,7 +90,6 @@ class Heat:
 
     @property
     def stands_out(self) -> bool:
-        """True if a worker, stage, or data rank is hot."""
         return self.pattern in ("hot_cell", "hot_row", "hot_column")
 
     def hottest(self) -> tuple[list[int], int, float]:
@@ -297,7 +296,6 @@ def _cells_of_window(table: RankTable | None, layout: Layout, section: int | Non
 
 
 def _silent(view: WorldView, layout: Layout) -> list[list[int]]:
-    """Workers with lost ranks or culprits of a hang."""
     hang = view.hang
     if hang is None or not hang.is_hung:
         return []

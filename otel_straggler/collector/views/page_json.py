@@ -28,8 +28,6 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseMeta:
-    """The source of an answer."""
-
     collector: str = ""
     version: str
     started_at_s: float | None = None

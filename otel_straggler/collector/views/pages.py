@@ -98,8 +98,6 @@ class Pages:
         return self._of_run("run", run_id, group, make)
 
     def rank(self, run_id: str | None, group: str | None, rank: int) -> Answer:
-        """Details of one rank."""
-
         def make(view: WorldView, _: str, __: float) -> Json:
             if not is_known(view, rank):
                 raise UnknownError(f"run {view.run_id} has no rank {rank}")
@@ -109,8 +107,6 @@ class Pages:
         return self._of_run(("rank", rank), run_id, group, make)
 
     def scalars(self, run_id: str | None, group: str | None) -> Answer:
-        """Scalars of one run, for experiment trackers."""
-
         def make(view: WorldView, snapshot: str, _: float) -> Json:
             return scalars_json(view, self._meta(), snapshot=snapshot)
 
@@ -149,7 +145,6 @@ class Pages:
     def older(
         self, run_id: str | None, group: str | None, section: str, from_s: float, to_s: float
     ) -> Answer:
-        """Windows of the history."""
         run_id = self._named(run_id)
         group = self._group(run_id, group)
 
@@ -242,7 +237,6 @@ class Pages:
         return self._view(run_id, self._live(run_id), group).group
 
     def _columns(self, run_id: str, group: str) -> Sequence[Column]:
-        """The newest columns, oldest first; from the history if the run is not live."""
         self._published.is_backfilled.wait(_PATIENCE_S)
         run = self._live(run_id)
         if run is None:

@@ -79,7 +79,6 @@ class Publisher:
         self._list_version = 0
 
     def sign(self, collector_id: str) -> None:
-        """Set the label ``collector``."""
         self._collector = collector_id
         self._constant = constant_labels(collector_id, self._cluster)
 
@@ -293,7 +292,6 @@ def _forgotten(hang: HangStatus, since_s: float) -> HangStatus:
 
 
 def _jobs(worlds: Mapping[str, WorldStatus], windows: Iterable[WindowView]) -> dict[str, str]:
-    """Job name by group, from heartbeats or scores."""
     jobs = {shown.window.group: shown.window.job for shown in windows}
     for group, world in worlds.items():
         jobs.update((group, rank.source.job) for rank in list(world.ranks.values())[:1])

@@ -10,7 +10,7 @@ import numpy as np
 from otel_straggler.collector.views.answer_type import command
 from otel_straggler.collector.views.numbers import from_bytes, number, peers_of, rounded
 from otel_straggler.collector.views.page_json import ResponseMeta
-from otel_straggler.collector.views.ranks import MISSING, UNKNOWN, row_of
+from otel_straggler.collector.views.ranks import MISSING, UNKNOWN, reported, row_of
 from otel_straggler.collector.views.timeline import Column, spread
 from otel_straggler.collector.views.verdict_json import (
     decisions_json,
@@ -37,7 +37,7 @@ def rank_json(
     now_s: float | None = None,
 ) -> Json:
     """Cost: O(R S) for the medians of its peers, and O(columns)."""
-    node = str(_reported(view, rank, "nodes") or "")
+    node = str(reported(view, rank, "nodes") or "")
     run_verdicts = run_verdicts_part(
         view.run_verdicts, group=view.group, rank=rank, is_its_node=node.__eq__
     )
@@ -51,8 +51,8 @@ def rank_json(
         "group": view.group,
         "rank": rank,
         "node": node or None,
-        "role": _reported(view, rank, "roles") or None,
-        "parallel": dict(_reported(view, rank, "parallels") or ()),
+        "role": reported(view, rank, "roles") or None,
+        "parallel": dict(reported(view, rank, "parallels") or ()),
         **_heartbeats(view, rank, max(now_s - view.now_s, 0.0)),
         **_scores(view.table, rank),
         "waits": _waits(view, rank),
@@ -76,15 +76,6 @@ def _history(columns: Sequence[Column], rank: int) -> Json:
     }
 
 
-def _reported(view: WorldView, rank: int, name: str) -> Any:
-    """A value of the rank's heartbeats, or else of its scores."""
-    for part in (view.heartbeats, view.table):
-        row = row_of(part, rank)
-        if row is not None and getattr(part, name)[row]:
-            return getattr(part, name)[row]
-    return None
-
-
 def _heartbeats(view: WorldView, rank: int, later_s: float) -> Json:
     heartbeats, hang = view.heartbeats, view.hang
     row = row_of(heartbeats, rank)
@@ -94,7 +85,7 @@ def _heartbeats(view: WorldView, rank: int, later_s: float) -> Json:
     gpu: Json = {
         "tier": None,
         "reason": None,
-        "uuid": _reported(view, rank, "devices") or None,
+        "uuid": reported(view, rank, "devices") or None,
         "model": None,
     }
     fields: Json = {
@@ -157,10 +148,10 @@ def _scores(table: RankTable | None, rank: int) -> Json:
 
 def _waits(view: WorldView, rank: int) -> Json | None:
     waits = () if view.world is None else view.world.waits
-    for each in waits:
-        if each.rank == rank:
-            return {"caused_s": number(each.caused_s), "suffered_s": number(each.suffered_s)}
-    return None
+    own = next((each for each in waits if each.rank == rank), None)
+    if own is None:
+        return None
+    return {"caused_s": number(own.caused_s), "suffered_s": number(own.suffered_s)}
 
 
 def _commands(view: WorldView, rank: int) -> list[str]:

@@ -58,7 +58,6 @@ class ShownRanks:
         return _spread(values, self._table)
 
     def _reported(self, name: str, default: Any) -> list[Any]:
-        """Values of the heartbeats, or else of the window."""
         result = [default] * len(self)
         view = self._view
         for part, rows in ((view.table, self._table), (view.heartbeats, self._heartbeats)):
@@ -70,7 +69,6 @@ class ShownRanks:
         return result
 
     def as_json(self) -> Json:
-        """The block ``ranks``."""
         nodes, node = coded(self._reported("nodes", ""))
         roles, role = coded(self._reported("roles", ""))
         open_sections = self._open_sections()
@@ -141,3 +139,12 @@ def row_of(part: RankTable | RankHeartbeats | HangStatus | None, rank: int) -> i
         return None
     at = int(np.searchsorted(part.ranks, rank))
     return at if at < len(part.ranks) and part.ranks[at] == rank else None
+
+
+def reported(view: WorldView, rank: int, name: str) -> Any:
+    """A value of the rank's heartbeats, or else of its scores; None without one."""
+    for part in (view.heartbeats, view.table):
+        row = row_of(part, rank)
+        if row is not None and getattr(part, name)[row]:
+            return getattr(part, name)[row]
+    return None

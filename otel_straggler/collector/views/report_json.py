@@ -108,7 +108,6 @@ _BY_RANK: Final = ("gpu_relative_scores", "gpu_individual_scores", "ranks")
 
 
 def _values(window: WindowScores, attribute: str) -> Json:
-    """By rank, or by section and rank."""
     keys = [source.key for source in window.sources]
     values: Floats | Ints = getattr(window, attribute)
     if values.ndim == 1:

@@ -96,7 +96,6 @@ def state_of(view: WorldView) -> str:
 
 
 def _slowest_own_s(table: RankTable | None) -> float | None:
-    """Longest own work per step of a rank in the newest window, without waiting."""
     if table is None:
         return None
     own = own_step_s(table.step_s, table.sections)

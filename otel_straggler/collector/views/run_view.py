@@ -42,8 +42,6 @@ _SENTENCE_S = 10.0
 
 @dataclass(frozen=True, eq=False)
 class WindowView:
-    """A closed window, and its JSON and table on request."""
-
     window: WindowScores
 
     @cached_property
@@ -146,13 +144,11 @@ class RunView:
         return its.source
 
     def live_ranks(self, group: str) -> list[int]:
-        """Ranks with a :meth:`source_of`."""
         world = self.worlds.get(group)
         ranks = [] if world is None else sorted(world.ranks)
         return [rank for rank in ranks if self.source_of(group, rank) is not None]
 
     def is_acknowledged(self, group: str) -> bool:
-        """True if a person has silenced the hang of a world."""
         return hang_subject(group) in self.run_verdicts.silenced
 
     def world(self, group: str) -> WorldView:

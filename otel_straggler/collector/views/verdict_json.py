@@ -32,7 +32,6 @@ _NULL_IF_EMPTY: Final = ("node", "role", "section")
 
 
 def verdict_json(verdict: Verdict) -> Json:
-    """One change of state."""
     values: Json = {name: getattr(verdict, name) for name in _FIELDS}
     for name, value in values.items():
         if isinstance(value, float):

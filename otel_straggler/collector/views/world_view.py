@@ -170,7 +170,6 @@ class WorldView:
 
     @cached_property
     def world(self) -> WorldSummary | None:
-        """Verdict summary of the group; None without one."""
         return next((each for each in self.run_verdicts.worlds if each.group == self.group), None)
 
     @cached_property
@@ -230,7 +229,6 @@ class WorldView:
 
     @property
     def has_ended(self) -> bool:
-        """True if nothing more is expected of it."""
         if self.awaited is not None:
             return False
         if not self.is_live or self.finished_at_s is not None:
