@@ -20,6 +20,7 @@ from otel_straggler.semconv import TRACKER_SCALARS
 Json: TypeAlias = dict[str, Any]
 TimeBasis = Literal["host", "events", "cupti", "mixed"]
 _BASIS: dict[str, TimeBasis] = {"cupti": "cupti", "events": "events"}
+_TIMES = ("began_at_s", "received_at_s", "finished_at_s")
 
 
 def run_json(view: WorldView) -> Json:
@@ -42,9 +43,7 @@ def run_json(view: WorldView) -> Json:
         "is_live": view.is_live,
         "seen_at_s": seconds(view.now_s),
         "awaited_since_s": None if view.awaited is None else seconds(view.awaited.since_s),
-        "began_at_s": seconds(view.began_at_s),
-        "received_at_s": seconds(view.received_at_s),
-        "finished_at_s": seconds(view.finished_at_s),
+        **{name: seconds(getattr(view, name)) for name in _TIMES},
         "outcome": view.outcome,
         "world_size": expected or None,
         "ranks_reporting": view.reporting,
