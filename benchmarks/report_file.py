@@ -24,9 +24,10 @@ from benchmarks.history import STEPS, rows_of
 from otel_straggler.cli.report import report_data
 from otel_straggler.cli.report_source import KeptRunViews, choose_run
 from otel_straggler.collector.history.codec import encode_blob
+from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.reader import HistoryReader
-from otel_straggler.collector.views.run_summary import summary_of, summary_value
+from otel_straggler.collector.views.run_summary import summary_value
 from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.scores import WindowScores
@@ -83,6 +84,7 @@ def seen_of(window: WindowScores) -> WorldView:
         nodes=table.nodes,
         roles=table.roles,
         devices=table.devices,
+        models=[""] * n_ranks,
         parallels=parallels,
         heartbeat_age_s=np.random.default_rng(1).uniform(0, 5, n_ranks),
         progress_age_s=np.random.default_rng(2).uniform(0, 5, n_ranks),
@@ -91,6 +93,8 @@ def seen_of(window: WindowScores) -> WorldView:
         gpu_tier=["events"] * n_ranks,
         gpu_reason=[""] * n_ranks,
         dropped=[{}] * n_ranks,
+        outcomes=[""] * n_ranks,
+        ended_age_s=np.full(n_ranks, np.nan),
     )
     return WorldView(
         run_id="run",
@@ -126,7 +130,10 @@ def main() -> None:
         path = Path(name) / "history.db"
         history = History(path, max_waiting_bytes=2**40, max_bytes=2**40)
         history.open()
-        history.put(windows=closed, summaries=[summary_of(seen)])
+        summary = Summary(
+            run_id=seen.run_id, job=seen.job, group=seen.group, make=lambda: summary_value(seen)
+        )
+        history.put(windows=closed, summaries=[summary])
         history.close(600)
         page, data, took_s = page_of(path)
     parts = {name: len(json_in_html(data[name])) for name in ("run", "timelines", "ranks")}

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from otel_straggler.cli.report_table import digits, printable
-from otel_straggler.collector.views.hang_json import in_minutes
+from otel_straggler.collector.views.numbers import duration
 from otel_straggler.detect.verdicts.sentences import sentence
 from otel_straggler.model.causes import CAUSES
 from otel_straggler.model.verdict import Verdict, hours_text
@@ -47,7 +47,7 @@ def earlier_line(hang: Json, hours: str) -> str:
     """
     lost_h = (hang["gpu_seconds_lost"] or 0.0) / 3600
     lost = f" {digits(lost_h)} {hours} were lost." if lost_h >= WORTH_TELLING_H else ""
-    lasted = "" if hang["duration_s"] is None else f" for {in_minutes(hang['duration_s'])}"
+    lasted = "" if hang["duration_s"] is None else f" for {duration(hang['duration_s'])}"
     at_least = "" if hang["is_end_seen"] else " at least"
     why = printable(hang["sentence"], _SENTENCE)
     then = printable(hang["then"], _SENTENCE)

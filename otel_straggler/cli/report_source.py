@@ -13,10 +13,10 @@ from otel_straggler.cli.exchange import NotFoundError, Server, base_url
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.top import DEFAULT_COLLECTOR
 from otel_straggler.collector.history.reader import HistoryReader
-from otel_straggler.collector.history.run_views import FromHistory, one_of
-from otel_straggler.collector.views.page_json import ResponseMeta, TimelineEnds, page_json
+from otel_straggler.collector.history.run_views import FromHistory
+from otel_straggler.collector.views.page_json import ResponseMeta, page_json, runs_json
 from otel_straggler.collector.views.rank_json import rank_json
-from otel_straggler.collector.views.runs_json import run_entry, runs_json
+from otel_straggler.collector.views.run_json import one_of, run_entry
 from otel_straggler.collector.views.timeline import Column, timeline_json
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.errors import ConfigError, InputError, describe
@@ -171,8 +171,8 @@ class KeptRunViews:
         view = self._view(run_id, group)
         if view is None:
             _no_group(self.run_view(run_id, None), group or "")
-        ends = TimelineEnds.of(self._columns_of(run_id, view.group))
-        return page_json(view, self._maker, timeline=ends, now_s=time.time())
+        columns = self._columns_of(run_id, view.group)
+        return page_json(view, self._maker, timeline=columns, now_s=time.time())
 
     def timeline(self, run_id: str, group: str, section: str) -> Json:
         columns = self._columns_of(run_id, group)

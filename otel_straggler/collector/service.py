@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from otel_straggler._version import __version__
@@ -20,7 +21,13 @@ from otel_straggler.collector.forwarding.forward import Forwardable, Forwarder
 from otel_straggler.collector.forwarding.kept_traces import Reach
 from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.pages import PageHistory
-from otel_straggler.collector.history.writer import Backfill, HistoryWriter
+from otel_straggler.collector.history.writer import (
+    ALERTS,
+    DECISIONS,
+    MAINTENANCE,
+    Backfill,
+    HistoryWriter,
+)
 from otel_straggler.collector.ingest.handler import JSON, PROTOBUF, Request
 from otel_straggler.collector.ingest.intake import ByteBudget, Intake
 from otel_straggler.collector.ingest.servers import Servers, require_packages
@@ -79,7 +86,9 @@ class Collector:
             maintenance=self._maintenance,
             mode=mode_of(self._settings),
         )
-        self._notifying = notifying_for(self._settings, self._worker, self._keeper.keep_alerts)
+        self._notifying = notifying_for(
+            self._settings, self._worker, partial(self._keeper.put, ALERTS)
+        )
         self._commands = self._worker.commands
         self._page_history = PageHistory(
             self._settings.history.path,
@@ -134,12 +143,12 @@ class Collector:
         return self._worker.snapshot.runs.get(run_id)
 
     def _keep_decisions(self, state: dict[str, Any]) -> None:
-        self._keeper.keep_decisions(state)
+        self._keeper.put(DECISIONS, state)
         self._worker.show_soon()
 
     def _maintaining(self) -> Maintaining:
         def keep(state: dict[str, Any]) -> None:
-            self._keeper.keep_maintenance(state)
+            self._keeper.put(MAINTENANCE, state)
             self._worker.show_soon()
 
         return Maintaining(self._maintenance, keep, time.time_ns)

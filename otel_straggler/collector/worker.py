@@ -407,7 +407,7 @@ class Worker:
         for window in windows:
             self._store.observe_window(window, self._clock.at_s(now_ns))
             self._guarded(partial(self._store.extend_timeline, window))
-        self._keeper.take(windows)
+        self._keeper.put_windows(windows)
         self._guarded(lambda: self._inform_sampler(windows))
 
     def _inform_sampler(self, windows: list[WindowScores]) -> None:

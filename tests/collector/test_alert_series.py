@@ -237,7 +237,7 @@ def test_of_fifty_lost_ranks_twenty_are_named_and_stay_so(make: Make) -> None:
     world.live(10.0, silent=[rank for rank in range(5, 60) if rank != 12])
     now = set(world.by("rank", semconv.RANK_CULPRIT))
     assert now == (first - {"12"}) | {"30"}
-    assert world.run().hang_text.startswith("Ranks 5 to 11 and 13 to 59: no sign of life")
+    assert world.run().hang_text.startswith("Ranks 5 to 11 and 13 to 59: no heartbeats")
 
 
 def test_each_group_of_a_run_is_watched_for_itself(make: Make) -> None:

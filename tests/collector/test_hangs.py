@@ -155,7 +155,7 @@ def test_a_rank_that_falls_silent_is_lost_and_the_others_wait_for_it(world: Worl
     result = world.look()
     assert (result["state"], result["why"], result["culprits"]) == ("partly_lost", "lost", [2])
     assert result["ranks"] == {"stuck": 3, "lost": 1}
-    assert result["sentence"] == "Rank 2: no sign of life; 3 ranks wait."
+    assert result["sentence"] == "Rank 2: no heartbeats; 3 ranks wait."
 
 
 def test_a_rank_that_never_joined_is_told_from_those_that_wait(world: World) -> None:

@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_used_stops_nothing(
     live.stop()
     printed = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert len(printed) == 1
-    assert "is not kept" in printed[0].getMessage()
+    assert "cannot be written" in printed[0].getMessage()
 
 
 # --- kill -9 --------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_a_collector_that_is_killed_while_it_writes_loses_seconds_at_most(
     (window,) = kit.eventually(lambda: last.windows("last"))
     scores = window["section_individual_scores"]["forward"]
     assert scores == pytest.approx({"0": 1.0, "1": 0.5, "2": 1.0}, rel=1e-3)
-    assert "is not kept" not in last.end(signal.SIGTERM)
+    assert "cannot be written" not in last.end(signal.SIGTERM)
 
 
 class Sender(threading.Thread):
@@ -527,7 +527,7 @@ def test_maintenance_is_written_again_with_every_save(keep: Any, path: Path) -> 
     book = MaintenanceBook(time.time_ns)
     book.take(work)
     keeper, _ = keep()
-    keeper.keep_maintenance(book.state())
+    keeper.put("maintenance", book.state())
     keeper.close(5.0)
     keeper, _ = keep()
     with sqlite3.connect(path) as connection:

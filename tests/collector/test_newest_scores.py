@@ -67,7 +67,7 @@ def window(
 def newest(*windows: WindowScores, at_s: float = 1.0) -> dict[str, NewestScores]:
     scores = RunScores("run", keep_s=KEEP_S)
     for number, each in enumerate(windows):
-        scores.take(each, at_s + number)
+        scores.observe(each, at_s + number)
     return newest_scores(scores)
 
 
@@ -153,7 +153,7 @@ def test_sections_of_the_kind_data_are_named() -> None:
 def test_the_time_of_the_last_score_outlives_the_scores() -> None:
     """That there are none any more is what an alert wants to say."""
     scores = RunScores("run", keep_s=KEEP_S)
-    scores.take(window(group="a"), 5.0)
+    scores.observe(window(group="a"), 5.0)
     assert scores.expire(5.0 + KEEP_S + 1.0)
     its = newest_scores(scores)["a"]
     assert (its.at_s, its.lowest.section_relative) == (5.0, ())

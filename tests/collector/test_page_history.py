@@ -10,14 +10,21 @@ import numpy as np
 import pytest
 
 from otel_straggler.collector.history import pages
+from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.reader import RunEntry
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json
-from otel_straggler.collector.views.run_summary import summary_of
+from otel_straggler.collector.views.run_summary import summary_value
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.errors import StragglerError
+
+
+def summary_of(seen: WorldView) -> Summary:
+    return Summary(
+        run_id=seen.run_id, job=seen.job, group=seen.group, make=lambda: summary_value(seen)
+    )
 
 
 def column(seq: int) -> Column:
@@ -116,12 +123,12 @@ def test_a_picture_of_before_a_restart_says_so_until_it_is_known_how_the_run_is(
     clock[0] += 25.0
     lost, later = look()
     assert (lost["run"]["state"], lost["answer"]["tone"]) == ("lost", "watch")
-    assert lost["answer"]["headline"] == "Nothing is heard since the collector was restarted"
+    assert lost["answer"]["headline"] == "No data since the collector was restarted"
     assert later != state  # so that pages that are open look again
     clock[0] += 7_200.0
     over, _ = look()
     assert over["run"]["awaited_since_s"] is None
-    assert over["answer"]["headline"] == "Nobody follows this run any more"
+    assert over["answer"]["headline"] == "No rank is reporting anymore"
 
 
 def test_what_had_ended_or_was_long_silent_is_not_awaited(tmp_path: Path) -> None:

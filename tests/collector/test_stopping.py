@@ -30,7 +30,7 @@ def kept(path: Path) -> tuple[list[str], int]:
         runs = [run.run_id for run in reader.runs()]
     history = History(path)
     try:
-        return runs, len(history.open().states)
+        return runs, len(history.open())
     finally:
         history.close()
 

@@ -103,7 +103,7 @@ def test_a_run_that_ended_is_known_to_the_next_collector(
     kit.eventually(lambda: state() == "failed")
     first.stop()
     with HistoryReader(path) as reader:
-        seen = FromHistory(reader).view("run")
+        seen = FromHistory(reader).worlds("run")[0]
     assert seen is not None
     assert seen.hang is not None
     assert (seen.hang.state, seen.outcome, seen.is_live) == ("failed", "failed", False)

@@ -12,8 +12,8 @@ from otel_straggler.client.recorder import RING_CAPACITY
 from otel_straggler.collector.api.cache import GZIP_FROM
 from otel_straggler.collector.api.events import COMMENT_S, MAX_STREAMS
 from otel_straggler.collector.history.history import MAX_WAITING_BYTES
-from otel_straggler.collector.history.pages import MAX_OLDER
 from otel_straggler.collector.history.pages import MAX_RUNS as MAX_RUNS_OF_PAGE
+from otel_straggler.collector.history.run_views import MAX_COLUMNS as MAX_OLDER
 from otel_straggler.collector.history.writer import MAX_S as REFILL_S
 from otel_straggler.collector.ingest.http_messages import HttpLimits
 from otel_straggler.collector.metrics.verdict_series import MAX_VERDICTS

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.collector.history.file import Restored
 from otel_straggler.collector.history.history import History
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.observation import ObservationBatch, Section
@@ -112,7 +111,7 @@ def path(tmp_path: Path) -> Path:
 class Opened(History):
     """A history that remembers what it restored."""
 
-    restored = Restored()
+    restored: dict[str, Any]
 
 
 @pytest.fixture

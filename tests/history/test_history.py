@@ -43,8 +43,8 @@ def test_what_was_put_is_there_after_a_restart(begin: Any, kit: Any, path: Path)
     first.put(changes=[kit.verdict(5, state="recovered")])
     first.close()
     restored = begin().restored
-    assert restored.states["references"]["best_s"].tolist() == [0.0, 1.0, 2.0]
-    assert restored.states["judges/run"] == [1, None]
+    assert restored["references"]["best_s"].tolist() == [0.0, 1.0, 2.0]
+    assert restored["judges/run"] == [1, None]
     with HistoryReader(path) as reader:
         assert [(r.run_id, r.job, r.windows, r.changes) for r in reader.runs()] == [
             ("other", "", 0, 1), ("run", "job", 2, 2),
@@ -66,7 +66,7 @@ def test_a_newer_state_takes_the_place_of_the_older(begin: Any) -> None:
     history.flush()
     history.put(states={"a": 2})
     history.close()
-    assert begin().restored.states == {"a": 2, "b": 1}
+    assert begin().restored == {"a": 2, "b": 1}
 
 
 def test_old_things_go(begin: Any, kit: Any, clock: Any, path: Path) -> None:
@@ -87,7 +87,7 @@ def test_old_things_go(begin: Any, kit: Any, clock: Any, path: Path) -> None:
         assert len(reader.windows("new")) == 1
     assert history.counts().oldest_at_s == pytest.approx(clock.now_s - 2 * DAY_S)
     history.close()
-    assert set(begin().restored.states) == {"b"}
+    assert set(begin().restored) == {"b"}
 
 
 def test_a_state_in_use_does_not_grow_old(begin: Any, clock: Any, path: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_file_stays_within_its_size_and_the_oldest_windows_go(
         assert len(reader.changes("run")) == 1
     assert lost(history) == {}
     history.close()
-    assert set(begin().restored.states) == {"a"}
+    assert set(begin().restored) == {"a"}
 
 
 def test_the_file_shrinks_when_less_may_be_kept(begin: Any, kit: Any, path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_damaged_file_is_moved_aside_and_a_new_one_begins(
     damage(path, kind)
     before = path.read_bytes()
     history = begin()
-    assert history.restored.states == {}
+    assert history.restored == {}
     assert lost(history) == {"damaged": 1}
     (aside,) = path.parent.glob("history.db.damaged-*")
     assert len(aside.read_bytes()) == len(before)
@@ -233,8 +233,8 @@ def test_a_damaged_file_is_moved_aside_and_a_new_one_begins(
     assert "20260921T" in aside.name
     history.put(states={"a": 2})
     history.close()
-    assert begin().restored.states == {"a": 2}
-    assert len([r for r in caplog.records if "is not kept" in r.message]) == 1
+    assert begin().restored == {"a": 2}
+    assert len([r for r in caplog.records if "cannot be written" in r.message]) == 1
 
 
 def damage(path: Path, kind: str) -> None:
@@ -269,7 +269,7 @@ def test_damage_found_while_writing_does_not_end_the_history(
     assert list(path.parent.glob("history.db.damaged-*"))
     history.put(states={"a": 2})
     history.close()
-    assert begin().restored.states == {"a": 2}
+    assert begin().restored == {"a": 2}
     assert ranks_of_changes(path)[-1] == 39
 
 
@@ -288,7 +288,7 @@ def test_a_damaged_state_is_left_out_and_the_others_are_restored(begin: Any, pat
         )
     connection.close()
     history = begin()
-    assert history.restored.states == {"good": 1}
+    assert history.restored == {"good": 1}
     assert lost(history) == {"damaged": 1}
     with HistoryReader(path) as reader, pytest.raises(InputError, match=r"history\.db: change 1"):
         reader.changes("r")
@@ -312,10 +312,10 @@ def test_a_full_disk_is_counted_and_verdicts_are_written_once_there_is_room(
     connection.execute("PRAGMA max_page_count = 1000000")
     history.put(states={"a": 2})
     history.close()
-    assert begin().restored.states == {"a": 2}
+    assert begin().restored == {"a": 2}
     assert ranks_of_changes(path) == [0, 1, 2]
     printed = [r.message for r in caplog.records if "history.db" in r.message]
-    assert [("not kept" in m, "kept again" in m) for m in printed] == [(True, False), (False, True)]
+    assert [("cannot be" in m, "again" in m) for m in printed] == [(True, False), (False, True)]
     assert "no room on the disk (database or disk is full)" in printed[0]
 
 
@@ -351,10 +351,10 @@ def test_a_disk_that_is_full_at_the_start_is_used_once_there_is_room(
     history.put(changes=[kit.verdict(7)], states={"a": 2})
     history.close()
     assert lost(history) == {"disk_full": 3}
-    assert begin().restored.states == {"a": 2}
+    assert begin().restored == {"a": 2}
     assert ranks_of_changes(path) == [7]
     printed = [r.message for r in caplog.records if "history.db" in r.message]
-    assert [("not kept" in m, "kept again" in m) for m in printed] == [(True, False), (False, True)]
+    assert [("cannot be" in m, "again" in m) for m in printed] == [(True, False), (False, True)]
 
 
 def test_what_was_not_read_at_the_start_is_not_written_over_later(
@@ -374,7 +374,7 @@ def test_what_was_not_read_at_the_start_is_not_written_over_later(
     history.close()
     assert lost(history) == {"disk_full": 1, "unread": 2}
     assert "restart the collector" in caplog.text
-    assert begin().restored.states == {"a": 1}
+    assert begin().restored == {"a": 1}
 
 
 def test_verdicts_that_never_found_room_are_counted_at_the_end(begin: Any, kit: Any) -> None:
@@ -391,14 +391,14 @@ def test_a_folder_that_may_not_be_written_to_leaves_the_collector_without_histor
 ) -> None:
     """Said once; everything that is not kept is counted."""
     history = begin(path=unprivileged / "history.db")
-    assert history.restored.states == {}
+    assert history.restored == {}
     assert lost(history) == {"read_only": 1}
     history.put(windows=[kit.window()], changes=[kit.verdict()], states={"a": 1})
     assert history.flush()
     history.close()
     assert lost(history) == {"read_only": 4}
     assert len(caplog.records) == 1
-    assert "may not be written to" in caplog.text
+    assert "is not writable" in caplog.text
 
 
 def test_a_file_that_may_only_be_read_leaves_the_collector_without_history(
@@ -429,7 +429,7 @@ def test_a_file_that_another_program_holds_leaves_the_collector_without_history(
     holder.close()
     history.put(states={"a": 2})
     history.close()
-    assert begin().restored.states == {"a": 1}
+    assert begin().restored == {"a": 1}
 
 
 def test_what_comes_faster_than_the_disk_is_counted(begin: Any, kit: Any, path: Path) -> None:
@@ -448,7 +448,7 @@ def test_what_comes_faster_than_the_disk_is_counted(begin: Any, kit: Any, path: 
     holder.close()
     history.close()
     assert 40 <= lost(history)["queue_full"] < 50
-    assert begin().restored.states == {"a": 2}
+    assert begin().restored == {"a": 2}
     assert ranks_of_changes(path) == [*range(50)]
 
 
@@ -461,7 +461,7 @@ def test_what_cannot_be_encoded_does_not_keep_the_rest_from_being_written(
     history.put(windows=[odd, kit.window()], changes=[kit.verdict()], states={"a": 1, "b": {2}})
     history.close()
     assert lost(history) == {"error": 2}
-    assert begin().restored.states == {"a": 1}
+    assert begin().restored == {"a": 1}
 
 
 def test_names_that_are_no_text_are_kept_as_far_as_they_can(
@@ -492,7 +492,7 @@ def test_a_file_that_somebody_has_deleted_is_begun_anew(
     history.flush()
     history.put(changes=[kit.verdict(2)], states={"a": 1})
     history.close()
-    assert begin().restored.states == {"a": 1}
+    assert begin().restored == {"a": 1}
     assert ranks_of_changes(path)[-1] == 2
 
 

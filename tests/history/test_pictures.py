@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from otel_straggler.collector.history.codec import decode_blob, encode_blob
+from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.history.run_views import FromHistory
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.views.rank_json import rank_json
-from otel_straggler.collector.views.run_summary import read_summary, summary_of, summary_value
-from otel_straggler.collector.views.runs_json import run_entry
+from otel_straggler.collector.views.run_json import one_of, run_entry
+from otel_straggler.collector.views.run_summary import read_summary, summary_value
 from otel_straggler.collector.views.timeline import timeline_json
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.errors import InputError
@@ -26,6 +27,18 @@ from otel_straggler.errors import InputError
 from .worlds import NOW_S, seen_of
 
 MAKER = ResponseMeta(version="1")
+
+
+def summary_of(seen: WorldView) -> Summary:
+    return Summary(
+        run_id=seen.run_id, job=seen.job, group=seen.group, make=lambda: summary_value(seen)
+    )
+
+
+def view_of(
+    history: FromHistory, run_id: str = "run", group: str | None = None
+) -> WorldView | None:
+    return one_of(history.worlds(run_id), group)
 
 
 def kept(begin: Any, path: Path, *worlds: WorldView, **parts: Any) -> Callable[..., FromHistory]:
@@ -58,7 +71,7 @@ def test_a_run_is_shown_as_it_was_seen_last(begin: Any, kit: Any, path: Path) ->
     verdicts = [kit.verdict(3, state="suspect", at_ns=5), kit.verdict(3, at_ns=6, slowdown=1.4)]
     live = seen_of(window, *verdicts[:1], replace(verdicts[1], slowdown=1.9))
     open_ = kept(begin, path, live, windows=[kit.window(6, ranks=8), window], changes=verdicts)
-    result = open_().view("run")
+    result = view_of(open_())
     assert result is not None
     assert [(v.state, v.slowdown) for v in result.changes] == [("suspect", 1.5), ("confirmed", 1.9)]
     shown, expected = reported(result), reported(live)
@@ -87,14 +100,14 @@ def test_a_run_goes_on_as_long_as_its_picture_is_fresh(begin: Any, kit: Any, pat
     open_ = kept(begin, path, live, ended)
 
     def is_live(run_id: str, later_s: float) -> bool:
-        seen = open_(NOW_S + later_s).view(run_id)
+        seen = view_of(open_(NOW_S + later_s), run_id)
         assert seen is not None
         return seen.is_live
 
     assert (is_live("run", 5.0), is_live("run", 500.0), is_live("over", 5.0)) == (
         True, False, False,
     )  # fmt: skip
-    shown = page_json(open_(NOW_S + 500.0).view("run") or live, MAKER)
+    shown = page_json(view_of(open_(NOW_S + 500.0)) or live, MAKER)
     assert shown["answer"]["tone"] == "ended"
 
 
@@ -110,10 +123,10 @@ def test_every_group_is_a_world_and_the_one_in_trouble_comes_first(
     assert [seen.group for seen in worlds] == ["actor", "critic", "late"]
     assert {seen.groups for seen in worlds} == {("actor", "critic", "late")}
     assert [seen.world is not None for seen in worlds] == [True, True, False]
-    chosen = open_().view("run")
+    chosen = view_of(open_())
     assert chosen is not None
     assert chosen.group == "critic"
-    assert open_().view("run", "nobody") is None
+    assert view_of(open_(), "run", "nobody") is None
     assert open_().worlds("no such run") == []
     assert run_entry(worlds)["ranks_reporting"] == 12
 
@@ -140,7 +153,7 @@ def test_a_section_within_another_stays_there(begin: Any, kit: Any, path: Path) 
     inner = replace(window.sections[2], parent="forward")
     nested = replace(window, sections=(*window.sections[:2], inner))
     open_ = kept(begin, path, windows=[nested])
-    seen = open_().view("run")
+    seen = view_of(open_())
     assert seen is not None
     assert seen.table is not None
     assert [section.parent for section in seen.table.sections] == ["", "", "forward"]
@@ -150,7 +163,7 @@ def test_a_history_without_summaries_shows_windows_and_verdicts(
     begin: Any, kit: Any, path: Path
 ) -> None:
     """As after a limit has dropped them."""
-    result = kept(begin, path, windows=[kit.window()], changes=[kit.verdict(3)])().view("run")
+    result = view_of(kept(begin, path, windows=[kit.window()], changes=[kit.verdict(3)])())
     assert result is not None
     run_view = page_json(result, MAKER)
     assert run_view["ranks"]["rank"] == [0, 1, 2, 3]
@@ -185,7 +198,7 @@ def test_a_summary_that_is_none_is_left_out_and_told(
     """What windows and verdicts say of the run is shown all the same."""
     window = kit.window()
     value = summary_value(seen_of(window)) | {part: BROKEN[part]}
-    with pytest.raises(InputError, match="expected the picture of a run"):
+    with pytest.raises(InputError, match="expected the summary of a run"):
         read_summary(value, where="x")
     open_ = kept(begin, path, windows=[window], changes=[kit.verdict(2)])
     connection = sqlite3.connect(path)
@@ -193,9 +206,7 @@ def test_a_summary_that_is_none_is_left_out_and_told(
     connection.execute("INSERT INTO summaries VALUES (?, ?, ?, ?)", row)
     connection.commit()
     connection.close()
-    refused: list[tuple[str, str]] = []
-    result = open_(refuse=lambda key, why: refused.append((key, why))).view("run")
-    assert [key for key, _ in refused] == ["summary run"]
+    result = view_of(open_())
     assert result is not None
     assert result.table is not None
     assert [verdict.rank for verdict in result.changes] == [2]
@@ -229,11 +240,9 @@ def test_a_damaged_window_is_passed_over(begin: Any, kit: Any, path: Path) -> No
     connection.execute("UPDATE windows SET blob = x'00' WHERE id = 2")
     connection.commit()
     connection.close()
-    refused: list[str] = []
-    history = open_(refuse=lambda key, _: refused.append(key))
-    result = history.view("run")
+    history = open_()
+    result = view_of(history)
     assert result is not None
     assert result.table is not None
     assert result.table.first_step == 0
     assert [column.seq for column in history.columns("run", "")] == [1]
-    assert refused == ["window 2", "window 2"]

@@ -119,7 +119,7 @@ def test_summaries_stay_within_the_size_of_the_file(begin: Any, path: Path) -> N
     assert kept == list(range(14 - len(kept), 14))
     assert 5 <= len(kept) <= 12
     assert lost(history)["too_large"] == 1 + 14 - len(kept)
-    assert begin().restored.states == {"kept": 1}
+    assert begin().restored == {"kept": 1}
 
 
 def test_waiting_summaries_are_bounded() -> None:

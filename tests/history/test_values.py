@@ -43,9 +43,9 @@ def test_a_window_is_read_again_to_five_digits(kit: Any) -> None:
     assert result.count.tolist() == window.section_count.tolist()
     assert result.sections == window.sections
     assert result.ranks.tolist() == [s.rank for s in window.sources]
-    assert result.nodes == tuple(s.node for s in window.sources)
-    assert result.roles == tuple(s.role for s in window.sources)
-    assert result.devices == tuple(s.device for s in window.sources)
+    assert result.nodes == [s.node for s in window.sources]
+    assert result.roles == [s.role for s in window.sources]
+    assert result.devices == [s.device for s in window.sources]
     assert (result.first_step, result.last_step, result.end_ns) == (0, 9, window.end_ns)
     assert np.isnan(result.gpu_relative).all()
 

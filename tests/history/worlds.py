@@ -71,6 +71,9 @@ def heartbeats_of(table: RankTable) -> RankHeartbeats:
         open_section=["forward", *[""] * (n_ranks - 1)],
         gpu_tier=["events"] * n_ranks,
         gpu_reason=["", *["no_cupti"] * (n_ranks - 1)],
+        models=["H100"] * n_ranks,
+        outcomes=[""] * n_ranks,
+        ended_age_s=np.full(n_ranks, np.nan),
         dropped=[{"queue_full": 3}, *({} for _ in range(n_ranks - 1))],
     )
 

@@ -35,7 +35,7 @@ def test_a_hang_is_told_with_all_that_a_person_asks() -> None:
     """When, for how long, because of whom, what it cost, how it was over."""
     reported = json.loads(json.dumps(hang_of_before(LOST), allow_nan=False))
     assert reported["sentence"] == "Rank 5 on node-1 was silent."
-    assert reported["then"] == "it went on by itself"
+    assert reported["then"] == "it resumed on its own"
     assert (reported["since_s"], reported["duration_s"]) == (1_790_000_000.0, 2_400.0)
     assert (reported["culprits"], reported["nodes"], reported["why"]) == ([5], ["node-1"], "lost")
     assert (reported["gpu_seconds_lost"], reported["is_end_seen"]) == (19_200.0, True)
@@ -54,13 +54,13 @@ def test_a_hang_is_told_with_all_that_a_person_asks() -> None:
             "Ranks 0, 1, 2, 3 and 60 more were silent.",
         ),
         ({"kind": "never_joined"}, "Rank 5 on node-1 did not join the others."),
-        ({"kind": "left_early"}, "Rank 5 on node-1 had ended before the others."),
-        ({"how": "goes_on"}, "Rank 5 on node-1 was silent; the others went on."),
+        ({"kind": "left_early"}, "Rank 5 on node-1 exited before the others."),
+        ({"how": "goes_on"}, "Rank 5 on node-1 was silent; the others kept training."),
         (
             {"kind": "joined_but_stuck", "culprits": (), "n_culprits": 0},
-            "No rank got on.",
+            "No rank made progress.",
         ),
-        ({"kind": None, "culprits": (), "n_culprits": 0}, "Nothing got on."),
+        ({"kind": None, "culprits": (), "n_culprits": 0}, "The run made no progress."),
     ],
 )
 def test_why_it_hung_is_told_in_the_past(changes: dict[str, object], printed: str) -> None:
@@ -71,9 +71,9 @@ def test_why_it_hung_is_told_in_the_past(changes: dict[str, object], printed: st
 def test_what_nobody_saw_is_not_claimed() -> None:
     """An end while no collector looked, one that nobody heard of, a cost that nobody knows."""
     missed = replace(LOST, is_end_seen=False)
-    assert what_came_then(missed) == "it went on by itself while no collector looked"
+    assert what_came_then(missed) == "it resumed on its own while no collector was running"
     open_end = replace(LOST, until_s=None, end=None)
-    assert what_came_then(open_end) == "its end was not seen"
+    assert what_came_then(open_end) == "its end was not observed"
     assert hang_of_before(open_end)["is_end_seen"] is False
     assert hang_of_before(replace(LOST, how="unheard"))["gpu_seconds_lost"] is None
 
@@ -88,11 +88,11 @@ def test_many_brief_hangs_are_told_in_sum() -> None:
     assert [hang["is_brief"] for hang in reported["earlier"]] == [True, False, True, True, True]
     in_sum = reported["earlier_brief"]
     assert in_sum["sentence"] == (
-        "4 shorter than 2 min, 3 min together; 3 of them for rank 5 on node-1."
+        "4 shorter than 2 min, 3 min in total; 3 of them caused by rank 5 on node-1."
     )
     assert (in_sum["n"], in_sum["duration_s"], in_sum["gpu_seconds_lost"]) == (4, 180.0, 1440.0)
     more = earlier_hangs_json(replace(result, before_left_out=70))["earlier_brief"]
-    assert more["sentence"].startswith("74 shorter than 2 min, at least 3 min together")
+    assert more["sentence"].startswith("74 shorter than 2 min, at least 3 min in total")
     assert more["is_all"] is False
 
 

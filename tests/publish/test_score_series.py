@@ -113,7 +113,7 @@ def ranks_of(
 def run_scores(*windows: WindowScores) -> RunScores:
     scores = RunScores("run", keep_s=KEEP_S)
     for one in windows:
-        scores.take(one, 1000.0)
+        scores.observe(one, 1000.0)
     return scores
 
 
@@ -129,7 +129,7 @@ def test_what_is_not_known_is_absent() -> None:
 def test_a_rank_keeps_its_scores_until_its_next_window() -> None:
     """A rank that misses a window is not forgotten at once, but no longer says straggling."""
     scores = run_scores(window([0, 1], relative=[0.5, 0.6], flagged=(1,)))
-    scores.take(window([0], relative=[0.7]), 1020.0)
+    scores.observe(window([0], relative=[0.7]), 1020.0)
     page = shown(scores)
     values = {int(labels["rank"]): v for labels, v in page["straggler_section_relative_score"]}
     assert values == {0: 0.7, 1: 0.6}
@@ -139,7 +139,7 @@ def test_a_rank_keeps_its_scores_until_its_next_window() -> None:
 def test_scores_end_fifteen_minutes_after_the_last_span() -> None:
     """Then the rank has no data."""
     scores = run_scores(window([0, 1]))
-    scores.take(window([0]), 1500.0)
+    scores.observe(window([0]), 1500.0)
     assert not scores.expire(1000.0 + KEEP_S)
     assert scores.expire(1001.0 + KEEP_S)
     assert ranks_of(shown(scores), semconv.SECTION_RELATIVE) == [0]
@@ -264,7 +264,7 @@ def test_a_listed_rank_is_not_called_slow_and_a_confirmed_one_is() -> None:
 def test_a_confirmed_rank_stays_flagged_when_it_misses_a_window() -> None:
     """An alert must not end because the rank is late."""
     scores = run_scores(window([0, 1]))
-    scores.take(window([0]), 1020.0)
+    scores.observe(window([0]), 1020.0)
     result = shown(scores, straggling=(1,))["straggler_rank_straggling"]
     assert {int(labels["rank"]): v for labels, v in result} == {0: 0.0, 1: 1.0}
 

@@ -1,8 +1,8 @@
-"""What a history holds as bytes and text, and back: blobs, summaries of windows, verdicts.
+"""Encoding of a history: blobs, summaries of windows, verdicts.
 
-A blob is JSON's types and NumPy arrays, nested in dicts and lists. Inside one zlib stream lie the
-value as a line of JSON, in which an array is ``{"$": index}``, and the arrays as ``.npy`` files one
-after another. No pickle: reading makes numbers, text and arrays, whatever the bytes are.
+A blob holds JSON's types and NumPy arrays, nested in dicts and lists: one zlib stream with a line
+of JSON, in which an array is ``{"$": index}``, and the arrays as ``.npy`` files one after another.
+No pickle: untrusted bytes yield only numbers, text, and arrays.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.collector.views.numbers import coded, peers_of
+from otel_straggler.collector.views.world_view import RankTable
 from otel_straggler.detect.scores.formulas import relative_scores, slowdowns
 from otel_straggler.errors import InputError, UsageError, describe
 from otel_straggler.model.causes import CAUSES
@@ -27,28 +29,24 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Evidence, Scope, State, Verdict
 from otel_straggler.semconv import SECTION_KINDS
 
-Floats32: TypeAlias = npt.NDArray[np.float32]
-Codes: TypeAlias = npt.NDArray[np.int32]
 MAX_BLOB_BYTES: Final = 1 << 30
-"""Of what a blob holds when it is inflated."""
+"""Size of an inflated blob."""
 _LEVEL: Final = 4
-"""A sixth of the time of zlib's default, for 2 % more bytes of noisy times."""
+"""A sixth of the time of zlib's default level, for 2 % more bytes of noisy times."""
 
 
 # --- blobs --------------------------------------------------------------------------------------
 
 
 def encode_blob(value: Any) -> bytes:
-    """Pack a value. Tuples become lists, NumPy's single numbers Python's; NaN and infinities stay.
-
-    Equal values give equal bytes.
+    """Pack a value; equal values give equal bytes. Tuples become lists, NumPy scalars Python
+    numbers; NaN and infinities stay.
 
     >>> decode_blob(encode_blob({"a": [1, None], "b": np.arange(3)}), where="example")
     {'a': [1, None], 'b': array([0, 1, 2])}
 
     Raises:
-        UsageError: something in it is of another type, a key is no text, it holds itself, or it
-            is larger than 1 GiB.
+        UsageError: another type in it, a key that is no text, a cycle, or more than 1 GiB.
 
     Cost: O(size); about 100 MB of arrays a second.
     """
@@ -67,31 +65,30 @@ def encode_blob(value: Any) -> bytes:
                 where="a blob",
                 value=str(error)[:200],
                 expected="numbers, text and arrays of them in dicts (with text as keys) and lists",
-                remedy="Give it in these types.",
+                remedy="Convert it to these types.",
             )
         ) from None
     return zlib.compress(file.getvalue(), _LEVEL)
 
 
 def decode_blob(data: bytes, *, where: str) -> Any:
-    """Unpack what :func:`encode_blob` gave; arrays are writable and of this machine's byte order.
+    """Unpack the result of :func:`encode_blob`; arrays are writable and of native byte order.
 
-    Every length is checked before memory is taken: 1 GiB at most, whatever the bytes are.
+    Lengths are checked before memory is allocated: 1 GiB at most.
 
     Raises:
-        InputError: it is damaged, or no blob; the message begins with ``where``.
+        InputError: damaged, or no blob; the message begins with ``where``.
     """
     try:
         return _unpacked(_inflated(data))
     except Exception as error:  # noqa: BLE001 - parsers of JSON and of .npy heads raise many kinds
-        raise InputError(
-            describe(
-                where=where,
-                value=f"{len(data)} bytes ({error})",
-                expected="a blob as it was written",
-                remedy="It is damaged or of another otel-straggler; what it held is not used.",
-            )
-        ) from None
+        remedy = "It is damaged or from another version of otel-straggler; it is ignored."
+        value = f"{len(data)} bytes ({error})"
+        raise unreadable(where, value, "a blob as it was written", remedy) from None
+
+
+def unreadable(where: str, value: str, expected: str, remedy: str) -> InputError:
+    return InputError(describe(where=where, value=value, expected=expected, remedy=remedy))
 
 
 def _packed(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
@@ -107,7 +104,7 @@ def _packed(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
 
 
 def _key(key: Any) -> str:
-    """A key of ours that begins with ``$`` gets one more, so that it is no array."""
+    """Escape a leading ``$``, which marks an array."""
     if type(key) is not str:
         raise TypeError(f"the key {key!r}")
     return "$" + key if key.startswith("$") else key
@@ -167,21 +164,14 @@ def _read_array(file: io.BytesIO, end: int) -> npt.NDArray[Any]:
 # --- windows ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WindowSummary:
-    """What a history keeps of a window: R ranks, S sections; NaN = no data or not comparable.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WindowSummary(RankTable):
+    """A window as a history keeps it: without layout, and without GPU scores by section.
 
-    Numbers have 5 significant digits (16 bits of a float32).
+    Numbers have 5 significant digits (16 bits of a float32). The other attributes are those of
+    :class:`WindowScores`.
 
     Attributes:
-        run_id, job, group, attempt, first_step, last_step, start_ns, end_ns, world_size, closed_by,
-            n_steps: as in :class:`WindowScores`.
-        ranks: (R,) ascending.
-        nodes, roles: (R,) of each rank; devices may be empty text.
-        sections: (S,)
-        median_s, step_s, individual: (R, S)
-        count: (R, S) section runs.
-        gpu_relative, gpu_individual: (R,)
         stragglers: (rank, section, kind of score, score), lowest score first.
     """
 
@@ -189,54 +179,32 @@ class WindowSummary:
     job: str
     group: str
     attempt: int
-    first_step: int | None
-    last_step: int | None
     start_ns: int
-    end_ns: int
     world_size: int
     closed_by: str
-    n_steps: int
-    ranks: Ints
-    nodes: tuple[str, ...]
-    roles: tuple[str, ...]
-    devices: tuple[str, ...]
-    sections: tuple[Section, ...]
-    median_s: Floats32
-    step_s: Floats32
-    individual: Floats32
-    count: Codes
-    gpu_relative: Floats32
-    gpu_individual: Floats32
     stragglers: tuple[tuple[int, str, str, float], ...]
-
-    @property
-    def relative(self) -> Floats:
-        """(R, S) best rank's median / own median, within a role."""
-        return relative_scores(
-            self.median_s.astype(np.float64), _codes(self.roles)[1].astype(np.int64)
-        )
 
     @property
     def slowdown(self) -> Floats:
         """(R, S) own median / median of the role."""
-        return slowdowns(self.median_s.astype(np.float64), _codes(self.roles)[1].astype(np.int64))
+        return slowdowns(self.median_s, peers_of(self.roles))
 
 
 def window_value(window: WindowScores) -> dict[str, Any]:
-    """For :func:`encode_blob`. Relative scores and slowdowns are made again from the medians.
+    """Encode for a blob, without relative scores and slowdowns, which follow from the medians.
 
     Cost: O(ranks * sections).
     """
-    nodes, node = _codes([s.node for s in window.sources])
-    roles, role = _codes([s.role for s in window.sources])
+    nodes, node = coded(s.node for s in window.sources)
+    roles, role = coded(s.role for s in window.sources)
     median_s = _rounded(window.section_median_s)
     value = {
         **{name: getattr(window, name) for name in _PLAIN},
         "ranks": np.array([s.rank for s in window.sources], np.int64),
         "nodes": nodes,
-        "node": node,
+        "node": node.astype(np.int32),
         "roles": roles,
-        "role": role,
+        "role": role.astype(np.int32),
         "devices": [s.device for s in window.sources],
         "sections": [[s.name, s.kind, *([s.parent] if s.parent else [])] for s in window.sections],
         "median_s": median_s,
@@ -247,99 +215,91 @@ def window_value(window: WindowScores) -> dict[str, Any]:
         ],
     }
     step_s = _rounded(window.section_step_s)
-    if not np.array_equal(step_s, median_s, equal_nan=True):  # as where it runs once in a step
+    if not np.array_equal(step_s, median_s, equal_nan=True):  # equal for one execution a step
         value["step_s"] = step_s
-    for name in ("gpu_relative", "gpu_individual"):
+    for name in _COLUMNS:
         if not np.isnan(column := getattr(window, name)).all():
             value[name] = _rounded(column)
     return value
 
 
-_PLAIN = (
+_TABLES: Final = ("median_s", "step_s", "individual")
+_COLUMNS: Final = ("gpu_relative", "gpu_individual")
+_PLAIN: Final = (
     "run_id", "job", "group", "attempt", "first_step", "last_step", "start_ns", "end_ns",
     "world_size", "closed_by", "n_steps",
 )  # fmt: skip
 
 
 def read_window(value: Mapping[str, Any], *, where: str) -> WindowSummary:
-    """The summary from what a blob held.
+    """Decode the result of :func:`window_value`.
 
     Raises:
-        InputError: it is not what :func:`window_value` gives.
+        InputError: it is another value.
     """
     try:
         summary = _summary(value)
         _check(summary)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise InputError(
-            describe(
-                where=where,
-                value=f"{type(error).__name__}: {error}",
-                expected="the summary of a window",
-                remedy="It was written by another otel-straggler; leave it out.",
-            )
-        ) from None
+        value_text = f"{type(error).__name__}: {error}"
+        remedy = "Another version of otel-straggler wrote it; skip it."
+        raise unreadable(where, value_text, "the summary of a window", remedy) from None
     return summary
 
 
 def _summary(value: Mapping[str, Any]) -> WindowSummary:
     ranks: Ints = value["ranks"]
     nothing = np.full(ranks.shape, np.nan, np.float32)
+    tables = {name: value.get(name, value["median_s"]) for name in _TABLES}
+    columns = {name: value.get(name, nothing) for name in _COLUMNS}
+    sections = tuple(Section(*section) for section in value["sections"])
+    shape = len(ranks), len(sections)
+    _check_arrays(np.float32, shape, *tables.values())
+    _check_arrays(np.float32, shape[:1], *columns.values())
+    _check_arrays(np.int32, shape, value["count"])
+    _check_arrays(np.int64, shape[:1], ranks)
+    as_floats = {name: array.astype(np.float64) for name, array in {**tables, **columns}.items()}
+    roles = [value["roles"][code] for code in value["role"].tolist()]
     return WindowSummary(
         **{name: value[name] for name in _PLAIN},
+        **as_floats,
         ranks=ranks,
-        nodes=tuple(value["nodes"][code] for code in value["node"].tolist()),
-        roles=tuple(value["roles"][code] for code in value["role"].tolist()),
-        devices=tuple(value["devices"]),
-        sections=tuple(Section(*section) for section in value["sections"]),
-        median_s=value["median_s"],
-        step_s=value.get("step_s", value["median_s"]),
-        individual=value["individual"],
-        count=value["count"],
-        gpu_relative=value.get("gpu_relative", nothing),
-        gpu_individual=value.get("gpu_individual", nothing),
+        nodes=[value["nodes"][code] for code in value["node"].tolist()],
+        roles=roles,
+        devices=value["devices"],
+        parallels=[()] * len(ranks),
+        sections=sections,
+        relative=relative_scores(as_floats["median_s"], peers_of(roles)),
+        count=value["count"].astype(np.int64),
         stragglers=tuple(
             (r, section, kind, score) for r, section, kind, score in value["stragglers"]
         ),
     )
 
 
+def _check_arrays(dtype: npt.DTypeLike, shape: tuple[int, ...], *arrays: Any) -> None:
+    for array in arrays:
+        if array.dtype != dtype or array.shape != shape:
+            raise ValueError(f"a table of {array.dtype} {array.shape}; expected {shape}")
+
+
 def _check(window: WindowSummary) -> None:
     if type(window.n_steps) is not int:
         raise TypeError(f"{window.n_steps!r} steps")
-    shape = len(window.ranks), len(window.sections)
     lengths = {len(window.nodes), len(window.roles), len(window.devices)}
     kinds = {section.kind for section in window.sections}
     texts = {type(text) for s in window.sections for text in (s.name, s.kind, s.parent)}
-    if lengths != {shape[0]} or not kinds <= set(SECTION_KINDS) or not texts <= {str}:
-        raise ValueError(f"{lengths} names for {shape[0]} ranks, kinds {kinds}")
-    tables = (window.median_s, window.step_s, window.individual)
-    columns = (window.gpu_relative, window.gpu_individual)
-    for arrays, kind, expected in (
-        (tables, np.float32, shape),
-        ((window.count,), np.int32, shape),
-        (columns, np.float32, shape[:1]),
-        ((window.ranks,), np.int64, shape[:1]),
-    ):
-        for array in arrays:
-            if array.dtype != kind or array.shape != expected:
-                raise ValueError(f"a table of {array.dtype} {array.shape}; expected {expected}")
+    if lengths != {len(window.ranks)} or not kinds <= set(SECTION_KINDS) or not texts <= {str}:
+        raise ValueError(f"{lengths} names for {len(window.ranks)} ranks, kinds {kinds}")
 
 
-def _codes(names: Sequence[str]) -> tuple[list[str], Codes]:
-    """A table of names, and for each name its place there."""
-    table: dict[str, int] = {}
-    codes = [table.setdefault(name, len(table)) for name in names]
-    return list(table), np.array(codes, np.int32)
-
-
-def _rounded(values: Floats) -> Floats32:
-    """To 16 significant bits: 0.001 % of a measured time is noise that cannot be compressed."""
+def _rounded(values: Floats) -> npt.NDArray[np.float32]:
+    """Round to 16 significant bits: noise below 0.001 % of a time does not compress."""
     with np.errstate(over="ignore"):
         narrow = np.ascontiguousarray(values, np.float32)
     bits = narrow.view(np.uint32)
     half = np.uint32(0x7F) + ((bits >> np.uint32(8)) & np.uint32(1))
-    kept: Floats32 = ((bits + half) & np.uint32(0xFFFFFF00)).view(np.float32)
+    kept: npt.NDArray[np.float32] = ((bits + half) & np.uint32(0xFFFFFF00)).view(np.float32)
     return np.where(np.isfinite(narrow), kept, narrow)
 
 
@@ -352,21 +312,19 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "cause": tuple(CAUSES),
     "evidence": get_args(Evidence),
 }
-_WHOLE: Final = {"rank", "since_step", "confirmed_step", "at_step"}
-"""Whole numbers, or None."""
+_INTEGERS_OR_NONE: Final = {"rank", "since_step", "confirmed_step", "at_step"}
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """All fields by their names."""
-    values = dataclasses.asdict(verdict)
-    for name, value in values.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            values[name] = None
+    values = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in dataclasses.asdict(verdict).items()
+    }
     return json.dumps(values, separators=(",", ":"))
 
 
 def read_verdict(text: str, *, where: str) -> Verdict:
-    """The verdict of :func:`verdict_text`. Fields that a newer version added are left out.
+    """Decode the result of :func:`verdict_text`; unknown fields of a newer version are dropped.
 
     Raises:
         InputError: it is no verdict.
@@ -376,21 +334,15 @@ def read_verdict(text: str, *, where: str) -> Verdict:
         known = {name: _typed(name, values[name]) for name in _DEFAULTS if name in values}
         return Verdict(**known)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise InputError(
-            describe(
-                where=where,
-                value=text[:200],
-                expected=f"a verdict as JSON ({error})",
-                remedy="It is damaged; it is not shown.",
-            )
-        ) from None
+        expected = f"a verdict as JSON ({error})"
+        raise unreadable(where, text[:200], expected, "It is damaged and is not shown.") from None
 
 
 def _typed(name: str, value: Any) -> Any:
     default = _DEFAULTS[name]
     if name in _CHOICES and value not in _CHOICES[name]:
         raise ValueError(f"{name} {value!r}")
-    if name in _WHOLE:
+    if name in _INTEGERS_OR_NONE:
         kinds: tuple[type, ...] = (int, type(None))
     elif isinstance(default, float):
         value = math.nan if value is None else float(value)

@@ -1,4 +1,4 @@
-"""The file of a history, open for writing: its lock, its tables, one transaction a call."""
+"""The SQLite file of a history, open for writing: lock, tables, one transaction per call."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ except ImportError:  # Windows: SQLite's own locks remain
     fcntl = None  # type: ignore[assignment]
 
 SCHEMA_VERSION: Final = 3
-"""One more with every change of the tables or of what their blobs hold."""
-APPLICATION_ID: Final = 0x6F747331
-"""In the head of the file (``PRAGMA application_id``): "ots1"."""
+"""Incremented with every change of the tables or of their blobs."""
+_APPLICATION_ID: Final = 0x6F747331
+"""``PRAGMA application_id``: "ots1"."""
 BUSY_S: Final = 5.0
-"""How long a statement waits for another program that holds the file."""
+"""Time that a statement waits for another program that holds the file."""
 Row: TypeAlias = Mapping[str, Any]
-"""The columns of a row by name."""
+"""Values by column."""
 _WAL_LIMIT_BYTES: Final = 4 * 1024 * 1024
 _TOUCH_NS: Final = 86_400 * 10**9
 _ROOM: Final = 0.05
-"""Freed beyond what is needed, so that not every write must make room."""
+"""Part freed in addition, so that not every write must make room."""
 _TABLES: Final = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE runs (
@@ -65,7 +65,7 @@ _INSERT: Final = {
 
 
 class Database:
-    """Not thread-safe. Every method may raise sqlite3.Error; then nothing of it was written.
+    """Not thread-safe. Every method may raise sqlite3.Error and has then written nothing.
 
     Raises:
         ConfigError, UnavailableError: see :func:`check_version`.
@@ -78,10 +78,10 @@ class Database:
         try:
             if not _is_empty(connection):  # before anything is written to it
                 check_version(connection, where=str(path))
-            # Before the first table, or it never holds.
+            # Has no effect after the first table.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
-            # With WAL nothing tears; a power cut may cost the last seconds.
+            # Safe with WAL; a power cut may cost the last seconds.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             _prepare(connection, where=str(path))
@@ -97,7 +97,7 @@ class Database:
         self._connection.close()
 
     def was_replaced(self) -> bool:
-        """Tell whether the file or its log was replaced or removed."""
+        """True if the file or its log was replaced or removed."""
         return tuple(map(_identity, self._files)) != self._identities
 
     def write(
@@ -109,7 +109,6 @@ class Database:
         summaries: Sequence[Row],
         now_ns: int,
     ) -> None:
-        """Write all of it, or nothing."""
         with self._transaction():
             for key, blob in states.items():
                 self._write_state(key, blob, now_ns)
@@ -123,7 +122,7 @@ class Database:
                     self._connection.execute(_INSERT[table], {**row, "now": now_ns})
 
     def drop_older(self, than_ns: int) -> bool:
-        """Drop what was written before then; whether there was any."""
+        """Drop what was written before; True if there was any."""
         with self._transaction():
             gone = sum(
                 self._connection.execute(
@@ -142,17 +141,13 @@ class Database:
         return gone > 0
 
     def keep_within(self, max_bytes: int) -> list[str]:
-        """Make room: the oldest windows go first, then the oldest changes, then the oldest
-        summaries, then the largest states.
-
-        Returns:
-            what of states and summaries went.
-        """
+        """Drop the oldest windows, then the oldest changes, then the oldest summaries, then the
+        largest states, as needed; return the names of dropped states and summaries."""
         lost: list[str] = []
         if self.used_bytes() <= max_bytes:
             return lost
         target = int(max_bytes * (1 - _ROOM))
-        # Two pages more than a row may take at most: rather several rounds than too much dropped.
+        # Sizes are upper bounds (+ two pages): several rounds are better than dropping too much.
         for table, size in (("windows", "length(blob)"), ("changes", "length(verdict)")):
             while self.used_bytes() > target and self._drop_oldest(table, size, target):
                 pass
@@ -169,12 +164,11 @@ class Database:
         """Give free pages back to the file system."""
         if _number(self._connection, "PRAGMA freelist_count") == 0:
             return
-        # A cursor would step once, which frees one page: the pragma has no columns to fetch.
+        # A cursor would step only once, which frees one page.
         self._connection.executescript("PRAGMA incremental_vacuum")
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def used_bytes(self) -> int:
-        """Size of the file without free pages."""
         pages = _number(self._connection, "PRAGMA page_count") - _number(
             self._connection, "PRAGMA freelist_count"
         )
@@ -191,24 +185,22 @@ class Database:
         return result
 
     def states(self) -> list[tuple[str, bytes]]:
-        """Keys and blobs, what was written last first."""
+        """Keys and blobs, last written first."""
         question = "SELECT key, blob FROM state ORDER BY written_at_ns DESC, key"
         return self._connection.execute(question).fetchall()
 
-    def drop_damaged_summaries(self, is_whole: Callable[[str, bytes], bool]) -> int:
-        """Drop the summaries that are not ``is_whole(run id, blob)``; how many went."""
+    def drop_damaged_summaries(self, is_whole: Callable[[str, bytes], bool]) -> None:
+        """Drop the summaries that are not ``is_whole(run id, blob)``."""
         question = "SELECT rowid, run_id, blob FROM summaries"
         with contextlib.closing(self._connection.execute(question)) as rows:
-            gone = [number for number, run_id, blob in rows if not is_whole(run_id, blob)]
+            damaged = [(number,) for number, run_id, blob in rows if not is_whole(run_id, blob)]
         with self._transaction():
-            for number in gone:
-                self._connection.execute("DELETE FROM summaries WHERE rowid = ?", (number,))
-        return len(gone)
+            self._connection.executemany("DELETE FROM summaries WHERE rowid = ?", damaged)
 
     # --- rows -------------------------------------------------------------------------------
 
     def _write_state(self, key: str, blob: bytes, now_ns: int) -> None:
-        """Write a state that has changed; one that has not is marked as in use once a day."""
+        """Write a state that has changed; refresh an unchanged one once a day."""
         question = "SELECT 1 FROM state WHERE key = ? AND written_at_ns > ? AND blob = ?"
         values = (key, now_ns - _TOUCH_NS, blob)
         if self._connection.execute(question, values).fetchone() is None:
@@ -217,7 +209,7 @@ class Database:
             )
 
     def _drop_oldest(self, table: str, size: str, target: int) -> bool:
-        """Drop as many of the oldest rows as hold the excess; whether there were any."""
+        """Drop as many of the oldest rows as hold the excess; False if there were none."""
         excess = self.used_bytes() - target
         last: int | None = None
         question = f"SELECT id, {size} + 8192 FROM {table} ORDER BY id"  # noqa: S608 - names of ours
@@ -232,7 +224,7 @@ class Database:
         return True
 
     def _drop_one(self, question: str) -> str:
-        """Drop the first row that ``question`` gives as table, rowid and name; what went."""
+        """Drop the first row that ``question`` gives as table, rowid, and name; return its name."""
         row = self._connection.execute(question).fetchone()
         if row is None:
             return ""
@@ -248,13 +240,12 @@ class Database:
             yield
             self._connection.execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:  # SQLite itself goes back when the disk is full
+            if self._connection.in_transaction:  # SQLite itself rolls back when the disk is full
                 self._connection.execute("ROLLBACK")
             raise
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode; None if there is no such file."""
     try:
         result = path.stat()
     except OSError:
@@ -262,12 +253,12 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return result.st_dev, result.st_ino
 
 
-# --- one writer a file --------------------------------------------------------------------------
+# --- one writer per file ------------------------------------------------------------------------
 
 
 class WriterLock:
-    """A lock file alongside the database; it ends with the process, however that ends. SQLite's own
-    locks would shut readers out too, and a lock on the database itself would end theirs."""
+    """A lock file alongside the database, released when the process ends. SQLite's own locks would
+    exclude readers, and a lock on the database itself would release theirs."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(path.name + ".lock")
@@ -275,9 +266,10 @@ class WriterLock:
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Raises:
-        UnavailableError: another process, or another history of this one, has it.
-        OSError: the file cannot be made.
+        """
+        Raises:
+            UnavailableError: another process, or another history of this one, holds it.
+            OSError: the file cannot be created.
         """
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -292,8 +284,8 @@ class WriterLock:
                 describe(
                     where=str(self._history),
                     value=f"a history in use by process {holder}",
-                    expected="one collector a file",
-                    remedy="Stop that one, or name another file with --history.",
+                    expected="one collector per file",
+                    remedy="Stop that process, or choose another file with --history.",
                 )
             ) from None
         except BaseException:
@@ -302,7 +294,7 @@ class WriterLock:
         self._file = file
 
     def release(self) -> None:
-        """Release the lock; the file stays: whoever removed it could remove another's."""
+        """Release the lock; the file stays, as it may be another process's by then."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -312,20 +304,19 @@ class WriterLock:
 
 
 def check_version(connection: sqlite3.Connection, *, where: str) -> None:
-    """Refuse a file that is no history, or one of another version.
-
+    """
     Raises:
         ConfigError: the database belongs to another program.
-        UnavailableError: it is of a version that this package cannot read.
+        UnavailableError: another version of this package wrote it.
         sqlite3.Error: the file cannot be read, or is damaged.
     """
-    if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+    if _number(connection, "PRAGMA application_id") != _APPLICATION_ID:
         raise ConfigError(
             describe(
                 where=where,
                 value="a database of another program",
                 expected="a history of otel-straggler, or no file",
-                remedy="Name another file.",
+                remedy="Choose another file.",
             )
         )
     result = _number(connection, "SELECT value FROM meta WHERE key = 'schema_version'")
@@ -336,17 +327,17 @@ def check_version(connection: sqlite3.Connection, *, where: str) -> None:
                 where=where,
                 value=f"schema version {result}",
                 expected=f"version {SCHEMA_VERSION}",
-                remedy=f"A {age} otel-straggler wrote it: use that one, or name another file.",
+                remedy=f"A {age} otel-straggler wrote it: use that one, or choose another file.",
             )
         )
 
 
 def _prepare(connection: sqlite3.Connection, *, where: str) -> None:
-    """Make the tables in an empty file; another process may just have done so."""
+    """Create the tables in an empty file, unless another process just did."""
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         if _is_empty(connection):
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             for table in _TABLES:
                 connection.execute(table)
             version = str(SCHEMA_VERSION)

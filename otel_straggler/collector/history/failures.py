@@ -1,4 +1,4 @@
-"""Failures of a history: by reason, counted, logged once."""
+"""Failures of a history, counted by reason and logged once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Reason = Literal[
     "error",
 ]
 REASONS: Final[dict[Reason, str]] = {
-    "queue_full": "the disk was slower than what came",
+    "queue_full": "the disk was slower than the data",
     "disk_full": "there was no room on the disk",
-    "read_only": "the file or its folder may not be written to, or is no such file",
+    "read_only": "the file or its folder is not writable, or does not exist",
     "locked": "another program held the file",
-    "damaged": "the file, or a part of it, was not what had been written",
-    "too_large": "it took more of `history.max_mib` than one may, or did not fit beside the rest",
+    "damaged": "the file, or a part of it, was damaged",
+    "too_large": "it took too large a part of `history.max_mib`, or did not fit alongside the rest",
     "io_error": "the disk failed in another way",
-    "unread": "the file could not be read when this collector began and can now: restart the "
-    "collector, so that it goes on from what is in it",
-    "error": "a mistake of this package; see the log",
+    "unread": "the file could not be read when this collector started, but can now: restart the "
+    "collector, so that it resumes from the file",
+    "error": "a bug in this package; see the log",
 }
 _MESSAGES: Final[tuple[tuple[str, Reason], ...]] = (
     ("is full", "disk_full"),
@@ -49,8 +49,7 @@ _MESSAGES: Final[tuple[tuple[str, Reason], ...]] = (
 
 
 def reason_of(error: Exception) -> Reason:
-    """Classify why a file could not be read or written.
-
+    """
     >>> reason_of(sqlite3.OperationalError("database or disk is full"))
     'disk_full'
     """
@@ -63,7 +62,7 @@ def reason_of(error: Exception) -> Reason:
 
 
 class Failures:
-    """Counts what was lost by reason; each reason is logged once, until writing works again."""
+    """Each reason is logged once, until writing works again."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -72,7 +71,7 @@ class Failures:
         self._lock = threading.Lock()
 
     def count(self, reason: Reason, number: int, what: str = "") -> None:
-        """Count things that were not written. From any thread."""
+        """Count lost items. From any thread."""
         if number == 0:
             return
         with self._lock:
@@ -81,22 +80,20 @@ class Failures:
             self._logged.add(reason)
         if is_new:
             _log.warning(
-                "the history %s is not kept at the moment: %s%s. Scoring goes on; "
-                "straggler_collector_history_failures_total counts what is missing.",
+                "the history %s cannot be written: %s%s. Scoring continues; "
+                "straggler_collector_history_failures_total counts the lost items.",
                 self._where,
                 REASONS[reason],
                 f" ({what})" if what else "",
             )
 
     def recovered(self) -> None:
-        """Log that writing works again, if there were failures before."""
         with self._lock:
             was_failing = bool(self._logged)
             self._logged.clear()
         if was_failing:
-            _log.info("the history %s is kept again", self._where)
+            _log.info("the history %s can be written again", self._where)
 
     def counts(self) -> dict[str, int]:
-        """Counts of all reasons."""
         with self._lock:
             return {reason: self._counts[reason] for reason in REASONS}

@@ -1,8 +1,7 @@
-"""The file of a history: opened or moved aside, written, kept within its limits."""
+"""The file of a history: opening, recovery from damage, writing, limits."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sqlite3
 import time
@@ -28,39 +27,25 @@ _log = logging.getLogger(__name__)
 
 MAINTAIN_EVERY_S: Final = 60.0
 RETRY_S: Final = 60.0
-"""Between tries to open a file that could not be opened."""
+"""Interval of attempts to open the file."""
 _TRANSIENT: Final[frozenset[Reason]] = frozenset({"disk_full", "read_only", "io_error", "locked"})
 _SUMMARY_SHARE: Final = 8
-"""A summary takes one part in so many of the file at most."""
+"""A summary may take this fraction (1 / 8) of the file."""
 MAX_CHANGES: Final = 10_000
-"""That may wait to be written."""
+"""Maximum waiting to be written."""
 _Encoded = TypeVar("_Encoded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Age and size beyond which things are dropped."""
-
     keep_s: float
     max_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """States that the last process left, by key, those written last first."""
-
-    states: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Newest view of a run and group, made when it is written: on the thread of the history, so
-    that the caller does not wait.
-
-    Attributes:
-        run_id, job, group: its key.
-        make: gives the value, of the types that a blob takes; called once at most.
-    """
+    """Newest view of a run and group. ``make`` returns the value for a blob; the thread of the
+    history calls it, at most once."""
 
     run_id: str
     job: str
@@ -70,7 +55,7 @@ class Summary:
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """Contents of one transaction."""
+    """One transaction."""
 
     windows: list[WindowScores] = field(default_factory=list)
     changes: list[Verdict] = field(default_factory=list)
@@ -82,13 +67,11 @@ class Batch:
 
 
 class HistoryFile:
-    """The file and how it fails: nothing but ``open`` raises; failures are counted and logged. One
-    thread at a time.
+    """For one thread at a time. Only ``open`` raises; failures are counted and logged.
 
     Attributes:
-        off: why nothing is kept, None while all is well.
-        size_bytes: of the file and its log.
-        oldest_at_s: when the oldest window or change was written.
+        off: reason why nothing is written; None while it works.
+        oldest_at_s: time at which the oldest window or change was written.
     """
 
     def __init__(
@@ -109,8 +92,8 @@ class HistoryFile:
         self.size_bytes = 0
         self.oldest_at_s: float | None = None
 
-    def open(self) -> Restored:
-        """Open the file and read what is to be restored.
+    def open(self) -> dict[str, Any]:
+        """Open the file and return the states of the last process, last written first.
 
         Raises:
             UnavailableError, ConfigError: see :meth:`History.open`.
@@ -123,14 +106,14 @@ class HistoryFile:
             return restored
         except (sqlite3.Error, OSError) as error:
             self._disable(error)
-            return Restored()
+            return {}
         except StragglerError:
             self._lock.release()
             raise
 
     def keep(self, batch: Batch) -> None:
-        """Write all of it in one transaction, then make room. Changes of verdicts that cannot be
-        written are tried again with the next batch."""
+        """Write a batch, then make room. Changes of verdicts that could not be written are retried
+        with the next batch."""
         batch.changes[:0] = self._unwritten
         self._unwritten = []
         if self._database is None:
@@ -150,17 +133,11 @@ class HistoryFile:
         """Close the file and release the lock. May be called twice."""
         self._failures.count(self._unwritten_because, len(self._unwritten))
         self._unwritten = []
-        database, self._database = self._database, None
-        if database is not None:
-            try:
-                database.close()
-            except sqlite3.Error as error:
-                self._failures.count(reason_of(error), 1, str(error))
-        self._lock.release()
+        self._close_file()
 
     def _reopen_if_possible(self) -> None:
-        """Open the file if the obstacle may have passed: room on the disk, a folder that is back. A
-        file that this process has never read is not overwritten."""
+        """Retry after a transient failure. A file that this process has never read is not
+        overwritten."""
         now_s = time.monotonic()
         if self.off not in _TRANSIENT or now_s - self._tried_at_s < RETRY_S:
             return
@@ -173,39 +150,40 @@ class HistoryFile:
             _log.debug("the history %s cannot be opened yet: %s", self._path, error)
             self._close_file()
             return
-        if restored.states and not self._was_restored:
+        if restored and not self._was_restored:
             self._close_file()
             self.off = "unread"
             self._failures.count(self.off, 1)
-            return
-        self._was_restored = True
-        self._failures.recovered()
+        else:
+            self._was_restored = True
+            self._failures.recovered()
 
     def _close_file(self) -> None:
         database, self._database = self._database, None
         if database is not None:
-            with contextlib.suppress(sqlite3.Error):
+            try:
                 database.close()
+            except sqlite3.Error as error:
+                self._failures.count(reason_of(error), 1, str(error))
         self._lock.release()
 
     # --- opening ----------------------------------------------------------------------------
 
-    def _opened(self) -> Restored:
+    def _opened(self) -> dict[str, Any]:
         try:
             self._database = database = Database(self._path)
             self._maintain(database)
-            restored = Restored(states=self._states(database))
+            restored = self._states(database)
             database.drop_damaged_summaries(self._is_whole)
         except sqlite3.Error as error:
             if reason_of(error) != "damaged":
                 raise
             self._start_new_file(str(error))
-            restored = Restored()
+            restored = {}
         self.off = None
         return restored
 
     def _states(self, database: Database) -> dict[str, Any]:
-        """Decode all states but those that are damaged."""
         result = {}
         for key, blob in database.states():
             try:
@@ -223,11 +201,8 @@ class HistoryFile:
         return True
 
     def _start_new_file(self, why: str) -> None:
-        """Move a damaged file and its log aside and create a new one.
-
-        Raises:
-            OSError, sqlite3.Error: that is not possible either.
-        """
+        """Move a damaged file and its log aside and create a new one; may raise OSError and
+        sqlite3.Error."""
         self._failures.count("damaged", 1, why)
         if self._database is not None:
             self._database.close()
@@ -259,7 +234,6 @@ class HistoryFile:
                 self._start_new_file(str(error))
 
     def _disable(self, error: Exception) -> None:
-        """Keep nothing until the file can be opened again."""
         self.off = reason_of(error)
         self._tried_at_s = time.monotonic()
         self._failures.count(self.off, 1, str(error))
@@ -286,14 +260,14 @@ class HistoryFile:
         return [row for row in rows if len(row["blob"]) <= maximum]
 
     def _small_enough(self, blobs: dict[str, bytes]) -> dict[str, bytes]:
-        """Leave out states that would push everything else out of the file."""
+        """Leave out states larger than half of the file."""
         maximum = self._limits.max_bytes // 2
         for key in [key for key, blob in blobs.items() if len(blob) > maximum]:
             self._failures.count("too_large", 1, f"state {key}: {len(blobs.pop(key))} bytes")
         return blobs
 
     def _try(self, encode: Callable[[Any], _Encoded], value: Any) -> list[_Encoded]:
-        """Return one result, or none if it cannot be encoded: the others are still written."""
+        """One result, or none if it cannot be encoded, so that the others are written."""
         try:
             return [encode(value)]
         except Exception:  # noqa: BLE001 - logged and counted
@@ -302,7 +276,7 @@ class HistoryFile:
             return []
 
     def _maintain(self, database: Database) -> None:
-        """Drop what is too old or too much, and measure the file."""
+        """Apply the limits and measure the file."""
         now_s = self._wall_s()
         if abs(now_s - self._maintained_at_s) >= MAINTAIN_EVERY_S:
             self._maintained_at_s = now_s
@@ -371,5 +345,5 @@ def _summary_row(summary: Summary) -> Row:
 
 
 def _text(text: str) -> str:
-    """SQLite refuses what is no UTF-8, such as half a surrogate pair from somebody's JSON."""
+    """Replace invalid UTF-8, such as half a surrogate pair, which SQLite rejects."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""A history: what survives a restart of the collector, in one SQLite file with one writer."""
+"""A history: data that survive a restart of the collector, in one SQLite file with one writer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from otel_straggler.collector.history.file import (
     Batch,
     HistoryFile,
     Limits,
-    Restored,
     Summary,
 )
 from otel_straggler.model.scores import WindowScores
@@ -36,13 +35,7 @@ _CLOSE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryCounts:
-    """Figures of a history.
-
-    Attributes:
-        size_bytes: of the file and its log.
-        oldest_at_s: when the oldest window or verdict in it was written; None if there is none.
-        failures: things that were not kept, by reason.
-    """
+    """Bytes of the file and its log, time of the oldest window or verdict, lost items by reason."""
 
     size_bytes: int = 0
     oldest_at_s: float | None = None
@@ -50,17 +43,15 @@ class HistoryCounts:
 
 
 class History:
-    """Keeps states, changes of verdicts, windows and summaries on a thread of its own.
+    """Writes states, changes of verdicts, windows, and summaries on its own thread.
 
-    ``put`` never waits for the disk. What cannot be kept is counted by reason and logged once per
-    reason; nothing but ``open`` raises.
+    ``put`` never waits for the disk. Lost items are counted by reason, and logged once per reason;
+    only ``open`` raises.
 
     Args:
-        path: the file; made, with its folder, if there is none.
-        keep_s: what is older goes.
-        max_bytes: size of the file; the oldest windows go first, then changes, summaries, states.
-        wall_s: clock.
-        max_waiting_bytes: that may wait to be written.
+        path: created, with its folder, if missing.
+        keep_s, max_bytes: limits of the file; see :meth:`Database.keep_within`.
+        max_waiting_bytes: limit of the queue.
     """
 
     def __init__(
@@ -79,12 +70,12 @@ class History:
         self._queue = WriteQueue(max_waiting_bytes)
         self._thread = threading.Thread(target=self._run, name="straggler-history", daemon=True)
 
-    def open(self) -> Restored:
-        """Open the file and return what the last process left in it. A file that cannot be used is
-        logged and counted, and nothing is kept; a damaged one is moved aside, and a new one begun.
+    def open(self) -> dict[str, Any]:
+        """Open the file and return the states of the last process, last written first. An unusable
+        file is logged and counted, and nothing is written; a damaged one is moved aside.
 
         Raises:
-            UnavailableError: another collector writes to it, or a newer otel-straggler has.
+            UnavailableError: another collector, or another version of otel-straggler, uses it.
             ConfigError: it is a database of another program.
         """
         restored = self._file.open()
@@ -99,8 +90,8 @@ class History:
         states: Mapping[str, Any] | None = None,
         summaries: Sequence[Summary] = (),
     ) -> None:
-        """Hand over; what is handed over together is written together. States, and what summaries
-        are made from, must not change afterwards. From any thread. Cost: microseconds."""
+        """Queue for one transaction. States, and the sources of summaries, must not change
+        afterwards. From any thread. Cost: microseconds."""
         states = states or {}
         if self._file.off is not None:
             lost = len(windows) + len(changes) + len(states) + len(summaries)
@@ -109,27 +100,25 @@ class History:
             self._failures.count("queue_full", refused)
 
     def refuse(self, key: str, why: str) -> None:
-        """Count a restored state, or a summary (``summary RUN``), that its reader cannot use. From
-        any thread."""
-        what = key if key.startswith("summary ") else f"state {key}"
-        self._failures.count("damaged", 1, f"{what}: {why}")
+        """Count a restored state that its reader rejects. From any thread."""
+        self._failures.count("damaged", 1, f"state {key}: {why}")
 
     def flush(self, timeout_s: float = _CLOSE_S) -> bool:
-        """Wait until all that was put has been written, or counted; whether it was in time."""
+        """Wait until the queue has been written, or counted as lost; False on a timeout."""
         return not self._thread.is_alive() or self._queue.wait_until_idle(timeout_s)
 
     def close(self, timeout_s: float = _CLOSE_S) -> None:
-        """Write what waits, within the time, and close the file. May be called twice."""
+        """Write the queue, within the time, and close the file. May be called twice."""
         self._queue.close()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         if not self._thread.is_alive():
             self._file.close()
         elif waiting := len(self._queue):
-            self._failures.count("queue_full", waiting, "there was no time left to write it")
+            self._failures.count("queue_full", waiting, "there was no time left to write the queue")
 
     def counts(self) -> HistoryCounts:
-        """Return current figures. From any thread."""
+        """From any thread."""
         return HistoryCounts(
             size_bytes=self._file.size_bytes,
             oldest_at_s=self._file.oldest_at_s,
@@ -140,17 +129,17 @@ class History:
         while (batch := self._queue.drain(MAINTAIN_EVERY_S)) is not None:
             try:
                 self._file.keep(batch)
-            except Exception:  # noqa: BLE001 - the thread must outlive its mistakes
+            except Exception:  # noqa: BLE001 - the thread must survive its bugs
                 self._failures.count("error", max(1, len(batch)))
                 _log.exception("the history could not be written")
 
 
-# --- what waits to be written -------------------------------------------------------------------
+# --- the queue ----------------------------------------------------------------------------------
 
 
 class WriteQueue:
-    """Bounded queue between the thread that scores and the one that writes. A newer state of a key,
-    or summary of a run, replaces the one that waits; what is beyond a limit is not accepted."""
+    """Bounded queue between the scoring thread and the writer. A newer state of a key, or summary
+    of a run, replaces the waiting one."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -168,7 +157,7 @@ class WriteQueue:
         states: Mapping[str, Any],
         summaries: Sequence[Summary] = (),
     ) -> int:
-        """Add without waiting for a disk; returns how many things found no room."""
+        """Add items; return the number of rejected ones."""
         refused = 0
         with self._changed:
             for window in windows:
@@ -180,14 +169,15 @@ class WriteQueue:
                     refused += 1
             for key, state in states.items():
                 refused += not self._put_state(key, state)
-            refused += self._put_changes(self._batch.changes, changes)
+            room = max(0, MAX_CHANGES - len(self._batch.changes))
+            self._batch.changes += changes[:room]
+            refused += max(0, len(changes) - room)
             refused += sum(not self._put_summary(summary) for summary in summaries)
             self._changed.notify_all()
         return refused
 
     def drain(self, timeout_s: float) -> Batch | None:
-        """Remove and return all that waits, maybe nothing after the time-out; None once closed and
-        empty."""
+        """Remove and return all items, maybe none after the timeout; None once closed and empty."""
         with self._changed:
             self._is_idle = True
             self._changed.notify_all()
@@ -201,7 +191,6 @@ class WriteQueue:
             return drained
 
     def __len__(self) -> int:
-        """Count what has not been drained yet."""
         with self._changed:
             return len(self._batch)
 
@@ -211,7 +200,7 @@ class WriteQueue:
             self._changed.notify_all()
 
     def wait_until_idle(self, timeout_s: float) -> bool:
-        """Wait until all was drained and the writer is back; whether it was in time."""
+        """Wait until the writer has finished the queue; False on a timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_idle and not len(self._batch), timeout_s)
 
@@ -236,19 +225,12 @@ class WriteQueue:
         waiting[key] = summary
         return True
 
-    @staticmethod
-    def _put_changes(into: list[Verdict], changes: Sequence[Verdict]) -> int:
-        room = max(0, MAX_CHANGES - len(into))
-        into.extend(changes[:room])
-        return max(0, len(changes) - room)
-
 
 def _bytes_of_window(window: WindowScores) -> int:
     return _bytes_of([getattr(window, f.name) for f in fields(window)]) + 200 * len(window.sources)
 
 
 def _bytes_of(value: Any) -> int:
-    """Count those of arrays, and a little for everything else."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
     children: Iterable[Any] = ()

@@ -1,4 +1,4 @@
-"""Runs that only the history knows, and windows that are older than what is kept in memory."""
+"""Runs and windows that are only in the history, for the live page."""
 
 from __future__ import annotations
 
@@ -12,36 +12,33 @@ import numpy as np
 
 from otel_straggler.collector.history.reader import HistoryReader, RunEntry
 from otel_straggler.collector.history.run_views import FromHistory
-from otel_straggler.collector.views.runs_json import run_entry
+from otel_straggler.collector.views.run_json import run_entry
 from otel_straggler.collector.views.timeline import Column, column_of
-from otel_straggler.collector.views.world_view import Awaited, RankTable, WorldView
+from otel_straggler.collector.views.world_view import Awaited, WorldView
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.errors import InputError, StragglerError, UnavailableError
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 Json: TypeAlias = dict[str, Any]
-MAX_OLDER: Final = 240
-"""Windows of one answer about a time in the past."""
 MAX_RUNS: Final = 50
 _AGAIN_S: Final = 10.0
-"""The list of runs is read again, and a file that could not be read is tried again, after this."""
+"""Interval of reading the list of runs, and of retries after an error."""
 _BUSY_S: Final = 1.0
-"""A page waits no longer for a program that holds the file."""
+"""Time that a page waits for a program that holds the file."""
 _MAX_KEPT: Final = 4
 _AWAITED_S: Final = 3600.0
-"""Runs that were followed so shortly before a restart are awaited for as long after it."""
+"""Runs seen this shortly before a restart are awaited for as long after it."""
 _NOT_AWAITED, _AWAITED, _OVERDUE = range(3)
 
 
 class PageHistory:
-    """Reads the history file of a collector while that writes to it. Slow: not for the event loop.
-    From any thread.
+    """Reads the history file of a running collector. Slow: not for the event loop. Thread-safe.
 
     Args:
-        path: of the file; empty: there is none, and nothing is known.
+        path: empty for no history.
         monotonic_s, wall_s: clocks.
-        lost_after_s: who lives is heard of within this time.
+        lost_after_s: time within which a live rank reports.
     """
 
     def __init__(
@@ -66,22 +63,22 @@ class PageHistory:
 
     @property
     def problem(self) -> str | None:
-        """Why the file could not be read when that was tried last; None if it could."""
+        """Error of the last attempt to read the file; None if it succeeded."""
         return None if self._problem is None else str(self._problem)
 
     def runs(self) -> tuple[RunEntry, ...]:
-        """The newest 50, those seen last first; at most ten seconds old.
+        """The newest 50, last seen first; at most ten seconds old.
 
         Raises:
-            StragglerError: (also of every method below) the file cannot be read.
+            StragglerError: (also from the methods below) the file cannot be read.
         """
         now_s = self._monotonic_s()
         if self._path and now_s - self._read_at_s >= _AGAIN_S:
             with self._opened() as history:
                 try:
                     self._runs = tuple(reversed(history.runs()))[:MAX_RUNS]
-                except InputError as error:  # the whole file is damaged, and not one window
-                    self._note(error)
+                except InputError as error:  # the whole file is damaged, not a single window
+                    self._record(error)
                     raise
             self._read_at_s = now_s
         return self._runs
@@ -90,18 +87,17 @@ class PageHistory:
         return next((run for run in self.runs() if run.run_id == run_id), None)
 
     def state(self, run: RunEntry) -> str:
-        """Changes when there is something new of a run: also that it should have been heard of."""
+        """Changes with the data of a run, and when it becomes overdue."""
         phase = self._phase(run.last_seen_ns / 1e9)
         return f"{run.last_seen_ns:x}-{run.windows}-{run.changes}-{phase}"
 
     def known_state(self, run_id: str) -> str | None:
-        """The same of a run that was read of before; reads nothing, so that it may be asked for on
-        the event loop."""
+        """The same for a run that was read before, without reading: for the event loop."""
         run = next((run for run in self._runs if run.run_id == run_id), None)
         return None if run is None else self.state(run)
 
     def worlds(self, run_id: str) -> list[WorldView]:
-        """Every group of a run as it was last; empty if it is not known. Kept for a while."""
+        """The last view of every group of a run, cached; empty for an unknown run."""
         run = self.run(run_id)
         if run is None:
             return []
@@ -114,8 +110,6 @@ class PageHistory:
         return result
 
     def _shown(self, run_views: FromHistory, run_id: str) -> list[WorldView]:
-        """Nothing is followed that only the history knows; what was, before this process, may still
-        go on."""
         return [self._awaited(view) for view in run_views.worlds(run_id)]
 
     def _awaited(self, view: WorldView) -> WorldView:
@@ -128,14 +122,13 @@ class PageHistory:
         return replace(view, awaited=Awaited(self._started_at_s, phase == _OVERDUE))
 
     def _phase(self, seen_at_s: float) -> int:
-        """Of a run that was seen last at that time."""
         since_s = self._wall_s() - self._started_at_s
         if not 0.0 <= self._started_at_s - seen_at_s < _AWAITED_S or since_s >= _AWAITED_S:
             return _NOT_AWAITED
         return _OVERDUE if since_s >= self._lost_after_s else _AWAITED
 
     def entries(self, without: Iterable[str]) -> list[Json]:
-        """For the list of runs. Each is made once, until there is something new of its run."""
+        """Entries of the list of runs, cached."""
         left_out = set(without)
         runs = [run for run in self.runs() if run.run_id not in left_out]
         stale = [
@@ -154,91 +147,66 @@ class PageHistory:
     def newest(
         self, run_id: str, group: str, maximum: int, until_s: float = float("inf")
     ) -> list[Column]:
-        """The newest windows of a world, oldest first; those that could be read by ``until_s`` of
-        the monotonic clock, at least one."""
+        """The newest windows of a world, oldest first; those read by ``until_s`` of the monotonic
+        clock, at least one."""
         if not self._path:
             return []
+        columns: list[Column] = []
         with self._opened() as history:
-            numbers = [
-                (window.id, window.attempt)
-                for window in history.windows(run_id)
-                if window.group == group
-            ]
-            return _columns(history, numbers[-maximum:], lambda: self._monotonic_s() >= until_s)
+            entries = [entry for entry in history.windows(run_id) if entry.group == group]
+            for entry in reversed(entries[-maximum:]):
+                if columns and self._monotonic_s() >= until_s:
+                    break
+                window = history.window(entry.id)
+                if window is not None:
+                    columns.append(column_of(window, entry.id, entry.attempt))
+        return columns[::-1]
 
     def kept(self, run_id: str, group: str, maximum: int) -> list[Column]:
-        """The same for a run that is over, kept for who asks again."""
+        """The newest windows of a run that has ended, cached."""
         run = self.run(run_id)
         if run is None:
             return []
         key = run_id, group, self.state(run)
         result = self._columns.get(key)
         if result is None:
-            # Other runs have windows between those of this one: their numbers leave gaps, which a
-            # page would show as windows that are missing.
+            # Windows of other runs leave gaps in the numbers, which a page would show as missing.
             newest = self.newest(run_id, group, maximum)
             result = [replace(each, seq=at) for at, each in enumerate(newest)]
             _keep(self._columns, key, result)
         return result
 
     def columns(self, run_id: str, group: str, from_s: float, to_s: float) -> list[Column]:
-        """Windows that ended between, oldest first; evenly chosen where there are more than 240.
-        Their numbers are those of the history."""
+        """Windows that ended between two times; see :meth:`FromHistory.columns`."""
         if not self._path:
             return []
         with self._opened() as history:
-            among = [
-                (window.id, window.attempt)
-                for window in history.windows(run_id)
-                if window.group == group and from_s <= window.end_ns / 1e9 <= to_s
-            ]
-            if len(among) > MAX_OLDER:
-                indexes = np.linspace(0, len(among) - 1, MAX_OLDER).round().astype(int)
-                among = [among[index] for index in indexes.tolist()]
-            return _columns(history, among)
+            return FromHistory(history).columns(run_id, group, from_s=from_s, to_s=to_s)
 
     @contextmanager
     def _opened(self) -> Iterator[HistoryReader]:
-        """A reader; the problem of before while that is young, so that a file that somebody holds
-        does not make every page wait."""
+        """A reader; raises a recent problem again, so that not every page waits for a busy file."""
         now_s = self._monotonic_s()
         if self._problem is not None and now_s - self._failed_at_s < _AGAIN_S:
             raise self._problem
         try:
             history = HistoryReader(self._path, busy_s=_BUSY_S)
         except StragglerError as error:
-            self._note(error)
+            self._record(error)
             raise
         with history:
             try:
                 yield history
             except UnavailableError as error:
-                self._note(error)
+                self._record(error)
                 raise
         self._problem = None
 
-    def _note(self, problem: StragglerError) -> None:
+    def _record(self, problem: StragglerError) -> None:
         self._problem, self._failed_at_s = problem, self._monotonic_s()
 
 
 def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Beside the newest others."""
     while len(kept) >= _MAX_KEPT:
         kept.pop(next(iter(kept)), None)
     kept[key] = value
-
-
-def _columns(
-    history: HistoryReader,
-    numbers: list[tuple[int, int]],
-    is_over: Callable[[], bool] = lambda: False,
-) -> list[Column]:
-    """The windows with these numbers and attempts, oldest first; the newest are read first."""
-    result: list[Column] = []
-    for number, attempt in reversed(numbers):
-        if result and is_over():
-            break
-        summary = history.window(number)
-        if summary is not None:
-            result.append(column_of(RankTable.of_summary(summary), number, attempt))
-    return result[::-1]

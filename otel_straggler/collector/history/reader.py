@@ -1,4 +1,4 @@
-"""Read-only access to a history, through a connection of its own."""
+"""Read-only access to a history, over its own connection."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _MIN_BYTES = 512
 """Smallest page of SQLite."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run in a history; times are of the collector that wrote it."""
+    """A run; times are of the collector that wrote it."""
 
     run_id: str
     job: str
@@ -38,9 +38,9 @@ class RunEntry:
     changes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WindowEntry:
-    """A window in a history, without its tables; see :meth:`HistoryReader.window`."""
+    """A window without its tables; see :meth:`HistoryReader.window`."""
 
     id: int
     group: str
@@ -54,11 +54,10 @@ class WindowEntry:
 
 
 class HistoryReader:
-    """Reads while a collector writes; each question sees one moment.
+    """Reads while a collector writes; each query is consistent.
 
     Args:
-        path: of the file.
-        busy_s: how long to wait for a program that holds it.
+        busy_s: time to wait for a program that holds the file.
 
     Raises:
         ConfigError, UnavailableError: there is no such file, it is no history, or a newer one.
@@ -85,49 +84,25 @@ class HistoryReader:
         self._connection.close()
 
     def runs(self) -> list[RunEntry]:
-        """All runs, those seen last at the end."""
         rows = self._query(
             "SELECT run_id, job, first_seen_ns, last_seen_ns, "
             "(SELECT count(*) FROM windows WHERE windows.run_id = runs.run_id), "
             "(SELECT count(*) FROM changes WHERE changes.run_id = runs.run_id) "
             "FROM runs ORDER BY last_seen_ns, run_id"
         )
-        return [
-            RunEntry(
-                run_id=row[0],
-                job=row[1],
-                first_seen_ns=row[2],
-                last_seen_ns=row[3],
-                windows=row[4],
-                changes=row[5],
-            )
-            for row in rows
-        ]
+        return [RunEntry(*row) for row in rows]
 
     def windows(self, run_id: str) -> list[WindowEntry]:
-        """The windows of a run in the order in which they were closed."""
+        """Windows of a run, in the order in which they were closed."""
         rows = self._query(
             "SELECT id, group_name, attempt, first_step, last_step, start_ns, end_ns, ranks, "
             "stragglers FROM windows WHERE run_id = ? ORDER BY id",
             run_id,
         )
-        return [
-            WindowEntry(
-                id=row[0],
-                group=row[1],
-                attempt=row[2],
-                first_step=row[3],
-                last_step=row[4],
-                start_ns=row[5],
-                end_ns=row[6],
-                ranks=row[7],
-                stragglers=row[8],
-            )
-            for row in rows
-        ]
+        return [WindowEntry(*row) for row in rows]
 
     def window(self, window_id: int) -> WindowSummary | None:
-        """Medians and scores of a window; None if it has been dropped meanwhile."""
+        """Medians and scores of a window; None if it has been dropped."""
         rows = self._query("SELECT blob FROM windows WHERE id = ?", window_id)
         if not rows:
             return None
@@ -135,22 +110,17 @@ class HistoryReader:
         return read_window(decode_blob(rows[0][0], where=where), where=where)
 
     def summaries(self, run_id: str) -> dict[str, int]:
-        """The groups of a run of which there is a summary, with when it was written (ns)."""
+        """Groups with a summary, and the times (ns) at which those were written."""
         question = "SELECT group_name, written_at_ns FROM summaries WHERE run_id = ? ORDER BY 1"
         return dict(self._query(question, run_id))
 
     def summary(self, run_id: str, group: str) -> Any:
-        """Newest view of a run and group, as it was handed over; None without one.
-
-        Raises:
-            InputError: it is damaged.
-        """
+        """The value of :class:`Summary` of a run and group; None without one."""
         question = "SELECT blob FROM summaries WHERE run_id = ? AND group_name = ?"
         rows = self._query(question, run_id, group)
         return decode_blob(rows[0][0], where=f"{self._path}: summary {run_id}") if rows else None
 
     def changes(self, run_id: str) -> list[Verdict]:
-        """The changes of all verdicts of a run, in order."""
         question = "SELECT id, verdict FROM changes WHERE run_id = ? ORDER BY seq"
         return [
             read_verdict(text, where=f"{self._path}: change {number}")
@@ -170,7 +140,7 @@ class HistoryReader:
             try:
                 return self._connected("mode=ro")
             except sqlite3.OperationalError:
-                # A copy in a folder that cannot be written to, where SQLite cannot make its index.
+                # Perhaps a copy in a read-only folder, where SQLite cannot create its index.
                 if self._path.with_name(self._path.name + "-wal").exists():
                     raise
                 return self._connected("mode=ro&immutable=1")
@@ -188,7 +158,6 @@ class HistoryReader:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours."""
     try:
         yield
     except sqlite3.Error as error:
@@ -199,7 +168,7 @@ def _translated(path: Path) -> Iterator[None]:
                     where=str(path),
                     value=f"a file that SQLite cannot read ({error})",
                     expected="a history of otel-straggler",
-                    remedy="Check the path. A collector that finds a damaged one moves it aside.",
+                    remedy="Check the path. A collector moves a damaged file aside.",
                 )
             ) from None
         raise _unreadable(path, f"{REASONS[reason]} ({error})") from None
@@ -211,6 +180,6 @@ def _unreadable(path: Path, value: str) -> UnavailableError:
             where=str(path),
             value=value,
             expected="a history that can be read",
-            remedy="Check the path, its permissions, and who uses it.",
+            remedy="Check the path, its permissions, and the programs that use it.",
         )
     )

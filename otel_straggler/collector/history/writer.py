@@ -1,4 +1,4 @@
-"""What the scoring thread hands to the history, and when; and what it takes from it at first."""
+"""Saves the state of the scoring thread in the history, and restores it after a restart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, Protocol
 
 from otel_straggler.collector.api.decisions import Decisions
@@ -30,20 +29,19 @@ from otel_straggler.model.verdict import Verdict
 _DAY_S: Final = 86_400.0
 _MiB: Final = 1024 * 1024
 _SHARE: Final = 20
-"""Copying a state takes one part in so many of the scoring thread's time at most."""
-_JUDGES: Final = "judges"
-_DECISIONS: Final = "decisions"
+"""Copying states may take this fraction (1 / 20) of the scoring thread's time."""
+_ENGINES: Final = "judges"
+DECISIONS: Final = "decisions"
 _HANGS: Final = "hangs"
-_ALERTS: Final = "alerts"
-_MAINTENANCE: Final = "maintenance"
+ALERTS: Final = "alerts"
+MAINTENANCE: Final = "maintenance"
 
 
 class HistoryWriter:
-    """Stands between the scorer and the history; without a path nothing is kept, nor asked for.
+    """Without a path in the settings nothing is saved or restored.
 
     Args:
-        settings: of the history.
-        max_runs: so many judges are restored, those saved last.
+        max_runs: maximum number of verdict engines restored, last saved first.
         monotonic_ns: clock.
     """
 
@@ -53,7 +51,10 @@ class HistoryWriter:
         max_runs: int,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._history = _history(settings)
+        self._history: History | None = None
+        if settings.path:
+            keep_s, max_bytes = settings.keep_days * _DAY_S, settings.max_mib * _MiB
+            self._history = History(settings.path, keep_s=keep_s, max_bytes=max_bytes)
         self._save_every_ns = int(settings.save_every_seconds * 1e9)
         self._max_runs = max_runs
         self._monotonic_ns = monotonic_ns
@@ -64,44 +65,26 @@ class HistoryWriter:
         self._maintenance: dict[str, Any] | None = None
 
     def open(self) -> None:
-        """Take the file and read what the last process left.
-
-        Raises:
-            UnavailableError, ConfigError: see :meth:`History.open`.
-        """
+        """Open the file and read the states of the last process; raises as :meth:`History.open`."""
         if self._history is not None:
-            self._restored = self._history.open().states
+            self._restored = self._history.open()
 
     def close(self, timeout_s: float) -> None:
-        """What waits is written, within the time."""
         if self._history is not None:
             self._history.close(timeout_s)
 
-    def keep_decisions(self, state: dict[str, Any]) -> None:
-        """What people have decided. From any thread; written at once."""
+    def put(self, key: str, state: dict[str, Any]) -> None:
+        """Write decisions, alerts, or maintenance immediately. From any thread."""
+        if key == MAINTENANCE:
+            self._maintenance = state  # refreshed with each save: it may exceed the history's age
         if self._history is not None:
-            self._history.put(states={_DECISIONS: state})
+            self._history.put(states={key: state})
 
-    def keep_alerts(self, state: dict[str, Any]) -> None:
-        """What fires, and what was told of it. From any thread; written at once."""
-        if self._history is not None:
-            self._history.put(states={_ALERTS: state})
-
-    def restore_alerts(self, take: Callable[[dict[str, Any]], None]) -> None:
-        """Give the notifier what the last process left; before the scorer's :meth:`restore`."""
-        state = self._restored.pop(_ALERTS, None)
-        if state is not None:
-            self._give(_ALERTS, lambda: take(state))
-
-    def keep_maintenance(self, state: dict[str, Any]) -> None:
-        """Which nodes are under maintenance. From any thread; written at once, and shown to be in
-        use whenever something is saved: it may last longer than a history keeps what is old."""
-        self._maintenance = state
-        if self._history is not None:
-            self._history.put(states={_MAINTENANCE: state})
+    def restore_alerts(self, restore: Callable[[dict[str, Any]], None]) -> None:
+        """Restore the notifier; before :meth:`restore`."""
+        self._restore(ALERTS, restore)
 
     def counts(self) -> HistoryCounts | None:
-        """None without a history."""
         return None if self._history is None else self._history.counts()
 
     # --- from the scoring thread ----------------------------------------------------------------
@@ -114,29 +97,25 @@ class HistoryWriter:
         store: RunStore | None = None,
         maintenance: MaintenanceBook | None = None,
     ) -> None:
-        """Give everybody what the last process left. What is refused is said, counted and left
-        out; the rest counts all the same."""
-        decided = self._restored.pop(_DECISIONS, None)
-        if decided is not None:
-            self._give(_DECISIONS, lambda: decisions.restore(decided))
-        learnt = self._restored.pop(_HANGS, None)
-        if learnt is not None and store is not None:
-            self._give(_HANGS, partial(store.restore_hangs, learnt))
-        maintained = self._restored.pop(_MAINTENANCE, None)
-        if maintained is not None and maintenance is not None:
-            self._give(_MAINTENANCE, partial(maintenance.restore, maintained))
+        """Restore the states of the last process; a rejected one is logged and counted."""
+        self._restore(DECISIONS, decisions.restore)
+        if store is not None:
+            self._restore(_HANGS, store.restore_hangs)
+        if maintenance is not None and MAINTENANCE in self._restored:
+            self._restore(MAINTENANCE, maintenance.restore)
             self._maintenance = maintenance.state()
-        judges = 0
-        for key, state in self._restored.items():
-            part, is_judge, name = key.partition("/")
-            judges += bool(is_judge)
-            if judges <= self._max_runs or not is_judge:
-                given = {part: {name: state} if is_judge else state}
-                self._give(key, partial(scorer.restore, given))
+        for key in (_HANGS, MAINTENANCE):
+            self._restored.pop(key, None)
+        engines = 0
+        for key, state in list(self._restored.items()):
+            part, is_engine, name = key.partition("/")
+            engines += bool(is_engine)
+            if engines <= self._max_runs or not is_engine:
+                self._restored[key] = {part: {name: state} if is_engine else state}
+                self._restore(key, scorer.restore)
         self._restored = {}
 
-    def take(self, windows: Sequence[WindowScores]) -> None:
-        """Closed windows."""
+    def put_windows(self, windows: Sequence[WindowScores]) -> None:
         if self._history is not None and windows:
             self._history.put(windows=windows)
 
@@ -147,11 +126,11 @@ class HistoryWriter:
         summaries: Callable[[], Sequence[Summary]] = tuple,
         ahead_s: float = 0.0,
     ) -> None:
-        """Save if it is time and there is anything new.
+        """Save if it is due and something is new.
 
         Args:
-            summaries: of the runs of which there is anything new since it was called last.
-            ahead_s: what the wall clock shows beyond the collector's.
+            summaries: returns those of runs with news since its last call.
+            ahead_s: offset of the wall clock from the collector's.
         """
         if self._history is None:
             return
@@ -169,8 +148,8 @@ class HistoryWriter:
         summaries: Sequence[Summary] = (),
         ahead_s: float = 0.0,
     ) -> None:
-        """The scorer's state and the changes of verdicts that led to it, in one; with what the hang
-        judges have learnt, and with summaries of runs."""
+        """Write the state of the scorer and the changes of verdicts that led to it together, with
+        the state of hang detection and summaries."""
         if self._history is None:
             return
         began_at_ns = self._monotonic_ns()
@@ -181,66 +160,54 @@ class HistoryWriter:
         if store is not None:
             states[_HANGS] = store.hangs_state(ahead_s)
         if self._maintenance is not None:
-            states[_MAINTENANCE] = self._maintenance
+            states[MAINTENANCE] = self._maintenance
         self._history.put(changes=self._changes, states=states, summaries=summaries)
         self._changes = []
         took_ns = self._monotonic_ns() - began_at_ns
         self._due_at_ns = max(self._due_at_ns, began_at_ns + _SHARE * took_ns)
 
-    def _give(self, key: str, give: Callable[[], None]) -> None:
+    def _restore(self, key: str, restore: Callable[[dict[str, Any]], None]) -> None:
+        state = self._restored.pop(key, None)
+        if state is None:
+            return
         assert self._history is not None
         try:
-            give()
+            restore(state)
         except Exception as error:  # noqa: BLE001 - a state of another version may fail in any way
             self._history.refuse(key, f"{type(error).__name__}: {error}")
 
 
-def _history(settings: HistorySettings) -> History | None:
-    if not settings.path:
-        return None
-    return History(
-        settings.path,
-        keep_s=settings.keep_days * _DAY_S,
-        max_bytes=settings.max_mib * _MiB,
-    )
-
-
 def _parts(state: dict[str, Any]) -> dict[str, Any]:
-    """A blob for each judge, so that those without news are not written again, and one for each
-    other part."""
-    parts = {key: value for key, value in state.items() if key != _JUDGES}
-    parts |= {f"{_JUDGES}/{name}": judge for name, judge in state.get(_JUDGES, {}).items()}
+    """One blob per verdict engine, so that unchanged ones are not rewritten, and per other part."""
+    parts = {key: value for key, value in state.items() if key != _ENGINES}
+    parts |= {f"{_ENGINES}/{name}": each for name, each in state.get(_ENGINES, {}).items()}
     return parts
 
 
 _log = logging.getLogger(__name__)
 
 MAX_S: Final = 5.0
-"""Reading goes on for so long, the newest first; what is older stays in the history."""
+"""Maximum time of reading, newest runs first; older ones stay in the history."""
 
 
-class Backfilled(Protocol):
-    """Takes older windows, each world's oldest first."""
-
+class _Worker(Protocol):
     def backfill(self, run_id: str, group: str, columns: Sequence[Column]) -> None: ...
 
     def end_backfill(self) -> None: ...
 
 
 class Backfill:
-    """One thread that reads, once, beside everything else.
+    """Reads the timelines of recent runs into the worker, once, on its own thread.
 
     Args:
-        history: where from.
-        worker: where to.
-        keep_s: runs that were seen within this time may go on.
+        keep_s: maximum age of the runs.
         wall_s: clock.
     """
 
     def __init__(
         self,
         history: PageHistory,
-        worker: Backfilled,
+        worker: _Worker,
         keep_s: float,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
@@ -250,15 +217,15 @@ class Backfill:
         self._wall_s = wall_s
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="straggler-refill", daemon=True).start()
+        threading.Thread(target=self._run, name="straggler-backfill", daemon=True).start()
 
     def _run(self) -> None:
         try:
             self._read(time.monotonic() + MAX_S)
-        except StragglerError as error:  # the history itself says so to people
-            _log.debug("the timelines of before cannot be shown: %s", error)
-        except Exception:  # noqa: BLE001 - logged; the page does without
-            _log.exception("the timelines of before cannot be shown")
+        except StragglerError as error:  # the history reports it
+            _log.debug("earlier timelines cannot be read: %s", error)
+        except Exception:  # noqa: BLE001 - logged; the page works without them
+            _log.exception("earlier timelines cannot be read")
         finally:
             self._worker.end_backfill()
 
@@ -280,9 +247,9 @@ _GIVEN_UP: Final = "forgotten"
 
 
 def new_summaries(runs: Mapping[str, Run], snapshot: Snapshot) -> list[Summary]:
-    """Of the runs of which there is anything new since it was asked for last, or that hang: one
-    that is silent is still followed. What monitoring has given up keeps what was seen before. Cost:
-    O(groups); the rest is done on the thread of the history, when they are written."""
+    """Summaries of runs with news since the last call, and of hung runs, which may be silent. A run
+    that monitoring has given up keeps its last summary. Cost: O(groups); the thread of the history
+    does the rest."""
     summaries: list[Summary] = []
     for view in snapshot.runs.values():
         run = runs.get(view.run_id)
@@ -298,9 +265,7 @@ def new_summaries(runs: Mapping[str, Run], snapshot: Snapshot) -> list[Summary]:
 
 
 def _summary(view: RunView, group: str) -> Summary:
-    make = partial(_value, view, group)
+    def make() -> dict[str, Any]:
+        return summary_value(view.world(group))
+
     return Summary(run_id=view.run_id, job=view.jobs.get(group, ""), group=group, make=make)
-
-
-def _value(view: RunView, group: str) -> dict[str, Any]:
-    return summary_value(view.world(group))

@@ -1,4 +1,4 @@
-"""Prometheus' text format 0.0.4, put together from pieces that are formatted once."""
+"""Prometheus' text format 0.0.4."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from otel_straggler.semconv import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_LABELLED = 65_536
-"""Ranks of all runs whose labels are kept as text; about 400 bytes each."""
+"""Ranks of all runs whose labels are cached; about 400 bytes each."""
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -35,7 +35,6 @@ def labels(**values: object) -> str:
 
 @lru_cache(maxsize=MAX_LABELLED)
 def rank_labels(source: Source) -> str:
-    """Those that every series of a rank has; made once: every page has them."""
     return labels(
         run_id=source.run_id,
         job_name=source.job,
@@ -47,7 +46,7 @@ def rank_labels(source: Source) -> str:
 
 
 def constant_labels(collector_id: str, cluster: str = "") -> str:
-    """The labels that end every line of a collector; no cluster is no label.
+    """The labels at the end of every line of a collector.
 
     >>> constant_labels("c"), constant_labels("c", "eu")
     ('collector="c"', 'collector="c",cluster="eu"')
@@ -56,12 +55,12 @@ def constant_labels(collector_id: str, cluster: str = "") -> str:
 
 
 def sample(metric: Metric, label_text: str, value: float) -> str:
-    """One line. ``value`` must be finite: what is not known is left out, never NaN."""
+    """One line; ``value`` must be finite."""
     return f"{metric.prometheus_name}{{{label_text}}} {value!r}\n"
 
 
 class Families:
-    """Lines by metric. All lines of a metric must stand together, whatever run they are of."""
+    """Lines by metric, as the format groups them."""
 
     def __init__(self) -> None:
         self._metrics: dict[str, Metric] = {}
@@ -78,7 +77,6 @@ class Families:
             self._lines_of(other._metrics[name]).extend(lines)
 
     def __len__(self) -> int:
-        """How many series."""
         return sum(len(lines) for lines in self._lines.values())
 
     def _lines_of(self, metric: Metric) -> list[str]:
@@ -86,8 +84,7 @@ class Families:
         return self._lines.setdefault(metric.name, [])
 
     def render(self) -> bytes:
-        """The page.
-
+        """
         >>> families = Families()
         >>> families.add(Metric("a.b", "s", "gauge", "what it is"), 'x="1"', 2)
         >>> print(families.render().decode(), end="")

@@ -1,7 +1,7 @@
-"""GPUs' sensors, kernels by name, checkpoints and what a run's time went to, as series.
+"""Sensors of GPUs, kernels by name, checkpoints, and goodput as series.
 
-Sensors and kernels are the last to get room in a run's budget: ranks that are called slow keep
-theirs first, then the others in order. What does not fit is counted as folded.
+Sensors and kernels use the rest of a run's budget: slow ranks first, then the others in order. The
+others are counted as folded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.collector.metrics.families import Families, labels, rank_labels
-from otel_straggler.collector.metrics.score_series import Stragglers
+from otel_straggler.collector.metrics.folding import Stragglers
 from otel_straggler.collector.metrics.verdict_series import RunLabels
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.passthrough import Passthrough, RankKernels, RankNumbers
@@ -21,14 +21,14 @@ from otel_straggler.model.rank import Source
 from otel_straggler.semconv import Metric
 
 _ALWAYS_SHOWN: Final = 100
-"""Ranks that are called slow and keep their series even where there is no room."""
+"""Slow ranks that keep their series in any case."""
 _MAX_NAME: Final = 200
 _Lines: TypeAlias = list[tuple[Metric, str, float]]
 
 
 def passthrough_of_run(worlds: Mapping[str, Passthrough], run: RunLabels) -> Families:
-    """What each group's time went to, by the rank that reported it last, and when its newest
-    checkpoint ended. Never folded: a dozen series."""
+    """Goodput of each group, from the rank that reported it last, and the end of its newest
+    checkpoint. Never folded: a dozen series."""
     families = Families()
     for _, its in sorted(worlds.items()):
         ranks = [rank for _, rank in sorted(its.numbers.items())]
@@ -53,8 +53,7 @@ def passthrough_of_ranks(
     budget: int,
     straggling: Stragglers,
 ) -> Families:
-    """Sensors, then kernels that took longest, of ranks of the newest attempt: rank by rank as far
-    as they fit into a budget of series."""
+    """Sensors, then the longest kernels, of ranks of the newest attempt, within a budget."""
 
     def is_there(source: Source) -> bool:
         world = status.get(source.group)
@@ -101,7 +100,7 @@ def _kernel_lines(rank: RankKernels, constant: str) -> _Lines:
 def _within(
     lines: list[tuple[Source, _Lines]], budget: int, straggling: Stragglers, run_text: str
 ) -> Families:
-    """All lines of a rank, or none."""
+    """Add all lines of a rank, or none."""
     families, folded = Families(), Counter[Metric]()
     slow = [each for each in lines if (each[0].group, each[0].rank) in straggling]
     others = [each for each in lines if (each[0].group, each[0].rank) not in straggling]
@@ -119,7 +118,7 @@ def _within(
 
 
 def _short(name: str) -> str:
-    """A label's value: kernels of templates have names of a thousand characters.
+    """Shorten a label value: kernels of templates have names of a thousand characters.
 
     >>> _short("gemm"), len(_short("x" * 900)), _short("x" * 900) == _short("x" * 901)
     ('gemm', 200, False)

@@ -1,8 +1,9 @@
-"""What the collector says about itself. Counters are read when somebody scrapes."""
+"""The collector's metrics about itself, read at each scrape."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from otel_straggler import semconv
 from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT, SamplingCounts
@@ -42,69 +43,83 @@ def self_families(
     alert_failures: int = 0,
     connections_cut: Mapping[str, int] | None = None,
 ) -> Families:
-    """The collector's own series."""
-    families = Families()
-    constant = constant_labels(collector_id, cluster)
-
-    def add(metric: Metric, value: float, **extra: object) -> None:
-        families.add(metric, f"{labels(**extra)},{constant}" if extra else constant, value)
-
-    add(semconv.COLLECTOR_START, started_at_s)
-    add(semconv.COLLECTOR_QUEUE, waiting_bytes)
-    add(semconv.COLLECTOR_RUNS, runs)
-    for outcome in SPAN_OUTCOMES:
-        group, reason = _named(outcome)
-        add(semconv.COLLECTOR_SPANS, intake.outcomes.get(outcome, 0), outcome=group, reason=reason)
-    for use, count in sorted(intake.points.items()):
-        add(semconv.COLLECTOR_POINTS, count, use=use)
-    for (signal, answer), count in sorted(intake.answers.items()):
-        add(semconv.COLLECTOR_REQUESTS, count, signal=signal, answer=answer)
-    for (signal, status), count in sorted(http_answers.items()):
-        add(semconv.COLLECTOR_HTTP_ANSWERS, count, signal=signal, status=status)
-    for address, count in (connections_cut or {}).items():
-        add(semconv.COLLECTOR_CONNECTIONS_CUT, count, address=address)
-    add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
-    add(semconv.COLLECTOR_FAILURES, worker.failures + alert_failures)
-    add(semconv.COLLECTOR_NAMES_FOLDED, worker.names_folded)
-    for what, count in worker.rejected.items():
-        add(semconv.COLLECTOR_REJECTED, count, what=what)
-    for row_outcome in _ROW_OUTCOMES:
-        add(semconv.COLLECTOR_ROWS, worker.rows.get(row_outcome, 0), outcome=row_outcome)
-    for outcome in _SECTION_TIMES:
-        add(semconv.COLLECTOR_SECTION_TIMES, worker.section_times.get(outcome, 0), outcome=outcome)
-    for outcome in KERNEL_TIMES:
-        add(semconv.COLLECTOR_KERNEL_TIMES, worker.kernel_times.get(outcome, 0), outcome=outcome)
-    for cause in ("complete", "grace", "idle", "end"):
-        add(semconv.COLLECTOR_WINDOWS, worker.windows.get(cause, 0), cause=cause)
+    own = _Own(constant_labels(collector_id, cluster))
+    own.add(semconv.COLLECTOR_START, started_at_s)
+    own.add(semconv.COLLECTOR_QUEUE, waiting_bytes)
+    own.add(semconv.COLLECTOR_RUNS, runs)
+    own.add_intake(intake)
+    own.add_all(semconv.COLLECTOR_HTTP_ANSWERS, http_answers, "signal", "status")
+    cut = connections_cut or {}
+    own.add_of(semconv.COLLECTOR_CONNECTIONS_CUT, cut, cut, name="address")
+    own.add(semconv.COLLECTOR_FAILURES, worker.failures + alert_failures)
+    own.add_worker(worker)
     if forwarded is not None:
-        add(semconv.COLLECTOR_FORWARD_QUEUE, forward_queue_bytes)
-        for outcome in ("sent", "refused", "dropped"):
-            add(semconv.COLLECTOR_FORWARDED, forwarded.get(outcome, 0), outcome=outcome)
+        own.add(semconv.COLLECTOR_FORWARD_QUEUE, forward_queue_bytes)
+        own.add_of(semconv.COLLECTOR_FORWARDED, forwarded, ("sent", "refused", "dropped"))
     if sampling is not None:
-        add(semconv.COLLECTOR_FORWARD_HELD, sampling.held_bytes)
-        for reason in KEPT:
-            kept = sampling.kept.get(reason, 0)
-            add(semconv.COLLECTOR_FORWARD_SPANS, kept, outcome="kept", reason=reason)
-        for reason in LEFT_OUT:
-            left = sampling.left_out.get(reason, 0)
-            add(semconv.COLLECTOR_FORWARD_SPANS, left, outcome="left_out", reason=reason)
-    for (action, cause), count in sorted((decisions or {}).items()):
-        add(semconv.COLLECTOR_DECISIONS, count, action=action, cause=cause)
-    for (verb, outcome), count in sorted((commands or {}).items()):
-        add(semconv.COLLECTOR_COMMANDS, count, verb=verb, outcome=outcome)
-    for (receiver, outcome), count in sorted((notifications or {}).items()):
-        add(semconv.COLLECTOR_NOTIFICATIONS, count, receiver=receiver, outcome=outcome)
+        own.add(semconv.COLLECTOR_FORWARD_HELD, sampling.held_bytes)
+        for outcome, counts, reasons in (
+            ("kept", sampling.kept, KEPT),
+            ("left_out", sampling.left_out, LEFT_OUT),
+        ):
+            for reason in reasons:
+                count = counts.get(reason, 0)
+                own.add(semconv.COLLECTOR_FORWARD_SPANS, count, outcome=outcome, reason=reason)
+    own.add_all(semconv.COLLECTOR_DECISIONS, decisions or {}, "action", "cause")
+    own.add_all(semconv.COLLECTOR_COMMANDS, commands or {}, "verb", "outcome")
+    own.add_all(semconv.COLLECTOR_NOTIFICATIONS, notifications or {}, "receiver", "outcome")
     if history is not None:
-        add(semconv.COLLECTOR_HISTORY_SIZE, history.size_bytes)
+        own.add(semconv.COLLECTOR_HISTORY_SIZE, history.size_bytes)
         if history.oldest_at_s is not None:
-            add(semconv.COLLECTOR_HISTORY_OLDEST, history.oldest_at_s)
-        for why, count in history.failures.items():
-            add(semconv.COLLECTOR_HISTORY_FAILURES, count, reason=why)
-    return families
+            own.add(semconv.COLLECTOR_HISTORY_OLDEST, history.oldest_at_s)
+        own.add_of(
+            semconv.COLLECTOR_HISTORY_FAILURES, history.failures, history.failures, name="reason"
+        )
+    return own.families
+
+
+class _Own:
+    def __init__(self, constant: str) -> None:
+        self.families = Families()
+        self._constant = constant
+
+    def add(self, metric: Metric, value: float, **extra: object) -> None:
+        text = f"{labels(**extra)},{self._constant}" if extra else self._constant
+        self.families.add(metric, text, value)
+
+    def add_all(self, metric: Metric, counts: Mapping[Any, float], *names: str) -> None:
+        """All counts, sorted; ``names`` are the labels of their keys."""
+        for key in sorted(counts):
+            values = key if isinstance(key, tuple) else (key,)
+            self.add(metric, counts[key], **dict(zip(names, values, strict=True)))
+
+    def add_of(
+        self, metric: Metric, counts: Mapping[str, int], keys: Iterable[str], name: str = "outcome"
+    ) -> None:
+        """The counts of ``keys``, in order; 0 where there is none."""
+        for key in keys:
+            self.add(metric, counts.get(key, 0), **{name: key})
+
+    def add_intake(self, intake: IntakeCounts) -> None:
+        for each in SPAN_OUTCOMES:
+            outcome, reason = _named(each)
+            count = intake.outcomes.get(each, 0)
+            self.add(semconv.COLLECTOR_SPANS, count, outcome=outcome, reason=reason)
+        self.add_all(semconv.COLLECTOR_POINTS, intake.points, "use")
+        self.add_all(semconv.COLLECTOR_REQUESTS, intake.answers, "signal", "answer")
+        self.add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
+
+    def add_worker(self, worker: WorkerCounts) -> None:
+        self.add(semconv.COLLECTOR_NAMES_FOLDED, worker.names_folded)
+        self.add_of(semconv.COLLECTOR_REJECTED, worker.rejected, worker.rejected, name="what")
+        self.add_of(semconv.COLLECTOR_ROWS, worker.rows, _ROW_OUTCOMES)
+        self.add_of(semconv.COLLECTOR_SECTION_TIMES, worker.section_times, _SECTION_TIMES)
+        self.add_of(semconv.COLLECTOR_KERNEL_TIMES, worker.kernel_times, KERNEL_TIMES)
+        causes = ("complete", "grace", "idle", "end")
+        self.add_of(semconv.COLLECTOR_WINDOWS, worker.windows, causes, name="cause")
 
 
 def _named(outcome: str) -> tuple[str, str]:
-    """Fate and reason of a span, as labels."""
     if outcome in _OUTCOME_OF:
         return _OUTCOME_OF[outcome], ""
     return ("rejected" if outcome in MALFORMED else "not_scored"), outcome

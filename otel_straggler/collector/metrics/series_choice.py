@@ -1,8 +1,8 @@
-"""What a group's scores say of all ranks together: the worst few of each section, and quantiles.
+"""Aggregates of a group's scores, the worst ranks of each section and quantiles, and the choice of
+series that are not folded.
 
-A page that chose the worst few among 10,000 ranks, or took a quantile of them, would cost
-Prometheus seconds of processor time, at every look of everybody who looks. Here it is made once a
-window, from the same scores as the series of ranks.
+Aggregating 10,000 series on a dashboard would take Prometheus seconds per refresh; here it is done
+once per window.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from otel_straggler.semconv import LISTED_KINDS, Metric
 
 QUANTILES: Final = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 MAX_WORST: Final = 20
-"""Ranks of a section. Who is among the worst 20 of any moments is so at the moment itself, so 20
-are enough to choose as many over any time; see `dashboards.queries.MAX_LINES`."""
+"""Ranks per section, enough to choose as many over any time: `dashboards.queries.MAX_LINES`."""
 _MAX_SERIES: Final = 1_000
-"""Of the worst of a group: of more than 50 sections each has fewer, at least one. It is no part of
-a budget, which signs of life of very many ranks may fill."""
+"""Worst ranks of a group: with more than 50 sections each has fewer, but at least one. Not part of
+a budget, which heartbeats of very many ranks may fill."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRows:
-    """Ranks of one window that are shown, and of which sections (by column)."""
+    """Ranks of one window, and columns of their sections."""
 
     window: WindowScores
     sections: tuple[int, ...]
@@ -56,7 +55,7 @@ def worst_families(tables: Collection[ShownRows], constant_labels: str) -> Famil
     for shown in tables:
         for name, column in _listed(shown):
             values = shown.window.section_relative[shown.rows, column]
-            for row, value in _lowest(values, maximum):
+            for row, value in lowest(values, maximum):
                 source = shown.window.sources[shown.rows[row]]
                 result.setdefault(name, []).append((value, source.rank, source))
     families = Families()
@@ -70,12 +69,6 @@ def worst_families(tables: Collection[ShownRows], constant_labels: str) -> Famil
 def quantile_families(
     tables: Collection[ShownRows], columns: dict[str, Metric], text: str
 ) -> Families:
-    """Quantiles of what the ranks of one group show.
-
-    Args:
-        columns: name of a table in a window, and the metric that its series are of.
-        text: labels of the run and the group.
-    """
     families = Families()
     for column, metric in columns.items():
         over = semconv.OVER_RANKS[metric.name]
@@ -86,7 +79,7 @@ def quantile_families(
 
 
 def add_quantiles_of(families: Families, over: Metric, text: str, values: Floats) -> None:
-    """Quantiles of what is known of ``values``; nothing if that is nothing."""
+    """Quantiles of the finite ``values``."""
     known = values[np.isfinite(values)]
     if not len(known):
         return
@@ -95,7 +88,6 @@ def add_quantiles_of(families: Families, over: Metric, text: str, values: Floats
 
 
 def _parts(tables: Iterable[ShownRows], column: str) -> dict[str | None, list[Floats]]:
-    """The values of a table, by section; None: of whole ranks."""
     result: dict[str | None, list[Floats]] = {}
     for shown in tables:
         values: Floats = getattr(shown.window, column)[shown.rows]
@@ -108,15 +100,15 @@ def _parts(tables: Iterable[ShownRows], column: str) -> dict[str | None, list[Fl
 
 
 def _listed(shown: ShownRows) -> Iterator[tuple[str, int]]:
-    """Sections whose low scores tell of a slow rank: elsewhere those are victims."""
+    """Sections in which a low score means a slow rank, not a victim."""
     for at in shown.sections:
         section = shown.window.sections[at]
         if section.kind in LISTED_KINDS:
             yield section.name, at
 
 
-def _lowest(values: Floats, maximum: int) -> Iterator[tuple[int, float]]:
-    """Places and values of the lowest that are known, in no order."""
+def lowest(values: Floats, maximum: int) -> Iterator[tuple[int, float]]:
+    """Indexes and values of the lowest finite ``values``, in no order."""
     known = np.where(np.isfinite(values), values, np.inf)
     indexes = (
         np.argpartition(known, maximum - 1)[:maximum]
@@ -130,7 +122,7 @@ def _lowest(values: Floats, maximum: int) -> Iterator[tuple[int, float]]:
 RankKey: TypeAlias = tuple[str, int]
 """Group and rank."""
 KINDS: Final = (
-    semconv.LAST_HEARTBEAT,  # a page finds ranks and nodes by it
+    semconv.LAST_HEARTBEAT,  # dashboards list ranks and nodes by it
     semconv.RANK_STATE,
     semconv.RANK_INFO,
     semconv.RANK_STEP,
@@ -139,19 +131,19 @@ KINDS: Final = (
     semconv.RANK_TIMEOUT,
     semconv.RANK_LAST_SCORED,
 )
-"""A series each for every rank; the last is folded first."""
+"""One series each per rank; the last is folded first."""
 _PART: Final = 0.5
-"""Of the budget, for signs of life; the rest is for verdicts, cells of workers, scores."""
+"""Part of the budget for heartbeats; the rest is for verdicts, cells of workers, and scores."""
 _ALWAYS_WHOLE: Final = 100
-"""Ranks that show all kinds even where there is no room."""
+"""Ranks that show all kinds in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownLife:
-    """Attributes:
-    kinds: what every rank shows.
-    whole: ranks that show all kinds; None: all ranks do.
-    n_ranks: of the run.
+    """
+    Attributes:
+        kinds: shown by every rank.
+        whole: ranks that show all kinds; None: all ranks.
     """
 
     kinds: frozenset[Metric]
@@ -162,7 +154,6 @@ class ShownLife:
         return self.whole is None or metric in self.kinds or key in self.whole
 
     def folded(self, run_id: str, constant_labels: str) -> Families:
-        """How many series are left out, by family; nothing where none is."""
         families = Families()
         if self.whole is None:
             return families
@@ -181,10 +172,8 @@ def choose(ranks: Iterable[RankKey], trouble: Mapping[RankKey, int], budget: int
     """As many kinds of every rank as fit, then all kinds of as many ranks as fit.
 
     Args:
-        ranks: of the run.
-        trouble: smaller numbers first; ranks that are not in it come last, in their order, so that
-            the same ones are shown each time: a series that comes and goes costs Prometheus more
-            than one that stays.
+        trouble: order of ranks; others come last, in a fixed order: series that come and go cost
+            Prometheus more than lasting ones.
         budget: series of the run.
 
     Cost: O(ranks), and sorting them where they do not fit.

@@ -1,7 +1,5 @@
-"""Liveness, and what the alerts look at, as series. Of ranks that are well some may be folded
-(`collector/metrics/series_choice.py`); ranks in trouble, and what the run as a whole says, are
-always seen, as
-are those that rules of alerts read."""
+"""Liveness, and the input of the alerts, as series. Healthy ranks may be folded
+(`collector/metrics/series_choice.py`), but never series that alert rules read."""
 
 from __future__ import annotations
 
@@ -33,25 +31,21 @@ _STATES: tuple[RunState, ...] = get_args(RunState)
 
 
 def status_families(view: RunView, constant_labels: str, shown: ShownLife = EVERYTHING) -> Families:
-    """The liveness of one run: per rank, and of the run as a whole.
-
-    Args:
-        shown: which ranks show what.
-    """
+    """The liveness of one run: per rank, and of the run as a whole."""
     families = Families()
     for group, world in view.worlds.items():
         for rank, its in world.ranks.items():
             _add_rank(families, its, view.ahead_s, constant_labels, shown, (group, rank))
         _add_world(families, view, group, world, constant_labels)
-        result = view.hangs.get(group)
-        if result is not None:
-            _add_states(families, world, result, constant_labels, shown, group)
+        hang = view.hangs.get(group)
+        if hang is not None:
+            _add_states(families, world, hang, constant_labels, shown, group)
     families.extend(shown.folded(view.run_id, constant_labels))
     return families
 
 
 def status_content(view: RunView) -> tuple[object, ...]:
-    """Changes when :func:`status_families` does. Cost: O(ranks), some bytes each."""
+    """Changes with :func:`status_families`. Cost: O(ranks), some bytes each."""
     return (
         view.ahead_s,
         tuple(view.worlds.items()),
@@ -63,8 +57,7 @@ def status_content(view: RunView) -> tuple[object, ...]:
 
 
 def in_trouble(view: RunView, flagged: Iterable[RankKey]) -> dict[RankKey, int]:
-    """Ranks that somebody will look at, by how soon: whom a hang waits for and who is called slow,
-    then lost, stuck and late ones."""
+    """Ranks in trouble by urgency: culprits of hangs, slow ranks, then lost, stuck, late ones."""
     trouble: dict[RankKey, int] = {}
     for group, its in view.hangs.items():
         for soon, state in enumerate((LOST, STUCK, LATE), start=1):
@@ -83,7 +76,6 @@ def _add_states(
     shown: ShownLife,
     group: str,
 ) -> None:
-    """One series for each subject: its state is a label."""
     timeouts_s = its.timeout_s.tolist()
     for rank, code, timeout_s in zip(
         its.ranks.tolist(), its.rank_states.tolist(), timeouts_s, strict=True
@@ -122,7 +114,7 @@ def _add_rank(
         families.add(semconv.RANK_FINISHED, f"{outcome},{text}", finished_at_s + ahead_s)
     for reason, count in rank.dropped.items():
         families.add(semconv.RECORDS_DROPPED, f"{label('reason', reason)},{text}", count)
-    folded = sum(rank.folded.values())  # which sections they are stays in the heartbeats
+    folded = sum(rank.folded.values())
     if folded:
         families.add(semconv.RECORDS_FOLDED, text, folded)
     if shown.shows(semconv.RANK_INFO, key):
@@ -132,7 +124,7 @@ def _add_rank(
 
 @lru_cache(maxsize=MAX_LABELLED)
 def _description(source: Source, gpu_tier: str, gpu_reason: str) -> str:
-    """What else is known of a rank, under the names that OpenTelemetry's translator gives."""
+    """Other attributes of a rank, named as OpenTelemetry's translator does."""
     known: dict[str, object] = {
         semconv.RUN_ATTEMPT: source.attempt,
         semconv.SESSION_ID: source.session_id,
@@ -162,7 +154,7 @@ def _add_world(
 
 
 def _add_extremes(families: Families, world: WorldStatus, ahead_s: float, text: str) -> None:
-    """Of all ranks: of 10,000 each, Prometheus would take seconds to find them."""
+    """Extremes over all ranks: over 10,000 series they would take Prometheus seconds."""
     ranks_left = [rank for rank in world.ranks.values() if rank.finished_at_s is None]
     for metric, times in (
         (semconv.RUN_OLDEST_HEARTBEAT, (rank.here(rank.sent_at_s) for rank in ranks_left)),
@@ -177,7 +169,7 @@ def _add_extremes(families: Families, world: WorldStatus, ahead_s: float, text: 
 
 
 def _open_sections(world: WorldStatus) -> dict[str, int]:
-    """How many ranks that have not ended are in each; the rarest together."""
+    """Number of running ranks in each; the rarest are summed up."""
     ranks_left = (rank for rank in world.ranks.values() if rank.finished_at_s is None)
     counted = Counter(rank.open_section for rank in ranks_left if rank.open_section)
     shown = dict(counted.most_common(_MAX_SECTIONS))
@@ -185,11 +177,11 @@ def _open_sections(world: WorldStatus) -> dict[str, int]:
     return {**shown, semconv.OTHER_SECTION: others} if others else shown
 
 
-# --- what the alerts look at -------------------------------------------------------------------
+# --- input of the alerts -----------------------------------------------------------------------
 
 
 def alert_families(run: RunStatus, constant_labels: str) -> Families:
-    """The series of one group of a run: some thirty, and at most 20 culprits."""
+    """One group of a run: some thirty series, and at most 20 culprits."""
     families = Families()
     text = f"{labels(run_id=run.run_id, job_name=run.job, group=run.group)},{constant_labels}"
     described = labels(team=run.team, attempt=run.attempt)
@@ -206,7 +198,6 @@ def alert_families(run: RunStatus, constant_labels: str) -> Families:
 def collector_families(
     watched: FleetStatus, maintenance: Iterable[Maintenance], constant_labels: str
 ) -> Families:
-    """The series that belong to no run."""
     families = Families()
     families.add(semconv.COLLECTOR_PAGES, constant_labels, int(watched.pages))
     for each in maintenance:
@@ -216,7 +207,6 @@ def collector_families(
 
 
 def _add_run_states(families: Families, run: RunStatus, text: str) -> None:
-    """The states that a run is not in are 0, so that each tells when it was left."""
     for state in _STATES:
         families.add(semconv.RUN_STATE, f"{label('state', state)},{text}", int(run.state == state))
     for name, count in run.ranks.items():

@@ -1,7 +1,5 @@
-"""Layer 2 as series: who straggles and why, what the run loses, who waits for whom.
-
-Of verdicts those that stand are shown (suspect, confirmed, flapping); the report has the others.
-"""
+"""Verdicts as series: stragglers and causes, the loss of the run, waits. Only standing verdicts
+(suspect, confirmed, flapping) are shown; the report has the others."""
 
 from __future__ import annotations
 
@@ -19,31 +17,23 @@ from otel_straggler.model.verdict import CALLED_SLOW, RunVerdicts, Verdict, Worl
 
 _STANDING = CALLED_SLOW | {"suspect"}
 MAX_VERDICTS = 200
-"""Verdicts shown; those that lose most come first."""
+"""Verdicts shown, the costliest first."""
 
 
 def straggling_ranks(run_verdicts: RunVerdicts) -> frozenset[tuple[str, int]]:
-    """(group, rank) of the ranks that are called slow."""
     result = ((v.group, v.rank) for v in run_verdicts.current if _is_called_slow(v, "rank"))
     return frozenset((group, rank) for group, rank in result if rank is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLabels:
-    """What the labels of a run's series are made of.
-
-    Attributes:
-        run_id: of the run.
-        jobs: job name by group.
-        constant: label text that ends every line.
-    """
+    """Labels of a run's series: job names by group, and text that ends every line."""
 
     run_id: str
     jobs: Mapping[str, str]
     constant: str
 
     def of(self, group: str, **further: object) -> str:
-        """All labels of a line; ``further`` stand after the group."""
         job = self.jobs.get(group, "")
         text = labels(run_id=self.run_id, job_name=job, group=group, **further)
         return f"{text},{self.constant}"
@@ -52,13 +42,7 @@ class RunLabels:
 def verdict_families(
     run_verdicts: RunVerdicts, sources: Iterable[Source], run: RunLabels
 ) -> Families:
-    """All series that are never folded: of verdicts, nodes, worlds and waits.
-
-    Args:
-        run_verdicts: of one run.
-        sources: its ranks, as last seen; their nodes are shown as straggling or not.
-        run: labels.
-    """
+    """Series that are never folded: verdicts, nodes, worlds, and waits."""
     families = Families()
     standing = _costliest_first(run_verdicts.current)
     for verdict in standing[:MAX_VERDICTS]:
@@ -74,12 +58,11 @@ def verdict_families(
 
 
 def n_cells(worlds: Sequence[WorldSummary]) -> int:
-    """How many cells of workers have a slowdown."""
     return sum(math.isfinite(slowdown) for world in worlds for _, _, slowdown in world.heat)
 
 
 def heat_families(worlds: Sequence[WorldSummary], run: RunLabels, budget: int) -> Families:
-    """The cells of workers, slowest first, as far as they fit; quantiles stand for the others."""
+    """Cells of workers, slowest first; quantiles replace those beyond the budget."""
     families = Families()
     cells = [
         (slowdown, stage, data, world.group)
@@ -119,7 +102,7 @@ def _is_called_slow(verdict: Verdict, scope: str) -> bool:
 
 
 def _costliest_first(current: Iterable[Verdict]) -> list[Verdict]:
-    """Those that stand; who is called slow comes before suspects, and who loses most first."""
+    """Standing verdicts: slow subjects before suspects, the costliest first."""
     standing = [verdict for verdict in current if verdict.state in _STANDING]
     standing.sort(key=lambda v: (v.state == "suspect", -v.gpu_seconds_lost_per_hour))
     return standing
@@ -151,10 +134,9 @@ def _add_verdict(
 def _add_hosts(
     families: Families, run_verdicts: RunVerdicts, sources: Iterable[Source], run: RunLabels
 ) -> None:
-    """Every node that has ranks, and every node that is called slow."""
     called = {(v.group, v.node) for v in run_verdicts.current if _is_called_slow(v, "host")}
-    view = {(source.group, source.node): None for source in sources if source.node}
-    for group, node in {**view, **dict.fromkeys(called)}:
+    nodes = dict.fromkeys((source.group, source.node) for source in sources if source.node)
+    for group, node in {**nodes, **dict.fromkeys(called)}:
         text = run.of(group, node=node)
         families.add(semconv.HOST_STRAGGLING, text, int((group, node) in called))
 

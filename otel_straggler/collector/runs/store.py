@@ -242,7 +242,7 @@ class RunStore:
         if math.isinf(run.first_window):
             self._scored += 1
             run.first_window = self._scored
-        run.scores.take(window, now_s)
+        run.scores.observe(window, now_s)
         run.shown.scores_have_changed()
 
     def extend_timeline(self, window: WindowScores) -> None:

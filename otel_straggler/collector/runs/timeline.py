@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
-from otel_straggler.collector.views.timeline import Column, column_of
+from otel_straggler.collector.views.timeline import Column, column_of, sharing
 from otel_straggler.collector.views.world_view import RankTable
 from otel_straggler.model.scores import WindowScores
 
@@ -38,7 +36,7 @@ class Timeline:
         if column.first_step is not None and not self._is_by_step:
             self.columns = ()  # windows by time overlap those by step
         self._next_seq += 1
-        self._set((*self.columns, _sharing(column, self.columns)))
+        self._set((*self.columns, sharing(column, self.columns)))
 
     def put_before(self, columns: Sequence[Column]) -> None:
         """Older windows, of the history, oldest first; they get the numbers before the first of
@@ -49,7 +47,7 @@ class Timeline:
             kept = [column for column in kept if column.first_step is not None]
         older: list[Column] = []
         for at, column in enumerate(kept):
-            older.append(_sharing(replace(column, seq=FIRST_SEQ - len(kept) + at), older))
+            older.append(sharing(replace(column, seq=FIRST_SEQ - len(kept) + at), older))
         self._set((*older, *self.columns))
 
     def drop_oldest(self) -> None:
@@ -81,15 +79,3 @@ def keep_within(budget: int, timelines: Iterable[Timeline]) -> None:
         total -= largest.size
         largest.drop_oldest()
         total += largest.size
-
-
-def _sharing(column: Column, before: Sequence[Column]) -> Column:
-    """With the tables of names of the column before, where they are the same."""
-    if not before:
-        return column
-    last = before[-1]
-    if np.array_equal(last.ranks, column.ranks):
-        column = replace(column, ranks=last.ranks)
-    if last.sections == column.sections:
-        column = replace(column, sections=last.sections)
-    return column

@@ -1,26 +1,24 @@
-"""What the alerts look at, from the views of runs.
+"""Input of the alerts, from the views of runs.
 
-CPU time of a look at one run, measured alongside other work: 0.1 ms with 1,000 ranks, 2 with 10,000
-(two thirds of it to ask all of them for page and team), 3 if half of them are lost, 6 if those are
-all under maintenance; a new window of 10 sections adds 0.6 and 8 ms, once. The series of the same
-ranks' liveness take 24 and 240 ms.
+CPU time per run: 0.1 ms with 1,000 ranks, 2 ms with 10,000, 3 if half of them are lost, 6 if those
+are all under maintenance; a new window of 10 sections adds 0.6 and 8 ms.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 
 from otel_straggler.alerts.rule import Culprit, RunStatus, Score, Scores
 from otel_straggler.collector.metrics.score_series import RunScores
-from otel_straggler.collector.metrics.series_choice import ShownRows, by_group
+from otel_straggler.collector.metrics.series_choice import ShownRows, by_group, lowest
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.store import World
 from otel_straggler.collector.views.hang_json import sentence
+from otel_straggler.collector.views.ranks import MISSING
 from otel_straggler.collector.views.run_view import NewestScores, RunView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import ENDS, RANK_STATES, STARTING, HangKind
@@ -30,32 +28,16 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.semconv import LISTED_KINDS
 
-MISSING = "missing"
-"""State of ranks that are expected and were never heard of, in ``straggler.run.ranks``."""
 _Column = Literal["section_relative", "section_individual", "gpu_relative"]
 _NOBODY = WorldStatus(attempt=0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Blame:
-    """Why somebody waits, the same as a sentence, and for which ranks, ascending."""
-
-    why: HangKind
-    sentence: str
-    ranks: Ints
 
 
 def watched_worlds(
     view: RunView, worlds: dict[str, World], under_maintenance: frozenset[str]
 ) -> Iterator[RunStatus]:
-    """Every world of a run. Cost: see above.
-
-    Args:
-        worlds: as the store has them; what must last from one evaluation to the next is kept there.
-        under_maintenance: nodes for which nobody is notified.
-    """
-    run_verdicts = (verdict.group for verdict in view.run_verdicts.current)
-    for group in dict.fromkeys((*view.worlds, *view.hangs, *view.scores, *run_verdicts)):
+    """Every world of a run. Cost: see above."""
+    groups = (verdict.group for verdict in view.run_verdicts.current)
+    for group in dict.fromkeys((*view.worlds, *view.hangs, *view.scores, *groups)):
         yield _watched(view, group, worlds.get(group), under_maintenance)
 
 
@@ -63,14 +45,15 @@ def _watched(
     view: RunView, group: str, world: World | None, under_maintenance: frozenset[str]
 ) -> RunStatus:
     status = view.worlds.get(group, _NOBODY)
-    result = view.hangs.get(group)
+    hang = view.hangs.get(group)
     scores = view.scores.get(group, NewestScores())
-    blame = _blame(result)
-    is_hung = result is not None and result.is_hung
-    is_taken = is_hung and view.is_acknowledged(group)
-    waited_for = np.empty(0, np.int64) if blame is None or is_taken else blame.ranks
+    is_acknowledged = hang is not None and hang.is_hung and view.is_acknowledged(group)
+    blame = None if hang is None or hang.state in ENDS else hang.blame
+    waited_for: Ints = np.empty(0, np.int64)
+    if hang is not None and blame is not None and not is_acknowledged:
+        waited_for = hang.ranks[blame.culprits]
     now_s = view.now_s - view.ahead_s
-    hangs = result is not None and world is not None and world.hung.evaluate(result, now_s)
+    hangs = hang is not None and world is not None and world.hung.evaluate(hang, now_s)
     named = [] if world is None else world.culprits.select(waited_for)
     may_page = view.mode == "page" and status.page
     return RunStatus(
@@ -80,13 +63,13 @@ def _watched(
         team=status.team,
         attempt=status.attempt,
         pages=may_page and not _are_all_on(status, waited_for, under_maintenance),
-        state="starting" if result is None else result.state,
-        since_s=None if result is None else result.since_s,
-        is_hung=hangs and not is_taken,
-        why=None if blame is None else blame.why,
-        hang_text="" if blame is None else blame.sentence,
-        culprits=_named(blame, status, named),
-        ranks={} if result is None else _counts(result, status),
+        state="starting" if hang is None else hang.state,
+        since_s=None if hang is None else hang.since_s,
+        is_hung=hangs and not is_acknowledged,
+        why=None if blame is None else blame.kind,
+        hang_text="" if hang is None or blame is None else sentence(hang) or "",
+        culprits=tuple(_culprit(status, rank, blame.kind) for rank in named) if blame else (),
+        ranks={} if hang is None else _counts(hang, status),
         last_scored_at_s=None if scores.at_s is None else scores.at_s + view.ahead_s,
         scores=scores.lowest,
         verdicts=_verdicts(view.run_verdicts, group),
@@ -97,40 +80,27 @@ def _watched(
     )
 
 
-def _blame(result: HangStatus | None) -> _Blame | None:
-    """None while nobody waits; what has ended waits for nobody."""
-    if result is None or result.blame is None or result.state in ENDS:
-        return None
-    blame = result.blame
-    return _Blame(blame.kind, sentence(result) or "", result.ranks[blame.culprits])
-
-
-def _named(blame: _Blame | None, world: WorldStatus, ranks: list[int]) -> tuple[Culprit, ...]:
-    if blame is None:
-        return ()
-    named = []
-    for rank in ranks:
-        its = world.ranks.get(rank)
-        node, role = ("", "") if its is None else (its.source.node, its.source.role)
-        named.append(Culprit(rank=rank, node=node, role=role, why=blame.why))
-    return tuple(named)
+def _culprit(status: WorldStatus, rank: int, why: HangKind) -> Culprit:
+    its = status.ranks.get(rank)
+    node, role = ("", "") if its is None else (its.source.node, its.source.role)
+    return Culprit(rank=rank, node=node, role=role, why=why)
 
 
 def _are_all_on(world: WorldStatus, ranks: Ints, nodes: frozenset[str]) -> bool:
-    """Whether there are ranks, and all are on these nodes; a rank never heard of is on none."""
+    """True if there are ranks, and all are on these nodes; unknown ranks are on none."""
     if not nodes or not len(ranks):
         return False
     every = (world.ranks.get(rank) for rank in ranks.tolist())
     return all(its is not None and its.source.node in nodes for its in every)
 
 
-def _counts(result: HangStatus, world: WorldStatus) -> dict[str, int]:
-    """Ranks by state; one that was never heard of is missing, and not starting."""
-    counts = np.bincount(result.rank_states, minlength=len(RANK_STATES)).tolist()
-    spoken = sum(its.sent_at_s is not None for its in world.ranks.values())
-    run_verdicts = min(max(len(result.ranks) - spoken, 0), counts[STARTING])
-    counts[STARTING] -= run_verdicts
-    missing = max(run_verdicts, world.world_size - len(world.ranks)) if run_verdicts else 0
+def _counts(hang: HangStatus, world: WorldStatus) -> dict[str, int]:
+    """Ranks by state; one that never reported is missing instead of starting."""
+    counts = np.bincount(hang.rank_states, minlength=len(RANK_STATES)).tolist()
+    reporting = sum(its.sent_at_s is not None for its in world.ranks.values())
+    unseen = min(max(len(hang.ranks) - reporting, 0), counts[STARTING])
+    counts[STARTING] -= unseen
+    missing = max(unseen, world.world_size - len(world.ranks)) if unseen else 0
     return {**dict(zip(RANK_STATES, counts, strict=True)), MISSING: missing}
 
 
@@ -153,14 +123,19 @@ def newest_scores(scores: RunScores) -> dict[str, NewestScores]:
     """By group. Cost: O(ranks * sections), and an object for each of at most 60 scores a group."""
     tables = by_group(scores.shown_rows())
     windows = scores.newest_of_each_kind()
-    return {
-        group: NewestScores(
+    result = {}
+    for group, at_s in scores.scored_at_s.items():
+        its = tables.get(group, [])
+        result[group] = NewestScores(
             at_s=at_s,
-            lowest=_lowest_of(tables.get(group, ())),
+            lowest=Scores(
+                section_relative=_lowest(its, "section_relative"),
+                section_individual=_lowest(its, "section_individual"),
+                gpu_relative=_lowest(its, "gpu_relative"),
+            ),
             data_sections=_data_sections(w for w in windows if w.group == group),
         )
-        for group, at_s in scores.scored_at_s.items()
-    }
+    return result
 
 
 def _data_sections(windows: Iterable[WindowScores]) -> frozenset[str]:
@@ -168,44 +143,28 @@ def _data_sections(windows: Iterable[WindowScores]) -> frozenset[str]:
     return frozenset(section.name for section in sections if section.kind == "data")
 
 
-def _lowest_of(tables: Iterable[ShownRows]) -> Scores:
-    tables = tuple(tables)
-    return Scores(
-        section_relative=_lowest(tables, "section_relative"),
-        section_individual=_lowest(tables, "section_individual"),
-        gpu_relative=_lowest(tables, "gpu_relative"),
-    )
-
-
-def _lowest(tables: Iterable[ShownRows], column: _Column) -> tuple[Score, ...]:
+def _lowest(tables: Sequence[ShownRows], column: _Column) -> tuple[Score, ...]:
     scores = [score for shown in tables for score in _lowest_in(shown, column)]
     scores.sort(key=lambda score: (score.value, score.rank, score.section))
     return tuple(scores[:MAX_NAMED])
 
 
 def _lowest_in(shown: ShownRows, column: _Column) -> Iterator[Score]:
-    """The lowest 20 of one window, in no order. Sections of a kind that is never listed have
-    low scores because others are slow, so they are left out."""
+    """The lowest 20 of one window, in no order; sections of other kinds than ``LISTED_KINDS`` have
+    low scores because of other ranks."""
     window = shown.window
     values: Floats = getattr(window, column)[shown.rows]
     names = [""]
-    if values.ndim == 1:
-        values = values[:, None]
-    else:
+    if values.ndim == 2:
         listed = [s for s in shown.sections if window.sections[s].kind in LISTED_KINDS]
         names = [window.sections[s].name for s in listed]
         values = values[:, listed]
-    flat = np.where(np.isnan(values), np.inf, values).ravel()
-    if len(flat) > MAX_NAMED:
-        indexes = np.argpartition(flat, MAX_NAMED - 1)[:MAX_NAMED]
-    else:
-        indexes = np.arange(len(flat))
-    for index in indexes[np.isfinite(flat[indexes])].tolist():
+    for index, value in lowest(values.ravel(), MAX_NAMED):
         source = window.sources[shown.rows[index // len(names)]]
         yield Score(
             rank=source.rank,
             node=source.node,
             role=source.role,
             section=names[index % len(names)],
-            value=float(flat[index]),
+            value=value,
         )

@@ -1,74 +1,280 @@
-"""The answer of a picture: is the run healthy, who is slow, since when, why, what does it cost,
-what is to be done.
+"""The answer about a run: its health, the culprit, since when, why, the cost, and what to do.
 
-One thing is said, the one that matters most: a hang before the dearest rank or host that is called
-slow, that before an imbalance of the run, that before a mere suspicion, that before "all alike".
+Only the most important finding is reported: a hang, then the costliest slow rank or host, then an
+imbalance of the run, then a suspicion, then "all alike".
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Final
 
-from otel_straggler.collector.views.answer_hang import hang_answer
-from otel_straggler.collector.views.answer_rest import (
-    awaited_answer,
-    ended_answer,
-    forgotten_answer,
-    healthy_answer,
-    no_data_answer,
-    silent_answer,
-    waiting_answer,
-)
-from otel_straggler.collector.views.answer_type import Json
-from otel_straggler.collector.views.answer_verdict import verdict_answer
-from otel_straggler.collector.views.verdict_json import INDEXES, cost_of, standing
-from otel_straggler.collector.views.world_view import WorldView
-from otel_straggler.model.verdict import CALLED_SLOW, Verdict
+import numpy as np
 
-_MUCH_DEARER = 2.0
-"""What is wrong with the run as a whole goes before a rank only if it costs so much more."""
+from otel_straggler.collector.views.answer_hang import OTHER_ADVICE, hang_facts, hang_headline
+from otel_straggler.collector.views.answer_type import Json, Tone, answer, as_sentence, cost, lower
+from otel_straggler.collector.views.answer_verdict import facts_of, headline, verdict_answer
+from otel_straggler.collector.views.first_failure import first_failure
+from otel_straggler.collector.views.hang_json import ranks_text
+from otel_straggler.collector.views.heat import Heat, heat_of
+from otel_straggler.collector.views.numbers import duration, percent
+from otel_straggler.collector.views.verdict_json import SUBJECTS, cost_of, standing
+from otel_straggler.collector.views.world_view import Awaited, WorldView
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.model.verdict import CALLED_SLOW, WAITS_INSIDE, Verdict, time_text
+
+_MUCH_COSTLIER: Final = 2.0
+"""A finding about the whole run precedes a rank only if it costs this many times as much."""
+_QUORUM: Final = 0.999
+_MIN_PEERS: Final = VerdictSettings().min_peers
+_LOSES: Final = 1.05
+_ENDS: Final = {
+    "finished": "The run has finished",
+    "cancelled": "The run was cancelled",
+    "preempted": "The run was preempted",
+    "failed": "The run has failed",
+}
+_OUTCOMES: Final = {"ok": "finished"}
 
 
 def answer_of(view: WorldView) -> Json:
     """The block ``answer``. Cost: O(changes of verdicts)."""
-    result = view.hang
     if view.awaited is not None:
         before = answer_of(replace(view, awaited=None, is_live=True))
-        return awaited_answer(view, view.awaited, before["headline"])
+        return _awaited(view, view.awaited, before["headline"])
+    verdict = _first_verdict(view)
     if view.has_ended:
-        return ended_answer(view, reported_first(view))
-    if result is not None and result.state == "forgotten":
-        return forgotten_answer(view)
-    if result is not None and result.is_hung:
-        return hang_answer(view, result)
+        return _ended(view, verdict)
+    if view.hang is not None and view.hang.state == "forgotten":
+        return _forgotten(view)
+    if view.hang is not None and view.hang.is_hung:
+        tone: Tone = "watch" if view.is_acknowledged else "bad"
+        head = hang_headline(view, view.hang)
+        return answer(view, tone, "hang", head, **hang_facts(view, view.hang))
     if view.table is None and view.heartbeats is None:
-        return no_data_answer(view)
-    verdict = reported_first(view)
+        return _no_data(view)
     if view.silent_s is not None:
-        return silent_answer(view, view.silent_s, verdict)
+        return _silent(view, view.silent_s, verdict)
     if verdict is not None and (view.has_verdicts or verdict.attempt >= view.attempt):
         return verdict_answer(view, verdict)
     if view.table is None or not view.has_verdicts:
-        return waiting_answer(view, verdict)
-    return healthy_answer(view)
+        return _waiting_after(view, verdict)
+    return _healthy(view)
 
 
 def _is_stale(view: WorldView, verdict: Verdict) -> bool:
-    """A suspicion of before a restart, in an attempt that has been judged and says nothing of it:
-    the book of changes keeps it for some steps more."""
+    """True for a suspicion from before a restart that this attempt has not renewed."""
     is_suspicion = verdict.state not in CALLED_SLOW
     return is_suspicion and view.has_verdicts and view.is_of_before(verdict)
 
 
-def reported_first(view: WorldView) -> Verdict | None:
-    """The verdict that matters most; None if none stands."""
+def _first_verdict(view: WorldView) -> Verdict | None:
+    """Return the most important standing verdict; None if none stands."""
     stands = [verdict for verdict in standing(view.current) if not _is_stale(view, verdict)]
     if not stands:
         return None
     called = [verdict for verdict in stands if verdict.state in CALLED_SLOW] or stands
-    indexes = [verdict for verdict in called if verdict.scope in INDEXES]
-    wholes = [verdict for verdict in called if verdict.scope not in INDEXES]
-    if not indexes or not wholes:
+    subjects = [verdict for verdict in called if verdict.scope in SUBJECTS]
+    wholes = [verdict for verdict in called if verdict.scope not in SUBJECTS]
+    if not subjects or not wholes:
         return called[0]
-    is_whole = cost_of(wholes[0]) > _MUCH_DEARER * cost_of(indexes[0])
-    return wholes[0] if is_whole else indexes[0]
+    is_whole = cost_of(wholes[0]) > _MUCH_COSTLIER * cost_of(subjects[0])
+    return wholes[0] if is_whole else subjects[0]
+
+
+# --- no rank is called slow ----------------------------------------------------------------------
+
+
+def _healthy(view: WorldView) -> Json:
+    world = view.world
+    assert world is not None
+    if view.reporting < _QUORUM * view.expected:
+        return _incomplete(view)
+    if world.slowdown >= _LOSES:
+        return _loses(view, world.waste)
+    if view.reporting == 1:
+        text = "One rank is training; there is no peer to compare it with."
+        return answer(view, "good", "healthy", "One rank is training", sentence=text)
+    heat = heat_of(view)
+    costs = cost(view, world.waste * 3600.0 * max(view.expected, 1))
+    if heat is not None and heat.stands_out:
+        head = "No rank is confirmed slow"
+        text = f"{head}; {_hottest_text(heat)} recently, but not enough or not long enough for a"
+        return answer(view, "good", "healthy", head, sentence=f"{text} verdict.", cost=costs)
+    if world.waits_inside:
+        head = "A slow rank would not be visible"
+        text = f"{head}: all {view.reporting:,} ranks take equally long because they wait for each"
+        text = f"{text} other in {world.waits_inside}."
+        advice = [as_sentence(WAITS_INSIDE)]
+        return answer(view, "watch", "healthy", head, sentence=text, advice=advice)
+    head = text = f"All {view.reporting:,} ranks are alike"
+    if math.isfinite(world.resolvable_slowdown):
+        text += f"; the detection limit is {percent(world.resolvable_slowdown - 1.0)}"
+    return answer(view, "good", "healthy", head, sentence=f"{text}.", cost=costs)
+
+
+def _hottest_text(heat: Heat) -> str:
+    if not heat.stands_out:
+        return "no rank stands out"
+    ranks, n_hot, slowdown = heat.hottest()
+    if n_hot > 1:
+        return f"{n_hot:,} workers take longer than the others, up to {slowdown:.2f}x as long"
+    takes = "takes" if len(ranks) == 1 else "take"
+    return f"{ranks_text(ranks)} {takes} {slowdown:.2f}x as long as the others"
+
+
+def _incomplete(view: WorldView) -> Json:
+    head = f"{view.reporting:,} of {view.expected:,} ranks are reporting"
+    heat = heat_of(view)
+    alike = "those are alike"
+    if heat is not None and heat.stands_out:
+        alike = f"of those, {_hottest_text(heat)}"
+    facts = {
+        "sentence": f"{head}; {alike}.",
+        "advice": [
+            "Run otel-straggler doctor on the host of a missing rank to see why it cannot report."
+        ],
+        "commands": ["otel-straggler doctor"],
+    }
+    return answer(view, "watch", "healthy", head, **facts)
+
+
+def _loses(view: WorldView, waste: float) -> Json:
+    head = f"Ranks wait for each other: {percent(waste)} of the time is lost"
+    facts = {
+        "sentence": f"{head}, and {_why_nobody(view)}.",
+        "cost": cost(view, waste * 3600.0 * max(view.expected, 1)),
+        "advice": ["Look at the ledger: start with the section with the longest exposed time."],
+    }
+    return answer(view, "watch", "healthy", head, **facts)
+
+
+def _why_nobody(view: WorldView) -> str:
+    if view.reporting < _MIN_PEERS and view.table is not None:
+        overall = view.table.slowdowns.overall
+        if np.isfinite(overall).any():
+            slower = int(view.table.ranks[int(np.nanargmax(overall))])
+            return f"rank {slower} takes longer; two ranks are too few to call one of them slow"
+    return "no rank, host, or stage stands out enough to be named"
+
+
+# --- not enough data -----------------------------------------------------------------------------
+
+
+def _waiting_after(view: WorldView, before: Verdict | None) -> Json:
+    """Too early; ``before`` stood in the previous attempt."""
+    head, text = _waiting(view)
+    if before is not None:
+        text += f" Before the restart, {lower(headline(before, is_over=True))}."
+    return answer(view, "unknown", "waiting", head, sentence=text)
+
+
+def _waiting(view: WorldView) -> tuple[str, str]:
+    received = 0 if view.heartbeats is None else len(view.heartbeats.ranks)
+    of_all = f"{max(received, view.reporting):,} of {view.expected:,} ranks"
+    if view.hang is not None and view.hang.state == "starting":
+        head = "The run is starting"
+        return head, f"{head}: {of_all} have reported, and none has completed a step."
+    if view.table is None:
+        head = "Waiting for the first window of steps"
+        steps = [] if view.heartbeats is None else view.heartbeats.step.tolist()
+        step = max(steps, default=-1)
+        if step > 0:  # this collector was restarted, or started later
+            return head, f"{head}: {of_all} have reported, up to step {step:,}."
+        return "Waiting for the first steps", f"{head}; {of_all} have reported."
+    head = "Too early for a verdict"
+    heat = heat_of(view)
+    if heat is None or not np.isfinite(heat.cells).any():
+        return head, f"{head}: no rank times can be compared yet."
+    return head, f"{head}: in the newest window {_hottest_text(heat)}; a verdict needs more data."
+
+
+def _awaited(view: WorldView, awaited: Awaited, before: str) -> Json:
+    """Answer for a run of before a restart of the collector; ``before`` was its headline."""
+    last = f"The last known state is shown: {lower(before)}."
+    if not awaited.is_overdue:
+        head = "Waiting for the run: the collector was restarted"
+        text = f"The collector was restarted and has received nothing from this run since. {last}"
+        return answer(view, "unknown", "waiting", head, sentence=text)
+    head = "No data since the collector was restarted"
+    text = f"{head}: the run has ended, is dead, or is cut off. {last}"
+    advice = list(OTHER_ADVICE["unheard"])
+    return answer(view, "watch", "waiting", head, sentence=text, advice=advice)
+
+
+def _silent(view: WorldView, silent_s: float, verdict: Verdict | None) -> Json:
+    """Answer for a run without heartbeats whose spans have stopped; ``verdict`` stood then."""
+    head = "The run has stopped sending data"
+    text = f"No data from this run for {duration(silent_s)}: it has ended, hangs, or is cut off. "
+    text += "Its ranks send no heartbeats, which would tell."
+    if verdict is not None:
+        of_that = lower(headline(verdict, is_over=True))
+        head = f"{head}; {of_that}"
+        text += f" When it last reported, {of_that}."
+    facts = {"since_s": view.received_at_s, "advice": list(OTHER_ADVICE["unheard"])}
+    return answer(view, "unknown", "waiting", head, sentence=text, **facts)
+
+
+def _no_data(view: WorldView) -> Json:
+    facts = {
+        "sentence": "Only the name of this run is known.",
+        "advice": ["Run otel-straggler doctor where it trains."],
+        "commands": ["otel-straggler doctor"],
+    }
+    return answer(view, "unknown", "no_data", "Nothing is known about this run", **facts)
+
+
+def _forgotten(view: WorldView) -> Json:
+    since = ""
+    if view.received_at_s is not None:
+        since = f" for {duration(max(view.now_s - view.received_at_s, 0.0))}"
+    text = f"No data{since}; the run was stuck or lost at the time, and how it ended is unknown."
+    head = "Monitoring has given up on this run"
+    return answer(view, "unknown", "no_data", head, sentence=text, since_s=view.received_at_s)
+
+
+# --- ended ---------------------------------------------------------------------------------------
+
+
+def _ended(view: WorldView, verdict: Verdict | None) -> Json:
+    """Outcome, the first failure, the loss, and the culprit; ``verdict`` stood at the end."""
+    end = _end_of(view)
+    head = _ENDS.get(end, "No rank is reporting anymore")
+    text = as_sentence(head)
+    if end not in _ENDS:
+        text = f"{head}, and how the run ended is unknown."
+    when = "At the end" if end in _ENDS else "When it last reported"
+    first = None
+    if end == "failed" and view.heartbeats and not view.is_hung:
+        first = first_failure(view.heartbeats)
+    of_that, facts = _of_the_end(view, verdict)
+    if first is not None:
+        text = f"{text} {as_sentence(first.sentence)}"
+    if facts:
+        text = f"{text} {when}: {lower(facts['sentence'])}"
+    if first is not None:
+        of_that, facts = first.headline, first.facts()
+    if of_that:
+        head = f"{head}; {of_that}"
+    lost = cost(view, None)["gpu_seconds_lost"]
+    if lost and lost >= 1.0:
+        text += f" In total it lost {duration(lost)} of {time_text(on_gpu=view.on_gpu)} to waiting."
+    costs = {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": lost}
+    return answer(view, "ended", "ended", head, **facts | {"sentence": text, "cost": costs})
+
+
+def _of_the_end(view: WorldView, verdict: Verdict | None) -> tuple[str, Json]:
+    """Part of a headline, and facts, about the problem at the end; empty without one."""
+    if view.hang is not None and view.hang.is_hung:
+        hung = f"it hung: {lower(hang_headline(view, view.hang, is_over=True))}"
+        return hung, hang_facts(view, view.hang)
+    if verdict is not None:
+        return lower(headline(verdict, is_over=True)), facts_of(view, verdict)
+    return "", {}
+
+
+def _end_of(view: WorldView) -> str:
+    if view.hang is not None and view.hang.state in _ENDS:
+        return view.hang.state
+    return _OUTCOMES.get(view.outcome or "", view.outcome or "")

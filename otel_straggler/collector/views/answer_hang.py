@@ -1,47 +1,40 @@
-"""The answer where a run is stuck or lost."""
+"""The answer about a stuck or lost run."""
 
 from __future__ import annotations
 
 import math
 from typing import Final
 
-from otel_straggler.collector.views.answer_type import (
-    Json,
-    Tone,
-    answer,
-    as_sentence,
-    command,
-    cost,
-    duration,
-)
-from otel_straggler.collector.views.first_failure import How, Standstill, standstill_of
+from otel_straggler.collector.views.answer_type import Json, as_sentence, command, cost
 from otel_straggler.collector.views.hang_json import ranks_text, sentence
-from otel_straggler.collector.views.numbers import seconds
+from otel_straggler.collector.views.numbers import duration, seconds
+from otel_straggler.collector.views.ranks import reported, row_of
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
+from otel_straggler.detect.hangs.episodes import How, Standstill
 from otel_straggler.detect.hangs.states import HangKind
 
-HANG_TEXTS: Final[dict[HangKind, str]] = {
-    "lost": "no sign of life",
-    "left_early": "ended while others still work",
+_CAUSES: Final[dict[HangKind, str]] = {
+    "lost": "no heartbeats",
+    "left_early": "exited while others are still working",
     "never_joined": "does not join the others",
-    "joined_but_stuck": "all wait in the same place",
+    "joined_but_stuck": "all ranks wait in the same place",
 }
-HANG_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
+_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
     "lost": (
-        "Look at its host: are it, the process and any GPU still there (dmesg, nvidia-smi)?",
+        "Check its host: are the host, the process, and any GPU still there (dmesg, nvidia-smi)?",
         "Restart the run without that host, or let the launcher restart the rank.",
     ),
     "left_early": (
-        "Read the log of the rank that has ended: did its data run out, or another branch end it?",
-        "Restart the run once that is known.",
+        "Read the log of the rank that exited: did it run out of data, or take another code path?",
+        "Restart the run once the reason is known.",
     ),
     "never_joined": (
-        "Take its stack, with the command below or py-spy dump on its host: what does it wait in?",
-        "Restart the run once that is known.",
+        "Get its stack, with the command below or py-spy dump on its host: what is it waiting for?",
+        "Restart the run once the reason is known.",
     ),
     "joined_but_stuck": (
-        "Look at the network, the storage that all ranks share, and GPUs (XID errors).",
+        "Check the network, the storage that all ranks share, and the GPUs (XID errors).",
         "Read the flight records of the ranks: otel-straggler hang DIR.",
     ),
 }
@@ -50,118 +43,101 @@ OTHER_ADVICE: Final[dict[How, tuple[str, ...]]] = {
         "It is probably only cut off from this collector: run otel-straggler doctor on its host.",
     ),
     "unheard": (
-        "Ask the scheduler whether the job still runs.",
-        "If it does, run otel-straggler doctor on one of its hosts: nothing of it arrives here.",
+        "Ask the scheduler whether the job is still running.",
+        "If it is, run otel-straggler doctor on one of its hosts: its data does not arrive here.",
     ),
 }
-"""Where it is not known that all wait."""
+"""Where not all ranks are known to wait."""
 
 
-def hang_answer(view: WorldView, result: HangStatus) -> Json:
-    """Whom the run waits for, since when, what it costs, what to do."""
-    tone: Tone = "watch" if view.is_acknowledged else "bad"
-    return answer(view, tone, "hang", hang_headline(view, result), **hang_facts(view, result))
-
-
-def hang_facts(view: WorldView, result: HangStatus) -> Json:
-    """The fields of an answer that a hang fills, but for tone, kind and headline."""
-    kind = None if result.blame is None else result.blame.kind
-    culprits = _culprits(result)
-    stands = standstill_of(view)
+def hang_facts(view: WorldView, hang: HangStatus) -> Json:
+    """The fields of an answer about a hang, except tone, kind, and headline."""
+    kind = None if hang.blame is None else hang.blame.kind
+    culprits = _culprits(hang)
+    stands = view.standstill
     only = culprits[0] if len(culprits) == 1 else None
-    reported: Json = {
-        "sentence": _sentence(view, result, stands),
+    is_idle = stands is not None and stands.how == "idle"
+    return {
+        "sentence": _sentence(view, hang),
         "scope": "rank" if only is not None else "run",
         "rank": only,
-        "node": None if only is None else node_of(view, only),
+        "node": None if only is None else reported(view, only, "nodes"),
         "section": None if only is None else _open_section(view, only),
         "since_step": _step(view, culprits),
         "since_s": None if stands is None else seconds(stands.since_s),
         "cause": kind,
-        "cause_text": _cause_text(result),
-        "cost": _cost(view, stands),
+        "cause_text": _cause_text(hang),
+        "cost": cost(view, 3600.0 * stands.n_idle if stands is not None and is_idle else None),
         "evidence": "heartbeats",
         "is_localised": bool(culprits),
-        "advice": _advice(kind, stands),
+        "advice": list(OTHER_ADVICE.get(stands.how, ()) if stands is not None else ())
+        or list(_ADVICE[kind or "lost"]),
         "commands": _commands(view, kind, culprits),
     }
-    return reported
 
 
-def _cause_text(result: HangStatus) -> str | None:
-    if result.blame is None:
+def _is_alone(hang: HangStatus) -> bool:
+    """True if the only rank of a world is stuck: no other rank waits."""
+    blame = hang.blame
+    return blame is not None and blame.kind == "joined_but_stuck" and len(hang.ranks) == 1
+
+
+def _cause_text(hang: HangStatus) -> str | None:
+    if hang.blame is None:
         return None
-    is_alone = result.blame.kind == "joined_but_stuck" and len(result.ranks) == 1
-    return "its only rank does not get on" if is_alone else HANG_TEXTS[result.blame.kind]
+    return "its only rank makes no progress" if _is_alone(hang) else _CAUSES[hang.blame.kind]
 
 
-def hang_headline(view: WorldView, result: HangStatus, *, is_over: bool = False) -> str:
-    """Who keeps the run waiting, or kept it when it was last heard of."""
-    kind = None if result.blame is None else result.blame.kind
-    culprits = _culprits(result)
-    if result.state == "lost":
+def hang_headline(view: WorldView, hang: HangStatus, *, is_over: bool = False) -> str:
+    """Who keeps the run waiting, or kept it when it last reported."""
+    if hang.state == "lost":
         return "The whole run was silent" if is_over else "The whole run is silent"
-    if kind is None or (kind == "joined_but_stuck" and len(result.ranks) == 1):
+    if hang.blame is None or _is_alone(hang):
         return "The run made no progress" if is_over else "The run makes no progress"
+    kind = hang.blame.kind
     if kind == "joined_but_stuck":
         if is_over:
-            return "All ranks waited, and none got on"
-        return "All ranks wait, and none gets on"
-    who = ranks_text(culprits)
-    who = who[0].upper() + who[1:]
+            return "All ranks waited, and none made progress"
+        return "All ranks wait, and none makes progress"
+    culprits = _culprits(hang)
     is_one = len(culprits) == 1
-    node = node_of(view, culprits[0]) if is_one else None
-    where = f" on {node}" if node else ""
+    node = reported(view, culprits[0], "nodes") if is_one else None
+    who = ranks_text(culprits).capitalize() + (f" on {node}" if node else "")
     is_, does = ("is", "does") if is_one else ("are", "do")
     if is_over:
         is_, does = "was" if is_one else "were", "did"
     return {
-        "lost": f"{who}{where} {is_} silent",
-        "left_early": f"{who}{where} ended before the others",
-        "never_joined": f"{who}{where} {does} not join the others",
+        "lost": f"{who} {is_} silent",
+        "left_early": f"{who} exited before the others",
+        "never_joined": f"{who} {does} not join the others",
     }[kind]
 
 
-def _culprits(result: HangStatus) -> list[int]:
-    culprits: list[int] = (
-        [] if result.blame is None else result.ranks[result.blame.culprits].tolist()
-    )
+def _culprits(hang: HangStatus) -> list[int]:
+    culprits: list[int] = [] if hang.blame is None else hang.ranks[hang.blame.culprits].tolist()
     return culprits
 
 
-def _cost(view: WorldView, stands: Standstill | None) -> Json:
-    """All ranks of the run while it stands still; what that has cost is in the total."""
-    is_idle = stands is not None and stands.how == "idle"
-    return cost(view, 3600.0 * stands.n_idle if stands is not None and is_idle else None)
-
-
-def _sentence(view: WorldView, result: HangStatus, stands: Standstill | None) -> str:
-    parts = [sentence(result) or as_sentence(hang_headline(view, result))]
-    if stands is not None:
-        parts.append(_standing(view, stands))
+def _sentence(view: WorldView, hang: HangStatus) -> str:
+    parts = [sentence(hang) or as_sentence(hang_headline(view, hang))]
+    if view.standstill is not None:
+        parts.append(_standstill_text(view, view.standstill))
     if view.is_acknowledged:
-        parts.append("Somebody has taken note of it: nobody is called.")
+        parts.append("It has been acknowledged: nobody will be notified.")
     return " ".join(parts)
 
 
-def _standing(view: WorldView, stands: Standstill) -> str:
-    """For how long, and how many are idle; both counted from the last progress."""
+def _standstill_text(view: WorldView, stands: Standstill) -> str:
     since_s = max(view.now_s - stands.since_s, 0.0)
     lasting = duration(since_s) if math.isfinite(since_s) else "an unknown time"
     if stands.how == "goes_on":
-        return f"So it has been for {lasting}, and the others go on without it."
+        return f"This has lasted {lasting}; the other ranks keep training."
     if stands.how == "unheard":
-        return f"So it has been for {lasting}: it is dead, or cut off from this collector."
+        return f"This has lasted {lasting}: the run is dead, or cut off from this collector."
     if stands.n_idle > 1:
         who = "GPUs have" if view.on_gpu else "ranks have"
-        return f"{stands.n_idle:,} {who} stood idle for {lasting}."
-    return f"Nothing has got on for {lasting}."
-
-
-def _advice(kind: HangKind | None, stands: Standstill | None) -> list[str]:
-    if stands is not None and stands.how in OTHER_ADVICE:
-        return list(OTHER_ADVICE[stands.how])
-    return list(HANG_ADVICE[kind or "lost"])
+        return f"{stands.n_idle:,} {who} been idle for {lasting}."
+    return f"No progress for {lasting}."
 
 
 def _commands(view: WorldView, kind: HangKind | None, culprits: list[int]) -> list[str]:
@@ -170,42 +146,26 @@ def _commands(view: WorldView, kind: HangKind | None, culprits: list[int]) -> li
     group = ("--group", view.group) if view.group else ()
     lines = []
     if kind in ("never_joined", "joined_but_stuck", "left_early"):
-        ranks = [word for rank in culprits[:4] for word in ("--rank", str(rank))]
-        if kind != "never_joined":
-            ranks = []
+        named = culprits[:4] if kind == "never_joined" else []
+        ranks = [word for rank in named for word in ("--rank", str(rank))]
         lines.append(command("hang", "ask", "dump_stacks", *ranks, *group, view=view))
     subject = f"hang:{view.group}" if view.group else "hang"
     lines.append(command("verdict", "dismiss", subject, "--reason", "WHY", view=view))
     return lines
 
 
-def node_of(view: WorldView, rank: int) -> str | None:
-    """Where a rank is; None if nobody told."""
-    for part in (view.heartbeats, view.table):
-        if part is not None:
-            for at in (part.ranks == rank).nonzero()[0].tolist():
-                if part.nodes[at]:
-                    return str(part.nodes[at])
-    return None
-
-
 def _open_section(view: WorldView, rank: int) -> str | None:
-    if view.heartbeats is None:
-        return None
-    indexes = (view.heartbeats.ranks == rank).nonzero()[0].tolist()
-    return str(view.heartbeats.open_section[indexes[0]]) or None if indexes else None
+    row = row_of(view.heartbeats, rank)
+    return (
+        None
+        if view.heartbeats is None or row is None
+        else view.heartbeats.open_section[row] or None
+    )
 
 
 def _step(view: WorldView, culprits: list[int]) -> int | None:
-    """How far those came whom the run waits for."""
-    if view.heartbeats is None or not culprits:
+    if view.heartbeats is None:
         return None
+    steps = zip(view.heartbeats.ranks.tolist(), view.heartbeats.step.tolist(), strict=True)
     wanted = set(culprits)
-    steps = [
-        step
-        for rank, step in zip(
-            view.heartbeats.ranks.tolist(), view.heartbeats.step.tolist(), strict=True
-        )
-        if rank in wanted and step >= 0
-    ]
-    return min(steps) if steps else None
+    return min((step for rank, step in steps if rank in wanted and step >= 0), default=None)

@@ -1,4 +1,4 @@
-"""The answer where a rank, a host, a role or the run as a whole is called slow, or suspected."""
+"""The answer about a rank, host, role, or whole run that is slow or suspect."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from otel_straggler.collector.views.answer_type import (
 )
 from otel_straggler.collector.views.numbers import number
 from otel_straggler.collector.views.verdict_json import (
-    INDEXES,
+    SUBJECTS,
+    begins_of,
     cost_of,
-    since_s_of,
+    since_s,
     standing,
     text_of,
 )
@@ -27,22 +28,21 @@ from otel_straggler.model.verdict import CALLED_SLOW, Verdict
 
 _BAD_SLOWDOWN: Final = 1.10
 _NOT_LOCALISED: Final = (
-    "The run is slower than before, and who is slow cannot be told",
-    "The run was slower than before, and who was slow could not be told",
+    "The run is slower than before; which rank is slow is unknown",
+    "The run was slower than before; which rank was slow is unknown",
 )
-"""Where the times at hand hold waiting, too."""
+"""Where the times include waiting."""
 
 
 def verdict_answer(view: WorldView, verdict: Verdict) -> Json:
-    """All that is known of it, and what to do."""
     head = headline(verdict)
     if view.is_of_before(verdict):
         head = f"{headline(verdict, is_over=True)} before the restart"
-    return answer(view, _tone(view, verdict), kind_of(verdict), head, **facts_of(view, verdict))
+    return answer(view, _tone(view, verdict), _kind_of(verdict), head, **facts_of(view, verdict))
 
 
 def facts_of(view: WorldView, verdict: Verdict) -> Json:
-    """The fields of an answer that a verdict fills, but for tone, kind and headline."""
+    """The fields of an answer about a verdict, except tone, kind, and headline."""
     return {
         "sentence": " ".join(filter(None, (_sentence(view, verdict), _as_well(view, verdict)))),
         "scope": verdict.scope,
@@ -50,7 +50,7 @@ def facts_of(view: WorldView, verdict: Verdict) -> Json:
         "node": verdict.node or None,
         "section": verdict.section or None,
         "since_step": verdict.since_step,
-        "since_s": since_s_of(view.changes, verdict, view.clock_s),
+        "since_s": since_s(begins_of(view.changes), verdict, view.clock_s),
         "cause": verdict.cause,
         "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
         "cost": cost(view, cost_of(verdict)),
@@ -69,7 +69,6 @@ def facts_of(view: WorldView, verdict: Verdict) -> Json:
 
 
 def _sentence(view: WorldView, verdict: Verdict) -> str:
-    """What the verdict itself says, or else its headline."""
     is_of_before = view.is_of_before(verdict)
     is_over = view.has_ended or is_of_before
     text = (
@@ -81,21 +80,20 @@ def _sentence(view: WorldView, verdict: Verdict) -> str:
 
 
 def _as_well(view: WorldView, reported: Verdict) -> str:
-    """Who else is called slow: to mend one of them alone would not do. Empty if nobody is."""
+    """Name the others that are slow: fixing one alone is not enough. Empty if none is."""
     others = [
         each
         for each in standing(view.current)
-        if each.state in CALLED_SLOW and each.scope in INDEXES and not _is_same(each, reported)
+        if each.state in CALLED_SLOW and each.scope in SUBJECTS and not _is_same(each, reported)
     ]
     if not others:
         return ""
     if len(others) == 1:
-        return f"{_who(others[0])} {'was' if view.has_ended else 'is'} called slow as well."
-    return f"{len(others):,} more {'were' if view.has_ended else 'are'} called slow as well."
+        return f"{_who(others[0])} {'was' if view.has_ended else 'is'} slow, too."
+    return f"{len(others):,} more {'were' if view.has_ended else 'are'} slow, too."
 
 
 def _is_same(each: Verdict, reported: Verdict) -> bool:
-    """Whether it is about the same rank, or about one on the host that is told of."""
     if each.rank is not None and each.rank == reported.rank:
         return True
     return each.subject_id == reported.subject_id or (
@@ -103,15 +101,14 @@ def _is_same(each: Verdict, reported: Verdict) -> bool:
     )
 
 
-def kind_of(verdict: Verdict) -> AnswerKind:
-    if verdict.scope in INDEXES:
+def _kind_of(verdict: Verdict) -> AnswerKind:
+    if verdict.scope in SUBJECTS:
         return "straggler"
     return "uniform" if verdict.cause == "uniform_slowdown" else "imbalance"
 
 
 def headline(verdict: Verdict, *, is_over: bool = False) -> str:
-    """Who is slow in what.
-
+    """
     >>> headline(Verdict(run_id="r", subject_id="x", scope="rank", rank=5, node="node-1",
     ...     section="forward", state="confirmed"))
     'Rank 5 on node-1 is slow in forward'
@@ -146,13 +143,12 @@ def _is_slow(verdict: Verdict, *, is_over: bool) -> str:
         return f"{'may have been' if verdict.state == 'suspect' else 'was'} {what}{where}"
     if verdict.state == "suspect":
         return f"may be {what}{where}"
-    again = " again and again" if verdict.state == "flapping" else ""
-    return f"is {what}{again}{where}"
+    again = "repeatedly " if verdict.state == "flapping" else ""
+    return f"is {again}{what}{where}"
 
 
 def _tone(view: WorldView, verdict: Verdict) -> Tone:
-    """Bad if somebody is, or would be, called; what is silenced or only suspected is to be
-    watched."""
+    """Bad if it pages or is large; ``watch`` if it is silenced or only suspected."""
     if verdict.state not in CALLED_SLOW or verdict.subject_id in view.run_verdicts.silenced:
         return "watch"
     is_large = verdict.slowdown >= _BAD_SLOWDOWN
@@ -162,14 +158,14 @@ def _tone(view: WorldView, verdict: Verdict) -> Tone:
 def _advice(view: WorldView, verdict: Verdict) -> list[str]:
     text = [as_sentence(next_action(verdict.cause, on_gpu=verdict.is_on_gpu))]
     if verdict.state == "suspect" and not view.has_ended:
-        text.insert(0, "Wait for it to be confirmed; nothing needs to be done yet.")
+        text.insert(0, "Wait for confirmation; nothing needs to be done yet.")
     if not verdict.is_localised:
         text.append(
-            "The times at hand do not tell culprit from victims: time GPUs (--gpu-timing), or put "
-            "sections around what waits."
+            "These times do not tell the culprit from its victims: time GPUs (--gpu-timing), or "
+            "put sections around whatever waits."
         )
     if verdict.subject_id in view.run_verdicts.silenced and not view.has_ended:
-        text.append("Somebody has silenced it: nobody is called.")
+        text.append("It has been silenced: nobody will be notified.")
     return text[:3]
 
 
@@ -185,7 +181,7 @@ def _commands(view: WorldView, verdict: Verdict) -> list[str]:
 
 
 def _subject(view: WorldView, verdict: Verdict) -> str:
-    """What the command line takes: a rank's number or a node's name where one verdict has it."""
+    """The argument of the command: a rank's number if only one verdict is about that rank."""
     if verdict.scope == "rank":
         same = [each for each in view.run_verdicts.current if each.rank == verdict.rank]
         if len(same) == 1:

@@ -1,73 +1,67 @@
-"""The states of a world, as ``/v1/report`` and people read them."""
+"""The hang state of a world, as in ``/v1/report``, and the sentences about it."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any, Final
 
 import numpy as np
 
+from otel_straggler.collector.views.numbers import duration, seconds
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import Hang
 from otel_straggler.detect.hangs.states import RANK_STATES, Blame
 
 MAX_NAMED = 20
-"""Ranks that are named; the rest is counted."""
+"""Ranks that are named; the others are counted."""
 Json = dict[str, Any]
 
 
-def hang_json(group: str, result: HangStatus, *, is_acknowledged: bool = False) -> Json:
-    """One world: its state, how many ranks are in which, and because of whom it waits.
-
-    Args:
-        is_acknowledged: a person has said that nobody is to be called for it.
-    """
-    counts = np.bincount(result.rank_states, minlength=len(RANK_STATES))
-    blame = result.blame
+def hang_json(group: str, hang: HangStatus, *, is_acknowledged: bool = False) -> Json:
+    counts = np.bincount(hang.rank_states, minlength=len(RANK_STATES))
+    blame = hang.blame
     return {
         "group": group,
-        "state": result.state,
-        "since_s": result.since_s,
-        "acknowledged": is_acknowledged and result.is_hung,
+        "state": hang.state,
+        "since_s": hang.since_s,
+        "acknowledged": is_acknowledged and hang.is_hung,
         "ranks": {state: int(n) for state, n in zip(RANK_STATES, counts, strict=True) if n},
         "why": None if blame is None else blame.kind,
-        "culprits": [] if blame is None else result.ranks[blame.culprits].tolist(),
+        "culprits": [] if blame is None else hang.ranks[blame.culprits].tolist(),
         "victims": 0 if blame is None else int(blame.victims.sum()),
-        "sentence": sentence(result),
-        **earlier_hangs_json(result),
+        "sentence": sentence(hang),
+        **earlier_hangs_json(hang),
     }
 
 
-def sentence(result: HangStatus) -> str | None:
-    """For people; None while nobody waits."""
-    blame = result.blame
+def sentence(hang: HangStatus) -> str | None:
+    """Describe the hang; None while no rank waits."""
+    blame = hang.blame
     if blame is None:
         return None
-    who = _who(result, blame)
+    if len(hang.ranks) == 1 and blame.kind == "joined_but_stuck":
+        return f"Rank {hang.ranks[0]} makes no progress."  # no other rank waits
+    who = _who(hang, blame)
     victims = int(blame.victims.sum())
     waits = f"{victims} {'rank waits' if victims == 1 else 'ranks wait'}"
     line = {
-        "lost": f"{who}: no sign of life",
-        "left_early": f"{who}: ended while others still work",
+        "lost": f"{who}: no heartbeats",
+        "left_early": f"{who}: exited while others are still working",
         "never_joined": f"{who}: behind all others, and no progress",
-        "joined_but_stuck": "all ranks have come equally far, and none gets on",
+        "joined_but_stuck": "all ranks are at the same point, and none makes progress",
     }[blame.kind]
-    if len(result.ranks) == 1 and blame.kind == "joined_but_stuck":
-        return f"Rank {result.ranks[0]} does not get on."  # nobody else is there to wait
     text = f"{line}; {waits}." if victims else f"{line}."
     return text[0].upper() + text[1:]
 
 
-def _who(result: HangStatus, blame: Blame) -> str:
-    """The culprits; of a run of which nothing is heard nobody in particular."""
-    if result.state == "lost" and len(result.ranks) > 1 and blame.culprits.all():
-        return f"all {len(result.ranks):,} ranks"
-    return ranks_text(result.ranks[blame.culprits].tolist())
+def _who(hang: HangStatus, blame: Blame) -> str:
+    if hang.state == "lost" and len(hang.ranks) > 1 and blame.culprits.all():
+        return f"all {len(hang.ranks):,} ranks"
+    return ranks_text(hang.ranks[blame.culprits].tolist())
 
 
 def ranks_text(ranks: list[int]) -> str:
-    """Numbers of ranks for people; at most 20 runs of them, the rest counted.
+    """Name ranks; beyond 20 ranges the rest is counted.
 
     >>> ranks_text([3]), ranks_text([5, 6]), ranks_text([0, 1, 2, 3, 7]), ranks_text([])
     ('rank 3', 'ranks 5 and 6', 'ranks 0 to 3 and 7', 'no rank')
@@ -89,39 +83,39 @@ def ranks_text(ranks: list[int]) -> str:
 
 
 BRIEF_S: Final = 120.0
-"""Of a shorter one nobody asks on its own, where there are many."""
+"""Shorter hangs are summed up where there are many."""
 _MAX_BRIEF: Final = 3
 _DID: Final = {
     "lost": ("was silent", "were silent"),
-    "left_early": ("had ended before the others", "had ended before the others"),
+    "left_early": ("exited before the others", "exited before the others"),
     "never_joined": ("did not join the others", "did not join the others"),
 }
 _THEN: Final = {
-    "went_on": "it went on by itself",
-    "restarted": "a new attempt began",
+    "went_on": "it resumed on its own",
+    "restarted": "a new attempt started",
     "ended": "the run ended",
 }
 
 
-def earlier_hangs_json(result: HangStatus) -> Json:
-    """Those that are kept, newest first, how many more there were, and the brief ones in sum."""
-    brief = [hang for hang in result.before if hang.duration_s < BRIEF_S]
-    is_summed = len(brief) + result.before_left_out * bool(brief) > _MAX_BRIEF
+def earlier_hangs_json(hang: HangStatus) -> Json:
+    """Earlier hangs, newest first, the number of dropped ones, and a sum of the brief ones."""
+    brief = [each for each in hang.before if each.duration_s < BRIEF_S]
+    is_summed = len(brief) + hang.before_left_out * bool(brief) > _MAX_BRIEF
     return {
         "earlier": [
-            hang_of_before(hang) | {"is_brief": is_summed and hang.duration_s < BRIEF_S}
-            for hang in reversed(result.before)
+            hang_of_before(each) | {"is_brief": is_summed and each.duration_s < BRIEF_S}
+            for each in reversed(hang.before)
         ],
-        "earlier_left_out": result.before_left_out,
-        "earlier_brief": _in_sum(brief, result.before_left_out) if is_summed else None,
+        "earlier_left_out": hang.before_left_out,
+        "earlier_brief": _in_sum(brief, hang.before_left_out) if is_summed else None,
     }
 
 
 def _in_sum(brief: list[Hang], left_out: int) -> Json:
-    """Many brief ones, as after each checkpoint, would hide the long one among them. Those that
-    were left out are no longer than any that is kept, so they are among these."""
+    """Sum up brief hangs: many, as after each checkpoint, would hide a long one. Dropped hangs are
+    shorter than those that are kept, so they count here."""
     costs = [hang.gpu_seconds_lost for hang in brief if hang.how == "idle"]
-    reported: Json = {
+    summed: Json = {
         "n": len(brief) + left_out,
         "shorter_than_s": BRIEF_S,
         "duration_s": round(sum(hang.duration_s for hang in brief), 3),
@@ -129,35 +123,24 @@ def _in_sum(brief: list[Hang], left_out: int) -> Json:
         "is_all": left_out == 0,
     }
     at_least = "" if left_out == 0 else "at least "
-    together = f"{at_least}{in_minutes(reported['duration_s'])} together"
-    shorter = f"{reported['n']:,} shorter than {in_minutes(BRIEF_S)}"
-    return reported | {"sentence": f"{shorter}, {together}{_mostly(brief)}."}
+    total = f"{at_least}{duration(summed['duration_s'])} in total"
+    shorter = f"{summed['n']:,} shorter than {duration(BRIEF_S)}"
+    return summed | {"sentence": f"{shorter}, {total}{_mostly(brief)}."}
 
 
 def _mostly(brief: list[Hang]) -> str:
-    """Who was waited for in most of them; empty if nobody was."""
+    """Name the rank that caused most of them; empty if none did."""
     alone = Counter(_blamed(hang) for hang in brief if hang.n_culprits == 1)
     who, n = alone.most_common(1)[0] if alone else ("", 0)
-    return f"; {n:,} of them for {who[0].lower()}{who[1:]}" if 2 * n > len(brief) else ""
-
-
-def in_minutes(seconds: float) -> str:
-    """
-    >>> in_minutes(42.0), in_minutes(2400.0), in_minutes(7260.0)
-    ('42 s', '40 min', '2 h 1 min')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    return f"; {n:,} of them caused by {who[0].lower()}{who[1:]}" if 2 * n > len(brief) else ""
 
 
 def hang_of_before(hang: Hang) -> Json:
-    """One of them; times are seconds since 1970."""
+    """One earlier hang; times are seconds since 1970."""
     return {
-        "since_s": _known(hang.since_s),
+        "since_s": seconds(hang.since_s),
         "until_s": hang.until_s,
-        "duration_s": _known(hang.duration_s),
+        "duration_s": seconds(hang.duration_s),
         "is_end_seen": hang.end is not None and hang.is_end_seen,
         "end": hang.end,
         "attempt": hang.attempt,
@@ -172,27 +155,25 @@ def hang_of_before(hang: Hang) -> Json:
 
 
 def why_it_hung(hang: Hang) -> str:
-    """Whom it waited for.
-
+    """
     >>> why_it_hung(Hang(since_s=0.0, detected_s=9.0, seen_s=9.0, kind="lost", culprits=(5,),
     ...     nodes=("node-1",), n_culprits=1))
     'Rank 5 on node-1 was silent.'
     """
     if hang.kind is None:
-        return "Nothing got on."
+        return "The run made no progress."
     if hang.kind == "joined_but_stuck":
-        return "No rank got on."
+        return "No rank made progress."
     was, were = _DID[hang.kind]
-    others = "; the others went on." if hang.how == "goes_on" else "."
+    others = "; the others kept training." if hang.how == "goes_on" else "."
     return f"{_blamed(hang)} {was if hang.n_culprits == 1 else were}{others}"
 
 
 def what_came_then(hang: Hang) -> str:
-    """How it was over."""
     if hang.end is None:
-        return "its end was not seen"
+        return "its end was not observed"
     then = _THEN[hang.end]
-    return then if hang.is_end_seen else f"{then} while no collector looked"
+    return then if hang.is_end_seen else f"{then} while no collector was running"
 
 
 def _blamed(hang: Hang) -> str:
@@ -200,9 +181,5 @@ def _blamed(hang: Hang) -> str:
     named = ", ".join(map(str, hang.culprits[:4]))
     more = hang.n_culprits - len(hang.culprits[:4])
     who = f"Rank{'s' * (hang.n_culprits != 1)} {named}" + (f" and {more:,} more" if more else "")
-    is_one_index = len(nodes) == 1 and hang.n_culprits <= len(hang.nodes)
-    return f"{who} on {nodes.pop()}" if is_one_index else who
-
-
-def _known(value: float) -> float | None:
-    return round(value, 3) if math.isfinite(value) else None
+    is_one_node = len(nodes) == 1 and hang.n_culprits <= len(hang.nodes)
+    return f"{who} on {nodes.pop()}" if is_one_node else who

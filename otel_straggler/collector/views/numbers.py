@@ -1,4 +1,4 @@
-"""Numbers for JSON: few digits where there are many, null for what is not known."""
+"""Numbers for JSON and sentences; slowdowns and their encoding as bytes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy.typing as npt
 from otel_straggler.detect.scores.formulas import slowdowns
 from otel_straggler.model.observation import Floats, Ints, Section
 
-DIGITS: Final = 4
+_DIGITS: Final = 4
 _POWERS: Final = np.array([float(f"1e{n}") for n in range(23)])
 
 
 def rounded(values: Floats) -> list[float | None]:
-    """All values with 4 significant digits; None for NaN and infinity. Cost: O(n), vectorised.
+    """Round to 4 significant digits; None for NaN and infinity. Cost: O(n), vectorized.
 
     >>> rounded(np.array([1.23456, 123456.0, np.nan, 0.0, 0.000123456]))
     [1.235, 123500.0, None, 0.0, 0.0001235]
@@ -26,7 +26,7 @@ def rounded(values: Floats) -> list[float | None]:
     known = np.isfinite(values) & (values != 0.0)
     size = np.zeros(values.shape, np.int64)
     size[known] = np.floor(np.log10(np.abs(values[known]))).astype(np.int64)
-    digits = np.clip(DIGITS - 1 - size, -22, 22)
+    digits = np.clip(_DIGITS - 1 - size, -22, 22)
     power = _POWERS[np.abs(digits)]
     with np.errstate(over="ignore", invalid="ignore"):  # of the branch that is not taken
         fine = np.round(values * power) / power
@@ -38,67 +38,88 @@ def rounded(values: Floats) -> list[float | None]:
 
 
 def number(value: float | None, digits: int = 6) -> float | None:
-    """One value with so many significant digits; None for None, NaN and infinity."""
+    """Round to significant digits; None for None, NaN, and infinity."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{digits}g}")
 
 
 def seconds(value: float | None) -> float | None:
-    """A time to the millisecond; None for None, NaN and infinity."""
+    """Round to milliseconds; None for None, NaN, and infinity."""
     return None if value is None or not math.isfinite(value) else round(value, 3)
 
 
-class Names:
-    """A table of names, and the place of each in it."""
+def percent(part: float) -> str:
+    """
+    >>> percent(0.0173), percent(0.25)
+    ('1.7 %', '25 %')
+    """
+    value = 100.0 * part
+    return f"{value:.1f} %" if value < 9.95 else f"{value:.0f} %"
 
-    def __init__(self, known: Iterable[str] = ()) -> None:
-        self._indexes = {name: index for index, name in enumerate(known)}
 
-    def index(self, name: str) -> int:
-        return self._indexes.setdefault(name, len(self._indexes))
+def duration(seconds: float) -> str:
+    """Two units at most, as on the page.
 
-    def table(self) -> list[str]:
-        return list(self._indexes)
+    >>> duration(0.4), duration(42), duration(88), duration(7200), duration(100_000)
+    ('less than 1 s', '42 s', '1 min 28 s', '2 h', '1 d 4 h')
+    """
+    if seconds < 1.0:
+        return "less than 1 s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return _two_units(whole, 60, "min", "s")
+    minutes = round(whole / 60)
+    if minutes < 1440:
+        return _two_units(minutes, 60, "h", "min")
+    return _two_units(round(whole / 3600), 24, "d", "h")
+
+
+def _two_units(value: int, size: int, large: str, small: str) -> str:
+    whole, rest = divmod(value, size)
+    return f"{whole:,} {large}" + (f" {rest} {small}" if rest else "")
+
+
+def coded(names: Iterable[str]) -> tuple[list[str], Ints]:
+    """Distinct names, and the index of each name among them."""
+    table: dict[str, int] = {}
+    codes = [table.setdefault(name, len(table)) for name in names]
+    return list(table), np.array(codes, np.int64)
 
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-OWN_WORK: Final = frozenset({"compute", "data"})
+_OWN_WORK: Final = frozenset({"compute", "data"})
 """Kinds of sections in which a rank does not wait for others."""
 ENCODING: Final = "uint8-log2"
-NOTHING: Final = 0
+_NO_DATA: Final = 0
 _EVEN: Final = 128
 _PER_DOUBLING: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slowdowns:
-    """R ranks, S sections. 1.0 is ordinary, 2.0 twice as slow; NaN = no data.
-
-    Attributes:
-        overall: (R,) all own work of the rank together.
-        by_section: (R, S)
-    """
+    """R ranks, S sections. 1.0 is normal, 2.0 twice as slow; NaN = no data."""
 
     overall: Floats
+    """(R,) all own work of a rank."""
     by_section: Floats
+    """(R, S)"""
 
 
 def peers_of(roles: Sequence[str]) -> Ints:
-    """(R,) a number for each role. Cost: O(R)."""
-    codes: dict[str, int] = {}
-    return np.array([codes.setdefault(role, len(codes)) for role in roles], np.int64)
+    """(R,) code of each role. Cost: O(R)."""
+    return coded(roles)[1]
 
 
 def step_slowdowns(step_s: Floats, sections: Sequence[Section], peers: Ints) -> Slowdowns:
-    """What one window shows. Sections within others are not added up twice.
+    """Slowdowns of one window; nested sections count once. Cost: O(R S log R).
 
     Args:
         step_s: (R, S) seconds per step; NaN where there are none.
-        peers: (R,) who is compared with whom.
-
-    Cost: O(R S log R).
+        peers: (R,) code of each rank's group of peers.
 
     >>> result = step_slowdowns(
     ...     np.array([[1.0, 9.0], [1.0, 9.0], [2.0, np.nan]]),
@@ -114,22 +135,22 @@ def step_slowdowns(step_s: Floats, sections: Sequence[Section], peers: Ints) -> 
 
 
 def own_step_s(step_s: Floats, sections: Sequence[Section]) -> Floats:
-    """(R,) own work per step, seconds: without waiting, and without what is within other own work;
-    NaN where there is none. Cost: O(R S)."""
+    """(R,) seconds of own work per step, without waiting and without sections nested in other own
+    work; NaN where there is none. Cost: O(R S)."""
     around = {s.name: s for s in sections}
-    own = [at for at, s in enumerate(sections) if s.kind in OWN_WORK and not _is_within(s, around)]
+    own = [at for at, s in enumerate(sections) if s.kind in _OWN_WORK and not _is_within(s, around)]
     parts = step_s[:, own]
     return np.where(np.isfinite(parts).any(axis=1), np.nansum(parts, axis=1), np.nan)
 
 
 def _is_within(section: Section, around: Mapping[str, Section]) -> bool:
-    """Whether own work lies around it, so that its time is counted there."""
-    view = {section.name}
-    while section.parent in around and section.parent not in view:
+    """True if it is nested in own work, which includes its time."""
+    seen = {section.name}
+    while section.parent in around and section.parent not in seen:
         section = around[section.parent]
-        if section.kind in OWN_WORK:
+        if section.kind in _OWN_WORK:
             return True
-        view.add(section.name)
+        seen.add(section.name)
     return False
 
 
@@ -142,13 +163,13 @@ def as_bytes(values: Floats) -> Bytes:
     with np.errstate(invalid="ignore", divide="ignore"):
         indexes = np.round(_EVEN + _PER_DOUBLING * np.log2(values))
     known = np.isfinite(values) & (values > 0.0)
-    return np.where(known, np.clip(np.where(known, indexes, 1), 1, 255), NOTHING).astype(np.uint8)
+    return np.where(known, np.clip(np.where(known, indexes, 1), 1, 255), _NO_DATA).astype(np.uint8)
 
 
 def from_bytes(indexes: Bytes) -> Floats:
-    """Back, within 0.55 %; NaN for no data."""
+    """Decode :func:`as_bytes`, within 0.55 %; NaN for no data."""
     return _VALUES[indexes]
 
 
 _VALUES: Final[Floats] = 2.0 ** ((np.arange(256) - _EVEN) / _PER_DOUBLING)
-_VALUES[NOTHING] = np.nan
+_VALUES[_NO_DATA] = np.nan

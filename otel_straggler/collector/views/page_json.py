@@ -1,9 +1,8 @@
-"""The picture of one world, as ``/v1/run`` and a report have it; docs/reference/http-api.md says
-what is in it."""
+"""Bodies of ``/v1/run``, ``/v1/runs``, and ``/v1/scalars``; see docs/reference/http-api.md."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,7 +11,7 @@ from otel_straggler.collector.views.hang_json import hang_json
 from otel_straggler.collector.views.heat import heat_json
 from otel_straggler.collector.views.numbers import rounded
 from otel_straggler.collector.views.ranks import ShownRanks
-from otel_straggler.collector.views.run_json import run_json
+from otel_straggler.collector.views.run_json import ordered, run_json, scalars_of
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.collector.views.verdict_json import (
     decisions_json,
@@ -29,20 +28,11 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseMeta:
-    """Who makes pictures.
-
-    Attributes:
-        collector: its name; empty for a report.
-        version: of this package.
-        started_at_s: another one means that another process answers.
-    """
-
     collector: str = ""
     version: str
     started_at_s: float | None = None
 
     def head(self, now_s: float) -> Json:
-        """What every answer begins with."""
         return {
             "schema_version": FORMAT_VERSION,
             "collector": self.collector or None,
@@ -52,82 +42,79 @@ class ResponseMeta:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEnds:
-    """Which columns ``/v1/timeline`` has; None and 0 if there are none."""
-
-    first: int | None = None
-    last: int | None = None
-    n_columns: int = 0
-
-    @classmethod
-    def of(cls, columns: Sequence[Column]) -> TimelineEnds:
-        if not columns:
-            return cls()
-        return cls(first=columns[0].seq, last=columns[-1].seq, n_columns=len(columns))
-
-
 def page_json(
     view: WorldView,
-    maker: ResponseMeta,
+    meta: ResponseMeta,
     *,
     snapshot: str = "",
     next_look_s: float = 1.0,
-    timeline: TimelineEnds | None = None,
+    timeline: Sequence[Column] = (),
     now_s: float | None = None,
 ) -> Json:
-    """The whole picture. Cost: O(R S); see docs/reference/http-api.md for how long that takes.
+    """The body of ``/v1/run``. Cost: O(R S); docs/reference/http-api.md has timings.
 
     Args:
-        view: what is known.
-        maker: who says it.
-        snapshot: changes when the content does.
-        next_look_s: how often a page may ask for it.
-        timeline: which columns there are.
-        now_s: when this is said, of a run that was seen last long ago.
+        next_look_s: interval at which a page may poll.
+        now_s: the current time, if the view is old.
     """
     now_s = view.now_s if now_s is None else now_s
-    ranks = ShownRanks(view, later_s=max(now_s - view.now_s, 0.0))
+    ranks = ShownRanks(view, max(now_s - view.now_s, 0.0))
+    run_verdicts = run_verdicts_part(view.run_verdicts, group=view.group)
     shown, left_out = verdicts_json(
-        view.current,
-        view.changes,
-        view.run_verdicts.silenced,
-        is_over=view.has_ended,
-        attempt=view.attempt,
-        clock_s=view.clock_s,
+        run_verdicts, is_over=view.has_ended, attempt=view.attempt, clock_s=view.clock_s
     )
-    ends = timeline or TimelineEnds()
+    hangs = []
+    if view.hang is not None:
+        hangs = [hang_json(view.group, view.hang, is_acknowledged=view.is_acknowledged)]
     return {
-        **maker.head(now_s),
+        **meta.head(now_s),
         "snapshot": snapshot,
         "next_look_s": next_look_s,
         "run": run_json(view),
         "answer": answer_of(view),
         "verdicts": shown,
         "verdicts_left_out": left_out,
-        "hangs": _hangs(view),
+        "hangs": hangs,
         "alerts": list(view.alerts),
-        "decisions": _decisions(view),
+        "decisions": decisions_json(run_verdicts),
         "maintenance": [_maintenance(each) for each in view.maintenance],
         "ranks": ranks.as_json(),
         **_sections(view, ranks),
         "heat": heat_json(view, ranks.ranks),
         **_ledger(view),
-        "timeline": {"first": ends.first, "last": ends.last, "n_columns": ends.n_columns},
+        "timeline": {
+            "first": timeline[0].seq if timeline else None,
+            "last": timeline[-1].seq if timeline else None,
+            "n_columns": len(timeline),
+        },
     }
 
 
-def _hangs(view: WorldView) -> list[Json]:
-    if view.hang is None:
-        return []
-    return [hang_json(view.group, view.hang, is_acknowledged=view.is_acknowledged)]
+def runs_json(
+    entries: Iterable[Json],
+    meta: ResponseMeta,
+    now_s: float,
+    history_problem: str | None = None,
+    problems: Sequence[str] = (),
+) -> Json:
+    """The body of ``/v1/runs``, the runs that need attention first."""
+    return {
+        **meta.head(now_s),
+        "runs": ordered(entries),
+        "history_problem": history_problem,
+        "problems": [*problems],
+    }
 
 
-def _decisions(view: WorldView) -> list[Json]:
-    of_group = run_verdicts_part(
-        view.run_verdicts, group=view.group, rank=None, is_its_node=lambda _: True
-    )
-    return decisions_json(of_group)
+def scalars_json(view: WorldView, meta: ResponseMeta, *, snapshot: str) -> Json:
+    """The body of ``/v1/scalars``: some hundred bytes for any number of ranks."""
+    return {
+        **meta.head(view.now_s),
+        "snapshot": snapshot,
+        "run_id": view.run_id,
+        "group": view.group,
+        "scalars": scalars_of(view),
+    }
 
 
 def _maintenance(each: Maintenance) -> Json:
@@ -140,7 +127,6 @@ def _maintenance(each: Maintenance) -> Json:
 
 
 def _sections(view: WorldView, ranks: ShownRanks) -> Json:
-    """What sections there are, and how slow every rank is in each."""
     table = view.table
     if table is None:
         nothing: list[float | None] = [None] * len(ranks)

@@ -1,7 +1,5 @@
-"""What the live page asks for, by run: views, ranks, timelines, the list of runs.
-
-Everything is made from what the scoring thread last published, on the thread of whoever asks.
-"""
+"""Answers for the live page: views of runs, ranks, timelines, the list of runs. They are built from
+the last snapshot, on the caller's thread."""
 
 from __future__ import annotations
 
@@ -17,15 +15,15 @@ from typing import Any, Final, Protocol, TypeAlias
 from otel_straggler.collector.api.cache import Answer, AnswerCache
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
-from otel_straggler.collector.views.page_json import ResponseMeta, TimelineEnds, page_json
-from otel_straggler.collector.views.rank_json import is_known, rank_json
-from otel_straggler.collector.views.run_view import RunView
-from otel_straggler.collector.views.runs_json import (
-    costliest_group,
-    run_entry,
+from otel_straggler.collector.views.page_json import (
+    ResponseMeta,
+    page_json,
     runs_json,
     scalars_json,
 )
+from otel_straggler.collector.views.rank_json import is_known, rank_json
+from otel_straggler.collector.views.run_json import one_of, run_entry
+from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column, timeline_json
 from otel_straggler.collector.views.world_view import WorldView
@@ -34,38 +32,29 @@ from otel_straggler.errors import StragglerError
 Json: TypeAlias = dict[str, Any]
 
 _PATIENCE_S: Final = 10.0
-"""A timeline grows at its end only, so that of the first look must have what the history has."""
+"""Wait for the history before the first answer: later, timelines grow at their end only."""
 
 
 class UnknownError(Exception):
-    """There is no such run, group, rank or section; the text says which there are."""
+    """No such run, group, rank, or section; the message lists those that exist."""
 
 
-class Snapshots(Protocol):
-    """Whoever publishes."""
-
+class _Published(Protocol):
     snapshot: Snapshot
     is_backfilled: threading.Event
 
 
 class Pages:
-    """Thread-safe. Every method may take a while, so none is for the event loop unless it says so.
-
-    Args:
-        published: what the scoring thread last published.
-        history: older windows, and runs that are over.
-        meta: who answers.
-        now_s: wall clock.
-        cache: of answers.
+    """Thread-safe. Methods may block, so they are not for the event loop unless marked.
 
     Raises:
-        UnknownError: there is no such thing.
+        UnknownError: from all answers.
         StragglerError: the history cannot be read.
     """
 
     def __init__(
         self,
-        published: Snapshots,
+        published: _Published,
         history: PageHistory,
         meta: Callable[[], ResponseMeta],
         now_s: Callable[[], float] = time.time,
@@ -80,63 +69,67 @@ class Pages:
     # --- answers ---------------------------------------------------------------------------------
 
     def runs(self) -> Answer:
-        """All runs, live ones and those that the history knows."""
+        """All runs, live and from the history."""
 
         def make(_: float) -> Json:
-            entries = self._entries()
-            problem = self._history.problem
-            now_s, problems = self._now_s(), self._snapshot.problems
-            return runs_json(entries, self._meta(), now_s, problem, problems)
+            return runs_json(
+                self._entries(),
+                self._meta(),
+                self._now_s(),
+                self._history.problem,
+                self._snapshot.problems,
+            )
 
         return self._cache.get(("runs",), self._entries_state(), make)
 
     def run(self, run_id: str | None, group: str | None) -> Answer:
-        """The picture of one run; of the first, and of the group that has lost most, by default."""
-        run_id = self._named(run_id)
-        run = self._live(run_id)
-        snapshot = self._state(run_id, run)
+        """One run; by default the first, and its costliest group."""
 
-        def make(next_look_s: float) -> Json:
-            view = self._view(run_id, run, group)
+        def make(view: WorldView, snapshot: str, next_look_s: float) -> Json:
             return page_json(
                 view,
                 self._meta(),
                 snapshot=snapshot,
                 next_look_s=next_look_s,
-                timeline=TimelineEnds.of(self._columns(run_id, view.group)),
+                timeline=self._columns(view.run_id, view.group),
                 now_s=self._now_s(),
             )
 
-        return self._cache.get(("run", run_id, group), snapshot, make)
+        return self._of_run("run", run_id, group, make)
 
     def rank(self, run_id: str | None, group: str | None, rank: int) -> Answer:
-        """One rank in detail."""
-        run_id = self._named(run_id)
-        run = self._live(run_id)
-
-        def make(_: float) -> Json:
-            view = self._view(run_id, run, group)
+        def make(view: WorldView, _: str, __: float) -> Json:
             if not is_known(view, rank):
-                raise UnknownError(f"run {run_id} has no rank {rank}")
-            columns = self._columns(run_id, view.group)
+                raise UnknownError(f"run {view.run_id} has no rank {rank}")
+            columns = self._columns(view.run_id, view.group)
             return rank_json(view, rank, columns, self._meta(), now_s=self._now_s())
 
-        return self._cache.get(("rank", run_id, group, rank), self._state(run_id, run), make)
+        return self._of_run(("rank", rank), run_id, group, make)
 
     def scalars(self, run_id: str | None, group: str | None) -> Answer:
-        """A few numbers of one run, for experiment trackers."""
+        def make(view: WorldView, snapshot: str, _: float) -> Json:
+            return scalars_json(view, self._meta(), snapshot=snapshot)
+
+        return self._of_run("scalars", run_id, group, make)
+
+    def _of_run(
+        self,
+        name: Hashable,
+        run_id: str | None,
+        group: str | None,
+        make: Callable[[WorldView, str, float], Json],
+    ) -> Answer:
         run_id = self._named(run_id)
         run = self._live(run_id)
         snapshot = self._state(run_id, run)
 
-        def make(_: float) -> Json:
-            view = self._view(run_id, run, group)
-            return scalars_json(view, self._meta(), snapshot=snapshot)
+        def of_view(next_look_s: float) -> Json:
+            return make(self._view(run_id, run, group), snapshot, next_look_s)
 
-        return self._cache.get(("scalars", run_id, group), snapshot, make)
+        return self._cache.get((name, run_id, group), snapshot, of_view)
 
     def timeline(self, run_id: str | None, group: str | None, section: str, after: int) -> Answer:
-        """The newest windows, those with a number above ``after``."""
+        """The newest windows, numbered above ``after``."""
         run_id = self._named(run_id)
         group = self._group(run_id, group)
         every = self._columns(run_id, group)
@@ -152,7 +145,6 @@ class Pages:
     def older(
         self, run_id: str | None, group: str | None, section: str, from_s: float, to_s: float
     ) -> Answer:
-        """Windows of the history."""
         run_id = self._named(run_id)
         group = self._group(run_id, group)
 
@@ -165,20 +157,20 @@ class Pages:
         return self._cache.get(key, int(self._now_s()), make)
 
     def first(self) -> str | None:
-        """The run that is shown if nobody asks for one; None if none is known."""
+        """The default run; None if none is known."""
         ordered = json.loads(self.runs().body)["runs"]
         return ordered[0]["run_id"] if ordered else None
 
-    # --- what has changed: quick enough for the event loop ---------------------------------------
+    # --- versions: for the event loop ------------------------------------------------------------
 
     def list_state(self) -> tuple[int, int]:
-        """How many live runs there are, and a number that changes when the list of runs does."""
+        """The number of live runs, and the version of the list. For the event loop."""
         snapshot = self._snapshot
         return len(snapshot.runs), snapshot.list_version
 
     def run_state(self, run_id: str) -> str | None:
-        """Changes when the picture of a run does; None if there is none, or nobody has asked for it
-        since the history was read."""
+        """Changes with the view of a run; None for an unknown run, or one of the history that has
+        not been requested."""
         run = self._live(run_id)
         if run is not None:
             return self._live_state(run)
@@ -186,11 +178,11 @@ class Pages:
 
     @property
     def look_s(self) -> float:
-        """How long a picture that was made just now is shown to all who ask."""
+        """Seconds for which an answer is served from the cache."""
         return self._cache.look_s
 
     def newest_seq(self, run_id: str) -> int | None:
-        """The newest column of a live run; None if it has none."""
+        """Number of the newest column of a live run; None without one."""
         run = self._live(run_id)
         every = () if run is None else run.columns.values()
         return max((columns[-1].seq for columns in every if columns), default=None)
@@ -199,7 +191,7 @@ class Pages:
 
     @cached_property
     def _stamp(self) -> str:
-        """Of this process: versions begin at 1 in the next."""
+        """Identifies this process, whose versions begin at 1."""
         return f"{int(1e3 * (self._meta().started_at_s or 0.0)):x}"
 
     @property
@@ -223,12 +215,11 @@ class Pages:
     def _entries(self) -> list[Json]:
         live = self._snapshot.runs.values()
         entries = [run_entry([run.world(group) for group in run.groups]) for run in live]
-        with contextlib.suppress(StragglerError):  # what is live is shown; the collector logs why
+        with contextlib.suppress(StragglerError):  # live runs remain; the history logs why
             entries += self._history.entries([entry["run_id"] for entry in entries])
         return entries
 
     def _entries_state(self) -> Hashable:
-        """Changes when an entry of the list does."""
         snapshot = self._snapshot
         live = tuple((run.run_id, run.version) for run in snapshot.runs.values())
         older: list[Hashable] = []
@@ -243,14 +234,9 @@ class Pages:
         return result
 
     def _group(self, run_id: str, group: str | None) -> str:
-        """The group that is meant, which is a known one."""
-        run = self._live(run_id)
-        if run is not None and group is not None and group in run.groups:
-            return group
-        return self._view(run_id, run, group).group
+        return self._view(run_id, self._live(run_id), group).group
 
     def _columns(self, run_id: str, group: str) -> Sequence[Column]:
-        """The newest, oldest first; of the history if the run is not followed."""
         self._published.is_backfilled.wait(_PATIENCE_S)
         run = self._live(run_id)
         if run is None:
@@ -264,24 +250,21 @@ class Pages:
     def _view(self, run_id: str, run: RunView | None, group: str | None) -> WorldView:
         if run is not None and group in run.groups:
             return run.world(group)
-        worlds = (
-            self._history.worlds(run_id)
-            if run is None
-            else [run.world(each) for each in run.groups]
-        )
+        if run is None:
+            worlds = self._history.worlds(run_id)
+        else:
+            worlds = [run.world(each) for each in run.groups]
         if not worlds:
             raise _no_run(run_id)
-        if group is None:
-            return costliest_group(worlds)
-        for view in worlds:
-            if view.group == group:
-                return view
-        known = ", ".join(repr(name) for name in worlds[0].groups)
-        raise UnknownError(f"run {run_id} has no group {group!r}; it has {known}")
+        view = one_of(worlds, group)
+        if view is None:
+            known = ", ".join(repr(name) for name in worlds[0].groups)
+            raise UnknownError(f"run {run_id} has no group {group!r}; it has {known}")
+        return view
 
 
 def _no_run(run_id: str) -> UnknownError:
-    return UnknownError(f"no run is called {run_id!r}; /v1/runs has those that are known")
+    return UnknownError(f"no run {run_id!r}; /v1/runs lists the known ones")
 
 
 def _require_section(columns: Sequence[Column], section: str) -> None:

@@ -1,7 +1,6 @@
-"""What the heat of a matrix of workers looks like, by one word: what a person sees at a glance.
+"""The pattern of the hot workers in a matrix of P stages by D data ranks.
 
-P stages times D data ranks, each with a slowdown. A worker is hot if it stands out from the others
-of the matrix by more than their noise; which ones are hot decides the word.
+A worker is hot if its slowdown stands out from the others by more than their noise.
 """
 
 from __future__ import annotations
@@ -23,29 +22,27 @@ PATTERN_TEXTS: Final[dict[Pattern, str]] = {
     "spread": "Heat moves over many workers: the work differs from step to step, as with "
     "sequences of unequal length.",
     "silent": "A worker is silent or stuck, and the others wait for it.",
-    "unknown": "No times of the workers are known yet.",
+    "unknown": "No worker times are known yet.",
 }
 MIN_EXCESS: Final = 0.03
-"""A worker that is less than 3 % slower than the others is never hot."""
+"""Minimum excess of a hot worker."""
 _NOISES: Final = 12.0
-"""Of normal noise the faster half lies around -0.67 sigma, its median distance is 0.4 sigma: so
-many of these are 4 sigma above the middle of all."""
+"""The faster half of normal noise has its median at -0.67 sigma and a median distance of 0.4 sigma:
+this many of them are 4 sigma above the median of all."""
 _PART: Final = 0.75
-"""A row or column is hot if so much of it is."""
+"""Minimum hot part of a hot row or column."""
 _FEW: Final = 0.25
-"""More hot workers than this part of all are no longer few."""
+"""Maximum part of the workers that are hot in the pattern ``hot_cell``."""
 _MOVING: Final = 1.05
-"""A run that loses so much without any hot worker loses it now here, now there."""
+"""A run with this slowdown and no hot worker loses time on changing workers."""
 
 
 def hot_cells(cells: Floats) -> Bools:
-    """(P, D) which workers stand out.
-
-    The yardstick is the faster half: its median, and its distances from that. So up to half of the
-    workers may be hot, as one of two stages is, without hiding each other.
+    """(P, D) True for workers that stand out from the median and noise of the faster half, so that
+    up to half of them may be hot.
 
     Args:
-        cells: (P, D) slowdowns; NaN = not known.
+        cells: (P, D) slowdowns; NaN = unknown.
 
     >>> hot_cells(np.array([[1.0, 1.01, 1.3, 0.99]])).tolist()
     [[False, False, True, False]]
@@ -64,13 +61,12 @@ def hot_cells(cells: Floats) -> Bools:
 def pattern_of(
     cells: Floats, *, is_silent: bool = False, slowdown: float = 1.0, moves: bool = False
 ) -> Pattern:
-    """The word.
-
+    """
     Args:
-        cells: (P, D) slowdowns; NaN = not known; no rows: no layout.
+        cells: (P, D) slowdowns; NaN = unknown.
         is_silent: a worker is lost, or all others wait for it.
-        slowdown: of the whole run against equal workers; NaN = not known.
-        moves: it is known that the work differs from step to step.
+        slowdown: of the whole run compared with equal workers; NaN = unknown.
+        moves: the work is known to differ from step to step.
 
     >>> pattern_of(np.array([[1.0, 1.0, 1.0], [1.2, 1.2, 1.2]]))
     'hot_row'
@@ -90,11 +86,11 @@ def pattern_of(
 def text_of(
     pattern: Pattern, cells: Floats, *, n_silent: int, on_gpu: bool, is_awaited: bool = True
 ) -> str:
-    """The word as a sentence, of as many workers as there are.
+    """Describe a pattern.
 
     Args:
-        n_silent: workers that are silent, or for whom a hang waits.
-        is_awaited: others are seen waiting for these.
+        n_silent: workers that are silent, or culprits of a hang.
+        is_awaited: others wait for these.
         on_gpu: workers are known to have GPUs.
 
     >>> text_of("hot_cell", np.array([[1.0, 1.4, 1.0, 1.3, 1.0, 1.0]]), n_silent=0, on_gpu=True)
@@ -113,14 +109,14 @@ def text_of(
     if pattern == "silent" and not is_awaited:
         one = n_silent == 1
         who = "A worker is" if one else f"{n_silent:,} workers are"
-        return f"{who} silent or stuck; nobody is seen waiting for {'it' if one else 'them'}."
+        return f"{who} silent or stuck; no rank waits for {'it' if one else 'them'}."
     if pattern == "silent" and n_silent > 1:
         return f"{n_silent:,} workers are silent or stuck, and the others wait for them."
     return PATTERN_TEXTS[pattern]
 
 
 def _of_hot(hot: Bools, known: Bools) -> Pattern:
-    """Rows first: stages are few, so one cell may be a whole column of a small matrix."""
+    """Check rows first: stages are few, so one cell may be a column of a small matrix."""
     n_stages, n_data = hot.shape
     if n_stages > 1 and n_data > 1:
         rows = _full(hot.sum(axis=1), known.sum(axis=1))

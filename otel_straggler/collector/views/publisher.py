@@ -1,5 +1,4 @@
-"""Makes what the collector shows: at each evaluation one view of every run, then the text of
-/metrics."""
+"""Builds a snapshot at each evaluation: one view of every run, and the text of /metrics."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.metrics.families import Families, constant_labels, labels
+from otel_straggler.collector.metrics.folding import Stragglers
 from otel_straggler.collector.metrics.passthrough_series import (
     passthrough_of_ranks,
     passthrough_of_run,
 )
-from otel_straggler.collector.metrics.score_series import Stragglers
 from otel_straggler.collector.metrics.series_choice import ShownLife, choose
 from otel_straggler.collector.metrics.status_series import (
     alert_families,
@@ -48,22 +47,12 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts, with_idle
 
 _PART_OF_CELLS: Final = 0.25
-"""Of a run's budget of series, that scores leave to the cells of workers: one matrix says more of a
-large run than the scores of some hundred healthy ranks."""
-_NO_RANKS: Final = slice(0, 0)
+"""Part of a run's budget of series reserved for cells of workers: the matrix of a large run says
+more than the scores of some hundred healthy ranks."""
 
 
 class Publisher:
-    """One thread owns it.
-
-    Args:
-        settings: of the collector.
-        store, scorer: what is known.
-        clock: the collector's.
-        decisions: of people about verdicts.
-        maintenance: of nodes.
-        mode: whether alerts may notify somebody.
-    """
+    """Owned by one thread."""
 
     def __init__(
         self,
@@ -90,18 +79,13 @@ class Publisher:
         self._list_version = 0
 
     def sign(self, collector_id: str) -> None:
-        """Set the label ``collector`` of all that is shown."""
         self._collector = collector_id
         self._constant = constant_labels(collector_id, self._cluster)
 
     # --- views -------------------------------------------------------------------------------
 
     def evaluate(self, now_ns: int, alerts: Mapping[str, tuple[Alert, ...]]) -> Snapshot:
-        """Everything as it stands, but for the text of /metrics.
-
-        Args:
-            alerts: that fire, by run.
-        """
+        """Build a snapshot without the text of /metrics."""
         self._drop_old(self._clock.at_s(now_ns))
         maintenance = tuple(self._maintenance.in_force())
         nodes = frozenset(each.node for each in maintenance)
@@ -128,7 +112,7 @@ class Publisher:
         )
 
     def _drop_old(self, now_s: float) -> None:
-        """Drop what nobody renews, and ranks that are no longer in their world."""
+        """Drop expired scores and metrics, and ranks that are no longer in their world."""
         for run in self._store.runs.values():
             has_changed = run.scores.expire(now_s)
             for group, world in run.worlds.items():
@@ -152,7 +136,7 @@ class Publisher:
             for world in run.worlds.values()
             if (status := world.liveness.status) is not None
         }
-        result = self._evaluate_hangs(run, worlds, now_s)  # a decision may be about a hang
+        hangs = self._evaluate_hangs(run, worlds, now_s)  # first: a decision may be about a hang
         if shown.newest_scores is None:
             shown.newest_scores = newest_scores(run.scores)
         windows = shown.window_views(run.scores.newest_windows(), WindowView)
@@ -162,7 +146,7 @@ class Publisher:
             ahead_s=self._clock.ahead_s,
             jobs=_jobs(worlds, windows),
             worlds=worlds,
-            hangs=result,
+            hangs=hangs,
             windows=windows,
             scores=shown.newest_scores,
             run_verdicts=self._run_verdicts(run, worlds),
@@ -187,18 +171,15 @@ class Publisher:
     def _evaluate_hangs(
         self, run: Run, worlds: Mapping[str, WorldStatus], now_s: float
     ) -> dict[str, HangStatus]:
-        """Who is stuck or lost, by group."""
-        ahead_s = self._clock.ahead_s
-        result = {
-            group: run.worlds[group].hangs.evaluate(status, now_s, ahead_s)
-            for group, status in worlds.items()
-        }
-        given_up_at_s = run.given_up_at_s
-        return {
-            group: its if given_up_at_s is None else _forgotten(its, given_up_at_s + ahead_s)
-            for group, its in result.items()
-            if its is not None
-        }
+        ahead_s, given_up_at_s = self._clock.ahead_s, run.given_up_at_s
+        hangs: dict[str, HangStatus] = {}
+        for group, status in worlds.items():
+            hang = run.worlds[group].hangs.evaluate(status, now_s, ahead_s)
+            if hang is not None and given_up_at_s is not None:
+                hang = _forgotten(hang, given_up_at_s + ahead_s)
+            if hang is not None:
+                hangs[group] = hang
+        return hangs
 
     def _run_verdicts(self, run: Run, worlds: Mapping[str, WorldStatus]) -> RunVerdicts:
         idle = {
@@ -219,36 +200,35 @@ class Publisher:
         return tuple(by_session.values())
 
     def needs_somebody(self, run: Run) -> bool:
-        """Whether a world of the run hangs and nobody has acknowledged that."""
+        """True if a world of the run hangs and nobody has acknowledged it."""
         hung = run.hung()
         return bool(hung.keys() - self._decisions.silenced_hangs(run.run_id, hung))
 
     # --- /metrics ----------------------------------------------------------------------------
 
     def metrics_text(self, snapshot: Snapshot) -> bytes:
-        """The text of /metrics, of a snapshot that was made just now."""
+        """Render /metrics of a snapshot of this evaluation."""
         watched = snapshot.watched
         page = collector_families(watched, snapshot.maintenance, self._constant)
         alerting: dict[str, Families] = {}
         for world in watched.runs:
-            its = alerting.setdefault(world.run_id, Families())
-            its.extend(alert_families(world, self._constant))
+            families = alerting.setdefault(world.run_id, Families())
+            families.extend(alert_families(world, self._constant))
         for view in snapshot.runs.values():
             families = alerting.get(view.run_id, Families())
             page.extend(self._families(self._store.runs[view.run_id], view, families))
         return page.render()
 
     def _families(self, run: Run, view: RunView, alerting: Families) -> Families:
-        """All series of a run: what is never folded, and the rest within the budget."""
+        """All series of a run: those that are never folded, then the rest within the budget."""
         straggling = straggling_ranks(view.run_verdicts)
         life = self._shown_life(run, view, straggling)
-        families = Families()
-        made_for = (status_content(view), life)
-        families.extend(
-            run.shown.series(
-                "status", made_for, lambda: status_families(view, self._constant, life)
-            )
+        content = (status_content(view), life)
+        status = run.shown.series(
+            "status", content, lambda: status_families(view, self._constant, life)
         )
+        families = Families()
+        families.extend(status)
         families.extend(alerting)
         named = RunLabels(run_id=view.run_id, jobs=view.jobs, constant=self._constant)
         passthrough = {group: world.passthrough for group, world in run.worlds.items()}
@@ -270,15 +250,16 @@ class Publisher:
     def _run_verdicts_families(
         self, run: Run, view: RunView, named: RunLabels, budget: int, life: ShownLife
     ) -> Families:
-        """Verdicts, then scores, then workers; each within what is left of the budget, of which a
-        part is kept for workers."""
+        """Verdicts, then scores, then workers, each within the rest of the budget; a part of it is
+        reserved for workers."""
         run_verdicts = view.run_verdicts
 
         def make() -> Families:
             families = verdict_families(run_verdicts, run.scores.sources(), named)
             for_cells = min(n_cells(run_verdicts.worlds) + 1, int(self._budget * _PART_OF_CELLS))
             left = budget - len(families) - for_cells
-            families.extend(self._score_families(run, view, left, life))
+            if not math.isinf(run.first_window):
+                families.extend(self._score_families(run, view, left, life))
             left = max(budget - len(families), for_cells)
             families.extend(heat_families(run_verdicts.worlds, named, left))
             return families
@@ -287,33 +268,30 @@ class Publisher:
         return run.shown.series("verdicts", (run_verdicts, jobs, budget, life, view.ahead_s), make)
 
     def _score_families(self, run: Run, view: RunView, budget: int, life: ShownLife) -> Families:
-        straggling, ahead_s = straggling_ranks(view.run_verdicts), view.ahead_s
-        if math.isinf(run.first_window):
-            return Families()
-        return run.shown.series(
-            "scores",
-            (budget, straggling, life, ahead_s),
-            lambda: run.scores.families(self._constant, max(budget, 0), straggling, life, ahead_s),
-        )
+        shown = budget, straggling_ranks(view.run_verdicts), life, view.ahead_s
+
+        def make() -> Families:
+            return run.scores.families(self._constant, max(budget, 0), *shown[1:])
+
+        return run.shown.series("scores", shown, make)
 
 
-def _forgotten(result: HangStatus, since_s: float) -> HangStatus:
-    """What is shown of a world once monitoring has given up: nothing of its ranks."""
+def _forgotten(hang: HangStatus, since_s: float) -> HangStatus:
+    """The status of a world that is no longer monitored: without ranks."""
     return replace(
-        result,
+        hang,
         state="forgotten",
         since_s=since_s,
-        ranks=result.ranks[_NO_RANKS],
-        rank_states=result.rank_states[_NO_RANKS],
-        rank_since_s=result.rank_since_s[_NO_RANKS],
-        timeout_s=result.timeout_s[_NO_RANKS],
+        ranks=hang.ranks[:0],
+        rank_states=hang.rank_states[:0],
+        rank_since_s=hang.rank_since_s[:0],
+        timeout_s=hang.timeout_s[:0],
         blame=None,
-        hung_since_s=float("nan"),
+        hung_since_s=math.nan,
     )
 
 
 def _jobs(worlds: Mapping[str, WorldStatus], windows: Iterable[WindowView]) -> dict[str, str]:
-    """Job name by group, from heartbeats or else from scores."""
     jobs = {shown.window.group: shown.window.job for shown in windows}
     for group, world in worlds.items():
         jobs.update((group, rank.source.job) for rank in list(world.ranks.values())[:1])

@@ -1,16 +1,16 @@
-"""One rank in detail, as ``/v1/rank`` has it."""
+"""Details of one rank, as in ``/v1/rank``."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from otel_straggler.collector.views.answer_type import command
 from otel_straggler.collector.views.numbers import from_bytes, number, peers_of, rounded
 from otel_straggler.collector.views.page_json import ResponseMeta
-from otel_straggler.collector.views.ranks import MISSING, UNKNOWN, row_of
+from otel_straggler.collector.views.ranks import MISSING, UNKNOWN, reported, row_of
 from otel_straggler.collector.views.timeline import Column, spread
 from otel_straggler.collector.views.verdict_json import (
     decisions_json,
@@ -24,7 +24,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 def is_known(view: WorldView, rank: int) -> bool:
-    """Whether the rank was heard of, scored, or expected."""
+    """True if the rank has reported, was scored, or is expected."""
     return any(row_of(part, rank) is not None for part in (view.heartbeats, view.table, view.hang))
 
 
@@ -32,48 +32,39 @@ def rank_json(
     view: WorldView,
     rank: int,
     columns: Sequence[Column],
-    maker: ResponseMeta,
+    meta: ResponseMeta,
     *,
     now_s: float | None = None,
 ) -> Json:
-    """Cost: O(R S) for the medians of its peers, and O(columns).
-
-    Args:
-        columns: of the timeline, oldest first.
-        now_s: when this is said, of a run that was seen last long ago.
-    """
+    """Cost: O(R S) for the medians of its peers, and O(columns)."""
+    node = str(reported(view, rank, "nodes") or "")
     run_verdicts = run_verdicts_part(
-        view.run_verdicts, group=view.group, rank=rank, is_its_node=_node(view, rank).__eq__
+        view.run_verdicts, group=view.group, rank=rank, is_its_node=node.__eq__
     )
     now_s = view.now_s if now_s is None else now_s
     shown, _ = verdicts_json(
-        run_verdicts.current,
-        run_verdicts.changes,
-        run_verdicts.silenced,
-        is_over=view.has_ended,
-        attempt=view.attempt,
-        clock_s=view.clock_s,
+        run_verdicts, is_over=view.has_ended, attempt=view.attempt, clock_s=view.clock_s
     )
     return {
-        **maker.head(now_s),
+        **meta.head(now_s),
         "run_id": view.run_id,
         "group": view.group,
         "rank": rank,
-        "node": _node(view, rank) or None,
-        "role": _reported(view, rank, "roles") or None,
-        "parallel": dict(_reported(view, rank, "parallels") or ()),
+        "node": node or None,
+        "role": reported(view, rank, "roles") or None,
+        "parallel": dict(reported(view, rank, "parallels") or ()),
         **_heartbeats(view, rank, max(now_s - view.now_s, 0.0)),
         **_scores(view.table, rank),
         "waits": _waits(view, rank),
         "verdicts": shown,
         "decisions": decisions_json(run_verdicts),
-        "history": history_json(columns, rank),
+        "history": _history(columns, rank),
         "commands": _commands(view, rank),
     }
 
 
-def history_json(columns: Sequence[Column], rank: int) -> Json:
-    """The slowdowns of a rank over time, all sections together first (its name is empty)."""
+def _history(columns: Sequence[Column], rank: int) -> Json:
+    """Slowdowns over time; the first section, without a name, is all sections together."""
     names = list(dict.fromkeys(name for column in reversed(columns) for name in column.sections))
     only = np.array([rank], np.int32)
     return {
@@ -85,30 +76,19 @@ def history_json(columns: Sequence[Column], rank: int) -> Json:
     }
 
 
-def _reported(view: WorldView, rank: int, name: str) -> Any:
-    """What the rank, or else its scores, told of itself."""
-    for part in (view.heartbeats, view.table):
-        row = row_of(part, rank)
-        if row is not None and getattr(part, name)[row]:
-            return getattr(part, name)[row]
-    return None
-
-
-def _node(view: WorldView, rank: int) -> str:
-    return str(_reported(view, rank, "nodes") or "")
-
-
 def _heartbeats(view: WorldView, rank: int, later_s: float) -> Json:
-    heartbeats, result = view.heartbeats, view.hang
-    row, at = row_of(heartbeats, rank), row_of(result, rank)
+    heartbeats, hang = view.heartbeats, view.hang
+    row = row_of(heartbeats, rank)
     state = UNKNOWN
-    if result is not None and at is not None:
-        state = MISSING if row is None else result.state_of(rank)
-    device = _reported(view, rank, "devices") or None
-    gpu: Json = {"tier": None, "reason": None, "uuid": device, "model": None}
-    if heartbeats is not None and row is not None and heartbeats.models:
-        gpu["model"] = heartbeats.models[row] or None
-    reported: Json = {
+    if hang is not None and row_of(hang, rank) is not None:
+        state = MISSING if row is None else hang.state_of(rank)
+    gpu: Json = {
+        "tier": None,
+        "reason": None,
+        "uuid": reported(view, rank, "devices") or None,
+        "model": None,
+    }
+    fields: Json = {
         "state": state,
         "step": None,
         "heartbeat_age_s": None,
@@ -118,19 +98,17 @@ def _heartbeats(view: WorldView, rank: int, later_s: float) -> Json:
         "dropped": {},
     }
     if heartbeats is None or row is None:
-        return reported
-    if heartbeats.gpu_tier:
-        gpu |= {
-            "tier": heartbeats.gpu_tier[row] or None,
-            "reason": heartbeats.gpu_reason[row] or None,
-        }
+        return fields
+    gpu["tier"] = heartbeats.gpu_tier[row] or None
+    gpu["reason"] = heartbeats.gpu_reason[row] or None
+    gpu["model"] = heartbeats.models[row] or None
     step = int(heartbeats.step[row])
-    return reported | {
+    return fields | {
         "step": step if step >= 0 else None,
         "heartbeat_age_s": number(float(heartbeats.heartbeat_age_s[row]) + later_s, 4),
         "progress_age_s": number(float(heartbeats.progress_age_s[row]) + later_s, 4),
         "open_section": heartbeats.open_section[row] or None,
-        "dropped": dict(heartbeats.dropped[row]) if heartbeats.dropped else {},
+        "dropped": dict(heartbeats.dropped[row]),
     }
 
 
@@ -139,7 +117,9 @@ def _scores(table: RankTable | None, rank: int) -> Json:
     if table is None or row is None:
         return {"sections": [], "gpu_relative": None, "gpu_individual": None}
     peers_step_s = median_of_peers(table.step_s, peers_of(table.roles))
-    n_peers = _n_peers(table, row)
+    is_peer = np.array(table.roles) == table.roles[row]
+    is_peer[row] = False
+    n_peers: list[int] = np.isfinite(table.step_s[is_peer]).sum(axis=0).tolist()
     by_section = table.slowdowns.by_section
     of_gpu = table.gpu_section_relative, table.gpu_section_individual
     sections = [
@@ -166,28 +146,20 @@ def _scores(table: RankTable | None, rank: int) -> Json:
     }
 
 
-def _n_peers(table: RankTable, row: int) -> list[int]:
-    """(S,) other ranks of its role that have times of a section."""
-    code = peers_of(table.roles)
-    others = code == code[row]
-    others[row] = False
-    result: list[int] = np.isfinite(table.step_s[others]).sum(axis=0).tolist()
-    return result
-
-
 def _waits(view: WorldView, rank: int) -> Json | None:
     waits = () if view.world is None else view.world.waits
-    for each in waits:
-        if each.rank == rank:
-            return {"caused_s": number(each.caused_s), "suffered_s": number(each.suffered_s)}
-    return None
+    own = next((each for each in waits if each.rank == rank), None)
+    if own is None:
+        return None
+    return {"caused_s": number(own.caused_s), "suffered_s": number(own.suffered_s)}
 
 
 def _commands(view: WorldView, rank: int) -> list[str]:
-    run = ["--run", view.run_id]
-    group = ["--group", view.group] if view.group else []
-    ask = ["otel-straggler", "hang", "ask", "dump_stacks", "--rank", str(rank), *group, *run]
-    lines = [shlex.join(ask)] if view.is_live else []
+    group = ("--group", view.group) if view.group else ()
+    lines = []
     if any(verdict.rank == rank for verdict in view.current):
-        lines.insert(0, shlex.join(["otel-straggler", "verdict", "explain", str(rank), *run]))
+        lines.append(command("verdict", "explain", str(rank), view=view))
+    if view.is_live:
+        ask = ("hang", "ask", "dump_stacks", "--rank", str(rank), *group)
+        lines.append(command(*ask, view=view))
     return lines

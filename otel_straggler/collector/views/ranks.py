@@ -1,4 +1,4 @@
-"""All ranks of a picture, column by column: where they are, how far, and how they are."""
+"""The block ``ranks`` of a view, column by column: location, progress, and state."""
 
 from __future__ import annotations
 
@@ -7,151 +7,123 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from otel_straggler.collector.views.numbers import Names, rounded
-from otel_straggler.collector.views.world_view import Parallel, RankHeartbeats, WorldView
+from otel_straggler.collector.views.numbers import coded, rounded
+from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
+from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import RANK_STATES
 from otel_straggler.model.observation import Floats, Ints
 
 Json: TypeAlias = dict[str, Any]
-Destination: TypeAlias = np.typing.NDArray[np.intp]
-
-DIMENSIONS: Final = {
+_DIMENSIONS: Final = {
     "dp": "data",
     "pp": "pipeline",
     "tp": "tensor",
     "cp": "context",
     "ep": "expert",
 }
-"""Keys of a picture and what they are called on the wire."""
+"""Keys of the block, and their names on the wire."""
 MISSING: Final = "missing"
-"""State of a rank that is expected and was never heard of."""
+"""State of an expected rank that has never reported."""
 UNKNOWN: Final = "unknown"
-"""State of a rank that sends no heartbeats, so that nobody knows whether it lives."""
+"""State of a rank that sends no heartbeats."""
 STATES: Final = (*RANK_STATES, MISSING, UNKNOWN)
 
 
 class ShownRanks:
-    """The ranks of a picture: heard of, scored or expected; in order. Cost: O(R).
+    """All ranks of a view, in order: reporting, scored, or expected. Cost: O(R)."""
 
-    Args:
-        later_s: how long ago that was seen.
-    """
-
-    def __init__(self, view: WorldView, later_s: float = 0.0) -> None:
+    def __init__(self, view: WorldView, later_s: float) -> None:
         self._view = view
         self._later_s = later_s
         parts = [
             part.ranks for part in (view.table, view.heartbeats, view.hang) if part is not None
         ]
         self.ranks: Ints = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
-        self._table = self._rows(None if view.table is None else view.table.ranks)
-        self._heartbeats = self._rows(None if view.heartbeats is None else view.heartbeats.ranks)
-        self._result = self._rows(None if view.hang is None else view.hang.ranks)
+        self._table = self._rows(view.table)
+        self._heartbeats = self._rows(view.heartbeats)
+        self._hang = self._rows(view.hang)
 
     def __len__(self) -> int:
         return len(self.ranks)
 
-    def _rows(self, ranks: Ints | None) -> Ints:
+    def _rows(self, part: RankTable | RankHeartbeats | HangStatus | None) -> Ints:
         """(R,) the row of each rank in a part, -1 where it has none."""
         rows = np.full(len(self.ranks), -1, np.int64)
-        if ranks is not None:
-            rows[np.searchsorted(self.ranks, ranks)] = np.arange(len(ranks))
+        if part is not None:
+            rows[np.searchsorted(self.ranks, part.ranks)] = np.arange(len(part.ranks))
         return rows
 
     def of_table(self, values: Floats) -> Floats:
         """(R,) values of the newest window, NaN for ranks that are not in it."""
         return _spread(values, self._table)
 
-    def of_heartbeats(self, values: Floats) -> Floats:
-        return _spread(values, self._heartbeats)
-
-    def _texts(self, name: str) -> list[str]:
-        """Of the signs of life, or else of the window."""
-        result = [""] * len(self)
+    def _reported(self, name: str, default: Any) -> list[Any]:
+        result = [default] * len(self)
         view = self._view
         for part, rows in ((view.table, self._table), (view.heartbeats, self._heartbeats)):
             if part is None:
                 continue
-            reported: Sequence[str] = getattr(part, name)
+            values: Sequence[Any] = getattr(part, name)
             for at in np.flatnonzero(rows >= 0).tolist():
-                result[at] = reported[rows[at]] or result[at]
-        return result
-
-    def parallels(self) -> list[Parallel]:
-        result: list[Parallel] = [()] * len(self)
-        view = self._view
-        for part, rows in ((view.table, self._table), (view.heartbeats, self._heartbeats)):
-            if part is not None:
-                for at in np.flatnonzero(rows >= 0).tolist():
-                    result[at] = part.parallels[rows[at]] or result[at]
+                result[at] = values[rows[at]] or result[at]
         return result
 
     def as_json(self) -> Json:
-        """The block ``ranks``."""
-        view = self._view
-        nodes, roles, sections = Names(), Names(), Names()
-        heartbeats = view.heartbeats
-        reported: Json = {
+        nodes, node = coded(self._reported("nodes", ""))
+        roles, role = coded(self._reported("roles", ""))
+        open_sections = self._open_sections()
+        sections = list(dict.fromkeys(filter(None, open_sections)))
+        index = {name: at for at, name in enumerate(sections)}
+        ages = {
+            name: rounded(np.round(self._of_heartbeats(name) + self._later_s, 1))
+            for name in ("heartbeat_age_s", "progress_age_s")
+        }
+        steps = self._of_heartbeats("step").tolist()
+        return {
             "rank": self.ranks.tolist(),
-            "node": [nodes.index(node) for node in self._texts("nodes")],
-            "role": [roles.index(role) for role in self._texts("roles")],
+            "node": node.tolist(),
+            "role": role.tolist(),
             **self._dimensions(),
             "state": self._states().tolist(),
             "states": list(STATES),
-            "heartbeat_age_s": self._ages(
-                None if heartbeats is None else heartbeats.heartbeat_age_s
-            ),
-            "progress_age_s": self._ages(None if heartbeats is None else heartbeats.progress_age_s),
-            "step": self._steps(),
-            "open_section": self._open_sections(sections),
-        }
-        return {
-            **reported,
-            "nodes": nodes.table(),
-            "roles": roles.table(),
-            "open_sections": sections.table(),
+            **ages,
+            "step": [int(step) if step >= 0 else None for step in steps],
+            "open_section": [index.get(name) for name in open_sections],
+            "nodes": nodes,
+            "roles": roles,
+            "open_sections": sections,
         }
 
     def _dimensions(self) -> dict[str, list[int | None] | None]:
-        reported = [dict(parallel) for parallel in self.parallels()]
+        reported = [dict(parallel) for parallel in self._reported("parallels", ())]
         known = {name for parallel in reported for name in parallel}
         return {
             key: [parallel.get(name) for parallel in reported] if name in known else None
-            for key, name in DIMENSIONS.items()
+            for key, name in _DIMENSIONS.items()
         }
 
     def _states(self) -> Ints:
-        result = self._view.hang
+        hang = self._view.hang
         states = np.full(len(self), STATES.index(UNKNOWN), np.int64)
-        if result is None:
+        if hang is None:
             return states
-        is_known = self._result >= 0
-        states[is_known] = result.rank_states[self._result[is_known]]
+        is_known = self._hang >= 0
+        states[is_known] = hang.rank_states[self._hang[is_known]]
         states[is_known & (self._heartbeats < 0)] = STATES.index(MISSING)
         return states
 
-    def _ages(self, ages_s: Floats | None) -> list[float | None]:
-        if ages_s is None:
-            return [None] * len(self)
-        return rounded(np.round(self.of_heartbeats(ages_s) + self._later_s, 1))
-
-    def _steps(self) -> list[int | None]:
+    def _of_heartbeats(self, name: str) -> Floats:
         heartbeats = self._view.heartbeats
         if heartbeats is None:
-            return [None] * len(self)
-        steps = _spread(heartbeats.step.astype(np.float64), self._heartbeats).tolist()
-        return [int(step) if step >= 0 else None for step in steps]
+            return np.full(len(self), np.nan)
+        return _spread(getattr(heartbeats, name), self._heartbeats)
 
-    def _open_sections(self, names: Names) -> list[int | None]:
+    def _open_sections(self) -> list[str]:
         heartbeats = self._view.heartbeats
         if heartbeats is None:
-            return [None] * len(self)
-        return [
-            names.index(heartbeats.open_section[row])
-            if row >= 0 and heartbeats.open_section[row]
-            else None
-            for row in self._heartbeats.tolist()
-        ]
+            return [""] * len(self)
+        rows = self._heartbeats.tolist()
+        return [heartbeats.open_section[row] if row >= 0 else "" for row in rows]
 
 
 def _spread(values: Floats, rows: Ints) -> Floats:
@@ -161,9 +133,18 @@ def _spread(values: Floats, rows: Ints) -> Floats:
     return result
 
 
-def row_of(part: RankHeartbeats | Any, rank: int) -> int | None:
-    """The row of a rank in a table of ascending ``ranks``; None if it is not there."""
+def row_of(part: RankTable | RankHeartbeats | HangStatus | None, rank: int) -> int | None:
+    """The row of a rank in a part with ascending ``ranks``; None if it is not there."""
     if part is None:
         return None
     at = int(np.searchsorted(part.ranks, rank))
     return at if at < len(part.ranks) and part.ranks[at] == rank else None
+
+
+def reported(view: WorldView, rank: int, name: str) -> Any:
+    """A value of the rank's heartbeats, or else of its scores; None without one."""
+    for part in (view.heartbeats, view.table):
+        row = row_of(part, rank)
+        if row is not None and getattr(part, name)[row]:
+            return getattr(part, name)[row]
+    return None

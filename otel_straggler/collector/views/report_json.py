@@ -1,16 +1,16 @@
-"""The report that ``otel-straggler score --json`` and ``/v1/report`` share.
+"""The report of ``otel-straggler score --json`` and ``/v1/report``.
 
-Keys of scores are ranks as strings (``"3"``, or ``"critic/3"`` in a named group); what is unknown
-or not comparable is null. Fields are only ever added within one ``schema_version``.
+Keys of scores are ranks as strings (``"3"``, or ``"critic/3"`` in a named group); null means
+unknown or not comparable. Within one ``schema_version`` fields are only added.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -26,15 +26,12 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What a report says of one run.
+    """One run.
 
     Attributes:
-        windows: as :func:`window_json` gives them, oldest first.
-        run_verdicts: what layer 2 says.
-        clashes: sessions that claim a rank which another live session claims too.
+        windows: from :func:`window_json`, oldest first.
+        clashes: sessions that claim a rank of another live session.
         counts: rows left out of the scores, by reason.
-        hangs: as ``hang_json`` gives them, one for each group.
-        alerts: that fire, as ``shown_alert`` gives them.
     """
 
     windows: Sequence[Json] = ()
@@ -46,7 +43,6 @@ class RunReport:
 
 
 def report_json(runs: Mapping[str, RunReport]) -> Json:
-    """The whole report, ready for :func:`dump_report`."""
     return {
         "schema_version": FORMAT_VERSION,
         "runs": {run_id: _run(run) for run_id, run in runs.items()},
@@ -54,7 +50,7 @@ def report_json(runs: Mapping[str, RunReport]) -> Json:
 
 
 def dump_report(report: Json) -> str:
-    """The report as JSON text; refuses NaN, which is no JSON."""
+    """Encode as JSON; NaN is an error."""
     return json.dumps(report, allow_nan=False, separators=(",", ":"))
 
 
@@ -73,34 +69,11 @@ def _run(run: RunReport) -> Json:
 
 
 def window_json(window: WindowScores) -> Json:
-    """One window. Cost: O(ranks * sections); a collector keeps it rather than building it again.
-
-    Tables have all ranks of ``ranks``, and all sections of ``sections`` save where nothing is known
-    of the GPU in a section.
-    """
-    keys = [source.key for source in window.sources]
-    names = [section.name for section in window.sections]
+    """One window. GPU tables leave out sections without GPU times. Cost: O(ranks * sections)."""
     reporting = len(window.sources)
     return {
-        "first_step": window.first_step,
-        "last_step": window.last_step,
-        "n_steps": window.n_steps,
-        "start_ns": window.start_ns,
-        "end_ns": window.end_ns,
-        "job": window.job,
-        "group": window.group,
-        "attempt": window.attempt,
-        "closed_by": window.closed_by,
-        "section_relative_scores": _table(window.section_relative, keys, names),
-        "section_individual_scores": _table(window.section_individual, keys, names),
-        "gpu_relative_scores": _column(window.gpu_relative, keys),
-        "gpu_individual_scores": _column(window.gpu_individual, keys),
-        "gpu_section_relative_scores": _known(window.gpu_section_relative, keys, names),
-        "gpu_section_individual_scores": _known(window.gpu_section_individual, keys, names),
-        "section_medians_s": _table(window.section_median_s, keys, names),
-        "section_step_s": _table(window.section_step_s, keys, names),
-        "section_slowdowns": _table(window.section_slowdown, keys, names),
-        "section_counts": _table(window.section_count, keys, names),
+        **{name: getattr(window, name) for name in _PLAIN},
+        **{name: _values(window, attribute) for name, attribute in _TABLES.items()},
         "stragglers": [_straggler(s) for s in window.stragglers],
         "largest_excess": _excess(window.largest_excess),
         "ranks": {source.key: _rank(source) for source in window.sources},
@@ -115,59 +88,60 @@ def window_json(window: WindowScores) -> Json:
     }
 
 
-def _rank(source: Source) -> Json:
-    """Where a rank is; ``parallel`` only if it was told."""
-    reported = {"node": source.node, "role": source.role}
-    return {**reported, "parallel": dict(source.parallel)} if source.parallel else reported
+_PLAIN: Final = (
+    "first_step", "last_step", "n_steps", "start_ns", "end_ns", "job", "group", "attempt",
+    "closed_by",
+)  # fmt: skip
+_TABLES: Final = {
+    "section_relative_scores": "section_relative",
+    "section_individual_scores": "section_individual",
+    "gpu_relative_scores": "gpu_relative",
+    "gpu_individual_scores": "gpu_individual",
+    "gpu_section_relative_scores": "gpu_section_relative",
+    "gpu_section_individual_scores": "gpu_section_individual",
+    "section_medians_s": "section_median_s",
+    "section_step_s": "section_step_s",
+    "section_slowdowns": "section_slowdown",
+    "section_counts": "section_count",
+}
+_BY_RANK: Final = ("gpu_relative_scores", "gpu_individual_scores", "ranks")
 
 
-def of_one_rank(window: Json, key: str) -> Json:
-    """A window of :func:`window_json` with the tables of one rank only. Cost: O(sections)."""
-    part = dict(window)
-    for table in _BY_SECTION:
-        part[table] = {name: _only(column, key) for name, column in window[table].items()}
-    for column in _BY_RANK:
-        part[column] = _only(window[column], key)
-    return part
-
-
-_BY_SECTION = (
-    "section_relative_scores",
-    "section_individual_scores",
-    "gpu_section_relative_scores",
-    "gpu_section_individual_scores",
-    "section_medians_s",
-    "section_step_s",
-    "section_slowdowns",
-    "section_counts",
-)
-_BY_RANK = ("gpu_relative_scores", "gpu_individual_scores", "ranks")
-
-
-def _only(column: Json, key: str) -> Json:
-    return {key: column[key]} if key in column else {}
-
-
-def _column(scores: Floats, keys: list[str]) -> dict[str, float | None]:
-    return dict(zip(keys, _nullable(scores), strict=True))
-
-
-def _table(
-    values: Floats | Ints, keys: list[str], names: Iterable[str]
-) -> dict[str, dict[str, Any]]:
+def _values(window: WindowScores, attribute: str) -> Json:
+    keys = [source.key for source in window.sources]
+    values: Floats | Ints = getattr(window, attribute)
+    if values.ndim == 1:
+        return dict(zip(keys, _nullable(values), strict=True))
+    sections = range(len(window.sections))
+    if attribute.startswith("gpu_"):
+        sections = np.flatnonzero(~np.isnan(values).all(axis=0)).tolist()
     return {
-        name: dict(zip(keys, _nullable(values[:, s]), strict=True)) for s, name in enumerate(names)
+        window.sections[s].name: dict(zip(keys, _nullable(values[:, s]), strict=True))
+        for s in sections
     }
-
-
-def _known(scores: Floats, keys: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
-    """Only the sections of which anything is known."""
-    known = np.flatnonzero(~np.isnan(scores).all(axis=0)).tolist()
-    return {names[s]: _column(scores[:, s], keys) for s in known}
 
 
 def _nullable(values: Floats | Ints) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
+def _rank(source: Source) -> Json:
+    rank = {"node": source.node, "role": source.role}
+    return {**rank, "parallel": dict(source.parallel)} if source.parallel else rank
+
+
+def of_one_rank(window: Json, key: str) -> Json:
+    """Reduce a result of :func:`window_json` to one rank. Cost: O(sections)."""
+    part = dict(window)
+    for name in _TABLES.keys() - set(_BY_RANK):
+        part[name] = {section: _only(column, key) for section, column in window[name].items()}
+    for name in _BY_RANK:
+        part[name] = _only(window[name], key)
+    return part
+
+
+def _only(column: Json, key: str) -> Json:
+    return {key: column[key]} if key in column else {}
 
 
 def _straggler(straggler: Straggler) -> Json:

@@ -1,33 +1,36 @@
-"""The block ``run`` of a picture: its state and the figures of the whole world."""
+"""A run as JSON: the block ``run`` of a view, an entry of the list of runs, and its scalars."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from otel_straggler.collector.views.first_failure import standstill_of
+from otel_straggler.collector.views.answer import answer_of
+from otel_straggler.collector.views.answer_type import TONES
 from otel_straggler.collector.views.numbers import number, own_step_s, seconds
 from otel_straggler.collector.views.verdict_json import cost_of
-from otel_straggler.collector.views.world_view import RankTable, TimeBasis, WorldView
+from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.model.verdict import CALLED_SLOW, WorldSummary
+from otel_straggler.semconv import TRACKER_SCALARS
 
 Json: TypeAlias = dict[str, Any]
-_BASIS: dict[str, TimeBasis] = {"cupti": "cupti", "events": "events", "off": "host", "": "host"}
+TimeBasis = Literal["host", "events", "cupti", "mixed"]
+_BASIS: dict[str, TimeBasis] = {"cupti": "cupti", "events": "events"}
+_TIMES = ("began_at_s", "received_at_s", "finished_at_s")
 
 
 def run_json(view: WorldView) -> Json:
     """Cost: O(R S)."""
-    world = as_reported(view)
+    world = _world_of(view)
     waste = world.waste
     expected = view.expected
     lost_s = None if view.world is None else world.gpu_seconds_lost
-    stands = standstill_of(view)
-    is_idle = stands is not None and stands.how == "idle"
-    if is_idle:
-        # What was measured before says nothing of a run in which nothing gets on.
+    if view.standstill is not None and view.standstill.how == "idle":
+        # Earlier measurements say nothing about a run without progress.
         waste = 1.0
         world = replace(world, slowdown=math.nan, m_w=math.nan, m_s=math.nan, cause="")
     return {
@@ -40,16 +43,14 @@ def run_json(view: WorldView) -> Json:
         "is_live": view.is_live,
         "seen_at_s": seconds(view.now_s),
         "awaited_since_s": None if view.awaited is None else seconds(view.awaited.since_s),
-        "began_at_s": seconds(view.began_at_s),
-        "received_at_s": seconds(view.received_at_s),
-        "finished_at_s": seconds(view.finished_at_s),
+        **{name: seconds(getattr(view, name)) for name in _TIMES},
         "outcome": view.outcome,
         "world_size": expected or None,
         "ranks_reporting": view.reporting,
         "coverage": _coverage(view, world),
         "step": _newest_step(view),
         "step_s": number(world.step_s),
-        "slowest_step_s": slowest_own_s(view.table),
+        "slowest_step_s": _slowest_own_s(view.table),
         "slowdown": number(world.slowdown),
         "waste": number(waste),
         "m_w": number(world.m_w),
@@ -61,16 +62,16 @@ def run_json(view: WorldView) -> Json:
         "gpu_seconds_lost_per_hour": None
         if view.has_ended or view.silent_s is not None
         else number(waste * 3600.0 * max(expected, 1)),
-        "time_basis": time_basis(view),
+        "time_basis": _time_basis(view),
         "mode": view.mode,
     }
 
 
-def as_reported(view: WorldView) -> WorldSummary:
-    """What layer 2 says of the whole; where somebody who is called slow costs more than that, by
-    him: the balance of the work leaves out what is no work, such as the loading of data."""
+def _world_of(view: WorldView) -> WorldSummary:
+    """Return the verdict summary, with the waste of the costliest verdict if that is larger: the
+    balance of work excludes, for example, data loading."""
     world = view.world or WorldSummary(run_id=view.run_id)
-    if not view.has_verdicts:  # of the attempt before only what was lost counts
+    if not view.has_verdicts:  # of an earlier attempt only the loss counts
         lost_s = world.gpu_seconds_lost
         return WorldSummary(run_id=view.run_id, gpu_seconds_lost=lost_s, on_gpu=world.on_gpu)
     called = (verdict for verdict in view.current if verdict.state in CALLED_SLOW)
@@ -82,8 +83,8 @@ def as_reported(view: WorldView) -> WorldSummary:
 
 
 def state_of(view: WorldView) -> str:
-    """As the hang judge calls it; without signs of life "ended", "training" while data come, and
-    else "unknown"."""
+    """Return the state of hang detection; without heartbeats "ended", "training" while data
+    arrive, or "unknown"."""
     if view.awaited is not None:
         return "lost" if view.awaited.is_overdue else "unknown"
     if view.hang is not None:
@@ -93,9 +94,7 @@ def state_of(view: WorldView) -> str:
     return "training" if view.table is not None and view.silent_s is None else "unknown"
 
 
-def slowest_own_s(table: RankTable | None) -> float | None:
-    """The longest own work per step of a rank in the newest window, without what is waiting; None
-    without a window."""
+def _slowest_own_s(table: RankTable | None) -> float | None:
     if table is None:
         return None
     own = own_step_s(table.step_s, table.sections)
@@ -103,10 +102,8 @@ def slowest_own_s(table: RankTable | None) -> float | None:
     return number(float(own.max())) if len(own) and own.max() > 0 else None
 
 
-def time_basis(view: WorldView) -> TimeBasis | None:
-    """What sections are timed with on the ranks' GPUs, or else by the host; None if no rank has
-    told anything."""
-    if view.heartbeats is None or not view.heartbeats.gpu_tier:
+def _time_basis(view: WorldView) -> TimeBasis | None:
+    if view.heartbeats is None:
         return None if view.table is None else "host"
     result = {_BASIS.get(tier, "host") for tier in view.heartbeats.gpu_tier}
     return result.pop() if len(result) == 1 else "mixed"
@@ -119,11 +116,101 @@ def _coverage(view: WorldView, world: WorldSummary) -> float | None:
 
 
 def _newest_step(view: WorldView) -> int | None:
-    """The furthest that any rank has told of."""
-    steps = []
-    if view.heartbeats is not None and len(view.heartbeats.step):
-        steps.append(int(view.heartbeats.step.max()))
+    steps = [] if view.heartbeats is None else view.heartbeats.step.tolist()
     if view.table is not None and view.table.last_step is not None:
         steps.append(view.table.last_step)
     newest = max(steps, default=-1)
     return newest if newest >= 0 else None
+
+
+# --- the list of runs ----------------------------------------------------------------------------
+
+
+def run_entry(groups: Sequence[WorldView]) -> Json:
+    """The entry of a run of one or several worlds; the worst one decides tone and headline."""
+    answers = [answer_of(view) for view in groups]
+    worst = min(range(len(groups)), key=lambda at: TONES.index(answers[at]["tone"]))
+    view, answer = groups[worst], answers[worst]
+    slowdowns = [each.world.slowdown for each in groups if each.world is not None]
+    ends = [each.finished_at_s for each in groups]
+    has_ended = all(end is not None for end in ends)
+    return {
+        "run_id": view.run_id,
+        "job": view.job or None,
+        "is_live": any(each.is_live for each in groups),
+        "state": state_of(view),
+        "began_at_s": seconds(min(_known(each.began_at_s for each in groups), default=None)),
+        "received_at_s": seconds(max(_known(each.received_at_s for each in groups), default=None)),
+        "finished_at_s": seconds(max(_known(ends))) if has_ended else None,
+        "world_size": sum(each.expected for each in groups) or None,
+        "ranks_reporting": sum(each.reporting for each in groups),
+        "slowdown": number(max((s for s in slowdowns if s == s), default=None)),
+        "tone": answer["tone"],
+        "headline": answer["headline"],
+        "alerts": len(view.alerts) if view.is_live else 0,
+    }
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def ordered(entries: Iterable[Json]) -> list[Json]:
+    """Sort by tone, worst first; within a tone, last received first."""
+    return sorted(
+        entries,
+        key=lambda run: (TONES.index(run["tone"]), -(run["received_at_s"] or 0.0), run["run_id"]),
+    )
+
+
+def one_of(worlds: Sequence[WorldView], group: str | None) -> WorldView | None:
+    """Select a group; by default a hung one, else the one that lost most. None if there is none."""
+
+    def lost(view: WorldView) -> tuple[bool, float]:
+        return view.is_hung, 0.0 if view.world is None else view.world.gpu_seconds_lost
+
+    if group is None:
+        return max(worlds, key=lost, default=None)
+    return next((view for view in worlds if view.group == group), None)
+
+
+# --- scalars -------------------------------------------------------------------------------------
+
+
+def scalars_of(view: WorldView) -> dict[str, float | int | None]:
+    """Every name of ``TRACKER_SCALARS``; None where unknown. Cost: O(R S)."""
+    world = view.world or WorldSummary(run_id=view.run_id)
+    worst_rank, slowdown = _worst(view)
+    values = {
+        "worst_score": None if slowdown is None else number(min(1.0, 1.0 / slowdown)),
+        "worst_rank": worst_rank,
+        "slowdown": number(world.slowdown),
+        "gpu_seconds_lost": None if view.world is None else number(world.gpu_seconds_lost),
+        "gpu_seconds_lost_per_hour": None
+        if view.has_ended
+        else number(world.waste * 3600.0 * max(view.expected, 1)),
+        "step_s": number(world.step_s),
+        "slowest_step_s": _slowest_own_s(view.table),
+        "ranks_called_slow": _called_slow(view),
+        "ranks_reporting": None if view.table is None else view.reporting,
+    }
+    return {name: values[name] for name in TRACKER_SCALARS}
+
+
+def _worst(view: WorldView) -> tuple[int | None, float | None]:
+    """The rank whose own work takes longest compared with its role, and how many times as long."""
+    if view.table is None or not np.isfinite(view.table.slowdowns.overall).any():
+        return None, None
+    slowdowns = view.table.slowdowns.overall
+    at = int(np.nanargmax(slowdowns))
+    return int(view.table.ranks[at]), float(slowdowns[at])
+
+
+def _called_slow(view: WorldView) -> int:
+    called = [verdict for verdict in view.current if verdict.state in CALLED_SLOW]
+    ranks = {verdict.rank for verdict in called if verdict.rank is not None}
+    hosts = {verdict.node for verdict in called if verdict.scope == "host"}
+    if hosts and view.table is not None:
+        nodes = zip(view.table.ranks.tolist(), view.table.nodes, strict=True)
+        ranks.update(rank for rank, node in nodes if node in hosts)
+    return len(ranks)

@@ -1,4 +1,4 @@
-"""What was last shown of a run, kept on the run: its version, and what costs much to make again."""
+"""Cache of the last view of a run: its version, and parts that are costly to build."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RunShown:
-    """One thread owns it.
+    """Owned by one thread.
 
     Attributes:
-        version: of the newest view; see :class:`RunView`.
-        content: what it showed.
-        summarized: the progress that the history was given last.
-        windows: those of the newest view, with what was made of them.
-        newest_scores: what alerts look at; None after scores have changed.
+        summarized: progress at the last summary for the history.
+        newest_scores: input of the alerts; None after scores have changed.
     """
 
     version: int = 0
@@ -39,7 +36,7 @@ class RunShown:
     def window_views(
         self, windows: Iterable[WindowScores], make: Callable[[WindowScores], WindowView]
     ) -> tuple[WindowView, ...]:
-        """Views of the newest windows; the same ones for those that were among them before."""
+        """Views of the newest windows, reused for known ones."""
         known = {id(shown.window): shown for shown in self.windows}
         made = tuple(known.get(id(window)) or make(window) for window in windows)
         if len(made) != len(self.windows) or any(
@@ -49,7 +46,7 @@ class RunShown:
         return self.windows
 
     def series(self, part: str, made_for: object, make: Callable[[], Families]) -> Families:
-        """Some of its series; made when what they are made for is another than before."""
+        """Part of the series, rebuilt when ``made_for`` changes."""
         known = self._series.get(part)
         if known is None or known[0] != made_for:
             known = self._series[part] = (made_for, make())

@@ -1,6 +1,5 @@
-"""One view of a run: everything that is known of it at one evaluation. It never changes, so any
-thread may read it; the report, the page, alerts and most series are rendered from it.
-"""
+"""The immutable view of a run at one evaluation, which any thread may read: the source of the
+report, the page, alerts, and most series."""
 
 from __future__ import annotations
 
@@ -34,17 +33,15 @@ _OUTCOMES = {
     "preempted": "preempted",
     "failed": "failed",
 }
-"""State of a run that has ended, and its outcome."""
+"""Outcome by the state of a run that has ended."""
 _CLOCKS_DIFFER_S = 3
-"""Less is how long something was on its way."""
+"""Smaller differences are transport delays."""
 _SENTENCE_S = 10.0
-"""While a run hangs, its sentence says for how long."""
+"""Interval of updates while a run hangs, whose sentence contains the duration."""
 
 
 @dataclass(frozen=True, eq=False)
 class WindowView:
-    """A closed window and, once somebody has asked, its JSON and its table."""
-
     window: WindowScores
 
     @cached_property
@@ -58,8 +55,8 @@ class WindowView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestScores:
-    """Of one group: when it last got scores (collector's clock), its lowest ones, and its sections
-    of kind "data"."""
+    """One group: time of its last scores (collector's clock), the lowest ones, and its sections of
+    kind "data"."""
 
     at_s: float | None = None
     lowest: Scores = field(default_factory=Scores)
@@ -68,25 +65,16 @@ class NewestScores:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunView:
-    """See above; what is by group has the group as its key.
+    """Mappings have the group as their key.
 
     Attributes:
-        run_id: its id.
-        version: another one whenever what is shown is.
-        now_s, ahead_s: the moment as the wall clock had it, and how far that was ahead of the
-            collector's clock, of which the times of ``worlds`` and ``scores`` are.
-        jobs: job names.
-        worlds: the status of ranks.
-        hangs: who is stuck or lost.
+        version: changes with the content.
+        now_s, ahead_s: wall clock time, and its offset from the collector's clock, to which times
+            of ``worlds`` and ``scores`` refer.
         windows: the newest of every group.
-        scores: the lowest.
-        run_verdicts: verdicts, with what people have decided.
-        clashes: sessions that claim a rank of another live one.
-        late_rows: left out of the scores.
-        columns: of the timelines.
-        alerts: that fire about it.
-        maintenance: of any node, as in force.
-        mode: whether alerts may notify somebody.
+        clashes: sessions that claim a rank of another live session.
+        late_rows: rows that arrived too late for the scores.
+        maintenance: in force, of any node.
     """
 
     run_id: str
@@ -105,17 +93,17 @@ class RunView:
     alerts: tuple[Alert, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()
     mode: Mode = "observe"
-    _made: dict[str, WorldView] = field(default_factory=dict, repr=False)
+    _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
-        """All groups of which anything is known; at least one."""
+        """All known groups; at least one."""
         windows = (shown.window.group for shown in self.windows)
-        run_verdicts = (verdict.group for verdict in self.run_verdicts.current)
-        return tuple(dict.fromkeys((*self.worlds, *self.hangs, *windows, *run_verdicts))) or ("",)
+        verdicts = (verdict.group for verdict in self.run_verdicts.current)
+        return tuple(dict.fromkeys((*self.worlds, *self.hangs, *windows, *verdicts))) or ("",)
 
     def content(self) -> tuple[object, ...]:
-        """Another one whenever what is shown is. Cost: O(ranks), microseconds."""
+        """Compared to detect changes of the view. Cost: O(ranks), microseconds."""
         hangs = any(hang.is_hung for hang in self.hangs.values())
         return (
             *self.listed(),
@@ -129,7 +117,7 @@ class RunView:
         )
 
     def progress(self) -> tuple[object, ...]:
-        """Another one whenever ranks report anything, or something is detected about them."""
+        """Compared to detect news of the ranks."""
         return (
             [(group, w.attempt, w.touched_at_s) for group, w in self.worlds.items()],
             [(hang.state, hang.since_s) for hang in self.hangs.values()],
@@ -138,7 +126,7 @@ class RunView:
         )
 
     def listed(self) -> tuple[object, ...]:
-        """Another one whenever its entry in the list of runs is, but for when it was heard of."""
+        """Compared to detect changes of the entry in the list of runs, except ``received_at_s``."""
         return (
             self.run_id,
             [(group, hang.state) for group, hang in self.hangs.items()],
@@ -156,51 +144,45 @@ class RunView:
         return its.source
 
     def live_ranks(self, group: str) -> list[int]:
-        """Those that :meth:`source_of` knows."""
         world = self.worlds.get(group)
         ranks = [] if world is None else sorted(world.ranks)
         return [rank for rank in ranks if self.source_of(group, rank) is not None]
 
-    def window_of(self, group: str) -> WindowView | None:
-        """The newest of a group."""
-        return next((shown for shown in self.windows if shown.window.group == group), None)
-
     def is_acknowledged(self, group: str) -> bool:
-        """Whether a person has said that nobody is to be notified of the hang of a world."""
         return hang_subject(group) in self.run_verdicts.silenced
 
     def world(self, group: str) -> WorldView:
-        """One world, as pages show it; made once. Cost: O(ranks)."""
-        made = self._made.get(group)
-        if made is None:
-            made = self._made[group] = self._world(group)
-        return made
+        """The view of one world, built once. Cost: O(ranks)."""
+        if group not in self._worlds:
+            self._worlds[group] = self._world(group)
+        return self._worlds[group]
 
     def _world(self, group: str) -> WorldView:
         world = self.worlds.get(group)
-        result = self.hangs.get(group)
+        hang = self.hangs.get(group)
         ranks = [] if world is None else sorted(world.ranks.items(), key=lambda pair: pair[0])
-        shown = self.window_of(group)
+        shown = next((each for each in self.windows if each.window.group == group), None)
         table = None if shown is None else shown.table
         window = None if shown is None else shown.window
         heartbeats = _heartbeats(ranks, self.now_s - self.ahead_s)
-        world_size = 0 if world is None else world.world_size
+        sizes = [each.world_size for each in (world, window) if each is not None]
+        attempts = [each.attempt for each in (world, window) if each is not None]
         alerts = (each for each in self.alerts if each.labels.get("group", "") in ("", group))
         return WorldView(
             run_id=self.run_id,
             job=self.jobs.get(group, ""),
             group=group,
             groups=self.groups,
-            attempt=_attempt(world, window),
+            attempt=attempts[0] if attempts else 0,
             now_s=self.now_s,
             began_at_s=self._began_at_s(world, ranks, window),
             received_at_s=self._shown_s(world.touched_at_s or None) if world is not None else None,
             finished_at_s=None if world is None else self._shown_s(world.finished_at_s),
-            outcome=_outcome(ranks) if result is None else _OUTCOMES.get(result.state),
-            world_size=max(world_size, 0 if window is None else window.world_size),
+            outcome=_outcome(ranks) if hang is None else _OUTCOMES.get(hang.state),
+            world_size=max(sizes, default=0),
             table=table,
             heartbeats=heartbeats,
-            hang=result,
+            hang=hang,
             run_verdicts=self.run_verdicts,
             alerts=[shown_alert(alert) for alert in alerts],
             maintenance=_of_nodes(self.maintenance, table, heartbeats),
@@ -210,12 +192,12 @@ class RunView:
         )
 
     def _shown_s(self, at_s: float | None) -> float | None:
-        """A time of the collector's clock, as people read it."""
+        """Convert a time of the collector's clock to the wall clock."""
         return None if at_s is None else at_s + self.ahead_s
 
     def _clock_s(self, ranks: Sequence[tuple[int, RankStatus]]) -> float:
-        """What turns the time at which the last rank ended something into that of this collector:
-        the rank whose clock is foremost reported it, and has the smallest delay."""
+        """Offset of the collector's clock from the foremost clock of the ranks, which stamps the
+        ends of windows and has the smallest delay."""
         delays = [rank.delay_s for _, rank in ranks if np.isfinite(rank.delay_s)]
         ahead_s = round(min(delays, default=-self.ahead_s) + self.ahead_s)
         return float(ahead_s) if abs(ahead_s) >= _CLOCKS_DIFFER_S else 0.0
@@ -230,7 +212,7 @@ class RunView:
         began_at_s = None if first is None else first.here(first.first_sent_at_s)
         arrived_at_s = math.inf if world is None else world.began_at_s + self.ahead_s
         if first is not None and first.first_sent_at_s >= arrived_at_s:
-            return arrived_at_s  # by a clock that is ahead: when it arrived is known
+            return arrived_at_s  # the sender's clock is ahead
         if began_at_s:
             return self._shown_s(began_at_s)
         return None if window is None else window.start_ns / 1e9
@@ -261,7 +243,7 @@ def _heartbeats(ranks: Sequence[tuple[int, RankStatus]], now_s: float) -> RankHe
 def _ages(
     ranks: Sequence[tuple[int, RankStatus]], at_s: Sequence[float | None], now_s: float
 ) -> Floats:
-    """Since then, on the collector's clock; as :meth:`RankStatus.here` has it, for all at once."""
+    """Ages on the collector's clock: :meth:`RankStatus.here`, vectorized."""
     times = np.array([np.nan if value is None else value for value in at_s])
     delay_s = np.array([rank.delay_s for _, rank in ranks])
     arrived_at_s = np.array([rank.arrived_at_s for _, rank in ranks])
@@ -281,17 +263,8 @@ def _outcome(ranks: Sequence[tuple[int, RankStatus]]) -> str | None:
     return outcomes.pop() if len(outcomes) == 1 else None
 
 
-def _attempt(world: WorldStatus | None, window: WindowScores | None) -> int:
-    if world is not None:
-        return world.attempt
-    return 0 if window is None else window.attempt
-
-
 def _of_nodes(
     maintenance: tuple[Maintenance, ...], table: RankTable | None, heartbeats: RankHeartbeats | None
 ) -> list[Maintenance]:
-    """What is in force on the nodes of this world."""
-    if not maintenance:
-        return []
     nodes = {node for part in (table, heartbeats) if part is not None for node in part.nodes}
     return [each for each in maintenance if each.node in nodes]

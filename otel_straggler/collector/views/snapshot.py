@@ -1,10 +1,11 @@
-"""What the scoring thread publishes at once: a view of every run, and the text of /metrics."""
+"""One publication of the scoring thread: a view of every run, and the text of /metrics."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.collector.alerting.alert_json import shown_alert
@@ -25,7 +26,7 @@ from otel_straggler.model.verdict import RunVerdicts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportQuery:
-    """Which part of the report is wanted; None = all."""
+    """Requested part of the report; None = all."""
 
     run_id: str | None = None
     group: str | None = None
@@ -37,15 +38,12 @@ _EVERYTHING = ReportQuery()
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Snapshot:
-    """What scrapes and pages read; it never changes. ``page`` may be older than the rest.
+    """Immutable input of scrapes and pages.
 
     Attributes:
-        page: the text of /metrics.
-        runs: by id.
-        list_version: another one whenever an entry of the list of runs is.
-        watched: what alerts look at.
-        maintenance: as in force.
-        problems: what the collector's user should know now, with its remedy.
+        page: the text of /metrics; may be older than the rest.
+        list_version: changes with the entries of the list of runs.
+        problems: current problems of the collector, with remedies.
     """
 
     page: bytes = b""
@@ -54,20 +52,19 @@ class Snapshot:
     watched: FleetStatus = field(default_factory=lambda: FleetStatus(now_s=0.0, collector=""))
     maintenance: tuple[Maintenance, ...] = ()
     problems: tuple[str, ...] = ()
-    _kept: dict[str, bytes] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def report(self, query: ReportQuery = _EVERYTHING) -> bytes:
-        """``/v1/report``, or the part of it that a query asks for. It is made when somebody asks:
-        the windows of a large run change more often. Cost: O(size of the answer), once the windows
-        have their JSON."""
+        """The body of ``/v1/report``, built on request: windows of a large run change more often.
+        Cost: O(size of the body), once the windows have their JSON."""
         with self._lock:
-            body = self._kept.get("report") if query == _EVERYTHING else None
-            if body is None:
-                body = dump_report(self._report(query)).encode()
             if query == _EVERYTHING:
-                self._kept["report"] = body
-            return body
+                return self._whole_report
+            return dump_report(self._report(query)).encode()
+
+    @cached_property
+    def _whole_report(self) -> bytes:
+        return dump_report(self._report(_EVERYTHING)).encode()
 
     def _report(self, query: ReportQuery) -> Json:
         alerting = {
@@ -95,18 +92,15 @@ class Snapshot:
         )
 
     def source_of(self, run_id: str, group: str, rank: int) -> Source | None:
-        """The newest session of a rank; see :meth:`RunView.source_of`."""
         run = self.runs.get(run_id)
         return None if run is None else run.source_of(group, rank)
 
 
 def _windows_of(run: RunView, group: str | None) -> Iterable[WindowView]:
-    """Those of one group, or all."""
     return (shown for shown in run.windows if group in (None, shown.window.group))
 
 
 def _is_asked_for(alert: Alert, query: ReportQuery) -> bool:
-    """All but what is about another group or another rank."""
     group, rank = alert.labels.get("group", ""), alert.labels.get("rank")
     return query.group in (None, group) and (query.rank is None or rank in (None, str(query.rank)))
 

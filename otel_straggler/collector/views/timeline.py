@@ -1,10 +1,10 @@
-"""Rank by window slowdowns: columns of bytes, and the JSON of many of them."""
+"""The timeline: slowdowns by window and rank, as bytes."""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,8 +18,8 @@ from otel_straggler.semconv import FORMAT_VERSION
 Json: TypeAlias = dict[str, Any]
 RankNumbers: TypeAlias = npt.NDArray[np.int32]
 
-OVERALL = ""
-"""The name of all sections together."""
+_OVERALL = ""
+"""Name of all sections together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,11 +27,8 @@ class Column:
     """One window of R ranks and S sections.
 
     Attributes:
-        seq: its number; counts up.
-        at_s: when it ended, seconds since 1970 on the senders' clocks.
+        at_s: end, seconds since 1970 on the senders' clocks.
         first_step, last_step: None for a window by time.
-        n_steps: steps in it.
-        attempt: of the run.
         ranks: (R,) ascending.
         sections: (S,) names.
         values: (1 + S, R) slowdowns as bytes: all sections together, then each.
@@ -49,14 +46,14 @@ class Column:
 
     @property
     def size(self) -> int:
-        """Bytes of memory, those of shared tables not counted."""
+        """Bytes of memory without shared tables."""
         return self.values.nbytes
 
     def of_section(self, section: str) -> Bytes | None:
         """(R,) of one section, or of all together; None if the window does not have it."""
-        if section != OVERALL and section not in self.sections:
+        if section != _OVERALL and section not in self.sections:
             return None
-        at = 0 if section == OVERALL else 1 + self.sections.index(section)
+        at = 0 if section == _OVERALL else 1 + self.sections.index(section)
         result: Bytes = self.values[at]
         return result
 
@@ -70,8 +67,8 @@ class Column:
         }
 
 
-def column_of(table: RankTable, seq: int, attempt: int = 0) -> Column:
-    """A window as a column. Cost: O(R S log R)."""
+def column_of(table: RankTable, seq: int, attempt: int) -> Column:
+    """Cost: O(R S log R)."""
     result = table.slowdowns
     both: Floats = np.concatenate([result.overall[None], result.by_section.T])
     return Column(
@@ -87,21 +84,27 @@ def column_of(table: RankTable, seq: int, attempt: int = 0) -> Column:
     )
 
 
+def sharing(column: Column, before: Sequence[Column]) -> Column:
+    """Share equal tables with the previous column: less memory, and no further comparison."""
+    if not before:
+        return column
+    last = before[-1]
+    if np.array_equal(last.ranks, column.ranks):
+        column = replace(column, ranks=last.ranks)
+    if last.sections == column.sections:
+        column = replace(column, sections=last.sections)
+    return column
+
+
 def timeline_json(
     columns: Sequence[Column],
     *,
     run_id: str,
     group: str,
-    section: str = OVERALL,
-    ranks: RankNumbers | None = None,
+    section: str = _OVERALL,
 ) -> Json:
-    """What ``/v1/timeline`` answers. Cost: O(columns * ranks).
-
-    Args:
-        columns: oldest first.
-        ranks: those to be shown, ascending; None: all of the columns.
-    """
-    shown = ranks_of(columns) if ranks is None else ranks
+    """The body of ``/v1/timeline``; ``columns`` oldest first. Cost: O(columns * ranks)."""
+    shown = _ranks_of(columns)
     return {
         "schema_version": FORMAT_VERSION,
         "run_id": run_id,
@@ -116,8 +119,7 @@ def timeline_json(
     }
 
 
-def ranks_of(columns: Sequence[Column]) -> RankNumbers:
-    """All ranks that any column has, ascending."""
+def _ranks_of(columns: Sequence[Column]) -> RankNumbers:
     tables = {id(column.ranks): column.ranks for column in columns}
     if not tables:
         return np.empty(0, np.int32)

@@ -1,12 +1,9 @@
-"""Layer 2 in the report: every change of a verdict, and what a run loses.
-
-Keys are those that scripts rely on; what is not known is null.
-"""
+"""Verdicts as JSON: every change, decisions, and the loss of a run. Unknown values are null."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -25,34 +22,24 @@ from otel_straggler.model.verdict import (
 Json: TypeAlias = dict[str, Any]
 
 
+_FIELDS: Final = (
+    "subject_id", "scope", "rank", "node", "role", "section", "cause", "state", "evidence",
+    "slowdown", "since_step", "confirmed_step", "confidence", "gpu_seconds_lost_per_hour",
+    "sentence", "group", "attempt", "at_step", "at_ns", "began", "n_peers", "own_s", "peers_s",
+    "pages", "is_localised",
+)  # fmt: skip
+_NULL_IF_EMPTY: Final = ("node", "role", "section")
+
+
 def verdict_json(verdict: Verdict) -> Json:
-    """One change of state."""
+    values: Json = {name: getattr(verdict, name) for name in _FIELDS}
+    for name, value in values.items():
+        if isinstance(value, float):
+            values[name] = _nullable(value)
+        elif name in _NULL_IF_EMPTY:
+            values[name] = value or None
     return {
-        "subject_id": verdict.subject_id,
-        "scope": verdict.scope,
-        "rank": verdict.rank,
-        "node": verdict.node or None,
-        "role": verdict.role or None,
-        "section": verdict.section or None,
-        "cause": verdict.cause,
-        "state": verdict.state,
-        "evidence": verdict.evidence,
-        "slowdown": _nullable(verdict.slowdown),
-        "since_step": verdict.since_step,
-        "confirmed_step": verdict.confirmed_step,
-        "confidence": _nullable(verdict.confidence),
-        "gpu_seconds_lost_per_hour": _nullable(verdict.gpu_seconds_lost_per_hour),
-        "sentence": verdict.sentence,
-        "group": verdict.group,
-        "attempt": verdict.attempt,
-        "at_step": verdict.at_step,
-        "at_ns": verdict.at_ns,
-        "began": verdict.began,
-        "n_peers": verdict.n_peers,
-        "own_s": _nullable(verdict.own_s),
-        "peers_s": _nullable(verdict.peers_s),
-        "pages": verdict.pages,
-        "is_localised": verdict.is_localised,
+        **values,
         "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
         "on_gpu": verdict.is_on_gpu,
         "detail": verdict.detail or None,
@@ -60,8 +47,7 @@ def verdict_json(verdict: Verdict) -> Json:
 
 
 def decisions_json(run_verdicts: RunVerdicts) -> list[Json]:
-    """What people have decided, oldest first; ``is_in_force`` on the newest of a subject that
-    is silenced by it."""
+    """Decisions, oldest first; ``is_in_force`` on the newest of a subject that it silences."""
     newest = {decision.subject_id: decision for decision in run_verdicts.decisions}
     return [
         {
@@ -80,13 +66,8 @@ def decisions_json(run_verdicts: RunVerdicts) -> list[Json]:
 
 
 def run_json(worlds: Sequence[WorldSummary], coverage: float | None) -> Json:
-    """The block ``run``: the world that loses most, and under ``worlds`` every world by group.
-
-    Args:
-        worlds: one summary per group; empty while layer 2 has said nothing.
-        coverage: of the newest window, where layer 2 does not know it; None if nobody does.
-    """
-    costliest = costliest_world(worlds)
+    """The block ``run``: the world that loses most, and under ``worlds`` every world by group."""
+    costliest = max(worlds, key=lambda each: _nullable(each.gpu_seconds_lost) or 0.0, default=None)
     shown = _world(costliest or WorldSummary(run_id=""))
     if costliest is None:
         shown["gpu_seconds_lost"] = None
@@ -96,27 +77,15 @@ def run_json(worlds: Sequence[WorldSummary], coverage: float | None) -> Json:
     return shown
 
 
-def costliest_world(worlds: Sequence[WorldSummary]) -> WorldSummary | None:
-    """The world that has lost most time of its ranks; None if there is none."""
-    return max(worlds, key=lambda world: _nullable(world.gpu_seconds_lost) or 0.0, default=None)
-
-
 def run_verdicts_part(
     run_verdicts: RunVerdicts,
     *,
     group: str | None,
-    rank: int | None,
-    is_its_node: Callable[[str], bool],
+    rank: int | None = None,
+    is_its_node: Callable[[str], bool] = bool,
 ) -> RunVerdicts:
-    """What concerns one group, or one rank of it. Cost: O(changes).
-
-    A rank is concerned by verdicts on itself, on its node and on the whole run; of the worlds it
-    keeps the figures and its own waits.
-
-    Args:
-        run_verdicts: all of a run.
-        group, rank: None = all.
-        is_its_node: whether the rank runs on a node.
+    """Select one group, or one rank of it: verdicts about the rank, its node, and the whole run,
+    and the rank's own waits; None selects all. Cost: O(changes).
     """
 
     def concerns(verdict: Verdict) -> bool:
@@ -191,79 +160,52 @@ def _nullable(value: float) -> float | None:
 
 MAX_VERDICTS: Final = 200
 STANDING: Final = frozenset({*CALLED_SLOW, "suspect"})
-INDEXES: Final = ("rank", "host")
-"""Scopes of who can be mended or replaced."""
+SUBJECTS: Final = ("rank", "host")
+"""Scopes of subjects that can be repaired or replaced."""
 _WELL: Final = frozenset({"ok", "recovered"})
 
 
 def standing(current: Iterable[Verdict]) -> list[Verdict]:
-    """Those that are called slow, then those that are suspected; each dearest first."""
+    """Slow subjects, then suspects; the costliest first."""
     stands = (verdict for verdict in current if verdict.state in STANDING)
     return sorted(stands, key=lambda v: (v.state not in CALLED_SLOW, -cost_of(v)))
 
 
 def cost_of(verdict: Verdict) -> float:
-    """Seconds of all ranks lost per hour, 0 if not known."""
+    """Seconds of all ranks lost per hour, 0 if unknown."""
     lost = verdict.gpu_seconds_lost_per_hour
     return lost if math.isfinite(lost) else 0.0
 
 
 def text_of(verdict: Verdict, *, is_over: bool) -> str:
-    """Its sentence: as it was said, or of a run that is over in the past; empty if it has none."""
+    """Its sentence, in the past tense if it is over; empty if it has none."""
     return sentence(verdict, is_over=True) if is_over and verdict.sentence else verdict.sentence
 
 
-def since_s_of(changes: Sequence[Verdict], verdict: Verdict, clock_s: float = 0.0) -> float | None:
-    """When the subject's present state of affairs began: its first change since it was well (or
-    ever), seconds since 1970; None if nobody told.
-
-    Args:
-        changes: of any subjects, oldest first.
-        clock_s: what is added to the senders' times.
-    """
-    began_ns = 0
-    for change in changes:
-        if change.subject_id != verdict.subject_id:
-            continue
-        if change.state in _WELL:
-            began_ns = 0
-        elif not began_ns:
-            began_ns = change.at_ns
-    return _at_s(began_ns or verdict.at_ns, clock_s)
-
-
-def _at_s(at_ns: int, clock_s: float) -> float | None:
-    return seconds(at_ns / 1e9 + clock_s) if at_ns else None
-
-
-def begins_of(changes: Sequence[Verdict]) -> dict[str, int]:
-    """The same for all subjects that are not well now, in nanoseconds. Cost: O(changes)."""
+def begins_of(changes: Iterable[Verdict]) -> dict[str, int]:
+    """Time (ns) since which each subject has not been well. Cost: O(changes)."""
     began: dict[str, int] = {}
     for change in changes:
         if change.state in _WELL:
             began.pop(change.subject_id, None)
-        else:
-            began.setdefault(change.subject_id, change.at_ns)
+        elif not began.get(change.subject_id):
+            began[change.subject_id] = change.at_ns
     return began
 
 
-def verdicts_json(
-    current: Sequence[Verdict],
-    changes: Sequence[Verdict],
-    silenced: frozenset[str],
-    *,
-    is_over: bool = False,
-    attempt: int = 0,
-    clock_s: float = 0.0,
-) -> tuple[list[Json], int]:
-    """At most 200, and how many were left out. Cost: O(changes).
+def since_s(began: Mapping[str, int], verdict: Verdict, clock_s: float) -> float | None:
+    """Seconds since 1970 of :func:`begins_of`, plus ``clock_s``; None if unknown."""
+    at_ns = began.get(verdict.subject_id) or verdict.at_ns
+    return seconds(at_ns / 1e9 + clock_s) if at_ns else None
 
-    Args:
-        is_over: the run has ended.
-        attempt: the present one; what was said of those before is told in the past.
-        clock_s: what is added to the senders' times.
-    """
-    began = begins_of(changes)
+
+def verdicts_json(
+    run_verdicts: RunVerdicts, *, is_over: bool, attempt: int, clock_s: float
+) -> tuple[list[Json], int]:
+    """At most 200 current verdicts, and the number left out; sentences of earlier attempts are in
+    the past tense, and ``clock_s`` is added to the senders' times. Cost: O(changes)."""
+    began = begins_of(run_verdicts.changes)
+    current = run_verdicts.current
     stands = standing(current)
     others = [verdict for verdict in current if verdict.state not in STANDING]
     others.sort(key=lambda verdict: -verdict.at_ns)
@@ -273,8 +215,8 @@ def verdicts_json(
             **verdict_json(verdict),
             "sentence": text_of(verdict, is_over=is_over or verdict.attempt < attempt),
             "stands": verdict.state in STANDING,
-            "since_s": _at_s(began.get(verdict.subject_id) or verdict.at_ns, clock_s),
-            "silenced": verdict.subject_id in silenced,
+            "since_s": since_s(began, verdict, clock_s),
+            "silenced": verdict.subject_id in run_verdicts.silenced,
         }
         for verdict in ordered[:MAX_VERDICTS]
     ]

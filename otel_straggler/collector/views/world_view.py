@@ -1,21 +1,19 @@
-"""What is known of one world (run and group) at one moment: what pictures are made of.
-
-A collector fills it from what it follows, a report from a history; None, NaN and empty mean that
-nobody knows.
-"""
+"""Everything known of one world (run and group) at one moment, from a collector's state or from a
+history. None, NaN, and empty mean unknown."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from otel_straggler.collector.history.codec import WindowSummary
 from otel_straggler.collector.views.numbers import Slowdowns, peers_of, step_slowdowns
 from otel_straggler.detect.hangs.detector import HangStatus
+from otel_straggler.detect.hangs.episodes import Standstill, standstill
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.alert import Maintenance, Mode
 from otel_straggler.model.observation import Floats, Ints, Section
@@ -26,7 +24,12 @@ Json: TypeAlias = dict[str, Any]
 Parallel: TypeAlias = tuple[tuple[str, int], ...]
 _SILENT_S = 120.0
 _SILENT_STEPS = 10.0
-TimeBasis = Literal["host", "events", "cupti", "mixed"]
+_SAME = (
+    "sections", "gpu_relative", "gpu_individual", "gpu_section_relative", "gpu_section_individual",
+    "first_step", "last_step", "n_steps", "end_ns",
+)  # fmt: skip
+_NOBODY = np.empty(0, np.int64)
+_NEVER = np.empty(0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,13 +38,9 @@ class RankTable:
 
     Attributes:
         ranks: (R,) ascending.
-        nodes, roles, devices, parallels: (R,) of each rank; empty where not told.
-        sections: (S,) in the order in which they run.
-        median_s, step_s, relative, individual: (R, S), as in :class:`WindowScores`.
-        count: (R, S) section runs.
-        gpu_relative, gpu_individual: (R,)
+        nodes, roles, devices, parallels: (R,) of each rank; empty where not reported.
+        median_s, step_s, relative, individual, count: (R, S), as in :class:`WindowScores`.
         gpu_section_relative, gpu_section_individual: (R, S); None if not kept.
-        first_step, last_step, n_steps, end_ns: of the window.
     """
 
     ranks: Ints
@@ -59,10 +58,10 @@ class RankTable:
     gpu_individual: Floats
     gpu_section_relative: Floats | None = None
     gpu_section_individual: Floats | None = None
-    first_step: int | None = None
-    last_step: int | None = None
-    n_steps: int = 0
-    end_ns: int = 0
+    first_step: int | None
+    last_step: int | None
+    n_steps: int
+    end_ns: int
 
     @cached_property
     def slowdowns(self) -> Slowdowns:
@@ -73,94 +72,57 @@ class RankTable:
     def of_window(cls, window: WindowScores) -> RankTable:
         """Cost: O(R)."""
         sources = window.sources
+        by_section: dict[str, Any] = {
+            name: getattr(window, f"section_{name}")
+            for name in ("median_s", "step_s", "relative", "individual", "count")
+        }
+        same: dict[str, Any] = {name: getattr(window, name) for name in _SAME}
         return cls(
+            **by_section,
+            **same,
             ranks=np.array([source.rank for source in sources], np.int64),
             nodes=[source.node for source in sources],
             roles=[source.role for source in sources],
             devices=[source.device for source in sources],
             parallels=[source.parallel for source in sources],
-            sections=window.sections,
-            median_s=window.section_median_s,
-            step_s=window.section_step_s,
-            relative=window.section_relative,
-            individual=window.section_individual,
-            count=window.section_count,
-            gpu_relative=window.gpu_relative,
-            gpu_individual=window.gpu_individual,
-            gpu_section_relative=window.gpu_section_relative,
-            gpu_section_individual=window.gpu_section_individual,
-            first_step=window.first_step,
-            last_step=window.last_step,
-            n_steps=window.n_steps,
-            end_ns=window.end_ns,
-        )
-
-    @classmethod
-    def of_summary(cls, window: WindowSummary) -> RankTable:
-        """Of a history, which keeps neither the layout nor the scores of kernels by section."""
-        return cls(
-            ranks=window.ranks,
-            nodes=window.nodes,
-            roles=window.roles,
-            devices=window.devices,
-            parallels=[()] * len(window.ranks),
-            sections=window.sections,
-            median_s=window.median_s.astype(np.float64),
-            step_s=window.step_s.astype(np.float64),
-            relative=window.relative,
-            individual=window.individual.astype(np.float64),
-            count=window.count.astype(np.int64),
-            gpu_relative=window.gpu_relative.astype(np.float64),
-            gpu_individual=window.gpu_individual.astype(np.float64),
-            first_step=window.first_step,
-            last_step=window.last_step,
-            n_steps=window.n_steps,
-            end_ns=window.end_ns,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankHeartbeats:
-    """What R ranks last said of themselves. Ages are seconds on the collector's clock.
+    """The newest heartbeats of R ranks. Ages are seconds on the collector's clock.
 
     Attributes:
-        ranks: (R,) ascending; only those that were heard of.
-        nodes, roles, devices, parallels: (R,) of each rank; empty where not told.
+        ranks: (R,) ascending.
+        nodes, roles, devices, models, parallels: (R,) of each rank; empty where not reported.
         heartbeat_age_s, progress_age_s: (R,) NaN where there never was any.
-        step: (R,) ``NO_STEP`` where not told.
-        open_section: (R,) empty if none is open.
-        models: (R,) of the GPU, empty if not told.
-        gpu_tier, gpu_reason: (R,) what times it on its GPU, and why not more; empty if not told.
-        dropped: (R,) records lost, by reason.
-        outcomes: (R,) how it said that it ended, as ``OUTCOMES`` has it; empty while it has not.
-        ended_age_s: (R,) since then, NaN while it has not. Both may be of no rank: not known.
+        step: (R,) ``NO_STEP`` where not reported.
+        gpu_tier, gpu_reason: (R,) how the GPU is timed, and why not better; empty if not reported.
+        outcomes: (R,) how it ended, as in ``OUTCOMES``; empty while it has not.
+        ended_age_s: (R,) since then, NaN while it has not.
     """
 
     ranks: Ints
     nodes: Sequence[str]
     roles: Sequence[str]
     devices: Sequence[str]
+    models: Sequence[str]
     parallels: Sequence[Parallel]
     heartbeat_age_s: Floats
     progress_age_s: Floats
     step: Ints
     open_section: Sequence[str]
-    models: Sequence[str] = ()
-    gpu_tier: Sequence[str] = ()
-    gpu_reason: Sequence[str] = ()
-    dropped: Sequence[Mapping[str, int]] = ()
-    outcomes: Sequence[str] = ()
-    ended_age_s: Floats = field(default_factory=lambda: np.empty(0))
+    gpu_tier: Sequence[str]
+    gpu_reason: Sequence[str]
+    dropped: Sequence[Mapping[str, int]]
+    outcomes: Sequence[str]
+    ended_age_s: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """The collector was restarted, and has heard nothing of the run since.
-
-    Attributes:
-        since_s: when it was, seconds since 1970.
-        is_overdue: a rank that lives would have been heard by now.
-    """
+    """The collector was restarted and has received nothing from the run since ``since_s``. Overdue:
+    a live rank would have reported by now."""
 
     since_s: float
     is_overdue: bool
@@ -171,25 +133,16 @@ class WorldView:
     """One world. Times are seconds since 1970.
 
     Attributes:
-        run_id, job, group, attempt: which.
-        groups: all of the run, this one among them.
-        now_s: the moment.
-        clock_s: by how much the collector's clock is ahead of the foremost one of the senders, of
-            which times of windows and verdicts are; 0 where that is small, or nobody knows.
-        is_live: a collector follows it; else it is known from a history.
+        groups: all groups of the run, this one included.
+        is_live: a collector follows it; else it comes from a history.
         began_at_s, received_at_s, finished_at_s: of this attempt.
-        outcome: how it ended, as ``OUTCOMES`` has it.
-        world_size: ranks expected, 0 if not told.
-        table: the newest window.
-        heartbeats: signs of life.
-        hang: who is stuck or lost.
+        outcome: how it ended, as in ``OUTCOMES``.
+        world_size: ranks expected, 0 if not reported.
         run_verdicts: verdicts of the whole run, all groups.
-        alerts: that fire, as the report has them.
-        maintenance: of its nodes, or of any.
-        is_acknowledged: it hangs, and a person has said that nobody is to be called for that.
-        mode: whether alerts may call somebody.
-        awaited: of a run that a collector followed before it was restarted, and that it has not
-            heard of since.
+        is_acknowledged: it hangs, and a person has silenced the hang.
+        awaited: set for a run of before a restart that has not reported since.
+        clock_s: offset of the collector's clock from the foremost clock of the senders, to which
+            times of windows and verdicts refer; 0 where small or unknown.
     """
 
     run_id: str
@@ -217,12 +170,11 @@ class WorldView:
 
     @cached_property
     def world(self) -> WorldSummary | None:
-        """What layer 2 says of the group; None while it has said nothing."""
         return next((each for each in self.run_verdicts.worlds if each.group == self.group), None)
 
     @cached_property
     def has_verdicts(self) -> bool:
-        """Whether steps of this attempt were looked at; what is known else is of before."""
+        """True if steps of this attempt were evaluated."""
         world = self.world
         return world is not None and world.has_verdicts and world.attempt >= self.attempt
 
@@ -237,12 +189,12 @@ class WorldView:
         return RunVerdicts(changes=self.changes).current
 
     def is_of_before(self, verdict: Verdict) -> bool:
-        """Whether it was said of an attempt before this one: nothing in this one has renewed it."""
+        """True for a verdict of an earlier attempt, not renewed in this one."""
         return verdict.attempt < self.attempt
 
     @cached_property
     def on_gpu(self) -> bool:
-        """Whether any rank told of a GPU, or was timed on one. Cost: O(ranks), once."""
+        """True if any rank reported a GPU or was timed on one. Cost: O(ranks), once."""
         if self.world is not None and self.world.on_gpu:
             return True
         if self.table is not None and any(self.table.devices):
@@ -254,8 +206,29 @@ class WorldView:
         return is_timed or any(heartbeats.devices) or any(heartbeats.models)
 
     @property
+    def is_hung(self) -> bool:
+        return self.hang is not None and self.hang.is_hung
+
+    @cached_property
+    def standstill(self) -> Standstill | None:
+        """None while the run makes progress, or has ended. Cost: O(ranks), once."""
+        hang, heartbeats = self.hang, self.heartbeats
+        if hang is None:
+            return None
+        known_s = hang.hung_since_s if math.isfinite(hang.hung_since_s) else hang.since_s
+        return standstill(
+            hang.state,
+            hang.ranks,
+            hang.blame,
+            received=_NOBODY if heartbeats is None else heartbeats.ranks,
+            silent_s=_NEVER if heartbeats is None else heartbeats.heartbeat_age_s,
+            stalled_s=_NEVER if heartbeats is None else heartbeats.progress_age_s,
+            known_since_s=known_s,
+            now_s=self.now_s,
+        )
+
+    @property
     def has_ended(self) -> bool:
-        """Whether nothing more is to come of it."""
         if self.awaited is not None:
             return False
         if not self.is_live or self.finished_at_s is not None:
@@ -264,8 +237,8 @@ class WorldView:
 
     @cached_property
     def silent_s(self) -> float | None:
-        """For how long nothing has come of a run of which no rank sends signs of life; None where
-        one does, where it has ended, and as long as that may be a step, or a batch on its way."""
+        """Seconds since a run without heartbeats last sent data; None where a rank sends
+        heartbeats, it has ended, or the time may be a long step or a batch on its way."""
         if self.hang is not None or self.has_ended or self.received_at_s is None:
             return None
         step_s = 0.0 if self.world is None else self.world.step_s
@@ -275,13 +248,14 @@ class WorldView:
 
     @property
     def reporting(self) -> int:
-        """Ranks of the newest window, or else those that were heard of."""
-        if self.table is not None:
-            return len(self.table.ranks)
-        return 0 if self.heartbeats is None else len(self.heartbeats.ranks)
+        """Ranks of the newest window, or else those with heartbeats."""
+        return self._received if self.table is None else len(self.table.ranks)
 
     @property
     def expected(self) -> int:
-        """Ranks that there should be, as far as anybody told; 0 if nobody knows of one."""
-        received = 0 if self.heartbeats is None else len(self.heartbeats.ranks)
-        return max(self.world_size, self.reporting, received)
+        """Ranks expected, as far as known; 0 if none is known."""
+        return max(self.world_size, self.reporting, self._received)
+
+    @property
+    def _received(self) -> int:
+        return 0 if self.heartbeats is None else len(self.heartbeats.ranks)

@@ -82,11 +82,9 @@ def test_others_that_are_slow_too_are_told_of() -> None:
     first = made.verdict(gpu_seconds_lost_per_hour=9000.0)
     second = made.verdict(subject_id="b", rank=2)
     two = answer_of(made.seen(first, second))["sentence"]
-    assert two.endswith(" Rank 2 on node-0 is called slow as well.")
+    assert two.endswith(" Rank 2 on node-0 is slow, too.")
     third = made.verdict(subject_id="c", scope="host", rank=None, node="node-3")
-    assert answer_of(made.seen(first, second, third))["sentence"].endswith(
-        " 2 more are called slow as well."
-    )
+    assert answer_of(made.seen(first, second, third))["sentence"].endswith(" 2 more are slow, too.")
     host = made.verdict(subject_id="h", scope="host", rank=None, gpu_seconds_lost_per_hour=1e5)
     again = made.verdict(subject_id="d", section="backward", gpu_seconds_lost_per_hour=1.0)
     suspect = made.verdict(subject_id="e", rank=7, state="suspect")
@@ -129,7 +127,7 @@ def test_a_rank_goes_before_an_imbalance_unless_that_costs_far_more() -> None:
         (
             replace(SEQUENCES, cause="unknown", is_localised=False),
             "imbalance",
-            "The run is slower than before, and who is slow cannot be told",
+            "The run is slower than before; which rank is slow is unknown",
         ),
         (
             made.verdict(scope="host", rank=None, section="", cause="slow_host"),
@@ -140,7 +138,7 @@ def test_a_rank_goes_before_an_imbalance_unless_that_costs_far_more() -> None:
         (
             made.verdict(state="flapping", section=""),
             "straggler",
-            "Rank 5 on node-0 is slow again and again",
+            "Rank 5 on node-0 is repeatedly slow",
         ),
         (
             made.verdict(is_localised=False, section=""),
@@ -193,8 +191,8 @@ def test_a_hang_goes_before_every_verdict() -> None:
         ("partly_lost", "lost", [5], "Rank 5 on node-0 is silent"),
         ("partly_lost", "lost", [4, 5], "Ranks 4 and 5 are silent"),
         ("lost", "lost", list(range(8)), "The whole run is silent"),
-        ("stuck", "left_early", [1], "Rank 1 on node-0 ended before the others"),
-        ("stuck", "joined_but_stuck", [], "All ranks wait, and none gets on"),
+        ("stuck", "left_early", [1], "Rank 1 on node-0 exited before the others"),
+        ("stuck", "joined_but_stuck", [], "All ranks wait, and none makes progress"),
         ("stuck", None, [], "The run makes no progress"),
     ],
 )
@@ -223,8 +221,8 @@ def test_where_all_wait_in_the_section_that_holds_their_work_there_is_no_all_cle
     result = answer_of(made.seen(world=made.summary(waits_inside="step", **nothing)))
     assert kinds(result) == ("healthy", "watch")
     assert result["sentence"] == (
-        "A slow rank would not show: all 8 ranks take equally long, because they wait for each "
-        "other in step."
+        "A slow rank would not be visible: all 8 ranks take equally long because they wait for "
+        "each other in step."
     )
     assert [each for each in result["advice"] if 'kind="wait"' in each]
 
@@ -233,9 +231,7 @@ def test_all_alike_says_what_would_have_been_seen() -> None:
     """ "Healthy" is worth as much as the smallest slowdown that would have shown."""
     result = answer_of(made.seen())
     assert kinds(result) == ("healthy", "good")
-    assert result["sentence"] == (
-        "All 8 ranks are alike; the smallest slowdown that would show is 1.7 %."
-    )
+    assert result["sentence"] == ("All 8 ranks are alike; the detection limit is 1.7 %.")
     assert result["cost"]["gpu_seconds_lost_per_hour"] == pytest.approx(0.0099 * 8 * 3600)
 
 
@@ -246,23 +242,23 @@ def test_who_is_seen_in_the_matrix_is_told_before_there_is_a_verdict() -> None:
     assert "in the newest window rank 5 takes 1.50x as long as the others" in early["sentence"]
     slow = made.table_of(slow={5: 1.06})
     never = answer_of(made.seen(table=slow))
-    assert (*kinds(never), never["headline"]) == ("healthy", "good", "Nobody is called slow")
-    assert "rank 5 takes 1.06x as long as the others lately" in never["sentence"]
+    assert (*kinds(never), never["headline"]) == ("healthy", "good", "No rank is confirmed slow")
+    assert "rank 5 takes 1.06x as long as the others recently" in never["sentence"]
     several = answer_of(made.seen(table=made.table_of(16, slow={5: 1.3, 6: 1.2})))
     assert "2 workers take longer than the others, up to 1.30x as long" in several["sentence"]
     nothing = replace(slow, step_s=np.full_like(slow.step_s, np.nan))
     none = answer_of(made.seen(table=nothing, run_verdicts=RunVerdicts()))
-    assert "no times of the ranks can be compared yet" in none["sentence"]
+    assert "no rank times can be compared yet" in none["sentence"]
 
 
 def test_missing_ranks_are_no_health() -> None:
     result = answer_of(made.seen(world_size=10))
     assert kinds(result) == ("healthy", "watch")
-    assert result["headline"] == "8 of 10 ranks report"
+    assert result["headline"] == "8 of 10 ranks are reporting"
     assert result["commands"] == ["otel-straggler doctor"]
     one_is_slow = answer_of(made.seen(world_size=10, table=made.table_of(8, slow={2: 1.4})))
     assert one_is_slow["sentence"] == (
-        "8 of 10 ranks report; of those that do rank 2 takes 1.40x as long as the others."
+        "8 of 10 ranks are reporting; of those, rank 2 takes 1.40x as long as the others."
     )
 
 
@@ -277,12 +273,12 @@ def test_two_ranks_are_too_few_to_call_one_slow_and_the_slower_is_told() -> None
     reported = answer_of(made.seen(world=lost, table=made.table_of(2, slow={1: 1.5})))["sentence"]
     assert "rank 1 takes longer; two ranks are too few" in reported
     reported = answer_of(made.seen(world=lost, table=made.table_of(3, slow={1: 1.5})))["sentence"]
-    assert "no rank, host or stage" in reported
+    assert "no rank, host, or stage" in reported
 
 
 def test_a_single_rank_has_nobody_to_be_compared_with() -> None:
     result = answer_of(made.seen(table=made.table_of(1)))
-    assert "nobody to compare" in result["sentence"]
+    assert "no peer to compare" in result["sentence"]
 
 
 def test_before_the_first_verdicts_one_waits() -> None:
@@ -295,13 +291,15 @@ def test_before_the_first_verdicts_one_waits() -> None:
     assert (*kinds(starting), starting["headline"]) == ("waiting", "unknown", "The run is starting")
     first = answer_of(made.seen(table=None, heartbeats=received, hang=made.result_of(8)))
     assert first["headline"] == "Waiting for the first window of steps"
-    assert "have come to step 61" in first["sentence"]  # it does not begin: a collector does
+    assert (
+        "have reported, up to step 61" in first["sentence"]
+    )  # it does not begin: a collector does
     begun = made.heartbeats_of(made.table_of(), step=np.zeros(8, np.int64))
     fresh = answer_of(made.seen(table=None, heartbeats=begun, hang=made.result_of(8)))
     assert fresh["headline"] == "Waiting for the first steps"
     early = answer_of(made.seen(run_verdicts=nothing))
     assert (*kinds(early), early["headline"]) == ("waiting", "unknown", "Too early for a verdict")
-    assert "nobody stands out" in early["sentence"]
+    assert "no rank stands out" in early["sentence"]
     assert kinds(answer_of(made.seen(table=None, run_verdicts=nothing))) == ("no_data", "unknown")
 
 
@@ -312,13 +310,13 @@ def test_silence_of_ranks_without_signs_of_life_is_no_health() -> None:
     assert (*kinds(result), result["headline"]) == (
         "waiting",
         "unknown",
-        "Nothing comes of this run any more",
+        "The run has stopped sending data",
     )
-    assert "Nothing has come of this run for 5 min: it has ended, hangs or is" in result["sentence"]
+    assert "No data from this run for 5 min: it has ended, hangs, or is cut" in result["sentence"]
     assert result["since_s"] == made.NOW_S - 300
     assert state_of(quiet) == "unknown"
     slow = answer_of(made.seen(made.verdict(), received_at_s=made.NOW_S - 300, hang=None))
-    assert slow["headline"].endswith("any more; rank 5 on node-0 was slow in forward")
+    assert slow["headline"].endswith("sending data; rank 5 on node-0 was slow in forward")
     assert slow["cost"] == {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": 3.0}
 
 
@@ -342,7 +340,7 @@ def test_an_end_is_said_with_who_was_slow(state: Any) -> None:
     assert kinds(result) == ("ended", "ended")
     assert result["headline"].endswith("; rank 5 on node-0 was slow in forward")
     assert "At the end: rank 5 on node-0 took 1.30x as long as its 7 peers" in result["sentence"]
-    assert "The job lost 1.1 h of GPU time per hour. In all it lost 3 s" in result["sentence"]
+    assert "The job lost 1.1 h of GPU time per hour. In total it lost 3 s" in result["sentence"]
     assert not {"loses", "takes", "is"} & set(result["sentence"].split())
     assert (result["rank"], result["cause"]) == (5, "slow_gpu")
     assert result["cost"] == {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": 3.0}
@@ -351,9 +349,9 @@ def test_an_end_is_said_with_who_was_slow(state: Any) -> None:
 def test_what_only_the_history_knows_is_over_however_it_ended() -> None:
     """Nobody follows it any more; commands for a collector would find nothing."""
     result = answer_of(made.seen(STAGE, is_live=False))
-    head = "Nobody follows this run any more"  # it may go on, for all that anybody knows
+    head = "No rank is reporting anymore"  # it may go on, for all that anybody knows
     assert result["headline"] == f"{head}; pipeline stage 3 had more work than the others"
-    assert "never said how it ended" in result["sentence"]
+    assert "how the run ended is unknown" in result["sentence"]
     assert result["commands"] == []
     hung = made.result_of(8, "stuck", "never_joined", [5])
     reported = answer_of(made.seen(is_live=False, hang=hung))
@@ -363,7 +361,7 @@ def test_what_only_the_history_knows_is_over_however_it_ended() -> None:
 def test_a_run_that_was_given_up_is_no_all_clear() -> None:
     result = answer_of(made.seen(hang=made.result_of(8, "forgotten")))
     assert result["tone"] == "unknown"
-    assert "nobody knows how it ended" in result["sentence"]
+    assert "how it ended is unknown" in result["sentence"]
 
 
 def test_every_answer_has_the_same_fields_and_is_json() -> None:

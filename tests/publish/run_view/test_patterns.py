@@ -120,7 +120,7 @@ def test_many_hot_workers_of_a_slow_host_are_no_work_that_moves() -> None:
     )
     result = heat_json(seen)
     assert result["pattern"] == "hot_cell"
-    assert result["pattern_text"] == "All that are hot are on node-1."
+    assert result["pattern_text"] == "All hot workers are on node-1."
     elsewhere = made.seen(
         made.verdict(scope="host", rank=None, node="node-2"),
         table=made.table_of(20, slow=dict.fromkeys(range(8, 16), 1.4)),
@@ -138,7 +138,7 @@ def test_only_who_is_waited_for_is_said_to_be() -> None:
         for result in (waited, alone)
     }
     assert reported[waited].endswith("the others wait for it.")
-    assert reported[alone] == "A worker is silent or stuck; nobody is seen waiting for it."
+    assert reported[alone] == "A worker is silent or stuck; no rank waits for it."
 
 
 def test_sequences_of_unequal_length_are_spread_whatever_the_cells_say() -> None:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from otel_straggler.collector.views.answer import answer_of
-from otel_straggler.collector.views.answer_type import duration
-from otel_straggler.collector.views.first_failure import standstill_of
 from otel_straggler.collector.views.heat import heat_json
+from otel_straggler.collector.views.numbers import duration
 from otel_straggler.collector.views.run_json import run_json
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.states import HangKind, RunState
@@ -44,9 +43,9 @@ def test_a_hang_counts_from_the_last_progress_and_not_from_when_it_was_judged() 
     seen = hung("never_joined", progress_age_s=ages(120.0, r2=128.0, r5=125.0))
     answer = answer_of(seen)
     assert answer["since_s"] == made.NOW_S - 120
-    assert answer["sentence"].endswith("8 GPUs have stood idle for 2 min.")
+    assert answer["sentence"].endswith("8 GPUs have been idle for 2 min.")
     assert answer_of(made.without_gpus(seen))["sentence"].endswith(
-        "8 ranks have stood idle for 2 min."
+        "8 ranks have been idle for 2 min."
     )
 
 
@@ -72,7 +71,7 @@ def test_a_rank_that_only_does_not_report_costs_nothing() -> None:
         progress_age_s=ages(0.5, r5=66.0),
     )
     answer = answer_of(seen)
-    assert "1 min 5 s, and the others go on without it" in answer["sentence"]
+    assert "1 min 5 s; the other ranks keep training" in answer["sentence"]
     assert "idle" not in answer["sentence"]
     assert answer["since_s"] == made.NOW_S - 65
     assert answer["cost"] == {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": 3.0}
@@ -88,7 +87,7 @@ def test_a_rank_that_died_is_waited_for() -> None:
         heartbeat_age_s=ages(1.0, r5=65.0),
         progress_age_s=ages(60.0, r5=66.0),
     )
-    result = standstill_of(seen)
+    result = seen.standstill
     assert result is not None
     assert (result.how, result.n_idle, result.idle_s) == ("idle", 8, 60.0)
 
@@ -97,7 +96,7 @@ def test_of_a_run_that_is_silent_altogether_nobody_knows_whether_it_waits() -> N
     seen = hung("lost", "lost", tuple(range(8)), heartbeat_age_s=ages(30.0, r3=29.0))
     answer = answer_of(seen)
     assert answer["since_s"] == made.NOW_S - 29
-    assert answer["sentence"].startswith("All 8 ranks: no sign of life. So it has been for 29 s")
+    assert answer["sentence"].startswith("All 8 ranks: no heartbeats. This has lasted 29 s")
     assert "dead, or cut off" in answer["sentence"]
     assert answer["cost"]["gpu_seconds_lost_per_hour"] is None
 
@@ -108,8 +107,8 @@ def test_without_signs_the_judge_is_believed() -> None:
 
 
 def test_a_run_that_gets_on_does_not_stand_still() -> None:
-    assert standstill_of(made.seen()) is None
-    assert standstill_of(made.seen(hang=None)) is None
+    assert made.seen().standstill is None
+    assert made.seen(hang=None).standstill is None
 
 
 def test_a_hang_without_a_culprit_hatches_nobody() -> None:

@@ -56,8 +56,8 @@ def test_what_is_no_number_is_null() -> None:
 
 def test_columns_are_slowdowns_of_windows() -> None:
     columns = [
-        column_of(made.table_of(4), 7),
-        column_of(made.table_of(4, slow={2: 2.0}), 8),
+        column_of(made.table_of(4), 7, 0),
+        column_of(made.table_of(4, slow={2: 2.0}), 8, 0),
     ]
     reported = timeline_json(columns, run_id="run", group="g")
     assert (reported["first"], reported["last"], reported["encoding"]) == (7, 8, "uint8-log2")
@@ -74,15 +74,15 @@ def test_columns_are_slowdowns_of_windows() -> None:
 
 def test_a_world_that_changes_its_size_is_shown_with_all_its_ranks() -> None:
     """Ranks that were not there have no data."""
-    small, large = column_of(made.table_of(2), 1), column_of(made.table_of(4), 2)
+    small, large = column_of(made.table_of(2), 1, 0), column_of(made.table_of(4), 2, 0)
     reported = timeline_json([large, small, large], run_id="run", group="")
     assert reported["ranks"] == [0, 1, 2, 3]
     assert bytes_of(reported).tolist() == [[128] * 4, [128, 128, 0, 0], [128] * 4]
 
 
 def test_a_section_that_a_window_does_not_have_is_no_data() -> None:
-    column = column_of(made.table_of(2), 1)
-    fewer = column_of(made.table_of(2, sections=made.SECTIONS[:2]), 2)
+    column = column_of(made.table_of(2), 1, 0)
+    fewer = column_of(made.table_of(2, sections=made.SECTIONS[:2]), 2, 0)
     reported = timeline_json([column, fewer], run_id="run", group="", section="gradient_sync")
     assert bytes_of(reported).tolist() == [[128, 128], [0, 0]]
 
@@ -103,7 +103,7 @@ def test_a_rank_in_detail() -> None:
     """Its times beside those of its peers, its past, its signs of life."""
     table = made.table_of(8, slow={5: 1.5})
     world = made.seen(made.verdict(), table=table)
-    columns = [column_of(made.table_of(8), 1), column_of(table, 2)]
+    columns = [column_of(made.table_of(8), 1, 0), column_of(table, 2, 0)]
     result = rank_json(world, 5, columns, ResponseMeta(version="1"))
     forward = next(each for each in result["sections"] if each["name"] == "forward")
     assert forward["n_peers"] == 7
