@@ -25,7 +25,7 @@ from otel_straggler.collector.ingest.handler import JSON, PROTOBUF, Request
 from otel_straggler.collector.ingest.intake import ByteBudget, Intake
 from otel_straggler.collector.ingest.servers import Servers, require_packages
 from otel_straggler.collector.metrics.self_metrics import self_families
-from otel_straggler.collector.settings import CollectorSettings, mode_of
+from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.stopping import Stopping
 from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.run_view import RunView
@@ -77,18 +77,18 @@ class Collector:
             sampler=self._sampler,
             decisions=self._decisions,
             maintenance=self._maintenance,
-            mode=mode_of(self._settings),
+            mode=self._settings.mode,
         )
         self._notifying = notifying_for(self._settings, self._worker, self._keeper.keep_alerts)
         self._commands = self._worker.commands
         self._page_history = PageHistory(
             self._settings.history.path,
-            lost_after_s=self._settings.liveness.lost_after_seconds,
+            lost_after_s=self._settings.liveness.lost_after_s,
         )
         self._backfill = Backfill(
             self._page_history,
             self._worker,
-            self._settings.scoring.evict_run_seconds,
+            self._settings.scoring.evict_run_s,
         )
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
@@ -299,4 +299,4 @@ def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sample
             Forwardable(signal="traces", body=body, content_type=PROTOBUF, content_encoding="")
         )
 
-    return Sampler(settings.forward.rules(), put, settings.attributes.aliases())
+    return Sampler(settings.forward, put, settings.attributes.aliases())

@@ -122,16 +122,16 @@ class Worker:
         self._monotonic_ns = monotonic_ns
         self._clock = CollectorClock(monotonic_ns, wall_s)
         self._store = RunStore(
-            settings.liveness.for_judge(),
-            grace_s=scoring.grace_seconds,
+            settings.liveness,
+            grace_s=scoring.grace_s,
             keep_scores_s=settings.metrics.keep_scores_seconds,
             timeline_bytes=settings.metrics.timeline_mib * MiB,
         )
         self._admission = AdmissionControl(scoring, self._store)
-        self._eviction = Eviction(scoring, settings.liveness.give_up_seconds)
-        self._scorer = Scorer(
-            scoring.for_scorer(), settings.verdicts.for_judge(), self._store.learn
-        )
+        self._eviction = Eviction(scoring, settings.liveness.give_up_s)
+        # The scorer may hold as many as there are until the next view.
+        scores = replace(scoring, max_runs=2 * scoring.max_runs)
+        self._scorer = Scorer(scores, settings.verdicts, self._store.learn)
         self._publisher = Publisher(
             settings,
             self._store,

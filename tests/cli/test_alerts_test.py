@@ -10,9 +10,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from otel_straggler.cli.alerts import command
-from otel_straggler.collector.alerting.settings import AlertsSettings, NotifySettings
 from otel_straggler.collector.service import Collector
-from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ReceiverSettings
+from otel_straggler.collector.settings import (
+    AlertsSettings,
+    CollectorSettings,
+    MetricsSettings,
+    NotifySettings,
+    ReceiverSettings,
+)
 
 from ..servers.alertmanager import free_address, running_alertmanager
 from ..servers.receiver import Receiver

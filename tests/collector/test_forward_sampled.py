@@ -33,7 +33,7 @@ def sampled(start: Callable[..., Any], sink_url: str, **more: Any) -> Any:
         "forward__url": sink_url,
         "forward__mode": "sampled",
         "forward__sample_one_in": ONE_IN,
-        "scoring__grace_seconds": 20.0,  # all ranks are waited for
+        "scoring__grace_s": 20.0,  # all ranks are waited for
         **more,
     }
     return start(**changes)
@@ -174,7 +174,7 @@ def test_a_backend_that_is_away_costs_bounded_memory_and_gets_the_rest(
         forward__max_queue_bytes=1 << 20,
         forward__max_trace_spans=1_000_000,
         scoring__window_steps=1,
-        scoring__grace_seconds=0.3,
+        scoring__grace_s=0.3,
     )
     size = 0
     for number in range(40):

@@ -12,7 +12,7 @@ import pytest
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.alerting.firing import Firing
 from otel_straggler.collector.alerting.notifying import Notifying
-from otel_straggler.collector.alerting.settings import NotifySettings
+from otel_straggler.collector.settings import NotifySettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.model.alert import Alert
 
@@ -81,7 +81,7 @@ def begin(scene: Scene) -> Iterator[Callable[..., Notifying]]:
     running: list[Notifying] = []
 
     def make(restored: Any = None, **settings: Any) -> Notifying:
-        quick = {"interval_seconds": 0.1, "timeout_seconds": 5.0}
+        quick = {"interval_s": 0.1, "timeout_s": 5.0}
         one = Notifying(
             NotifySettings(**{**quick, **settings}),
             scene,
@@ -243,7 +243,7 @@ def test_a_dead_collector_is_no_all_clear(
     """A hang stays in a real Alertmanager after the collector has gone; the rest ends by itself."""
     scene.firing = {"RunHung": {}, "RunSlow": {"severity": "warning"}}
     with running_alertmanager(tmp_path) as real:
-        notifying = begin(alertmanagers=(real.url,), resend_seconds=0.3)
+        notifying = begin(alertmanagers=(real.url,), resend_s=0.3)
         eventually(lambda: len(real.alerts()) == 2)
         notifying.stop(1.0)
         eventually(lambda: len(real.alerts()) == 1)

@@ -10,7 +10,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler import semconv
 from otel_straggler.collector.forwarding.kept_traces import Reach
-from otel_straggler.collector.forwarding.sampling import Sampler, SamplingRules
+from otel_straggler.collector.forwarding.sampling import Sampler
+from otel_straggler.collector.settings import ForwardSettings
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTimes
@@ -22,7 +23,7 @@ from otel_straggler.testing import FakeClock
 
 RUN = "run"
 NEVER = 2**62
-"""As ``one_in``: no trace of the tests is among one in so many."""
+"""As ``sample_one_in``: no trace of the tests is among one in so many."""
 
 
 def body_of(
@@ -67,8 +68,8 @@ class Bench:
         self.clock = FakeClock()
         self.now_s = 0.0
         self.sent: list[bytes] = []
-        made = SamplingRules(**{"one_in": NEVER, **rules})  # type: ignore[arg-type]
-        self.sampler = Sampler(made, self.sent.append, monotonic_s=lambda: self.now_s)
+        settings = ForwardSettings(**{"sample_one_in": NEVER, **rules})  # type: ignore[arg-type]
+        self.sampler = Sampler(settings, self.sent.append, monotonic_s=lambda: self.now_s)
         self.scorer = Scorer(ScoreSettings(window_steps=10))
         self.decoder = SpanDecoder()
 
@@ -116,7 +117,7 @@ def verdict(rank: int | None = None, state: str = "confirmed", **more: str) -> V
 
 def test_nothing_is_decided_before_the_steps_are_scored() -> None:
     """Requests wait for the windows of their steps, all of them."""
-    bench = Bench(one_in=1)
+    bench = Bench(sample_one_in=1)
     bench.take(body_of(0, range(5)))
     bench.sampler.tick()
     assert bench.sent == []
@@ -181,7 +182,7 @@ def test_a_slow_step_is_kept_of_all_ranks() -> None:
 
 def test_one_trace_in_n_is_kept_by_its_id() -> None:
     """All ranks, and all collectors, keep the same steps: the trace id decides."""
-    bench = Bench(one_in=4)
+    bench = Bench(sample_one_in=4)
     for rank in range(3):
         bench.take(body_of(rank, range(40)))
     bench.close()
@@ -194,7 +195,7 @@ def test_one_trace_in_n_is_kept_by_its_id() -> None:
 
 def test_a_trace_has_room_for_so_many_spans_and_flagged_ranks_come_first() -> None:
     """What is over the limit is left out and counted; the flagged rank is never the one."""
-    bench = Bench(one_in=1, max_spans=5)
+    bench = Bench(sample_one_in=1, max_trace_spans=5)
     for rank in range(4):
         bench.take(body_of(rank, range(10)))
     bench.close(verdict(3))
@@ -209,7 +210,7 @@ def test_a_trace_has_room_for_so_many_spans_and_flagged_ranks_come_first() -> No
 def test_the_root_of_a_steps_trace_is_made_once() -> None:
     """From the first start to the last end of what was kept, with the id that all ranks know; what
     comes late makes no second one."""
-    bench = Bench(one_in=1)
+    bench = Bench(sample_one_in=1)
     bench.take(body_of(0, [7], seconds=0.3))
     bench.take(body_of(1, [7], seconds=0.6))
     bench.close()
@@ -237,7 +238,7 @@ def all_spans(body: bytes) -> list:  # type: ignore[type-arg]
 def test_spans_of_nobody_are_kept_by_their_trace_alone() -> None:
     """Without a rank there is nothing to wait for."""
     body = body_of(0, range(40)).replace(b"training.rank", b"training.rink")
-    bench = Bench(one_in=4)
+    bench = Bench(sample_one_in=4)
     bench.take(body)
     bench.sampler.tick()
     assert {trace for _, trace, _ in bench.spans()} == {
@@ -248,8 +249,8 @@ def test_spans_of_nobody_are_kept_by_their_trace_alone() -> None:
 
 
 def test_what_waits_too_long_is_decided_with_what_is_known() -> None:
-    """A window that does not close holds spans for hold_s at most."""
-    bench = Bench(one_in=1, hold_s=30.0)
+    """A window that does not close holds spans for hold_seconds at most."""
+    bench = Bench(sample_one_in=1, hold_seconds=30.0)
     bench.take(body_of(0, [1]))
     bench.now_s = 29.0
     bench.sampler.tick()
@@ -262,7 +263,7 @@ def test_what_waits_too_long_is_decided_with_what_is_known() -> None:
 def test_what_is_held_stays_within_its_budget() -> None:
     """Without a decision the oldest go first, uncounted never; close to the budget they are decided
     early, so that one in N survives."""
-    bench = Bench(one_in=2, held_bytes=20_000)
+    bench = Bench(sample_one_in=2, max_held_bytes=20_000)
     size = len(body_of(0, range(10)))
     for number in range(40):
         bench.take(body_of(0, range(10 * number, 10 * number + 10)))
@@ -280,7 +281,7 @@ def test_what_is_held_stays_within_its_budget() -> None:
 
 def test_a_request_that_came_twice_makes_no_second_root() -> None:
     """OTLP may deliver twice: the copy goes on too, the root does not."""
-    bench = Bench(one_in=1)
+    bench = Bench(sample_one_in=1)
     bench.take(body_of(0, [3]))
     bench.take(body_of(0, [3]))
     bench.close()

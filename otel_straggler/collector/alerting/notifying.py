@@ -18,9 +18,8 @@ from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.alerting.alertmanager import Alertmanagers, SendRules
 from otel_straggler.collector.alerting.firing import HANGS, Firing
-from otel_straggler.collector.alerting.settings import NotifySettings
 from otel_straggler.collector.alerting.webhook import Webhook, calls
-from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.settings import CollectorSettings, NotifySettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.alert import Alert
@@ -171,17 +170,16 @@ class Notifying:
     def _open(self, page: str) -> None:
         settings = self._settings
         if settings.alertmanagers:
-            rules = SendRules(resend_s=settings.resend_seconds, holds_s=self._holds_s, page=page)
+            rules = SendRules(resend_s=settings.resend_s, holds_s=self._holds_s, page=page)
             urls = settings.alertmanagers
-            self._alertmanagers = Alertmanagers(urls, settings.access(), rules)
+            self._alertmanagers = Alertmanagers(urls, settings, rules)
         if settings.webhook:
-            webhook_rules = settings.webhook_rules()
-            self._webhook = Webhook(settings.webhook, settings.access(), webhook_rules, page)
+            self._webhook = Webhook(settings, page)
 
     def _holds_s(self, alert: Alert) -> float:
         if alert.name in HANGS:
             return self._give_up_s
-        return _MISSED * max(self._settings.resend_seconds, self._every_s)
+        return _MISSED * max(self._settings.resend_s, self._every_s)
 
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
@@ -237,7 +235,7 @@ def notifying_for(
 ) -> Notifying:
     """Make the notifier; alerts of the last process are held until they would fire again."""
     alerts = settings.alerts
-    hold_s = settings.liveness.max_timeout_seconds + _longest_for_s(alerts)
+    hold_s = settings.liveness.max_timeout_s + _longest_for_s(alerts)
     return Notifying(
         alerts.notify,
         worker,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+from otel_straggler.options import ANY_TEXT, above, option
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 
@@ -25,23 +26,17 @@ _JSON: Final = "application/json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to get in. Files are read anew for each request: tokens are renewed in place.
+    """How to authenticate. Files are read again for each request: tokens are renewed in place."""
 
-    Attributes:
-        timeout_s: for one request as a whole.
-        ca_file: PEM file of the authorities to trust instead of the system's.
-        cert_file, key_file: our own certificate, where one is wanted.
-        token_file: holds a bearer token.
-        username, password_file: for basic authentication.
-    """
-
-    timeout_s: float = 10.0
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    token_file: str = ""
-    username: str = ""
-    password_file: str = ""
+    timeout_s: float = option(10.0, above(0, 60), "of one request")
+    ca_file: str = option(
+        "", ANY_TEXT, "PEM file of the authorities to trust instead of the system's"
+    )
+    cert_file: str = option("", ANY_TEXT, "the collector's own certificate, where one is wanted")
+    key_file: str = option("", ANY_TEXT, "the key of that certificate")
+    token_file: str = option("", ANY_TEXT, "holds a bearer token; read again for each request")
+    username: str = option("", ANY_TEXT, "for basic authentication")
+    password_file: str = option("", ANY_TEXT, "for basic authentication")
 
     def headers(self) -> dict[str, str]:
         """

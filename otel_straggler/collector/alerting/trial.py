@@ -21,7 +21,7 @@ from otel_straggler.collector.alerting.alertmanager import PATH
 from otel_straggler.collector.alerting.posting import Access, Poster, answer_of, tried_once
 from otel_straggler.collector.alerting.webhook import calls
 from otel_straggler.collector.api.commands import Asked
-from otel_straggler.collector.settings import CollectorSettings, mode_of
+from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.model.alert import Alert, Mode, Severity
 
 TRIAL: Final = "StragglerTest"
@@ -194,14 +194,14 @@ class AlertTrial:
 
     def _tried(self, severity: Severity, seconds: float) -> dict[str, Any]:
         notify, now_s = self._settings.alerts.notify, self._wall_s()
-        watched, mode = self._watched(), mode_of(self._settings)
+        watched, mode = self._watched(), self._settings.mode
         labels = {"collector": watched.collector, "cluster": watched.cluster}
         alert = trial_alert(severity, mode, now_s=now_s, lasts_s=seconds, labels=labels)
         ends_at_s = now_s + seconds
         destinations: tuple[Destination, ...] = ()
         if notify.alertmanagers:
             urls = notify.alertmanagers
-            destinations = try_alertmanagers(urls, notify.access(), alert, ends_at_s)
+            destinations = try_alertmanagers(urls, notify, alert, ends_at_s)
         elif notify.webhook:
             destinations = (self._to_webhook(alert, seconds),)
         note = _NOBODY if not destinations else _OBSERVES if mode == "observe" else ""
@@ -219,10 +219,10 @@ class AlertTrial:
             why = f"not sent: it is told of nothing below {notify.min_severity}."
             is_page = alert.labels["mode"] == "page"
             return Destination(url=notify.webhook, arrived=False, why=why if is_page else _NOT_SENT)
-        destination = try_webhook(notify.webhook, notify.access(), alert)
+        destination = try_webhook(notify.webhook, notify, alert)
         if destination.arrived and notify.send_resolved:
             ended = replace(alert, ends_at_s=alert.starts_at_s + seconds)
-            arguments = notify.webhook, notify.access(), ended
+            arguments = notify.webhook, notify, ended
             timer = threading.Timer(seconds, try_webhook, arguments)
             timer.daemon = True
             timer.start()

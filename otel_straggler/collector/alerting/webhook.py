@@ -13,7 +13,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_straggler.collector.alerting.alert_json import (
@@ -22,7 +21,8 @@ from otel_straggler.collector.alerting.alert_json import (
     saved_alert,
     webhook_payload,
 )
-from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Access, Answer, Poster
+from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Answer, Poster
+from otel_straggler.collector.settings import NotifySettings
 from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.otlp.clients.client import retry_delay_s
 
@@ -31,24 +31,9 @@ _log = logging.getLogger(__name__)
 MAX_ALERTS: Final = 100
 """Alerts of one message; the rest is counted in it."""
 _RANK: Final[Mapping[str, int]] = {"info": 0, "warning": 1, "critical": 2}
+_NEVER_RESOLVED: Final = "StragglerRunForgotten"
+"""Its end is never sent: no rank reporting any more has no end that is good news."""
 _STATE_VERSION: Final = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookRules:
-    """Lengths in seconds.
-
-    Attributes:
-        interval_s: from a message to the next, if there is news.
-        repeat_s: until what fires is repeated without news.
-        sends_resolved: whether ends are reported,
-        never_resolved: but not those of alerts with these names.
-    """
-
-    interval_s: float = 60.0
-    repeat_s: float = 14_400.0
-    sends_resolved: bool = True
-    never_resolved: frozenset[str] = frozenset()
 
 
 def calls(alert: Alert, minimum: Severity) -> bool:
@@ -63,8 +48,8 @@ class Changes:
     One thread owns it, or a lock. No larger than what fires and what the receiver believes to fire.
     """
 
-    def __init__(self, rules: WebhookRules) -> None:
-        self._rules = rules
+    def __init__(self, settings: NotifySettings) -> None:
+        self._settings = settings
         self._firing: dict[str, Alert] = {}
         self._ended: dict[str, Alert] = {}
         self._sent: dict[str, Alert] = {}
@@ -87,7 +72,7 @@ class Changes:
             if alert.ends_at_s is None:
                 self._firing[key] = alert
                 self._ended.pop(key, None)
-            elif not self._rules.sends_resolved or alert.name in self._rules.never_resolved:
+            elif not self._settings.send_resolved or alert.name == _NEVER_RESOLVED:
                 self._drop(key)
             elif key in self._sent or key in self._sending:
                 self._ended[key] = alert
@@ -113,7 +98,7 @@ class Changes:
         if self._ended or self._firing.keys() - self._sent.keys():
             return self._next_at_s
         if self._firing:
-            return max(self._next_at_s, self._sent_at_s + self._rules.repeat_s)
+            return max(self._next_at_s, self._sent_at_s + self._settings.repeat_s)
         return float("inf")
 
     def settle(self, message: Iterable[Alert], now_s: float) -> None:
@@ -128,7 +113,7 @@ class Changes:
                     del self._ended[key]
         self._sending = {}
         self._sent_at_s = now_s
-        self._next_at_s = now_s + self._rules.interval_s
+        self._next_at_s = now_s + self._settings.interval_s
 
     def put_off(self, until_s: float) -> None:
         """It could not be sent; not before ``until_s`` again."""
@@ -156,7 +141,7 @@ class Changes:
         sent, ended = ([read_alert(one) for one in state[part]] for part in ("sent", "ended"))
         if state["age_s"] is not None:
             self._sent_at_s = now_s - float(state["age_s"]) - passed_s
-            self._next_at_s = self._sent_at_s + self._rules.interval_s
+            self._next_at_s = self._sent_at_s + self._settings.interval_s
         self._sent = {fingerprint(alert.labels): alert for alert in sent}
         self._ended = {fingerprint(alert.labels): alert for alert in ended}
 
@@ -165,26 +150,22 @@ class Webhook:
     """One receiver, and the thread that sends to it. Which alerts it gets, others decide.
 
     Args:
-        url: complete.
-        access: how to get in.
-        rules: when it gets what.
+        settings: its URL, how to authenticate, and how often it is notified.
         page: address of the collector for people; may be empty.
         monotonic_s: clock.
     """
 
     def __init__(
         self,
-        url: str,
-        access: Access,
-        rules: WebhookRules,
+        settings: NotifySettings,
         page: str = "",
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._poster = Poster(url, access)
-        self._rules = rules
+        self._poster = Poster(settings.webhook, settings)
+        self._settings = settings
         self._page = page
         self._now_s = monotonic_s
-        self._changes = Changes(rules)
+        self._changes = Changes(settings)
         self._failed = 0
         self._is_changed = False
         self._changed = threading.Condition()
@@ -264,7 +245,7 @@ class Webhook:
             self._failed += 1
             delay_s = retry_delay_s(self._failed, answer.retry_after_s, random.random)
             if answer.outcome == "blocked":
-                delay_s = max(delay_s, self._rules.interval_s)
+                delay_s = max(delay_s, self._settings.interval_s)
             self._changes.put_off(now_s + delay_s)
 
     def _posted(self, message: tuple[Alert, ...]) -> Answer:

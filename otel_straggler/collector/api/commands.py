@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from otel_straggler.collector.commands_settings import CommandsSettings
+from otel_straggler.collector.settings import CommandsSettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import LOST

@@ -24,6 +24,7 @@ from otel_straggler.collector.forwarding.kept_traces import (
     Reach,
     WorldKey,
 )
+from otel_straggler.collector.settings import ForwardSettings
 from otel_straggler.errors import InputError
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTimes
@@ -57,25 +58,6 @@ _CROWDED = 0.75
 _OVERHEAD_BYTES = 512
 _MAX_AT_ONCE = 1_000_000
 _FEW = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingRules:
-    """What is kept.
-
-    Attributes:
-        one_in: one trace in so many, by its id, so that every collector keeps the same.
-        slow_ratio: steps that took so many times as long as the typical step of their run.
-        max_spans: of one trace.
-        held_bytes: of requests that wait for scoring.
-        hold_s: how long they wait at most.
-    """
-
-    one_in: int = 100
-    slow_ratio: float = 1.5
-    max_spans: int = 2_000
-    held_bytes: int = 256 * 1024 * 1024
-    hold_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +99,7 @@ class Sampler:
     by the one that scores. All else happens on the sampler's own thread, or in :meth:`tick`.
 
     Args:
-        rules: what is kept.
+        settings: what is kept.
         put: takes a request in binary protobuf, to be sent.
         aliases: by which attributes a rank is known.
         monotonic_s: clock.
@@ -125,17 +107,17 @@ class Sampler:
 
     def __init__(
         self,
-        rules: SamplingRules,
+        settings: ForwardSettings,
         put: Callable[[bytes], None],
         aliases: Aliases | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rules = rules
+        self._settings = settings
         self._put = put
         self._owners = SpanOwners(aliases)
         self._now_s = monotonic_s
-        self._known = Known(rules.slow_ratio)
-        self._traces = KeptTraces(rules.max_spans)
+        self._known = Known(settings.slow_step_ratio)
+        self._traces = KeptTraces(settings.max_trace_spans)
         self._held: OrderedDict[int, Held] = OrderedDict()
         self._waits_for: dict[WorldKey, list[int]] = {}
         self._due: list[int] = []
@@ -166,7 +148,7 @@ class Sampler:
             self._held[self._number] = held
             self._held_bytes += held.size
             self._file(self._number, held)
-            room = self._rules.held_bytes - self._deciding_bytes
+            room = self._settings.max_held_bytes - self._deciding_bytes
             while self._held_bytes > room and len(self._held) > 1:
                 self._left_out[NO_ROOM] += self._remove(next(iter(self._held))).spans
             if self._is_crowded():
@@ -254,7 +236,7 @@ class Sampler:
             taken += [(self._remove(n), False) for n in due if n in self._held]
             while self._held:
                 number, held = next(iter(self._held.items()))
-                is_late = held.at_s + self._rules.hold_s <= now_s
+                is_late = held.at_s + self._settings.hold_seconds <= now_s
                 if not is_late and not self._is_crowded():
                     break
                 taken.append((self._remove(number), not is_late))
@@ -265,7 +247,7 @@ class Sampler:
         return self._held_bytes + self._deciding_bytes
 
     def _is_crowded(self) -> bool:
-        return self._held_bytes > _CROWDED * self._rules.held_bytes
+        return self._held_bytes > _CROWDED * self._settings.max_held_bytes
 
     def _file(self, number: int, held: Held) -> None:
         """Under the first world that has not come so far; as due if there is none."""
@@ -327,7 +309,7 @@ class Sampler:
         """The spans that each rule names, without those that a rule before it names."""
         rules = [
             (SLOW_STEP, _is_in(traces, slow)),
-            (ONE_IN, (traces[:, 1] % np.uint64(self._rules.one_in)) == 0),
+            (ONE_IN, (traces[:, 1] % np.uint64(self._settings.sample_one_in)) == 0),
         ]
         if has_flagged:
             flagged = self._owners.of(slices, scope, self._known.is_flagged)

@@ -29,7 +29,7 @@ class Eviction:
     """
 
     def __init__(self, limits: ScoringSettings, give_up_s: float) -> None:
-        self._evict_s = limits.evict_run_seconds
+        self._evict_s = limits.evict_run_s
         self._max_runs = limits.max_runs
         self._max_groups = limits.max_groups
         self._give_up_s = give_up_s
