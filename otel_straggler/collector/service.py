@@ -6,16 +6,14 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 
 from otel_straggler._version import __version__
 from otel_straggler.collector import stopping
 from otel_straggler.collector.alerting.notifying import notifying_for
 from otel_straggler.collector.alerting.trial import AlertTrial
-from otel_straggler.collector.api.commands import ASKS, Asking, GuardedAsking, TokenGuard
 from otel_straggler.collector.api.decisions import Deciding, Decisions
-from otel_straggler.collector.api.maintenance import Maintaining, MaintenanceBook
+from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.forwarding.forward import Forwardable, Forwarder
 from otel_straggler.collector.forwarding.kept_traces import Reach
 from otel_straggler.collector.forwarding.sampling import Sampler
@@ -31,7 +29,6 @@ from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
-from otel_straggler.model.verdict import Decision
 from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.throttle import Throttle
 
@@ -92,63 +89,48 @@ class Collector:
         )
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
+        allows = self._settings.metrics.decisions
         answers = Answers(
             metrics=self.metrics_page,
-            report=self._report_part,
+            report=self._report,
             is_healthy=lambda: self._worker.is_alive,
-            is_ready=self._is_ready,
-            decide=self._deciding() if self._settings.metrics.decisions else None,
-            asking=self._asking(),
-            maintaining=self._maintaining() if self._settings.metrics.decisions else None,
-            try_alerts=self._trying().send if self._settings.metrics.decisions else None,
-            pages=Pages(self._worker, self._page_history, self._maker),
+            is_ready=lambda: self._worker.is_alive and not self._intake.is_busy("traces"),
+            decide=self._deciding().decide if allows else None,
+            commands=self._commands if self._settings.commands.enabled else None,
+            maintenance=self._maintenance.listed,
+            announce=self._announce_maintenance if allows else None,
+            try_alerts=self._trying().send if allows else None,
+            pages=Pages(self._worker, self._page_history, self._response_meta),
         )
         api = Api(answers, self._settings.metrics.allowed_hosts)
         self._servers = Servers(self._settings, self._intake, api, self._commands)
 
-    def _maker(self) -> ResponseMeta:
+    def _response_meta(self) -> ResponseMeta:
         return ResponseMeta(
             collector=self._id, version=__version__, started_at_s=self._started_at_s
         )
 
-    def _is_ready(self) -> bool:
-        return self._worker.is_alive and not self._intake.is_busy("traces")
+    def _deciding(self) -> Deciding:
+        def keep(state: dict[str, Any]) -> None:
+            self._keeper.keep_decisions(state)
+            self._worker.show_soon()
 
-    def _deciding(self) -> Callable[[bytes], Decision]:
-        deciding = Deciding(
-            self._decisions,
-            self._live_run,
-            self._keep_decisions,
-            time.time_ns,
-        )
-        return deciding.decide
+        return Deciding(self._decisions, self._live_run, keep, time.time_ns)
 
-    def _asking(self) -> GuardedAsking | None:
-        settings = self._settings.commands
-        if not settings.enabled:
-            return None
-        asking = Asking(self._commands)
-        return GuardedAsking(asking.ask, asking.outcomes, TokenGuard(settings.token, ASKS).refusal)
+    def _report(self, query: ReportQuery) -> bytes:
+        return self._worker.snapshot.report(query)
 
     def _live_run(self, run_id: str) -> RunView | None:
         return self._worker.snapshot.runs.get(run_id)
 
-    def _keep_decisions(self, state: dict[str, Any]) -> None:
-        self._keeper.keep_decisions(state)
+    def _announce_maintenance(self, body: bytes) -> dict[str, Any]:
+        announced = self._maintenance.announce(body)
+        self._keeper.keep_maintenance(self._maintenance.state())
         self._worker.show_soon()
-
-    def _maintaining(self) -> Maintaining:
-        def keep(state: dict[str, Any]) -> None:
-            self._keeper.keep_maintenance(state)
-            self._worker.show_soon()
-
-        return Maintaining(self._maintenance, keep, time.time_ns)
+        return announced
 
     def _trying(self) -> AlertTrial:
         return AlertTrial(self._settings, lambda: self._worker.snapshot.watched, time.time)
-
-    def _report_part(self, query: ReportQuery) -> bytes:
-        return self._worker.snapshot.report(query)
 
     def start(self) -> dict[str, str]:
         """Listen and work; returns the addresses by name.

@@ -1,4 +1,4 @@
-"""The one thread that scores. Receivers hand over columns; pages read what it has published."""
+"""The scoring thread. Receivers hand over columns; pages read what it has published."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
 from otel_straggler.collector.api.commands import Commands
 from otel_straggler.collector.api.decisions import Decisions
@@ -36,42 +37,36 @@ from otel_straggler.throttle import Throttle
 _log = logging.getLogger(__name__)
 
 _SHARE = 0.1
-"""Of the time at most that goes into what pages read, and into the text of /metrics."""
+"""Maximum part of the time for what pages read, and as much for the text of /metrics, which takes
+several times as long: much of it is shown a little later."""
 _TICK_S = 0.1
 _ROUND_S = 0.02
-"""From one look at the queue to the next: many small requests cost less together, and nobody waits
-for a score to come some milliseconds sooner."""
+"""From one round to the next: many small requests cost less together."""
 _AT_ONCE = 256
-"""Items taken from the queue before due windows are looked for."""
+"""Items of the queue per round."""
 _REFRESH_S = 1.0
 _STALLED_S = 60.0
 _STOP_S = 12.0
 _SCORING_SHARE = 0.6
-"""Of the time to stop in, for what waits; the rest is for the windows and the state."""
+"""Part of the time to stop for what waits; the rest is for the windows and the state."""
 UNSCORED = "unscored"
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """What a receiver handed over, how many bytes are reserved for it, and when it came."""
+    """What a receiver handed over, its reserved bytes, and its arrival."""
 
     content: DecodedSpans | DecodedMetrics
     size: int
     now_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Backfill:
-    """Older windows of a world, of the history; None after the last ones."""
-
-    run_id: str = ""
-    group: str = ""
-    columns: tuple[Column, ...] | None = None
+_Step: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCounts:
-    """What the scorer did so far: rows, windows and points of histograms by outcome."""
+    """Rows, windows, and points of histograms so far, by outcome."""
 
     rows: dict[str, int]
     windows: dict[str, int]
@@ -86,19 +81,14 @@ class Worker:
     """Scores what it is given, in order, on its own thread (or step by step, in tests).
 
     Args:
-        settings: of the collector.
-        budget: where the reserved bytes are given back.
-        monotonic_ns, wall_s: clocks.
-        keeper: of what survives this process; None for one that keeps nothing.
-        sampler: of the spans that are passed on, told what was found; None if there is none.
-        decisions: of people about verdicts.
-        maintenance: of nodes.
-        mode: whether alerts may notify somebody.
+        budget: reserved bytes are released there.
+        keeper: of the history; None keeps nothing.
+        sampler: of forwarded spans.
+        mode: whether alerts may notify people.
 
     Attributes:
-        commands: for ranks that are known.
-        snapshot: what was published last; any thread may read it.
-        is_backfilled: set once the timelines have what :meth:`end_backfill` ended.
+        snapshot: published last; any thread may read it.
+        is_backfilled: set once the timelines have the windows of the history.
     """
 
     def __init__(
@@ -142,7 +132,7 @@ class Worker:
             mode,
         )
         self.commands = Commands(settings.commands)
-        self._queue: queue.SimpleQueue[_Item | _Backfill | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Item | _Step | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
         self._publishing, self._paging = (
@@ -166,24 +156,26 @@ class Worker:
         self._queue.put(_Item(content, size, self._monotonic_ns()))
 
     def backfill(self, run_id: str, group: str, columns: Sequence[Column]) -> None:
-        """Put older windows, of the history, before those of this process."""
-        self._queue.put(_Backfill(run_id, group, tuple(columns)))
+        """Put windows of the history before those of this process."""
+        self._queue.put(partial(self._store.put_before, run_id, group, tuple(columns)))
 
     def end_backfill(self) -> None:
-        self._queue.put(_Backfill())
+        self._queue.put(self._end_backfill)
+
+    def _end_backfill(self) -> None:
+        self._has_backfill_ended = True
 
     def show_alerts(self, alerts: Mapping[str, tuple[Alert, ...]]) -> None:
-        """Show what fires, by run."""
+        """Show firing alerts, by run."""
         self._is_dirty |= alerts != self._alerts
         self._alerts = alerts
 
     def show_soon(self) -> None:
-        """Something else than what was handed over changes what is shown."""
+        """Publish at the next tick: a decision has changed."""
         self._is_dirty = True
 
     def start(self, collector_id: str) -> None:
-        """Restore what the keeper has, and begin; ``collector_id`` is the value of the label
-        ``collector``."""
+        """Restore the history, and begin; ``collector_id`` is the label ``collector``."""
         self._keeper.restore(
             self._scorer, self._decisions, store=self._store, maintenance=self._maintenance
         )
@@ -191,18 +183,17 @@ class Worker:
         self._thread.start()
 
     def sign(self, collector_id: str) -> None:
-        """Set the label ``collector``, before anything is shown."""
+        """Set the label ``collector``, before anything is published."""
         self._publisher.sign(collector_id)
 
     def stop(self, within_s: float = _STOP_S) -> bool:
-        """Score what was handed over, close every window, publish, save, end.
+        """Score what waits, close every window, publish, save, end.
 
         Args:
-            within_s: what is not scored after the larger part of it is given up and counted.
+            within_s: what is not scored after the larger part of it is dropped and counted.
 
         Returns:
-            Whether all has ended within the time: if not, what has come since the state was last
-            saved does not survive.
+            Whether it ended in time: if not, what has come since the last save is lost.
         """
         self._give_up_at_ns = self._monotonic_ns() + int(within_s * _SCORING_SHARE * 1e9)
         self._queue.put(None)
@@ -211,7 +202,7 @@ class Worker:
 
     @property
     def given_up(self) -> tuple[int, int]:
-        """Requests, and section runs in them, for which there was no time left when stopping."""
+        """Requests, and section executions in them, dropped when stopping."""
         return self._unscored_requests, self._unscored_rows
 
     @property
@@ -253,9 +244,9 @@ class Worker:
                 time.sleep(max(0.0, began_s + _ROUND_S - time.monotonic()))
         self._guarded(self.finish)
 
-    def _wait_for_items(self, wait_s: float) -> list[_Item | _Backfill | None]:
-        """What waits, up to None, which tells to stop; empty if nothing comes."""
-        items: list[_Item | _Backfill | None] = []
+    def _wait_for_items(self, wait_s: float) -> list[_Item | _Step | None]:
+        """What waits, up to None, which ends the thread."""
+        items: list[_Item | _Step | None] = []
         try:
             items.append(self._queue.get(timeout=wait_s))
             while items[-1] is not None and len(items) <= _AT_ONCE:
@@ -266,23 +257,19 @@ class Worker:
 
     def process_queued(self) -> None:
         """Process all that waits, now (for tests that run without the thread)."""
-        items: list[_Item | _Backfill] = []
-        while not self._queue.empty():
-            item = self._queue.get_nowait()
-            items += [] if item is None else [item]
-        self._process(items)
+        items = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+        self._process([item for item in items if item is not None])
 
-    def _process(self, items: list[_Item | _Backfill]) -> None:
-        """Score what was handed over, in order; batches of spans together, where that is the same.
-        A failure is logged and counted; what follows goes on."""
+    def _process(self, items: list[_Item | _Step]) -> None:
+        """Score in order; batches of spans together, where that gives the same scores."""
         waiting = BatchCoalescer()
         self._clock.follow_wall_clock()
         for item in items:
-            if isinstance(item, _Backfill):
-                self._guarded(partial(self._take_backfill, item))
+            if not isinstance(item, _Item):
+                self._guarded(item)
                 continue
             if self._is_out_of_time():
-                self._give_up(item)
+                self._drop(item)
                 continue
             content = self._admitted(item)
             if isinstance(content, DecodedSpans):
@@ -298,43 +285,32 @@ class Worker:
         self._score(waiting)
         self._is_dirty |= bool(items)
 
-    def _take_backfill(self, item: _Backfill) -> None:
-        if item.columns is None:
-            self._has_backfill_ended = True
-        else:
-            self._store.put_before(item.run_id, item.group, item.columns)
-
     def _is_out_of_time(self) -> bool:
         return self._give_up_at_ns is not None and self._monotonic_ns() >= self._give_up_at_ns
 
-    def _give_up(self, item: _Item) -> None:
-        """It is not scored, because whoever stops the collector waits no longer."""
+    def _drop(self, item: _Item) -> None:
         self._unscored_requests += 1
         if isinstance(item.content, DecodedSpans):
             self._unscored_rows += len(item.content.batch)
         self._budget.release(item.size)
 
     def _admitted(self, item: _Item) -> DecodedSpans | DecodedMetrics:
-        """Who is let in; everybody, where that cannot be told."""
         try:
             return self._admission.admitted(item.content, self._clock.at_s(item.now_ns))
         except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
             self._failures += 1
-            _log.exception("who is let in could not be told; the whole request is taken")
+            _log.exception("admission failed; the whole request is admitted")
             return item.content
 
     def _score(self, waiting: BatchCoalescer) -> None:
-        """Score what was coalesced, and give back the bytes that are reserved for it."""
         size, now_ns = waiting.size, waiting.newest_ns
-        try:
-            batch = waiting.drain()
-            self._store.observe_spans(batch)
-            self._scorer.observe(batch, now_ns)
-        except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
-            self._failures += 1
-            _log.exception("requests could not be scored")
-        finally:
-            self._budget.release(size)
+        self._guarded(partial(self._observe_spans, waiting, now_ns))
+        self._budget.release(size)
+
+    def _observe_spans(self, waiting: BatchCoalescer, now_ns: int) -> None:
+        batch = waiting.drain()
+        self._store.observe_spans(batch)
+        self._scorer.observe(batch, now_ns)
 
     def _observe_progress(self, spans: DecodedSpans, now_ns: int) -> None:
         now_s = self._clock.at_s(now_ns)
@@ -362,12 +338,11 @@ class Worker:
         self._store.observe_passthrough(metrics, now_s)
 
     def tick(self) -> None:
-        """Close the windows that are due, evict what is over, publish what has changed."""
+        """Close due windows, evict, publish what has changed."""
         self._clock.follow_wall_clock()
         now_ns = self._monotonic_ns()
         self._ticked_at_ns = now_ns
-        for rows in self._store.drain_histograms(now_ns):
-            self._scorer.observe(rows, now_ns)
+        self._observe_histograms(now_ns)
         windows = self._scorer.close_due(now_ns)
         self._observe_windows(windows, now_ns)
         self._is_dirty |= bool(windows)
@@ -376,15 +351,13 @@ class Worker:
                 self._scorer, self._store, self._new_summaries, self._clock.ahead_s
             )
         )
-        # A tenth of the time at most goes into what pages read, and as much into the text of
-        # /metrics, which takes several times as long: much of it is shown a little later.
         pause_s = _TICK_S if self._is_dirty else _REFRESH_S
         is_due = now_ns - self._published_at_ns >= pause_s * 1e9
         if is_due and self._publishing.wait_s() == 0.0:
             self._publish(now_ns)
 
     def finish(self) -> None:
-        """Close every window and publish a last time."""
+        """Close every window, publish, and save a last time."""
         now_ns = self._monotonic_ns()
         self._guarded(lambda: self._close_all(now_ns))
         self._guarded(lambda: self._publish(now_ns, is_last=True))
@@ -395,15 +368,17 @@ class Worker:
         )
 
     def _close_all(self, now_ns: int) -> None:
-        for rows in self._store.drain_histograms(now_ns, is_end=True):
-            self._scorer.observe(rows, now_ns)
+        self._observe_histograms(now_ns, is_end=True)
         self._observe_windows(self._scorer.close_all(), now_ns)
+
+    def _observe_histograms(self, now_ns: int, *, is_end: bool = False) -> None:
+        for rows in self._store.drain_histograms(now_ns, is_end=is_end):
+            self._scorer.observe(rows, now_ns)
 
     def _new_summaries(self) -> list[Summary]:
         return new_summaries(self._store.runs, self.snapshot)
 
     def _observe_windows(self, windows: list[WindowScores], now_ns: int) -> None:
-        """Hand closed windows to all who want them."""
         for window in windows:
             self._store.observe_window(window, self._clock.at_s(now_ns))
             self._guarded(partial(self._store.extend_timeline, window))
@@ -411,7 +386,6 @@ class Worker:
         self._guarded(lambda: self._inform_sampler(windows))
 
     def _inform_sampler(self, windows: list[WindowScores]) -> None:
-        """What the windows and verdicts of spans say."""
         if self._sampler is None:
             return
         self._sampler.observe_steps(self._scorer.drain_step_times())
@@ -435,22 +409,22 @@ class Worker:
             self.is_backfilled.set()
 
     def _new_snapshot(self, now_ns: int) -> Snapshot:
-        """All as it is now, with the last text of /metrics."""
+        """The state now, with the last text of /metrics."""
         self._evict(now_ns)
         snapshot = self._publisher.evaluate(now_ns, self._alerts)
         problems = self._admission.problems(self._scorer.folded_names())
         return replace(snapshot, page=self.snapshot.page, problems=problems)
 
     def _ask_hung(self, snapshot: Snapshot) -> None:
-        """Ask the ranks that a hang waits for what they are doing."""
+        """Ask the ranks that a hang waits for their stacks."""
         for view in snapshot.runs.values():
-            for group, result in view.hangs.items():
+            for group, hang in view.hangs.items():
                 asked = self._store.world(view.run_id, group).asked
-                self.commands.ask_hung(view.run_id, group, result, asked)
+                self.commands.ask_hung(view.run_id, group, hang, asked)
 
     def _evict(self, now_ns: int) -> None:
-        """Evict what is over or too much; the windows that were open are still shown and kept.
-        Cost: O(runs), and of those that go what they keep."""
+        """Evict what is over or too much; windows that were open are still published and kept.
+        Cost: O(runs)."""
         now_s = self._clock.at_s(now_ns)
         self._admission.drop_old(now_s)
         for run in list(self._store.runs.values()):
@@ -462,7 +436,7 @@ class Worker:
             self._observe_windows(self._scorer.evict(run_id), now_ns)
             self._store.evict(run_id)
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _guarded(self, step: _Step) -> None:
         try:
             step()
         except Exception:  # noqa: BLE001 - logged and counted; scoring goes on

@@ -125,7 +125,7 @@ def test_nobody_is_to_blame_for_a_run_that_trains() -> None:
         "",
         (),
     )
-    assert only(seen(), hang={}).state == "starting"
+    assert only(seen(), hangs={}).state == "starting"
 
 
 @pytest.mark.parametrize(

@@ -86,14 +86,14 @@ def test_a_hang_stays_one_hang_and_costs_no_more(kit: Any, step_s: float) -> Non
     (over,) = hangs.episodes.before(is_hung=False)
     assert over.end == "went_on"
     assert over.duration_s == pytest.approx(cost_s / 4 + 30.0, rel=0.1)
-    (shown,) = world.worker.snapshot.runs["run"].result[""].before
+    (shown,) = world.worker.snapshot.runs["run"].hangs[""].before
     assert shown.detected_s == pytest.approx(over.detected_s + step_s, abs=1.0)
 
 
 def shown_since(world: WatchedWorld) -> float:
     """Since when the world hangs, as people read it."""
     states(world)
-    return world.worker.snapshot.runs["run"].result[""].hung_since_s
+    return world.worker.snapshot.runs["run"].hangs[""].hung_since_s
 
 
 def result_at(hangs: WorldHangs) -> tuple[float, int]:

@@ -525,7 +525,7 @@ def test_maintenance_is_written_again_with_every_save(keep: Any, path: Path) -> 
     """A history drops what nobody has written for a week; maintenance may last for a month."""
     work = Maintenance(node="n", reason="r", at_ns=0, until_ns=time.time_ns() + 10**15)
     book = MaintenanceBook(time.time_ns)
-    book.take(work)
+    book.record(work)
     keeper, _ = keep()
     keeper.keep_maintenance(book.state())
     keeper.close(5.0)

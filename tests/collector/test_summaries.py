@@ -81,8 +81,8 @@ def test_a_summary_is_of_the_moment_at_which_it_was_handed_over() -> None:
     (one,) = Runs().summaries(a="training")
     seen = read_summary(one.make(), where="x")
     assert (seen.run_id, seen.job, seen.now_s, seen.mode) == ("a", "job", 10.0, "page")
-    assert seen.result is not None
-    assert seen.result.state == "training"
+    assert seen.hang is not None
+    assert seen.hang.state == "training"
 
 
 def test_a_run_that_ended_is_known_to_the_next_collector(
@@ -105,8 +105,8 @@ def test_a_run_that_ended_is_known_to_the_next_collector(
     with HistoryReader(path) as reader:
         seen = FromHistory(reader).view("run")
     assert seen is not None
-    assert seen.result is not None
-    assert (seen.result.state, seen.outcome, seen.is_live) == ("failed", "failed", False)
+    assert seen.hang is not None
+    assert (seen.hang.state, seen.outcome, seen.is_live) == ("failed", "failed", False)
     second = start(history__path=str(path))
     run_view = second.get("/v1/run?run=run").json()
     assert run_view["run"]["state"] == "failed"

@@ -131,7 +131,7 @@ class WatchedWorld:
     def maintain(self, node: str, seconds: float = 3_600.0, reason: str = "a fan") -> None:
         now_ns = int(self.now_s * 1e9)
         until_ns = now_ns + int(seconds * 1e9)
-        self.book.take(
+        self.book.record(
             Maintenance(node=node, reason=reason, by="ada", at_ns=now_ns, until_ns=until_ns)
         )
         self.look()

@@ -20,7 +20,7 @@ from otel_straggler.collector.alerting.alert_json import (
 from otel_straggler.collector.alerting.alertmanager import PATH
 from otel_straggler.collector.alerting.posting import Access, Poster, answer_of, tried_once
 from otel_straggler.collector.alerting.webhook import calls
-from otel_straggler.collector.api.commands import Asked
+from otel_straggler.collector.api.commands import JsonBody
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.model.alert import Alert, Mode, Severity
 
@@ -184,11 +184,11 @@ class AlertTrial:
 
         Cost: seconds, where servers do not answer.
         """
-        asked = Asked(body, remedy="See docs/operate/notify-without-prometheus.md.")
-        severity = asked.text("severity")
+        request = JsonBody(body, remedy="See docs/operate/notify-without-prometheus.md.")
+        severity = request.text("severity")
         if severity not in _SEVERITIES:
-            raise asked.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
-        seconds = asked.number("seconds", 1.0, MAX_TRIAL_S, "a number of 1 to 3600")
+            raise request.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
+        seconds = request.number("seconds", 1.0, MAX_TRIAL_S, "a number of 1 to 3600")
         with self._lock:
             return self._tried(cast("Severity", severity), seconds)
 

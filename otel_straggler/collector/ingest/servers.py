@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from otel_straggler.collector.api.commands import POLLS, Commands, TokenGuard
+from otel_straggler.collector.api.commands import Commands
 from otel_straggler.collector.ingest.intake import Intake
 from otel_straggler.collector.settings import CollectorSettings, parse_address
 from otel_straggler.errors import UnavailableError, describe
@@ -42,7 +42,7 @@ class Servers:
         self, settings: CollectorSettings, handler: Intake, api: Any, commands: Commands
     ) -> None:
         from otel_straggler.collector.ingest.grpc import GrpcServer
-        from otel_straggler.collector.ingest.http import OtlpHttp, Polls
+        from otel_straggler.collector.ingest.http import OtlpHttp
         from otel_straggler.collector.ingest.http_messages import HttpLimits
         from otel_straggler.collector.ingest.http_server import HttpServer
 
@@ -55,9 +55,7 @@ class Servers:
         self._otlp = OtlpHttp(
             handler,
             keep_raw=settings.forward.is_on and not settings.forward.is_sampled,
-            polls=Polls(TokenGuard(settings.commands.token, POLLS).refusal, commands.poll)
-            if settings.commands.enabled
-            else None,
+            commands=commands if settings.commands.enabled else None,
         )
         self._settings = settings
         self._http = HttpServer(self._otlp, limits)

@@ -346,5 +346,5 @@ def test_a_run_of_several_worlds_is_as_well_as_its_worst() -> None:
     entry = run_entry([calm, slow])
     assert (entry["tone"], entry["world_size"]) == ("bad", 16)
     assert costliest_group([calm, slow]).group == "critic"
-    hung = replace(calm, result=made.result_of(8, "stuck", "never_joined", [0]))
+    hung = replace(calm, hang=made.result_of(8, "stuck", "never_joined", [0]))
     assert costliest_group([hung, slow]).group == "actor"
