@@ -276,7 +276,7 @@ def test_a_hang_is_muted_for_a_time_and_taken_back(world: World) -> None:
 def test_only_what_hangs_can_be_dismissed(world: World, subject_id: str) -> None:
     """A dismissal in advance would hide the next hang."""
     world.look()
-    with pytest.raises(UnknownSubjectError, match=r"stuck or lost|signs of life"):
+    with pytest.raises(UnknownSubjectError, match=r"stuck or lost|with heartbeats"):
         world.decide("dismiss", subject_id)
 
 

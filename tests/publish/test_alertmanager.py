@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.collector.alerting import alertmanager
-from otel_straggler.collector.alerting.alertmanager import PATH, Alertmanagers, Replica, SendRules
+from otel_straggler.collector.alerting.alertmanager import PATH, Alertmanagers, Replica
 from otel_straggler.collector.alerting.posting import Access, Poster
 from otel_straggler.model.alert import Alert
 
@@ -54,7 +54,7 @@ def begin() -> Iterator[Callable[..., Alertmanagers]]:
     running: list[Alertmanagers] = []
 
     def make(*urls: str, access: Access = PATIENT, **rules: Any) -> Alertmanagers:
-        sender = Alertmanagers(urls, access, SendRules(**rules))
+        sender = Alertmanagers(urls, access, **rules)
         sender.start()
         running.append(sender)
         return sender
@@ -233,7 +233,7 @@ def test_stopping_sends_what_waits_and_resolves_nothing(
 def test_stopping_does_not_wait_for_an_alertmanager_that_is_away() -> None:
     """What could not be sent is counted as dropped."""
     with Receiver(*[HANG] * 9) as receiver:
-        sender = Alertmanagers([receiver.url], Access(timeout_s=60.0), SendRules())
+        sender = Alertmanagers([receiver.url], Access(timeout_s=60.0))
         sender.start()
         sender.update((alert(),), NOW)
         eventually(lambda: receiver.tries)

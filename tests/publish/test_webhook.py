@@ -14,7 +14,7 @@ import pytest
 
 from otel_straggler.collector.alerting import webhook
 from otel_straggler.collector.alerting.alert_json import rfc3339
-from otel_straggler.collector.alerting.alertmanager import Alertmanagers, SendRules
+from otel_straggler.collector.alerting.alertmanager import Alertmanagers
 from otel_straggler.collector.alerting.webhook import Changes, Webhook, calls
 from otel_straggler.collector.settings import NotifySettings
 from otel_straggler.model.alert import Alert
@@ -390,7 +390,7 @@ def test_it_says_what_a_real_alertmanager_says(
             "receivers": [{"name": "hook", "webhook_configs": [{"url": theirs.url}]}],
         }
         with running_alertmanager(tmp_path, config) as real:
-            sender = Alertmanagers([real.url], SETTINGS, SendRules())
+            sender = Alertmanagers([real.url], SETTINGS)
             sender.start()
             hook = begin(ours.url)
             for ends_at_s, count in ((None, 1), (now_s, 2)):

@@ -1,7 +1,6 @@
-"""Evaluates alerts on a thread of its own, and notifies whom the settings name.
+"""Evaluates alerts on a thread of its own, and sends them to the receivers in the settings.
 
-Only the process that scores has one of these, so however many processes receive, people are called
-once. Without receivers in the settings everything is decided and shown all the same.
+Without receivers alerts are evaluated and shown all the same.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from otel_straggler.alerts.catalogue import uninhibited
 from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.collector.alerting.alertmanager import Alertmanagers, SendRules
+from otel_straggler.collector.alerting.alertmanager import Alertmanagers
 from otel_straggler.collector.alerting.firing import HANGS, Firing
 from otel_straggler.collector.alerting.webhook import Webhook, calls
 from otel_straggler.collector.settings import CollectorSettings, NotifySettings
@@ -27,17 +26,16 @@ from otel_straggler.model.alert import Alert
 _log = logging.getLogger(__name__)
 
 _MISSED: Final = 4
-"""Any other alert ends for Alertmanager after so many re-sends that did not come, as Prometheus
-does it."""
+"""Other alerts end in Alertmanager after so many missed re-sends, as with Prometheus."""
 _KEPT_FOR_S: Final = 3_600.0
-"""What has not changed is kept again after so long: a history drops what is old."""
+"""An unchanged state is saved again after so long: a history drops old rows."""
 _STATE_VERSION: Final = 1
 
 Evaluate = Callable[[FleetStatus], tuple[Alert, ...]]
 
 
 class Views(Protocol):
-    """Shows what fires, and has what there is to look at."""
+    """The worker."""
 
     @property
     def snapshot(self) -> Snapshot: ...
@@ -49,14 +47,11 @@ class Notifying:
     """One notifier. ``open``, ``start`` and ``stop`` once each.
 
     Args:
-        settings: whom to notify.
-        views: where there is something to look at, and where what fires is shown.
-        evaluate: decides what fires; see ``AlertEvaluator.evaluate``.
-        firing: what fired before.
+        views: has what is evaluated, and shows what fires.
+        evaluate: see ``AlertEvaluator.evaluate``.
         every_s: between evaluations.
-        give_up_s: how long a hang lasts that nothing more is known of.
-        keep: is given what must survive a restart, whenever it has changed.
-        wall_s: clock.
+        give_up_s: how long a hang lasts of which nothing more is known.
+        keep: saves the state whenever it has changed.
     """
 
     def __init__(
@@ -92,12 +87,26 @@ class Notifying:
 
     def open(self, page: str) -> None:
         """Once the address of the collector for people is known; then ``restore``, ``start``."""
-        self._open(self._settings.external_url.rstrip("/") or page)
+        settings, page = self._settings, self._settings.external_url.rstrip("/") or page
+        if settings.alertmanagers:
+            self._alertmanagers = Alertmanagers(
+                settings.alertmanagers,
+                settings,
+                resend_s=settings.resend_s,
+                holds_s=self._holds_s,
+                page=page,
+            )
+        if settings.webhook:
+            self._webhook = Webhook(settings, page)
+
+    @property
+    def _receivers(self) -> list[Alertmanagers | Webhook]:
+        both = (self._alertmanagers, self._webhook)
+        return [receiver for receiver in both if receiver is not None]
 
     def start(self) -> None:
-        for receiver in (self._alertmanagers, self._webhook):
-            if receiver is not None:
-                receiver.start()
+        for receiver in self._receivers:
+            receiver.start()
         self._thread.start()
 
     def stop(self, deadline_s: float) -> None:
@@ -106,17 +115,13 @@ class Notifying:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(deadline_s)
-        for receiver in (self._alertmanagers, self._webhook):
-            if receiver is not None:
-                receiver.stop(max(0.0, until_s - time.monotonic()))
+        for receiver in self._receivers:
+            receiver.stop(max(0.0, until_s - time.monotonic()))
         self._guarded(self._keep_state)
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Requests by (receiver, outcome)."""
-        counts: dict[tuple[str, str], int] = {}
-        for receiver in (self._alertmanagers, self._webhook):
-            counts |= {} if receiver is None else receiver.counts()
-        return counts
+        return {key: n for receiver in self._receivers for key, n in receiver.counts().items()}
 
     @property
     def failures(self) -> int:
@@ -131,8 +136,8 @@ class Notifying:
         self._guarded(self.tick)
 
     def _take_over_hangs(self, collector: str) -> None:
-        """Without a state of our own, take over the hangs that fire in Alertmanager, so that they
-        end there once they are over."""
+        """Without a saved state, take over the hangs that fire in Alertmanager, so that they are
+        resolved there."""
         if self._alertmanagers is not None and not self._knows_before:
             known = self._alertmanagers.known({"collector": collector})
             hangs = (alert for alert in known if alert.name in HANGS)
@@ -140,7 +145,7 @@ class Notifying:
         self._knows_before = True
 
     def tick(self) -> None:
-        """Evaluate once, and hand over what is to be sent."""
+        """Evaluate once."""
         watched = self._views.snapshot.watched
         if not watched.collector:
             return  # nothing has been published yet
@@ -160,21 +165,12 @@ class Notifying:
             self._keep_state()
 
     def _notify(self, webhook: Webhook, alerts: tuple[Alert, ...]) -> None:
-        """Hand over alerts that may page, but none that another one inhibits."""
+        """Hand over alerts that may page and are not inhibited."""
         minimum = self._settings.min_severity
         calling = [alert for alert in alerts if calls(alert, minimum)]
         sent = uninhibited(calling, alerts)
         unreported = [each for each in calling if each.ends_at_s is not None and each not in sent]
         webhook.update(sent, (*unreported, *self._firing.given_up))
-
-    def _open(self, page: str) -> None:
-        settings = self._settings
-        if settings.alertmanagers:
-            rules = SendRules(resend_s=settings.resend_s, holds_s=self._holds_s, page=page)
-            urls = settings.alertmanagers
-            self._alertmanagers = Alertmanagers(urls, settings, rules)
-        if settings.webhook:
-            self._webhook = Webhook(settings, page)
 
     def _holds_s(self, alert: Alert) -> float:
         if alert.name in HANGS:
@@ -202,14 +198,13 @@ class Notifying:
         self._keep(state)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what was kept last; before :meth:`start`.
+        """Go on from the saved state; before :meth:`start`.
 
         Raises:
             ValueError, KeyError, TypeError, AttributeError: it is of another kind.
         """
         if state["version"] != _STATE_VERSION:
-            msg = f"version {state['version']!r}"
-            raise ValueError(msg)
+            raise ValueError(f"version {state['version']!r}")
         now_s = self._wall_s()
         self._firing.restore(state["firing"], now_s)
         self._knows_before = True
@@ -233,7 +228,6 @@ def notifying_for(
     worker: Worker,
     keep: Callable[[dict[str, Any]], None],
 ) -> Notifying:
-    """Make the notifier; alerts of the last process are held until they would fire again."""
     alerts = settings.alerts
     hold_s = settings.liveness.max_timeout_s + _longest_for_s(alerts)
     return Notifying(

@@ -1,4 +1,4 @@
-"""Posts JSON to one address that may want TLS, a token or a password, and says how it stands."""
+"""Posts JSON to one address with TLS, a token or a password, and explains failures."""
 
 from __future__ import annotations
 
@@ -39,10 +39,7 @@ class Access:
     password_file: str = option("", ANY_TEXT, "for basic authentication")
 
     def headers(self) -> dict[str, str]:
-        """
-        Raises:
-            OSError, UnicodeError: a file cannot be read.
-        """
+        """OSError or UnicodeError if a file cannot be read."""
         if self.token_file:
             return {"Authorization": f"Bearer {_secret(self.token_file)}"}
         if self.username:
@@ -65,8 +62,7 @@ class Poster:
 
     Args:
         url: complete, with path.
-        access: how to get in.
-        logs: whether a change of how it stands is logged.
+        logs: whether failures and recoveries are logged.
     """
 
     def __init__(self, url: str, access: Access, *, logs: bool = True) -> None:
@@ -80,7 +76,6 @@ class Poster:
         self._trouble = ""
 
     def post(self, body: bytes, timeout_s: float | None = None) -> Answer:
-        """Send, and log it if that changes how the address stands."""
         answer = self._posted(body, timeout_s)
         self._record(answer)
         return answer
@@ -100,7 +95,7 @@ class Poster:
             self._counts[outcome] += number
 
     def counts(self) -> Mapping[str, int]:
-        """By outcome; requests, but for what was dropped: alerts."""
+        """By outcome: requests; dropped: alerts."""
         with self._lock:
             return {outcome: self._counts[outcome] for outcome in OUTCOMES}
 
@@ -132,8 +127,8 @@ def _secret(path: str) -> str:
 
 
 Outcome = Literal["accepted", "later", "invalid", "blocked"]
-"""``accepted``. ``later``: the same may succeed by itself soon. ``invalid``: refused for what it
-says; the same never succeeds. ``blocked``: somebody must correct how it is sent."""
+"""``later``: the same may succeed soon. ``invalid``: its content is refused for good. ``blocked``:
+somebody must correct the configuration."""
 
 TOO_LARGE: Final = 413
 _LATER: Final = frozenset({408, 425, 429})
@@ -144,13 +139,11 @@ _REASON: Final = re.compile(r"certificate verify failed: (.+?) \(_ssl")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server answered.
+    """A server's answer.
 
     Attributes:
-        outcome: see :data:`Outcome`.
         why: a message; empty if it was accepted.
         status: HTTP status; 0 if there was no answer.
-        retry_after_s: the wait that was asked for; None if none was.
     """
 
     outcome: Outcome
@@ -160,12 +153,11 @@ class Answer:
 
     @property
     def kind_of_trouble(self) -> str:
-        """The same for every try that fails in the same way."""
+        """The same for every try that fails the same way."""
         return "" if self.outcome == "accepted" else f"{self.status} {self.why.partition('(')[0]}"
 
 
 def answer_of(response: Response, address: str) -> Answer:
-    """What ``address`` answered, or did not."""
     status = response.status
     if response.is_success:
         return Answer("accepted", status=status)
@@ -181,7 +173,7 @@ def answer_of(response: Response, address: str) -> Answer:
 
 
 def tried_once(why: str) -> str:
-    """The sentence of :func:`run_verdicts` where nothing is tried again, as in a command.
+    """The message of :func:`answer_of` where nothing is tried again, as in a command.
 
     >>> tried_once("http://a:1: nobody listens there. Is it running? It is tried again.")
     'http://a:1: nobody listens there. Is it running?'

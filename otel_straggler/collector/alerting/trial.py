@@ -1,4 +1,4 @@
-"""A synthetic alert through the real route, and where it arrived."""
+"""A test alert through the real route, and where it arrived."""
 
 from __future__ import annotations
 
@@ -32,14 +32,13 @@ _PAUSE_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Outcome of a trial alert at one address.
+    """Outcome of a test alert at one address.
 
     Attributes:
-        url: of the server.
-        arrived: whether it has it: read back from an Alertmanager, answered by a webhook.
+        arrived: read back from an Alertmanager, or accepted by a webhook.
         why: why not; a message.
         receivers: to which an Alertmanager routes it.
-        silenced_by, inhibited_by: ids of silences, and of alerts, that keep it from being sent on.
+        silenced_by, inhibited_by: ids of silences and alerts that suppress it.
     """
 
     url: str
@@ -53,14 +52,7 @@ class Destination:
 def trial_alert(
     severity: Severity, mode: Mode, *, now_s: float, lasts_s: float, labels: dict[str, str]
 ) -> Alert:
-    """Make the alert.
-
-    Args:
-        severity, mode: as real ones have them: routes look at both.
-        now_s: when it begins.
-        lasts_s: how long it fires.
-        labels: further ones, such as ``collector``; empty ones are left out.
-    """
+    """The alert, which fires for ``lasts_s``; empty labels are left out."""
     own = {
         "alertname": TRIAL,
         "test": "true",
@@ -83,10 +75,7 @@ def trial_alert(
 def try_alertmanagers(
     urls: Sequence[str], access: Access, alert: Alert, ends_at_s: float
 ) -> tuple[Destination, ...]:
-    """Post to every replica and read it back. It ends there by itself at ``ends_at_s``.
-
-    Cost: for each, the time-out of ``access`` and 5 s at most.
-    """
+    """Post to every replica and read it back. Cost: for each, the timeout and 5 s at most."""
     return tuple(_try_one(url.rstrip("/"), access, alert, ends_at_s) for url in urls)
 
 
@@ -135,7 +124,7 @@ def _placed(url: str, result: dict[str, Any]) -> Destination:
 
 
 def try_webhook(url: str, access: Access, alert: Alert) -> Destination:
-    """Tell a webhook that it fires, or that it has ended."""
+    """Send a webhook that it fires, or that it has ended."""
     poster = Poster(url, access, logs=False)
     try:
         payload = webhook_payload((alert,), left_out=0, page="")
@@ -157,13 +146,7 @@ _NOT_SENT = "not sent: a webhook is told of no alerts while alerts.mode is obser
 
 
 class AlertTrial:
-    """Sends test alerts, one request at a time.
-
-    Args:
-        settings: of the collector.
-        watched: has the labels that every alert carries.
-        wall_s: clock.
-    """
+    """Sends test alerts, one request at a time, with the labels of ``watched``."""
 
     def __init__(
         self,
@@ -180,9 +163,7 @@ class AlertTrial:
         """Send what a request asks for: JSON with ``severity`` and ``seconds``.
 
         Raises:
-            InputError: it is no such thing.
-
-        Cost: seconds, where servers do not answer.
+            InputError: it is not valid.
         """
         request = JsonBody(body, remedy="See docs/operate/notify-without-prometheus.md.")
         severity = request.text("severity")
@@ -213,7 +194,7 @@ class AlertTrial:
         }
 
     def _to_webhook(self, alert: Alert, seconds: float) -> Destination:
-        """Report to the webhook that it fires now and, from a timer, that it has ended."""
+        """Send that it fires now and, from a timer, that it has ended."""
         notify = self._settings.alerts.notify
         if not calls(alert, notify.min_severity):
             why = f"not sent: it is told of nothing below {notify.min_severity}."

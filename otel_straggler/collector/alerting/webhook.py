@@ -1,8 +1,7 @@
-"""Alerts to a plain URL, in the words in which Alertmanager tells a webhook.
+"""Alerts to a plain URL, in the format of Alertmanager's webhooks.
 
-Whatever understands Alertmanager's webhooks understands these. A change is sent at once, but for a
-throttle that protects people: what comes within an interval after a message is one message.
-Grouping and routes are Alertmanager's.
+A change is sent at once, but at most one message per interval. Grouping and routes are
+Alertmanager's.
 """
 
 from __future__ import annotations
@@ -37,16 +36,14 @@ _STATE_VERSION: Final = 2
 
 
 def calls(alert: Alert, minimum: Severity) -> bool:
-    """Whether a webhook gets an alert at all: it may page, and is severe enough."""
+    """Whether a webhook gets an alert at all."""
     severity = alert.labels.get("severity", "")
     return alert.labels.get("mode") == "page" and _RANK.get(severity, -1) >= _RANK[minimum]
 
 
 class Changes:
-    """What one receiver has been sent, and what it has yet to be sent. Time is an argument.
-
-    One thread owns it, or a lock. No larger than what fires and what the receiver believes to fire.
-    """
+    """Alerts that one receiver has been sent, and those yet to be sent. Time is an argument; one
+    thread owns it, or a lock."""
 
     def __init__(self, settings: NotifySettings) -> None:
         self._settings = settings
@@ -58,12 +55,8 @@ class Changes:
         self._next_at_s = float("-inf")
 
     def update(self, alerts: Iterable[Alert], unreported: Iterable[Alert] = ()) -> None:
-        """All that fires now and is to be reported, and what has ended since the last call.
-
-        Args:
-            alerts: these.
-            unreported: ended as well, but that is not sent.
-        """
+        """Set what fires now, and what has ended since the last call; the ends of ``unreported``
+        are not sent."""
         for alert in unreported:
             self._drop(fingerprint(alert.labels))
         self._firing = {}
@@ -82,11 +75,8 @@ class Changes:
             part.pop(key, None)
 
     def due(self, now_s: float, *, is_last: bool = False) -> tuple[Alert, ...]:
-        """What is to be sent now, and then settled or put off; those that fire come first.
-
-        Args:
-            is_last: also news that would have waited.
-        """
+        """Alerts to be sent now, then settled or put off; firing ones first. ``is_last``: also news
+        that would have waited."""
         news = {key: one for key, one in self._firing.items() if key not in self._sent}
         if not (is_last and (news or self._ended)) and now_s < self.due_at_s():
             return ()
@@ -102,7 +92,7 @@ class Changes:
         return float("inf")
 
     def settle(self, message: Iterable[Alert], now_s: float) -> None:
-        """It has been sent, or there is no use in sending it again."""
+        """Record a message as sent, or as useless to send again."""
         for alert in message:
             key = fingerprint(alert.labels)
             if alert.ends_at_s is None and key in self._sending:
@@ -116,13 +106,13 @@ class Changes:
         self._next_at_s = now_s + self._settings.interval_s
 
     def put_off(self, until_s: float) -> None:
-        """It could not be sent; not before ``until_s`` again."""
+        """Record a message as failed; not before ``until_s`` again."""
         self._sending = {}
         self._ended = {key: alert for key, alert in self._ended.items() if key in self._sent}
         self._next_at_s = until_s
 
     def state(self, now_s: float) -> dict[str, Any]:
-        """What was sent, in JSON's types; times as ages."""
+        """In JSON's types; times as ages."""
         return {
             "version": _STATE_VERSION,
             "age_s": now_s - self._sent_at_s if self._sent else None,
@@ -147,13 +137,7 @@ class Changes:
 
 
 class Webhook:
-    """One receiver, and the thread that sends to it. Which alerts it gets, others decide.
-
-    Args:
-        settings: its URL, how to authenticate, and how often it is notified.
-        page: address of the collector for people; may be empty.
-        monotonic_s: clock.
-    """
+    """The receiver and its thread; ``page``: address of the collector for people."""
 
     def __init__(
         self,
@@ -176,8 +160,7 @@ class Webhook:
         self._thread.start()
 
     def update(self, alerts: Iterable[Alert], unreported: Iterable[Alert] = ()) -> None:
-        """All that fires now and is to be reported, and what has ended since the last call; the
-        ends of ``unreported`` are not sent. Never waits."""
+        """See :meth:`Changes.update`. Never waits."""
         with self._changed:
             self._changes.update(alerts, unreported)
             self._changed.notify()
@@ -187,7 +170,7 @@ class Webhook:
         return {(self._poster.name, outcome): n for outcome, n in self._poster.counts().items()}
 
     def stop(self, deadline_s: float) -> None:
-        """Say what is new, also what would have waited, for at most ``deadline_s``."""
+        """Send news, also what would have waited, for at most ``deadline_s``."""
         with self._changed:
             self._stop_at_s = time.monotonic() + deadline_s
             self._changed.notify()
@@ -207,11 +190,7 @@ class Webhook:
             return self._changes.state(self._now_s())
 
     def restore(self, state: Mapping[str, Any], passed_s: float) -> None:
-        """Before :meth:`start`.
-
-        Raises:
-            ValueError, KeyError, TypeError, AttributeError: it is no state.
-        """
+        """Before :meth:`start`; raises as :meth:`Changes.restore`."""
         self._changes.restore(state, passed_s, self._now_s())
 
     # --- the thread ------------------------------------------------------------------------------
@@ -249,7 +228,7 @@ class Webhook:
             self._changes.put_off(now_s + delay_s)
 
     def _posted(self, message: tuple[Alert, ...]) -> Answer:
-        """Sent whole, or cut as long as it is too large for the other side."""
+        """Post it whole, or shortened while it is too large for the other side."""
         limit = MAX_ALERTS
         while True:
             alerts = message[:limit]

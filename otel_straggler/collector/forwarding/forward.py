@@ -1,4 +1,4 @@
-"""Requests passed on as they came. What happens here never reaches those who sent them."""
+"""Forwards requests unchanged. Failures here never reach their senders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WARN_EVERY_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwardable:
-    """One request, untouched: still compressed if it came so."""
+    """One request, as received: perhaps compressed."""
 
     signal: str
     body: bytes
@@ -30,14 +30,12 @@ class Forwardable:
 
 
 class Forwarder:
-    """A queue bounded in bytes and one thread that empties it.
+    """A queue bounded in bytes and one thread that empties it in order.
 
-    Order is kept. A request is tried until it is answered, refused for good, or pushed out by
-    newer ones; the oldest goes first.
+    A request is retried until it is accepted, refused for good, or pushed out by newer ones.
 
     Args:
         url: base; requests go to ``url``/v1/traces and so on.
-        max_queue_bytes: bodies that may wait.
     """
 
     def __init__(self, url: str, *, max_queue_bytes: int, timeout_s: float = 10.0) -> None:
@@ -69,7 +67,6 @@ class Forwarder:
             self._changed.notify()
 
     def counts(self) -> dict[str, int]:
-        """Requests by outcome."""
         with self._changed:
             return dict(self._counts)
 
@@ -92,7 +89,7 @@ class Forwarder:
         while (item := self._next()) is not None:
             outcome = self._deliver(item)
             with self._changed:
-                # The queue was pushed over its limit meanwhile if the item is no longer in front.
+                # Not in front: it was pushed out meanwhile.
                 if self._queue and self._queue[0] is item:
                     self._queue.popleft()
                     self._queued_bytes -= len(item.body)

@@ -1,8 +1,7 @@
-"""Spans held until scoring has spoken, and what is then worth passing on.
+"""Tail sampling: spans are held until their steps are scored, and then kept or dropped.
 
-A receiver thread only hangs a request into a table. One thread of its own decides: it cuts the
-requests whose steps have been scored, keeps the spans that the rules name, and hands them to the
-forwarder as the bytes that came.
+A receiver thread only puts a request into a table. The sampler's thread slices the requests whose
+steps have been scored, and forwards the bytes of the spans that a rule keeps.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ LEFT_OUT = {
 
 _TICK_S = 0.25
 _CROWDED = 0.75
-"""Part of the budget beyond which the oldest are decided before scoring has spoken."""
+"""Part of the budget beyond which the oldest are decided before they are scored."""
 _OVERHEAD_BYTES = 512
 _MAX_AT_ONCE = 1_000_000
 _FEW = 100
@@ -62,15 +61,7 @@ _FEW = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """One trace request that waits.
-
-    Attributes:
-        body: decompressed.
-        is_json: whether it must be made protobuf first.
-        spans: how many are in it.
-        reaches: how far each of its sources has come.
-        at_s: when it came, on a monotonic clock.
-    """
+    """One trace request that waits; ``at_s``: its arrival on a monotonic clock."""
 
     body: bytes
     is_json: bool
@@ -85,7 +76,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingCounts:
-    """Spans by what became of them, and what waits."""
+    """Spans by outcome, and the bytes that wait."""
 
     kept: dict[str, int]
     left_out: dict[str, int]
@@ -93,16 +84,14 @@ class SamplingCounts:
 
 
 class Sampler:
-    """Keeps what the rules name.
+    """Holds requests and decides.
 
-    ``hold`` may be called from any thread and never waits for a decision; ``observe_*`` is called
-    by the one that scores. All else happens on the sampler's own thread, or in :meth:`tick`.
+    ``hold`` may be called from any thread and never waits for a decision; ``observe_*`` from the
+    scoring thread.
 
     Args:
-        settings: what is kept.
-        put: takes a request in binary protobuf, to be sent.
-        aliases: by which attributes a rank is known.
-        monotonic_s: clock.
+        put: sends a request in binary protobuf.
+        aliases: attributes of a rank.
     """
 
     def __init__(
@@ -155,11 +144,10 @@ class Sampler:
                 self._changed.notify()
 
     def observe_steps(self, times: Iterable[StepTimes]) -> None:
-        """Record how long steps took."""
         self._known.record_steps(times)
 
     def observe_windows(self, windows: Sequence[WindowScores], run_verdicts: RunVerdicts) -> None:
-        """Record closed windows of one run and its verdicts: what they cover can be decided."""
+        """Record closed windows of one run and its verdicts; what they cover becomes due."""
         worlds = self._known.record_windows(windows, run_verdicts)
         with self._changed:
             for world in worlds:
@@ -177,7 +165,7 @@ class Sampler:
             )
 
     def stop(self, deadline_s: float) -> None:
-        """Decide all that waits, and make the roots, within the deadline; the rest is counted."""
+        """Decide all that waits within the deadline; the rest is counted."""
         until_s = self._now_s() + deadline_s
         with self._changed:
             self._is_stopping = True
@@ -202,10 +190,10 @@ class Sampler:
                 _log.exception("sampling failed; it goes on with the next request")
 
     def tick(self) -> None:
-        """Decide what is due, then make the roots of traces that have settled."""
+        """Decide what is due, then send the roots of settled traces."""
         now_s = self._now_s()
         slow = self._known.slow_traces()
-        due = self._take_due(now_s)
+        due = self._drain_due(now_s)
         due.reverse()
         while due:  # what is decided is freed at once
             held, is_early = due.pop()
@@ -216,7 +204,7 @@ class Sampler:
         self._flush()
 
     def finish(self, until_s: float) -> None:
-        """Decide all that waits, with what is known, and make all roots."""
+        """Decide all that waits, and send all roots."""
         slow = self._known.slow_traces()
         with self._changed:
             waiting = [self._remove(number) for number in list(self._held)]
@@ -228,12 +216,12 @@ class Sampler:
         self._send_roots(float("inf"))
         self._flush()
 
-    def _take_due(self, now_s: float) -> list[tuple[Held, bool]]:
-        """Those of flagged ranks first, so that nobody else fills their traces."""
-        taken: list[tuple[Held, bool]] = []
+    def _drain_due(self, now_s: float) -> list[tuple[Held, bool]]:
+        """Due requests, and whether each is early; those of flagged ranks first, so that nobody
+        else fills their traces."""
         with self._changed:
             due, self._due = self._due, []
-            taken += [(self._remove(n), False) for n in due if n in self._held]
+            taken = [(self._remove(n), False) for n in due if n in self._held]
             while self._held:
                 number, held = next(iter(self._held.items()))
                 is_late = held.at_s + self._settings.hold_seconds <= now_s
@@ -250,7 +238,7 @@ class Sampler:
         return self._held_bytes > _CROWDED * self._settings.max_held_bytes
 
     def _file(self, number: int, held: Held) -> None:
-        """Under the first world that has not come so far; as due if there is none."""
+        """File it under the first world that is not scored so far; as due if there is none."""
         for reach in held.reaches:
             if not self._known.has_passed(reach):
                 waiting = self._waits_for.setdefault(WorldKey.of(reach.source), [])
@@ -277,10 +265,9 @@ class Sampler:
     ) -> None:
         try:
             self._decide(held, slow, now_s, NO_ROOM if is_early else NOT_SAMPLED)
-        except InputError:
-            self._count(self._left_out, UNREADABLE, held.spans)
-        except Exception:  # noqa: BLE001 - logged and counted; sampling goes on
-            _log.exception("a request could not be sampled")
+        except Exception as error:  # noqa: BLE001 - logged and counted; sampling goes on
+            if not isinstance(error, InputError):
+                _log.exception("a request could not be sampled")
             self._count(self._left_out, UNREADABLE, held.spans)
 
     def _decide(self, held: Held, slow: frozenset[int], now_s: float, otherwise: str) -> None:
@@ -306,7 +293,7 @@ class Sampler:
         *,
         has_flagged: bool,
     ) -> list[tuple[str, list[int]]]:
-        """The spans that each rule names, without those that a rule before it names."""
+        """Rows by rule, each row under the first rule that keeps it."""
         rules = [
             (SLOW_STEP, _is_in(traces, slow)),
             (ONE_IN, (traces[:, 1] % np.uint64(self._settings.sample_one_in)) == 0),
@@ -329,7 +316,7 @@ class Sampler:
         reasons: list[tuple[str, list[int]]],
         now_s: float,
     ) -> Bools:
-        """Those for which their trace has room."""
+        """The rows for which their trace has room."""
         mask = np.zeros(len(scope), bool)
         if not any(rows for _, rows in reasons):
             return mask
@@ -353,13 +340,13 @@ class Sampler:
     # --- sending -----------------------------------------------------------------------------
 
     def _send_roots(self, settled_before_s: float) -> None:
-        before = self._traces.n_waiting
-        for body in self._traces.drain_roots(settled_before_s):
+        bodies, n_roots = self._traces.drain_roots(settled_before_s)
+        for body in bodies:
             self._send(body)
-        self._count(self._kept, ROOT, before - self._traces.n_waiting)
+        self._count(self._kept, ROOT, n_roots)
 
     def _send(self, body: bytes) -> None:
-        """Requests in a row are one request: a repeated field goes on where it ended."""
+        """Join requests: concatenated protobuf messages are one message."""
         if self._out and self._out_bytes + len(body) > _MAX_AT_ONCE:
             self._flush()
         self._out.append(body)
@@ -380,7 +367,7 @@ def _protobuf(held: Held) -> bytes:
 
 
 def _is_in(traces: Text, wanted: frozenset[int]) -> Bools:
-    """Which spans are of one of the traces. Cost: O(distinct traces of the request)."""
+    """Mask of spans of the wanted traces. Cost: O(distinct traces of the request)."""
     if not wanted or not len(traces):
         return np.zeros(len(traces), bool)
     distinct, index = np.unique(traces[:, 1], return_inverse=True)
