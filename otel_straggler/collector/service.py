@@ -1,4 +1,4 @@
-"""The collector: receive → score → publish, wired from the last stage to the first."""
+"""The collector: ingest, score, publish, wired from the last stage to the first."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from otel_straggler.collector.alerting.notifying import notifying_for
 from otel_straggler.collector.alerting.trial import AlertTrial
 from otel_straggler.collector.api.decisions import Deciding, Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
-from otel_straggler.collector.forwarding.forward import Forwardable, Forwarder
-from otel_straggler.collector.forwarding.kept_traces import Reach
+from otel_straggler.collector.forwarding.forward import Forwarder
 from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.writer import Backfill, HistoryWriter
-from otel_straggler.collector.ingest.handler import JSON, PROTOBUF, Request
-from otel_straggler.collector.ingest.intake import ByteBudget, Intake
+from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, ByteBudget, Intake, Request
 from otel_straggler.collector.ingest.servers import Servers, require_packages
 from otel_straggler.collector.metrics.self_metrics import self_families
 from otel_straggler.collector.settings import CollectorSettings
@@ -34,7 +32,7 @@ from otel_straggler.throttle import Throttle
 
 _LET_GO_S = 5.0
 _METRICS_SHARE = 0.2, 0.5
-"""Part of a core that goes into the text of /metrics, and seconds of it at once."""
+"""Part of a core for the text of /metrics, and seconds of it at once."""
 _log = logging.getLogger(__name__)
 
 
@@ -90,6 +88,7 @@ class Collector:
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
         allows = self._settings.metrics.decisions
+        trial = AlertTrial(self._settings, lambda: self._worker.snapshot.watched, time.time)
         answers = Answers(
             metrics=self.metrics_page,
             report=self._report,
@@ -99,7 +98,7 @@ class Collector:
             commands=self._commands if self._settings.commands.enabled else None,
             maintenance=self._maintenance.listed,
             announce=self._announce_maintenance if allows else None,
-            try_alerts=self._trying().send if allows else None,
+            try_alerts=trial.send if allows else None,
             pages=Pages(self._worker, self._page_history, self._response_meta),
         )
         api = Api(answers, self._settings.metrics.allowed_hosts)
@@ -117,11 +116,11 @@ class Collector:
 
         return Deciding(self._decisions, self._live_run, keep, time.time_ns)
 
-    def _report(self, query: ReportQuery) -> bytes:
-        return self._worker.snapshot.report(query)
-
     def _live_run(self, run_id: str) -> RunView | None:
         return self._worker.snapshot.runs.get(run_id)
+
+    def _report(self, query: ReportQuery) -> bytes:
+        return self._worker.snapshot.report(query)
 
     def _announce_maintenance(self, body: bytes) -> dict[str, Any]:
         announced = self._maintenance.announce(body)
@@ -129,16 +128,13 @@ class Collector:
         self._worker.show_soon()
         return announced
 
-    def _trying(self) -> AlertTrial:
-        return AlertTrial(self._settings, lambda: self._worker.snapshot.watched, time.time)
-
     def start(self) -> dict[str, str]:
         """Listen and work; returns the addresses by name.
 
         Raises:
             UnavailableError: an address is taken, a package is missing, or the history is in use
                 or of a newer version.
-            ConfigError: what is to be the history is the database of another program.
+            ConfigError: the history is the database of another program.
         """
         self._keeper.open()
         self._backfill.start()
@@ -160,42 +156,41 @@ class Collector:
         return addresses
 
     def stop(self, within_s: float = stopping.WITHIN_S) -> None:
-        """Accept nothing more, score what was accepted, close the windows, pass on what waits.
+        """Accept nothing more, score what was accepted, close the windows, forward what waits.
 
         Args:
-            within_s: for all of it. What there is no time for is lost, counted and said; what the
-                history has is whole all the same.
+            within_s: for all of it; what there is no time for is lost, counted, and logged.
         """
         stop = Stopping(within_s)
         stop.step("receiving", stopping.RECEIVING, self._servers.stop_receiving)
         self._intake.close()
         stop.step("scoring", stopping.SCORING, self._stop_scoring)
-        stop.step("alerts", stopping.TELLING, self._notifying.stop)
-        stop.step("the history", stopping.KEEPING, self._keeper.close)
+        stop.step("alerts", stopping.ALERTS, self._notifying.stop)
+        stop.step("the history", stopping.HISTORY, self._keeper.close)
         if self._sampler is not None:
-            stop.step("sampling", stopping.PASSING_ON, self._sampler.stop)
+            stop.step("sampling", stopping.FORWARDING, self._sampler.stop)
         if self._forwarder is not None:
-            stop.step("passing on", stopping.PASSING_ON, self._forwarder.stop)
-        stop.step("the pages", stopping.PASSING_ON, lambda _: self._servers.stop())
+            stop.step("forwarding", stopping.FORWARDING, self._forwarder.stop)
+        stop.step("the pages", stopping.FORWARDING, lambda _: self._servers.stop())
         _log.info("stopped; counts at the end: %s", json.dumps(self._last_counts()))
 
     def _stop_scoring(self, within_s: float) -> None:
         if not self._worker.stop(within_s):
             _log.warning(
-                "scoring did not end in time: what has come since the history was last written "
-                "(history.save_every_seconds) does not survive"
+                "scoring did not end in time: what came since the history was last written "
+                "(history.save_every_seconds) is lost"
             )
         requests, rows = self._worker.given_up
         if requests:
             _log.warning(
-                "there was no time left to score %d requests with %d section runs that were taken; "
-                "they are counted as unscored",
+                "no time left to score %d accepted requests with %d section executions; they are "
+                "counted as unscored",
                 requests,
                 rows,
             )
 
     def _last_counts(self) -> dict[str, dict[str, int]]:
-        """What nobody can scrape any more: spans, rows and forwarded requests by outcome."""
+        """Counts that can no longer be scraped."""
         forwarded = {} if self._forwarder is None else self._forwarder.counts()
         return {
             "spans": self._intake.counts().outcomes,
@@ -204,7 +199,7 @@ class Collector:
         }
 
     def metrics_page(self) -> bytes:
-        """The text of /metrics; that of just before for who asks for it all the time. On the event
+        """The text of /metrics; the last one for a client that scrapes too often. On the event
         loop only."""
         if self._metrics_share.wait_s() == 0.0:
             with self._metrics_share.spending_cpu():
@@ -237,32 +232,14 @@ class Collector:
 
     def _forward(self, request: Request, spans: DecodedSpans | None) -> None:
         if self._sampler is not None and spans is not None:
-            self._sampler.hold(
-                request.body,
-                _reaches(spans),
-                sum(spans.outcomes.values()),
-                is_json=request.content_type == JSON,
-            )
+            is_json = request.content_type == JSON
+            self._sampler.hold(request.body, spans, is_json=is_json)
         elif self._forwarder is not None:
-            self._forwarder.put(
-                Forwardable(
-                    signal=request.signal,
-                    body=request.raw_body,
-                    content_type=request.content_type,
-                    content_encoding=request.content_encoding,
-                )
-            )
+            self._forwarder.put(request)
 
 
 def _port_of(address: str) -> str:
     return address.rpartition(":")[2]
-
-
-def _reaches(spans: DecodedSpans) -> tuple[Reach, ...]:
-    return tuple(
-        Reach(source=source, step=progress.step, end_ns=progress.end_ns)
-        for source, progress in spans.progress.items()
-    )
 
 
 def _forwarder(settings: CollectorSettings) -> Forwarder | None:
@@ -278,7 +255,13 @@ def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sample
 
     def put(body: bytes) -> None:
         forwarder.put(
-            Forwardable(signal="traces", body=body, content_type=PROTOBUF, content_encoding="")
+            Request(
+                signal="traces",
+                content_type=PROTOBUF,
+                body=body,
+                raw_body=body,
+                content_encoding="",
+            )
         )
 
     return Sampler(settings.forward, put, settings.attributes.aliases())

@@ -9,7 +9,6 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
-from otel_straggler.collector.forwarding.kept_traces import Reach
 from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.settings import ForwardSettings
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
@@ -75,11 +74,7 @@ class Bench:
 
     def take(self, body: bytes) -> None:
         spans = self.decoder.decode(body)
-        reaches = tuple(
-            Reach(source=source, step=p.step, end_ns=p.end_ns)
-            for source, p in spans.progress.items()
-        )
-        self.sampler.hold(body, reaches, sum(spans.outcomes.values()))
+        self.sampler.hold(body, spans)
         self.scorer.observe(spans.batch, int(self.now_s * 1e9))
 
     def close(self, *verdicts: Verdict) -> None:

@@ -78,12 +78,7 @@ class Answers:
 
 
 class Api:
-    """The app behind the metrics port.
-
-    Args:
-        answers: what to serve.
-        allowed_hosts: further names that a Host header may carry.
-    """
+    """The app behind the metrics port; ``allowed_hosts``: further names in a Host header."""
 
     keep_raw = False
 
@@ -154,10 +149,8 @@ class Api:
         return None
 
     def is_own_name(self, host: str) -> bool:
-        """Whether a Host header names this server. An address cannot be rebound, a name can.
-
-        No Host at all is HTTP/1.0, which no browser speaks.
-        """
+        """Whether a Host header names this server. An address cannot be rebound; no Host at all is
+        HTTP/1.0, which no browser speaks."""
         name = host.strip().lower()
         if name.startswith("["):
             name = name[1:].partition("]")[0]
@@ -172,7 +165,7 @@ class Api:
         return True
 
     def _log_foreign(self, host: str, path: str) -> None:
-        """Once for a name: to a scraper that asks by an unlisted one, 403 says nothing."""
+        """Once per name: 403 explains nothing to a scraper."""
         if host in self._foreign or len(self._foreign) >= _MAX_FOREIGN:
             return
         self._foreign.add(host)
@@ -190,7 +183,6 @@ class Api:
         return self._routes[request.head.path](request)
 
     def close(self) -> None:
-        """After the last request: begin no more work."""
         self._work.close()
         self._trials.close()
 

@@ -22,6 +22,7 @@ from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.otlp.encode_spans import SpanGroup, encode_request, encode_resource, encode_rows
 from otel_straggler.otlp.identity import as_int, read_value
 from otel_straggler.otlp.ids import root_span_id, step_trace_id
+from otel_straggler.otlp.span_rules import Progress
 from otel_straggler.semconv import AttributeValue
 
 REMEMBERED = 100_000
@@ -152,15 +153,6 @@ class WorldKey(NamedTuple):
         return cls(source.run_id, source.group, source.attempt)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """How far one source has come in one request."""
-
-    source: Source
-    step: int
-    end_ns: int
-
-
 @dataclass(slots=True)
 class _Flags:
     """Ranks and nodes of one run and group."""
@@ -168,14 +160,6 @@ class _Flags:
     listed: frozenset[int] = frozenset()
     ranks: frozenset[int] = frozenset()
     nodes: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True)
-class _Passed:
-    """Up to where a world has been scored."""
-
-    step: int = NO_STEP
-    end_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -189,7 +173,7 @@ class Known:
 
     slow_ratio: float
     _flags: dict[tuple[str, str], _Flags] = field(default_factory=dict)
-    _passed: dict[WorldKey, _Passed] = field(default_factory=dict)
+    _passed: dict[WorldKey, Progress] = field(default_factory=dict)
     _typical: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     _slow: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -227,10 +211,9 @@ class Known:
 
     def _pass(self, window: WindowScores) -> None:
         key = WorldKey(window.run_id, window.group, window.attempt)
-        passed = _entry(self._passed, key, _Passed())
-        if window.last_step is not None:
-            passed.step = max(passed.step, window.last_step)
-        passed.end_ns = max(passed.end_ns, window.end_ns)
+        passed = _entry(self._passed, key, Progress())
+        step = passed.step if window.last_step is None else max(passed.step, window.last_step)
+        self._passed[key] = Progress(step=step, end_ns=max(passed.end_ns, window.end_ns))
 
     def is_flagged(self, source: Source) -> bool:
         """Whether a verdict or the newest window names the rank or its host."""
@@ -240,14 +223,14 @@ class Known:
         is_listed = source.rank in flags.ranks or source.rank in flags.listed
         return is_listed or (bool(source.node) and source.node in flags.nodes)
 
-    def has_passed(self, reach: Reach) -> bool:
+    def has_passed(self, source: Source, progress: Progress) -> bool:
         """Whether everything of a source in a request has been scored."""
-        passed = self._passed.get(WorldKey.of(reach.source))
+        passed = self._passed.get(WorldKey.of(source))
         if passed is None:
             return False
-        if reach.step != NO_STEP:
-            return reach.step <= passed.step
-        return reach.end_ns <= passed.end_ns
+        if progress.step != NO_STEP:
+            return progress.step <= passed.step
+        return progress.end_ns <= passed.end_ns
 
     def slow_traces(self) -> frozenset[int]:
         """Second halves of the trace ids of the newest slow steps."""

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,17 +20,18 @@ from otel_straggler.collector.forwarding.kept_traces import (
     SETTLED_S,
     KeptTraces,
     Known,
-    Reach,
     WorldKey,
 )
 from otel_straggler.collector.settings import ForwardSettings
 from otel_straggler.errors import InputError
+from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTimes
 from otel_straggler.model.verdict import RunVerdicts
 from otel_straggler.otlp.decode_json import message_from_json
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.slices import Bools, ScopeSlice, Slices, SpanOwners, Text, slices_of
+from otel_straggler.otlp.span_rules import DecodedSpans, Progress
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Held:
     body: bytes
     is_json: bool
     spans: int
-    reaches: tuple[Reach, ...]
+    progress: Mapping[Source, Progress]
     at_s: float
 
     @property
@@ -126,12 +127,11 @@ class Sampler:
     def start(self) -> None:
         self._thread.start()
 
-    def hold(
-        self, body: bytes, reaches: tuple[Reach, ...], spans: int, *, is_json: bool = False
-    ) -> None:
+    def hold(self, body: bytes, decoded: DecodedSpans, *, is_json: bool = False) -> None:
         """Hold a request. Cost: O(sources in it)."""
         at_s = self._now_s()
-        held = Held(body=body, is_json=is_json, spans=spans, reaches=reaches, at_s=at_s)
+        n_spans = sum(decoded.outcomes.values())
+        held = Held(body=body, is_json=is_json, spans=n_spans, progress=decoded.progress, at_s=at_s)
         with self._changed:
             self._number += 1
             self._held[self._number] = held
@@ -161,7 +161,9 @@ class Sampler:
     def counts(self) -> SamplingCounts:
         with self._changed:
             return SamplingCounts(
-                kept=dict(self._kept), left_out=dict(self._left_out), held_bytes=self._in_memory()
+                kept=dict(self._kept),
+                left_out=dict(self._left_out),
+                held_bytes=self._held_bytes + self._deciding_bytes,
             )
 
     def stop(self, deadline_s: float) -> None:
@@ -231,17 +233,14 @@ class Sampler:
             self._deciding_bytes = sum(held.size for held, _ in taken)
         return sorted(taken, key=lambda item: not self._has_flagged(item[0]))
 
-    def _in_memory(self) -> int:
-        return self._held_bytes + self._deciding_bytes
-
     def _is_crowded(self) -> bool:
         return self._held_bytes > _CROWDED * self._settings.max_held_bytes
 
     def _file(self, number: int, held: Held) -> None:
         """File it under the first world that is not scored so far; as due if there is none."""
-        for reach in held.reaches:
-            if not self._known.has_passed(reach):
-                waiting = self._waits_for.setdefault(WorldKey.of(reach.source), [])
+        for source, progress in held.progress.items():
+            if not self._known.has_passed(source, progress):
+                waiting = self._waits_for.setdefault(WorldKey.of(source), [])
                 waiting.append(number)
                 if len(waiting) > 2 * len(self._held) + _FEW:  # of requests that are long gone
                     waiting[:] = [n for n in waiting if n in self._held]
@@ -256,7 +255,7 @@ class Sampler:
         return held
 
     def _has_flagged(self, held: Held) -> bool:
-        return any(self._known.is_flagged(reach.source) for reach in held.reaches)
+        return any(map(self._known.is_flagged, held.progress))
 
     # --- deciding ----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""OTLP over HTTP: which requests are OTLP, and how the OTLP specification wants them answered."""
+"""OTLP over HTTP: which requests are OTLP, and how they are answered."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from functools import partial
 from otel_straggler import semconv
 from otel_straggler.collector.api.commands import POLLS, Commands
 from otel_straggler.collector.ingest.body import GZIP, IDENTITY
-from otel_straggler.collector.ingest.handler import JSON, PROTOBUF, SIGNALS, Answer, Handler, Signal
-from otel_straggler.collector.ingest.handler import Request as OtlpRequest
 from otel_straggler.collector.ingest.http_messages import Head, Heavy, Request, Response
+from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, SIGNALS, Answer, Handler, Signal
+from otel_straggler.collector.ingest.intake import Request as OtlpRequest
 from otel_straggler.otlp.answers import Code, status, success
 
 _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
@@ -38,8 +38,7 @@ class OtlpHttp:
     """The app behind the OTLP port.
 
     Args:
-        handler: of the requests.
-        keep_raw: keep compressed bodies as they came (they are forwarded).
+        keep_raw: keep compressed bodies as received, for forwarding.
         commands: polled by ranks; None: there is no such path.
     """
 
@@ -55,7 +54,7 @@ class OtlpHttp:
 
     @property
     def answers(self) -> dict[tuple[str, int], int]:
-        """Answers so far by (signal, status); signal is empty if no signal was asked for."""
+        """Answers by (signal, status); signal is empty for other paths."""
         with self._lock:
             return dict(self._answers)
 
@@ -78,7 +77,6 @@ class OtlpHttp:
         return None
 
     def is_poll(self, head: Head) -> bool:
-        """Whether a rank polls for commands, where that is allowed."""
         return self._commands is not None and head.path == semconv.COMMANDS_PATH
 
     def is_gzip(self, head: Head) -> bool:
