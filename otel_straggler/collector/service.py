@@ -72,7 +72,6 @@ class Collector:
             sampler=self._sampler,
             decisions=self._decisions,
             maintenance=self._maintenance,
-            mode=self._settings.mode,
         )
         self._notifying = notifying_for(self._settings, self._worker, self._keeper.keep_alerts)
         self._commands = self._worker.commands

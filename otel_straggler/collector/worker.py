@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -28,7 +29,7 @@ from otel_straggler.collector.views.publisher import Publisher
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.detect.scores.scorer import Scorer
-from otel_straggler.model.alert import Alert, Mode
+from otel_straggler.model.alert import Alert
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, Progress
@@ -37,8 +38,7 @@ from otel_straggler.throttle import Throttle
 _log = logging.getLogger(__name__)
 
 _SHARE = 0.1
-"""Maximum part of the time for what pages read, and as much for the text of /metrics, which takes
-several times as long: much of it is shown a little later."""
+"""Maximum part of the time for what pages read, and as much for the text of /metrics."""
 _TICK_S = 0.1
 _ROUND_S = 0.02
 """From one round to the next: many small requests cost less together."""
@@ -50,18 +50,14 @@ _STOP_S = 12.0
 _SCORING_SHARE = 0.6
 """Part of the time to stop for what waits; the rest is for the windows and the state."""
 UNSCORED = "unscored"
+_Step: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """What a receiver handed over, its reserved bytes, and its arrival."""
-
     content: DecodedSpans | DecodedMetrics
     size: int
     now_ns: int
-
-
-_Step: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +76,10 @@ class WorkerCounts:
 class Worker:
     """Scores what it is given, in order, on its own thread (or step by step, in tests).
 
-    Args:
-        budget: reserved bytes are released there.
-        keeper: of the history; None keeps nothing.
-        sampler: of forwarded spans.
-        mode: whether alerts may notify people.
-
     Attributes:
         snapshot: published last; any thread may read it.
         is_backfilled: set once the timelines have the windows of the history.
+        given_up: requests, and section executions in them, dropped when stopping.
     """
 
     def __init__(
@@ -101,7 +92,6 @@ class Worker:
         sampler: Sampler | None = None,
         decisions: Decisions | None = None,
         maintenance: MaintenanceBook | None = None,
-        mode: Mode = "observe",
     ) -> None:
         scoring = settings.scoring
         self._budget = budget
@@ -111,25 +101,19 @@ class Worker:
         self._maintenance = maintenance or MaintenanceBook(lambda: int(wall_s() * 1e9))
         self._monotonic_ns = monotonic_ns
         self._clock = CollectorClock(monotonic_ns, wall_s)
-        self._store = RunStore(
+        store = self._store = RunStore(
             settings.liveness,
             grace_s=scoring.grace_s,
             keep_scores_s=settings.metrics.keep_scores_seconds,
             timeline_bytes=settings.metrics.timeline_mib * MiB,
         )
-        self._admission = AdmissionControl(scoring, self._store)
+        self._admission = AdmissionControl(scoring, store)
         self._eviction = Eviction(scoring, settings.liveness.give_up_s)
         # The scorer may hold as many as there are until the next view.
         scores = replace(scoring, max_runs=2 * scoring.max_runs)
-        self._scorer = Scorer(scores, settings.verdicts, self._store.learn)
+        scorer = self._scorer = Scorer(scores, settings.verdicts, store.learn)
         self._publisher = Publisher(
-            settings,
-            self._store,
-            self._scorer,
-            self._clock,
-            self._decisions,
-            self._maintenance,
-            mode,
+            settings, store, scorer, self._clock, self._decisions, self._maintenance, settings.mode
         )
         self.commands = Commands(settings.commands)
         self._queue: queue.SimpleQueue[_Item | _Step | None] = queue.SimpleQueue()
@@ -142,9 +126,8 @@ class Worker:
         self._published_at_ns = 0
         self._ticked_at_ns = monotonic_ns()
         self._failures = 0
-        self._give_up_at_ns: int | None = None
-        self._unscored_rows = 0
-        self._unscored_requests = 0
+        self._give_up_at_ns = math.inf
+        self.given_up = (0, 0)
         self._alerts: Mapping[str, tuple[Alert, ...]] = {}
         self._has_backfill_ended = False
         self.is_backfilled = threading.Event()
@@ -160,10 +143,7 @@ class Worker:
         self._queue.put(partial(self._store.put_before, run_id, group, tuple(columns)))
 
     def end_backfill(self) -> None:
-        self._queue.put(self._end_backfill)
-
-    def _end_backfill(self) -> None:
-        self._has_backfill_ended = True
+        self._queue.put(partial(setattr, self, "_has_backfill_ended", True))
 
     def show_alerts(self, alerts: Mapping[str, tuple[Alert, ...]]) -> None:
         """Show firing alerts, by run."""
@@ -187,41 +167,29 @@ class Worker:
         self._publisher.sign(collector_id)
 
     def stop(self, within_s: float = _STOP_S) -> bool:
-        """Score what waits, close every window, publish, save, end.
-
-        Args:
-            within_s: what is not scored after the larger part of it is dropped and counted.
-
-        Returns:
-            Whether it ended in time: if not, what has come since the last save is lost.
-        """
+        """Score what waits, close every window, publish, save, end; what is not scored after the
+        larger part of the time is dropped and counted. Returns whether it ended in time: if not,
+        what has come since the last save is lost."""
         self._give_up_at_ns = self._monotonic_ns() + int(within_s * _SCORING_SHARE * 1e9)
         self._queue.put(None)
         self._thread.join(within_s)
         return not self._thread.is_alive()
 
     @property
-    def given_up(self) -> tuple[int, int]:
-        """Requests, and section executions in them, dropped when stopping."""
-        return self._unscored_requests, self._unscored_rows
-
-    @property
     def is_alive(self) -> bool:
-        """Whether the thread runs and is not stuck."""
         stalled_ns = self._monotonic_ns() - self._ticked_at_ns
         return self._thread.is_alive() and stalled_ns < _STALLED_S * 1e9
 
     def counts(self) -> WorkerCounts:
         counts = self._scorer.counts
-        rows = {
-            "scored": counts.scored,
-            "duplicate": counts.duplicates,
-            "superseded": counts.superseded,
-            "late": counts.late,
-            UNSCORED: self._unscored_rows,
-        }
         return WorkerCounts(
-            rows=rows,
+            rows={
+                "scored": counts.scored,
+                "duplicate": counts.duplicates,
+                "superseded": counts.superseded,
+                "late": counts.late,
+                UNSCORED: self.given_up[1],
+            },
             windows=dict(counts.windows),
             section_times=self._store.histograms.counts(),
             kernel_times=dict(counts.kernel_times),
@@ -235,7 +203,7 @@ class Worker:
     def _run(self) -> None:
         is_running = True
         while is_running:
-            items = self._wait_for_items(_TICK_S)
+            items = self._wait_for_items()
             began_s = time.monotonic()
             is_running = None not in items
             self._process([item for item in items if item is not None])
@@ -244,11 +212,11 @@ class Worker:
                 time.sleep(max(0.0, began_s + _ROUND_S - time.monotonic()))
         self._guarded(self.finish)
 
-    def _wait_for_items(self, wait_s: float) -> list[_Item | _Step | None]:
+    def _wait_for_items(self) -> list[_Item | _Step | None]:
         """What waits, up to None, which ends the thread."""
         items: list[_Item | _Step | None] = []
         try:
-            items.append(self._queue.get(timeout=wait_s))
+            items.append(self._queue.get(timeout=_TICK_S))
             while items[-1] is not None and len(items) <= _AT_ONCE:
                 items.append(self._queue.get_nowait())
         except queue.Empty:
@@ -268,7 +236,7 @@ class Worker:
             if not isinstance(item, _Item):
                 self._guarded(item)
                 continue
-            if self._is_out_of_time():
+            if self._monotonic_ns() >= self._give_up_at_ns:
                 self._drop(item)
                 continue
             content = self._admitted(item)
@@ -285,13 +253,10 @@ class Worker:
         self._score(waiting)
         self._is_dirty |= bool(items)
 
-    def _is_out_of_time(self) -> bool:
-        return self._give_up_at_ns is not None and self._monotonic_ns() >= self._give_up_at_ns
-
     def _drop(self, item: _Item) -> None:
-        self._unscored_requests += 1
-        if isinstance(item.content, DecodedSpans):
-            self._unscored_rows += len(item.content.batch)
+        requests, rows = self.given_up
+        new = len(item.content.batch) if isinstance(item.content, DecodedSpans) else 0
+        self.given_up = requests + 1, rows + new
         self._budget.release(item.size)
 
     def _admitted(self, item: _Item) -> DecodedSpans | DecodedMetrics:
@@ -359,17 +324,14 @@ class Worker:
     def finish(self) -> None:
         """Close every window, publish, and save a last time."""
         now_ns = self._monotonic_ns()
-        self._guarded(lambda: self._close_all(now_ns))
+        self._guarded(lambda: self._observe_histograms(now_ns, is_end=True))
+        self._guarded(lambda: self._observe_windows(self._scorer.close_all(), now_ns))
         self._guarded(lambda: self._publish(now_ns, is_last=True))
         self._guarded(
             lambda: self._keeper.save(
                 self._scorer, self._store, self._new_summaries(), self._clock.ahead_s
             )
         )
-
-    def _close_all(self, now_ns: int) -> None:
-        self._observe_histograms(now_ns, is_end=True)
-        self._observe_windows(self._scorer.close_all(), now_ns)
 
     def _observe_histograms(self, now_ns: int, *, is_end: bool = False) -> None:
         for rows in self._store.drain_histograms(now_ns, is_end=is_end):
@@ -389,16 +351,17 @@ class Worker:
         if self._sampler is None:
             return
         self._sampler.observe_steps(self._scorer.drain_step_times())
-        by_run: dict[str, list[WindowScores]] = {}
-        for window in windows:
-            by_run.setdefault(window.run_id, []).append(window)
-        for run_id, of_run in by_run.items():
+        for run_id in dict.fromkeys(window.run_id for window in windows):
+            of_run = [window for window in windows if window.run_id == run_id]
             self._sampler.observe_windows(of_run, self._scorer.verdicts(run_id))
 
     def _publish(self, now_ns: int, *, is_last: bool = False) -> None:
         self._published_at_ns = now_ns
         with self._publishing.spending_cpu():
-            snapshot = self._new_snapshot(now_ns)
+            self._evict(now_ns)
+            snapshot = self._publisher.evaluate(now_ns, self._alerts)
+            problems = self._admission.problems(self._scorer.folded_names())
+            snapshot = replace(snapshot, page=self.snapshot.page, problems=problems)
         if is_last or self._paging.wait_s() == 0.0:
             with self._paging.spending_cpu():
                 snapshot = replace(snapshot, page=self._publisher.metrics_text(snapshot))
@@ -407,13 +370,6 @@ class Worker:
         self._ask_hung(snapshot)
         if self._has_backfill_ended:
             self.is_backfilled.set()
-
-    def _new_snapshot(self, now_ns: int) -> Snapshot:
-        """The state now, with the last text of /metrics."""
-        self._evict(now_ns)
-        snapshot = self._publisher.evaluate(now_ns, self._alerts)
-        problems = self._admission.problems(self._scorer.folded_names())
-        return replace(snapshot, page=self.snapshot.page, problems=problems)
 
     def _ask_hung(self, snapshot: Snapshot) -> None:
         """Ask the ranks that a hang waits for their stacks."""

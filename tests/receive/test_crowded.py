@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 import pytest
-from otel_straggler.receive import http_server
 
+from otel_straggler.collector.ingest import http_server
 from otel_straggler.collector.ingest.grpc import GrpcServer
 from otel_straggler.collector.ingest.servers import max_connections
 

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from otel_straggler.receive import body as body_module
 
+from otel_straggler.collector.ingest import body as body_module
 from otel_straggler.collector.ingest.http import OtlpHttp
 from otel_straggler.collector.ingest.intake import Answer, Request
 
