@@ -139,9 +139,9 @@ def test_three_failures_are_survived(
         eventually(lambda: sender.counts()[name, "sent"] == 1)
     assert sender.counts()[name, "failed"] == 3
     began, over = [record.getMessage() for record in caplog.records]
-    assert began.startswith(f"alerts are not taken: {receiver.url}{PATH}: ")
+    assert began.startswith(f"alerts are not accepted: {receiver.url}{PATH}: ")
     assert "tried again" in began
-    assert over == f"alerts are taken again: {receiver.url}{PATH}"
+    assert over == f"alerts are accepted again: {receiver.url}{PATH}"
 
 
 def test_an_alertmanager_that_comes_back_gets_the_newest_word(
@@ -204,7 +204,7 @@ def test_what_somebody_has_to_set_right_is_said_once_and_tried_rarely(
         eventually(lambda: receiver.received)
         eventually(lambda: sender.counts()[f"127.0.0.1:{receiver.port}", "sent"] == 1)
     assert receiver.tries == 3
-    printed = [record.getMessage() for record in caplog.records if "not taken" in record.message]
+    printed = [record.getMessage() for record in caplog.records if "not accepted" in record.message]
     assert len(printed) == 1
     assert f"answered {status}" in printed[0]
     assert remedy in printed[0]

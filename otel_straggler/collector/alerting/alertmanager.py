@@ -76,18 +76,15 @@ class Alertmanagers:
                 due[key] = posted_alert(alert, alert.ends_at_s, self._page)
                 continue
             fires.add(key)
-            if self._is_due(key, now_s):
+            sent_at_s = self._sent_at_s.get(key)
+            # A clock that was set back must not keep an alert from being sent again.
+            if sent_at_s is None or not 0 <= now_s - sent_at_s < self._resend_s:
                 self._sent_at_s[key] = now_s
                 ends_at_s = now_s + self._holds_s(alert)
                 due[key] = posted_alert(alert, ends_at_s, self._page)
         self._sent_at_s = {key: at for key, at in self._sent_at_s.items() if key in fires}
         for replica in self._replicas:
             replica.put(due)
-
-    def _is_due(self, key: str, now_s: float) -> bool:
-        sent_at_s = self._sent_at_s.get(key)
-        # A clock that was set back must not keep an alert from being sent again.
-        return sent_at_s is None or not 0 <= now_s - sent_at_s < self._resend_s
 
     def known(self, labels: Mapping[str, str]) -> tuple[Alert, ...]:
         """Alerts with these labels that an earlier process has sent, of the first replica that
@@ -99,13 +96,13 @@ class Alertmanagers:
             try:
                 posted = json.loads(response.body) if response.is_success else None
                 if posted is not None:
-                    return tuple(_read(one) for one in posted if self._is_ours(one))
+                    ours = f"{self._page}/v1/report"
+                    return tuple(
+                        _read(one) for one in posted if str(one["generatorURL"]).startswith(ours)
+                    )
             except (ValueError, TypeError, KeyError, AttributeError):
                 continue  # it is no Alertmanager; posting to it says so
         return ()
-
-    def _is_ours(self, posted: Json) -> bool:
-        return str(posted["generatorURL"]).startswith(f"{self._page}/v1/report")
 
     def counts(self) -> dict[tuple[str, str], int]:
         """(receiver, outcome) to requests."""
@@ -181,7 +178,8 @@ class Replica:
 
     def _run(self) -> None:
         while batch := self._next():
-            answer = self.poster.post(_body(batch.values()), max(self._left_s(), 0.1))
+            body = json.dumps(list(batch.values()), separators=(",", ":")).encode()
+            answer = self.poster.post(body, max(self._left_s(), 0.1))
             wait_s = self._settle(batch, answer)
             if wait_s:
                 self._pause(wait_s)
@@ -255,7 +253,3 @@ def _escaped(value: str) -> str:
 
 def _content(alert: Json) -> tuple[Json, Json]:
     return alert["labels"], alert["annotations"]
-
-
-def _body(alerts: Iterable[Json]) -> bytes:
-    return json.dumps(list(alerts), separators=(",", ":")).encode()

@@ -117,9 +117,9 @@ class Poster:
         if not self._logs:
             return
         if self._trouble and self._trouble != before:
-            _log.warning("alerts are not taken: %s", answer.why)
+            _log.warning("alerts are not accepted: %s", answer.why)
         elif before and not self._trouble:
-            _log.warning("alerts are taken again: %s", self.url)
+            _log.warning("alerts are accepted again: %s", self.url)
 
 
 def _secret(path: str) -> str:
@@ -175,8 +175,8 @@ def answer_of(response: Response, address: str) -> Answer:
 def tried_once(why: str) -> str:
     """The message of :func:`answer_of` where nothing is tried again, as in a command.
 
-    >>> tried_once("http://a:1: nobody listens there. Is it running? It is tried again.")
-    'http://a:1: nobody listens there. Is it running?'
+    >>> tried_once("http://a:1: nothing listens there. Is it running? It is tried again.")
+    'http://a:1: nothing listens there. Is it running?'
     """
     return why.replace("; it is tried again.", ".").replace(" It is tried again.", "")
 
@@ -196,7 +196,7 @@ def _of_no_answer(error: str) -> tuple[Outcome, str]:
     if "resolve" in text or "getaddrinfo" in text or "Name or service not known" in text:
         return "later", f"the name is not known ({_short(text)}). Check the URL; it is tried again."
     if "refused" in text:
-        return "later", "nobody listens there. Is it running? It is tried again."
+        return "later", "nothing listens there. Is it running? It is tried again."
     if "imeout" in text or "imed out" in text or "time-out" in text:
         return "later", "no answer in time. It is tried again."
     return "later", f"no answer ({_short(text)}). It is tried again."

@@ -98,7 +98,7 @@ def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Destination
     while True:
         response = poster.get(page)
         if not response.is_success:
-            why = f"It was taken, but cannot be read back. {answer_of(response, page).why}"
+            why = f"It was accepted, but cannot be read back. {answer_of(response, page).why}"
             return Destination(url=url, arrived=False, why=why)
         try:
             result = {one["fingerprint"]: one for one in json.loads(response.body)}
@@ -138,15 +138,15 @@ def try_webhook(url: str, access: Access, alert: Alert) -> Destination:
 
 _SEVERITIES = ("info", "warning", "critical")
 _NOBODY = (
-    "This collector tells nobody of its alerts. Name Alertmanagers or a webhook in alerts.notify "
+    "This collector notifies nobody. Name Alertmanagers or a webhook in alerts.notify "
     "of its file, unless Prometheus has the rules."
 )
-_OBSERVES = "alerts.mode is observe: real alerts carry mode=observe as well, and call nobody."
-_NOT_SENT = "not sent: a webhook is told of no alerts while alerts.mode is observe."
+_OBSERVES = "alerts.mode is observe: real alerts carry mode=observe as well, and notify nobody."
+_NOT_SENT = "not sent: a webhook gets no alerts while alerts.mode is observe."
 
 
 class AlertTrial:
-    """Sends test alerts, one request at a time, with the labels of ``watched``."""
+    """Sends test alerts, with the labels of ``watched``."""
 
     def __init__(
         self,
@@ -157,7 +157,6 @@ class AlertTrial:
         self._settings = settings
         self._watched = watched
         self._wall_s = wall_s
-        self._lock = threading.Lock()
 
     def send(self, body: bytes) -> dict[str, Any]:
         """Send what a request asks for: JSON with ``severity`` and ``seconds``.
@@ -170,19 +169,16 @@ class AlertTrial:
         if severity not in _SEVERITIES:
             raise request.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
         seconds = request.number("seconds", 1.0, MAX_TRIAL_S, "a number of 1 to 3600")
-        with self._lock:
-            return self._tried(cast("Severity", severity), seconds)
-
-    def _tried(self, severity: Severity, seconds: float) -> dict[str, Any]:
         notify, now_s = self._settings.alerts.notify, self._wall_s()
         watched, mode = self._watched(), self._settings.mode
         labels = {"collector": watched.collector, "cluster": watched.cluster}
-        alert = trial_alert(severity, mode, now_s=now_s, lasts_s=seconds, labels=labels)
+        alert = trial_alert(
+            cast("Severity", severity), mode, now_s=now_s, lasts_s=seconds, labels=labels
+        )
         ends_at_s = now_s + seconds
         destinations: tuple[Destination, ...] = ()
         if notify.alertmanagers:
-            urls = notify.alertmanagers
-            destinations = try_alertmanagers(urls, notify, alert, ends_at_s)
+            destinations = try_alertmanagers(notify.alertmanagers, notify, alert, ends_at_s)
         elif notify.webhook:
             destinations = (self._to_webhook(alert, seconds),)
         note = _NOBODY if not destinations else _OBSERVES if mode == "observe" else ""
@@ -197,7 +193,7 @@ class AlertTrial:
         """Send that it fires now and, from a timer, that it has ended."""
         notify = self._settings.alerts.notify
         if not calls(alert, notify.min_severity):
-            why = f"not sent: it is told of nothing below {notify.min_severity}."
+            why = f"not sent: it gets nothing below {notify.min_severity}."
             is_page = alert.labels["mode"] == "page"
             return Destination(url=notify.webhook, arrived=False, why=why if is_page else _NOT_SENT)
         destination = try_webhook(notify.webhook, notify, alert)

@@ -66,7 +66,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Cached:
     answer: Answer
     state: Hashable
     made_at_s: float
@@ -86,7 +86,7 @@ class AnswerCache:
         self._monotonic_s = monotonic_s
         self._cpu_s = cpu_s
         self._sleep = sleep
-        self._kept: dict[Key, _Kept] = {}
+        self._answers: dict[Key, _Cached] = {}
         self._lock = threading.Lock()
         self._share = Throttle(MAX_OF_A_CORE, AT_ONCE_S, now_s=monotonic_s, cpu_s=cpu_s)
 
@@ -94,13 +94,13 @@ class AnswerCache:
         """The answer to ``key``: cached while ``state`` is the same, or while it is younger than
         :attr:`look_s`; else a new one. ``make`` gets the seconds until the next; its errors pass
         through."""
-        kept = self._cached(key, state)
-        if kept is not None:
-            return kept
+        cached = self._cached(key, state)
+        if cached is not None:
+            return cached
         with self._lock:
-            kept = self._cached(key, state)
-            if kept is not None:
-                return kept
+            cached = self._cached(key, state)
+            if cached is not None:
+                return cached
             if (wait_s := self._share.wait_s()) > 0.0:
                 self._sleep(wait_s)
             now_s, began_s = self._monotonic_s(), self._cpu_s()
@@ -108,7 +108,7 @@ class AnswerCache:
                 answer = Answer.of(make(self._look_s(now_s)))
                 answer.zipped()
             cost_s = self._cpu_s() - began_s
-            self._keep(key, _Kept(answer, state, now_s, cost_s))
+            self._keep(key, _Cached(answer, state, now_s, cost_s))
             return answer
 
     @property
@@ -117,24 +117,24 @@ class AnswerCache:
         return self._look_s(self._monotonic_s())
 
     def _cached(self, key: Key, state: Hashable) -> Answer | None:
-        kept = self._kept.get(key)
-        if kept is None:
+        cached = self._answers.get(key)
+        if cached is None:
             return None
         now_s = self._monotonic_s()
-        is_young = now_s - kept.made_at_s < self._look_s(now_s)
-        return kept.answer if kept.state == state or is_young else None
+        is_young = now_s - cached.made_at_s < self._look_s(now_s)
+        return cached.answer if cached.state == state or is_young else None
 
-    def _keep(self, key: Key, kept: _Kept) -> None:
-        self._kept.pop(key, None)
-        size = kept.answer.size + sum(each.answer.size for each in self._kept.values())
-        while self._kept and (len(self._kept) >= _MAX_KEPT or size > MAX_BYTES):
-            size -= self._kept.pop(next(iter(self._kept))).answer.size
-        self._kept[key] = kept
+    def _keep(self, key: Key, cached: _Cached) -> None:
+        self._answers.pop(key, None)
+        size = cached.answer.size + sum(each.answer.size for each in self._answers.values())
+        while self._answers and (len(self._answers) >= _MAX_KEPT or size > MAX_BYTES):
+            size -= self._answers.pop(next(iter(self._answers))).answer.size
+        self._answers[key] = cached
 
     def _look_s(self, now_s: float) -> float:
         """By the cost of all answers that are being looked at."""
-        kept = self._kept.copy().values()
-        cost_s = sum(each.cost_s for each in kept if now_s - each.made_at_s < _LOOKED_AT_S)
+        answers = self._answers.copy().values()
+        cost_s = sum(each.cost_s for each in answers if now_s - each.made_at_s < _LOOKED_AT_S)
         return max(MIN_LOOK_S, round(_SHARE * cost_s, 1))
 
 

@@ -114,7 +114,7 @@ class Commands:
         if not isinstance(ranks, list) or not ranks or not all(type(r) is int for r in ranks):
             raise _wrong("ranks", str(ranks)[:100], "a list of ranks of a run that is known")
         ranks = list(dict.fromkeys(ranks))
-        ids = self.ask(run_id, group, ranks, verb, "somebody asks")
+        ids = self.ask(run_id, group, ranks, verb, "asked by a person")
         return {"commands": [{"id": i, "rank": r} for i, r in zip(ids, ranks, strict=True)]}
 
     def ask(self, run_id: str, group: str, ranks: Iterable[int], verb: str, why: str) -> list[str]:

@@ -67,15 +67,20 @@ class Deciding:
             raise request.wrong("action", action, f"one of {', '.join(ACTIONS)}")
         run_id, subject_id = request.text("run_id"), request.text("subject_id")
         at_ns, cause = self._view(run_id, subject_id, action)
-        now_ns = self._wall_ns()
+        reason, by = request.text("reason"), request.text("by", "")
+        now_ns, until_ns = self._wall_ns(), None
+        if action == "mute":
+            expected = f"1 to {LONGEST_MUTE_S:.0f}, which is 30 days"
+            length_s = request.number("seconds", 1.0, LONGEST_MUTE_S, expected)
+            until_ns = now_ns + int(length_s * 1e9)
         decision = Decision(
             action=action,
             run_id=run_id,
             subject_id=subject_id,
-            reason=request.text("reason"),
-            by=request.text("by", ""),
+            reason=reason,
+            by=by,
             at_ns=now_ns,
-            until_ns=now_ns + _length_ns(request) if action == "mute" else None,
+            until_ns=until_ns,
             verdict_at_ns=at_ns,
             cause=cause,
         )
@@ -109,11 +114,6 @@ def _unknown(run_id: str, subject_id: str, expected: str, remedy: str) -> Unknow
     return UnknownSubjectError(
         describe(where=where, value=subject_id, expected=expected, remedy=remedy)
     )
-
-
-def _length_ns(request: JsonBody) -> int:
-    expected = f"1 to {LONGEST_MUTE_S:.0f}, which is 30 days"
-    return int(request.number("seconds", 1.0, LONGEST_MUTE_S, expected) * 1e9)
 
 
 MAX_KEPT: Final = 1_000

@@ -94,18 +94,16 @@ class EventStream:
         text_at_s = time.monotonic()
         while True:
             now_s = time.monotonic()
-            pieces = [*self._of_list(), *await self._of_run(now_s)]
+            n_runs, state = self._streams.run_views.list_state()
+            before, self._reported_list = self._reported_list, state
+            pieces = [] if before in (None, state) else [event("runs", {"n": n_runs})]
+            pieces += await self._of_run(now_s)
             if not pieces and now_s - text_at_s >= self._streams.pace.comment_s:
                 pieces.append(COMMENT)
             if pieces:
                 text_at_s = now_s
                 yield b"".join(pieces)
             await asyncio.sleep(self._streams.pace.look_s)
-
-    def _of_list(self) -> list[bytes]:
-        n_runs, state = self._streams.run_views.list_state()
-        before, self._reported_list = self._reported_list, state
-        return [] if before in (None, state) else [event("runs", {"n": n_runs})]
 
     async def _of_run(self, now_s: float) -> list[bytes]:
         """News of the run, repeated once after the cache time: who asked too early for it may have

@@ -132,8 +132,10 @@ class Api:
             self._log_foreign(head.headers.get("host", ""), head.path)
             text = "this Host is not served; name it in metrics.allowed_hosts if it is yours"
             return self.failure(403, text, head)
-        if head.path not in self._routes and not self._is_of_page(head.path):
-            return self.failure(404, f"no such path; there are {', '.join(self._paths())}", head)
+        is_of_page = self._page is not None and self._page.serves(head.path)
+        if head.path not in self._routes and not is_of_page:
+            paths = (*self._routes, *(self._page.paths if self._page else ()))
+            return self.failure(404, f"no such path; there are {', '.join(paths)}", head)
         allowed = _METHODS.get(head.path, _ONLY_READ)
         if head.method not in allowed:
             refusal = self.failure(405, f"only {' and '.join(allowed)}", head)
@@ -188,12 +190,6 @@ class Api:
 
     def failure(self, status: int, message: str, head: Head | None) -> Response:  # noqa: ARG002
         return _json({"error": message}, status)
-
-    def _is_of_page(self, path: str) -> bool:
-        return self._page is not None and self._page.serves(path)
-
-    def _paths(self) -> tuple[str, ...]:
-        return (*self._routes, *(() if self._page is None else self._page.paths))
 
     def _changed(
         self, request: Request, post: Callable[[], Json], get: Callable[[], Json] | None = None

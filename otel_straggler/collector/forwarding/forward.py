@@ -146,5 +146,5 @@ class Forwarder:
         return float(2**20) if stop_at_s is None else stop_at_s - time.monotonic()
 
     def _drop_oldest(self) -> None:
-        self._queued_bytes -= len(self._queue.popleft().body)
+        self._queued_bytes -= len(self._queue.popleft().raw_body)
         self._counts[DROPPED] += 1

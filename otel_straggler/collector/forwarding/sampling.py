@@ -223,15 +223,15 @@ class Sampler:
         else fills their traces."""
         with self._changed:
             due, self._due = self._due, []
-            taken = [(self._remove(n), False) for n in due if n in self._held]
+            drained = [(self._remove(n), False) for n in due if n in self._held]
             while self._held:
                 number, held = next(iter(self._held.items()))
                 is_late = held.at_s + self._settings.hold_seconds <= now_s
                 if not is_late and not self._is_crowded():
                     break
-                taken.append((self._remove(number), not is_late))
-            self._deciding_bytes = sum(held.size for held, _ in taken)
-        return sorted(taken, key=lambda item: not self._has_flagged(item[0]))
+                drained.append((self._remove(number), not is_late))
+            self._deciding_bytes = sum(held.size for held, _ in drained)
+        return sorted(drained, key=lambda item: not self._has_flagged(item[0]))
 
     def _is_crowded(self) -> bool:
         return self._held_bytes > _CROWDED * self._settings.max_held_bytes

@@ -12,16 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from functools import partial
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import grpc
 
 from otel_straggler import semconv
 from otel_straggler.collector.ingest.body import BadBodyError, BodyTooLargeError, inflate
 from otel_straggler.collector.ingest.intake import PROTOBUF, Answer, Handler, Request, Signal
-from otel_straggler.errors import UnavailableError
 from otel_straggler.otlp.answers import Code, success
-
-if TYPE_CHECKING:
-    import grpc
 
 _log = logging.getLogger(__name__)
 
@@ -89,22 +88,20 @@ class GrpcServer:
         """Listen; returns the address with its real port.
 
         Raises:
-            UnavailableError: grpcio is missing.
             OSError: the address is taken.
         """
-        grpc = _import_grpc()
         self._threads = CallThreads(_THREADS, slow_s=self._slow_s, max_s=_MESSAGE_S)
         try:
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            return host, self._listen(grpc, address)
+            return host, self._listen(address)
         except BaseException:
             self._threads.end()
             raise
 
-    def _listen(self, grpc: Any, address: str) -> int:
+    def _listen(self, address: str) -> int:
         self._server = grpc.server(
             self._threads,
-            handlers=[_handlers(grpc, self._export)],
+            handlers=[_Handlers(self._export)],
             options=[
                 ("grpc.max_receive_message_length", self._max_bytes),
                 ("grpc.per_message_decompression", 0),
@@ -204,37 +201,19 @@ def _refuse(context: grpc.ServicerContext, answer: Answer) -> NoReturn:
 
 
 def _abort(context: grpc.ServicerContext, code: Code, message: str) -> NoReturn:
-    import grpc
-
     context.abort(grpc.StatusCode[code.name], message)
     raise AssertionError  # abort raises
 
 
-def _handlers(grpc: Any, export: Any) -> Any:
-    def handler(signal: Signal) -> Any:
-        return grpc.stream_unary_rpc_method_handler(
-            lambda messages, context: export(signal, messages, context)
-        )
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    def __init__(self, export: Callable[[Signal, Any, Any], bytes]) -> None:
+        self._by_method = {
+            method: grpc.stream_unary_rpc_method_handler(partial(export, signal))
+            for method, signal in _METHODS.items()
+        }
 
-    by_method = {method: handler(signal) for method, signal in _METHODS.items()}
-
-    class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-        def service(self, call: Any) -> Any:
-            return by_method.get(call.method)
-
-    return Handlers()
-
-
-def _import_grpc() -> Any:
-    try:
-        import grpc
-    except ImportError as error:
-        msg = (
-            "the OTLP/gRPC receiver needs grpcio. "
-            "Install it with: pip install 'otel-straggler[collector]'"
-        )
-        raise UnavailableError(msg) from error
-    return grpc
+    def service(self, call: Any) -> Any:
+        return self._by_method.get(call.method)
 
 
 _Result = TypeVar("_Result")
