@@ -107,17 +107,8 @@ def shown_alert(alert: Alert) -> Json:
     }
 
 
-def saved_alert(alert: Alert) -> Json:
-    return {
-        "labels": dict(alert.labels),
-        "annotations": dict(alert.annotations),
-        "starts_at_s": alert.starts_at_s,
-        "ends_at_s": alert.ends_at_s,
-    }
-
-
 def read_alert(saved: Mapping[str, Any]) -> Alert:
-    """Read :func:`saved_alert`; ValueError, KeyError, TypeError, AttributeError if it is none."""
+    """Read ``asdict(alert)``; ValueError, KeyError, TypeError, AttributeError if it is none."""
     ends_at_s = saved["ends_at_s"]
     return Alert(
         labels={str(k): str(v) for k, v in saved["labels"].items()},
@@ -131,11 +122,8 @@ def _sent_alert(alert: Alert, page: str) -> Json:
     ended_s = alert.ends_at_s
     return {
         "status": "firing" if ended_s is None else "resolved",
-        "labels": dict(alert.labels),
-        "annotations": dict(alert.annotations),
-        "startsAt": rfc3339(alert.starts_at_s),
+        **posted_alert(alert, ended_s or 0.0, page),
         "endsAt": _NO_TIME if ended_s is None else rfc3339(ended_s),
-        "generatorURL": generator_url(alert, page),
         "fingerprint": fingerprint(alert.labels),
     }
 

@@ -9,11 +9,11 @@ a false all-clear nor a second page.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
-from otel_straggler.collector.alerting.alert_json import fingerprint, read_alert, saved_alert
+from otel_straggler.collector.alerting.alert_json import fingerprint, read_alert
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.alert import Alert
 
@@ -116,7 +116,7 @@ class Firing:
     # --- over restarts ---------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        firing = [saved_alert(alert) for alert in self._firing.values()]
+        firing = [asdict(alert) for alert in self._firing.values()]
         return {"version": _STATE_VERSION, "firing": firing}
 
     def restore(self, state: Mapping[str, Any], now_s: float) -> None:

@@ -12,12 +12,12 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from otel_straggler.collector.alerting.alert_json import (
     fingerprint,
     read_alert,
-    saved_alert,
     webhook_payload,
 )
 from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Answer, Poster
@@ -116,8 +116,8 @@ class Changes:
         return {
             "version": _STATE_VERSION,
             "age_s": now_s - self._sent_at_s if self._sent else None,
-            "sent": [saved_alert(alert) for alert in self._sent.values()],
-            "ended": [saved_alert(alert) for alert in self._ended.values()],
+            "sent": [asdict(alert) for alert in self._sent.values()],
+            "ended": [asdict(alert) for alert in self._ended.values()],
         }
 
     def restore(self, state: Mapping[str, Any], passed_s: float, now_s: float) -> None:
