@@ -61,19 +61,19 @@ class Collector:
         self._metrics_text = b""
         self._budget = ByteBudget(self._settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(self._settings)
-        self._keeper = HistoryWriter(self._settings.history, self._settings.scoring.max_runs)
+        self._history = HistoryWriter(self._settings.history, self._settings.scoring.max_runs)
         self._sampler = _sampler(self._settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
         self._maintenance = MaintenanceBook(time.time_ns)
         self._worker = Worker(
             self._settings,
             self._budget,
-            keeper=self._keeper,
+            history=self._history,
             sampler=self._sampler,
             decisions=self._decisions,
             maintenance=self._maintenance,
         )
-        self._notifying = notifying_for(self._settings, self._worker, self._keeper.keep_alerts)
+        self._notifying = notifying_for(self._settings, self._worker, self._history.keep_alerts)
         self._commands = self._worker.commands
         self._page_history = PageHistory(
             self._settings.history.path,
@@ -110,7 +110,7 @@ class Collector:
 
     def _deciding(self) -> Deciding:
         def keep(state: dict[str, Any]) -> None:
-            self._keeper.keep_decisions(state)
+            self._history.keep_decisions(state)
             self._worker.show_soon()
 
         return Deciding(self._decisions, self._live_run, keep, time.time_ns)
@@ -123,7 +123,7 @@ class Collector:
 
     def _announce_maintenance(self, body: bytes) -> dict[str, Any]:
         announced = self._maintenance.announce(body)
-        self._keeper.keep_maintenance(self._maintenance.state())
+        self._history.keep_maintenance(self._maintenance.state())
         self._worker.show_soon()
         return announced
 
@@ -135,17 +135,17 @@ class Collector:
                 or of a newer version.
             ConfigError: the history is the database of another program.
         """
-        self._keeper.open()
+        self._history.open()
         self._backfill.start()
         try:
             addresses = self._servers.start()
         except BaseException:
-            self._keeper.close(_LET_GO_S)
+            self._history.close(_LET_GO_S)
             raise
         if not self._id:
             self._id = f"{socket.gethostname()}:{_port_of(addresses['metrics'])}"
         self._notifying.open(f"http://{socket.gethostname()}:{_port_of(addresses['metrics'])}")
-        self._keeper.restore_alerts(self._notifying.restore)
+        self._history.restore_alerts(self._notifying.restore)
         self._worker.start(self._id)
         self._notifying.start()
         if self._forwarder is not None:
@@ -165,7 +165,7 @@ class Collector:
         self._intake.close()
         stop.step("scoring", stopping.SCORING, self._stop_scoring)
         stop.step("alerts", stopping.ALERTS, self._notifying.stop)
-        stop.step("the history", stopping.HISTORY, self._keeper.close)
+        stop.step("the history", stopping.HISTORY, self._history.close)
         if self._sampler is not None:
             stop.step("sampling", stopping.FORWARDING, self._sampler.stop)
         if self._forwarder is not None:
@@ -218,7 +218,7 @@ class Collector:
             worker=self._worker.counts(),
             http_answers=self._servers.http_answers,
             forwarded=None if forwarder is None else forwarder.counts(),
-            history=self._keeper.counts(),
+            history=self._history.counts(),
             sampling=None if self._sampler is None else self._sampler.counts(),
             forward_queue_bytes=0 if forwarder is None else forwarder.queued_bytes,
             decisions=self._decisions.counts(),

@@ -284,7 +284,7 @@ class ForwardSettings:
     max_queue_bytes: int = option(
         256 * MiB, _BYTES, "of requests that wait; beyond it the oldest is dropped, and counted"
     )
-    sample_one_in: int = option(
+    sample_every: int = option(
         100, integer(1), 'mode "sampled" keeps one trace in so many, by its id'
     )
     slow_step_ratio: float = option(

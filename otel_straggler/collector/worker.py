@@ -88,14 +88,14 @@ class Worker:
         budget: ByteBudget,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         wall_s: Callable[[], float] = time.time,
-        keeper: HistoryWriter | None = None,
+        history: HistoryWriter | None = None,
         sampler: Sampler | None = None,
         decisions: Decisions | None = None,
         maintenance: MaintenanceBook | None = None,
     ) -> None:
         scoring = settings.scoring
         self._budget = budget
-        self._keeper = keeper or HistoryWriter(HistorySettings(), scoring.max_runs)
+        self._history = history or HistoryWriter(HistorySettings(), scoring.max_runs)
         self._sampler = sampler
         self._decisions = decisions or Decisions(lambda: int(wall_s() * 1e9))
         self._maintenance = maintenance or MaintenanceBook(lambda: int(wall_s() * 1e9))
@@ -156,7 +156,7 @@ class Worker:
 
     def start(self, collector_id: str) -> None:
         """Restore the history, and begin; ``collector_id`` is the label ``collector``."""
-        self._keeper.restore(
+        self._history.restore(
             self._scorer, self._decisions, store=self._store, maintenance=self._maintenance
         )
         self.sign(collector_id)
@@ -312,7 +312,7 @@ class Worker:
         self._observe_windows(windows, now_ns)
         self._is_dirty |= bool(windows)
         self._guarded(
-            lambda: self._keeper.tick(
+            lambda: self._history.tick(
                 self._scorer, self._store, self._new_summaries, self._clock.ahead_s
             )
         )
@@ -328,7 +328,7 @@ class Worker:
         self._guarded(lambda: self._observe_windows(self._scorer.close_all(), now_ns))
         self._guarded(lambda: self._publish(now_ns, is_last=True))
         self._guarded(
-            lambda: self._keeper.save(
+            lambda: self._history.save(
                 self._scorer, self._store, self._new_summaries(), self._clock.ahead_s
             )
         )
@@ -344,7 +344,7 @@ class Worker:
         for window in windows:
             self._store.observe_window(window, self._clock.at_s(now_ns))
             self._guarded(partial(self._store.extend_timeline, window))
-        self._keeper.take(windows)
+        self._history.take(windows)
         self._guarded(lambda: self._inform_sampler(windows))
 
     def _inform_sampler(self, windows: list[WindowScores]) -> None:

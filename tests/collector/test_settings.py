@@ -99,7 +99,7 @@ def test_the_rules_of_sampling_are_those_of_the_file(tmp_path: Path) -> None:
     """Every setting of mode sampled reaches the sampler."""
     file = tmp_path / "c.yaml"
     file.write_text(
-        "forward:\n  url: http://gateway:4318\n  mode: sampled\n  sample_one_in: 7\n"
+        "forward:\n  url: http://gateway:4318\n  mode: sampled\n  sample_every: 7\n"
         "  slow_step_ratio: 2\n  max_trace_spans: 50\n  max_held_bytes: 2000000\n"
         "  hold_seconds: 9\n"
     )
@@ -108,7 +108,7 @@ def test_the_rules_of_sampling_are_those_of_the_file(tmp_path: Path) -> None:
     assert settings == ForwardSettings(
         url="http://gateway:4318",
         mode="sampled",
-        sample_one_in=7,
+        sample_every=7,
         slow_step_ratio=2.0,
         max_trace_spans=50,
         max_held_bytes=2_000_000,
@@ -117,7 +117,7 @@ def test_the_rules_of_sampling_are_those_of_the_file(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "no trace at all": ("forward:\n  sample_one_in: 0\n", ["sample_one_in", "at least 1"]),
+    "no trace at all": ("forward:\n  sample_every: 0\n", ["sample_every", "at least 1"]),
     "every step is slow": ("forward:\n  slow_step_ratio: 1.0\n", ["slow_step_ratio", "above 1"]),
     "no spans of a trace": ("forward:\n  max_trace_spans: 0\n", ["max_trace_spans", "at least 1"]),
     "nothing held": ("forward:\n  max_held_bytes: 5\n", ["max_held_bytes", "1048576"]),

@@ -35,11 +35,11 @@ from otel_straggler.otlp.span_rules import DecodedSpans, Progress
 
 _log = logging.getLogger(__name__)
 
-FLAGGED, SLOW_STEP, ONE_IN, ROOT = "flagged", "slow_step", "one_in", "root"
+FLAGGED, SLOW_STEP, SAMPLED, ROOT = "flagged", "slow_step", "sampled", "root"
 KEPT = {
     FLAGGED: "kept: of a rank that a verdict or the newest window names",
     SLOW_STEP: "kept: of a slow step",
-    ONE_IN: "kept: its trace is one in `forward.sample_one_in`",
+    SAMPLED: "kept: its trace is one in `forward.sample_every`",
     ROOT: "kept: the root of a step's trace, made here",
 }
 """Why a span was passed on; the first rule that names it counts."""
@@ -295,7 +295,7 @@ class Sampler:
         """Rows by rule, each row under the first rule that keeps it."""
         rules = [
             (SLOW_STEP, _is_in(traces, slow)),
-            (ONE_IN, (traces[:, 1] % np.uint64(self._settings.sample_one_in)) == 0),
+            (SAMPLED, (traces[:, 1] % np.uint64(self._settings.sample_every)) == 0),
         ]
         if has_flagged:
             flagged = self._owners.of(slices, scope, self._known.is_flagged)

@@ -108,7 +108,7 @@ class WorldHangs:
         """Hangs of before, and the one that lasts."""
         return self._detector.episodes
 
-    def of_next_life(self) -> WorldHangs | None:
+    def for_next_attempt(self) -> WorldHangs | None:
         """The earlier hangs of an evicted world, which may come back as another attempt; None if
         there were none."""
         if not self.episodes:

@@ -204,7 +204,7 @@ class RunStore:
             self._recount()
 
     def _remember(self, run_id: str, world: World) -> None:
-        hangs = world.hangs.of_next_life()
+        hangs = world.hangs.for_next_attempt()
         if hangs is not None:
             self._remembered[run_id, world.group] = _Remembered(hangs)
         evicted = [key for key, its in self._remembered.items() if _is_evicted(its)]
