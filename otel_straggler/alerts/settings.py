@@ -35,14 +35,14 @@ class AlertSettings:
         "collector publishes it; rendered rules follow what it publishes",
     )
     relative_threshold: float = option(
-        0.75, _SHARE, "a section's score against the best rank below this is an alert"
+        0.75, _SHARE, "alert on a section's score against the best rank below this"
     )
     individual_threshold: float = option(0.75, _SHARE, "the same against the rank's own best")
     gpu_threshold: float = option(
         0.75, _SHARE, "the same for the kernels of a rank against the best"
     )
     run_slowdown_threshold: float = option(
-        1.15, number(1), "a run that takes so many times what it would take with equal ranks"
+        1.15, number(1), "alert on a run that takes so many times what it would with equal ranks"
     )
     score_for_seconds: float = option(300.0, _LENGTH, "how long a score must be low")
     straggling_for_seconds: float = option(
@@ -64,7 +64,7 @@ class AlertSettings:
     silent_seconds: float = option(
         120.0,
         _WINDOW,
-        "without a heartbeat for so long a run that no collector knows is silent",
+        "a run that no collector knows is silent after this time without a heartbeat",
     )
     collector_down_for_seconds: float = option(120.0, _LENGTH, "how long a collector may be away")
     keep_firing_seconds: float = option(

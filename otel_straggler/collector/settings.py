@@ -190,7 +190,7 @@ class SpanSettings:
     exclude: tuple[str, ...] = option(
         semconv.UNSCORED_SPANS,
         _PATTERNS,
-        "unless a pattern here covers them too: spans of a whole run or step, and kernels",
+        "names that are not, though included: spans of a whole run or step, and kernels",
     )
     wait: tuple[str, ...] = option(
         semconv.KNOWN_KINDS["wait"],
@@ -243,21 +243,21 @@ class CommandsSettings:
     enabled: bool = option(
         False,
         SWITCH,
-        "whether ranks may ask for commands at `/v1/commands` of the OTLP/HTTP port, and people "
-        "may give them at that of the metrics address",
+        "whether ranks may poll `/v1/commands` of the OTLP/HTTP port, and people may send commands "
+        "to that of the metrics address",
     )
     token: str = option(
         "",
         text("letters, digits and signs of ASCII without blanks", is_token, is_secret=True),
-        "that both must show; the variable `OTEL_STRAGGLER_COMMANDS_TOKEN` if empty",
+        "shared secret of both; the variable `OTEL_STRAGGLER_COMMANDS_TOKEN` if empty",
     )
     on_hang: tuple[str, ...] = option(
         (),
         texts(f"a list of {', '.join(semconv.VERBS)}", set(semconv.VERBS).issuperset),
-        "asked of the ranks that a stuck run waits for, and of three that wait",
+        "commands for the culprits of a stuck run, and for three victims",
     )
     expire_seconds: float = option(
-        120.0, above(0), "a command that no rank has fetched by then expires"
+        120.0, above(0), "a command expires if its rank has not fetched it by then"
     )
 
 
@@ -290,8 +290,7 @@ class ForwardSettings:
     slow_step_ratio: float = option(
         1.5,
         above(1),
-        "and steps that took so many times as long as the typical step of the run on their slowest "
-        "rank",
+        'mode "sampled" keeps steps whose slowest rank took so many times the typical step',
     )
     max_trace_spans: int = option(2_000, integer(1), "of one trace; further ones are left out")
     max_held_bytes: int = option(
@@ -299,7 +298,7 @@ class ForwardSettings:
         _BYTES,
         "of requests that wait until their steps are scored; near it the oldest are decided early",
     )
-    hold_seconds: float = option(60.0, above(0), "the longest wait for that")
+    hold_seconds: float = option(60.0, above(0), "longest wait for scores")
 
     @property
     def is_on(self) -> bool:
