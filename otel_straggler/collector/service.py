@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import time
+from dataclasses import replace
 from typing import Any
 
 from otel_straggler._version import __version__
@@ -234,7 +235,7 @@ class Collector:
             is_json = request.content_type == JSON
             self._sampler.hold(request.body, spans, is_json=is_json)
         elif self._forwarder is not None:
-            self._forwarder.put(request)
+            self._forwarder.put(replace(request, body=b""))  # held while it waits: only raw_body
 
 
 def _port_of(address: str) -> str:

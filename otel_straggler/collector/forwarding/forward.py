@@ -20,7 +20,7 @@ _WARN_EVERY_S = 30.0
 
 
 class Forwarder:
-    """A queue bounded in bytes and one thread that empties it in order.
+    """A queue bounded in bytes (of ``raw_body``) and one thread that empties it in order.
 
     A request is retried until it is accepted, refused for good, or pushed out by newer ones.
 
