@@ -7,7 +7,7 @@ import logging
 import socket
 import time
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otel_straggler._version import __version__
 from otel_straggler.collector import stopping
@@ -31,7 +31,11 @@ from otel_straggler.collector.worker import Worker
 from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.throttle import Throttle
 
-_LET_GO_S = 5.0
+if TYPE_CHECKING:
+    from otel_straggler.collector.api.routes import Answers
+    from otel_straggler.collector.views.pages import Pages
+
+_CLOSE_S = 5.0
 _METRICS_SHARE = 0.2, 0.5
 """Part of a core for the text of /metrics, and seconds of it at once."""
 _log = logging.getLogger(__name__)
@@ -52,44 +56,46 @@ class Collector:
 
     def __init__(self, settings: CollectorSettings | None = None) -> None:
         require_packages()
-        from otel_straggler.collector.api.routes import Answers, Api
+        from otel_straggler.collector.api.routes import Api
         from otel_straggler.collector.views.pages import Pages
 
-        self._settings = settings or CollectorSettings()
+        settings = self._settings = settings or CollectorSettings()
         self._started_at_s = time.time()
-        self._id = self._settings.metrics.collector_id
+        self._id = settings.metrics.collector_id
         self._metrics_share = Throttle(*_METRICS_SHARE)
         self._metrics_text = b""
-        self._budget = ByteBudget(self._settings.receivers.max_waiting_bytes)
-        self._forwarder = _forwarder(self._settings)
-        self._history = HistoryWriter(self._settings.history, self._settings.scoring.max_runs)
-        self._sampler = _sampler(self._settings, self._forwarder)
+        self._budget = ByteBudget(settings.receivers.max_waiting_bytes)
+        self._forwarder = _forwarder(settings)
+        self._history = HistoryWriter(settings.history, settings.scoring.max_runs)
+        self._sampler = _sampler(settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
         self._maintenance = MaintenanceBook(time.time_ns)
         self._worker = Worker(
-            self._settings,
+            settings,
             self._budget,
             history=self._history,
             sampler=self._sampler,
             decisions=self._decisions,
             maintenance=self._maintenance,
         )
-        self._notifying = notifying_for(self._settings, self._worker, self._history.keep_alerts)
+        self._notifying = notifying_for(settings, self._worker, self._history.keep_alerts)
         self._commands = self._worker.commands
-        self._page_history = PageHistory(
-            self._settings.history.path,
-            lost_after_s=self._settings.liveness.lost_after_s,
-        )
-        self._backfill = Backfill(
-            self._page_history,
-            self._worker,
-            self._settings.scoring.evict_run_s,
-        )
-        aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
+        lost_after_s = settings.liveness.lost_after_s
+        self._page_history = PageHistory(settings.history.path, lost_after_s=lost_after_s)
+        evict_run_s = settings.scoring.evict_run_s
+        self._backfill = Backfill(self._page_history, self._worker, evict_run_s)
+        aliases, names = settings.attributes.aliases(), settings.spans.names()
         self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
+        pages = Pages(self._worker, self._page_history, self._response_meta)
+        api = Api(self._answers(pages), settings.metrics.allowed_hosts)
+        self._servers = Servers(settings, self._intake, api, self._commands)
+
+    def _answers(self, pages: Pages) -> Answers:
+        from otel_straggler.collector.api.routes import Answers
+
         allows = self._settings.metrics.decisions
         trial = AlertTrial(self._settings, lambda: self._worker.snapshot.watched, time.time)
-        answers = Answers(
+        return Answers(
             metrics=self.metrics_page,
             report=self._report,
             is_healthy=lambda: self._worker.is_alive,
@@ -99,10 +105,8 @@ class Collector:
             maintenance=self._maintenance.listed,
             announce=self._announce_maintenance if allows else None,
             try_alerts=trial.send if allows else None,
-            pages=Pages(self._worker, self._page_history, self._response_meta),
+            pages=pages,
         )
-        api = Api(answers, self._settings.metrics.allowed_hosts)
-        self._servers = Servers(self._settings, self._intake, api, self._commands)
 
     def _response_meta(self) -> ResponseMeta:
         return ResponseMeta(
@@ -141,7 +145,7 @@ class Collector:
         try:
             addresses = self._servers.start()
         except BaseException:
-            self._history.close(_LET_GO_S)
+            self._history.close(_CLOSE_S)
             raise
         if not self._id:
             self._id = f"{socket.gethostname()}:{_port_of(addresses['metrics'])}"

@@ -128,7 +128,7 @@ class Commands:
             raise _wrong("verb", verb, f"one of {', '.join(VERBS)}")
         for rank, source in sources.items():
             if source is None:
-                known = "the rank of a run from which heartbeats have come"
+                known = "a rank that sends heartbeats"
                 raise _wrong(f"run {run_id}, group {group!r}, rank", rank, known)
         with self._lock:
             self._expire()
