@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -150,9 +150,7 @@ def _read(path: Path) -> object:
         )
         raise UnavailableError(msg) from error
     try:
-        content = path.read_text(encoding="utf-8")
-        refuse_repeated_keys(content, str(path))
-        return yaml.safe_load(content)
+        return _load_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         remedy = f"Check the path and its permissions ({error})."
         raise _wrong("--config", str(path), "a readable UTF-8 file", remedy) from None
@@ -167,41 +165,24 @@ def _read(path: Path) -> object:
         ) from None
 
 
-def refuse_repeated_keys(content: str, where: str) -> None:
-    """Cost: the file is parsed once. Needs PyYAML.
-
-    Raises:
-        ConfigError: a mapping has a key twice; names both lines.
-        yaml.YAMLError: it is no YAML.
-    """
+def _load_yaml(content: str, where: str) -> object:
+    """The document; ConfigError for a mapping with a key twice, yaml.YAMLError for no YAML."""
     import yaml
 
-    for mapping in _mappings(yaml.compose(content, Loader=yaml.SafeLoader), set()):
-        lines: dict[str, int] = {}
-        for key, _ in mapping.value:
-            line = key.start_mark.line + 1
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in lines:
-                raise _wrong(
-                    f"{where}:{line}",
-                    key.value,
-                    f"each key once, and line {lines[key.value]} has it",
-                    "Put what is under both under one of them.",
-                )
-            lines[key.value] = line
+    class Loader(yaml.SafeLoader):
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            node = super().compose_mapping_node(anchor)
+            lines: dict[str, int] = {}
+            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    raise _wrong(
+                        f"{where}:{line}",
+                        key.value,
+                        f"each key once, and line {lines[key.value]} has it",
+                        "Put what is under both under one of them.",
+                    )
+                lines[key.value] = line
+            return node
 
-
-def _mappings(node: Any, visited: set[int]) -> Iterator[Any]:
-    """The mappings of a node and of all within it, each once: aliases may go in circles."""
-    import yaml
-
-    if not isinstance(node, yaml.CollectionNode) or id(node) in visited:
-        return
-    visited.add(id(node))
-    children = node.value
-    if isinstance(node, yaml.MappingNode):
-        yield node
-        children = [part for pair in node.value for part in pair]
-    for part in children:
-        yield from _mappings(part, visited)
+    return yaml.load(content, Loader)  # noqa: S506  it is a SafeLoader
