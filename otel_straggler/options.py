@@ -7,65 +7,62 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.setting import Kind, Setting, is_number, setting
 
-_REMEDY: Final = "Correct it, or leave it out for the default."
+kind: Final = partial(Kind, remedy="Correct it, or leave it out for the default.")
 _Section = TypeVar("_Section")
 
 
-def option(default: Any, kind: Kind, meaning: str, flag: str = "") -> Any:
+def option(default: Any, accepted: Kind, meaning: str, flag: str = "") -> Any:
     """A field of a section.
 
     Args:
         default: value without a file.
-        kind: accepted values.
+        accepted: kind of value.
         meaning: for the reference page and the comments of the example file.
         flag: of the command line, with its metavar.
     """
-    return setting(default, kind, *([flag] if flag else []), meaning=meaning)
+    return setting(default, accepted, *([flag] if flag else []), meaning=meaning)
 
 
 # --- kinds ----------------------------------------------------------------------------------------
 
 
 def integer(minimum: int) -> Kind:
-    return Kind(
+    return kind(
         accepts=lambda value: type(value) is int and value >= minimum,
         expected=f"an integer of at least {minimum}",
-        remedy=_REMEDY,
     )
 
 
 def number(minimum: float, maximum: float = math.inf) -> Kind:
     is_open = math.isinf(maximum)
-    return Kind(
+    return kind(
         accepts=lambda value: is_number(value) and minimum <= value <= maximum,
         expected=f"a number of at least {minimum:g}"
         if is_open
         else f"a number of {minimum:g} to {maximum:.12g}",
-        remedy=_REMEDY,
         convert=float,
     )
 
 
 def above(minimum: float, maximum: float = math.inf) -> Kind:
     end = "" if math.isinf(maximum) else f" and at most {maximum:g}"
-    return Kind(
+    return kind(
         accepts=lambda value: is_number(value) and minimum < value <= maximum,
         expected=f"a number above {minimum:g}{end}",
-        remedy=_REMEDY,
         convert=float,
     )
 
 
 def text(expected: str, accepts: Callable[[str], bool], *, is_secret: bool = False) -> Kind:
-    return Kind(
+    return kind(
         accepts=lambda value: isinstance(value, str) and accepts(value),
         expected=expected,
-        remedy=_REMEDY,
         is_secret=is_secret,
     )
 
@@ -76,22 +73,19 @@ def choice(*values: str) -> Kind:
 
 
 def texts(expected: str, accepts: Callable[[list[str]], bool] = lambda _: True) -> Kind:
-    return Kind(
+    return kind(
         accepts=lambda value: (
             isinstance(value, (list, tuple))
             and all(isinstance(item, str) for item in value)
             and accepts(list(value))
         ),
         expected=expected,
-        remedy=_REMEDY,
         convert=tuple,
     )
 
 
 ANY_TEXT: Final = text("text", lambda _: True)
-SWITCH: Final = Kind(
-    accepts=lambda value: isinstance(value, bool), expected="true or false", remedy=_REMEDY
-)
+SWITCH: Final = kind(accepts=lambda value: isinstance(value, bool), expected="true or false")
 
 
 # --- sections -------------------------------------------------------------------------------------
@@ -109,8 +103,8 @@ def rows_of(section: type) -> dict[str, Setting]:
 
 def sections_of(section: type) -> dict[str, type]:
     """The sections within a section by key."""
-    kinds = {field.name: field.default_factory for field in dataclasses.fields(section)}
-    return {name: kind for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}  # type: ignore[misc]
+    made_by = {field.name: field.default_factory for field in dataclasses.fields(section)}
+    return {name: inner for name, inner in made_by.items() if dataclasses.is_dataclass(inner)}  # type: ignore[misc]
 
 
 def checked(row: Setting, value: object, where: str) -> Any:

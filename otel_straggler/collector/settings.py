@@ -23,6 +23,7 @@ from otel_straggler.options import (
     above,
     choice,
     integer,
+    kind,
     number,
     option,
     text,
@@ -30,7 +31,6 @@ from otel_straggler.options import (
 )
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.span_rules import SpanNames
-from otel_straggler.setting import Kind
 
 MiB: Final = 1024 * 1024
 
@@ -100,10 +100,9 @@ _ADDRESS: Final = text("HOST:PORT, such as 127.0.0.1:9464; port 0 picks a free o
 _BYTES: Final = integer(MiB)
 _KEYS: Final = texts("a list of attribute keys without blanks around them", _are_stripped)
 _PATTERNS: Final = texts("a list of patterns of span names, such as train.*", _are_stripped)
-_FORWARD_MODE: Final = Kind(
+_FORWARD_MODE: Final = kind(
     accepts=lambda value: value is False or value in ("", "off", "all", "sampled"),
     expected='"off", "all" or "sampled"',
-    remedy="Correct it, or leave it out for the default.",
     convert=lambda value: value or ("off" if value is False else ""),  # YAML reads off as false
 )
 _URL: Final = "an http:// or https:// URL without a name or password in it"
@@ -213,7 +212,7 @@ class SpanSettings:
     )
 
     def names(self) -> SpanNames:
-        kinds = {kind: getattr(self, kind) for kind in semconv.KNOWN_KINDS}
+        kinds = {name: getattr(self, name) for name in semconv.KNOWN_KINDS}
         return SpanNames(self.include, self.exclude, kinds)
 
 

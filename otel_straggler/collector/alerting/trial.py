@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -80,16 +81,13 @@ def try_alertmanagers(
 
 
 def _try_one(url: str, access: Access, alert: Alert, ends_at_s: float) -> Destination:
-    poster = Poster(url + PATH, access, logs=False)
-    try:
+    with closing(Poster(url + PATH, access, logs=False)) as poster:
         body = json.dumps([posted_alert(alert, ends_at_s, "")]).encode()
         answer = poster.post(body)
         if answer.outcome != "accepted":
             return Destination(url=url, arrived=False, why=tried_once(answer.why))
         matcher = quote(f'alertname="{TRIAL}"', safe="")
         return _read_back(poster, f"{url}{PATH}?filter={matcher}", url, alert)
-    finally:
-        poster.close()
 
 
 def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Destination:
@@ -125,15 +123,12 @@ def _placed(url: str, result: dict[str, Any]) -> Destination:
 
 def try_webhook(url: str, access: Access, alert: Alert) -> Destination:
     """Send a webhook that it fires, or that it has ended."""
-    poster = Poster(url, access, logs=False)
-    try:
+    with closing(Poster(url, access, logs=False)) as poster:
         payload = webhook_payload((alert,), left_out=0, page="")
         answer = poster.post(json.dumps(payload).encode())
         return Destination(
             url=url, arrived=answer.outcome == "accepted", why=tried_once(answer.why)
         )
-    finally:
-        poster.close()
 
 
 _SEVERITIES = ("info", "warning", "critical")

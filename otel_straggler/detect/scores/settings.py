@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from otel_straggler.options import above, integer, number, option
-from otel_straggler.setting import Kind
+from otel_straggler.options import above, integer, kind, number, option
 
 
 def _are_ascending(steps: object) -> bool:
@@ -16,10 +15,9 @@ def _are_ascending(steps: object) -> bool:
     return len(steps) > 0 and all(a < b for a, b in pairwise((0, *steps)))
 
 
-_ASCENDING = Kind(
+_ASCENDING = kind(
     accepts=_are_ascending,
     expected="a list of ascending integers of at least 1",
-    remedy="Correct it, or leave it out for the default.",
     convert=tuple,
 )
 
