@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from otel_straggler.alerts.catalogue import uninhibited
 from otel_straggler.alerts.evaluation import AlertEvaluator
@@ -18,8 +18,7 @@ from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.alerting.alertmanager import Alertmanagers
 from otel_straggler.collector.alerting.firing import HANGS, Firing
 from otel_straggler.collector.alerting.webhook import Webhook, calls
-from otel_straggler.collector.settings import CollectorSettings, NotifySettings
-from otel_straggler.collector.views.snapshot import Snapshot
+from otel_straggler.collector.settings import AlertsSettings, CollectorSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.alert import Alert
 
@@ -31,47 +30,31 @@ _KEPT_FOR_S: Final = 3_600.0
 """An unchanged state is saved again after so long: a history drops old rows."""
 _STATE_VERSION: Final = 1
 
-Evaluate = Callable[[FleetStatus], tuple[Alert, ...]]
-
-
-class Views(Protocol):
-    """The worker."""
-
-    @property
-    def snapshot(self) -> Snapshot: ...
-
-    def show_alerts(self, alerts: Mapping[str, tuple[Alert, ...]]) -> None: ...
-
 
 class Notifying:
     """One notifier. ``open``, ``start`` and ``stop`` once each.
 
     Args:
-        views: has what is evaluated, and shows what fires.
+        worker: has what is evaluated, and shows what fires.
         evaluate: see ``AlertEvaluator.evaluate``.
-        every_s: between evaluations.
-        give_up_s: how long a hang lasts of which nothing more is known.
         keep: saves the state whenever it has changed.
     """
 
     def __init__(
         self,
-        settings: NotifySettings,
-        views: Views,
+        alerts: AlertsSettings,
+        worker: Worker,
         *,
-        evaluate: Evaluate,
+        evaluate: Callable[[FleetStatus], tuple[Alert, ...]],
         firing: Firing,
-        every_s: float,
-        give_up_s: float,
         keep: Callable[[dict[str, Any]], None] = lambda _: None,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        self._settings = settings
-        self._views = views
+        self._settings = alerts.notify
+        self._every_s, self._give_up_s = alerts.evaluation_seconds, alerts.give_up_seconds
+        self._worker = worker
         self._evaluate = evaluate
         self._firing = firing
-        self._every_s = every_s
-        self._give_up_s = give_up_s
         self._keep = keep
         self._wall_s = wall_s
         self._alertmanagers: Alertmanagers | None = None
@@ -146,12 +129,12 @@ class Notifying:
 
     def tick(self) -> None:
         """Evaluate once."""
-        watched = self._views.snapshot.watched
+        watched = self._worker.snapshot.watched
         if not watched.collector:
             return  # nothing has been published yet
         self._take_over_hangs(watched.collector)
         alerts = self._firing.follow(self._evaluate(watched), watched)
-        self._views.show_alerts(self._firing.by_run)
+        self._worker.show_alerts(self._firing.by_run)
         if self._alertmanagers is not None:
             self._alertmanagers.update(alerts, self._wall_s())
         if self._webhook is not None:
@@ -231,11 +214,9 @@ def notifying_for(
     alerts = settings.alerts
     hold_s = settings.liveness.max_timeout_s + _longest_for_s(alerts)
     return Notifying(
-        alerts.notify,
+        alerts,
         worker,
         evaluate=AlertEvaluator(alerts).evaluate,
         firing=Firing(hold_s, give_up_s=alerts.give_up_seconds),
-        every_s=alerts.evaluation_seconds,
-        give_up_s=alerts.give_up_seconds,
         keep=keep,
     )
