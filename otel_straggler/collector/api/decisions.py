@@ -67,7 +67,8 @@ class Deciding:
             raise request.wrong("action", action, f"one of {', '.join(ACTIONS)}")
         run_id, subject_id = request.text("run_id"), request.text("subject_id")
         at_ns, cause = self._view(run_id, subject_id, action)
-        reason, by = request.text("reason"), request.text("by", "")
+        reason = request.text("reason")
+        by = request.text("by") if request.get("by") else ""
         now_ns, until_ns = self._wall_ns(), None
         if action == "mute":
             expected = f"1 to {LONGEST_MUTE_S:.0f}, which is 30 days"
