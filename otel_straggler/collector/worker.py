@@ -146,7 +146,6 @@ class Worker:
         self._queue.put(partial(setattr, self, "_has_backfill_ended", True))
 
     def show_alerts(self, alerts: Mapping[str, tuple[Alert, ...]]) -> None:
-        """Show firing alerts, by run."""
         self._is_dirty |= alerts != self._alerts
         self._alerts = alerts
 
@@ -163,7 +162,6 @@ class Worker:
         self._thread.start()
 
     def sign(self, collector_id: str) -> None:
-        """Set the label ``collector``, before anything is published."""
         self._publisher.sign(collector_id)
 
     def stop(self, within_s: float = _STOP_S) -> bool:
