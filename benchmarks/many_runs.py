@@ -85,7 +85,7 @@ def measure(runs: int, options: argparse.Namespace) -> Json:
         CollectorSettings(
             receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
             metrics=MetricsSettings(listen=FREE),
-            scoring=ScoringSettings(grace_seconds=0.2, max_runs=runs),
+            scoring=ScoringSettings(grace_s=0.2, max_runs=runs),
         )
     )
     base = f"http://{collector.start()['metrics']}"

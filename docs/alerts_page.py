@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from described import code, described, table
+from described import code, table
 
 from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
 from otel_straggler.alerts.promql import duration
 from otel_straggler.alerts.render import MIN_GROUP_WAIT_S
-from otel_straggler.alerts.settings import RULES, AlertSettings
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.settings import LivenessSettings
 from otel_straggler.config import ClientSettings
+from otel_straggler.options import rows_of
 
 _SCRAPE_S = 15.0
 
@@ -182,8 +183,8 @@ def _delays(settings: AlertSettings) -> str:
         settings.hang_for_seconds,
         MIN_GROUP_WAIT_S,
     )
-    lost_s, min_s = liveness.lost_after_seconds, liveness.min_timeout_seconds
-    maximum = duration(liveness.max_timeout_seconds)
+    lost_s, min_s = liveness.lost_after_s, liveness.min_timeout_s
+    maximum = duration(liveness.max_timeout_s)
     learnt = f"{duration(min_s)} to {maximum}, [learnt](silent-and-stuck-ranks.md#timeouts)"
     each = [duration(seconds) for seconds in after_s]
     lost = [duration(heartbeat_s), f"{duration(lost_s)} (`liveness.lost_after_seconds`)", *each]
@@ -200,11 +201,9 @@ def _delays(settings: AlertSettings) -> str:
 
 
 def _settings() -> str:
-    names = [field.name for field in dataclasses.fields(AlertSettings)]
-    meanings = described(AlertSettings, names, "Attributes")
     rows = [
-        [code(name), code(getattr(AlertSettings(), name)), RULES[name][0], meanings[name]]
-        for name in names
+        [code(name), code(row.default), row.kind.expected if row.kind else "", row.meaning]
+        for name, row in rows_of(AlertSettings).items()
         if name != "mode"
     ]
     return table(["name", "default", "accepted", "meaning"], rows)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import re
-import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from described import Undescribed, code, defaults_of, described, table, unit_of
 
 from otel_straggler import configure
-from otel_straggler.cli.collector import load_settings
 from otel_straggler.client.settings import resolve_settings
 from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.settings_file import flag_of
 from otel_straggler.config import (
     OF_ARGUMENTS,
     OF_DETECTOR,
@@ -27,12 +25,10 @@ from otel_straggler.config import (
     all_variables,
 )
 from otel_straggler.detector import Detector
-from otel_straggler.errors import ConfigError
+from otel_straggler.options import rows_of, sections_of
 from otel_straggler.setting import Setting, Variable
 
 _HERE = "Add it to otel_straggler/config.py; the reference page is made from that."
-_BAD_VALUES: tuple[object, ...] = ({}, "-")
-"""Refused by every setting that refuses anything: neither a number nor a list, address or URL."""
 
 
 def page() -> str:
@@ -181,57 +177,44 @@ def _detector_table() -> str:
 
 
 def _collector_tables() -> Iterator[str]:
-    flags: dict[str, str] = vars(inspect.getmodule(load_settings))["FLAG_OF"]
-    defaults = CollectorSettings()
-    for section, values in sections_of(defaults):
-        names = [n for n in _fields(values) if not dataclasses.is_dataclass(getattr(values, n))]
-        reported = _described(type(values), names)
+    for section, kind in collector_sections():
         rows = []
-        for name in names:
-            flag = flags.get(f"{section}.{name}")
-            rule = rule_of(section, name)
-            default = code(getattr(values, name))
-            rows.append([code(name), code(flag) if flag else "", default, rule, reported[name]])
+        for key, row in rows_of(kind).items():
+            flag = code(flag_of(row)[0]) if row.sources else ""
+            rows.append([code(key), flag, code(row.default), rule_of(row), row.meaning])
         yield f"### `{section}`\n\n" + table(["key", "flag", "default", "must be", "meaning"], rows)
 
 
-def sections_of(values: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+def collector_sections(
+    within: type = CollectorSettings, before: str = ""
+) -> Iterator[tuple[str, type]]:
     """The sections of the file by their names; one within another has both, with a dot."""
-    for name in _fields(values):
-        section = getattr(values, name)
-        if dataclasses.is_dataclass(section):
-            yield before + name, section
-            yield from sections_of(section, f"{before}{name}.")
+    for name, kind in sections_of(within).items():
+        yield before + name, kind
+        yield from collector_sections(kind, f"{before}{name}.")
 
 
-def _fields(values: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(values)]
+def rule_of(row: Setting) -> str:
+    """What a value must be, as the error for a wrong one says it."""
+    return "" if row.kind is None else row.kind.expected
 
 
-def _described(kind: type, names: list[str]) -> dict[str, str]:
-    """A section that has more than its base describes only that."""
-    inherited = [f for f in names if f in _names_of(kind.__base__)]
-    reported = described(kind.__base__, inherited, "Attributes") if inherited else {}
-    return reported | described(kind, [n for n in names if n not in inherited], "Attributes")
+def example_file() -> str:
+    """``docs/collector.yaml``: every setting with its meaning and its default."""
+    lines = [
+        "# Every setting of `otel-straggler collector --config FILE`, with its default.",
+        "# Flags win over this file. Unknown keys are refused.",
+        "# Made by docs/generate.py. Change the code, then run: make generate",
+    ]
+    for section, kind in collector_sections():
+        indent = "  " * section.count(".")
+        about = (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " ")
+        lines += ["", *_comment(about, indent), f"{indent}{section.rpartition('.')[2]}:"]
+        for key, row in rows_of(kind).items():
+            default = json.dumps(row.default)
+            lines += [*_comment(row.meaning, f"{indent}  "), f"{indent}  {key}: {default}"]
+    return "\n".join(lines) + "\n"
 
 
-def _names_of(kind: Any) -> list[str]:
-    return _fields(kind) if dataclasses.is_dataclass(kind) else []
-
-
-def rule_of(section: str, name: str) -> str:
-    """What a value must be, in the words with which a wrong one is refused."""
-    rule = ""
-    for value in _BAD_VALUES:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "collector.yaml"
-            document: dict[str, Any] = {name: value}
-            for part in reversed(section.split(".")):
-                document = {part: document}
-            file.write_text(json.dumps(document), encoding="utf-8")
-            try:
-                load_settings(file, {})
-            except ConfigError as refusal:
-                text = re.search(r"; expected (.+?)\. [A-Z]", str(refusal))
-                rule = text[1] if text else rule
-    return rule
+def _comment(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, 98, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")

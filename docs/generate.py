@@ -43,6 +43,7 @@ def main(arguments: list[str]) -> int:
     stale = []
     made = {f"../alerts/{name}": text for name, text in render_all(AlertSettings()).items()}
     made |= {f"../dashboards/{name}": text for name, text in render_dashboards().items()}
+    made["collector.yaml"] = configuration_page.example_file()
     if (script := report_script()) is not None:
         made["../otel_straggler/page/report.js"] = script
     elif os.environ.get("CI"):

@@ -63,7 +63,7 @@ class LargeRun:
         self._now_s = _BEGAN_S
         self._sensors = Sensors(run.labels)
         settings = CollectorSettings(
-            scoring=ScoringSettings(window_steps=WINDOW_STEPS, grace_seconds=0.5),
+            scoring=ScoringSettings(window_steps=WINDOW_STEPS, grace_s=0.5),
             metrics=MetricsSettings(series_budget=series_budget, cluster="eu-1"),
         )
         self._worker = Worker(

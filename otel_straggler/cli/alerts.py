@@ -26,7 +26,6 @@ from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
 from otel_straggler.collector.alerting.alert_json import rfc3339
 from otel_straggler.collector.alerting.posting import Access, answer_of, tried_once
-from otel_straggler.collector.alerting.settings import NotifySettings, check_notify, check_urls
 from otel_straggler.collector.alerting.trial import (
     MAX_TRIAL_S,
     TRIAL,
@@ -35,8 +34,11 @@ from otel_straggler.collector.alerting.trial import (
     try_alertmanagers,
     try_webhook,
 )
+from otel_straggler.collector.settings import NotifySettings
+from otel_straggler.collector.settings_file import check_notify
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, UsageError, describe
 from otel_straggler.model.alert import Alert, Severity
+from otel_straggler.options import checked, rows_of
 from otel_straggler.otlp.clients.http import HttpClient
 
 
@@ -208,7 +210,9 @@ def trial_command(
     if sum(map(bool, (collector, alertmanagers, webhook))) > 1:
         raise ConfigError("--collector, --alertmanager and --webhook: give one of them.")
     settings = NotifySettings(alertmanagers=alertmanagers, webhook=webhook, **access)
-    check_urls(settings, "--")
+    rows = rows_of(NotifySettings)
+    checked(rows["alertmanagers"], alertmanagers, "--alertmanager")
+    checked(rows["webhook"], webhook, "--webhook")
     check_notify(settings, "--")
     if not settings.is_on:
         reported = _through_collector(collector or DEFAULT_COLLECTOR, settings, severity, lasts_s)
@@ -217,9 +221,9 @@ def trial_command(
     now_s = time.time()
     alert = trial_alert(cast("Severity", severity), "page", now_s=now_s, lasts_s=lasts_s, labels={})
     if webhook:
-        _report_webhook(webhook, settings.access(), alert, lasts_s, as_json=as_json)
+        _report_webhook(webhook, settings, alert, lasts_s, as_json=as_json)
     else:
-        destinations = try_alertmanagers(alertmanagers, settings.access(), alert, now_s + lasts_s)
+        destinations = try_alertmanagers(alertmanagers, settings, alert, now_s + lasts_s)
         _show(_answer(alert, now_s + lasts_s, destinations), as_json=as_json)
 
 
@@ -252,7 +256,7 @@ def _answer(alert: Alert, ends_at_s: float, destinations: Iterable[Destination])
 
 def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_s: float) -> Json:
     where = report_url(url).removesuffix("/v1/report") + _PAGE
-    access = replace(settings.access(), timeout_s=_COLLECTOR_S)
+    access = replace(settings, timeout_s=_COLLECTOR_S)
     client: HttpClient = access.client(where)
     body = json.dumps({"severity": severity, "seconds": lasts_s}).encode()
     try:

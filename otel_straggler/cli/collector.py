@@ -9,62 +9,48 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
-from otel_straggler.collector.settings_file import load_settings
+from otel_straggler.collector.settings_file import flag_of, flag_rows, load_settings
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)
 _END_S = 2.0
 _DESCRIPTORS = 8_192
 """4,096 connections of ranks, 512 of pages, those that are told that there are too many, files."""
 
 
+def _with_flags(function: _Command) -> _Command:
+    """Add an option for each setting that has a flag."""
+    for row in reversed(flag_rows().values()):
+        flag, metavar = flag_of(row)
+        default = f"  [default: {row.default}]" if row.default else ""
+        text = f"{row.meaning[0].upper()}{row.meaning[1:]}.{default}"
+        option = click.option(flag, type=type(row.default), metavar=metavar, help=text)
+        function = option(function)
+    return function
+
+
 @click.command(short_help="Receive OTLP from every rank, score it, serve metrics and reports.")
-@click.option("--otlp-http", metavar="HOST:PORT", help="OTLP/HTTP.  [default: 127.0.0.1:4318]")
-@click.option("--otlp-grpc", metavar="HOST:PORT", help="OTLP/gRPC.  [default: 127.0.0.1:4317]")
-@click.option(
-    "--metrics", metavar="HOST:PORT",
-    help="Live page, /metrics, /v1/report, health.  [default: 127.0.0.1:9464]",
-)  # fmt: skip
-@click.option("--forward", metavar="URL", help="Pass requests on to URL/v1/...")
-@click.option("--forward-mode", metavar="MODE", help="off, all, or sampled: what is worth keeping.")
-@click.option("--history", metavar="PATH", help="File that references and verdicts survive in.")
-@click.option("--window-seconds", type=float, metavar="S", help="Windows of spans without a step.")
-@click.option("--window-steps", type=int, metavar="N", help="Steps that are scored together.")
+@_with_flags
 @click.option(
     "--config", metavar="FILE", help="YAML; docs/collector.yaml has all settings. Flags win."
 )
-def command(
-    otlp_http: str | None,
-    otlp_grpc: str | None,
-    metrics: str | None,
-    forward: str | None,
-    forward_mode: str | None,
-    history: str | None,
-    window_seconds: float | None,
-    window_steps: int | None,
-    config: str | None,
-) -> None:
+def command(config: str | None, **flags: Any) -> None:
     """Receive OTLP from every rank, score it, serve metrics and reports.
 
     The first line on standard output, once all ports are open, is a JSON object with the
     addresses. Port 0 picks a free one. SIGTERM, SIGINT and SIGHUP (a terminal that closes; not
     with nohup) score what was received and end, within 20 s.
     """
-    settings = load_settings(
-        config,
-        {
-            "receivers.otlp_http": otlp_http,
-            "receivers.otlp_grpc": otlp_grpc,
-            "metrics.listen": metrics,
-            "forward.url": forward,
-            "forward.mode": forward_mode,
-            "history.path": history,
-            "scoring.window_seconds": window_seconds,
-            "scoring.window_steps": window_steps,
-        },
-    )
+    given = {
+        key: flags[flag_of(row)[0].removeprefix("--").replace("-", "_")]
+        for key, row in flag_rows().items()
+    }
+    settings = load_settings(config, given)
     _log_to_stderr()
     from otel_straggler.collector.service import Collector
 

@@ -21,7 +21,7 @@ from otel_straggler.cli.hang_lines import hang_json, hang_lines
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.stacks_from_outside import stacks
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
-from otel_straggler.collector.commands_settings import TOKEN_VARIABLE
+from otel_straggler.collector.settings_file import TOKEN_VARIABLE
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.detect.hangs.collectives import find_hang
 from otel_straggler.errors import ConfigError, InputError, describe

@@ -130,7 +130,7 @@ def configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
     settings = load_settings(config, {})
     aliases = settings.attributes.aliases()
     decoders = Decoders(SpanDecoder(aliases, settings.spans.names()), MetricDecoder(aliases))
-    return decoders, settings.verdicts.for_judge()
+    return decoders, settings.verdicts
 
 
 def read_input(file: str, decoders: Decoders, form: Format | None = None) -> Recording:

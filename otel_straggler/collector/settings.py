@@ -1,279 +1,303 @@
-"""When a rank is lost or stuck, as a collector's file says it."""
+"""All settings of the collector, in one table: the file's sections, in its order.
+
+A new setting is one row here (of scores, verdicts and hangs: in ``detect/scores/settings.py``; of
+alerts: in ``alerts/settings.py``), and the place that uses it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
 
 from otel_straggler import semconv
-from otel_straggler.collector.alerting.settings import AlertsSettings
-from otel_straggler.collector.commands_settings import CommandsSettings
-from otel_straggler.collector.forwarding.sampling import SamplingRules
+from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.collector.alerting.posting import Access
 from otel_straggler.detect.scores.settings import HangSettings, ScoreSettings, VerdictSettings
 from otel_straggler.errors import ConfigError, describe
-from otel_straggler.model.alert import Mode
+from otel_straggler.model.alert import Mode, Severity
+from otel_straggler.options import (
+    ANY_TEXT,
+    SWITCH,
+    above,
+    choice,
+    integer,
+    kind,
+    number,
+    option,
+    text,
+    texts,
+)
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.span_rules import SpanNames
 
+MiB: Final = 1024 * 1024
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivenessSettings:
-    """See :class:`HangSettings`, whose names have ``_s`` for ``_seconds``.
 
-    Attributes:
-        lost_after_seconds: without a sign of life for so long a rank is lost.
-        min_timeout_seconds: no progress for less is never called stuck.
-        max_timeout_seconds: for more always, unless that is usual for the section.
-        start_timeout_seconds: for a rank that has not progressed yet, and for the first steps.
-        unknown_timeout_seconds: for a section that was seen too seldom to know.
-        give_up_seconds: a stuck or lost run stays so long after its last sign of life, unless
-            somebody acknowledges it; then it is ``forgotten`` for an hour, and goes.
+def parse_address(address: str, *, where: str) -> tuple[str, int]:
+    """Split HOST:PORT (an IPv6 host in brackets).
+
+    >>> parse_address("[::1]:4318", where="x")
+    ('::1', 4318)
+
+    Raises:
+        ConfigError: there is no port, or it is none.
     """
-
-    lost_after_seconds: float = 20.0
-    min_timeout_seconds: float = 30.0
-    max_timeout_seconds: float = 480.0
-    start_timeout_seconds: float = 3_600.0
-    unknown_timeout_seconds: float = 480.0
-    give_up_seconds: float = 259_200.0
-
-    def for_judge(self) -> HangSettings:
-        values = {
-            field.name.removesuffix("_seconds") + "_s": getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name != "give_up_seconds"
-        }
-        return HangSettings(**values)
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(
+            describe(
+                where=where,
+                value=address,
+                expected="HOST:PORT with a port of 0 to 65535",
+                remedy="Use for example 127.0.0.1:4318; port 0 picks a free one.",
+            )
+        )
+    return host, int(port)
 
 
-MiB = 1024 * 1024
+def _is_address(address: str) -> bool:
+    try:
+        parse_address(address, where="")
+    except ConfigError:
+        return False
+    return True
+
+
+def _is_url(url: str) -> bool:
+    """Whether it has a scheme and a host, and nothing that would show in logs or be cut off."""
+    if not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises if it is no port
+    except ValueError:
+        return False
+    is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
+    return is_http and "@" not in parts.netloc and not parts.fragment
+
+
+def _is_base(url: str) -> bool:
+    return _is_url(url) and "?" not in url
+
+
+def _is_forward_url(url: str) -> bool:
+    of_a_signal = url.rstrip("/").endswith(("/v1/traces", "/v1/metrics", "/v1/logs"))
+    return not url or (url.startswith(("http://", "https://")) and not of_a_signal)
+
+
+def _are_stripped(values: list[str]) -> bool:
+    return all(value and value == value.strip() for value in values)
+
+
+def is_token(token: str) -> bool:
+    return len(token) <= 500 and all("!" <= letter <= "~" for letter in token)
+
+
+_ADDRESS: Final = text("HOST:PORT, such as 127.0.0.1:9464; port 0 picks a free one", _is_address)
+_BYTES: Final = integer(MiB)
+_KEYS: Final = texts("a list of attribute keys without blanks around them", _are_stripped)
+_PATTERNS: Final = texts("a list of patterns of span names, such as train.*", _are_stripped)
+_FORWARD_MODE: Final = kind(
+    accepts=lambda value: value is False or value in ("", "off", "all", "sampled"),
+    expected='"off", "all" or "sampled"',
+    convert=lambda value: value or ("off" if value is False else ""),  # YAML reads off as false
+)
+_URL: Final = "an http:// or https:// URL without a name or password in it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverSettings:
-    """Where OTLP comes in. Addresses are HOST:PORT; port 0 picks a free one.
+    """Where OTLP comes in."""
 
-    Attributes:
-        otlp_http: OTLP over HTTP, protobuf and JSON.
-        otlp_grpc: OTLP over gRPC.
-        max_body_bytes: of one request, after decompression; larger ones are refused.
-        max_waiting_bytes: of requests not yet scored; beyond it senders are told to come back
-            later. An eighth is for metrics alone, so that a flood of spans makes no rank lost.
-    """
-
-    otlp_http: str = "127.0.0.1:4318"
-    otlp_grpc: str = "127.0.0.1:4317"
-    max_body_bytes: int = 64 * MiB
-    max_waiting_bytes: int = 256 * MiB
+    otlp_http: str = option(
+        "127.0.0.1:4318", _ADDRESS, "OTLP over HTTP, protobuf and JSON", "--otlp-http HOST:PORT"
+    )
+    otlp_grpc: str = option("127.0.0.1:4317", _ADDRESS, "OTLP over gRPC", "--otlp-grpc HOST:PORT")
+    max_body_bytes: int = option(
+        64 * MiB, integer(1024), "of one request, decompressed; larger ones are refused"
+    )
+    max_waiting_bytes: int = option(
+        256 * MiB,
+        _BYTES,
+        "of requests not yet scored; beyond it senders are told to retry. An eighth is reserved "
+        "for metrics, so that a flood of spans makes no rank lost",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
-    """The address of the live page, /metrics, /v1/report, /healthz and /readyz.
+    """The live page, /metrics, /v1/report, /healthz and /readyz."""
 
-    Attributes:
-        listen: where these pages are.
-        allowed_hosts: further names that a Host header may carry, beside loopback and the address.
-        collector_id: value of the ``collector`` label; host name and port if empty.
-        cluster: value of the ``cluster`` label of every series; no such label if empty.
-        series_budget: series per run: up to half for signs of life of ranks, a quarter for cells
-            of the matrix, the rest for scores, then sensors. What does not fit is folded, last that
-            of ranks that are in trouble.
-        keep_scores_seconds: how long a rank's last scores stay without a new window.
-        decisions: whether verdicts may be dismissed and muted at this address, and maintenance
-            announced.
-        timeline_mib: memory for the newest windows that the live page shows, at most 360 of every
-            run; all runs together, and a byte for each rank and section of a window.
-    """
-
-    listen: str = "127.0.0.1:9464"
-    allowed_hosts: tuple[str, ...] = ()
-    collector_id: str = ""
-    cluster: str = ""
-    series_budget: int = 50_000
-    keep_scores_seconds: float = 900.0
-    decisions: bool = True
-    timeline_mib: int = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoringSettings:
-    """Layer 1, in the words of the file; see :class:`ScoreSettings`.
-
-    Attributes:
-        window_steps: steps that are scored together.
-        window_longest_seconds: a window that is so long takes no further steps, if it has five: of
-            steps of 30 s, five are scored together.
-        window_seconds: length of a window for spans without a step.
-        grace_seconds: how long a window waits for the other ranks after the first has passed it.
-        idle_seconds: without spans and heartbeats for so long, a window closes.
-        threshold: a score below it lists the rank as a straggler.
-        min_reference_samples: a median of fewer runs never becomes a rank's own best.
-        reference_half_life_seconds: a best that is not met again doubles in this time.
-        max_section_names: per run; further ones count as ``<other>``.
-        max_runs: runs kept; of those that have ended or are silent the one heard of first is
-            forgotten first. Further ones are turned away while all are heard of.
-        max_groups: of one run, kept and turned away like runs.
-        evict_run_seconds: a run that has been silent this long is evicted.
-    """
-
-    window_steps: int = 20
-    window_longest_seconds: float = 120.0
-    window_seconds: float = 30.0
-    grace_seconds: float = 5.0
-    idle_seconds: float = 30.0
-    threshold: float = 0.75
-    min_reference_samples: int = 5
-    reference_half_life_seconds: float = 86_400.0
-    max_section_names: int = 200
-    max_runs: int = 100
-    max_groups: int = 200
-    evict_run_seconds: float = 3_600.0
-
-    def for_scorer(self) -> ScoreSettings:
-        return ScoreSettings(
-            window_steps=self.window_steps,
-            window_longest_s=self.window_longest_seconds,
-            window_s=self.window_seconds,
-            grace_s=self.grace_seconds,
-            idle_s=self.idle_seconds,
-            threshold=self.threshold,
-            min_reference_samples=self.min_reference_samples,
-            reference_half_life_s=self.reference_half_life_seconds,
-            max_names=self.max_section_names,
-            max_runs=2 * self.max_runs,  # as many as may be there until the next picture
-            evict_s=self.evict_run_seconds,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictsSettings:
-    """Layer 2, in the words of the file; see :class:`VerdictSettings`.
-
-    Attributes:
-        block_steps: steps that are summed up by one median; everything is judged as often.
-        block_seconds: length of a "step" for spans that have none.
-        windows_steps: lengths over which a rank is compared with its peers.
-        min_slowdown: no smaller one is ever confirmed (1.03 = 3 %).
-        floor_of_resolvable: nor one below so many times the smallest slowdown that can be shown.
-        min_z: nor one that lies fewer robust standard deviations beyond its peers.
-        page_slowdown: nobody is called for less.
-        page_loss: nor for less than this part of the job's GPU time.
-        min_share: a section must lose at least this part of the step.
-        min_peers: smaller groups of peers say nothing; below 5, only slowdowns of 1.25 count.
-        quorum: nothing is said while fewer ranks report than this part.
-        warm_up_steps: left out after an observed start of an attempt.
-        max_changes: changes of state kept in memory.
-    """
-
-    block_steps: int = 5
-    block_seconds: float = 10.0
-    windows_steps: tuple[int, ...] = (20, 100, 400)
-    min_slowdown: float = 1.03
-    floor_of_resolvable: float = 1.5
-    min_z: float = 3.5
-    page_slowdown: float = 1.10
-    page_loss: float = 0.01
-    min_share: float = 0.01
-    min_peers: int = 3
-    quorum: float = 0.8
-    warm_up_steps: int = 20
-    max_changes: int = 10_000
-
-    def for_judge(self) -> VerdictSettings:
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return VerdictSettings(block_s=values.pop("block_seconds"), **values)
+    listen: str = option(
+        "127.0.0.1:9464", _ADDRESS, "live page, /metrics, /v1/report, health", "--metrics HOST:PORT"
+    )
+    allowed_hosts: tuple[str, ...] = option(
+        (), texts("a list of text"), "further names that a Host header may carry"
+    )
+    collector_id: str = option(
+        "", ANY_TEXT, "value of the `collector` label; host name and port if empty"
+    )
+    cluster: str = option(
+        "", ANY_TEXT, "value of the `cluster` label of every series; no such label if empty"
+    )
+    series_budget: int = option(
+        50_000,
+        integer(100),
+        "series per run: up to half for heartbeats of ranks, a quarter for cells of the matrix, "
+        "the rest for scores, then sensors. What does not fit is folded, last that of ranks in "
+        "trouble",
+    )
+    keep_scores_seconds: float = option(
+        900.0, above(0), "how long a rank's last scores stay without a new window"
+    )
+    decisions: bool = option(
+        True,
+        SWITCH,
+        "whether verdicts may be dismissed and muted at this address, and maintenance announced",
+    )
+    timeline_mib: int = option(
+        64, integer(1), "memory for the newest windows on the live page, at most 360 of every run"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributeSettings:
-    """Further attribute keys that say who sent and what, beside the built-in ones of
-    :mod:`otel_straggler.semconv`, over which they win; of several present the first is read.
+    """Further attribute keys of other instrumentations, read before the built-in ones; of several
+    present the first is read."""
 
-    Attributes:
-        rank, world_size, local_rank, run_id, role: on a resource, a span or a data point.
-        step: the optimizer step of a span.
-        section: the section of a span, in place of its name.
-    """
-
-    rank: tuple[str, ...] = ()
-    world_size: tuple[str, ...] = ()
-    local_rank: tuple[str, ...] = ()
-    run_id: tuple[str, ...] = ()
-    role: tuple[str, ...] = ()
-    step: tuple[str, ...] = ()
-    section: tuple[str, ...] = ()
+    rank: tuple[str, ...] = option((), _KEYS, "on a resource, a span, or a data point")
+    world_size: tuple[str, ...] = option((), _KEYS, "on a resource, a span, or a data point")
+    local_rank: tuple[str, ...] = option((), _KEYS, "on a resource, a span, or a data point")
+    run_id: tuple[str, ...] = option((), _KEYS, "on a resource, a span, or a data point")
+    role: tuple[str, ...] = option((), _KEYS, "on a resource, a span, or a data point")
+    step: tuple[str, ...] = option((), _KEYS, "the optimizer step of a span")
+    section: tuple[str, ...] = option((), _KEYS, "the section of a span, in place of its name")
 
     def aliases(self) -> Aliases:
-        keys = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return Aliases().extended(**keys)
+        return Aliases().extended(**dataclasses.asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanSettings:
-    """Which plain spans are scored and as what kind, by patterns of their names (globs); see
-    :class:`SpanNames`. A list replaces the default.
+    """Which spans of other instrumentations are scored and as what kind, by globs of their names. A
+    list replaces the default."""
 
-    Attributes:
-        include: names that are scored,
-        exclude: unless a pattern here covers them too: spans of a whole life or step, and kernels.
-        wait: spans of waiting, such as collectives; scored, never listed.
-        data: spans of input.
-        checkpoint: spans of saving and loading; scored, never listed.
-        eval: spans of an evaluation; scored, never listed.
-        other: spans of none of these kinds; a span that no list has is ``compute``.
-    """
-
-    include: tuple[str, ...] = ("*",)
-    exclude: tuple[str, ...] = semconv.UNSCORED_SPANS
-    wait: tuple[str, ...] = semconv.KNOWN_KINDS["wait"]
-    data: tuple[str, ...] = semconv.KNOWN_KINDS["data"]
-    checkpoint: tuple[str, ...] = semconv.KNOWN_KINDS["checkpoint"]
-    eval: tuple[str, ...] = semconv.KNOWN_KINDS["eval"]
-    other: tuple[str, ...] = semconv.KNOWN_KINDS["other"]
+    include: tuple[str, ...] = option(("*",), _PATTERNS, "names that are scored")
+    exclude: tuple[str, ...] = option(
+        semconv.UNSCORED_SPANS,
+        _PATTERNS,
+        "names that are not, though included: spans of a whole run or step, and kernels",
+    )
+    wait: tuple[str, ...] = option(
+        semconv.KNOWN_KINDS["wait"],
+        _PATTERNS,
+        "spans of waiting, such as collectives; scored, never listed",
+    )
+    data: tuple[str, ...] = option(semconv.KNOWN_KINDS["data"], _PATTERNS, "spans of input")
+    checkpoint: tuple[str, ...] = option(
+        semconv.KNOWN_KINDS["checkpoint"],
+        _PATTERNS,
+        "spans of saving and loading; scored, never listed",
+    )
+    eval: tuple[str, ...] = option(
+        semconv.KNOWN_KINDS["eval"], _PATTERNS, "spans of an evaluation; scored, never listed"
+    )
+    other: tuple[str, ...] = option(
+        semconv.KNOWN_KINDS["other"],
+        _PATTERNS,
+        "spans of none of these kinds; a span in no list is `compute`",
+    )
 
     def names(self) -> SpanNames:
-        kinds: dict[semconv.SectionKind, tuple[str, ...]] = {
-            "wait": self.wait,
-            "data": self.data,
-            "checkpoint": self.checkpoint,
-            "eval": self.eval,
-            "other": self.other,
-        }
+        kinds = {name: getattr(self, name) for name in semconv.KNOWN_KINDS}
         return SpanNames(self.include, self.exclude, kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringSettings(ScoreSettings):
+    """Windows, scores, and how many runs."""
+
+    max_groups: int = option(200, integer(1), "of one run, kept and rejected like runs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessSettings(HangSettings):
+    """When a rank is lost or stuck."""
+
+    give_up_s: float = option(
+        259_200.0,
+        above(0),
+        "a stuck or lost run stays this long after its last heartbeat, unless somebody "
+        "acknowledges it; then it is `forgotten` for an hour, and evicted",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandsSettings:
+    """Asking ranks for stacks; off unless switched on here and on the ranks."""
+
+    enabled: bool = option(
+        False,
+        SWITCH,
+        "whether ranks may poll `/v1/commands` of the OTLP/HTTP port, and people may send commands "
+        "to that of the metrics address",
+    )
+    token: str = option(
+        "",
+        text("letters, digits and signs of ASCII without blanks", is_token, is_secret=True),
+        "shared secret of both; the variable `OTEL_STRAGGLER_COMMANDS_TOKEN` if empty",
+    )
+    on_hang: tuple[str, ...] = option(
+        (),
+        texts(f"a list of {', '.join(semconv.VERBS)}", set(semconv.VERBS).issuperset),
+        "commands for the culprits of a stuck run, and for three victims",
+    )
+    expire_seconds: float = option(
+        120.0, above(0), "a command expires if its rank has not fetched it by then"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardSettings:
-    """Where requests go on to. A URL alone means mode "all": everything, untouched.
+    """Where requests are forwarded. Mode "sampled" keeps the spans of ranks named by a verdict or
+    the newest window, of slow steps, and of one trace in N; metrics and logs pass untouched."""
 
-    Mode "sampled" keeps of the spans, byte for byte, those of ranks that a verdict (suspect,
-    confirmed or flapping, also of their host) or the newest window names, those of slow steps and
-    those of one trace in N; it makes the root span of each step's trace. Metrics and logs pass
-    untouched in both; traces in JSON become binary protobuf in mode "sampled".
-
-    Attributes:
-        url: base URL of an OTLP/HTTP endpoint; each signal's path is added.
-        mode: what is passed on; empty = "all" if there is a URL.
-        max_queue_bytes: of requests that wait to be passed on; beyond it the oldest is dropped,
-            and counted.
-        sample_one_in: mode "sampled" keeps one trace in so many, by its id.
-        slow_step_ratio: and steps that took so many times as long as the typical step of the run
-            on their slowest rank.
-        max_trace_spans: of one trace; further ones are left out.
-        max_held_bytes: of requests that wait until their steps are scored; near it the oldest are
-            decided early.
-        hold_seconds: the longest wait for that.
-    """
-
-    url: str = ""
-    mode: str = ""
-    max_queue_bytes: int = 256 * MiB
-    sample_one_in: int = 100
-    slow_step_ratio: float = 1.5
-    max_trace_spans: int = 2_000
-    max_held_bytes: int = 256 * MiB
-    hold_seconds: float = 60.0
+    url: str = option(
+        "",
+        text(
+            "an http:// or https:// URL to which /v1/traces can be added, e.g. http://gateway:4318",
+            _is_forward_url,
+        ),
+        "base URL of an OTLP/HTTP endpoint; each signal's path is added",
+        "--forward URL",
+    )
+    mode: str = option(
+        "",
+        _FORWARD_MODE,
+        'off, all, or sampled; empty = "all" if there is a URL',
+        "--forward-mode MODE",
+    )
+    max_queue_bytes: int = option(
+        256 * MiB, _BYTES, "of requests that wait; beyond it the oldest is dropped, and counted"
+    )
+    sample_every: int = option(
+        100, integer(1), 'mode "sampled" keeps one trace in so many, by its id'
+    )
+    slow_step_ratio: float = option(
+        1.5,
+        above(1),
+        'mode "sampled" keeps steps whose slowest rank took so many times the typical step',
+    )
+    max_trace_spans: int = option(2_000, integer(1), "of one trace; further ones are left out")
+    max_held_bytes: int = option(
+        256 * MiB,
+        _BYTES,
+        "of requests that wait until their steps are scored; near it the oldest are decided early",
+    )
+    hold_seconds: float = option(60.0, above(0), "longest wait for scores")
 
     @property
     def is_on(self) -> bool:
@@ -283,73 +307,91 @@ class ForwardSettings:
     def is_sampled(self) -> bool:
         return self.is_on and self.mode == "sampled"
 
-    def rules(self) -> SamplingRules:
-        return SamplingRules(
-            one_in=self.sample_one_in,
-            slow_ratio=self.slow_step_ratio,
-            max_spans=self.max_trace_spans,
-            held_bytes=self.max_held_bytes,
-            hold_s=self.hold_seconds,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySettings:
-    """What survives a restart of the collector: references, verdicts, summaries of windows.
+    """What survives a restart of the collector: references, verdicts, summaries of windows."""
 
-    Attributes:
-        path: the file, an SQLite database; empty = in memory, gone with the process.
-        keep_days: what is older goes.
-        max_mib: size of the file; the oldest windows go first, verdicts and references last.
-        save_every_seconds: a collector that is killed loses so much of its state at most.
-    """
+    path: str = option(
+        "", ANY_TEXT, "SQLite file; empty = in memory, gone with the process", "--history PATH"
+    )
+    keep_days: float = option(7.0, above(0), "older rows are deleted")
+    max_mib: int = option(
+        512, integer(1), "size of the file; the oldest windows go first, verdicts last"
+    )
+    save_every_seconds: float = option(
+        10.0, above(0), "a collector that is killed loses at most this much of its state"
+    )
 
-    path: str = ""
-    keep_days: float = 7.0
-    max_mib: int = 512
-    save_every_seconds: float = 10.0
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifySettings(Access):
+    """Whom the collector itself notifies; by default nobody. Alertmanagers or one webhook; both
+    would notify people twice."""
+
+    alertmanagers: tuple[str, ...] = option(
+        (),
+        texts(
+            "a list of http:// or https:// URLs without a name or password in it, e.g. "
+            "http://alertmanager:9093",
+            lambda urls: all(map(_is_base, urls)) and len(set(urls)) == len(urls),
+        ),
+        "base URLs of all replicas, e.g. http://alertmanager:9093; each gets everything, in mode "
+        "observe too (labelled so)",
+    )
+    webhook: str = option(
+        "",
+        text(_URL, lambda url: not url or _is_url(url)),
+        "URL that understands Alertmanager's webhooks; it is notified only in mode page",
+    )
+    min_severity: Severity = option(
+        "warning", choice("info", "warning", "critical"), "for a webhook: info, warning or critical"
+    )
+    send_resolved: bool = option(True, SWITCH, "whether a webhook is told when an alert ends")
+    resend_s: float = option(
+        60.0,
+        number(0.1, 3_600),
+        "from one message on a firing alert to an Alertmanager to the next",
+    )
+    interval_s: float = option(
+        60.0, number(0.1, 86_400), "a webhook gets at most one message in so long"
+    )
+    repeat_s: float = option(14_400.0, number(60), "and one without news after so long")
+    external_url: str = option(
+        "",
+        text(_URL, lambda url: not url or _is_base(url)),
+        "address of this collector for people, for links; that of its pages if empty",
+    )
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.alertmanagers or self.webhook)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertsSettings(AlertSettings):
+    """Thresholds of alerts; rendered rules have them only if rendered with the same ones."""
+
+    notify: NotifySettings = field(default_factory=NotifySettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorSettings:
-    """All of it, one slice per stage."""
+    """All sections of the file."""
 
     receivers: ReceiverSettings = field(default_factory=ReceiverSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     attributes: AttributeSettings = field(default_factory=AttributeSettings)
     spans: SpanSettings = field(default_factory=SpanSettings)
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
-    verdicts: VerdictsSettings = field(default_factory=VerdictsSettings)
+    verdicts: VerdictSettings = field(default_factory=VerdictSettings)
     liveness: LivenessSettings = field(default_factory=LivenessSettings)
     commands: CommandsSettings = field(default_factory=CommandsSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
     history: HistorySettings = field(default_factory=HistorySettings)
     alerts: AlertsSettings = field(default_factory=AlertsSettings)
 
-
-def parse_address(text: str, *, where: str) -> tuple[str, int]:
-    """Split HOST:PORT (an IPv6 host in brackets).
-
-    >>> parse_address("[::1]:4318", where="x")
-    ('::1', 4318)
-
-    Raises:
-        ConfigError: there is no port, or it is none.
-    """
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(
-            describe(
-                where=where,
-                value=text,
-                expected="HOST:PORT with a port of 0 to 65535",
-                remedy="Use for example 127.0.0.1:4318; port 0 picks a free one.",
-            )
-        )
-    return host, int(port)
-
-
-def mode_of(settings: CollectorSettings) -> Mode:
-    """Whether this collector's alerts may call somebody."""
-    return "page" if settings.alerts.mode == "page" else "observe"
+    @property
+    def mode(self) -> Mode:
+        """Whether alerts may notify people."""
+        return "page" if self.alerts.mode == "page" else "observe"

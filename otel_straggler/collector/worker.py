@@ -1,14 +1,16 @@
-"""The one thread that scores. Receivers hand over columns; pages read what it has published."""
+"""The scoring thread. Receivers hand over columns; pages read what it has published."""
 
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
 from otel_straggler.collector.api.commands import Commands
 from otel_straggler.collector.api.decisions import Decisions
@@ -27,7 +29,7 @@ from otel_straggler.collector.views.publisher import Publisher
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.detect.scores.scorer import Scorer
-from otel_straggler.model.alert import Alert, Mode
+from otel_straggler.model.alert import Alert
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, Progress
@@ -36,42 +38,31 @@ from otel_straggler.throttle import Throttle
 _log = logging.getLogger(__name__)
 
 _SHARE = 0.1
-"""Of the time at most that goes into what pages read, and into the text of /metrics."""
+"""Maximum part of the time for what pages read, and as much for the text of /metrics."""
 _TICK_S = 0.1
 _ROUND_S = 0.02
-"""From one look at the queue to the next: many small requests cost less together, and nobody waits
-for a score to come some milliseconds sooner."""
+"""From one round to the next: many small requests cost less together."""
 _AT_ONCE = 256
-"""Items taken from the queue before due windows are looked for."""
+"""Items of the queue per round."""
 _REFRESH_S = 1.0
 _STALLED_S = 60.0
 _STOP_S = 12.0
 _SCORING_SHARE = 0.6
-"""Of the time to stop in, for what waits; the rest is for the windows and the state."""
+"""Part of the time to stop for what waits; the rest is for the windows and the state."""
 UNSCORED = "unscored"
+_Step: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """What a receiver handed over, how many bytes are reserved for it, and when it came."""
-
     content: DecodedSpans | DecodedMetrics
     size: int
     now_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Backfill:
-    """Older windows of a world, of the history; None after the last ones."""
-
-    run_id: str = ""
-    group: str = ""
-    columns: tuple[Column, ...] | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCounts:
-    """What the scorer did so far: rows, windows and points of histograms by outcome."""
+    """Rows, windows, and points of histograms so far, by outcome."""
 
     rows: dict[str, int]
     windows: dict[str, int]
@@ -85,20 +76,10 @@ class WorkerCounts:
 class Worker:
     """Scores what it is given, in order, on its own thread (or step by step, in tests).
 
-    Args:
-        settings: of the collector.
-        budget: where the reserved bytes are given back.
-        monotonic_ns, wall_s: clocks.
-        keeper: of what survives this process; None for one that keeps nothing.
-        sampler: of the spans that are passed on, told what was found; None if there is none.
-        decisions: of people about verdicts.
-        maintenance: of nodes.
-        mode: whether alerts may notify somebody.
-
     Attributes:
-        commands: for ranks that are known.
-        snapshot: what was published last; any thread may read it.
-        is_backfilled: set once the timelines have what :meth:`end_backfill` ended.
+        snapshot: published last; any thread may read it.
+        is_backfilled: set once the timelines have the windows of the history.
+        given_up: requests, and section executions in them, dropped when stopping.
     """
 
     def __init__(
@@ -107,42 +88,35 @@ class Worker:
         budget: ByteBudget,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         wall_s: Callable[[], float] = time.time,
-        keeper: HistoryWriter | None = None,
+        history: HistoryWriter | None = None,
         sampler: Sampler | None = None,
         decisions: Decisions | None = None,
         maintenance: MaintenanceBook | None = None,
-        mode: Mode = "observe",
     ) -> None:
         scoring = settings.scoring
         self._budget = budget
-        self._keeper = keeper or HistoryWriter(HistorySettings(), scoring.max_runs)
+        self._history = history or HistoryWriter(HistorySettings(), scoring.max_runs)
         self._sampler = sampler
         self._decisions = decisions or Decisions(lambda: int(wall_s() * 1e9))
         self._maintenance = maintenance or MaintenanceBook(lambda: int(wall_s() * 1e9))
         self._monotonic_ns = monotonic_ns
         self._clock = CollectorClock(monotonic_ns, wall_s)
-        self._store = RunStore(
-            settings.liveness.for_judge(),
-            grace_s=scoring.grace_seconds,
+        store = self._store = RunStore(
+            settings.liveness,
+            grace_s=scoring.grace_s,
             keep_scores_s=settings.metrics.keep_scores_seconds,
             timeline_bytes=settings.metrics.timeline_mib * MiB,
         )
-        self._admission = AdmissionControl(scoring, self._store)
-        self._eviction = Eviction(scoring, settings.liveness.give_up_seconds)
-        self._scorer = Scorer(
-            scoring.for_scorer(), settings.verdicts.for_judge(), self._store.learn
-        )
+        self._admission = AdmissionControl(scoring, store)
+        self._eviction = Eviction(scoring, settings.liveness.give_up_s)
+        # The scorer may hold as many as there are until the next view.
+        scores = replace(scoring, max_runs=2 * scoring.max_runs)
+        scorer = self._scorer = Scorer(scores, settings.verdicts, store.learn)
         self._publisher = Publisher(
-            settings,
-            self._store,
-            self._scorer,
-            self._clock,
-            self._decisions,
-            self._maintenance,
-            mode,
+            settings, store, scorer, self._clock, self._decisions, self._maintenance, settings.mode
         )
         self.commands = Commands(settings.commands)
-        self._queue: queue.SimpleQueue[_Item | _Backfill | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Item | _Step | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
         self._publishing, self._paging = (
@@ -152,9 +126,8 @@ class Worker:
         self._published_at_ns = 0
         self._ticked_at_ns = monotonic_ns()
         self._failures = 0
-        self._give_up_at_ns: int | None = None
-        self._unscored_rows = 0
-        self._unscored_requests = 0
+        self._give_up_at_ns = math.inf
+        self.given_up = (0, 0)
         self._alerts: Mapping[str, tuple[Alert, ...]] = {}
         self._has_backfill_ended = False
         self.is_backfilled = threading.Event()
@@ -166,71 +139,55 @@ class Worker:
         self._queue.put(_Item(content, size, self._monotonic_ns()))
 
     def backfill(self, run_id: str, group: str, columns: Sequence[Column]) -> None:
-        """Put older windows, of the history, before those of this process."""
-        self._queue.put(_Backfill(run_id, group, tuple(columns)))
+        """Put windows of the history before those of this process."""
+        self._queue.put(partial(self._store.put_before, run_id, group, tuple(columns)))
 
     def end_backfill(self) -> None:
-        self._queue.put(_Backfill())
+        self._queue.put(partial(setattr, self, "_has_backfill_ended", True))
 
     def show_alerts(self, alerts: Mapping[str, tuple[Alert, ...]]) -> None:
-        """Show what fires, by run."""
         self._is_dirty |= alerts != self._alerts
         self._alerts = alerts
 
     def show_soon(self) -> None:
-        """Something else than what was handed over changes what is shown."""
+        """Publish at the next tick: a decision has changed."""
         self._is_dirty = True
 
     def start(self, collector_id: str) -> None:
-        """Restore what the keeper has, and begin; ``collector_id`` is the value of the label
-        ``collector``."""
-        self._keeper.restore(
+        """Restore the history, and begin; ``collector_id`` is the label ``collector``."""
+        self._history.restore(
             self._scorer, self._decisions, store=self._store, maintenance=self._maintenance
         )
         self.sign(collector_id)
         self._thread.start()
 
     def sign(self, collector_id: str) -> None:
-        """Set the label ``collector``, before anything is shown."""
         self._publisher.sign(collector_id)
 
     def stop(self, within_s: float = _STOP_S) -> bool:
-        """Score what was handed over, close every window, publish, save, end.
-
-        Args:
-            within_s: what is not scored after the larger part of it is given up and counted.
-
-        Returns:
-            Whether all has ended within the time: if not, what has come since the state was last
-            saved does not survive.
-        """
+        """Score what waits, close every window, publish, save, end; what is not scored after the
+        larger part of the time is dropped and counted. Returns whether it ended in time: if not,
+        what has come since the last save is lost."""
         self._give_up_at_ns = self._monotonic_ns() + int(within_s * _SCORING_SHARE * 1e9)
         self._queue.put(None)
         self._thread.join(within_s)
         return not self._thread.is_alive()
 
     @property
-    def given_up(self) -> tuple[int, int]:
-        """Requests, and section runs in them, for which there was no time left when stopping."""
-        return self._unscored_requests, self._unscored_rows
-
-    @property
     def is_alive(self) -> bool:
-        """Whether the thread runs and is not stuck."""
         stalled_ns = self._monotonic_ns() - self._ticked_at_ns
         return self._thread.is_alive() and stalled_ns < _STALLED_S * 1e9
 
     def counts(self) -> WorkerCounts:
         counts = self._scorer.counts
-        rows = {
-            "scored": counts.scored,
-            "duplicate": counts.duplicates,
-            "superseded": counts.superseded,
-            "late": counts.late,
-            UNSCORED: self._unscored_rows,
-        }
         return WorkerCounts(
-            rows=rows,
+            rows={
+                "scored": counts.scored,
+                "duplicate": counts.duplicates,
+                "superseded": counts.superseded,
+                "late": counts.late,
+                UNSCORED: self.given_up[1],
+            },
             windows=dict(counts.windows),
             section_times=self._store.histograms.counts(),
             kernel_times=dict(counts.kernel_times),
@@ -244,7 +201,7 @@ class Worker:
     def _run(self) -> None:
         is_running = True
         while is_running:
-            items = self._wait_for_items(_TICK_S)
+            items = self._wait_for_items()
             began_s = time.monotonic()
             is_running = None not in items
             self._process([item for item in items if item is not None])
@@ -253,11 +210,11 @@ class Worker:
                 time.sleep(max(0.0, began_s + _ROUND_S - time.monotonic()))
         self._guarded(self.finish)
 
-    def _wait_for_items(self, wait_s: float) -> list[_Item | _Backfill | None]:
-        """What waits, up to None, which tells to stop; empty if nothing comes."""
-        items: list[_Item | _Backfill | None] = []
+    def _wait_for_items(self) -> list[_Item | _Step | None]:
+        """What waits, up to None, which ends the thread."""
+        items: list[_Item | _Step | None] = []
         try:
-            items.append(self._queue.get(timeout=wait_s))
+            items.append(self._queue.get(timeout=_TICK_S))
             while items[-1] is not None and len(items) <= _AT_ONCE:
                 items.append(self._queue.get_nowait())
         except queue.Empty:
@@ -266,23 +223,19 @@ class Worker:
 
     def process_queued(self) -> None:
         """Process all that waits, now (for tests that run without the thread)."""
-        items: list[_Item | _Backfill] = []
-        while not self._queue.empty():
-            item = self._queue.get_nowait()
-            items += [] if item is None else [item]
-        self._process(items)
+        items = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+        self._process([item for item in items if item is not None])
 
-    def _process(self, items: list[_Item | _Backfill]) -> None:
-        """Score what was handed over, in order; batches of spans together, where that is the same.
-        A failure is logged and counted; what follows goes on."""
+    def _process(self, items: list[_Item | _Step]) -> None:
+        """Score in order; batches of spans together, where that gives the same scores."""
         waiting = BatchCoalescer()
         self._clock.follow_wall_clock()
         for item in items:
-            if isinstance(item, _Backfill):
-                self._guarded(partial(self._take_backfill, item))
+            if not isinstance(item, _Item):
+                self._guarded(item)
                 continue
-            if self._is_out_of_time():
-                self._give_up(item)
+            if self._monotonic_ns() >= self._give_up_at_ns:
+                self._drop(item)
                 continue
             content = self._admitted(item)
             if isinstance(content, DecodedSpans):
@@ -298,43 +251,29 @@ class Worker:
         self._score(waiting)
         self._is_dirty |= bool(items)
 
-    def _take_backfill(self, item: _Backfill) -> None:
-        if item.columns is None:
-            self._has_backfill_ended = True
-        else:
-            self._store.put_before(item.run_id, item.group, item.columns)
-
-    def _is_out_of_time(self) -> bool:
-        return self._give_up_at_ns is not None and self._monotonic_ns() >= self._give_up_at_ns
-
-    def _give_up(self, item: _Item) -> None:
-        """It is not scored, because whoever stops the collector waits no longer."""
-        self._unscored_requests += 1
-        if isinstance(item.content, DecodedSpans):
-            self._unscored_rows += len(item.content.batch)
+    def _drop(self, item: _Item) -> None:
+        requests, rows = self.given_up
+        new = len(item.content.batch) if isinstance(item.content, DecodedSpans) else 0
+        self.given_up = requests + 1, rows + new
         self._budget.release(item.size)
 
     def _admitted(self, item: _Item) -> DecodedSpans | DecodedMetrics:
-        """Who is let in; everybody, where that cannot be told."""
         try:
             return self._admission.admitted(item.content, self._clock.at_s(item.now_ns))
         except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
             self._failures += 1
-            _log.exception("who is let in could not be told; the whole request is taken")
+            _log.exception("admission failed; the whole request is admitted")
             return item.content
 
     def _score(self, waiting: BatchCoalescer) -> None:
-        """Score what was coalesced, and give back the bytes that are reserved for it."""
         size, now_ns = waiting.size, waiting.newest_ns
-        try:
-            batch = waiting.drain()
-            self._store.observe_spans(batch)
-            self._scorer.observe(batch, now_ns)
-        except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
-            self._failures += 1
-            _log.exception("requests could not be scored")
-        finally:
-            self._budget.release(size)
+        self._guarded(partial(self._observe_spans, waiting, now_ns))
+        self._budget.release(size)
+
+    def _observe_spans(self, waiting: BatchCoalescer, now_ns: int) -> None:
+        batch = waiting.drain()
+        self._store.observe_spans(batch)
+        self._scorer.observe(batch, now_ns)
 
     def _observe_progress(self, spans: DecodedSpans, now_ns: int) -> None:
         now_s = self._clock.at_s(now_ns)
@@ -362,69 +301,65 @@ class Worker:
         self._store.observe_passthrough(metrics, now_s)
 
     def tick(self) -> None:
-        """Close the windows that are due, evict what is over, publish what has changed."""
+        """Close due windows, evict, publish what has changed."""
         self._clock.follow_wall_clock()
         now_ns = self._monotonic_ns()
         self._ticked_at_ns = now_ns
-        for rows in self._store.drain_histograms(now_ns):
-            self._scorer.observe(rows, now_ns)
+        self._observe_histograms(now_ns)
         windows = self._scorer.close_due(now_ns)
         self._observe_windows(windows, now_ns)
         self._is_dirty |= bool(windows)
         self._guarded(
-            lambda: self._keeper.tick(
+            lambda: self._history.tick(
                 self._scorer, self._store, self._new_summaries, self._clock.ahead_s
             )
         )
-        # A tenth of the time at most goes into what pages read, and as much into the text of
-        # /metrics, which takes several times as long: much of it is shown a little later.
         pause_s = _TICK_S if self._is_dirty else _REFRESH_S
         is_due = now_ns - self._published_at_ns >= pause_s * 1e9
         if is_due and self._publishing.wait_s() == 0.0:
             self._publish(now_ns)
 
     def finish(self) -> None:
-        """Close every window and publish a last time."""
+        """Close every window, publish, and save a last time."""
         now_ns = self._monotonic_ns()
-        self._guarded(lambda: self._close_all(now_ns))
+        self._guarded(lambda: self._observe_histograms(now_ns, is_end=True))
+        self._guarded(lambda: self._observe_windows(self._scorer.close_all(), now_ns))
         self._guarded(lambda: self._publish(now_ns, is_last=True))
         self._guarded(
-            lambda: self._keeper.save(
+            lambda: self._history.save(
                 self._scorer, self._store, self._new_summaries(), self._clock.ahead_s
             )
         )
 
-    def _close_all(self, now_ns: int) -> None:
-        for rows in self._store.drain_histograms(now_ns, is_end=True):
+    def _observe_histograms(self, now_ns: int, *, is_end: bool = False) -> None:
+        for rows in self._store.drain_histograms(now_ns, is_end=is_end):
             self._scorer.observe(rows, now_ns)
-        self._observe_windows(self._scorer.close_all(), now_ns)
 
     def _new_summaries(self) -> list[Summary]:
         return new_summaries(self._store.runs, self.snapshot)
 
     def _observe_windows(self, windows: list[WindowScores], now_ns: int) -> None:
-        """Hand closed windows to all who want them."""
         for window in windows:
             self._store.observe_window(window, self._clock.at_s(now_ns))
             self._guarded(partial(self._store.extend_timeline, window))
-        self._keeper.put_windows(windows)
+        self._history.put_windows(windows)
         self._guarded(lambda: self._inform_sampler(windows))
 
     def _inform_sampler(self, windows: list[WindowScores]) -> None:
-        """What the windows and verdicts of spans say."""
         if self._sampler is None:
             return
         self._sampler.observe_steps(self._scorer.drain_step_times())
-        by_run: dict[str, list[WindowScores]] = {}
-        for window in windows:
-            by_run.setdefault(window.run_id, []).append(window)
-        for run_id, of_run in by_run.items():
+        for run_id in dict.fromkeys(window.run_id for window in windows):
+            of_run = [window for window in windows if window.run_id == run_id]
             self._sampler.observe_windows(of_run, self._scorer.verdicts(run_id))
 
     def _publish(self, now_ns: int, *, is_last: bool = False) -> None:
         self._published_at_ns = now_ns
         with self._publishing.spending_cpu():
-            snapshot = self._new_snapshot(now_ns)
+            self._evict(now_ns)
+            snapshot = self._publisher.evaluate(now_ns, self._alerts)
+            problems = self._admission.problems(self._scorer.folded_names())
+            snapshot = replace(snapshot, page=self.snapshot.page, problems=problems)
         if is_last or self._paging.wait_s() == 0.0:
             with self._paging.spending_cpu():
                 snapshot = replace(snapshot, page=self._publisher.metrics_text(snapshot))
@@ -434,23 +369,16 @@ class Worker:
         if self._has_backfill_ended:
             self.is_backfilled.set()
 
-    def _new_snapshot(self, now_ns: int) -> Snapshot:
-        """All as it is now, with the last text of /metrics."""
-        self._evict(now_ns)
-        snapshot = self._publisher.evaluate(now_ns, self._alerts)
-        problems = self._admission.problems(self._scorer.folded_names())
-        return replace(snapshot, page=self.snapshot.page, problems=problems)
-
     def _ask_hung(self, snapshot: Snapshot) -> None:
-        """Ask the ranks that a hang waits for what they are doing."""
+        """Ask the ranks that a hang waits for their stacks."""
         for view in snapshot.runs.values():
-            for group, result in view.hangs.items():
+            for group, hang in view.hangs.items():
                 asked = self._store.world(view.run_id, group).asked
-                self.commands.ask_hung(view.run_id, group, result, asked)
+                self.commands.ask_hung(view.run_id, group, hang, asked)
 
     def _evict(self, now_ns: int) -> None:
-        """Evict what is over or too much; the windows that were open are still shown and kept.
-        Cost: O(runs), and of those that go what they keep."""
+        """Evict what is over or too much; windows that were open are still published and kept.
+        Cost: O(runs)."""
         now_s = self._clock.at_s(now_ns)
         self._admission.drop_old(now_s)
         for run in list(self._store.runs.values()):
@@ -462,7 +390,7 @@ class Worker:
             self._observe_windows(self._scorer.evict(run_id), now_ns)
             self._store.evict(run_id)
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _guarded(self, step: _Step) -> None:
         try:
             step()
         except Exception:  # noqa: BLE001 - logged and counted; scoring goes on

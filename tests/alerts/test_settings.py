@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.alerts.settings import RULES, AlertSettings, parse_settings, read_settings
+from otel_straggler.alerts.settings import AlertSettings, parse_settings, read_settings
 from otel_straggler.errors import ConfigError
+from otel_straggler.options import rows_of
 
 
 def test_what_is_not_named_keeps_its_default() -> None:
@@ -53,7 +54,9 @@ def test_a_value_out_of_range_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         read_settings({name: value})
     printed = str(refused.value)
-    assert printed.startswith(f"alerts.{name}: got {value!r}; expected {RULES[name][0]}. ")
+    kind = rows_of(AlertSettings)[name].kind
+    assert kind is not None
+    assert printed.startswith(f"alerts.{name}: got {value!r}; expected {kind.expected}. ")
 
 
 def test_no_value_is_an_error_with_an_example() -> None:
@@ -65,5 +68,5 @@ def test_no_value_is_an_error_with_an_example() -> None:
 def test_every_setting_has_a_rule() -> None:
     """And every rule a setting, whose default it accepts."""
     defaults = dataclasses.asdict(AlertSettings())
-    assert set(defaults) == set(RULES)
+    assert set(defaults) == set(rows_of(AlertSettings))
     assert read_settings(defaults) == AlertSettings()

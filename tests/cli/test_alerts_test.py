@@ -10,9 +10,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from otel_straggler.cli.alerts import command
-from otel_straggler.collector.alerting.settings import AlertsSettings, NotifySettings
 from otel_straggler.collector.service import Collector
-from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ReceiverSettings
+from otel_straggler.collector.settings import (
+    AlertsSettings,
+    CollectorSettings,
+    MetricsSettings,
+    NotifySettings,
+    ReceiverSettings,
+)
 
 from ..servers.alertmanager import free_address, running_alertmanager
 from ..servers.receiver import Receiver
@@ -36,7 +41,7 @@ def test_straight_to_a_real_alertmanager(tmp_path: Path) -> None:
         half = run("--alertmanager", real.url, "--alertmanager", away, "--severity", "info")
         assert half.exit_code == 1
         assert f"{away}: not arrived. " in half.output
-        assert "nobody listens there" in half.output
+        assert "nothing listens there" in half.output
         (alert,) = [a for a in real.alerts() if a["labels"]["severity"] == "info"]
         assert alert["labels"]["test"] == "true"
 

@@ -45,5 +45,5 @@ def test_nobody_at_the_address_is_one_line(call) -> None:
     code, _, err = call("simulate", "--ranks", "2", "--send", "http://127.0.0.1:9")
     assert code == 2
     assert "http://127.0.0.1:9" in err
-    assert "nobody listens there. Is it running? A collector is expected there." in err
+    assert "nothing listens there. Is it running? A collector is expected there." in err
     assert "Traceback" not in err

@@ -36,7 +36,7 @@ def collector() -> Iterator[str]:
         CollectorSettings(
             receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
             metrics=MetricsSettings(listen=FREE),
-            scoring=ScoringSettings(grace_seconds=3.0),
+            scoring=ScoringSettings(grace_s=3.0),
         )
     )
     addresses = running.start()

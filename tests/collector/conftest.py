@@ -139,7 +139,7 @@ def run_settings(**changes: Any) -> CollectorSettings:
     settings = CollectorSettings(
         receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
         metrics=MetricsSettings(listen=FREE),
-        scoring=ScoringSettings(window_steps=4, grace_seconds=0.3),
+        scoring=ScoringSettings(window_steps=4, grace_s=0.3),
         forward=ForwardSettings(),
     )
     for path, value in changes.items():

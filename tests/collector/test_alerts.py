@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.alerting.settings import AlertsSettings, NotifySettings
+from otel_straggler.collector.settings import AlertsSettings, NotifySettings
 
 from ..servers.alertmanager import running_alertmanager
 from ..servers.receiver import Receiver
@@ -24,14 +24,14 @@ def begin(start: Callable[..., Any]) -> Callable[..., Any]:
     """A collector that calls a rank lost after 0.5 s."""
 
     def make(mode: str = "page", history: str = "", **notify: Any) -> Any:
-        quick = {"interval_seconds": 0.1}
+        quick = {"interval_s": 0.1}
         alerts = AlertsSettings(mode=mode, notify=NotifySettings(**{**quick, **notify}), **NOW)
         return start(
             alerts__mode=mode,
             alerts__notify=alerts.notify,
             alerts__hang_for_seconds=0.0,
             alerts__evaluation_seconds=0.1,
-            liveness__lost_after_seconds=0.5,
+            liveness__lost_after_s=0.5,
             metrics__collector_id="c",
             history__path=history,
         )

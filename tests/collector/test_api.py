@@ -156,7 +156,7 @@ def test_a_page_passes_promtool(live: Any, kit: Any, promtool: str) -> None:
 
 def test_a_large_run_is_folded_into_its_budget(start: Any, kit: Any) -> None:
     """Liveness of every rank stays; scores are folded, and a metric says how many."""
-    live = start(metrics__series_budget=400, scoring__grace_seconds=60.0)
+    live = start(metrics__series_budget=400, scoring__grace_s=60.0)
     ranks = 100
     for number in range(ranks):
         seconds = 0.2 if number == 42 else 0.1

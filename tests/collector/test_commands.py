@@ -15,8 +15,8 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.collector.api.commands import MAX_WAITING, Commands
-from otel_straggler.collector.commands_settings import CommandsSettings, with_token
-from otel_straggler.collector.settings_file import load_settings
+from otel_straggler.collector.settings import CommandsSettings
+from otel_straggler.collector.settings_file import load_settings, with_token
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import LOST, STUCK, Blame
 from otel_straggler.errors import ConfigError, InputError

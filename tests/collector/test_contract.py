@@ -73,7 +73,7 @@ class TestScores:
         scorer.observe(batch.take(np.argsort(batch.start_ns, kind="stable")), now_ns=0)
         expected = window_json(scorer.close_all()[0])
 
-        live = start(scoring__window_steps=WINDOW_STEPS, scoring__grace_seconds=60.0)
+        live = start(scoring__window_steps=WINDOW_STEPS, scoring__grace_s=60.0)
         for body in run:
             assert way.send(live, body).what == "ok"
         [window] = kit.eventually(live.windows)
@@ -162,7 +162,7 @@ class TestScores:
         self, start: Callable[..., Any], kit: Any, way: Way
     ) -> None:
         """Eight senders at once: spans sent = spans counted = rows scored."""
-        live = start(scoring__grace_seconds=60.0)
+        live = start(scoring__grace_s=60.0)
         senders, requests, steps = 8, 10, 4
 
         def send(number: int) -> list[str]:

@@ -150,7 +150,7 @@ def test_only_post_decides(begin: Any, kit: Any) -> None:
 @pytest.fixture
 def hung(start: Any, kit: Any) -> Any:
     """A collector with a run whose group "actor" is lost, and "critic" has ended."""
-    live = start(liveness__lost_after_seconds=0.5)
+    live = start(liveness__lost_after_s=0.5)
     for group, outcome in (("actor", None), ("critic", "ok")):
         source = kit.rank(0, 1, group=group)
         now_s = time.time()

@@ -19,7 +19,7 @@ class Runs:
     """A store in which a run that is called "hung" hangs."""
 
     def __init__(self, max_runs: int = 100) -> None:
-        limits = ScoringSettings(evict_run_seconds=3_600.0, max_runs=max_runs)
+        limits = ScoringSettings(evict_run_s=3_600.0, max_runs=max_runs)
         self.store = RunStore()
         self._eviction = Eviction(limits, 3 * DAY_S)
 

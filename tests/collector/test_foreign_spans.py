@@ -72,7 +72,7 @@ def test_a_live_collector_lists_the_slow_rank_and_its_section(
 ) -> None:
     """In windows by time, because most of these spans have no step."""
     build, run_id, slow_sections = SETS[name]
-    live = start(scoring__window_seconds=6.0)
+    live = start(scoring__window_s=6.0)
     assert live.post(build()).status == 200
     window = kit.eventually(lambda: work_windows(live, run_id, slow_sections))[-1]
     check(window, slow_sections)

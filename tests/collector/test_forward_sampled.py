@@ -17,7 +17,7 @@ from ..publish.sink import Sink
 from ..publish.test_sampling import body_of
 
 STEPS = range(40)
-ONE_IN = 4
+EVERY = 4
 SLOW = 2
 
 
@@ -32,8 +32,8 @@ def sampled(start: Callable[..., Any], sink_url: str, **more: Any) -> Any:
     changes = {
         "forward__url": sink_url,
         "forward__mode": "sampled",
-        "forward__sample_one_in": ONE_IN,
-        "scoring__grace_seconds": 20.0,  # all ranks are waited for
+        "forward__sample_every": EVERY,
+        "scoring__grace_s": 20.0,  # all ranks are waited for
         **more,
     }
     return start(**changes)
@@ -77,11 +77,11 @@ def test_a_flagged_rank_arrives_whole_and_the_others_one_in_n(
 
     arrived = spans_in(of_traces(sink))
     kept = {step_trace_id("run", 0, "", step) for step in STEPS}
-    one_in = {trace for trace in kept if is_sampled(trace, ONE_IN)}
-    assert 0 < len(one_in) < len(STEPS)
+    by_id = {trace for trace in kept if is_sampled(trace, EVERY)}
+    assert 0 < len(by_id) < len(STEPS)
     for rank, bodies in sent.items():
         wanted = Counter(
-            raw for _, span, raw in spans_in(bodies) if rank == SLOW or span.trace_id in one_in
+            raw for _, span, raw in spans_in(bodies) if rank == SLOW or span.trace_id in by_id
         )
         assert Counter(raw for r, _, raw in arrived if r == rank) == wanted
     roots = [span for rank, span, _ in arrived if rank is None]
@@ -97,7 +97,7 @@ def test_a_request_of_the_flagged_rank_alone_goes_on_as_it_came(
     start: Callable[..., Any], sink: Sink
 ) -> None:
     """Nothing is left out of it, so nothing in it changes; requests in a row may become one."""
-    live = sampled(start, sink.url, forward__sample_one_in=2**62)
+    live = sampled(start, sink.url, forward__sample_every=2**62)
     sent = send_all(live)
     live.stop()
     joined = b"".join(of_traces(sink))
@@ -107,7 +107,7 @@ def test_a_request_of_the_flagged_rank_alone_goes_on_as_it_came(
 
 def test_counts_tell_what_was_kept_and_why(start: Callable[..., Any], kit: Any, sink: Sink) -> None:
     """/metrics has spans kept and left out by reason, the bytes held, and the requests sent."""
-    live = sampled(start, sink.url, forward__sample_one_in=2**62)
+    live = sampled(start, sink.url, forward__sample_every=2**62)
     send_all(live)
     for rank in range(4):  # all ranks have passed the last window once these are there
         assert live.post(body_of(rank, range(40, 44))).status == 200
@@ -138,7 +138,7 @@ def test_compressed_requests_are_cut_as_well(
     start: Callable[..., Any], sink: Sink, zipped: bool
 ) -> None:
     """What is kept leaves uncompressed, as binary protobuf."""
-    live = sampled(start, sink.url, forward__sample_one_in=1)
+    live = sampled(start, sink.url, forward__sample_every=1)
     body = body_of(0, range(4))
     assert live.post(body, zipped=zipped).status == 200
     live.stop()
@@ -152,7 +152,7 @@ def test_json_becomes_protobuf(start: Callable[..., Any], sink: Sink) -> None:
     """Traces in JSON are sampled by the same rules, and leave as binary protobuf."""
     request = ExportTraceServiceRequest.FromString(body_of(0, range(4)))
     text = as_json_line(request.SerializeToString())
-    live = sampled(start, sink.url, forward__sample_one_in=1)
+    live = sampled(start, sink.url, forward__sample_every=1)
     assert live.post(text.encode(), content_type="application/json").status == 200
     live.stop()
     wanted = Counter(raw for _, _, raw in spans_in([request.SerializeToString()]))
@@ -170,11 +170,11 @@ def test_a_backend_that_is_away_costs_bounded_memory_and_gets_the_rest(
     live = sampled(
         start,
         backend.url,
-        forward__sample_one_in=1,
+        forward__sample_every=1,
         forward__max_queue_bytes=1 << 20,
         forward__max_trace_spans=1_000_000,
         scoring__window_steps=1,
-        scoring__grace_seconds=0.3,
+        scoring__grace_s=0.3,
     )
     size = 0
     for number in range(40):
@@ -211,7 +211,7 @@ def test_plain_spans_of_others_are_kept_by_the_same_rules(
 ) -> None:
     """Spans of any SDK: those of the flagged rank, and one trace in N, user ids or not; they get no
     root, because none of them refers to it."""
-    live = sampled(start, sink.url, forward__sample_one_in=8)
+    live = sampled(start, sink.url, forward__sample_every=8)
     for rank in range(4):
         for first in range(0, 40, 8):
             request = ExportTraceServiceRequest()

@@ -276,13 +276,13 @@ def test_a_hang_is_muted_for_a_time_and_taken_back(world: World) -> None:
 def test_only_what_hangs_can_be_dismissed(world: World, subject_id: str) -> None:
     """A dismissal in advance would hide the next hang."""
     world.look()
-    with pytest.raises(UnknownSubjectError, match=r"stuck or lost|signs of life"):
+    with pytest.raises(UnknownSubjectError, match=r"stuck or lost|with heartbeats"):
         world.decide("dismiss", subject_id)
 
 
 def test_a_hung_run_is_shown_until_monitoring_gives_up(kit: Any) -> None:
     """Idle runs go after an hour here; this one after three days, as forgotten for an hour."""
-    world = World(kit, scoring__evict_run_seconds=3_600.0)
+    world = World(kit, scoring__evict_run_s=3_600.0)
     world.live(60.0, moving=range(RANKS))
     for seconds in (60.0, 3 * 86_400.0 - 160.0):
         world.now_s += seconds
@@ -299,7 +299,7 @@ def test_a_hung_run_is_shown_until_monitoring_gives_up(kit: Any) -> None:
 
 def test_an_acknowledged_run_is_forgotten_like_any_other(kit: Any) -> None:
     """Somebody knows of it."""
-    world = World(kit, scoring__evict_run_seconds=3_600.0)
+    world = World(kit, scoring__evict_run_s=3_600.0)
     world.live(60.0, moving=range(RANKS))
     world.now_s += 60.0
     assert world.look()["state"] == "lost"

@@ -66,7 +66,7 @@ def check(window: dict[str, Any]) -> None:
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_histograms_alone_list_the_slow_rank(start: Callable[..., Any], kit: Any, way: Way) -> None:
     """Over every way; a point that comes twice counts once."""
-    live = start(scoring__window_seconds=0.3)
+    live = start(scoring__window_s=0.3)
     for number in (*range(RANKS), 0):
         assert way.send(live, histograms_of(number, 40, 60.0), "metrics").what == "ok"
     check(kit.eventually(live.windows)[0])
@@ -242,7 +242,7 @@ def test_who_sends_spans_is_remembered_within_bounds(monkeypatch: pytest.MonkeyP
 
 def test_nothing_of_a_forgotten_run_is_kept() -> None:
     """Neither counts nor rounds nor who sends spans."""
-    bench = Bench(evict_run_seconds=100.0)
+    bench = Bench(evict_run_s=100.0)
     bench.spans(spans_of(rank(0, 1), range(4), {"backward": 0.2}))
     bench.metrics(histograms_of(0, 40, 60.0))
     bench.wait(200.0)

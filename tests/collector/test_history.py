@@ -69,7 +69,7 @@ def test_individual_scores_go_on_over_a_restart_of_the_collector_and_of_the_job(
     settings = {
         "history__path": str(path),
         "scoring__min_reference_samples": 4,
-        "scoring__grace_seconds": 20.0,
+        "scoring__grace_s": 20.0,
     }
     first = start(**settings)
     send(first, kit, "abc", {"a": 0.1, "b": 0.2, "c": 0.4})
@@ -100,7 +100,7 @@ def test_windows_are_kept_and_the_metrics_say_how_much(
     live = start(
         history__path=str(path),
         history__save_every_seconds=0.05,
-        scoring__grace_seconds=20.0,
+        scoring__grace_s=20.0,
     )
     send(live, kit, "abc", {"a": 0.1, "b": 0.1, "c": 0.2})
     kit.eventually(lambda: path.exists() and windows_of(path) >= 3)
@@ -525,7 +525,7 @@ def test_maintenance_is_written_again_with_every_save(keep: Any, path: Path) -> 
     """A history drops what nobody has written for a week; maintenance may last for a month."""
     work = Maintenance(node="n", reason="r", at_ns=0, until_ns=time.time_ns() + 10**15)
     book = MaintenanceBook(time.time_ns)
-    book.take(work)
+    book.record(work)
     keeper, _ = keep()
     keeper.put("maintenance", book.state())
     keeper.close(5.0)

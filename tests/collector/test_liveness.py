@@ -329,7 +329,7 @@ def test_heartbeats_are_shown_per_rank(live: Any, kit: Any) -> None:
 
 def test_a_rank_that_has_ended_holds_no_window_up(start: Any, kit: Any) -> None:
     """Its end is shown with its outcome; the window closes as complete."""
-    live = start(scoring__grace_seconds=600.0, scoring__idle_seconds=600.0)
+    live = start(scoring__grace_s=600.0, scoring__idle_s=600.0)
     for number in range(2):
         live.post(kit.spans_of(kit.rank(number), range(4)))
     live.post(kit.spans_of(kit.rank(0), [4]))
@@ -343,7 +343,7 @@ def test_a_rank_that_has_ended_holds_no_window_up(start: Any, kit: Any) -> None:
 
 def test_several_runs_are_scored_side_by_side(start: Callable[..., Any], kit: Any) -> None:
     """The same ranks in two runs are different ranks."""
-    live = start(scoring__grace_seconds=20.0)
+    live = start(scoring__grace_s=20.0)
     for run_id, slow in (("one", 0), ("two", 1)):
         for number in range(2):
             who = kit.rank(number, run_id=run_id)
@@ -360,7 +360,7 @@ def test_late_and_missing_ranks_are_counted_not_guessed(
     start: Callable[..., Any], kit: Any
 ) -> None:
     """A rank without data has no scores; coverage says so; its late rows are counted."""
-    live = start(scoring__grace_seconds=5.0)
+    live = start(scoring__grace_s=5.0)
     live.post(kit.spans_of(kit.rank(0, 3), range(5)))
     live.post(kit.spans_of(kit.rank(1, 3), range(5)))
     [window] = kit.eventually(live.windows)
@@ -375,7 +375,7 @@ def test_late_and_missing_ranks_are_counted_not_guessed(
 
 def test_a_restarted_world_is_scored_anew(start: Callable[..., Any], kit: Any) -> None:
     """New sessions of the same attempt begin at step 0 again: no late rows, no duplicates."""
-    live = start(scoring__grace_seconds=20.0)  # what is left of the old world is not shown last
+    live = start(scoring__grace_s=20.0)  # what is left of the old world is not shown last
     for number in range(2):
         live.post(kit.spans_of(kit.rank(number), range(8)))
     kit.eventually(lambda: live.windows() and live.windows()[0]["last_step"] == 3)
@@ -395,7 +395,7 @@ def test_a_newer_attempt_with_fewer_ranks_leaves_no_ghosts(
     start: Callable[..., Any], kit: Any
 ) -> None:
     """Series of ranks that no longer exist end at once."""
-    live = start(scoring__grace_seconds=20.0)
+    live = start(scoring__grace_s=20.0)
     for number in range(4):
         live.post(kit.spans_of(kit.rank(number, 4), range(5)))
         live.post(kit.beat_of(kit.rank(number, 4), sent_at_s=1.79e9), "metrics")

@@ -130,7 +130,7 @@ def test_what_is_no_json_object_is_refused(live: Any, kit: Any, body: bytes) -> 
 def test_too_many_nodes_are_refused(live: Any, report: Any) -> None:
     """Each is a series."""
     for number in range(MAX_NODES):
-        live.collector._maintenance.take(_work(f"n{number}"))
+        live.collector._maintenance.record(_work(f"n{number}"))
     answer = report(live, node="one-more")
     assert (answer.status, "at most 1000 hosts" in answer.json()["error"]) == (400, True)
 

@@ -12,7 +12,7 @@ import pytest
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.alerting.firing import Firing
 from otel_straggler.collector.alerting.notifying import Notifying
-from otel_straggler.collector.alerting.settings import NotifySettings
+from otel_straggler.collector.settings import AlertsSettings, NotifySettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.model.alert import Alert
 
@@ -21,6 +21,8 @@ from ..servers.alertmanager import (
     running_alertmanager,
 )
 from ..servers.receiver import Receiver
+
+EVALUATION: dict[str, Any] = {"evaluation_seconds": 0.05, "give_up_seconds": 10_000}
 
 
 class Scene:
@@ -81,14 +83,12 @@ def begin(scene: Scene) -> Iterator[Callable[..., Notifying]]:
     running: list[Notifying] = []
 
     def make(restored: Any = None, **settings: Any) -> Notifying:
-        quick = {"interval_seconds": 0.1, "timeout_seconds": 5.0}
+        quick = {"interval_s": 0.1, "timeout_s": 5.0}
         one = Notifying(
-            NotifySettings(**{**quick, **settings}),
+            AlertsSettings(**EVALUATION, notify=NotifySettings(**{**quick, **settings})),
             scene,
             evaluate=scene.evaluate,
             firing=Firing(hold_s=500, give_up_s=10_000),
-            every_s=0.05,
-            give_up_s=10_000,
             keep=scene.keep,
         )
         one.open("http://collector:9464")
@@ -204,12 +204,10 @@ def test_a_restart_is_no_second_page(scene: Scene, begin: Callable[..., Notifyin
 def test_a_state_of_another_kind_is_refused(scene: Scene, state: dict[str, Any]) -> None:
     """By an error that the keeper counts; the notifier works without it."""
     one = Notifying(
-        NotifySettings(),
+        AlertsSettings(**EVALUATION),
         scene,
         evaluate=scene.evaluate,
         firing=Firing(hold_s=500, give_up_s=10_000),
-        every_s=0.05,
-        give_up_s=10_000,
     )
     one.open("http://collector:9464")
     with pytest.raises((ValueError, KeyError)):
@@ -243,7 +241,7 @@ def test_a_dead_collector_is_no_all_clear(
     """A hang stays in a real Alertmanager after the collector has gone; the rest ends by itself."""
     scene.firing = {"RunHung": {}, "RunSlow": {"severity": "warning"}}
     with running_alertmanager(tmp_path) as real:
-        notifying = begin(alertmanagers=(real.url,), resend_seconds=0.3)
+        notifying = begin(alertmanagers=(real.url,), resend_s=0.3)
         eventually(lambda: len(real.alerts()) == 2)
         notifying.stop(1.0)
         eventually(lambda: len(real.alerts()) == 1)

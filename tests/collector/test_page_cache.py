@@ -119,10 +119,10 @@ def test_what_is_kept_stays_within_its_bytes(monkeypatch: pytest.MonkeyPatch) ->
     third = "x" * (maximum // 3)
     for key in range(8):
         made.cache.get((key,), "a", lambda _: {"values": third})
-    kept = sum(each.answer.size for each in made.cache._kept.values())
+    kept = sum(each.answer.size for each in made.cache._answers.values())
     assert 0 < kept <= maximum
     made.cache.get(("all",), "a", lambda _: {"values": third * 4})
-    assert list(made.cache._kept) == [("all",)]
+    assert list(made.cache._answers) == [("all",)]
 
 
 def test_an_error_is_passed_on_and_not_kept() -> None:

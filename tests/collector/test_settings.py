@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from otel_straggler.collector.forwarding.sampling import SamplingRules
-from otel_straggler.collector.settings import CollectorSettings
-from otel_straggler.collector.settings_file import FLAG_OF, load_settings
-from otel_straggler.detect.scores.settings import HangSettings, VerdictSettings
+from otel_straggler.collector.settings import CollectorSettings, ForwardSettings, LivenessSettings
+from otel_straggler.collector.settings_file import flag_of, flag_rows, load_settings
+from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.errors import ConfigError
+from otel_straggler.options import rows_of, sections_of
 from otel_straggler.semconv import RANK_ALIASES, STEP_ALIASES
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "collector.yaml"
@@ -18,14 +18,13 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "collector.yaml"
 
 def test_the_example_file_has_every_setting_with_its_default() -> None:
     """It can be copied and changed line by line."""
-    import dataclasses
-
     import yaml
 
     assert load_settings(EXAMPLE, {}) == CollectorSettings()
     document = yaml.safe_load(EXAMPLE.read_text())
-    defaults = dataclasses.asdict(CollectorSettings())
-    assert {k: set(v) for k, v in document.items()} == {k: set(v) for k, v in defaults.items()}
+    sections = sections_of(CollectorSettings)
+    expected = {name: {*rows_of(kind), *sections_of(kind)} for name, kind in sections.items()}
+    assert {name: set(values) for name, values in document.items()} == expected
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
@@ -34,7 +33,7 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     file.write_text("scoring: {window_steps: 7, window_seconds: 3}\nmetrics:\n")
     settings = load_settings(file, {"scoring.window_steps": 9, "receivers.otlp_http": None})
     assert settings.scoring.window_steps == 9
-    assert settings.scoring.window_seconds == 3.0
+    assert settings.scoring.window_s == 3.0
     assert settings.receivers == CollectorSettings().receivers
 
 
@@ -55,20 +54,19 @@ def test_attributes_and_patterns_reach_the_decoder(tmp_path: Path) -> None:
 
 def test_verdicts_in_the_file_are_the_settings_of_layer_2(tmp_path: Path) -> None:
     """The same defaults, under the same names but for units; a list of numbers may be given."""
-    assert CollectorSettings().verdicts.for_judge() == VerdictSettings()
+    assert CollectorSettings().verdicts == VerdictSettings()
     file = tmp_path / "c.yaml"
     file.write_text("verdicts: {block_seconds: 5, windows_steps: [10, 40], page_loss: 0}\n")
     expected = VerdictSettings(block_s=5.0, windows_steps=(10, 40), page_loss=0.0)
-    assert load_settings(file, {}).verdicts.for_judge() == expected
+    assert load_settings(file, {}).verdicts == expected
 
 
 def test_liveness_in_the_file_is_what_the_hang_judge_goes_by(tmp_path: Path) -> None:
     """The same defaults, under the same names but for units."""
-    assert CollectorSettings().liveness.for_judge() == HangSettings()
     file = tmp_path / "c.yaml"
     file.write_text("liveness: {lost_after_seconds: 3, min_timeout_seconds: 1.5}\n")
-    expected = HangSettings(lost_after_s=3.0, min_timeout_s=1.5)
-    assert load_settings(file, {}).liveness.for_judge() == expected
+    expected = LivenessSettings(lost_after_s=3.0, min_timeout_s=1.5)
+    assert load_settings(file, {}).liveness == expected
 
 
 def test_a_url_alone_turns_forwarding_on() -> None:
@@ -101,19 +99,25 @@ def test_the_rules_of_sampling_are_those_of_the_file(tmp_path: Path) -> None:
     """Every setting of mode sampled reaches the sampler."""
     file = tmp_path / "c.yaml"
     file.write_text(
-        "forward:\n  url: http://gateway:4318\n  mode: sampled\n  sample_one_in: 7\n"
+        "forward:\n  url: http://gateway:4318\n  mode: sampled\n  sample_every: 7\n"
         "  slow_step_ratio: 2\n  max_trace_spans: 50\n  max_held_bytes: 2000000\n"
         "  hold_seconds: 9\n"
     )
     settings = load_settings(file, {}).forward
     assert settings.is_sampled
-    assert settings.rules() == SamplingRules(
-        one_in=7, slow_ratio=2.0, max_spans=50, held_bytes=2_000_000, hold_s=9.0
+    assert settings == ForwardSettings(
+        url="http://gateway:4318",
+        mode="sampled",
+        sample_every=7,
+        slow_step_ratio=2.0,
+        max_trace_spans=50,
+        max_held_bytes=2_000_000,
+        hold_seconds=9.0,
     )
 
 
 WRONG = {
-    "no trace at all": ("forward:\n  sample_one_in: 0\n", ["sample_one_in", "at least 1"]),
+    "no trace at all": ("forward:\n  sample_every: 0\n", ["sample_every", "at least 1"]),
     "every step is slow": ("forward:\n  slow_step_ratio: 1.0\n", ["slow_step_ratio", "above 1"]),
     "no spans of a trace": ("forward:\n  max_trace_spans: 0\n", ["max_trace_spans", "at least 1"]),
     "nothing held": ("forward:\n  max_held_bytes: 5\n", ["max_held_bytes", "1048576"]),
@@ -151,7 +155,7 @@ WRONG = {
         ["windows_steps", "20", "ascending"],
     ),
     "text in a list of numbers": ("verdicts:\n  windows_steps: [a]\n", ["windows_steps", "['a']"]),
-    "numbers that fall": ("verdicts:\n  windows_steps: [20, 5]\n", ["windows_steps", "(20, 5)"]),
+    "numbers that fall": ("verdicts:\n  windows_steps: [20, 5]\n", ["windows_steps", "[20, 5]"]),
     "a faster straggler": ("verdicts:\n  page_slowdown: 0.9\n", ["page_slowdown", "at least 1"]),
     "no such mode of alerts": ("alerts:\n  mode: on\n", ["alerts.mode", "True", "observe"]),
     "another mode of alerts": ("alerts:\n  mode: sampled\n", ["alerts.mode", "sampled", "page"]),
@@ -238,5 +242,5 @@ def test_a_missing_file_and_a_bad_flag_are_named(tmp_path: Path) -> None:
         load_settings(tmp_path / "binary", {})
     bad = {"receivers.otlp_http": "x", "scoring.window_steps": 0, "forward.url": "ftp://x"}
     for key, value in bad.items():
-        with pytest.raises(ConfigError, match=FLAG_OF[key]):
+        with pytest.raises(ConfigError, match=flag_of(flag_rows()[key])[0]):
             load_settings(None, {key: value})

@@ -78,7 +78,7 @@ def test_a_scoring_thread_that_does_not_end_is_not_waited_for(
     live = start(history__path=str(path))
     live.post(kit.spans_of(kit.rank(0, 1), range(16)))
     kit.eventually(live.windows)  # which are handed to the history before they are shown
-    assert live.collector._keeper._history.flush(LONG_S)
+    assert live.collector._history._history.flush(LONG_S)
     let_go, is_stuck = threading.Event(), threading.Event()
 
     def sticks(_: object) -> None:
@@ -91,7 +91,7 @@ def test_a_scoring_thread_that_does_not_end_is_not_waited_for(
     live.is_stopped = True
     live.collector.stop(within_s=1.0)
     assert "scoring did not end in time" in caplog.text
-    live.collector._keeper.close(LONG_S)  # on a busy machine its part of a second is short
+    live.collector._history.close(LONG_S)  # on a busy machine its part of a second is short
     assert kept(path)[0] == ["run"]
     let_go.set()
     live.collector._worker._thread.join(LONG_S)

@@ -90,7 +90,7 @@ def test_a_run_that_ended_is_known_to_the_next_collector(
 ) -> None:
     """With its end, its ranks and their states; over the page, and from the file alone."""
     path = tmp_path / "history.db"
-    first = start(history__path=str(path), scoring__grace_seconds=20.0)
+    first = start(history__path=str(path), scoring__grace_s=20.0)
     for rank in range(3):
         source = kit.rank(rank, 3, node=f"node-{rank}")
         assert first.post(kit.spans_of(source, range(8), {"forward": 0.1})).status == 200

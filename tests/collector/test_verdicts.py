@@ -40,7 +40,7 @@ def run_verdicts(by_hand: Any) -> Any:
 def live(start: Any, kit: Any, run_verdicts: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A collector with eight ranks, on a node each, that says ``run_verdicts`` of every run."""
     monkeypatch.setattr(Scorer, "verdicts", lambda *_: run_verdicts)
-    result = start(scoring__grace_seconds=20.0)
+    result = start(scoring__grace_s=20.0)
     for number in range(RANKS):
         result.post(kit.spans_of(kit.rank(number, RANKS), range(5)))
     kit.eventually(result.windows)
@@ -96,7 +96,7 @@ def test_scores_give_way_to_verdicts_and_leave_workers_a_quarter(
         by_hand.verdict(rank=42), worlds=(by_hand.world(heat=cells),)
     )
     monkeypatch.setattr(Scorer, "verdicts", lambda *_: run_verdicts)
-    small = start(metrics__series_budget=900, scoring__grace_seconds=60.0)
+    small = start(metrics__series_budget=900, scoring__grace_s=60.0)
     ranks = 100
     for number in range(ranks):
         small.post(kit.spans_of(kit.rank(number, ranks), range(5)))
@@ -121,7 +121,7 @@ def test_settings_of_verdicts_reach_layer_2(start: Any, monkeypatch: pytest.Monk
         really(self, *arguments)
 
     monkeypatch.setattr(Scorer, "__init__", noted)
-    start(verdicts__block_seconds=3.0, verdicts__min_peers=7)
+    start(verdicts__block_s=3.0, verdicts__min_peers=7)
     assert given == [VerdictSettings(block_s=3.0, min_peers=7)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -40,7 +41,7 @@ class WatchedWorld:
         groups: dict[str, int] | int = 4,
         *,
         expected: int | None = None,
-        mode: Any = "page",
+        mode: str = "page",
     ) -> None:
         self.now_s = 1.79e9
         self.clock_was_set_by_s = 0.0
@@ -50,12 +51,11 @@ class WatchedWorld:
         self.attempt = 0
         self.book = MaintenanceBook(lambda: int(self.now_s * 1e9))
         self.worker = Worker(
-            settings,
+            replace(settings, alerts=replace(settings.alerts, mode=mode)),
             ByteBudget(1 << 30),
             monotonic_ns=lambda: int(self.now_s * 1e9),
             wall_s=lambda: self.now_s + self.clock_was_set_by_s,
             maintenance=self.book,
-            mode=mode,
         )
         self.worker.sign("c")
         self.steps = dict.fromkeys(self.keys(), 0)
@@ -131,7 +131,7 @@ class WatchedWorld:
     def maintain(self, node: str, seconds: float = 3_600.0, reason: str = "a fan") -> None:
         now_ns = int(self.now_s * 1e9)
         until_ns = now_ns + int(seconds * 1e9)
-        self.book.take(
+        self.book.record(
             Maintenance(node=node, reason=reason, by="ada", at_ns=now_ns, until_ns=until_ns)
         )
         self.look()

@@ -48,7 +48,7 @@ class Live:
             CollectorSettings(
                 receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
                 metrics=MetricsSettings(listen=FREE),
-                scoring=ScoringSettings(window_steps=STEPS, grace_seconds=3.0),
+                scoring=ScoringSettings(window_steps=STEPS, grace_s=3.0),
             )
         )
         addresses = self._collector.start()

@@ -22,11 +22,11 @@ from otel_straggler.collector.settings import (
     HistorySettings,
     MetricsSettings,
     ScoringSettings,
-    VerdictsSettings,
 )
 from otel_straggler.collector.views.patterns import MIN_EXCESS
 from otel_straggler.collector.views.verdict_json import MAX_VERDICTS as MAX_VERDICTS_OF_PAGE
 from otel_straggler.config import ClientSettings
+from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.scores.windows import MIN_STEPS
 from otel_straggler.model.causes import CAUSES
 from otel_straggler.otlp.clients.client import MAX_DELAY_S
@@ -41,7 +41,7 @@ def defaults(of: Any) -> dict[str, Any]:
 
 
 CLIENT, SCORING = defaults(ClientSettings), defaults(ScoringSettings)
-VERDICTS = defaults(VerdictsSettings)
+VERDICTS = defaults(VerdictSettings)
 HISTORY, METRICS = defaults(HistorySettings), defaults(MetricsSettings)
 STATED = {
     "start/concepts.md": [
@@ -52,12 +52,12 @@ STATED = {
         f"within {CLIENT['exit_deadline_s']:g} s (`exit_deadline_s`)",
         f"requests of up to {MAX_SPANS}",
         f"a ring of {RING_CAPACITY:,} executions",
-        f"or {SCORING['grace_seconds']:g} s after the first did",
+        f"or {SCORING['grace_s']:g} s after the first did",
     ],
     "start/glossary.md": [
         f"together: {SCORING['window_steps']}; of long steps those of",
-        f"those of {SCORING['window_longest_seconds']:g} s, at least {MIN_STEPS};",
-        f"at least {MIN_STEPS}; {SCORING['window_seconds']:g} s without steps",
+        f"those of {SCORING['window_longest_s']:g} s, at least {MIN_STEPS};",
+        f"at least {MIN_STEPS}; {SCORING['window_s']:g} s without steps",
         f"under the threshold of {SCORING['threshold']:g}",
     ],
     "reference/http-api.md": [
@@ -85,7 +85,7 @@ STATED = {
     ],
     "recipes/from-opentelemetry.md": [
         f"names beyond {SCORING['max_section_names']} of a run",
-        f"{SCORING['window_seconds']:g} s long, in place of windows of {SCORING['window_steps']}",
+        f"{SCORING['window_s']:g} s long, in place of windows of {SCORING['window_steps']}",
         f"at most {CLIENT['sdk_spans_per_s']:g} spans a second",
         f"of one step in {CLIENT['sample_steps']} (`sample_steps`)",
     ],

@@ -127,7 +127,7 @@ def collector() -> Iterator[dict[str, str]]:
         CollectorSettings(
             receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
             metrics=MetricsSettings(listen=FREE),
-            scoring=ScoringSettings(window_steps=4, grace_seconds=0.3),
+            scoring=ScoringSettings(window_steps=4, grace_s=0.3),
         )
     )
     yield {name: f"http://{address}" for name, address in service.start().items()}

@@ -23,12 +23,13 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.prometheus import rules_file
-from otel_straggler.collector.alerting.settings import AlertsSettings, NotifySettings
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
+    AlertsSettings,
     CollectorSettings,
     LivenessSettings,
     MetricsSettings,
+    NotifySettings,
     ReceiverSettings,
     ScoringSettings,
 )
@@ -164,8 +165,8 @@ def running_collector(alertmanager: Alertmanager) -> Iterator[dict[str, str]]:
         CollectorSettings(
             receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
             metrics=MetricsSettings(listen=FREE, collector_id="c", cluster="here"),
-            scoring=ScoringSettings(grace_seconds=0.3),
-            liveness=LivenessSettings(lost_after_seconds=4.0),
+            scoring=ScoringSettings(grace_s=0.3),
+            liveness=LivenessSettings(lost_after_s=4.0),
             alerts=replace(QUICK, notify=notify),
         )
     )

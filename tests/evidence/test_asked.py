@@ -16,10 +16,10 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.cli import main
-from otel_straggler.collector.commands_settings import CommandsSettings
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
     CollectorSettings,
+    CommandsSettings,
     LivenessSettings,
     MetricsSettings,
     ReceiverSettings,
@@ -120,7 +120,7 @@ def test_a_collector_asks_by_itself_when_a_run_is_stuck(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """The culprit and those that wait, once each."""
-    live = collect("dump_stacks", start_timeout_seconds=4.0, lost_after_seconds=20.0)
+    live = collect("dump_stacks", start_timeout_s=4.0, lost_after_s=20.0)
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
     ranks = [
         start("asleep", rank=rank, OTEL_STRAGGLER_ENDPOINT=live.otlp, **world, **ON)

@@ -74,7 +74,7 @@ def expected() -> dict[str, Any]:
 @pytest.fixture
 def collector(start: Callable[..., Any]) -> Any:  # noqa: F811
     """On free ports, with the window that is expected."""
-    return start(scoring__window_steps=WINDOW_STEPS, scoring__grace_seconds=60.0)
+    return start(scoring__window_steps=WINDOW_STEPS, scoring__grace_s=60.0)
 
 
 @pytest.fixture(scope="session")

@@ -87,7 +87,7 @@ def test_of_the_python_sdk(
     start: Callable[..., Any], kit: Any, exporter: str, aggregation: str, temporality: str
 ) -> None:
     """Four resources in one process, each exporting twice."""
-    collector = start(scoring__window_seconds=0.5)
+    collector = start(scoring__window_s=0.5)
     wanted = AggregationTemporality[temporality.upper()]
     providers = []
     for rank in range(RANKS):
@@ -114,7 +114,7 @@ def test_of_the_javascript_sdk(
     start: Callable[..., Any], kit: Any, javascript: Callable[..., None], form: str
 ) -> None:
     """Exponential histograms of four resources in one process, each exporting twice."""
-    collector = start(scoring__window_seconds=0.5)
+    collector = start(scoring__window_s=0.5)
     run = [
         {
             "resource": resource_of(rank),

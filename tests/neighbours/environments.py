@@ -32,7 +32,7 @@ COLLECTOR_TOOLS = (
 )
 BASE_FACTS = ("neighbours/base_facts.py",)
 OF_THE_CLIENT = ("client", "native", "sdk_sink", "wire_decode")
-OWN_TESTS = (*OF_THE_CLIENT, "score", "simulate", "receive_files")
+OWN_TESTS = (*OF_THE_CLIENT, "score", "simulate", "recordings")
 # Scores by their definitions, verdicts and hangs: that they are computed there at all.
 SCORES_IN_SHORT = (
     "score/test_definitions.py",
@@ -79,7 +79,7 @@ TABLE = (
         "offline",
         "3.13",
         NEWEST,
-        own_tests=(*OF_THE_CLIENT, *SCORES_IN_SHORT, "simulate", "receive_files"),
+        own_tests=(*OF_THE_CLIENT, *SCORES_IN_SHORT, "simulate", "recordings"),
         is_offline=True,
         is_nightly=True,
     ),

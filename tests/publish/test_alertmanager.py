@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.collector.alerting import alertmanager
-from otel_straggler.collector.alerting.alertmanager import PATH, Alertmanagers, Replica, SendRules
+from otel_straggler.collector.alerting.alertmanager import PATH, Alertmanagers, Replica
 from otel_straggler.collector.alerting.posting import Access, Poster
 from otel_straggler.model.alert import Alert
 
@@ -54,7 +54,7 @@ def begin() -> Iterator[Callable[..., Alertmanagers]]:
     running: list[Alertmanagers] = []
 
     def make(*urls: str, access: Access = PATIENT, **rules: Any) -> Alertmanagers:
-        sender = Alertmanagers(urls, access, SendRules(**rules))
+        sender = Alertmanagers(urls, access, **rules)
         sender.start()
         running.append(sender)
         return sender
@@ -139,9 +139,9 @@ def test_three_failures_are_survived(
         eventually(lambda: sender.counts()[name, "sent"] == 1)
     assert sender.counts()[name, "failed"] == 3
     began, over = [record.getMessage() for record in caplog.records]
-    assert began.startswith(f"alerts are not taken: {receiver.url}{PATH}: ")
+    assert began.startswith(f"alerts are not accepted: {receiver.url}{PATH}: ")
     assert "tried again" in began
-    assert over == f"alerts are taken again: {receiver.url}{PATH}"
+    assert over == f"alerts are accepted again: {receiver.url}{PATH}"
 
 
 def test_an_alertmanager_that_comes_back_gets_the_newest_word(
@@ -204,7 +204,7 @@ def test_what_somebody_has_to_set_right_is_said_once_and_tried_rarely(
         eventually(lambda: receiver.received)
         eventually(lambda: sender.counts()[f"127.0.0.1:{receiver.port}", "sent"] == 1)
     assert receiver.tries == 3
-    printed = [record.getMessage() for record in caplog.records if "not taken" in record.message]
+    printed = [record.getMessage() for record in caplog.records if "not accepted" in record.message]
     assert len(printed) == 1
     assert f"answered {status}" in printed[0]
     assert remedy in printed[0]
@@ -233,7 +233,7 @@ def test_stopping_sends_what_waits_and_resolves_nothing(
 def test_stopping_does_not_wait_for_an_alertmanager_that_is_away() -> None:
     """What could not be sent is counted as dropped."""
     with Receiver(*[HANG] * 9) as receiver:
-        sender = Alertmanagers([receiver.url], Access(timeout_s=60.0), SendRules())
+        sender = Alertmanagers([receiver.url], Access(timeout_s=60.0))
         sender.start()
         sender.update((alert(),), NOW)
         eventually(lambda: receiver.tries)

@@ -58,7 +58,7 @@ def test_nobody_is_called_for_what_was_dismissed_until_it_comes_back(
 ) -> None:
     """The same episode is over once the subject was well; the next one calls again."""
     confirmed = by_hand.verdict()
-    book.take(decision())
+    book.record(decision())
     assert not pages(book, confirmed, by_hand=by_hand)
     flapping = replace(confirmed, state="flapping", at_ns=SEEN_NS + 1)
     assert not pages(book, confirmed, flapping, by_hand=by_hand)
@@ -73,7 +73,7 @@ def test_a_mute_ends_by_the_clock_and_by_nothing_else(
     """Also if the subject was well in between."""
     well = by_hand.verdict("recovered", at_ns=SEEN_NS + 1)
     again = by_hand.verdict(at_ns=SEEN_NS + 2)
-    book.take(decision("mute"))
+    book.record(decision("mute"))
     clock.now_ns += HOUR_NS - 1
     assert not pages(book, well, again, by_hand=by_hand)
     clock.now_ns += 1
@@ -83,13 +83,13 @@ def test_a_mute_ends_by_the_clock_and_by_nothing_else(
 def test_a_restored_subject_calls_again(book: Decisions, by_hand: Any) -> None:
     """The newest decision counts."""
     for action in ("mute", "restore"):
-        book.take(decision(action))
+        book.record(decision(action))
     assert pages(book, by_hand.verdict(), by_hand=by_hand)
 
 
 def test_only_the_subject_in_its_run_is_silenced(book: Decisions, by_hand: Any) -> None:
     """Everybody else still calls; what is said of the subject stays true."""
-    book.take(decision())
+    book.record(decision())
     other = by_hand.verdict(subject_id="gpu:GPU-6", rank=6)
     run_verdicts = book.applied(by_hand.run_verdicts(by_hand.verdict(), other), "run")
     assert [(v.state, v.pages) for v in run_verdicts.changes] == [
@@ -106,7 +106,7 @@ def test_the_report_shows_every_decision_and_which_is_in_force(
 ) -> None:
     """With reason, person and time."""
     for action in ("mute", "restore", "dismiss"):
-        book.take(decision(action))
+        book.record(decision(action))
     reported = decisions_json(book.applied(by_hand.run_verdicts(by_hand.verdict()), "run"))
     assert [(each["action"], each["is_in_force"]) for each in reported] == [
         ("mute", False),
@@ -126,7 +126,7 @@ def test_decisions_are_counted_by_cause_and_survive_a_restart(
 ) -> None:
     """Counts too, also of what the book has no room for."""
     for _ in range(MAX_KEPT + 5):
-        book.take(decision())
+        book.record(decision())
     after = Decisions(clock)
     after.restore(json.loads(json.dumps(book.state())))
     assert after.counts() == book.counts() == {("dismiss", "slow_gpu"): MAX_KEPT + 5}
@@ -149,7 +149,7 @@ def test_what_is_no_book_is_refused_and_changes_nothing(
     book: Decisions, clock: Clock, spoil: Any
 ) -> None:
     """A file of another version may hold anything."""
-    book.take(decision())
+    book.record(decision())
     state = json.loads(json.dumps(book.state()))
     spoil(state)
     after = Decisions(clock)

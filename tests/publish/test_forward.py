@@ -7,18 +7,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from otel_straggler.collector.forwarding import forward
-from otel_straggler.collector.forwarding.forward import Forwardable, Forwarder
+from otel_straggler.collector.forwarding.forward import Forwarder
+from otel_straggler.collector.ingest.intake import PROTOBUF, Request, Signal
 
 from ..waiting import eventually
 from .sink import Sink
 
 
-def item(body: bytes, coding: str = "", signal: str = "traces") -> Forwardable:
-    return Forwardable(
-        signal=signal,
-        body=body,
-        content_type="application/x-protobuf",
-        content_encoding=coding,
+def item(body: bytes, coding: str = "", signal: Signal = "traces") -> Request:
+    return Request(
+        signal=signal, content_type=PROTOBUF, body=b"", raw_body=body, content_encoding=coding
     )
 
 

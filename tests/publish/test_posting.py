@@ -129,7 +129,7 @@ def test_nobody_there_is_said() -> None:
     answer = poster(url).post(b"[]")
     assert (answer.outcome, answer.why) == (
         "later",
-        f"{url}/x: nobody listens there. Is it running? It is tried again.",
+        f"{url}/x: nothing listens there. Is it running? It is tried again.",
     )
 
 

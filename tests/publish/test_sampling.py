@@ -9,8 +9,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
-from otel_straggler.collector.forwarding.kept_traces import Reach
-from otel_straggler.collector.forwarding.sampling import Sampler, SamplingRules
+from otel_straggler.collector.forwarding.sampling import Sampler
+from otel_straggler.collector.settings import ForwardSettings
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTimes
@@ -22,7 +22,7 @@ from otel_straggler.testing import FakeClock
 
 RUN = "run"
 NEVER = 2**62
-"""As ``one_in``: no trace of the tests is among one in so many."""
+"""As ``sample_every``: no trace of the tests is among one in so many."""
 
 
 def body_of(
@@ -67,18 +67,14 @@ class Bench:
         self.clock = FakeClock()
         self.now_s = 0.0
         self.sent: list[bytes] = []
-        made = SamplingRules(**{"one_in": NEVER, **rules})  # type: ignore[arg-type]
-        self.sampler = Sampler(made, self.sent.append, monotonic_s=lambda: self.now_s)
+        settings = ForwardSettings(**{"sample_every": NEVER, **rules})  # type: ignore[arg-type]
+        self.sampler = Sampler(settings, self.sent.append, monotonic_s=lambda: self.now_s)
         self.scorer = Scorer(ScoreSettings(window_steps=10))
         self.decoder = SpanDecoder()
 
     def take(self, body: bytes) -> None:
         spans = self.decoder.decode(body)
-        reaches = tuple(
-            Reach(source=source, step=p.step, end_ns=p.end_ns)
-            for source, p in spans.progress.items()
-        )
-        self.sampler.hold(body, reaches, sum(spans.outcomes.values()))
+        self.sampler.hold(body, spans)
         self.scorer.observe(spans.batch, int(self.now_s * 1e9))
 
     def close(self, *verdicts: Verdict) -> None:
@@ -116,7 +112,7 @@ def verdict(rank: int | None = None, state: str = "confirmed", **more: str) -> V
 
 def test_nothing_is_decided_before_the_steps_are_scored() -> None:
     """Requests wait for the windows of their steps, all of them."""
-    bench = Bench(one_in=1)
+    bench = Bench(sample_every=1)
     bench.take(body_of(0, range(5)))
     bench.sampler.tick()
     assert bench.sent == []
@@ -181,7 +177,7 @@ def test_a_slow_step_is_kept_of_all_ranks() -> None:
 
 def test_one_trace_in_n_is_kept_by_its_id() -> None:
     """All ranks, and all collectors, keep the same steps: the trace id decides."""
-    bench = Bench(one_in=4)
+    bench = Bench(sample_every=4)
     for rank in range(3):
         bench.take(body_of(rank, range(40)))
     bench.close()
@@ -194,7 +190,7 @@ def test_one_trace_in_n_is_kept_by_its_id() -> None:
 
 def test_a_trace_has_room_for_so_many_spans_and_flagged_ranks_come_first() -> None:
     """What is over the limit is left out and counted; the flagged rank is never the one."""
-    bench = Bench(one_in=1, max_spans=5)
+    bench = Bench(sample_every=1, max_trace_spans=5)
     for rank in range(4):
         bench.take(body_of(rank, range(10)))
     bench.close(verdict(3))
@@ -209,7 +205,7 @@ def test_a_trace_has_room_for_so_many_spans_and_flagged_ranks_come_first() -> No
 def test_the_root_of_a_steps_trace_is_made_once() -> None:
     """From the first start to the last end of what was kept, with the id that all ranks know; what
     comes late makes no second one."""
-    bench = Bench(one_in=1)
+    bench = Bench(sample_every=1)
     bench.take(body_of(0, [7], seconds=0.3))
     bench.take(body_of(1, [7], seconds=0.6))
     bench.close()
@@ -224,7 +220,7 @@ def test_the_root_of_a_steps_trace_is_made_once() -> None:
     assert (root.trace_id, root.name, root.parent_span_id) == (trace, semconv.ROOT_SPAN, b"")
     begin = 10**18 + 7 * 10**9
     assert (root.start_time_unix_nano, root.end_time_unix_nano) == (begin, begin + 600_000_000)
-    assert bench.sampler.counts().kept == {"flagged": 3, "one_in": 6, "root": 1}
+    assert bench.sampler.counts().kept == {"flagged": 3, "sampled": 6, "root": 1}
     children = [s for b in bench.sent for s in all_spans(b) if s.parent_span_id == root.span_id]
     assert len(children) == 3
 
@@ -237,7 +233,7 @@ def all_spans(body: bytes) -> list:  # type: ignore[type-arg]
 def test_spans_of_nobody_are_kept_by_their_trace_alone() -> None:
     """Without a rank there is nothing to wait for."""
     body = body_of(0, range(40)).replace(b"training.rank", b"training.rink")
-    bench = Bench(one_in=4)
+    bench = Bench(sample_every=4)
     bench.take(body)
     bench.sampler.tick()
     assert {trace for _, trace, _ in bench.spans()} == {
@@ -248,8 +244,8 @@ def test_spans_of_nobody_are_kept_by_their_trace_alone() -> None:
 
 
 def test_what_waits_too_long_is_decided_with_what_is_known() -> None:
-    """A window that does not close holds spans for hold_s at most."""
-    bench = Bench(one_in=1, hold_s=30.0)
+    """A window that does not close holds spans for hold_seconds at most."""
+    bench = Bench(sample_every=1, hold_seconds=30.0)
     bench.take(body_of(0, [1]))
     bench.now_s = 29.0
     bench.sampler.tick()
@@ -262,7 +258,7 @@ def test_what_waits_too_long_is_decided_with_what_is_known() -> None:
 def test_what_is_held_stays_within_its_budget() -> None:
     """Without a decision the oldest go first, uncounted never; close to the budget they are decided
     early, so that one in N survives."""
-    bench = Bench(one_in=2, held_bytes=20_000)
+    bench = Bench(sample_every=2, max_held_bytes=20_000)
     size = len(body_of(0, range(10)))
     for number in range(40):
         bench.take(body_of(0, range(10 * number, 10 * number + 10)))
@@ -280,12 +276,12 @@ def test_what_is_held_stays_within_its_budget() -> None:
 
 def test_a_request_that_came_twice_makes_no_second_root() -> None:
     """OTLP may deliver twice: the copy goes on too, the root does not."""
-    bench = Bench(one_in=1)
+    bench = Bench(sample_every=1)
     bench.take(body_of(0, [3]))
     bench.take(body_of(0, [3]))
     bench.close()
     bench.settle()
-    assert bench.sampler.counts().kept == {"one_in": 6, "root": 1}
+    assert bench.sampler.counts().kept == {"sampled": 6, "root": 1}
 
 
 def test_flags_are_of_the_group() -> None:

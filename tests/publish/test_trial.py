@@ -91,7 +91,7 @@ def test_each_address_is_told_of_by_itself() -> None:
         gone = f"http://{free_address()}"
         away, wrong = try_alertmanagers([gone, other.url], PATIENT, made(), time.time() + 60)
     assert not away.arrived
-    assert "nobody listens there" in away.why
+    assert "nothing listens there" in away.why
     assert not wrong.arrived
     assert "cannot be read back" in wrong.why
 

@@ -14,9 +14,9 @@ import pytest
 
 from otel_straggler.collector.alerting import webhook
 from otel_straggler.collector.alerting.alert_json import rfc3339
-from otel_straggler.collector.alerting.alertmanager import Alertmanagers, SendRules
-from otel_straggler.collector.alerting.posting import Access
-from otel_straggler.collector.alerting.webhook import Changes, Webhook, WebhookRules, calls
+from otel_straggler.collector.alerting.alertmanager import Alertmanagers
+from otel_straggler.collector.alerting.webhook import Changes, Webhook, calls
+from otel_straggler.collector.settings import NotifySettings
 from otel_straggler.model.alert import Alert
 
 from ..servers.alertmanager import (
@@ -25,10 +25,9 @@ from ..servers.alertmanager import (
 )
 from ..servers.receiver import CLOSE, HANG, Receiver
 
-PATIENT = Access(timeout_s=20.0)
-QUICK = Access(timeout_s=1.0)
+SETTINGS = NotifySettings(interval_s=0.05, repeat_s=3600, timeout_s=20.0)
+QUICK = replace(SETTINGS, timeout_s=1.0)
 """Where somebody hangs."""
-RULES = WebhookRules(interval_s=0.05, repeat_s=3600)
 
 
 def alert(name: str = "RunHung", ends_at_s: float | None = None, **labels: str) -> Alert:
@@ -57,8 +56,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def begin() -> Iterator[Callable[..., Webhook]]:
     running: list[Webhook] = []
 
-    def make(url: str, rules: WebhookRules = RULES, access: Access = PATIENT) -> Webhook:
-        one = Webhook(url, access, rules)
+    def make(url: str, settings: NotifySettings = SETTINGS) -> Webhook:
+        one = Webhook(replace(settings, webhook=url))
         one.start()
         running.append(one)
         return one
@@ -70,7 +69,7 @@ def begin() -> Iterator[Callable[..., Webhook]]:
 
 # --- what is sent when --------------------------------------------------------------------------
 
-PACED = WebhookRules(interval_s=100, repeat_s=1000)
+PACED = NotifySettings(interval_s=100, repeat_s=1000)
 
 
 def sent(changes: Changes, now_s: float, **how: bool) -> list[str]:
@@ -137,22 +136,16 @@ def test_what_comes_back_while_its_end_is_being_sent_is_news() -> None:
     assert sent(changes, 201) == ["RunHung"]
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        WebhookRules(interval_s=0.1, sends_resolved=False),
-        WebhookRules(interval_s=0.1, never_resolved=frozenset({"StragglerRunHung"})),
-    ],
-)
-def test_ends_are_not_sent_where_that_is_set(rules: WebhookRules) -> None:
-    """For all, or for some names; the next one is news."""
-    changes = Changes(rules)
-    changes.update((alert(),))
-    assert sent(changes, 0) == ["RunHung"]
-    changes.update((alert(ends_at_s=20.0),))
+@pytest.mark.parametrize(("name", "send_resolved"), [("RunHung", False), ("RunForgotten", True)])
+def test_ends_are_not_sent_where_that_is_set(name: str, send_resolved: bool) -> None:
+    """For all, or for an alert whose end is no good news; the next one is news."""
+    changes = Changes(NotifySettings(interval_s=0.1, send_resolved=send_resolved))
+    changes.update((alert(name),))
+    assert sent(changes, 0) == [name]
+    changes.update((alert(name, ends_at_s=20.0),))
     assert sent(changes, 10_000) == []
-    changes.update((alert(),))
-    assert sent(changes, 20_000) == ["RunHung"]
+    changes.update((alert(name),))
+    assert sent(changes, 20_000) == [name]
 
 
 def test_what_ends_unreported_is_forgotten() -> None:
@@ -198,18 +191,14 @@ def test_what_ends_before_it_could_be_sent_is_not_mentioned() -> None:
     assert (sent(changes, 10_000), changes.due_at_s()) == ([], float("inf"))
 
 
-@pytest.mark.parametrize("never_resolved", [frozenset(), frozenset({"StragglerRunHung"})])
-def test_what_ends_unreported_while_it_is_being_sent_is_forgotten(
-    never_resolved: frozenset[str],
-) -> None:
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_what_ends_unreported_while_it_is_being_sent_is_forgotten(is_sent: bool) -> None:
     """The next one is news."""
-    changes = Changes(replace(PACED, never_resolved=never_resolved))
+    changes = Changes(replace(PACED, send_resolved=not is_sent))
     changes.update((alert(),))
     message = changes.due(0)
     ended = alert(ends_at_s=1.0)
-    changes.update(
-        (ended,) if never_resolved else (), unreported=() if never_resolved else (ended,)
-    )
+    changes.update((ended,) if is_sent else (), unreported=() if is_sent else (ended,))
     changes.settle(message, 2)
     assert sent(changes, 102) == []
     changes.update((alert(),))
@@ -294,7 +283,7 @@ def test_a_webhook_that_fails_three_times_gets_the_message_once(
 ) -> None:
     """And is told of what came meanwhile in the same."""
     with Receiver(trouble, trouble, trouble) as receiver:
-        hook = begin(receiver.url, access=QUICK if trouble == HANG else PATIENT)
+        hook = begin(receiver.url, QUICK if trouble == HANG else SETTINGS)
         hook.update((alert(),))
         eventually(lambda: receiver.tries)
         hook.update((alert(), alert("RankLost")))
@@ -323,7 +312,7 @@ def test_a_wrong_token_is_tried_again_when_somebody_has_set_it_right(
     secret = tmp_path / "token"
     secret.write_text("old\n")
     with Receiver(401, 401) as receiver:
-        begin(receiver.url, access=Access(token_file=str(secret))).update((alert(),))
+        begin(receiver.url, replace(SETTINGS, token_file=str(secret))).update((alert(),))
         eventually(lambda: receiver.refused)
         secret.write_text("new\n")
         eventually(lambda: receiver.received)
@@ -347,7 +336,7 @@ def test_a_message_that_is_too_large_is_cut_and_says_so(begin: Callable[..., Web
 def test_stopping_says_what_is_new(begin: Callable[..., Webhook]) -> None:
     """What waited for the interval is better early than never."""
     with Receiver() as receiver:
-        hook = begin(receiver.url, WebhookRules(interval_s=3600))
+        hook = begin(receiver.url, NotifySettings(interval_s=3600))
         hook.update((alert(),))
         eventually(lambda: receiver.received)
         hook.update((alert(), alert("RankLost")))
@@ -358,7 +347,7 @@ def test_stopping_says_what_is_new(begin: Callable[..., Webhook]) -> None:
 def test_stopping_does_not_wait_for_a_webhook_that_hangs() -> None:
     """The deadline holds."""
     with Receiver(*[HANG] * 9) as receiver:
-        hook = Webhook(receiver.url, Access(timeout_s=60.0), RULES)
+        hook = Webhook(replace(SETTINGS, webhook=receiver.url, timeout_s=60.0))
         hook.start()
         hook.update((alert(),))
         eventually(lambda: receiver.tries)
@@ -401,7 +390,7 @@ def test_it_says_what_a_real_alertmanager_says(
             "receivers": [{"name": "hook", "webhook_configs": [{"url": theirs.url}]}],
         }
         with running_alertmanager(tmp_path, config) as real:
-            sender = Alertmanagers([real.url], PATIENT, SendRules())
+            sender = Alertmanagers([real.url], SETTINGS)
             sender.start()
             hook = begin(ours.url)
             for ends_at_s, count in ((None, 1), (now_s, 2)):

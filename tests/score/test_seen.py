@@ -92,7 +92,7 @@ def one_row(source: Source, step: int) -> ObservationBatch:
 def test_a_run_that_was_forgotten_may_come_back() -> None:
     """From the very process that was known before."""
     source = Source(run_id="run", rank=0, session_id="a")
-    scorer = Scorer(ScoreSettings(evict_s=10.0))
+    scorer = Scorer(ScoreSettings(evict_run_s=10.0))
     scorer.observe(one_row(source, 0), 0)
     scorer.close_due(100 * SECOND_NS)
     assert scorer.runs() == ()

@@ -391,7 +391,7 @@ def test_a_run_without_signs_of_life_is_forgotten_after_an_hour(scorer: Scorer) 
 
 def test_names_beyond_the_limit_share_one_row_and_lose_no_run() -> None:
     """Runs of different sections with equal seq are not taken for duplicates once folded."""
-    scorer = Scorer(ScoreSettings(max_names=2))
+    scorer = Scorer(ScoreSettings(max_section_names=2))
     for name in ("a", "b", "c", "d"):
         scorer.observe(rows(source(0), range(4), section=name), 0)
     (window,) = scorer.close_all()

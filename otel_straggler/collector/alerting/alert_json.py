@@ -1,4 +1,4 @@
-"""Alerts as Alertmanager takes them (API v2) and as it sends them on (webhook, version 4)."""
+"""Alerts in the JSON of Alertmanager: API v2, and webhooks, version 4."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEPARATOR: Final = b"\xff"
 
 
 def fingerprint(labels: Mapping[str, str]) -> str:
-    """The name of a label set, as Prometheus and Alertmanager make it: FNV-1a, 64 bits.
+    """The fingerprint of a label set, as in Prometheus and Alertmanager: FNV-1a, 64 bits.
 
     >>> fingerprint({})
     'cbf29ce484222325'
@@ -46,13 +46,12 @@ def rfc3339(at_s: float) -> str:
 
 
 def seconds_of_rfc3339(text: str) -> float:
-    """Whole seconds since 1970 of what Go writes in UTC.
+    """Whole seconds since 1970 of a time that Go wrote in UTC.
 
     >>> seconds_of_rfc3339("2026-09-21T14:13:20.250Z")
     1790000000.0
 
-    Raises:
-        ValueError: it is no such time.
+    Raises ValueError if it is no such time.
     """
     return dt.datetime.strptime(text[:19] + "+0000", "%Y-%m-%dT%H:%M:%S%z").timestamp()
 
@@ -61,8 +60,7 @@ def posted_alert(alert: Alert, ends_at_s: float, page: str) -> Json:
     """One alert of ``POST /api/v2/alerts``.
 
     Args:
-        alert: fires, or has ended.
-        ends_at_s: when it has ended if nobody says anything more of it.
+        ends_at_s: when it ends unless it is sent again.
         page: address of the collector for people; may be empty.
     """
     return {
@@ -75,7 +73,7 @@ def posted_alert(alert: Alert, ends_at_s: float, page: str) -> Json:
 
 
 def generator_url(alert: Alert, page: str) -> str:
-    """Where one sees what the alert says: the run's part of the report."""
+    """The URL of the run's part of the report."""
     run_id = alert.labels.get("run_id")
     if not page:
         return ""
@@ -83,13 +81,8 @@ def generator_url(alert: Alert, page: str) -> str:
 
 
 def webhook_payload(alerts: Sequence[Alert], *, left_out: int, page: str) -> Json:
-    """What Alertmanager would send to a webhook, without grouping.
-
-    Args:
-        alerts: those that fire first.
-        left_out: alerts beyond those.
-        page: address of the collector for people; may be empty.
-    """
+    """A message of Alertmanager to a webhook, without grouping; ``left_out`` counts further
+    alerts."""
     return {
         "version": WEBHOOK_VERSION,
         "groupKey": "{}:{}",
@@ -105,7 +98,7 @@ def webhook_payload(alerts: Sequence[Alert], *, left_out: int, page: str) -> Jso
 
 
 def shown_alert(alert: Alert) -> Json:
-    """As a report has it."""
+    """An alert in a report."""
     return {
         "name": alert.name,
         "since_ns": round(alert.starts_at_s * 1e9),
@@ -114,21 +107,8 @@ def shown_alert(alert: Alert) -> Json:
     }
 
 
-def saved_alert(alert: Alert) -> Json:
-    """To be read again by :func:`read_alert`."""
-    return {
-        "labels": dict(alert.labels),
-        "annotations": dict(alert.annotations),
-        "starts_at_s": alert.starts_at_s,
-        "ends_at_s": alert.ends_at_s,
-    }
-
-
 def read_alert(saved: Mapping[str, Any]) -> Alert:
-    """
-    Raises:
-        ValueError, KeyError, TypeError, AttributeError: it is none.
-    """
+    """Read ``asdict(alert)``; ValueError, KeyError, TypeError, AttributeError if it is none."""
     ends_at_s = saved["ends_at_s"]
     return Alert(
         labels={str(k): str(v) for k, v in saved["labels"].items()},
@@ -142,11 +122,8 @@ def _sent_alert(alert: Alert, page: str) -> Json:
     ended_s = alert.ends_at_s
     return {
         "status": "firing" if ended_s is None else "resolved",
-        "labels": dict(alert.labels),
-        "annotations": dict(alert.annotations),
-        "startsAt": rfc3339(alert.starts_at_s),
+        **posted_alert(alert, ended_s or 0.0, page),
         "endsAt": _NO_TIME if ended_s is None else rfc3339(ended_s),
-        "generatorURL": generator_url(alert, page),
         "fingerprint": fingerprint(alert.labels),
     }
 

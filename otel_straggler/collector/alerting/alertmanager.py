@@ -1,9 +1,8 @@
-"""Alerts to Alertmanager's API v2, as Prometheus sends them: everything to every replica, again and
-again while it fires.
+"""Alerts to Alertmanager's API v2, as Prometheus sends them: everything to every replica, again
+while it fires.
 
-What waits for a replica is the newest word on each alert, not a list of requests: what was said
-before it is of no use to anybody. So an outage costs nothing but time, and the room is bounded by
-the number of alerts.
+Only the newest state of each alert waits for a replica, so the queue is bounded by the number of
+alerts, however long an outage lasts.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -32,25 +30,10 @@ MAX_WAITING: Final = 10_000
 _AT_ONCE: Final = 64
 """Alerts of one request."""
 _MAX_REFUSALS: Final = 3
-"""An alert that was refused alone so often, for what it says, is not sent again while it says the
-same. More than once, because not every proxy that answers 400 means it."""
+"""An alert whose content was refused so often is not sent again unchanged. More than once, because
+not every proxy that answers 400 means it."""
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendRules:
-    """When an alert is sent again, and how long it counts without that.
-
-    Attributes:
-        resend_s: one that still fires is sent again so often.
-        holds_s: how long it fires for Alertmanager after the last word of it.
-        page: address of the collector for people; may be empty.
-    """
-
-    resend_s: float = 60.0
-    holds_s: Callable[[Alert], float] = lambda _: 240.0
-    page: str = ""
 
 
 class Alertmanagers:
@@ -58,14 +41,24 @@ class Alertmanagers:
 
     Args:
         urls: of each, with the prefix of its path if it has one.
-        access: how to get in; the same for all.
-        rules: see above.
+        access: the same for all.
+        resend_s: a firing alert is sent again after this time.
+        holds_s: how long an alert fires in Alertmanager without being sent again.
+        page: address of the collector for people; may be empty.
     """
 
-    def __init__(self, urls: Sequence[str], access: Access, rules: SendRules) -> None:
-        self._rules = rules
+    def __init__(
+        self,
+        urls: Sequence[str],
+        access: Access,
+        *,
+        resend_s: float = 60.0,
+        holds_s: Callable[[Alert], float] = lambda _: 240.0,
+        page: str = "",
+    ) -> None:
+        self._resend_s, self._holds_s, self._page = resend_s, holds_s, page
         self._replicas = tuple(
-            Replica(Poster(url.rstrip("/") + PATH, access), rules.resend_s) for url in urls
+            Replica(Poster(url.rstrip("/") + PATH, access), resend_s) for url in urls
         )
         self._sent_at_s: dict[str, float] = {}
 
@@ -74,38 +67,28 @@ class Alertmanagers:
             replica.start()
 
     def update(self, alerts: Iterable[Alert], now_s: float) -> None:
-        """All that fires now, and what has ended since the last call.
-
-        Args:
-            now_s: wall clock; what Alertmanager compares with its own.
-        """
+        """Send what fires now, and what has ended since the last call; ``now_s``: wall clock."""
         fires: set[str] = set()
         due: dict[str, Json] = {}
         for alert in alerts:
             key = fingerprint(alert.labels)
             if alert.ends_at_s is not None:
-                due[key] = posted_alert(alert, alert.ends_at_s, self._rules.page)
+                due[key] = posted_alert(alert, alert.ends_at_s, self._page)
                 continue
             fires.add(key)
-            if self._is_due(key, now_s):
+            sent_at_s = self._sent_at_s.get(key)
+            # A clock that was set back must not keep an alert from being sent again.
+            if sent_at_s is None or not 0 <= now_s - sent_at_s < self._resend_s:
                 self._sent_at_s[key] = now_s
-                ends_at_s = now_s + self._rules.holds_s(alert)
-                due[key] = posted_alert(alert, ends_at_s, self._rules.page)
+                ends_at_s = now_s + self._holds_s(alert)
+                due[key] = posted_alert(alert, ends_at_s, self._page)
         self._sent_at_s = {key: at for key, at in self._sent_at_s.items() if key in fires}
         for replica in self._replicas:
             replica.put(due)
 
-    def _is_due(self, key: str, now_s: float) -> bool:
-        sent_at_s = self._sent_at_s.get(key)
-        # A clock that was set back must not keep an alert from being sent again.
-        return sent_at_s is None or not 0 <= now_s - sent_at_s < self._rules.resend_s
-
     def known(self, labels: Mapping[str, str]) -> tuple[Alert, ...]:
-        """What fires there with these labels and was sent from our page: what a process before us
-        has sent. Of the first replica that answers; nothing if none does.
-
-        Cost: the time-out for each replica.
-        """
+        """Alerts with these labels that an earlier process has sent, of the first replica that
+        answers. Cost: the timeout for each replica."""
         matchers = (quote(f'{name}="{_escaped(value)}"', safe="") for name, value in labels.items())
         query = "&".join(f"filter={matcher}" for matcher in matchers)
         for replica in self._replicas:
@@ -113,13 +96,13 @@ class Alertmanagers:
             try:
                 posted = json.loads(response.body) if response.is_success else None
                 if posted is not None:
-                    return tuple(_read(one) for one in posted if self._is_ours(one))
+                    ours = f"{self._page}/v1/report"
+                    return tuple(
+                        _read(one) for one in posted if str(one["generatorURL"]).startswith(ours)
+                    )
             except (ValueError, TypeError, KeyError, AttributeError):
                 continue  # it is no Alertmanager; posting to it says so
         return ()
-
-    def _is_ours(self, posted: Json) -> bool:
-        return str(posted["generatorURL"]).startswith(f"{self._rules.page}/v1/report")
 
     def counts(self) -> dict[tuple[str, str], int]:
         """(receiver, outcome) to requests."""
@@ -130,8 +113,7 @@ class Alertmanagers:
         }
 
     def stop(self, deadline_s: float) -> None:
-        """Send what waits, for at most ``deadline_s`` in all. Nothing is resolved: that nobody
-        looks any more is no end of anything."""
+        """Send what waits, for at most ``deadline_s`` in all. Nothing is resolved."""
         until_s = time.monotonic() + deadline_s
         for replica in self._replicas:
             replica.begin_to_stop(until_s)
@@ -140,11 +122,10 @@ class Alertmanagers:
 
 
 class Replica:
-    """What waits for one Alertmanager, and the thread that brings it there.
+    """The queue and the thread of one Alertmanager.
 
     Args:
-        poster: to its address.
-        patience_s: wait between tries while somebody has to set something right.
+        patience_s: wait between tries while the configuration has to be corrected.
         max_waiting: alerts.
     """
 
@@ -164,7 +145,7 @@ class Replica:
         self._thread.start()
 
     def put(self, alerts: Mapping[str, Json]) -> None:
-        """The newest word on some alerts; never waits."""
+        """Queue the newest state of alerts; never waits."""
         with self._changed:
             for key, alert in alerts.items():
                 times, refused = self._refused.get(key, (0, alert))
@@ -197,15 +178,15 @@ class Replica:
 
     def _run(self) -> None:
         while batch := self._next():
-            answer = self.poster.post(_body(batch.values()), max(self._left_s(), 0.1))
+            body = json.dumps(list(batch.values()), separators=(",", ":")).encode()
+            answer = self.poster.post(body, max(self._left_s(), 0.1))
             wait_s = self._settle(batch, answer)
             if wait_s:
                 self._pause(wait_s)
         self.poster.close()
 
     def _next(self) -> dict[str, Json]:
-        """Some that wait, those first that wait longest; none once stopped, empty or out of
-        time."""
+        """Alerts that have waited longest; none once stopped, empty, or out of time."""
         with self._changed:
             while not self._waiting and self._stop_at_s is None:
                 self._changed.wait()
@@ -214,7 +195,7 @@ class Replica:
             return dict(list(self._waiting.items())[: self._at_once])
 
     def _settle(self, batch: Mapping[str, Json], answer: Answer) -> float:
-        """Do with a batch what the answer asks for; seconds until the next try."""
+        """Act on the answer to a batch; returns seconds until the next try."""
         with self._changed:
             if answer.outcome == "accepted":
                 self._failed = 0
@@ -242,7 +223,7 @@ class Replica:
             del self._refused[next(iter(self._refused))]
 
     def _remove(self, batch: Mapping[str, Json]) -> None:
-        """Those on which nothing newer has come meanwhile."""
+        """Remove alerts that have not changed meanwhile."""
         for key, alert in batch.items():
             if self._waiting.get(key) is alert:
                 del self._waiting[key]
@@ -272,7 +253,3 @@ def _escaped(value: str) -> str:
 
 def _content(alert: Json) -> tuple[Json, Json]:
     return alert["labels"], alert["annotations"]
-
-
-def _body(alerts: Iterable[Json]) -> bytes:
-    return json.dumps(list(alerts), separators=(",", ":")).encode()

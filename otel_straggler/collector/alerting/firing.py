@@ -1,20 +1,19 @@
-"""Alerts that fire, over restarts of the collector. Pure; time is an argument.
+"""Firing alerts, over restarts of the collector. Pure; time is an argument.
 
-A collector that has just started knows nothing of what hung before it: until a rank is called lost
-or stuck again, minutes pass. An alert that fired when the last process ended is therefore held to
-fire until its run has ended or is scored again for a while (of hangs), or has been heard of for so
-long that it would fire again if it were still true. So a restart is neither a false all-clear nor a
-second page.
+After a restart, minutes pass until a hang is detected again. An alert that fired when the last
+process ended is therefore held firing until its run has ended, is scored again for a while (hangs),
+or has reported for so long that it would fire again if it were still true. So a restart is neither
+a false all-clear nor a second page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
-from otel_straggler.collector.alerting.alert_json import fingerprint, read_alert, saved_alert
+from otel_straggler.collector.alerting.alert_json import fingerprint, read_alert
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.alert import Alert
 
@@ -28,14 +27,14 @@ _Status = Literal["held", "over", "unknown"]
 
 @dataclass(slots=True)
 class _Held:
-    """Alert of the last process, and when a heartbeat of its run came again."""
+    """An alert of the last process, and since when its run reports again."""
 
     alert: Alert
     reports_since_s: float | None = None
 
 
 class Firing:
-    """Tracks what evaluations give. One thread owns it.
+    """Tracks evaluated alerts. One thread owns it.
 
     Args:
         hold_s: how long an alert of the last process is held once its run reports again,
@@ -53,8 +52,8 @@ class Firing:
         self.given_up: tuple[Alert, ...] = ()
 
     def follow(self, alerts: Iterable[Alert], watched: FleetStatus) -> tuple[Alert, ...]:
-        """Return what fires, those held among them, each since its first start, and what ended.
-        Those whose end will never be known are in ``given_up``, until the next call."""
+        """Alerts that fire, including held ones, each since its first start, and those that ended.
+        Those whose end will never be known are in ``given_up`` until the next call."""
         alerts_by_key: dict[str, Alert] = {}
         for alert in alerts:
             key = fingerprint(alert.labels)
@@ -117,8 +116,7 @@ class Firing:
     # --- over restarts ---------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """State in JSON's types."""
-        firing = [saved_alert(alert) for alert in self._firing.values()]
+        firing = [asdict(alert) for alert in self._firing.values()]
         return {"version": _STATE_VERSION, "firing": firing}
 
     def restore(self, state: Mapping[str, Any], now_s: float) -> None:
@@ -128,8 +126,7 @@ class Firing:
             ValueError, KeyError, TypeError, AttributeError: it is none.
         """
         if state["version"] != _STATE_VERSION:
-            msg = f"version {state['version']!r}"
-            raise ValueError(msg)
+            raise ValueError(f"version {state['version']!r}")
         self.hold((read_alert(one) for one in state["firing"]), now_s)
 
     def hold(self, alerts: Iterable[Alert], now_s: float) -> None:
@@ -147,8 +144,8 @@ def _by_run(alerts: Iterable[Alert]) -> dict[str, tuple[Alert, ...]]:
 
 
 def _trains_again(held: _Held, run: RunStatus) -> bool:
-    """Whether a run that hung trains again: it is scored although its senders have long sent what
-    they had kept while the collector was away."""
+    """Whether a run that hung trains again: it is scored from spans newer than those queued while
+    the collector was down."""
     scored_at_s, reports_since_s = run.last_scored_at_s, held.reports_since_s
     if held.alert.name not in HANGS or run.state != "training":
         return False

@@ -1,7 +1,6 @@
-"""Evaluates alerts on a thread of its own, and notifies whom the settings name.
+"""Evaluates alerts on a thread of its own, and sends them to the receivers in the settings.
 
-Only the process that scores has one of these, so however many processes receive, people are called
-once. Without receivers in the settings everything is decided and shown all the same.
+Without receivers alerts are evaluated and shown all the same.
 """
 
 from __future__ import annotations
@@ -10,74 +9,52 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from otel_straggler.alerts.catalogue import uninhibited
 from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.collector.alerting.alertmanager import Alertmanagers, SendRules
+from otel_straggler.collector.alerting.alertmanager import Alertmanagers
 from otel_straggler.collector.alerting.firing import HANGS, Firing
-from otel_straggler.collector.alerting.settings import NotifySettings
 from otel_straggler.collector.alerting.webhook import Webhook, calls
-from otel_straggler.collector.settings import CollectorSettings
-from otel_straggler.collector.views.snapshot import Snapshot
+from otel_straggler.collector.settings import AlertsSettings, CollectorSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.alert import Alert
 
 _log = logging.getLogger(__name__)
 
 _MISSED: Final = 4
-"""Any other alert ends for Alertmanager after so many re-sends that did not come, as Prometheus
-does it."""
+"""Other alerts end in Alertmanager after so many missed re-sends, as with Prometheus."""
 _KEPT_FOR_S: Final = 3_600.0
-"""What has not changed is kept again after so long: a history drops what is old."""
+"""An unchanged state is saved again after so long: a history drops old rows."""
 _STATE_VERSION: Final = 1
-
-Evaluate = Callable[[FleetStatus], tuple[Alert, ...]]
-
-
-class Views(Protocol):
-    """Shows what fires, and has what there is to look at."""
-
-    @property
-    def snapshot(self) -> Snapshot: ...
-
-    def show_alerts(self, alerts: Mapping[str, tuple[Alert, ...]]) -> None: ...
 
 
 class Notifying:
     """One notifier. ``open``, ``start`` and ``stop`` once each.
 
     Args:
-        settings: whom to notify.
-        views: where there is something to look at, and where what fires is shown.
-        evaluate: decides what fires; see ``AlertEvaluator.evaluate``.
-        firing: what fired before.
-        every_s: between evaluations.
-        give_up_s: how long a hang lasts that nothing more is known of.
-        keep: is given what must survive a restart, whenever it has changed.
-        wall_s: clock.
+        worker: has what is evaluated, and shows what fires.
+        evaluate: see ``AlertEvaluator.evaluate``.
+        keep: saves the state whenever it has changed.
     """
 
     def __init__(
         self,
-        settings: NotifySettings,
-        views: Views,
+        alerts: AlertsSettings,
+        worker: Worker,
         *,
-        evaluate: Evaluate,
+        evaluate: Callable[[FleetStatus], tuple[Alert, ...]],
         firing: Firing,
-        every_s: float,
-        give_up_s: float,
         keep: Callable[[dict[str, Any]], None] = lambda _: None,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        self._settings = settings
-        self._views = views
+        self._settings = alerts.notify
+        self._every_s, self._give_up_s = alerts.evaluation_seconds, alerts.give_up_seconds
+        self._worker = worker
         self._evaluate = evaluate
         self._firing = firing
-        self._every_s = every_s
-        self._give_up_s = give_up_s
         self._keep = keep
         self._wall_s = wall_s
         self._alertmanagers: Alertmanagers | None = None
@@ -93,12 +70,26 @@ class Notifying:
 
     def open(self, page: str) -> None:
         """Once the address of the collector for people is known; then ``restore``, ``start``."""
-        self._open(self._settings.external_url.rstrip("/") or page)
+        settings, page = self._settings, self._settings.external_url.rstrip("/") or page
+        if settings.alertmanagers:
+            self._alertmanagers = Alertmanagers(
+                settings.alertmanagers,
+                settings,
+                resend_s=settings.resend_s,
+                holds_s=self._holds_s,
+                page=page,
+            )
+        if settings.webhook:
+            self._webhook = Webhook(settings, page)
+
+    @property
+    def _receivers(self) -> list[Alertmanagers | Webhook]:
+        both = (self._alertmanagers, self._webhook)
+        return [receiver for receiver in both if receiver is not None]
 
     def start(self) -> None:
-        for receiver in (self._alertmanagers, self._webhook):
-            if receiver is not None:
-                receiver.start()
+        for receiver in self._receivers:
+            receiver.start()
         self._thread.start()
 
     def stop(self, deadline_s: float) -> None:
@@ -107,17 +98,13 @@ class Notifying:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(deadline_s)
-        for receiver in (self._alertmanagers, self._webhook):
-            if receiver is not None:
-                receiver.stop(max(0.0, until_s - time.monotonic()))
+        for receiver in self._receivers:
+            receiver.stop(max(0.0, until_s - time.monotonic()))
         self._guarded(self._keep_state)
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Requests by (receiver, outcome)."""
-        counts: dict[tuple[str, str], int] = {}
-        for receiver in (self._alertmanagers, self._webhook):
-            counts |= {} if receiver is None else receiver.counts()
-        return counts
+        return {key: n for receiver in self._receivers for key, n in receiver.counts().items()}
 
     @property
     def failures(self) -> int:
@@ -132,8 +119,8 @@ class Notifying:
         self._guarded(self.tick)
 
     def _take_over_hangs(self, collector: str) -> None:
-        """Without a state of our own, take over the hangs that fire in Alertmanager, so that they
-        end there once they are over."""
+        """Without a saved state, take over the hangs that fire in Alertmanager, so that they are
+        resolved there."""
         if self._alertmanagers is not None and not self._knows_before:
             known = self._alertmanagers.known({"collector": collector})
             hangs = (alert for alert in known if alert.name in HANGS)
@@ -141,13 +128,13 @@ class Notifying:
         self._knows_before = True
 
     def tick(self) -> None:
-        """Evaluate once, and hand over what is to be sent."""
-        watched = self._views.snapshot.watched
+        """Evaluate once."""
+        watched = self._worker.snapshot.watched
         if not watched.collector:
             return  # nothing has been published yet
         self._take_over_hangs(watched.collector)
         alerts = self._firing.follow(self._evaluate(watched), watched)
-        self._views.show_alerts(self._firing.by_run)
+        self._worker.show_alerts(self._firing.by_run)
         if self._alertmanagers is not None:
             self._alertmanagers.update(alerts, self._wall_s())
         if self._webhook is not None:
@@ -161,27 +148,17 @@ class Notifying:
             self._keep_state()
 
     def _notify(self, webhook: Webhook, alerts: tuple[Alert, ...]) -> None:
-        """Hand over alerts that may page, but none that another one inhibits."""
+        """Hand over alerts that may page and are not inhibited."""
         minimum = self._settings.min_severity
         calling = [alert for alert in alerts if calls(alert, minimum)]
         sent = uninhibited(calling, alerts)
         unreported = [each for each in calling if each.ends_at_s is not None and each not in sent]
         webhook.update(sent, (*unreported, *self._firing.given_up))
 
-    def _open(self, page: str) -> None:
-        settings = self._settings
-        if settings.alertmanagers:
-            rules = SendRules(resend_s=settings.resend_seconds, holds_s=self._holds_s, page=page)
-            urls = settings.alertmanagers
-            self._alertmanagers = Alertmanagers(urls, settings.access(), rules)
-        if settings.webhook:
-            webhook_rules = settings.webhook_rules()
-            self._webhook = Webhook(settings.webhook, settings.access(), webhook_rules, page)
-
     def _holds_s(self, alert: Alert) -> float:
         if alert.name in HANGS:
             return self._give_up_s
-        return _MISSED * max(self._settings.resend_seconds, self._every_s)
+        return _MISSED * max(self._settings.resend_s, self._every_s)
 
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
@@ -204,14 +181,13 @@ class Notifying:
         self._keep(state)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what was kept last; before :meth:`start`.
+        """Go on from the saved state; before :meth:`start`.
 
         Raises:
             ValueError, KeyError, TypeError, AttributeError: it is of another kind.
         """
         if state["version"] != _STATE_VERSION:
-            msg = f"version {state['version']!r}"
-            raise ValueError(msg)
+            raise ValueError(f"version {state['version']!r}")
         now_s = self._wall_s()
         self._firing.restore(state["firing"], now_s)
         self._knows_before = True
@@ -235,15 +211,12 @@ def notifying_for(
     worker: Worker,
     keep: Callable[[dict[str, Any]], None],
 ) -> Notifying:
-    """Make the notifier; alerts of the last process are held until they would fire again."""
     alerts = settings.alerts
-    hold_s = settings.liveness.max_timeout_seconds + _longest_for_s(alerts)
+    hold_s = settings.liveness.max_timeout_s + _longest_for_s(alerts)
     return Notifying(
-        alerts.notify,
+        alerts,
         worker,
         evaluate=AlertEvaluator(alerts).evaluate,
         firing=Firing(hold_s, give_up_s=alerts.give_up_seconds),
-        every_s=alerts.evaluation_seconds,
-        give_up_s=alerts.give_up_seconds,
         keep=keep,
     )

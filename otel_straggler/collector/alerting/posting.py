@@ -1,4 +1,4 @@
-"""Posts JSON to one address that may want TLS, a token or a password, and says how it stands."""
+"""Posts JSON to one address with TLS, a token or a password, and explains failures."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+from otel_straggler.options import ANY_TEXT, above, option
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 
@@ -25,29 +26,20 @@ _JSON: Final = "application/json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to get in. Files are read anew for each request: tokens are renewed in place.
+    """How to authenticate. Files are read again for each request: tokens are renewed in place."""
 
-    Attributes:
-        timeout_s: for one request as a whole.
-        ca_file: PEM file of the authorities to trust instead of the system's.
-        cert_file, key_file: our own certificate, where one is wanted.
-        token_file: holds a bearer token.
-        username, password_file: for basic authentication.
-    """
-
-    timeout_s: float = 10.0
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    token_file: str = ""
-    username: str = ""
-    password_file: str = ""
+    timeout_s: float = option(10.0, above(0, 60), "of one request")
+    ca_file: str = option(
+        "", ANY_TEXT, "PEM file of the authorities to trust instead of the system's"
+    )
+    cert_file: str = option("", ANY_TEXT, "the collector's own certificate, where one is wanted")
+    key_file: str = option("", ANY_TEXT, "the key of that certificate")
+    token_file: str = option("", ANY_TEXT, "holds a bearer token; read again for each request")
+    username: str = option("", ANY_TEXT, "for basic authentication")
+    password_file: str = option("", ANY_TEXT, "for basic authentication")
 
     def headers(self) -> dict[str, str]:
-        """
-        Raises:
-            OSError, UnicodeError: a file cannot be read.
-        """
+        """OSError or UnicodeError if a file cannot be read."""
         if self.token_file:
             return {"Authorization": f"Bearer {_secret(self.token_file)}"}
         if self.username:
@@ -70,8 +62,7 @@ class Poster:
 
     Args:
         url: complete, with path.
-        access: how to get in.
-        logs: whether a change of how it stands is logged.
+        logs: whether failures and recoveries are logged.
     """
 
     def __init__(self, url: str, access: Access, *, logs: bool = True) -> None:
@@ -85,7 +76,6 @@ class Poster:
         self._trouble = ""
 
     def post(self, body: bytes, timeout_s: float | None = None) -> Answer:
-        """Send, and log it if that changes how the address stands."""
         answer = self._posted(body, timeout_s)
         self._record(answer)
         return answer
@@ -105,7 +95,7 @@ class Poster:
             self._counts[outcome] += number
 
     def counts(self) -> Mapping[str, int]:
-        """By outcome; requests, but for what was dropped: alerts."""
+        """By outcome: requests; dropped: alerts."""
         with self._lock:
             return {outcome: self._counts[outcome] for outcome in OUTCOMES}
 
@@ -127,9 +117,9 @@ class Poster:
         if not self._logs:
             return
         if self._trouble and self._trouble != before:
-            _log.warning("alerts are not taken: %s", answer.why)
+            _log.warning("alerts are not accepted: %s", answer.why)
         elif before and not self._trouble:
-            _log.warning("alerts are taken again: %s", self.url)
+            _log.warning("alerts are accepted again: %s", self.url)
 
 
 def _secret(path: str) -> str:
@@ -137,8 +127,8 @@ def _secret(path: str) -> str:
 
 
 Outcome = Literal["accepted", "later", "invalid", "blocked"]
-"""``accepted``. ``later``: the same may succeed by itself soon. ``invalid``: refused for what it
-says; the same never succeeds. ``blocked``: somebody must correct how it is sent."""
+"""``later``: the same may succeed soon. ``invalid``: its content is refused for good. ``blocked``:
+somebody must correct the configuration."""
 
 TOO_LARGE: Final = 413
 _LATER: Final = frozenset({408, 425, 429})
@@ -149,13 +139,11 @@ _REASON: Final = re.compile(r"certificate verify failed: (.+?) \(_ssl")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server answered.
+    """A server's answer.
 
     Attributes:
-        outcome: see :data:`Outcome`.
         why: a message; empty if it was accepted.
         status: HTTP status; 0 if there was no answer.
-        retry_after_s: the wait that was asked for; None if none was.
     """
 
     outcome: Outcome
@@ -165,12 +153,11 @@ class Answer:
 
     @property
     def kind_of_trouble(self) -> str:
-        """The same for every try that fails in the same way."""
+        """The same for every try that fails the same way."""
         return "" if self.outcome == "accepted" else f"{self.status} {self.why.partition('(')[0]}"
 
 
 def answer_of(response: Response, address: str) -> Answer:
-    """What ``address`` answered, or did not."""
     status = response.status
     if response.is_success:
         return Answer("accepted", status=status)
@@ -186,10 +173,10 @@ def answer_of(response: Response, address: str) -> Answer:
 
 
 def tried_once(why: str) -> str:
-    """The sentence of :func:`run_verdicts` where nothing is tried again, as in a command.
+    """The message of :func:`answer_of` where nothing is tried again, as in a command.
 
-    >>> tried_once("http://a:1: nobody listens there. Is it running? It is tried again.")
-    'http://a:1: nobody listens there. Is it running?'
+    >>> tried_once("http://a:1: nothing listens there. Is it running? It is tried again.")
+    'http://a:1: nothing listens there. Is it running?'
     """
     return why.replace("; it is tried again.", ".").replace(" It is tried again.", "")
 
@@ -209,7 +196,7 @@ def _of_no_answer(error: str) -> tuple[Outcome, str]:
     if "resolve" in text or "getaddrinfo" in text or "Name or service not known" in text:
         return "later", f"the name is not known ({_short(text)}). Check the URL; it is tried again."
     if "refused" in text:
-        return "later", "nobody listens there. Is it running? It is tried again."
+        return "later", "nothing listens there. Is it running? It is tried again."
     if "imeout" in text or "imed out" in text or "time-out" in text:
         return "later", "no answer in time. It is tried again."
     return "later", f"no answer ({_short(text)}). It is tried again."

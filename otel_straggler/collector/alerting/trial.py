@@ -1,4 +1,4 @@
-"""A synthetic alert through the real route, and where it arrived."""
+"""A test alert through the real route, and where it arrived."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -20,8 +21,8 @@ from otel_straggler.collector.alerting.alert_json import (
 from otel_straggler.collector.alerting.alertmanager import PATH
 from otel_straggler.collector.alerting.posting import Access, Poster, answer_of, tried_once
 from otel_straggler.collector.alerting.webhook import calls
-from otel_straggler.collector.api.commands import Asked
-from otel_straggler.collector.settings import CollectorSettings, mode_of
+from otel_straggler.collector.api.commands import JsonBody
+from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.model.alert import Alert, Mode, Severity
 
 TRIAL: Final = "StragglerTest"
@@ -32,14 +33,13 @@ _PAUSE_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Outcome of a trial alert at one address.
+    """Outcome of a test alert at one address.
 
     Attributes:
-        url: of the server.
-        arrived: whether it has it: read back from an Alertmanager, answered by a webhook.
+        arrived: read back from an Alertmanager, or accepted by a webhook.
         why: why not; a message.
         receivers: to which an Alertmanager routes it.
-        silenced_by, inhibited_by: ids of silences, and of alerts, that keep it from being sent on.
+        silenced_by, inhibited_by: ids of silences and alerts that suppress it.
     """
 
     url: str
@@ -53,14 +53,7 @@ class Destination:
 def trial_alert(
     severity: Severity, mode: Mode, *, now_s: float, lasts_s: float, labels: dict[str, str]
 ) -> Alert:
-    """Make the alert.
-
-    Args:
-        severity, mode: as real ones have them: routes look at both.
-        now_s: when it begins.
-        lasts_s: how long it fires.
-        labels: further ones, such as ``collector``; empty ones are left out.
-    """
+    """The alert, which fires for ``lasts_s``; empty labels are left out."""
     own = {
         "alertname": TRIAL,
         "test": "true",
@@ -83,24 +76,18 @@ def trial_alert(
 def try_alertmanagers(
     urls: Sequence[str], access: Access, alert: Alert, ends_at_s: float
 ) -> tuple[Destination, ...]:
-    """Post to every replica and read it back. It ends there by itself at ``ends_at_s``.
-
-    Cost: for each, the time-out of ``access`` and 5 s at most.
-    """
+    """Post to every replica and read it back. Cost: for each, the timeout and 5 s at most."""
     return tuple(_try_one(url.rstrip("/"), access, alert, ends_at_s) for url in urls)
 
 
 def _try_one(url: str, access: Access, alert: Alert, ends_at_s: float) -> Destination:
-    poster = Poster(url + PATH, access, logs=False)
-    try:
+    with closing(Poster(url + PATH, access, logs=False)) as poster:
         body = json.dumps([posted_alert(alert, ends_at_s, "")]).encode()
         answer = poster.post(body)
         if answer.outcome != "accepted":
             return Destination(url=url, arrived=False, why=tried_once(answer.why))
         matcher = quote(f'alertname="{TRIAL}"', safe="")
         return _read_back(poster, f"{url}{PATH}?filter={matcher}", url, alert)
-    finally:
-        poster.close()
 
 
 def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Destination:
@@ -109,7 +96,7 @@ def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Destination
     while True:
         response = poster.get(page)
         if not response.is_success:
-            why = f"It was taken, but cannot be read back. {answer_of(response, page).why}"
+            why = f"It was accepted, but cannot be read back. {answer_of(response, page).why}"
             return Destination(url=url, arrived=False, why=why)
         try:
             result = {one["fingerprint"]: one for one in json.loads(response.body)}
@@ -135,35 +122,26 @@ def _placed(url: str, result: dict[str, Any]) -> Destination:
 
 
 def try_webhook(url: str, access: Access, alert: Alert) -> Destination:
-    """Tell a webhook that it fires, or that it has ended."""
-    poster = Poster(url, access, logs=False)
-    try:
+    """Send a webhook that it fires, or that it has ended."""
+    with closing(Poster(url, access, logs=False)) as poster:
         payload = webhook_payload((alert,), left_out=0, page="")
         answer = poster.post(json.dumps(payload).encode())
         return Destination(
             url=url, arrived=answer.outcome == "accepted", why=tried_once(answer.why)
         )
-    finally:
-        poster.close()
 
 
 _SEVERITIES = ("info", "warning", "critical")
 _NOBODY = (
-    "This collector tells nobody of its alerts. Name Alertmanagers or a webhook in alerts.notify "
+    "This collector notifies nobody. Name Alertmanagers or a webhook in alerts.notify "
     "of its file, unless Prometheus has the rules."
 )
-_OBSERVES = "alerts.mode is observe: real alerts carry mode=observe as well, and call nobody."
-_NOT_SENT = "not sent: a webhook is told of no alerts while alerts.mode is observe."
+_OBSERVES = "alerts.mode is observe: real alerts carry mode=observe as well, and notify nobody."
+_NOT_SENT = "not sent: a webhook gets no alerts while alerts.mode is observe."
 
 
 class AlertTrial:
-    """Sends test alerts, one request at a time.
-
-    Args:
-        settings: of the collector.
-        watched: has the labels that every alert carries.
-        wall_s: clock.
-    """
+    """Sends test alerts, with the labels of ``watched``."""
 
     def __init__(
         self,
@@ -174,34 +152,28 @@ class AlertTrial:
         self._settings = settings
         self._watched = watched
         self._wall_s = wall_s
-        self._lock = threading.Lock()
 
     def send(self, body: bytes) -> dict[str, Any]:
         """Send what a request asks for: JSON with ``severity`` and ``seconds``.
 
         Raises:
-            InputError: it is no such thing.
-
-        Cost: seconds, where servers do not answer.
+            InputError: it is not valid.
         """
-        asked = Asked(body, remedy="See docs/operate/notify-without-prometheus.md.")
-        severity = asked.text("severity")
+        request = JsonBody(body, remedy="See docs/operate/notify-without-prometheus.md.")
+        severity = request.text("severity")
         if severity not in _SEVERITIES:
-            raise asked.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
-        seconds = asked.number("seconds", 1.0, MAX_TRIAL_S, "a number of 1 to 3600")
-        with self._lock:
-            return self._tried(cast("Severity", severity), seconds)
-
-    def _tried(self, severity: Severity, seconds: float) -> dict[str, Any]:
+            raise request.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
+        seconds = request.number("seconds", 1.0, MAX_TRIAL_S, "a number of 1 to 3600")
         notify, now_s = self._settings.alerts.notify, self._wall_s()
-        watched, mode = self._watched(), mode_of(self._settings)
+        watched, mode = self._watched(), self._settings.mode
         labels = {"collector": watched.collector, "cluster": watched.cluster}
-        alert = trial_alert(severity, mode, now_s=now_s, lasts_s=seconds, labels=labels)
+        alert = trial_alert(
+            cast("Severity", severity), mode, now_s=now_s, lasts_s=seconds, labels=labels
+        )
         ends_at_s = now_s + seconds
         destinations: tuple[Destination, ...] = ()
         if notify.alertmanagers:
-            urls = notify.alertmanagers
-            destinations = try_alertmanagers(urls, notify.access(), alert, ends_at_s)
+            destinations = try_alertmanagers(notify.alertmanagers, notify, alert, ends_at_s)
         elif notify.webhook:
             destinations = (self._to_webhook(alert, seconds),)
         note = _NOBODY if not destinations else _OBSERVES if mode == "observe" else ""
@@ -213,16 +185,16 @@ class AlertTrial:
         }
 
     def _to_webhook(self, alert: Alert, seconds: float) -> Destination:
-        """Report to the webhook that it fires now and, from a timer, that it has ended."""
+        """Send that it fires now and, from a timer, that it has ended."""
         notify = self._settings.alerts.notify
         if not calls(alert, notify.min_severity):
-            why = f"not sent: it is told of nothing below {notify.min_severity}."
+            why = f"not sent: it gets nothing below {notify.min_severity}."
             is_page = alert.labels["mode"] == "page"
             return Destination(url=notify.webhook, arrived=False, why=why if is_page else _NOT_SENT)
-        destination = try_webhook(notify.webhook, notify.access(), alert)
+        destination = try_webhook(notify.webhook, notify, alert)
         if destination.arrived and notify.send_resolved:
             ended = replace(alert, ends_at_s=alert.starts_at_s + seconds)
-            arguments = notify.webhook, notify.access(), ended
+            arguments = notify.webhook, notify, ended
             timer = threading.Timer(seconds, try_webhook, arguments)
             timer.daemon = True
             timer.start()

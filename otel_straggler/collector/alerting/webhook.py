@@ -1,8 +1,7 @@
-"""Alerts to a plain URL, in the words in which Alertmanager tells a webhook.
+"""Alerts to a plain URL, in the format of Alertmanager's webhooks.
 
-Whatever understands Alertmanager's webhooks understands these. A change is sent at once, but for a
-throttle that protects people: what comes within an interval after a message is one message.
-Grouping and routes are Alertmanager's.
+A change is sent at once, but at most one message per interval. Grouping and routes are
+Alertmanager's.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 from otel_straggler.collector.alerting.alert_json import (
     fingerprint,
     read_alert,
-    saved_alert,
     webhook_payload,
 )
-from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Access, Answer, Poster
+from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Answer, Poster
+from otel_straggler.collector.settings import NotifySettings
 from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.otlp.clients.client import retry_delay_s
 
@@ -31,40 +30,23 @@ _log = logging.getLogger(__name__)
 MAX_ALERTS: Final = 100
 """Alerts of one message; the rest is counted in it."""
 _RANK: Final[Mapping[str, int]] = {"info": 0, "warning": 1, "critical": 2}
+_NEVER_RESOLVED: Final = "StragglerRunForgotten"
+"""Its end is never sent: no rank reporting any more has no end that is good news."""
 _STATE_VERSION: Final = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookRules:
-    """Lengths in seconds.
-
-    Attributes:
-        interval_s: from a message to the next, if there is news.
-        repeat_s: until what fires is repeated without news.
-        sends_resolved: whether ends are reported,
-        never_resolved: but not those of alerts with these names.
-    """
-
-    interval_s: float = 60.0
-    repeat_s: float = 14_400.0
-    sends_resolved: bool = True
-    never_resolved: frozenset[str] = frozenset()
-
-
 def calls(alert: Alert, minimum: Severity) -> bool:
-    """Whether a webhook gets an alert at all: it may page, and is severe enough."""
+    """Whether a webhook gets an alert at all."""
     severity = alert.labels.get("severity", "")
     return alert.labels.get("mode") == "page" and _RANK.get(severity, -1) >= _RANK[minimum]
 
 
 class Changes:
-    """What one receiver has been sent, and what it has yet to be sent. Time is an argument.
+    """Alerts that one receiver has been sent, and those yet to be sent. Time is an argument; one
+    thread owns it, or a lock."""
 
-    One thread owns it, or a lock. No larger than what fires and what the receiver believes to fire.
-    """
-
-    def __init__(self, rules: WebhookRules) -> None:
-        self._rules = rules
+    def __init__(self, settings: NotifySettings) -> None:
+        self._settings = settings
         self._firing: dict[str, Alert] = {}
         self._ended: dict[str, Alert] = {}
         self._sent: dict[str, Alert] = {}
@@ -73,12 +55,8 @@ class Changes:
         self._next_at_s = float("-inf")
 
     def update(self, alerts: Iterable[Alert], unreported: Iterable[Alert] = ()) -> None:
-        """All that fires now and is to be reported, and what has ended since the last call.
-
-        Args:
-            alerts: these.
-            unreported: ended as well, but that is not sent.
-        """
+        """Set what fires now, and what has ended since the last call; the ends of ``unreported``
+        are not sent."""
         for alert in unreported:
             self._drop(fingerprint(alert.labels))
         self._firing = {}
@@ -87,7 +65,7 @@ class Changes:
             if alert.ends_at_s is None:
                 self._firing[key] = alert
                 self._ended.pop(key, None)
-            elif not self._rules.sends_resolved or alert.name in self._rules.never_resolved:
+            elif not self._settings.send_resolved or alert.name == _NEVER_RESOLVED:
                 self._drop(key)
             elif key in self._sent or key in self._sending:
                 self._ended[key] = alert
@@ -97,11 +75,8 @@ class Changes:
             part.pop(key, None)
 
     def due(self, now_s: float, *, is_last: bool = False) -> tuple[Alert, ...]:
-        """What is to be sent now, and then settled or put off; those that fire come first.
-
-        Args:
-            is_last: also news that would have waited.
-        """
+        """Alerts to be sent now, then settled or put off; firing ones first. ``is_last``: also news
+        that would have waited."""
         news = {key: one for key, one in self._firing.items() if key not in self._sent}
         if not (is_last and (news or self._ended)) and now_s < self.due_at_s():
             return ()
@@ -113,11 +88,11 @@ class Changes:
         if self._ended or self._firing.keys() - self._sent.keys():
             return self._next_at_s
         if self._firing:
-            return max(self._next_at_s, self._sent_at_s + self._rules.repeat_s)
+            return max(self._next_at_s, self._sent_at_s + self._settings.repeat_s)
         return float("inf")
 
     def settle(self, message: Iterable[Alert], now_s: float) -> None:
-        """It has been sent, or there is no use in sending it again."""
+        """Record a message as sent, or as useless to send again."""
         for alert in message:
             key = fingerprint(alert.labels)
             if alert.ends_at_s is None and key in self._sending:
@@ -128,21 +103,21 @@ class Changes:
                     del self._ended[key]
         self._sending = {}
         self._sent_at_s = now_s
-        self._next_at_s = now_s + self._rules.interval_s
+        self._next_at_s = now_s + self._settings.interval_s
 
     def put_off(self, until_s: float) -> None:
-        """It could not be sent; not before ``until_s`` again."""
+        """Record a message as failed; not before ``until_s`` again."""
         self._sending = {}
         self._ended = {key: alert for key, alert in self._ended.items() if key in self._sent}
         self._next_at_s = until_s
 
     def state(self, now_s: float) -> dict[str, Any]:
-        """What was sent, in JSON's types; times as ages."""
+        """In JSON's types; times as ages."""
         return {
             "version": _STATE_VERSION,
             "age_s": now_s - self._sent_at_s if self._sent else None,
-            "sent": [saved_alert(alert) for alert in self._sent.values()],
-            "ended": [saved_alert(alert) for alert in self._ended.values()],
+            "sent": [asdict(alert) for alert in self._sent.values()],
+            "ended": [asdict(alert) for alert in self._ended.values()],
         }
 
     def restore(self, state: Mapping[str, Any], passed_s: float, now_s: float) -> None:
@@ -156,35 +131,25 @@ class Changes:
         sent, ended = ([read_alert(one) for one in state[part]] for part in ("sent", "ended"))
         if state["age_s"] is not None:
             self._sent_at_s = now_s - float(state["age_s"]) - passed_s
-            self._next_at_s = self._sent_at_s + self._rules.interval_s
+            self._next_at_s = self._sent_at_s + self._settings.interval_s
         self._sent = {fingerprint(alert.labels): alert for alert in sent}
         self._ended = {fingerprint(alert.labels): alert for alert in ended}
 
 
 class Webhook:
-    """One receiver, and the thread that sends to it. Which alerts it gets, others decide.
-
-    Args:
-        url: complete.
-        access: how to get in.
-        rules: when it gets what.
-        page: address of the collector for people; may be empty.
-        monotonic_s: clock.
-    """
+    """The receiver and its thread; ``page``: address of the collector for people."""
 
     def __init__(
         self,
-        url: str,
-        access: Access,
-        rules: WebhookRules,
+        settings: NotifySettings,
         page: str = "",
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._poster = Poster(url, access)
-        self._rules = rules
+        self._poster = Poster(settings.webhook, settings)
+        self._settings = settings
         self._page = page
         self._now_s = monotonic_s
-        self._changes = Changes(rules)
+        self._changes = Changes(settings)
         self._failed = 0
         self._is_changed = False
         self._changed = threading.Condition()
@@ -195,8 +160,7 @@ class Webhook:
         self._thread.start()
 
     def update(self, alerts: Iterable[Alert], unreported: Iterable[Alert] = ()) -> None:
-        """All that fires now and is to be reported, and what has ended since the last call; the
-        ends of ``unreported`` are not sent. Never waits."""
+        """See :meth:`Changes.update`. Never waits."""
         with self._changed:
             self._changes.update(alerts, unreported)
             self._changed.notify()
@@ -206,7 +170,7 @@ class Webhook:
         return {(self._poster.name, outcome): n for outcome, n in self._poster.counts().items()}
 
     def stop(self, deadline_s: float) -> None:
-        """Say what is new, also what would have waited, for at most ``deadline_s``."""
+        """Send news, also what would have waited, for at most ``deadline_s``."""
         with self._changed:
             self._stop_at_s = time.monotonic() + deadline_s
             self._changed.notify()
@@ -226,11 +190,7 @@ class Webhook:
             return self._changes.state(self._now_s())
 
     def restore(self, state: Mapping[str, Any], passed_s: float) -> None:
-        """Before :meth:`start`.
-
-        Raises:
-            ValueError, KeyError, TypeError, AttributeError: it is no state.
-        """
+        """Before :meth:`start`; raises as :meth:`Changes.restore`."""
         self._changes.restore(state, passed_s, self._now_s())
 
     # --- the thread ------------------------------------------------------------------------------
@@ -264,11 +224,11 @@ class Webhook:
             self._failed += 1
             delay_s = retry_delay_s(self._failed, answer.retry_after_s, random.random)
             if answer.outcome == "blocked":
-                delay_s = max(delay_s, self._rules.interval_s)
+                delay_s = max(delay_s, self._settings.interval_s)
             self._changes.put_off(now_s + delay_s)
 
     def _posted(self, message: tuple[Alert, ...]) -> Answer:
-        """Sent whole, or cut as long as it is too large for the other side."""
+        """Post it whole, or shortened while it is too large for the other side."""
         limit = MAX_ALERTS
         while True:
             alerts = message[:limit]

@@ -1,8 +1,8 @@
-"""Answers for the live page, made when first asked for and then kept: as JSON, as gzip, by ETag.
+"""Answers for the live page, made when first requested and then cached: as JSON, as gzip, by ETag.
 
-What an answer took to make says how often it is made: a tenth of a core at most goes into pages,
-however many people look. Whoever asks for something else every time, which nobody can be given
-twice, waits once that has taken a quarter of a core for a while.
+An answer is cached for 10 times its cost, so pages take a tenth of a core at most, however many
+people look. Requests that always miss the cache wait once they have taken a quarter of a core for a
+while.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Key: TypeAlias = tuple[Hashable, ...]
 
 MIN_LOOK_S: Final = 1.0
 _SHARE: Final = 10.0
-"""Making answers takes one part in so many of a core at most."""
+"""Answers take one part in so many of a core at most."""
 GZIP_FROM: Final = 1_400
-"""Bytes; what fits into one packet is not made smaller."""
+"""Bytes; what fits into one packet is not compressed."""
 _GZIP_LEVEL: Final = 1
 _MAX_KEPT: Final = 64
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of all answers that are kept; a timeline of 10,000 ranks takes six MB."""
+"""Of all cached answers; a timeline of 10,000 ranks takes six MB."""
 _LOOKED_AT_S: Final = 10.0
 MAX_OF_A_CORE: Final = 0.25
 AT_ONCE_S: Final = 4.0
-"""Processor time that may be taken at once by answers, before they are made to wait."""
+"""Processor time that answers may take at once before they wait."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,14 +59,14 @@ class Answer:
         return len(self.body) + len(self._zipped or b"")
 
     def zipped(self) -> bytes | None:
-        """Compressed, once; None where that is not worth it. Large ones take milliseconds."""
+        """Compressed, once; None where that is not worth it."""
         if self._zipped is None and len(self.body) >= GZIP_FROM:
             self._zipped = gzip.compress(self.body, _GZIP_LEVEL, mtime=0)
         return self._zipped
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Cached:
     answer: Answer
     state: Hashable
     made_at_s: float
@@ -74,13 +74,8 @@ class _Kept:
 
 
 class AnswerCache:
-    """Keeps the newest answers. Thread-safe; one is made at a time, and nobody waits for that who
-    asks for one that is kept.
-
-    Args:
-        monotonic_s, cpu_s: clocks; the second of this thread.
-        sleep: waits so many seconds.
-    """
+    """Thread-safe; one answer is made at a time, and cached ones do not wait for it. ``cpu_s``:
+    clock of this thread."""
 
     def __init__(
         self,
@@ -91,24 +86,21 @@ class AnswerCache:
         self._monotonic_s = monotonic_s
         self._cpu_s = cpu_s
         self._sleep = sleep
-        self._kept: dict[Key, _Kept] = {}
+        self._answers: dict[Key, _Cached] = {}
         self._lock = threading.Lock()
         self._share = Throttle(MAX_OF_A_CORE, AT_ONCE_S, now_s=monotonic_s, cpu_s=cpu_s)
 
     def get(self, key: Key, state: Hashable, make: Callable[[float], Json]) -> Answer:
-        """The answer to ``key``: the one that is kept while ``state`` is the same, or while it is
-        younger than :attr:`look_s`; else a new one.
-
-        Args:
-            make: is told how long to wait for the next; any error of it passes through.
-        """
-        kept = self._result(key, state)
-        if kept is not None:
-            return kept
+        """The answer to ``key``: cached while ``state`` is the same, or while it is younger than
+        :attr:`look_s`; else a new one. ``make`` gets the seconds until the next; its errors pass
+        through."""
+        cached = self._cached(key, state)
+        if cached is not None:
+            return cached
         with self._lock:
-            kept = self._result(key, state)
-            if kept is not None:
-                return kept
+            cached = self._cached(key, state)
+            if cached is not None:
+                return cached
             if (wait_s := self._share.wait_s()) > 0.0:
                 self._sleep(wait_s)
             now_s, began_s = self._monotonic_s(), self._cpu_s()
@@ -116,34 +108,33 @@ class AnswerCache:
                 answer = Answer.of(make(self._look_s(now_s)))
                 answer.zipped()
             cost_s = self._cpu_s() - began_s
-            self._keep(key, _Kept(answer, state, now_s, cost_s))
+            self._keep(key, _Cached(answer, state, now_s, cost_s))
             return answer
 
     @property
     def look_s(self) -> float:
-        """How long an answer that is made now counts. From any thread."""
+        """How long an answer made now is cached. From any thread."""
         return self._look_s(self._monotonic_s())
 
-    def _result(self, key: Key, state: Hashable) -> Answer | None:
-        """The kept answer, if it still counts."""
-        kept = self._kept.get(key)
-        if kept is None:
+    def _cached(self, key: Key, state: Hashable) -> Answer | None:
+        cached = self._answers.get(key)
+        if cached is None:
             return None
         now_s = self._monotonic_s()
-        is_young = now_s - kept.made_at_s < self._look_s(now_s)
-        return kept.answer if kept.state == state or is_young else None
+        is_young = now_s - cached.made_at_s < self._look_s(now_s)
+        return cached.answer if cached.state == state or is_young else None
 
-    def _keep(self, key: Key, kept: _Kept) -> None:
-        self._kept.pop(key, None)
-        size = kept.answer.size + sum(each.answer.size for each in self._kept.values())
-        while self._kept and (len(self._kept) >= _MAX_KEPT or size > MAX_BYTES):
-            size -= self._kept.pop(next(iter(self._kept))).answer.size
-        self._kept[key] = kept
+    def _keep(self, key: Key, cached: _Cached) -> None:
+        self._answers.pop(key, None)
+        size = cached.answer.size + sum(each.answer.size for each in self._answers.values())
+        while self._answers and (len(self._answers) >= _MAX_KEPT or size > MAX_BYTES):
+            size -= self._answers.pop(next(iter(self._answers))).answer.size
+        self._answers[key] = cached
 
     def _look_s(self, now_s: float) -> float:
-        """How long an answer counts: what those that people look at take together decides."""
-        kept = self._kept.copy().values()
-        cost_s = sum(each.cost_s for each in kept if now_s - each.made_at_s < _LOOKED_AT_S)
+        """By the cost of all answers that are being looked at."""
+        answers = self._answers.copy().values()
+        cost_s = sum(each.cost_s for each in answers if now_s - each.made_at_s < _LOOKED_AT_S)
         return max(MIN_LOOK_S, round(_SHARE * cost_s, 1))
 
 
@@ -151,20 +142,15 @@ _Result = TypeVar("_Result")
 
 THREADS: Final = 4
 MAX_UNDER_WAY: Final = 64
-"""Different questions that are being answered at once; who asks another is told to come back."""
+"""Different requests at once; a further one is refused."""
 
 
 class BusyError(Exception):
-    """Too much is being asked; the text says so to whoever asked."""
+    """Too many requests."""
 
 
 class PageWork:
-    """Belongs to one event loop.
-
-    Args:
-        threads: at most.
-        maximum: pieces of work at once, those that wait included.
-    """
+    """Work of one event loop in threads; ``maximum``: pieces at once, waiting ones included."""
 
     def __init__(self, threads: int = THREADS, maximum: int = MAX_UNDER_WAY) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="straggler-pages")
@@ -172,11 +158,8 @@ class PageWork:
         self._under_way: dict[Hashable, asyncio.Future[Any]] = {}
 
     async def do(self, key: Hashable, make: Callable[[], _Result]) -> _Result:
-        """What ``make`` returns or raises, for all who ask for ``key`` while it is being made.
-
-        Raises:
-            BusyError: too much is under way.
-        """
+        """The result of ``make``, shared by all who ask for ``key`` while it is being made;
+        BusyError if too much is under way."""
         result = self._under_way.get(key)
         if result is None:
             if len(self._under_way) >= self._max:
@@ -188,5 +171,5 @@ class PageWork:
         return made
 
     def close(self) -> None:
-        """Begin nothing more; what has begun is not waited for."""
+        """Begin no more work, and wait for none."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""What is wanted of which rank: asked for by a person or because a run is stuck, fetched by it.
+"""Commands for ranks, given by a person or because a run is stuck.
 
-A command is for one session of one rank. It is given with every poll until the rank has told what
-came of it, or nobody has fetched it in time; the rank does it once.
+A command is for one session of one rank. Every poll of the rank returns it until the rank has
+reported its outcome or it expires; the rank carries it out once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from otel_straggler.collector.commands_settings import CommandsSettings
+from otel_straggler.collector.settings import CommandsSettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import LOST
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import COMMANDS_TOKEN_HEADER, VERBS
+from otel_straggler.setting import is_number
 from otel_straggler.throttle import Throttle
 
 POLLS: Final = "GET /v1/commands of the OTLP/HTTP port"
@@ -59,14 +60,10 @@ class _Command:
 
 
 class Commands:
-    """The book of commands. Thread-safe.
-
-    Args:
-        settings: see there.
-        monotonic_s: clock.
+    """All commands. Thread-safe.
 
     Attributes:
-        snapshot: what was published last: the sessions that there are.
+        snapshot: published last; has the current sessions.
     """
 
     def __init__(
@@ -82,31 +79,68 @@ class Commands:
         self._by_rank: dict[Key, list[str]] = {}
         self._ended: OrderedDict[str, _Command] = OrderedDict()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._token = settings.token.encode()
+        self._warnings = {path: Throttle(1 / _LOG_EVERY_S) for path in (POLLS, ASKS)}
 
-    def ask(self, run_id: str, group: str, ranks: Iterable[int], verb: str, why: str) -> list[str]:
-        """Want ``verb`` of some ranks; the ids of the commands.
+    def refusal(self, headers: Mapping[str, str], path: str) -> tuple[int, str] | None:
+        """Status and text for a request without the token; None for one with it. Compares in
+        constant time."""
+        given = headers.get(COMMANDS_TOKEN_HEADER)
+        if given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self._token):
+            return None
+        status = 401 if given is None else 403
+        if self._warnings[path].passes():
+            how = "without a token" if given is None else "with a wrong token"
+            _log.warning("%s: a request %s is refused; so are others like it", path, how)
+        return status, f"the header {COMMANDS_TOKEN_HEADER} must have the collector's token"
+
+    def ask_for(self, body: bytes) -> dict[str, Any]:
+        """Ask ranks for something.
+
+        Args:
+            body: JSON: ``verb``, ``run``; ``group`` if it has a name; ``ranks``, all if left out.
 
         Raises:
-            InputError: the verb is none, a rank is not known, or too much waits already.
+            InputError: it is not valid.
         """
-        result = {rank: self.snapshot.source_of(run_id, group, rank) for rank in ranks}
+        request = JsonBody(body, _REMEDY)
+        run_id, group, verb = (request.get(name, "") for name in ("run", "group", "verb"))
+        if not all(isinstance(text, str) for text in (run_id, group, verb)):
+            raise _wrong("run, group and verb", body[:100].decode("utf-8", "replace"), "texts")
+        ranks = request.get("ranks")
+        if ranks is None:
+            run = self.snapshot.runs.get(run_id)
+            ranks = [] if run is None else run.live_ranks(group)
+        if not isinstance(ranks, list) or not ranks or not all(type(r) is int for r in ranks):
+            raise _wrong("ranks", str(ranks)[:100], "a list of ranks of a run that is known")
+        ranks = list(dict.fromkeys(ranks))
+        ids = self.ask(run_id, group, ranks, verb, "asked by a person")
+        return {"commands": [{"id": i, "rank": r} for i, r in zip(ids, ranks, strict=True)]}
+
+    def ask(self, run_id: str, group: str, ranks: Iterable[int], verb: str, why: str) -> list[str]:
+        """Ask some ranks for ``verb``; returns the ids of the commands.
+
+        Raises:
+            InputError: the verb or a rank is unknown, or too many commands wait.
+        """
+        sources = {rank: self.snapshot.source_of(run_id, group, rank) for rank in ranks}
         if verb not in VERBS:
             raise _wrong("verb", verb, f"one of {', '.join(VERBS)}")
-        for rank, source in result.items():
+        for rank, source in sources.items():
             if source is None:
-                known = "the rank of a run from which heartbeats have come"
+                known = "a rank that sends heartbeats"
                 raise _wrong(f"run {run_id}, group {group!r}, rank", rank, known)
         with self._lock:
             self._expire()
-            if len(self._waiting) + len(result) > MAX_WAITING:
+            if len(self._waiting) + len(sources) > MAX_WAITING:
                 raise _wrong("commands that wait", MAX_WAITING, "room for more; try again later")
-            ids = [self._put(source, verb) for source in result.values() if source is not None]
-        _log.info("%s of ranks %s of run %s: %s", verb, sorted(result), run_id, why)
+            ids = [self._put(source, verb) for source in sources.values() if source is not None]
+        _log.info("%s of ranks %s of run %s: %s", verb, sorted(sources), run_id, why)
         return ids
 
     def poll(self, query: str) -> bytes:
-        """The answer to a rank that asks: what is wanted of it. Nothing for whoever is not the
-        newest session of the rank it names, on the node that it was last heard from."""
+        """Commands for a rank, as JSON. None for anyone but the newest session of the rank it
+        names, on the node that it last reported from."""
         given = dict(parse_qsl(query[:MAX_QUERY], keep_blank_values=True, max_num_fields=10))
         wanted: list[dict[str, str]] = []
         key = _key(given)
@@ -115,7 +149,7 @@ class Commands:
         if key is not None and source is not None and asks == (source.session_id, source.node):
             with self._lock:
                 self._expire()
-                self._take_outcomes(key, source.session_id, given.get("done", ""))
+                self._record_outcomes(key, source.session_id, given.get("done", ""))
                 wanted = [
                     {"id": command.id, "verb": command.verb}
                     for command in map(self._waiting.__getitem__, self._by_rank.get(key, ()))
@@ -123,8 +157,13 @@ class Commands:
                 ]
         return json.dumps({"commands": wanted}, separators=(",", ":")).encode()
 
+    def outcomes_of(self, query: str) -> dict[str, Any]:
+        """The outcomes of ``?ids=a,b``."""
+        given = dict(parse_qsl(query, keep_blank_values=True))
+        return {"outcomes": self.outcomes(given.get("ids", "").split(","))}
+
     def outcomes(self, ids: Iterable[str]) -> dict[str, str]:
-        """What came of commands: waiting, done, failed, refused, expired; unknown ids left out."""
+        """waiting, done, failed, refused, or expired; unknown ids are left out."""
         with self._lock:
             self._expire()
             both = {**self._ended, **self._waiting}
@@ -135,20 +174,20 @@ class Commands:
         with self._lock:
             return dict(self._counts)
 
-    def ask_hung(self, run_id: str, group: str, result: HangStatus, asked: set[int]) -> None:
-        """Ask for what ``on_hang`` names, once in an episode for each rank: culprits that live, and
-        a few victims to compare them with. Never raises.
+    def ask_hung(self, run_id: str, group: str, hang: HangStatus, asked: set[int]) -> None:
+        """Ask for what ``on_hang`` names, once in an episode for each rank: live culprits, and a
+        few victims to compare them with. Never raises.
 
         Args:
-            asked: the ranks that were asked in this episode; kept up to date.
+            asked: the ranks that were asked in this episode; updated.
         """
         if not self._settings.enabled or not self._settings.on_hang:
             return
-        if result.blame is None:
+        if hang.blame is None:
             asked.clear()
             return
         room = MAX_CULPRITS + MAX_VICTIMS - len(asked)
-        ranks = [rank for rank in _suspects(result) if rank not in asked][: max(room, 0)]
+        ranks = [rank for rank in _suspects(hang) if rank not in asked][: max(room, 0)]
         asked.update(ranks)
         for rank in ranks:
             for verb in self._settings.on_hang:
@@ -173,7 +212,7 @@ class Commands:
         self._counts[verb, "asked"] += 1
         return command.id
 
-    def _take_outcomes(self, key: Key, session_id: str, reported: str) -> None:
+    def _record_outcomes(self, key: Key, session_id: str, reported: str) -> None:
         for one in reported.split(","):
             id_, _, outcome = one.partition(":")
             command = self._waiting.get(id_)
@@ -206,52 +245,12 @@ class Commands:
             self._ended.popitem(last=False)
 
 
-class Asking:
-    """What stands behind ``/v1/commands`` of the metrics address.
-
-    Args:
-        commands: the book.
-    """
-
-    def __init__(self, commands: Commands) -> None:
-        self._commands = commands
-
-    def ask(self, body: bytes) -> dict[str, Any]:
-        """Want something of ranks.
-
-        Args:
-            body: JSON: ``verb``, ``run``; ``group`` if it has a name; ``ranks``, all if left out.
-
-        Raises:
-            InputError: it is no such thing.
-        """
-        asked = Asked(body, _REMEDY)
-        given = (asked.get(name) for name in ("run", "group", "verb"))
-        run_id, group, verb = ("" if text is None else text for text in given)
-        if not all(isinstance(text, str) for text in (run_id, group, verb)):
-            raise _wrong("run, group and verb", body[:100].decode("utf-8", "replace"), "texts")
-        ranks = asked.get("ranks")
-        if ranks is None:
-            run = self._commands.snapshot.runs.get(run_id)
-            ranks = [] if run is None else run.live_ranks(group)
-        if not isinstance(ranks, list) or not ranks or not all(type(r) is int for r in ranks):
-            raise _wrong("ranks", str(ranks)[:100], "a list of ranks of a run that is known")
-        ranks = list(dict.fromkeys(ranks))
-        ids = self._commands.ask(run_id, group, ranks, verb, "somebody asks")
-        return {"commands": [{"id": i, "rank": r} for i, r in zip(ids, ranks, strict=True)]}
-
-    def outcomes(self, query: str) -> dict[str, Any]:
-        """What came of ``?ids=a,b``."""
-        given = dict(parse_qsl(query, keep_blank_values=True))
-        return {"outcomes": self._commands.outcomes(given.get("ids", "").split(","))}
-
-
-def _suspects(result: HangStatus) -> list[int]:
-    """Those that the others wait for and that can answer, then some of those that wait."""
-    assert result.blame is not None
-    alive = result.rank_states != LOST
-    culprits = result.ranks[result.blame.culprits & alive][:MAX_CULPRITS]
-    victims = result.ranks[result.blame.victims & ~result.blame.culprits & alive][:MAX_VICTIMS]
+def _suspects(hang: HangStatus) -> list[int]:
+    """Culprits that can answer, then some victims."""
+    assert hang.blame is not None
+    alive = hang.rank_states != LOST
+    culprits = hang.ranks[hang.blame.culprits & alive][:MAX_CULPRITS]
+    victims = hang.ranks[hang.blame.victims & ~hang.blame.culprits & alive][:MAX_VICTIMS]
     ranks: list[int] = np.concatenate([culprits, victims]).tolist()
     return ranks
 
@@ -270,12 +269,12 @@ def _wrong(where: str, value: object, expected: str) -> InputError:
 LONGEST_TEXT: Final = 500
 
 
-class Asked:
-    """One body.
+class JsonBody:
+    """The JSON object of a request.
 
     Args:
         body: JSON.
-        remedy: ends every sentence about what is wrong with it.
+        remedy: ends every error.
 
     Raises:
         InputError: it is no object; and by every method, if the value is not what was expected.
@@ -294,11 +293,13 @@ class Asked:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
-    def get(self, name: str) -> Any:
-        """Whatever was given; None if nothing was."""
-        return self._values.get(name)
+    def get(self, name: str, default: Any = None) -> Any:
+        value = self._values.get(name)
+        return default if value is None else value
 
-    def text(self, name: str) -> str:
+    def text(self, name: str, default: str | None = None) -> str:
+        if default is not None and name not in self:
+            return default
         value = self._values.get(name)
         if not isinstance(value, str) or not value.strip() or len(value) > LONGEST_TEXT:
             raise self.wrong(name, value, f"a text of 1 to {LONGEST_TEXT} characters")
@@ -306,8 +307,7 @@ class Asked:
 
     def number(self, name: str, minimum: float, maximum: float, expected: str) -> float:
         value = self._values.get(name)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not minimum <= value <= maximum:  # type: ignore[operator]
+        if not is_number(value) or not minimum <= value <= maximum:  # type: ignore[operator]
             raise self.wrong(name, value, expected)
         return float(value)  # type: ignore[arg-type]
 
@@ -315,43 +315,3 @@ class Asked:
         return InputError(
             describe(where=where, value=value, expected=expected, remedy=self._remedy)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class GuardedAsking:
-    """What ``/v1/commands`` of the metrics address does.
-
-    Attributes:
-        ask: takes the body of a POST; raises InputError for a wrong one.
-        outcomes: takes the query of a GET.
-        refusal: status and sentence for who does not show the token.
-    """
-
-    ask: Callable[[bytes], dict[str, Any]]
-    outcomes: Callable[[str], dict[str, Any]]
-    refusal: Callable[[Mapping[str, str]], tuple[int, str] | None]
-
-
-class TokenGuard:
-    """Compares in constant time. For one thread at a time, or where a second log line is no harm.
-
-    Args:
-        token: the right one; not empty.
-        what: that it guards, for the log.
-    """
-
-    def __init__(self, token: str, what: str) -> None:
-        self._token = token.encode()
-        self._what = what
-        self._warnings = Throttle(1 / _LOG_EVERY_S)
-
-    def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Status and sentence for a request that does not show it; None for one that does."""
-        given = headers.get(COMMANDS_TOKEN_HEADER)
-        if given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self._token):
-            return None
-        status = 401 if given is None else 403
-        if self._warnings.passes():
-            how = "without a token" if given is None else "with a wrong token"
-            _log.warning("%s: a request %s is refused; so are others like it", self._what, how)
-        return status, f"the header {COMMANDS_TOKEN_HEADER} must have the collector's token"

@@ -1,4 +1,4 @@
-"""Takes the decisions of people: checks them, writes them down, keeps them over restarts."""
+"""Decisions of people about verdicts: checked, recorded, kept over restarts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from otel_straggler.collector.api.commands import Asked
+from otel_straggler.collector.api.commands import JsonBody
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.causes import CAUSES
@@ -31,13 +31,11 @@ class UnknownSubjectError(InputError):
 
 
 class Deciding:
-    """What stands behind ``POST /v1/decisions``.
+    """Answers ``POST /v1/decisions``.
 
     Args:
-        decisions: the book.
         run: the newest view of a run, in which the subject must be.
-        keep: called with the book's state after every decision.
-        wall_ns: clock.
+        keep: called with the state of ``decisions`` after each.
     """
 
     def __init__(
@@ -53,81 +51,70 @@ class Deciding:
         self._wall_ns = wall_ns
 
     def decide(self, body: bytes) -> Decision:
-        """Write down what a request asks for.
+        """Record what a request asks for.
 
         Args:
-            body: JSON: ``action``, ``run_id``, ``subject_id``, ``reason``; ``by`` if told;
+            body: JSON: ``action``, ``run_id``, ``subject_id``, ``reason``; ``by`` if known;
                 ``seconds`` of a mute.
 
         Raises:
-            InputError: it is no such thing.
+            InputError: it is not valid.
             UnknownSubjectError: of what is not in the report.
         """
-        asked = Asked(body, _REMEDY)
-        action = asked.get("action")
+        request = JsonBody(body, _REMEDY)
+        action = request.get("action")
         if action not in ACTIONS:
-            raise asked.wrong("action", action, f"one of {', '.join(ACTIONS)}")
-        run_id, subject_id = asked.text("run_id"), asked.text("subject_id")
+            raise request.wrong("action", action, f"one of {', '.join(ACTIONS)}")
+        run_id, subject_id = request.text("run_id"), request.text("subject_id")
         at_ns, cause = self._view(run_id, subject_id, action)
-        now_ns = self._wall_ns()
+        reason = request.text("reason")
+        by = request.text("by") if request.get("by") else ""
+        now_ns, until_ns = self._wall_ns(), None
+        if action == "mute":
+            expected = f"1 to {LONGEST_MUTE_S:.0f}, which is 30 days"
+            length_s = request.number("seconds", 1.0, LONGEST_MUTE_S, expected)
+            until_ns = now_ns + int(length_s * 1e9)
         decision = Decision(
             action=action,
             run_id=run_id,
             subject_id=subject_id,
-            reason=asked.text("reason"),
-            by=asked.text("by") if asked.get("by") else "",
+            reason=reason,
+            by=by,
             at_ns=now_ns,
-            until_ns=now_ns + _length_ns(asked) if action == "mute" else None,
+            until_ns=until_ns,
             verdict_at_ns=at_ns,
             cause=cause,
         )
-        self._decisions.take(decision)
+        self._decisions.record(decision)
         self._keep(self._decisions.state())
         return decision
 
     def _view(self, run_id: str, subject_id: str, action: str) -> tuple[int, str]:
         """When what the person saw began or last changed, and its cause."""
-        group = hung_group(subject_id)
-        if group is not None:
-            return self._hang_of(run_id, group, action), "unknown"
-        verdict = self._verdict_on(run_id, subject_id)
-        return verdict.at_ns, verdict.cause
-
-    def _hang_of(self, run_id: str, group: str, action: str) -> int:
-        """Since when a world hangs; only what hangs can be dismissed."""
-        view = self._run(run_id)
-        result = None if view is None else view.hangs.get(group)
-        if result is None or (action == "dismiss" and not result.is_hung):
-            raise UnknownSubjectError(
-                describe(
-                    where=f"run {run_id}, subject_id",
-                    value=hang_subject(group),
-                    expected="a group of ranks that is stuck or lost"
-                    if result
-                    else "a group of ranks with signs of life",
-                    remedy="See 'liveness' in /v1/report.",
-                )
-            )
-        return int(result.hung_since_s * 1e9) if result.is_hung else 0
-
-    def _verdict_on(self, run_id: str, subject_id: str) -> Verdict:
-        view = self._run(run_id)
-        known = {v.subject_id: v for v in (view.run_verdicts.current if view else ())}
-        if subject_id not in known:
-            raise UnknownSubjectError(
-                describe(
-                    where=f"run {run_id}, subject_id",
-                    value=subject_id,
-                    expected="a subject on which there is a verdict",
-                    remedy="Take it from /v1/report or 'otel-straggler verdict explain'.",
-                )
-            )
-        return known[subject_id]
+        group, view = hung_group(subject_id), self._run(run_id)
+        if group is None:
+            known = {v.subject_id: v for v in (view.run_verdicts.current if view else ())}
+            verdict = known.get(subject_id)
+            if verdict is not None:
+                return verdict.at_ns, verdict.cause
+            expected = "a subject on which there is a verdict"
+            remedy = "Take it from /v1/report or 'otel-straggler verdict explain'."
+            raise _unknown(run_id, subject_id, expected, remedy)
+        hang = None if view is None else view.hangs.get(group)
+        if hang is None:
+            expected = "a group of ranks with heartbeats"
+        elif action == "dismiss" and not hang.is_hung:
+            expected = "a group of ranks that is stuck or lost"
+        else:
+            return (int(hang.hung_since_s * 1e9) if hang.is_hung else 0), "unknown"
+        raise _unknown(run_id, hang_subject(group), expected, "See 'liveness' in /v1/report.")
 
 
-def _length_ns(asked: Asked) -> int:
-    expected = f"1 to {LONGEST_MUTE_S:.0f}, which is 30 days"
-    return int(asked.number("seconds", 1.0, LONGEST_MUTE_S, expected) * 1e9)
+def _unknown(run_id: str, subject_id: str, expected: str, remedy: str) -> UnknownSubjectError:
+    where = f"run {run_id}, subject_id"
+    return UnknownSubjectError(
+        describe(where=where, value=subject_id, expected=expected, remedy=remedy)
+    )
 
 
 MAX_KEPT: Final = 1_000
@@ -137,11 +124,7 @@ _STATE_VERSION: Final = 1
 
 
 class Decisions:
-    """Takes decisions and says who is not to be called for. Thread-safe.
-
-    Args:
-        wall_ns: clock; mutes end by it.
-    """
+    """All decisions, and whom they silence. Thread-safe; mutes end by ``wall_ns``."""
 
     def __init__(self, wall_ns: Callable[[], int]) -> None:
         self._wall_ns = wall_ns
@@ -149,8 +132,7 @@ class Decisions:
         self._book: deque[Decision] = deque(maxlen=MAX_KEPT)
         self._counts: Counter[tuple[str, str]] = Counter()
 
-    def take(self, decision: Decision) -> None:
-        """Write it down; from now on it counts."""
+    def record(self, decision: Decision) -> None:
         with self._lock:
             self._book.append(decision)
             self._counts[decision.action, decision.cause] += 1
@@ -163,10 +145,10 @@ class Decisions:
     def applied(
         self, run_verdicts: RunVerdicts, run_id: str, hung: Mapping[str, int] | None = None
     ) -> RunVerdicts:
-        """The verdicts of a run with its decisions: nobody is called for who is silenced.
+        """The verdicts of a run with its decisions: silenced subjects do not page.
 
         Args:
-            hung: since when (ns) which worlds of the run are stuck or lost, by subject.
+            hung: since when (ns) worlds of the run are stuck or lost, by subject.
 
         Cost: O(decisions), and O(changes of verdicts) where something is silenced.
         """
@@ -207,7 +189,7 @@ class Decisions:
         return tuple(each for each in newest.values() if counts(each))
 
     def silenced_hangs(self, run_id: str, hung: Mapping[str, int]) -> frozenset[str]:
-        """Of the worlds that hang, by subject, those for which nobody is to be called."""
+        """Of the worlds that hang, by subject, those that are silenced."""
         with self._lock:
             of_run = tuple(each for each in self._book if each.run_id == run_id)
         in_force = {each.subject_id for each in self._in_force(of_run, (), hung)}
@@ -231,8 +213,7 @@ class Decisions:
             ValueError, KeyError, TypeError: it is none.
         """
         if state["version"] != _STATE_VERSION:
-            msg = f"version {state['version']!r}"
-            raise ValueError(msg)
+            raise ValueError(f"version {state['version']!r}")
         book = [_decision(each) for each in state["book"]]
         counts = {(str(a), str(c)): int(count) for a, c, count in state["counts"]}
         with self._lock:
@@ -244,6 +225,5 @@ class Decisions:
 def _decision(values: Mapping[str, Any]) -> Decision:
     decision = Decision(**values)
     if decision.action not in ACTIONS or decision.cause not in CAUSES:
-        msg = f"{decision.action!r}, {decision.cause!r}"
-        raise ValueError(msg)
+        raise ValueError(f"{decision.action!r}, {decision.cause!r}")
     return decision

@@ -1,7 +1,7 @@
-"""Server-sent events of the live page: what has changed, never what it is.
+"""Server-sent events of the live page: what has changed, not the new content.
 
-Each stream looks for itself, twice a second, at what was last published; nothing is queued for
-anybody, so a slow reader only misses what it would have been told in between.
+Each stream polls what was last published, twice a second; nothing is queued, so a slow reader only
+misses events in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMMENT: Final = b": still here\n\n"
 
 @dataclass(slots=True)
 class Pace:
-    """How often a stream looks, tells and shows that it is still there; seconds."""
+    """Seconds between polls, events, and comments."""
 
     look_s: float = _LOOK_S
     between_s: float = _BETWEEN_S
@@ -36,15 +36,7 @@ class Pace:
 
 
 class EventStreams:
-    """All open streams; on the event loop only.
-
-    Args:
-        run_views: what is watched.
-        now_s: wall clock.
-        pace: for tests.
-        maximum: streams at once.
-        work: does what takes long.
-    """
+    """All open streams, at most ``maximum``; on the event loop only."""
 
     def __init__(
         self,
@@ -66,8 +58,8 @@ class EventStreams:
         return self._open
 
     def open(self, run_id: str | None) -> EventStream | None:
-        """Watch a run, also one that is not known yet, or the one that is shown by default; None if
-        too many are open."""
+        """Watch a run, also an unknown one, or the one shown by default; None if too many are
+        open."""
         if self._open >= self._max:
             return None
         self._open += 1
@@ -78,7 +70,7 @@ class EventStreams:
 
 
 class EventStream:
-    """What one reader is told."""
+    """The events of one reader."""
 
     def __init__(self, streams: EventStreams, run_id: str | None) -> None:
         self._streams = streams
@@ -102,7 +94,10 @@ class EventStream:
         text_at_s = time.monotonic()
         while True:
             now_s = time.monotonic()
-            pieces = [*self._of_list(), *await self._of_run(now_s)]
+            n_runs, state = self._streams.run_views.list_state()
+            before, self._reported_list = self._reported_list, state
+            pieces = [] if before in (None, state) else [event("runs", {"n": n_runs})]
+            pieces += await self._of_run(now_s)
             if not pieces and now_s - text_at_s >= self._streams.pace.comment_s:
                 pieces.append(COMMENT)
             if pieces:
@@ -110,14 +105,9 @@ class EventStream:
                 yield b"".join(pieces)
             await asyncio.sleep(self._streams.pace.look_s)
 
-    def _of_list(self) -> list[bytes]:
-        n_runs, state = self._streams.run_views.list_state()
-        before, self._reported_list = self._reported_list, state
-        return [] if before in (None, state) else [event("runs", {"n": n_runs})]
-
     async def _of_run(self, now_s: float) -> list[bytes]:
-        """What is new of the run; and the same once more when whoever asked too early for it, and
-        got a picture that was made for somebody else just before, would get the new one."""
+        """News of the run, repeated once after the cache time: who asked too early for it may have
+        got a cached view."""
         state = await self._state()
         if state is None or now_s - self._reported_at_s < self._streams.pace.between_s:
             return []

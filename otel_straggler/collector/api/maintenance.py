@@ -1,4 +1,4 @@
-"""Takes maintenance of nodes: checks it, writes it down, keeps it over restarts."""
+"""Maintenance of nodes: checked, recorded, kept over restarts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from otel_straggler.collector.api.commands import Asked
+from otel_straggler.collector.api.commands import JsonBody
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.alert import Maintenance
 
@@ -16,70 +16,16 @@ _FAR_S: Final = 1e11
 _REMEDY: Final = "See docs/operate/silent-and-stuck-ranks.md, 'Maintenance'."
 
 
-class Maintaining:
-    """What stands behind ``/v1/maintenance``. Thread-safe.
-
-    Args:
-        book: of maintenance.
-        keep: called with the book's state after every change.
-        wall_ns: clock.
-    """
-
-    def __init__(
-        self,
-        book: MaintenanceBook,
-        keep: Callable[[dict[str, Any]], None],
-        wall_ns: Callable[[], int],
-    ) -> None:
-        self._book = book
-        self._keep = keep
-        self._wall_ns = wall_ns
-
-    def take(self, body: bytes) -> dict[str, Any]:
-        """Write down what a request asks for.
-
-        Args:
-            body: JSON: ``node``; its end, as ``seconds`` from now or as ``until``, seconds since
-                1970; ``reason``; ``by`` if told. An end that has passed ends what there is, and
-                needs no reason.
-
-        Returns:
-            what was written down, ``is_in_force``, and ``was_in_force`` of the node before.
-
-        Raises:
-            InputError: it is no such thing, or there are too many.
-        """
-        asked = Asked(body, _REMEDY)
-        now_ns = self._wall_ns()
-        until_ns = _until_ns(asked, now_ns)
-        is_in_force = until_ns > now_ns
-        maintenance = Maintenance(
-            node=asked.text("node"),
-            reason=asked.text("reason") if is_in_force or "reason" in asked else "",
-            by=asked.text("by") if "by" in asked else "",
-            at_ns=now_ns,
-            until_ns=until_ns,
-        )
-        was_in_force = self._book.take(maintenance)
-        self._keep(self._book.state())
-        reported = dataclasses.asdict(maintenance)
-        return {**reported, "is_in_force": is_in_force, "was_in_force": was_in_force}
-
-    def listed(self) -> dict[str, Any]:
-        """All that is in force, by node."""
-        return {"maintenance": [dataclasses.asdict(each) for each in self._book.in_force()]}
-
-
-def _until_ns(asked: Asked, now_ns: int) -> int:
-    if ("until" in asked) == ("seconds" in asked):
-        raise asked.wrong("seconds, until", None, "one of them")
+def _until_ns(request: JsonBody, now_ns: int) -> int:
+    if ("until" in request) == ("seconds" in request):
+        raise request.wrong("seconds, until", None, "one of them")
     longest = f"{LONGEST_S / 86_400.0:.0f} days"
-    if "seconds" in asked:
+    if "seconds" in request:
         expected = f"1 to {LONGEST_S:.0f}, which is {longest}"
-        return now_ns + int(asked.number("seconds", 1.0, LONGEST_S, expected) * 1e9)
+        return now_ns + int(request.number("seconds", 1.0, LONGEST_S, expected) * 1e9)
     expected = f"seconds since 1970, at most {longest} from now"
     maximum = min(now_ns * 1e-9 + LONGEST_S, _FAR_S)
-    return int(asked.number("until", 0.0, maximum, expected) * 1e9)
+    return int(request.number("until", 0.0, maximum, expected) * 1e9)
 
 
 MAX_NODES: Final = 1_000
@@ -88,26 +34,52 @@ _STATE_VERSION: Final = 1
 
 
 class MaintenanceBook:
-    """Takes maintenance and says which nodes are under it. Thread-safe.
-
-    Args:
-        wall_ns: clock; maintenance ends by it.
-    """
+    """Which nodes are under maintenance, which ends by ``wall_ns``. Thread-safe."""
 
     def __init__(self, wall_ns: Callable[[], int]) -> None:
         self._wall_ns = wall_ns
         self._lock = threading.Lock()
         self._by_node: dict[str, Maintenance] = {}
 
-    def take(self, maintenance: Maintenance) -> bool:
-        """Write it down; what was said of the node before no longer counts. One that is over ends
-        what there was.
+    def announce(self, body: bytes) -> dict[str, Any]:
+        """Record what a request asks for.
+
+        Args:
+            body: JSON: ``node``; its end, as ``seconds`` from now or as ``until``, seconds since
+                1970; ``reason``; ``by`` if known. An end that has passed ends what there is, and
+                needs no reason.
 
         Returns:
-            whether the node was under maintenance before.
+            what was recorded, ``is_in_force``, and ``was_in_force`` of the node before.
 
         Raises:
-            InputError: too many nodes are.
+            InputError: it is not valid, or there are too many.
+        """
+        request = JsonBody(body, _REMEDY)
+        now_ns = self._wall_ns()
+        until_ns = _until_ns(request, now_ns)
+        is_in_force = until_ns > now_ns
+        maintenance = Maintenance(
+            node=request.text("node"),
+            reason=request.text("reason", None if is_in_force else ""),
+            by=request.text("by", ""),
+            at_ns=now_ns,
+            until_ns=until_ns,
+        )
+        was_in_force = self.record(maintenance)
+        recorded = dataclasses.asdict(maintenance)
+        return {**recorded, "is_in_force": is_in_force, "was_in_force": was_in_force}
+
+    def listed(self) -> dict[str, Any]:
+        """All that is in force, by node."""
+        return {"maintenance": [dataclasses.asdict(each) for each in self.in_force()]}
+
+    def record(self, maintenance: Maintenance) -> bool:
+        """Replace the maintenance of a node; one that is over ends it. Returns whether there was
+        any.
+
+        Raises:
+            InputError: too many nodes are under maintenance.
         """
         with self._lock:
             self._drop_over()
@@ -137,14 +109,13 @@ class MaintenanceBook:
         return {"version": _STATE_VERSION, "book": book}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`; what has been taken since counts more.
+        """Go on from :meth:`state`; what has been recorded since wins.
 
         Raises:
             ValueError, KeyError, TypeError: it is none.
         """
         if state["version"] != _STATE_VERSION:
-            msg = f"version {state['version']!r}"
-            raise ValueError(msg)
+            raise ValueError(f"version {state['version']!r}")
         book = [Maintenance(**each) for each in state["book"]][:MAX_NODES]
         with self._lock:
             self._by_node = {**{each.node: each for each in book}, **self._by_node}

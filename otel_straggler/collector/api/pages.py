@@ -36,18 +36,11 @@ Query = Mapping[str, str]
 
 
 class BadQueryError(ValueError):
-    """A field of a query is not what it should be; the text says what that is."""
+    """A field of a query is wrong."""
 
 
 class PageRoutes:
-    """Answers what the page asks for. On the event loop; what takes long is done elsewhere.
-
-    Args:
-        run_views: what is shown.
-        events: what has changed.
-        work: makes answers.
-        failure: words a refusal.
-    """
+    """Answers the requests of the page, on the event loop; ``work`` makes answers in threads."""
 
     def __init__(
         self,
@@ -149,13 +142,11 @@ class PageRoutes:
 
 @cache
 def _zipped_file(name: str) -> bytes:
-    """A file of the page, compressed once in the life of the process: files never change."""
     asset = page.asset(name)
     return b"" if asset is None else gzip.compress(asset.content, _FILE_LEVEL, mtime=0)
 
 
 def busy(response: Response) -> Response:
-    """Tells whoever asked when to ask again."""
     response.headers = {**response.headers, "Retry-After": "1"}
     return response
 
@@ -167,7 +158,7 @@ def conditional(
     etag: str,
     zipped: Callable[[], bytes | None],
 ) -> Response:
-    """The body, or its gzip where the client takes that, or 304 if it has it."""
+    """The body, or its gzip where accepted, or 304."""
     headers = {**_CACHED, "ETag": etag}
     if _has(head.headers.get("if-none-match", ""), etag):
         return Response(304, b"", "", headers)
@@ -196,11 +187,7 @@ def _has(known: str, etag: str) -> bool:
 
 
 def read_query(text: str) -> dict[str, str]:
-    """The last value of every field.
-
-    Raises:
-        BadQueryError: there are too many of them.
-    """
+    """The last value of every field; BadQueryError if there are too many."""
     try:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS))
     except ValueError as error:
@@ -211,12 +198,10 @@ def _whole(query: Query, name: str, *, minimum: int) -> int | None:
     text = query.get(name)
     if text is None:
         return None
-    if len(text) > 18 or not text.isascii() or not text.removeprefix("-").isdecimal():
+    is_whole = len(text) <= 18 and text.isascii() and text.removeprefix("-").isdecimal()
+    if not is_whole or int(text) < minimum:
         raise BadQueryError(f"{name} must be a whole number of at least {minimum}")
-    value = int(text)
-    if value < minimum:
-        raise BadQueryError(f"{name} must be a whole number of at least {minimum}")
-    return value
+    return int(text)
 
 
 def _seconds(query: Query, name: str, default: float) -> float:

@@ -1,4 +1,4 @@
-"""Requests passed on as they came. What happens here never reaches those who sent them."""
+"""Forwards requests unchanged. Failures here never reach their senders."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import random
 import threading
 import time
 from collections import Counter, deque
-from dataclasses import dataclass
 
+from otel_straggler.collector.ingest.intake import Request
 from otel_straggler.otlp.clients.client import Response, is_retryable, retry_delay_s
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.throttle import Throttle
@@ -19,25 +19,13 @@ SENT, REFUSED, DROPPED = "sent", "refused", "dropped"
 _WARN_EVERY_S = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forwardable:
-    """One request, untouched: still compressed if it came so."""
-
-    signal: str
-    body: bytes
-    content_type: str
-    content_encoding: str
-
-
 class Forwarder:
-    """A queue bounded in bytes and one thread that empties it.
+    """A queue bounded in bytes (of ``raw_body``) and one thread that empties it in order.
 
-    Order is kept. A request is tried until it is answered, refused for good, or pushed out by
-    newer ones; the oldest goes first.
+    A request is retried until it is accepted, refused for good, or pushed out by newer ones.
 
     Args:
         url: base; requests go to ``url``/v1/traces and so on.
-        max_queue_bytes: bodies that may wait.
     """
 
     def __init__(self, url: str, *, max_queue_bytes: int, timeout_s: float = 10.0) -> None:
@@ -45,7 +33,7 @@ class Forwarder:
         self._limit = max_queue_bytes
         self._timeout_s = timeout_s
         self._clients: dict[str, HttpClient] = {}
-        self._queue: deque[Forwardable] = deque()
+        self._queue: deque[Request] = deque()
         self._queued_bytes = 0
         self._counts: Counter[str] = Counter()
         self._changed = threading.Condition()
@@ -56,20 +44,19 @@ class Forwarder:
     def start(self) -> None:
         self._thread.start()
 
-    def put(self, item: Forwardable) -> None:
+    def put(self, item: Request) -> None:
         """Queue a request; never waits."""
         with self._changed:
             if self._stop_at_s is not None:
                 self._counts[DROPPED] += 1
                 return
             self._queue.append(item)
-            self._queued_bytes += len(item.body)
+            self._queued_bytes += len(item.raw_body)
             while self._queued_bytes > self._limit and self._queue:
                 self._drop_oldest()
             self._changed.notify()
 
     def counts(self) -> dict[str, int]:
-        """Requests by outcome."""
         with self._changed:
             return dict(self._counts)
 
@@ -92,10 +79,10 @@ class Forwarder:
         while (item := self._next()) is not None:
             outcome = self._deliver(item)
             with self._changed:
-                # The queue was pushed over its limit meanwhile if the item is no longer in front.
+                # Not in front: it was pushed out meanwhile.
                 if self._queue and self._queue[0] is item:
                     self._queue.popleft()
-                    self._queued_bytes -= len(item.body)
+                    self._queued_bytes -= len(item.raw_body)
                     self._counts[outcome] += 1
                 elif outcome == SENT:  # pushed out while it was on its way, and counted as such
                     self._counts[DROPPED] -= 1
@@ -103,7 +90,7 @@ class Forwarder:
         for client in self._clients.values():
             client.close()
 
-    def _next(self) -> Forwardable | None:
+    def _next(self) -> Request | None:
         """The oldest request; None once stopped and empty, or out of time."""
         with self._changed:
             while not self._queue and self._stop_at_s is None:
@@ -112,13 +99,15 @@ class Forwarder:
                 return None
             return self._queue[0]
 
-    def _deliver(self, item: Forwardable) -> str:
+    def _deliver(self, item: Request) -> str:
         attempt = 0
         while True:
             response = self._post(item)
             if response.is_success:
                 return SENT
-            self._warn(item, response)
+            if self._warnings.passes():
+                why = response.error or f"status {response.status}"
+                _log.warning("forwarding %s to %s failed: %s", item.signal, self._base, why)
             if not is_retryable(response):
                 return REFUSED
             attempt += 1
@@ -126,19 +115,19 @@ class Forwarder:
             if not self._wait(item, delay_s):
                 return DROPPED
 
-    def _post(self, item: Forwardable) -> Response:
+    def _post(self, item: Request) -> Response:
         client = self._clients.get(item.signal)
         if client is None:
             url = f"{self._base}/v1/{item.signal}"
             client = self._clients[item.signal] = HttpClient(url, timeout_s=self._timeout_s)
         return client.post(
-            item.body,
+            item.raw_body,
             content_type=item.content_type,
             content_encoding=item.content_encoding or None,
             timeout_s=max(min(self._timeout_s, self._left_s()), 0.1),
         )
 
-    def _wait(self, item: Forwardable, delay_s: float) -> bool:
+    def _wait(self, item: Request, delay_s: float) -> bool:
         """Wait before the next try; False if there will be none."""
         until_s = time.monotonic() + delay_s
         with self._changed:
@@ -157,10 +146,5 @@ class Forwarder:
         return float(2**20) if stop_at_s is None else stop_at_s - time.monotonic()
 
     def _drop_oldest(self) -> None:
-        self._queued_bytes -= len(self._queue.popleft().body)
+        self._queued_bytes -= len(self._queue.popleft().raw_body)
         self._counts[DROPPED] += 1
-
-    def _warn(self, item: Forwardable, response: Response) -> None:
-        why = response.error or f"status {response.status}"
-        if self._warnings.passes():
-            _log.warning("forwarding %s to %s failed: %s", item.signal, self._base, why)

@@ -1,5 +1,5 @@
-"""What scoring says of ranks and steps, and the traces of which spans were kept: how many, and the
-root span that no rank sends."""
+"""Flagged ranks and slow steps, and the traces of kept spans with their root spans, which no rank
+sends."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.otlp.encode_spans import SpanGroup, encode_request, encode_resource, encode_rows
 from otel_straggler.otlp.identity import as_int, read_value
 from otel_straggler.otlp.ids import root_span_id, step_trace_id
+from otel_straggler.otlp.span_rules import Progress
 from otel_straggler.semconv import AttributeValue
 
 REMEMBERED = 100_000
-"""Traces; beyond it the oldest are forgotten, and might get a second root, of the same id."""
+"""Traces; beyond it the oldest are evicted, and might get a second root with the same id."""
 SETTLED_S = 5.0
-"""Without a new span for so long, a trace gets its root."""
+"""A trace gets its root after this time without a new span."""
 
 
 @dataclass(slots=True)
 class _Trace:
-    """What was kept of one trace."""
+    """The kept spans of one trace."""
 
     root_id: bytes
     spans: int = 0
@@ -45,13 +46,10 @@ class _Trace:
 
 @dataclass(slots=True)
 class KeptTraces:
-    """Counts the kept spans of every trace, and makes the root spans of those of steps.
+    """Counts the kept spans of every trace, up to ``max_spans``, and makes root spans of steps.
 
-    A trace gets a root if a span that was kept has it as its parent: the ``step`` span of a rank.
-    The root is made once, when nothing came for :data:`SETTLED_S`; it covers what was kept.
-
-    Args:
-        max_spans: that are kept of one trace.
+    A trace gets a root if a kept span, the ``step`` span of a rank, has it as its parent. The root
+    is made once, after :data:`SETTLED_S` without a new span, and covers what was kept.
     """
 
     max_spans: int
@@ -59,7 +57,7 @@ class KeptTraces:
     _waiting: dict[bytes, _Trace] = field(default_factory=dict)
 
     def admit(self, trace_id: bytes) -> bool:
-        """Count one more span of the trace; False if there is no room for it."""
+        """Count one more span of the trace; False if it is full."""
         trace = self._traces.get(trace_id)
         if trace is None:
             trace = self._traces[trace_id] = _Trace(root_span_id(trace_id))
@@ -71,7 +69,7 @@ class KeptTraces:
         return True
 
     def record(self, content: bytes, source: Source | None, now_s: float) -> None:
-        """Record a span that was admitted: its times, and whether the root is its parent."""
+        """Record the times of an admitted span, and whether the root is its parent."""
         span = Span.FromString(content)
         trace = self._traces.get(span.trace_id)
         if trace is None:
@@ -83,8 +81,8 @@ class KeptTraces:
             trace.source, trace.step = source, _step_of(span)
             self._waiting[span.trace_id] = trace
 
-    def drain_roots(self, settled_before_s: float) -> list[bytes]:
-        """Remove settled traces and return a request per run with their roots."""
+    def drain_roots(self, settled_before_s: float) -> tuple[list[bytes], int]:
+        """Remove settled traces; a request per run with their roots, and how many."""
         due = {
             trace_id: trace
             for trace_id, trace in self._waiting.items()
@@ -97,12 +95,7 @@ class KeptTraces:
             if source is not None:
                 world = source.run_id, source.attempt, source.group, source.job
                 by_world.setdefault(world, []).append((trace_id, trace))
-        return [_encode_roots(traces) for traces in by_world.values()]
-
-    @property
-    def n_waiting(self) -> int:
-        """Traces that will get a root."""
-        return len(self._waiting)
+        return [_encode_roots(traces) for traces in by_world.values()], len(due)
 
 
 def _step_of(span: Span) -> int:
@@ -114,7 +107,7 @@ def _step_of(span: Span) -> int:
 
 
 def _encode_roots(traces: list[tuple[bytes, _Trace]]) -> bytes:
-    """Roots of one world. Their resource has no rank: the root is nobody's."""
+    """Roots of one world; their resource has no rank."""
     source = traces[0][1].source
     assert source is not None
     resource: dict[str, AttributeValue] = {
@@ -138,7 +131,7 @@ def _encode_roots(traces: list[tuple[bytes, _Trace]]) -> bytes:
     return encode_request(encode_resource(known), encode_rows(group))
 
 
-STANDING = frozenset({"suspect", "confirmed", "flapping"})
+_ACTIVE = frozenset({"suspect", "confirmed", "flapping"})
 """States of a verdict that flag a rank or a host."""
 
 _TYPICAL_OF = 200
@@ -149,7 +142,7 @@ _MAX_WORLDS = 4_096
 
 
 class WorldKey(NamedTuple):
-    """Whose steps are scored together."""
+    """The ranks whose steps are scored together."""
 
     run_id: str
     group: str
@@ -158,15 +151,6 @@ class WorldKey(NamedTuple):
     @classmethod
     def of(cls, source: Source) -> WorldKey:
         return cls(source.run_id, source.group, source.attempt)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """How far one source has come in one request."""
-
-    source: Source
-    step: int
-    end_ns: int
 
 
 @dataclass(slots=True)
@@ -179,31 +163,22 @@ class _Flags:
 
 
 @dataclass(slots=True)
-class _Passed:
-    """Up to where a world has been scored."""
-
-    step: int = NO_STEP
-    end_ns: int = 0
-
-
-@dataclass(slots=True)
 class Known:
-    """Flagged ranks and slow steps, from scoring. One thread writes, another reads.
+    """Flagged ranks and slow steps. One thread writes, another reads.
 
     Args:
-        slow_ratio: a step is slow if its slowest rank took so many times as long as the typical
-            step of the run.
+        slow_ratio: a step is slow if its slowest rank took so many times the typical step of the
+            run.
     """
 
     slow_ratio: float
     _flags: dict[tuple[str, str], _Flags] = field(default_factory=dict)
-    _passed: dict[WorldKey, _Passed] = field(default_factory=dict)
+    _passed: dict[WorldKey, Progress] = field(default_factory=dict)
     _typical: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     _slow: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def record_steps(self, times: Iterable[StepTimes]) -> None:
-        """Record how long steps took, and the traces of those that were slow."""
         with self._lock:
             for world in times:
                 self._record_steps(world)
@@ -223,49 +198,48 @@ class Known:
     def record_windows(
         self, windows: Sequence[WindowScores], run_verdicts: RunVerdicts
     ) -> set[WorldKey]:
-        """Record windows that were closed, of one run, and its verdicts; returns their worlds."""
+        """Record closed windows of one run and its verdicts; returns their worlds."""
         with self._lock:
             for window in windows:
                 flags = _entry(self._flags, (window.run_id, window.group), _Flags())
                 flags.listed = frozenset(s.source.rank for s in window.stragglers)
-                standing = [v for v in run_verdicts.current if _stands(v, window)]
-                flags.ranks = frozenset(v.rank for v in standing if v.rank is not None)
-                flags.nodes = frozenset(v.node for v in standing if v.scope == "host" and v.node)
+                active = [v for v in run_verdicts.current if _is_active(v, window)]
+                flags.ranks = frozenset(v.rank for v in active if v.rank is not None)
+                flags.nodes = frozenset(v.node for v in active if v.scope == "host" and v.node)
                 self._pass(window)
             return {WorldKey(w.run_id, w.group, w.attempt) for w in windows}
 
     def _pass(self, window: WindowScores) -> None:
         key = WorldKey(window.run_id, window.group, window.attempt)
-        passed = _entry(self._passed, key, _Passed())
-        if window.last_step is not None:
-            passed.step = max(passed.step, window.last_step)
-        passed.end_ns = max(passed.end_ns, window.end_ns)
+        passed = _entry(self._passed, key, Progress())
+        step = passed.step if window.last_step is None else max(passed.step, window.last_step)
+        self._passed[key] = Progress(step=step, end_ns=max(passed.end_ns, window.end_ns))
 
     def is_flagged(self, source: Source) -> bool:
-        """Whether a verdict stands against the rank or its host, or the newest window lists it."""
+        """Whether a verdict or the newest window names the rank or its host."""
         flags = self._flags.get((source.run_id, source.group))
         if flags is None:
             return False
         is_listed = source.rank in flags.ranks or source.rank in flags.listed
         return is_listed or (bool(source.node) and source.node in flags.nodes)
 
-    def has_passed(self, reach: Reach) -> bool:
-        """Whether all that a request holds of a source has been scored."""
-        passed = self._passed.get(WorldKey.of(reach.source))
+    def has_passed(self, source: Source, progress: Progress) -> bool:
+        """Whether everything of a source in a request has been scored."""
+        passed = self._passed.get(WorldKey.of(source))
         if passed is None:
             return False
-        if reach.step != NO_STEP:
-            return reach.step <= passed.step
-        return reach.end_ns <= passed.end_ns
+        if progress.step != NO_STEP:
+            return progress.step <= passed.step
+        return progress.end_ns <= passed.end_ns
 
     def slow_traces(self) -> frozenset[int]:
-        """The second halves of the trace ids of the slow steps, the newest 10,000."""
+        """Second halves of the trace ids of the newest slow steps."""
         with self._lock:
             return frozenset(self._slow)
 
 
-def _stands(verdict: Verdict, window: WindowScores) -> bool:
-    if verdict.state not in STANDING or verdict.scope not in ("rank", "host"):
+def _is_active(verdict: Verdict, window: WindowScores) -> bool:
+    if verdict.state not in _ACTIVE or verdict.scope not in ("rank", "host"):
         return False
     return verdict.scope == "host" or verdict.group == window.group
 
@@ -275,7 +249,7 @@ _Value = TypeVar("_Value")
 
 
 def _entry(table: dict[_Key, _Value], key: _Key, new: _Value) -> _Value:
-    """The value of a key, at the end of the table; the longest untouched goes beyond 4,096."""
+    """The value of a key, moved to the end; the first is evicted beyond the limit."""
     value = table.pop(key, new)
     table[key] = value
     if len(table) > _MAX_WORLDS:

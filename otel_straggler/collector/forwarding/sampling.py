@@ -1,8 +1,7 @@
-"""Spans held until scoring has spoken, and what is then worth passing on.
+"""Tail sampling: spans are held until their steps are scored, and then kept or dropped.
 
-A receiver thread only hangs a request into a table. One thread of its own decides: it cuts the
-requests whose steps have been scored, keeps the spans that the rules name, and hands them to the
-forwarder as the bytes that came.
+A receiver thread only puts a request into a table. The sampler's thread slices the requests whose
+steps have been scored, and forwards the bytes of the spans that a rule keeps.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,24 +20,26 @@ from otel_straggler.collector.forwarding.kept_traces import (
     SETTLED_S,
     KeptTraces,
     Known,
-    Reach,
     WorldKey,
 )
+from otel_straggler.collector.settings import ForwardSettings
 from otel_straggler.errors import InputError
+from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTimes
 from otel_straggler.model.verdict import RunVerdicts
 from otel_straggler.otlp.decode_json import message_from_json
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.slices import Bools, ScopeSlice, Slices, SpanOwners, Text, slices_of
+from otel_straggler.otlp.span_rules import DecodedSpans, Progress
 
 _log = logging.getLogger(__name__)
 
-FLAGGED, SLOW_STEP, ONE_IN, ROOT = "flagged", "slow_step", "one_in", "root"
+FLAGGED, SLOW_STEP, SAMPLED, ROOT = "flagged", "slow_step", "sampled", "root"
 KEPT = {
     FLAGGED: "kept: of a rank that a verdict or the newest window names",
     SLOW_STEP: "kept: of a slow step",
-    ONE_IN: "kept: its trace is one in `forward.sample_one_in`",
+    SAMPLED: "kept: its trace is one in `forward.sample_every`",
     ROOT: "kept: the root of a step's trace, made here",
 }
 """Why a span was passed on; the first rule that names it counts."""
@@ -53,47 +54,20 @@ LEFT_OUT = {
 
 _TICK_S = 0.25
 _CROWDED = 0.75
-"""Part of the budget beyond which the oldest are decided before scoring has spoken."""
+"""Part of the budget beyond which the oldest are decided before they are scored."""
 _OVERHEAD_BYTES = 512
 _MAX_AT_ONCE = 1_000_000
 _FEW = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingRules:
-    """What is kept.
-
-    Attributes:
-        one_in: one trace in so many, by its id, so that every collector keeps the same.
-        slow_ratio: steps that took so many times as long as the typical step of their run.
-        max_spans: of one trace.
-        held_bytes: of requests that wait for scoring.
-        hold_s: how long they wait at most.
-    """
-
-    one_in: int = 100
-    slow_ratio: float = 1.5
-    max_spans: int = 2_000
-    held_bytes: int = 256 * 1024 * 1024
-    hold_s: float = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """One trace request that waits.
-
-    Attributes:
-        body: decompressed.
-        is_json: whether it must be made protobuf first.
-        spans: how many are in it.
-        reaches: how far each of its sources has come.
-        at_s: when it came, on a monotonic clock.
-    """
+    """One trace request that waits; ``at_s``: its arrival on a monotonic clock."""
 
     body: bytes
     is_json: bool
     spans: int
-    reaches: tuple[Reach, ...]
+    progress: Mapping[Source, Progress]
     at_s: float
 
     @property
@@ -103,7 +77,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingCounts:
-    """Spans by what became of them, and what waits."""
+    """Spans by outcome, and the bytes that wait."""
 
     kept: dict[str, int]
     left_out: dict[str, int]
@@ -111,31 +85,29 @@ class SamplingCounts:
 
 
 class Sampler:
-    """Keeps what the rules name.
+    """Holds requests and decides.
 
-    ``hold`` may be called from any thread and never waits for a decision; ``observe_*`` is called
-    by the one that scores. All else happens on the sampler's own thread, or in :meth:`tick`.
+    ``hold`` may be called from any thread and never waits for a decision; ``observe_*`` from the
+    scoring thread.
 
     Args:
-        rules: what is kept.
-        put: takes a request in binary protobuf, to be sent.
-        aliases: by which attributes a rank is known.
-        monotonic_s: clock.
+        put: sends a request in binary protobuf.
+        aliases: attributes of a rank.
     """
 
     def __init__(
         self,
-        rules: SamplingRules,
+        settings: ForwardSettings,
         put: Callable[[bytes], None],
         aliases: Aliases | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rules = rules
+        self._settings = settings
         self._put = put
         self._owners = SpanOwners(aliases)
         self._now_s = monotonic_s
-        self._known = Known(rules.slow_ratio)
-        self._traces = KeptTraces(rules.max_spans)
+        self._known = Known(settings.slow_step_ratio)
+        self._traces = KeptTraces(settings.max_trace_spans)
         self._held: OrderedDict[int, Held] = OrderedDict()
         self._waits_for: dict[WorldKey, list[int]] = {}
         self._due: list[int] = []
@@ -155,29 +127,27 @@ class Sampler:
     def start(self) -> None:
         self._thread.start()
 
-    def hold(
-        self, body: bytes, reaches: tuple[Reach, ...], spans: int, *, is_json: bool = False
-    ) -> None:
+    def hold(self, body: bytes, decoded: DecodedSpans, *, is_json: bool = False) -> None:
         """Hold a request. Cost: O(sources in it)."""
         at_s = self._now_s()
-        held = Held(body=body, is_json=is_json, spans=spans, reaches=reaches, at_s=at_s)
+        n_spans = sum(decoded.outcomes.values())
+        held = Held(body=body, is_json=is_json, spans=n_spans, progress=decoded.progress, at_s=at_s)
         with self._changed:
             self._number += 1
             self._held[self._number] = held
             self._held_bytes += held.size
             self._file(self._number, held)
-            room = self._rules.held_bytes - self._deciding_bytes
+            room = self._settings.max_held_bytes - self._deciding_bytes
             while self._held_bytes > room and len(self._held) > 1:
                 self._left_out[NO_ROOM] += self._remove(next(iter(self._held))).spans
             if self._is_crowded():
                 self._changed.notify()
 
     def observe_steps(self, times: Iterable[StepTimes]) -> None:
-        """Record how long steps took."""
         self._known.record_steps(times)
 
     def observe_windows(self, windows: Sequence[WindowScores], run_verdicts: RunVerdicts) -> None:
-        """Record closed windows of one run and its verdicts: what they cover can be decided."""
+        """Record closed windows of one run and its verdicts; what they cover becomes due."""
         worlds = self._known.record_windows(windows, run_verdicts)
         with self._changed:
             for world in worlds:
@@ -191,11 +161,13 @@ class Sampler:
     def counts(self) -> SamplingCounts:
         with self._changed:
             return SamplingCounts(
-                kept=dict(self._kept), left_out=dict(self._left_out), held_bytes=self._in_memory()
+                kept=dict(self._kept),
+                left_out=dict(self._left_out),
+                held_bytes=self._held_bytes + self._deciding_bytes,
             )
 
     def stop(self, deadline_s: float) -> None:
-        """Decide all that waits, and make the roots, within the deadline; the rest is counted."""
+        """Decide all that waits within the deadline; the rest is counted."""
         until_s = self._now_s() + deadline_s
         with self._changed:
             self._is_stopping = True
@@ -220,10 +192,10 @@ class Sampler:
                 _log.exception("sampling failed; it goes on with the next request")
 
     def tick(self) -> None:
-        """Decide what is due, then make the roots of traces that have settled."""
+        """Decide what is due, then send the roots of settled traces."""
         now_s = self._now_s()
         slow = self._known.slow_traces()
-        due = self._take_due(now_s)
+        due = self._drain_due(now_s)
         due.reverse()
         while due:  # what is decided is freed at once
             held, is_early = due.pop()
@@ -234,7 +206,7 @@ class Sampler:
         self._flush()
 
     def finish(self, until_s: float) -> None:
-        """Decide all that waits, with what is known, and make all roots."""
+        """Decide all that waits, and send all roots."""
         slow = self._known.slow_traces()
         with self._changed:
             waiting = [self._remove(number) for number in list(self._held)]
@@ -246,32 +218,29 @@ class Sampler:
         self._send_roots(float("inf"))
         self._flush()
 
-    def _take_due(self, now_s: float) -> list[tuple[Held, bool]]:
-        """Those of flagged ranks first, so that nobody else fills their traces."""
-        taken: list[tuple[Held, bool]] = []
+    def _drain_due(self, now_s: float) -> list[tuple[Held, bool]]:
+        """Due requests, and whether each is early; those of flagged ranks first, so that nobody
+        else fills their traces."""
         with self._changed:
             due, self._due = self._due, []
-            taken += [(self._remove(n), False) for n in due if n in self._held]
+            drained = [(self._remove(n), False) for n in due if n in self._held]
             while self._held:
                 number, held = next(iter(self._held.items()))
-                is_late = held.at_s + self._rules.hold_s <= now_s
+                is_late = held.at_s + self._settings.hold_seconds <= now_s
                 if not is_late and not self._is_crowded():
                     break
-                taken.append((self._remove(number), not is_late))
-            self._deciding_bytes = sum(held.size for held, _ in taken)
-        return sorted(taken, key=lambda item: not self._has_flagged(item[0]))
-
-    def _in_memory(self) -> int:
-        return self._held_bytes + self._deciding_bytes
+                drained.append((self._remove(number), not is_late))
+            self._deciding_bytes = sum(held.size for held, _ in drained)
+        return sorted(drained, key=lambda item: not self._has_flagged(item[0]))
 
     def _is_crowded(self) -> bool:
-        return self._held_bytes > _CROWDED * self._rules.held_bytes
+        return self._held_bytes > _CROWDED * self._settings.max_held_bytes
 
     def _file(self, number: int, held: Held) -> None:
-        """Under the first world that has not come so far; as due if there is none."""
-        for reach in held.reaches:
-            if not self._known.has_passed(reach):
-                waiting = self._waits_for.setdefault(WorldKey.of(reach.source), [])
+        """File it under the first world that is not scored so far; as due if there is none."""
+        for source, progress in held.progress.items():
+            if not self._known.has_passed(source, progress):
+                waiting = self._waits_for.setdefault(WorldKey.of(source), [])
                 waiting.append(number)
                 if len(waiting) > 2 * len(self._held) + _FEW:  # of requests that are long gone
                     waiting[:] = [n for n in waiting if n in self._held]
@@ -286,7 +255,7 @@ class Sampler:
         return held
 
     def _has_flagged(self, held: Held) -> bool:
-        return any(self._known.is_flagged(reach.source) for reach in held.reaches)
+        return any(map(self._known.is_flagged, held.progress))
 
     # --- deciding ----------------------------------------------------------------------------
 
@@ -295,10 +264,9 @@ class Sampler:
     ) -> None:
         try:
             self._decide(held, slow, now_s, NO_ROOM if is_early else NOT_SAMPLED)
-        except InputError:
-            self._count(self._left_out, UNREADABLE, held.spans)
-        except Exception:  # noqa: BLE001 - logged and counted; sampling goes on
-            _log.exception("a request could not be sampled")
+        except Exception as error:  # noqa: BLE001 - logged and counted; sampling goes on
+            if not isinstance(error, InputError):
+                _log.exception("a request could not be sampled")
             self._count(self._left_out, UNREADABLE, held.spans)
 
     def _decide(self, held: Held, slow: frozenset[int], now_s: float, otherwise: str) -> None:
@@ -324,10 +292,10 @@ class Sampler:
         *,
         has_flagged: bool,
     ) -> list[tuple[str, list[int]]]:
-        """The spans that each rule names, without those that a rule before it names."""
+        """Rows by rule, each row under the first rule that keeps it."""
         rules = [
             (SLOW_STEP, _is_in(traces, slow)),
-            (ONE_IN, (traces[:, 1] % np.uint64(self._rules.one_in)) == 0),
+            (SAMPLED, (traces[:, 1] % np.uint64(self._settings.sample_every)) == 0),
         ]
         if has_flagged:
             flagged = self._owners.of(slices, scope, self._known.is_flagged)
@@ -347,7 +315,7 @@ class Sampler:
         reasons: list[tuple[str, list[int]]],
         now_s: float,
     ) -> Bools:
-        """Those for which their trace has room."""
+        """The rows for which their trace has room."""
         mask = np.zeros(len(scope), bool)
         if not any(rows for _, rows in reasons):
             return mask
@@ -371,13 +339,13 @@ class Sampler:
     # --- sending -----------------------------------------------------------------------------
 
     def _send_roots(self, settled_before_s: float) -> None:
-        before = self._traces.n_waiting
-        for body in self._traces.drain_roots(settled_before_s):
+        bodies, n_roots = self._traces.drain_roots(settled_before_s)
+        for body in bodies:
             self._send(body)
-        self._count(self._kept, ROOT, before - self._traces.n_waiting)
+        self._count(self._kept, ROOT, n_roots)
 
     def _send(self, body: bytes) -> None:
-        """Requests in a row are one request: a repeated field goes on where it ended."""
+        """Join requests: concatenated protobuf messages are one message."""
         if self._out and self._out_bytes + len(body) > _MAX_AT_ONCE:
             self._flush()
         self._out.append(body)
@@ -398,7 +366,7 @@ def _protobuf(held: Held) -> bytes:
 
 
 def _is_in(traces: Text, wanted: frozenset[int]) -> Bools:
-    """Which spans are of one of the traces. Cost: O(distinct traces of the request)."""
+    """Mask of spans of the wanted traces. Cost: O(distinct traces of the request)."""
     if not wanted or not len(traces):
         return np.zeros(len(traces), bool)
     distinct, index = np.unique(traces[:, 1], return_inverse=True)

@@ -1,4 +1,4 @@
-"""A request body as it arrives: limited in size, and inflated piece by piece."""
+"""A request body: limited in size, and inflated as it arrives."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ _SLICE_BYTES = 64 * 1024
 _MAX_AT_ONCE = 1024 * 1024
 _MAX_PIECES = 64
 _MAX_MEMBERS = 1024
-"""gzip may be many members in a row. Each costs time before it yields a byte; nobody needs more."""
+"""Of gzip; each costs time before it yields a byte, and nobody needs more."""
 IDENTITY = frozenset({"", "identity"})
 GZIP = frozenset({"gzip", "x-gzip"})
 
 
 class BodyTooLargeError(ValueError):
-    """Raised when a body is over the limit, on the wire or once inflated."""
+    """A body is over the limit, on the wire or inflated."""
 
 
 class BadBodyError(ValueError):
-    """Raised when a body is not what its Content-Encoding says."""
+    """A body is not what its Content-Encoding says."""
 
 
 class Body:
-    """Collects pieces, gives the content. A bomb is stopped while it inflates: never more than
-    the limit is held.
+    """Collects pieces. A bomb is stopped while it inflates: never more than the limit is held.
 
     >>> body = Body(100)
     >>> body.feed(b"ab"); body.feed(b"c"); body.finish()
@@ -44,12 +43,10 @@ class Body:
 
     @property
     def size(self) -> int:
-        """Bytes of content so far."""
         return self._content.size
 
     @property
     def waiting_bytes(self) -> int:
-        """Still to be inflated."""
         return 0 if self._inflater is None else self._raw_size - self._inflater.inflated_bytes
 
     @property
@@ -60,21 +57,16 @@ class Body:
         return self._content.size + raw + self.waiting_bytes
 
     def feed(self, piece: bytes) -> None:
-        """Add the next piece as it came from the wire.
-
-        Raises:
-            BodyTooLargeError: the limit is passed.
-            BadBodyError: not gzip.
-        """
+        """Add and inflate the next piece; raises as :meth:`add` and :meth:`inflate`."""
         self.add(piece)
         while self.waiting_bytes:
             self.inflate(self._limit)
 
     def add(self, piece: bytes) -> None:
-        """Add the next piece; one of gzip waits. May be called while another thread inflates.
+        """Add the next piece; gzip waits. May be called while another thread inflates.
 
         Raises:
-            BodyTooLargeError: the limit is passed.
+            BodyTooLargeError: over the limit.
         """
         self._raw_size += len(piece)
         if self._raw_size > self._limit:
@@ -87,33 +79,28 @@ class Body:
             self._inflater.add(piece)
 
     def inflate(self, max_bytes: int) -> None:
-        """Inflate what waits, until it has become ``max_bytes``, or up to a mebibyte more.
+        """Inflate ``max_bytes`` of what waits, or up to a mebibyte more.
 
         Raises:
-            BodyTooLargeError: the limit is passed.
+            BodyTooLargeError: over the limit.
             BadBodyError: not gzip.
         """
         if self._inflater is not None:
             self._inflater.inflate(self._content, self._limit, self._content.size + max_bytes)
 
     def finish(self) -> bytes:
-        """The content.
-
-        Raises:
-            BadBodyError: gzip ends in the middle.
-        """
+        """The content; BadBodyError if gzip ends in the middle."""
         if self._inflater is not None and not self._inflater.is_complete:
             raise BadBodyError("the gzip stream ends in the middle")
         return self._content.joined()
 
     def original(self) -> bytes:
-        """The body as it came, still encoded."""
+        """The body as received."""
         return (self._content if self._raw is None else self._raw).joined()
 
 
 class _Pieces:
-    """Bytes that grow. A few pieces are copied once, when they are joined; thousands of tiny ones
-    become one buffer, so that none of them is held as an object."""
+    """Bytes that grow; thousands of tiny pieces become one buffer."""
 
     __slots__ = ("_buffer", "_newest", "size")
 
@@ -140,12 +127,7 @@ class _Pieces:
 
 
 class _Inflater:
-    """gzip as it arrives, of one member or of several.
-
-    Attributes:
-        waiting: what has not been inflated; one thread adds, one other may inflate.
-        inflated_bytes: what has been.
-    """
+    """gzip of one member or several; one thread may add while another inflates."""
 
     __slots__ = ("_has_input", "_member", "_members", "inflated_bytes", "waiting")
 
@@ -158,7 +140,6 @@ class _Inflater:
 
     @property
     def is_complete(self) -> bool:
-        """Nothing at all is complete too: an empty body is an empty request."""
         return self._member.eof or not self._has_input
 
     def add(self, piece: bytes) -> None:
@@ -202,12 +183,7 @@ class _Inflater:
 
 
 def inflate(content: bytes, limit: int) -> bytes:
-    """Inflate a whole gzip body.
-
-    Raises:
-        BodyTooLargeError: it is larger than ``limit`` once inflated.
-        BadBodyError: it is not gzip, or ends in the middle.
-    """
+    """Inflate a whole gzip body; raises as :class:`Body`."""
     body = Body(limit, is_gzip=True)
     body.feed(content)
     return body.finish()

@@ -1,7 +1,7 @@
-"""OTLP over gRPC: generic handlers on raw bytes, so that decoding is ours and the same as HTTP's.
+"""OTLP over gRPC: generic handlers on raw bytes, decoded as over HTTP.
 
-Per-message decompression is switched off in gRPC: its size limit is checked before it inflates,
-so a small message could fill the memory. The receiver inflates by itself, within the limit.
+gRPC checks its size limit before it inflates, so a small message could fill the memory: its
+decompression is off, and messages are inflated here, within the limit.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from functools import partial
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import grpc
 
 from otel_straggler import semconv
 from otel_straggler.collector.ingest.body import BadBodyError, BodyTooLargeError, inflate
-from otel_straggler.collector.ingest.handler import PROTOBUF, Answer, Handler, Request, Signal
-from otel_straggler.errors import UnavailableError
+from otel_straggler.collector.ingest.intake import PROTOBUF, Answer, Handler, Request, Signal
 from otel_straggler.otlp.answers import Code, success
-
-if TYPE_CHECKING:
-    import grpc
 
 _log = logging.getLogger(__name__)
 
@@ -31,25 +30,25 @@ _METHODS: dict[str, Signal] = {
     "/opentelemetry.proto.collector.logs.v1.LogsService/Export": "logs",
 }
 _GZIP_MAGIC = b"\x1f\x8b"
-"""No OTLP message begins like this: it would be field 3 with a wire type that does not exist."""
+"""No OTLP message begins so: field 3 with a wire type that does not exist."""
 _AT_WORK = 4
-"""Messages at once that are inflated and handled."""
+"""Messages inflated and handled at once."""
 _THREADS = 16
-"""Calls at once whose message is waited for, or waits; each may be as large as is allowed."""
+"""Calls at once; each may have a message of the maximum size."""
 _SLOW_S = 1.0
 """For a message to come, where other calls wait for a thread."""
 _MESSAGE_S = 60.0
 """For a message to come, as over HTTP."""
 _STREAMS = 64
-"""Calls at once of one client; further ones wait in the client, not in our memory."""
+"""Calls at once of one client; further ones wait in the client."""
 _CONNECTIONS = 2048
 _HANDSHAKE_S = 5.0
-"""For a client to begin to speak. gRPC itself gives it two minutes: some thousand that never do
-would hold all connections."""
+"""For a client to begin. With gRPC's default of two minutes some thousand silent ones would hold
+all connections."""
 _IDLE_S = 300.0
-"""Longer than any pause between two requests of a rank; a client connects again without a word."""
+"""Longer than any pause between two requests of a rank; clients reconnect silently."""
 _HAND_OVER_S = 1.0
-"""Beyond a deadline, for calls that were broken off to be gone."""
+"""Beyond a deadline, for cancelled calls."""
 _STOPPING = Answer(status="stopping", message="the collector is shutting down")
 _BUSY = Answer(status="busy", message="not able to take requests now; send it again later")
 
@@ -58,10 +57,9 @@ class GrpcServer:
     """The OTLP/gRPC services.
 
     Args:
-        handler: of the requests.
         max_bytes: largest message, on the wire and decompressed.
         connections: open at once; further ones are closed.
-        handshake_s: for a new connection to become one of gRPC.
+        handshake_s: for a new connection.
         slow_s: for a message to come, where other calls wait.
         refused: called with signal and answer for each request refused before the handler.
     """
@@ -87,25 +85,23 @@ class GrpcServer:
         self._threads: CallThreads | None = None
 
     def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; returns the address, with the port that was given for port 0.
+        """Listen; returns the address with its real port.
 
         Raises:
-            UnavailableError: grpcio is missing.
             OSError: the address is taken.
         """
-        grpc = _import_grpc()
         self._threads = CallThreads(_THREADS, slow_s=self._slow_s, max_s=_MESSAGE_S)
         try:
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            return host, self._listen(grpc, address)
+            return host, self._listen(address)
         except BaseException:
             self._threads.end()
             raise
 
-    def _listen(self, grpc: Any, address: str) -> int:
+    def _listen(self, address: str) -> int:
         self._server = grpc.server(
             self._threads,
-            handlers=[_handlers(grpc, self._export)],
+            handlers=[_Handlers(self._export)],
             options=[
                 ("grpc.max_receive_message_length", self._max_bytes),
                 ("grpc.per_message_decompression", 0),
@@ -122,13 +118,12 @@ class GrpcServer:
         except RuntimeError as error:
             raise OSError(str(error)) from error
         if bound == 0:
-            msg = f"cannot listen on {address}"
-            raise OSError(msg)
+            raise OSError(f"cannot listen on {address}")
         self._server.start()
         return bound
 
     def stop(self, deadline_s: float) -> None:
-        """Accept nothing more and let the calls that run finish. Safe to call twice."""
+        """Accept nothing more and let running calls finish. Safe to call twice."""
         server, self._server = self._server, None
         if server is not None:
             server.stop(deadline_s).wait(deadline_s + _HAND_OVER_S)
@@ -139,7 +134,7 @@ class GrpcServer:
     def _export(
         self, signal: Signal, messages: Iterator[bytes], context: grpc.ServicerContext
     ) -> bytes:
-        """Answer one call; a method of streams gives us the call before its message has come."""
+        """Answer one call; as a stream method it starts before its message has come."""
         context.send_initial_metadata(((semconv.SCORER_HEADER, semconv.WIRE_VERSION),))
         threads = self._threads
         if threads is None or self._handler.is_busy(signal):
@@ -187,7 +182,7 @@ class GrpcServer:
 
 
 def _refuse(context: grpc.ServicerContext, answer: Answer) -> NoReturn:
-    """UNAVAILABLE with RetryInfo: in the status, as OTLP has it, and where gRPC itself looks."""
+    """UNAVAILABLE with RetryInfo: in the status, as in OTLP, and where gRPC looks."""
     from google.protobuf.duration_pb2 import Duration
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
@@ -206,37 +201,19 @@ def _refuse(context: grpc.ServicerContext, answer: Answer) -> NoReturn:
 
 
 def _abort(context: grpc.ServicerContext, code: Code, message: str) -> NoReturn:
-    import grpc
-
     context.abort(grpc.StatusCode[code.name], message)
     raise AssertionError  # abort raises
 
 
-def _handlers(grpc: Any, export: Any) -> Any:
-    def handler(signal: Signal) -> Any:
-        return grpc.stream_unary_rpc_method_handler(
-            lambda messages, context: export(signal, messages, context)
-        )
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    def __init__(self, export: Callable[[Signal, Any, Any], bytes]) -> None:
+        self._by_method = {
+            method: grpc.stream_unary_rpc_method_handler(partial(export, signal))
+            for method, signal in _METHODS.items()
+        }
 
-    by_method = {method: handler(signal) for method, signal in _METHODS.items()}
-
-    class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-        def service(self, call: Any) -> Any:
-            return by_method.get(call.method)
-
-    return Handlers()
-
-
-def _import_grpc() -> Any:
-    try:
-        import grpc
-    except ImportError as error:
-        msg = (
-            "the OTLP/gRPC receiver needs grpcio. "
-            "Install it with: pip install 'otel-straggler[collector]'"
-        )
-        raise UnavailableError(msg) from error
-    return grpc
+    def service(self, call: Any) -> Any:
+        return self._by_method.get(call.method)
 
 
 _Result = TypeVar("_Result")
@@ -247,17 +224,16 @@ class Call(Protocol):
     """gRPC's context of a call."""
 
     def cancel(self) -> object:
-        """End it; its sender gets CANCELLED, and by OTLP sends it again."""
+        """By OTLP, its sender retries."""
 
 
 class CallThreads(ThreadPoolExecutor):
-    """The threads of a gRPC server. A call whose message has not come keeps one waiting, and a few
-    that never send one would keep everybody else out: those are cancelled.
+    """The threads of a gRPC server. A call whose message has not come occupies one; some that never
+    send one would keep everybody else out, so they are cancelled.
 
     Args:
-        threads: how many calls may be waited for at once.
-        slow_s: after which a call may be ended where others wait for a thread.
-        max_s: after which it is ended in any case.
+        slow_s: after which a call may be cancelled where others wait for a thread.
+        max_s: after which it is cancelled in any case.
     """
 
     def __init__(self, threads: int, *, slow_s: float, max_s: float) -> None:
@@ -274,7 +250,6 @@ class CallThreads(ThreadPoolExecutor):
         self._watch.start()
 
     def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
-        """As the base class has it; counted."""
         with self._lock:
             self._calls += 1
         try:
@@ -287,12 +262,10 @@ class CallThreads(ThreadPoolExecutor):
 
     @property
     def waited_for(self) -> int:
-        """Calls whose message is waited for."""
         return len(self._since)
 
     @contextmanager
     def waiting(self, call: Call) -> Iterator[None]:
-        """Within, the message is waited for."""
         with self._lock:
             self._since[call] = time.monotonic()
         try:
@@ -302,7 +275,6 @@ class CallThreads(ThreadPoolExecutor):
                 del self._since[call]
 
     def end(self) -> None:
-        """Stop watching; the server is gone."""
         self._has_ended.set()
         self.shutdown(wait=False)
 
@@ -316,7 +288,7 @@ class CallThreads(ThreadPoolExecutor):
                 call.cancel()
 
     def _late(self, now_s: float) -> list[Call]:
-        """Which to end: all that take too long, and for each that waits for a thread one."""
+        """Calls to cancel: all that take too long, and one for each that waits for a thread."""
         with self._lock:
             n_waiting = max(0, self._calls - self._max_calls)
             slow = [call for call, since in self._since.items() if now_s - since > self._slow_s]

@@ -1,18 +1,18 @@
-"""OTLP over HTTP: which requests are OTLP, and how the OTLP specification wants them answered."""
+"""OTLP over HTTP: which requests are OTLP, and how they are answered."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 
 from otel_straggler import semconv
+from otel_straggler.collector.api.commands import POLLS, Commands
 from otel_straggler.collector.ingest.body import GZIP, IDENTITY
-from otel_straggler.collector.ingest.handler import JSON, PROTOBUF, SIGNALS, Answer, Handler, Signal
-from otel_straggler.collector.ingest.handler import Request as OtlpRequest
 from otel_straggler.collector.ingest.http_messages import Head, Heavy, Request, Response
+from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, SIGNALS, Answer, Handler, Signal
+from otel_straggler.collector.ingest.intake import Request as OtlpRequest
 from otel_straggler.otlp.answers import Code, status, success
 
 _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
@@ -34,31 +34,19 @@ _CODE_OF = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Polls:
-    """Answers ranks that ask for commands; on the event loop.
-
-    Attributes:
-        refusal: status and sentence for who may not ask, by headers.
-        answer: JSON, by query.
-    """
-
-    refusal: Callable[[Mapping[str, str]], tuple[int, str] | None]
-    answer: Callable[[str], bytes]
-
-
 class OtlpHttp:
     """The app behind the OTLP port.
 
     Args:
-        handler: of the requests.
-        keep_raw: keep compressed bodies as they came (they are forwarded).
-        polls: None: there is no such path.
+        keep_raw: keep compressed bodies as received, for forwarding.
+        commands: polled by ranks; None: there is no such path.
     """
 
-    def __init__(self, handler: Handler, *, keep_raw: bool, polls: Polls | None = None) -> None:
+    def __init__(
+        self, handler: Handler, *, keep_raw: bool, commands: Commands | None = None
+    ) -> None:
         self._handler = handler
-        self._polls = polls
+        self._commands = commands
         self.keep_raw = keep_raw
         self.fixed_headers: Mapping[str, str] = {semconv.SCORER_HEADER: semconv.WIRE_VERSION}
         self._answers: Counter[tuple[str, int]] = Counter()
@@ -66,14 +54,14 @@ class OtlpHttp:
 
     @property
     def answers(self) -> dict[tuple[str, int], int]:
-        """Answers so far by (signal, status); signal is empty if no signal was asked for."""
+        """Answers by (signal, status); signal is empty for other paths."""
         with self._lock:
             return dict(self._answers)
 
     def refuse(self, head: Head) -> Response | None:
         """Answer by the head alone: wrong path, method, type or coding; or no room."""
-        if self._polls is not None and self.is_poll(head):
-            return self._refuse_poll(head, self._polls)
+        if self._commands is not None and self.is_poll(head):
+            return self._refuse_poll(head, self._commands)
         if head.path not in _SIGNAL_OF:
             return self.failure(404, f"no such path; OTLP is at {', '.join(_SIGNAL_OF)}", head)
         if head.method != "POST":
@@ -89,24 +77,23 @@ class OtlpHttp:
         return None
 
     def is_poll(self, head: Head) -> bool:
-        """Whether a rank polls for commands, where that is allowed."""
-        return self._polls is not None and head.path == semconv.COMMANDS_PATH
+        return self._commands is not None and head.path == semconv.COMMANDS_PATH
 
     def is_gzip(self, head: Head) -> bool:
         return _coding(head) in GZIP
 
-    def _refuse_poll(self, head: Head, polls: Polls) -> Response | None:
+    def _refuse_poll(self, head: Head, commands: Commands) -> Response | None:
         if head.method != "GET":
             refusal = self.failure(405, "a rank asks with GET", head)
             refusal.headers = {"Allow": "GET"}
             return refusal
-        refused = polls.refusal(head.headers)
+        refused = commands.refusal(head.headers, POLLS)
         return None if refused is None else self.failure(*refused, head)
 
     def respond(self, request: Request) -> Response | Heavy:
-        if self._polls is not None and self.is_poll(request.head):
+        if self._commands is not None and self.is_poll(request.head):
             self._count(_COMMANDS, 200)
-            return Response(200, self._polls.answer(request.head.query), JSON)
+            return Response(200, self._commands.poll(request.head.query), JSON)
         if len(request.content) < _OFF_LOOP_BYTES:
             return self._answer(request)
         return Heavy(partial(self._answer, request))

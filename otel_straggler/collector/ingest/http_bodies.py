@@ -1,5 +1,5 @@
-"""Bodies of requests from their first byte until they are handled: what is held of all together,
-and how a large one is inflated so that it holds nobody up.
+"""Bodies of requests until they are handled: the memory of all together, and how large ones are
+inflated off the event loop.
 """
 
 from __future__ import annotations
@@ -22,21 +22,18 @@ _EMPTY: Final = Body(0)
 _NUMBERS = count()
 
 _MAX_THREADS = 2
-"""More would make nothing faster: the work is bound by processors, which others need too."""
+"""More would not be faster: the work is bound by processors."""
 ON_LOOP_BYTES = 1024 * 1024
-"""Inflated, or joined, on the event loop: some milliseconds. To hand over less costs more."""
+"""Inflated or joined on the event loop: some milliseconds; handing over less costs more."""
 _SLICE_BYTES = 1024 * 1024
 """Inflated in a thread before it is another body's turn."""
 _MIN_SLICE_BYTES = 16 * 1024
-"""Of a large body, gathered before a thread inflates them: senders may send drop by drop."""
+"""Of a large body, gathered before a thread inflates them: it may come in tiny pieces."""
 
 
 class OffLoop:
-    """Runs work in a few of the loop's own threads. What waits for one waits here, in order of
-    arrival, so that it can be cancelled and its memory freed.
-
-    Everything is called on the event loop; only the work itself is done in a thread.
-    """
+    """Runs work in a few of the loop's threads, in order of arrival. What waits can be cancelled
+    and its memory freed. Everything but the work itself is on the event loop."""
 
     def __init__(self, max_threads: int = _MAX_THREADS) -> None:
         self._free = max_threads
@@ -47,19 +44,15 @@ class OffLoop:
     def run(
         self, work: Callable[[], _Result], begin: Callable[[], None] | None = None
     ) -> asyncio.Future[_Result]:
-        """What ``work`` gives or raises. Cancelled if the loop ends before its turn.
-
-        Args:
-            work: for a thread.
-            begin: called on the loop when its turn has come.
-        """
+        """The result of ``work``; cancelled if the loop ends before its turn. ``begin`` is called
+        on the loop at its turn."""
         result: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
         self._waiting[result] = work, begin
         self._start()
         return result
 
     def cancel(self, result: asyncio.Future[Any]) -> None:
-        """Nobody needs it. Work that has begun goes on, and its result is dropped."""
+        """Work that has begun goes on, and its result is dropped."""
         self._waiting.pop(result, None)
         result.cancel()
 
@@ -95,11 +88,7 @@ class OffLoop:
 
 
 class Bodies:
-    """All bodies of a server that are not handled yet. Everything is on the event loop.
-
-    Args:
-        limit: bytes that may be held of them.
-    """
+    """All bodies of a server that are not handled yet, on the event loop; ``limit``: of bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -108,9 +97,9 @@ class Bodies:
         self.off_loop = OffLoop()
 
     def hold(self, body: Incoming, held: int) -> None:
-        """So much is held of this one. Where all together hold more than the limit, the largest are
-        refused, of equals the newest. So a few clients that send large ones and never the end of
-        them keep no heartbeat out. Cost: O(bodies), only then."""
+        """Record the bytes of a body. Beyond the limit the largest are refused, of equals the
+        newest, so a few clients that never finish large ones keep no heartbeat out. Cost:
+        O(bodies), only then."""
         self.held_bytes += held - body.held
         body.held = held
         self._all.add(body)
@@ -119,7 +108,6 @@ class Bodies:
             largest.refuse(503, "too much is being received; send it again later")
 
     def release(self, body: Incoming) -> None:
-        """Nothing is held of it any more."""
         self.held_bytes -= body.held
         body.held = 0
         self._all.discard(body)
@@ -128,19 +116,17 @@ class Bodies:
 class Incoming:
     """The body of one request, until the request is handled or refused.
 
-    Inflating begins on the event loop. What would hold that up goes on in a thread, a slice at a
-    time, so that a bomb is refused and a client that has gone is dropped as early as on the loop.
+    Inflating begins on the event loop, and goes on in a thread a slice at a time, so that a bomb is
+    refused and a lost client dropped early.
 
     Args:
-        bodies: of the server.
-        body: collects the bytes.
-        limit: bytes that a body may have, for the message that says so.
+        limit: of bytes, for the error.
         changed: called on the loop when it is refused, or a thread is done with it for now.
 
     Attributes:
-        refusal: status and message, once it is known that it will not be handled.
+        refusal: status and message.
         number: the higher, the newer.
-        held: bytes, as they were counted last.
+        held: bytes.
         ours_s: that threads took, or that it waited for one.
     """
 
@@ -164,24 +150,16 @@ class Incoming:
 
     @property
     def is_in_thread(self) -> bool:
-        """Whether it waits for us, and not for its sender."""
+        """Whether it waits for us, not for its sender."""
         return self._inflating is not None
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is whole, or refused."""
+        """Whether it is complete, or refused."""
         return self._contents is not None or self.refusal is not None
 
     def feed(self, piece: bytes, max_bytes: int) -> int:
-        """Add the next piece as it came from the wire.
-
-        Args:
-            piece: of the body.
-            max_bytes: that may be inflated here and now.
-
-        Returns:
-            Bytes that were.
-        """
+        """Add the next piece; inflates at most ``max_bytes`` now, and returns how many."""
         body, inflated = self._body, 0
         try:
             body.add(piece)
@@ -201,7 +179,6 @@ class Incoming:
         return inflated
 
     def end(self) -> None:
-        """That was the last piece."""
         self._has_ended = True
         if self.refusal is not None or self._inflating is not None:
             return
@@ -214,7 +191,6 @@ class Incoming:
             self._refuse_for(error)
 
     def contents(self) -> _Contents:
-        """Content and original of one that is ready and not refused."""
         assert self._contents is not None
         return self._contents
 
@@ -225,7 +201,7 @@ class Incoming:
             await self._awaited
 
     async def handle_in_thread(self, work: Callable[[], _Result]) -> _Result | None:
-        """What ``work`` gives, or None if the body was refused before its turn."""
+        """The result of ``work``, or None if the body was refused before its turn."""
         self._handling = handling = self._bodies.off_loop.run(work, begin=self.release)
         try:
             return await handling
@@ -235,11 +211,10 @@ class Incoming:
             return None
 
     def release(self) -> None:
-        """It is being handled: what is held of it counts elsewhere."""
+        """It is being handled: its memory counts elsewhere."""
         self._bodies.release(self)
 
     def drop(self) -> None:
-        """Nobody needs it any more."""
         self._is_dropped = True
         self._bodies.release(self)
         self._body, self._contents = _EMPTY, None
@@ -300,7 +275,7 @@ class Incoming:
 
 
 def _inflate_slice(body: Body, *, is_last: bool) -> _Contents | None:
-    """In a thread: the next slice; the contents if that was the last."""
+    """In a thread; the contents if it was the last slice."""
     body.inflate(_SLICE_BYTES)
     return _contents(body) if is_last and not body.waiting_bytes else None
 

@@ -1,6 +1,4 @@
-"""One HTTP/1.1 connection: answers in the order of the requests, deadlines, its end. It knows no
-OTLP.
-"""
+"""One HTTP/1.1 connection: answers in the order of the requests, deadlines, its end."""
 
 from __future__ import annotations
 
@@ -28,10 +26,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _LARGE_BYTES = 64 * 1024
-"""An answer that is written without copying it: peers that do not read share one."""
+"""A larger answer is written without copying it."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CONNECTIONS_BEYOND = 256
-"""Connections above the limit that still get an answer; those beyond are cut."""
+"""Connections above the limit that still get an answer."""
 _Made: TypeAlias = Response | Awaitable[Response] | Heavy
 
 
@@ -81,7 +79,7 @@ class Connection(asyncio.Protocol):
             self._sender.task.cancel()
 
     def eof_received(self) -> bool:
-        """The peer has sent all it will; answers that are due still go out, but no stream does."""
+        """Pending answers still go out, but no stream does."""
         self._reader.is_ended = self._is_peer_done = True
         if self._sender is not None:
             return False
@@ -111,11 +109,10 @@ class Connection(asyncio.Protocol):
     # --- called by the reader ------------------------------------------------------------------
 
     def on_head(self) -> None:
-        """The head of a request is complete."""
         self._server.evictions.remove(self)
 
     def on_request(self, due: Due) -> None:
-        """A request is complete, or refused; nothing more is read if ``reader.is_ended``."""
+        """A request is complete, or refused."""
         self._pending.append(due)
         if self._is_first or self._reader.is_ended:
             self._is_first = False
@@ -124,7 +121,7 @@ class Connection(asyncio.Protocol):
             self._plan_turn()
 
     def send_continue(self) -> None:
-        """Ask the peer for the body, once the answers before it are out."""
+        """Ask for the body, once the answers before it are out."""
         reader = self._reader
         if not reader.wants_continue or reader.is_ended or self._transport.is_closing():
             return
@@ -140,8 +137,7 @@ class Connection(asyncio.Protocol):
         return not self._pending and self._task is None
 
     def _answer_next(self) -> None:
-        """Answer what is due, in order: one now, the next when the other connections have had
-        their turn."""
+        """Answer one request now, the next after the other connections have had their turn."""
         if self._pending and self._task is None and self._write_blocked_since is None:
             self._answer(self._pending.popleft())
             if self._pending:
@@ -164,9 +160,9 @@ class Connection(asyncio.Protocol):
     def _plan_turn(self) -> None:
         if not self._has_turn:
             self._has_turn = True
-            self._loop.call_soon(self._take_turn)
+            self._loop.call_soon(self._answer_in_turn)
 
-    def _take_turn(self) -> None:
+    def _answer_in_turn(self) -> None:
         self._has_turn = False
         if not self._transport.is_closing():
             self._answer_next()
@@ -185,7 +181,6 @@ class Connection(asyncio.Protocol):
             self._task = self._loop.create_task(self._answer_later(due, incoming, answer))
 
     def _respond(self, due: Due, incoming: Incoming) -> _Made:
-        """The app's answer, or why it is not asked."""
         assert due.head is not None
         if incoming.refusal is not None:
             return self._failure(incoming.refusal, due)
@@ -217,7 +212,7 @@ class Connection(asyncio.Protocol):
             response.stream.close()
 
     def _failure(self, refusal: tuple[int, str] | None, due: Due) -> Response:
-        """Why a body was refused; a bug of the app if that is not the reason."""
+        """Why a body was refused; None: a bug of the app."""
         if refusal is None:
             _log.exception("a request could not be answered")
         return self._server.app.failure(*(refusal or (500, "internal error")), due.head)
@@ -255,7 +250,7 @@ class Connection(asyncio.Protocol):
             self._linger()
 
     def _begin_stream(self, stream: ByteStream, *, is_chunked: bool, is_head: bool) -> None:
-        """Send it, then end the connection: what the peer sends meanwhile is not read."""
+        """Send it, then end the connection; nothing more is read."""
         self._reader.is_ended = True
         self._sender = StreamSender(self._transport, stream, is_chunked=is_chunked and not is_head)
         self._task = self._sender.task
@@ -269,8 +264,8 @@ class Connection(asyncio.Protocol):
             self._linger()
 
     def _linger(self) -> None:
-        """Close our half, then wait a little for the peer: closing with unread bytes in the
-        socket would reset the connection and destroy the answer."""
+        """Close our half, then wait a little for the peer: closing with unread bytes would reset
+        the connection and destroy the answer."""
         self._reader.is_ended = self._is_lingering = True
         self._drop_pending()
         self._idle_since = time.monotonic()
@@ -289,7 +284,7 @@ class Connection(asyncio.Protocol):
         self._loop.call_soon(self._may_be_evicted)  # uvloop 0.19 sends at the end of its round
 
     def _may_be_evicted(self) -> None:
-        """Once the answer is out: a lingering connection gives way to others."""
+        """Once the answer is out, a lingering connection gives way to others."""
         if not self._transport.is_closing() and self.unsent_bytes == 0:
             self._server.evictions.add_ending(self)
 
@@ -325,19 +320,18 @@ class Connection(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Of answers, which the system has not taken yet."""
         return int(self._transport.get_write_buffer_size())
 
     @property
     def has_asked_nothing(self) -> bool:
-        """Whether it is open, and no head of a request was ever complete."""
+        """Whether it is open, and no head was ever complete."""
         reader = self._reader
         return not reader.has_asked and not reader.is_ended and not self._transport.is_closing()
 
     @property
     def slow_since(self) -> float | None:
-        """Since when the peer has been sending the request that we are reading, or has not read
-        what it asked for; None while it is our turn, and of a stream, which takes its time."""
+        """Since when the peer has been sending a request, or not reading an answer; None while it
+        is our turn, and for a stream."""
         if self._sender is not None or self._transport.is_closing():
             return None
         if self._write_blocked_since is not None:
@@ -348,7 +342,7 @@ class Connection(asyncio.Protocol):
         return self._reader.began_at if is_theirs else None
 
     def evict(self) -> None:
-        """Make room for another, now; what the peer has not read is lost."""
+        """Make room for another; unread answers are lost."""
         self._server.connections.discard(self)
         self._reader.end()
         if self.unsent_bytes:
@@ -357,7 +351,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def close_if_idle(self) -> None:
-        """Close between requests; end a stream, which would never end by itself."""
+        """Close between requests; end a stream."""
         if self._sender is not None:
             self._sender.task.cancel()
         elif self._is_free and self._reader.began_at is None:

@@ -1,6 +1,5 @@
-"""What an HTTP server and the app behind it exchange, what a client may ask for, and how
-heads are read, checked and written, and streams sent.
-"""
+"""The contract of an HTTP server and its app, limits, and how heads are read, checked and written,
+and streams sent."""
 
 from __future__ import annotations
 
@@ -27,22 +26,20 @@ _AUTHORITY_END = re.compile("([/?#]|$)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """What a peer may ask for.
+    """Limits of a peer.
 
     Attributes:
         body_bytes: largest body, on the wire and decompressed.
         header_bytes: request line and headers together; trailers likewise.
-        connections: open at once; for a further one that gives way which has asked for nothing for
-            longest, and where all are busy it is refused.
-        buffered_bytes: bodies in the making, over all connections; beyond it the largest is
-            refused.
-        unsent_bytes: of answers that peers have not read yet, over all connections; above it large
-            answers are refused.
-        header_timeout_s: from the first byte of a request to the end of its headers.
-        request_timeout_s: from the first byte of a request to the end of its body.
+        connections: open at once; beyond it the longest idle one is closed, and where all are busy
+            the new one is refused.
+        buffered_bytes: incomplete bodies of all connections; beyond it the largest is refused.
+        unsent_bytes: unread answers of all connections; above it large answers are refused.
+        header_timeout_s, request_timeout_s: from the first byte of a request to the end of its
+            headers, and of its body.
         idle_timeout_s: between requests, and for a peer that does not read its answers.
-        linger_s: that a closing connection still reads, so that no reset destroys the answer.
-        stall_s: for a peer that does not read a streamed answer, before it is cut off.
+        linger_s: a closing connection still reads, so that no reset destroys the answer.
+        stall_s: for a peer that does not read a streamed answer.
     """
 
     body_bytes: int = 64 * 1024 * 1024
@@ -59,10 +56,8 @@ class HttpLimits:
 
 @dataclass(slots=True)
 class Head:
-    """Request line and headers; names in lower case, repeated headers joined by a comma.
-
-    The path is percent-decoded; the origin of an absolute target is cut off.
-    """
+    """Request line and headers; names in lower case, repeated headers joined by a comma, the path
+    percent-decoded and without an origin."""
 
     method: str
     path: str
@@ -73,7 +68,7 @@ class Head:
 
 @dataclass(slots=True)
 class Request:
-    """A complete request; ``content`` is decoded, ``original`` as it came."""
+    """A complete request; ``content`` is decoded, ``original`` as received."""
 
     head: Head
     content: bytes
@@ -84,18 +79,15 @@ class ByteStream(Protocol):
     """The body of an answer that is made while it is sent."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Pieces, none empty; the next is asked for once the last has been taken by the system."""
+        """Pieces, none empty; the next is requested once the last has left."""
 
     def close(self) -> None:
-        """Nobody will ask for more. Always called, once, also if no piece was ever asked for."""
+        """Called once, even if no piece was requested."""
 
 
 @dataclass(slots=True)
 class Response:
-    """An answer; ``close`` ends the connection after it.
-
-    With a ``stream`` there is no ``body``, and the connection ends after the stream.
-    """
+    """An answer; ``close``, and a ``stream`` in place of ``body``, end the connection after it."""
 
     status: int
     body: bytes = b""
@@ -107,23 +99,19 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Heavy:
-    """An answer whose making would hold the event loop up; ``make`` is called in a thread, when its
-    turn has come. Until then the request may still be refused for want of room."""
+    """An answer made in a thread at its turn; until then the request may still be refused."""
 
     make: Callable[[], Response]
 
 
 class App(Protocol):
-    """What a server does with requests. All methods are called on the event loop.
-
-    An exception is a bug of the app: it is logged, and the request is answered with 500.
-    """
+    """Answers requests, on the event loop. An exception is logged and answered with 500."""
 
     fixed_headers: Mapping[str, str]
     keep_raw: bool
 
     def refuse(self, head: Head) -> Response | None:
-        """Answer a request by its head alone, or None to go on reading."""
+        """Answer a request by its head alone; None goes on reading."""
 
     def is_gzip(self, head: Head) -> bool:
         """Whether the body has to be inflated."""
@@ -139,7 +127,6 @@ class App(Protocol):
 
 
 def read_head(parser: Any, target: bytes, raw: RawHeaders) -> Head:
-    """Build the head from what the parser gave."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1").strip()
@@ -152,9 +139,9 @@ def read_head(parser: Any, target: bytes, raw: RawHeaders) -> Head:
 
 
 def problem_of(head: Head, raw: RawHeaders) -> tuple[int, str] | None:
-    """Why a request must not be read any further: its framing or its addressee is unclear.
+    """Why a request must not be read any further: its framing or its host is unclear.
 
-    llhttp has refused the rest: two lengths, a length beside a coding, bare line feeds.
+    llhttp has refused the rest: two lengths, a length with a coding, bare line feeds.
     """
     coding = head.headers.get("transfer-encoding")
     if head.version not in _KNOWN_VERSIONS:
@@ -179,8 +166,7 @@ def problem_of(head: Head, raw: RawHeaders) -> tuple[int, str] | None:
 
 
 def without_upgrade(head: Head, target: bytes, raw: RawHeaders, *, keep_alive: bool) -> bytes:
-    """The head without its Upgrade, which a server may ignore (RFC 9110, 7.8) and the parser
-    cannot."""
+    """The head without Upgrade, which a server may ignore (RFC 9110, 7.8) and the parser cannot."""
     lines = [f"{head.method} ".encode() + target + f" HTTP/{head.version}".encode()]
     lines += [n + b": " + v for n, v in raw if n.lower() not in _HOP_BY_HOP]
     lines.append(b"Connection: keep-alive" if keep_alive else b"Connection: close")
@@ -209,14 +195,7 @@ def _split_target(target: str) -> tuple[str | None, str, str]:
 def response_head(
     response: Response, version: str, own: bytes, *, is_last: bool, is_chunked: bool
 ) -> bytes:
-    """Status line and headers.
-
-    Args:
-        response: to a request of ``version``.
-        own: header lines of the server.
-        is_last: the connection ends after it.
-        is_chunked: its stream is sent in chunks.
-    """
+    """Status line and headers; ``own``: header lines of the server."""
     lines = [_status_line(response.status), own]
     if response.stream is None and response.status != 304:  # which has the length of a 200
         lines.append(f"Content-Length: {len(response.body)}\r\n".encode())
@@ -247,19 +226,14 @@ _END = b"0\r\n\r\n"
 
 
 class StreamSender:
-    """Sends one stream over a transport; belongs to one connection.
+    """Sends the stream of one connection.
 
-    The next piece is asked for when the one before has left our buffer (below asyncio's high-water
-    mark), so a peer that does not read holds at most one piece and that mark.
-
-    Args:
-        transport: asyncio's.
-        stream: what to send.
-        is_chunked: in chunks (HTTP/1.1); else until the connection closes.
+    The next piece is requested when the one before has left the buffer, so a peer that does not
+    read holds at most one piece and asyncio's high-water mark.
 
     Attributes:
         may_write: whether the system takes more now.
-        task: ends with the stream; may be cancelled at any time, and raises nothing else.
+        task: ends with the stream; may be cancelled, and raises nothing else.
     """
 
     def __init__(self, transport: Any, stream: ByteStream, *, is_chunked: bool) -> None:
@@ -284,7 +258,6 @@ class StreamSender:
             _log.exception("a stream could not be continued")
 
     def _close(self, _: asyncio.Task[None]) -> None:
-        """Also of a stream that was stopped before its first piece."""
         if self._is_whole and self._is_chunked and not self._transport.is_closing():
             self._transport.write(_END)
         try:

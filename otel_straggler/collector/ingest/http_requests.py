@@ -1,8 +1,7 @@
-"""Reading the requests of one HTTP/1.1 connection: framing and bodies. It answers nothing.
+"""Reads the requests of one HTTP/1.1 connection: framing and bodies.
 
-llhttp (through httptools) parses, strictly; this file decides what is done with what it reports. A
-request that cannot be framed for certain is refused and is the last that is read, so that nobody
-can hide a second one inside.
+llhttp (through httptools) parses, strictly. A request with unclear framing is refused and is the
+last that is read, so that nobody can hide a second one inside.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _HEAD_TOO_LARGE = "the request head is too large"
 
 @dataclass(slots=True)
 class Due:
-    """A request whose answer is due; ``response`` if it is known already, else what came."""
+    """A request whose answer is due: ``response`` if it is known, else its body."""
 
     head: Head | None
     keep_alive: bool
@@ -47,7 +46,7 @@ class Due:
 
 
 class RequestReader:
-    """Frames what comes. States: between requests, in the head, in the body; at last, ended.
+    """States: between requests, in the head, in the body; at last, ended.
 
     Attributes:
         is_ended: no further request is read.
@@ -74,7 +73,7 @@ class RequestReader:
         self._reset()
 
     def feed(self, data: bytes) -> None:
-        """Parse what came; the connection hears of what became complete before this returns."""
+        """Parse; the connection gets complete requests before this returns."""
         if self.began_at is None:
             self.began_at = time.monotonic()
         self._has_moved = False
@@ -87,8 +86,7 @@ class RequestReader:
         self._check_growth(len(data))
 
     def fail(self, status: int, message: str) -> None:
-        """Refuse the request being read, and read nothing more. One that was refused before, and
-        counted, gets that answer."""
+        """Refuse the request being read, and read nothing more; an earlier refusal wins."""
         self._fail_with(self._early or self._server.app.failure(status, message, self.head))
 
     def _fail_with(self, response: Response) -> None:
@@ -96,12 +94,13 @@ class RequestReader:
         self._connection.on_request(Due(self.head, keep_alive=False, response=response))
 
     def end(self) -> None:
-        """Read nothing more; what was held of a body is dropped."""
+        """Read nothing more, and drop the body."""
         self.is_ended = True
-        self._release_body()
+        incoming, self._incoming = self._incoming, None
+        if incoming is not None:
+            incoming.drop()
 
     def _reset(self) -> None:
-        """Be between two requests."""
         self.began_at = None
         self._url = b""
         self._raw_headers: RawHeaders = []
@@ -122,8 +121,8 @@ class RequestReader:
                 return
 
     def _check_growth(self, size: int) -> None:
-        """Bound what the parser collects unseen: a header, a trailer or a chunk extension without
-        end calls nothing back."""
+        """Bound what the parser buffers without a callback: an endless header, trailer, or chunk
+        extension."""
         self._unseen_bytes = 0 if self._has_moved else self._unseen_bytes + size
         if self._unseen_bytes > self._server.limits.header_bytes and not self.is_ended:
             self.fail(431, _HEAD_TOO_LARGE)
@@ -205,16 +204,14 @@ class RequestReader:
         try:
             return self._server.app.refuse(head)
         except Exception:  # noqa: BLE001 - logged; the connection lives on
-            _log.exception("a request could not be judged")
+            _log.exception("a request could not be checked")
             return self._server.app.failure(500, "internal error", head)
 
     @property
     def is_in_thread(self) -> bool:
-        """Whether the body being read waits for us, and not for its sender."""
         return self._incoming is not None and self._incoming.is_in_thread
 
     def _changed(self, incoming: Incoming) -> None:
-        """A body was refused, or a thread is done with it for now."""
         if incoming is not self._incoming:
             return
         if incoming.refusal is not None:
@@ -225,21 +222,16 @@ class RequestReader:
         self._connection.resume_reading()
 
     def _refuse_body(self, status: int, message: str) -> None:
-        """One that is too large is the last thing that is read; of another the rest is read without
-        keeping it, then it is answered."""
+        """A body that is too large ends reading; the rest of another is read and dropped, then it
+        is answered."""
         self._incoming = None
         if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             self.fail(status, message)
         else:
             self._early = self._server.app.failure(status, message, self.head)
 
-    def _release_body(self) -> None:
-        incoming, self._incoming = self._incoming, None
-        if incoming is not None:
-            incoming.drop()
-
     def _ignore_upgrade(self) -> bytes:
-        """Start a new parser; returns the head that it is to read in place of the old one."""
+        """Start a new parser; returns the head for it."""
         assert self.head is not None
         keep_alive = bool(self._parser.should_keep_alive())
         head = without_upgrade(self.head, self._url, self._raw_headers, keep_alive=keep_alive)

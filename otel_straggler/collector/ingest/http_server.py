@@ -1,6 +1,4 @@
-"""An HTTP/1.1 server on asyncio: its sockets, the task that watches all deadlines, and who gives
-way where all connections are taken.
-"""
+"""An HTTP/1.1 server on asyncio: sockets, deadlines, and eviction of idle connections."""
 
 from __future__ import annotations
 
@@ -22,11 +20,9 @@ _log = logging.getLogger(__name__)
 _SWEEP_S = 0.25
 _BACKLOG = 1024
 _AT_ONCE = 64
-"""Connections that asyncio accepts before it looks at those that it has; uvloop has a rule of its
-own."""
+"""Connections that asyncio accepts at once; uvloop has a rule of its own."""
 _GONE_S = 60.0
-"""A peer whose machine confirms nothing for so long is gone; the system itself would wait a quarter
-of an hour, and a page's stream keep its place for as long."""
+"""A peer whose machine confirms nothing for so long is gone; by default a quarter of an hour."""
 _FULL = (
     "all %d connections of %s are taken: for each new one, that is closed which has asked for "
     "nothing for longest (counted as straggler_collector_connections_cut). If nobody attacks it, "
@@ -36,10 +32,8 @@ _NO_SUCH_FAMILY = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 class HttpServer:
-    """Listening sockets, their connections and the one task that watches their deadlines.
-
-    Serves one app. Everything runs on the event loop that called `start`.
-    """
+    """Listening sockets, their connections, and the task that checks deadlines, on the event loop
+    that called `start`."""
 
     def __init__(self, app: App, limits: HttpLimits) -> None:
         self.app = app
@@ -57,11 +51,7 @@ class HttpServer:
         )
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; returns the address, with the port that was given for port 0.
-
-        Raises:
-            OSError: the address is taken, or is none of this machine.
-        """
+        """Listen; returns the address with its real port; raises as :func:`bind`."""
         loop = asyncio.get_running_loop()
         sockets = bind(host, port)
         name = sockets[0].getsockname()
@@ -77,7 +67,7 @@ class HttpServer:
         return str(name[0]), int(name[1])
 
     async def stop(self, deadline_s: float) -> None:
-        """Accept nothing more, finish the requests that have begun, then close."""
+        """Accept nothing more, finish begun requests, then close."""
         self.is_closing = True
         for server in self._servers:
             server.close()
@@ -103,7 +93,7 @@ class HttpServer:
                 connection.check_deadline(now_s)
 
     def has_room(self) -> bool:
-        """Whether one more may be open, perhaps in place of another; see :class:`Evictions`."""
+        """Whether one more may be open, perhaps in place of another."""
         if len(self.connections) < self.limits.connections or self.is_closing:
             return True
         has_room = self.evictions.make_room(self.connections, time.monotonic())
@@ -113,11 +103,10 @@ class HttpServer:
 
     @property
     def buffered(self) -> int:
-        """Bytes held of bodies that are not handled yet."""
         return self.bodies.held_bytes
 
     def has_much_unsent(self) -> bool:
-        """Whether peers do not read more than may wait. Cost: O(connections), for large answers."""
+        """Whether too many answers are unread. Cost: O(connections), for large answers."""
         unsent = sum(connection.unsent_bytes for connection in self.connections)
         return unsent > self.limits.unsent_bytes
 
@@ -175,19 +164,17 @@ def _bind_one(family: int, address: tuple[object, ...]) -> socket.socket:
 # --- who gives way -------------------------------------------------------------------------------
 
 _TURNS = 3
-"""Of the event loop until what a client sent together with its connection has been read."""
+"""Of the event loop until a client's first bytes have been read."""
 _SLOW_S = 1.0
-"""A request or an answer that takes longer may be cut off, where nobody else gives way."""
+"""A slower request or answer may be cut off where no connection is idle."""
 
 
 class Evictions:
-    """Connections that wait for a request, in the order in which they give way where all are taken:
-    first those that have asked for nothing, then those between two requests, each the one that has
-    waited longest.
+    """Idle connections in the order in which they give way: first those that never had a request,
+    then those between two requests, each the longest idle first.
 
-    Else some hundred clients that send a byte now and then would keep everybody else out: a scraper
-    its metrics, a rank its telemetry. A new connection is always let in, and is safe until its
-    request could have been read. Each step costs as much with thousands of them as with one.
+    Otherwise some hundred clients that send a byte now and then would keep everybody else out. A
+    new connection is always admitted, and safe until its request could have been read.
 
     Attributes:
         count: connections evicted so far.
@@ -201,29 +188,26 @@ class Evictions:
     def add_new(
         self, connection: Connection, loop: asyncio.AbstractEventLoop, turns: int = _TURNS
     ) -> None:
-        """Nobody knows yet whether it will ask for anything."""
         if turns:
             loop.call_soon(self.add_new, connection, loop, turns - 1)
         elif connection.has_asked_nothing:
             self._never_asked[connection] = None
 
     def add_idle(self, connection: Connection) -> None:
-        """It has asked, and was answered."""
         self._idle.pop(connection, None)
         self._idle[connection] = None
 
     def add_ending(self, connection: Connection) -> None:
-        """It has its last answer, and has yet to close."""
         self._idle.pop(connection, None)
         self._never_asked[connection] = None
 
     def remove(self, connection: Connection) -> None:
-        """It asks for something, or is gone."""
+        """It has a request, or is gone."""
         self._never_asked.pop(connection, None)
         self._idle.pop(connection, None)
 
     def make_room(self, among: Collection[Connection], now_s: float) -> bool:
-        """Evict one; False if nobody waits or is slow. Cost: O(connections) for the slowest."""
+        """Evict one; False if none is idle or slow. Cost: O(connections) for the slowest."""
         evicted = next(iter(self._never_asked), None) or next(iter(self._idle), None)
         if evicted is None:
             since = [(each.slow_since or now_s, id(each), each) for each in among]

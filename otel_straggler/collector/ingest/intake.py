@@ -6,9 +6,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, Protocol
 
-from otel_straggler.collector.ingest.handler import JSON, Answer, Request, Signal
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
@@ -16,9 +15,53 @@ from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, SpanNames
 
+Signal = Literal["traces", "metrics", "logs"]
+SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics", "logs")
+
+ContentType = Literal["application/x-protobuf", "application/json"]
+PROTOBUF: Final[ContentType] = "application/x-protobuf"
+JSON: Final[ContentType] = "application/json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One OTLP request: its decompressed body, and ``raw_body`` as received, in
+    ``content_encoding``, which is empty or "gzip"."""
+
+    signal: Signal
+    content_type: ContentType
+    body: bytes
+    raw_body: bytes
+    content_encoding: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The result of a request. A client retries ``busy`` and ``stopping`` only.
+
+    Attributes:
+        rejected: spans or points that were refused: a partial success.
+    """
+
+    status: Literal["ok", "malformed", "busy", "stopping"]
+    rejected: int = 0
+    message: str = ""
+    retry_after_s: int = 1
+
+
+class Handler(Protocol):
+    """The service behind a server, which knows sockets and framing. Fast and thread-safe."""
+
+    def handle(self, request: Request) -> Answer: ...
+
+    def is_busy(self, signal: Signal) -> bool:
+        """Whether a request would be refused now; asked before a body is read."""
+        ...
+
+
 _KEPT_FREE: Final = 8
-"""One part in so many is for metrics alone: a rank whose heartbeats found no room in a flood of
-spans would be called lost."""
+"""One part in so many is reserved for metrics: a rank whose heartbeats found no room in a flood of
+spans would be lost."""
 
 
 class ByteBudget:
@@ -62,14 +105,7 @@ _BUSY = "too much waits to be scored; send it again later"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeCounts:
-    """Counters since the start.
-
-    Attributes:
-        answers: requests by (signal, answer).
-        outcomes: spans by outcome; see ``otlp.span_rules``.
-        points: data points by use.
-        refused_gpu_times: GPU times on spans that make no sense.
-    """
+    """Requests by (signal, answer), spans by outcome, data points by use, and refused GPU times."""
 
     answers: dict[tuple[str, str], int]
     outcomes: dict[str, int]
@@ -78,16 +114,14 @@ class IntakeCounts:
 
 
 class Intake:
-    """Implements ``handler.Handler``. One for all receivers of a collector.
-
-    A request is answered "ok" once its rows are with the worker, and only then.
+    """The :class:`Handler` of all receivers. A request is answered "ok" once its rows are with the
+    worker.
 
     Args:
-        ingest: hands spans to be scored, or metrics, to the worker, which releases their bytes.
-            Called from several threads; must not wait.
-        forward: called with each request that was ingested, and its spans if it has any.
+        ingest: hands spans or metrics to the worker, which releases their bytes. Called from
+            several threads; must not wait.
+        forward: called with each ingested request, and its spans if it has any.
         budget: of bytes that may wait for the worker.
-        aliases, names: of attributes and spans.
     """
 
     def __init__(
@@ -111,7 +145,7 @@ class Intake:
         self._refused_gpu_times = 0
 
     def close(self) -> None:
-        """Refuse everything from now on: the collector is about to stop."""
+        """Refuse everything from now on."""
         self._is_open = False
 
     def is_busy(self, signal: Signal) -> bool:
@@ -124,7 +158,6 @@ class Intake:
         return answer
 
     def count_answers(self, answers: dict[tuple[str, str], int]) -> None:
-        """Add answers by (signal, answer)."""
         with self._lock:
             self._answers.update(answers)
 

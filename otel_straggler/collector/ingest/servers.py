@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from otel_straggler.collector.api.commands import POLLS, Commands, TokenGuard
+from otel_straggler.collector.api.commands import Commands
 from otel_straggler.collector.ingest.intake import Intake
 from otel_straggler.collector.settings import CollectorSettings, parse_address
 from otel_straggler.errors import UnavailableError, describe
@@ -23,13 +23,13 @@ _Start: TypeAlias = Callable[[str, int], tuple[str, int]]
 """Listens at host and port; gives both as they are."""
 _START_S = 30.0
 _GRACE_S = 1.0
-"""With a loop that decodes a request, or threads that do, when the deadline is over."""
+"""For a request that is being decoded, beyond the deadline."""
 _MAX_PAGE_REQUEST_BYTES = 8_192
 MAX_PAGE_CONNECTIONS = 512
-"""Of the metrics address, which must not take the descriptors that ranks need; six a browser."""
+"""Of the metrics address: descriptors are for ranks; a browser takes six."""
 _MAX_HTTP, _MAX_GRPC = 4096, 2048
 _OF_DESCRIPTORS = {"http": 0.5, "grpc": 0.25, "pages": 0.1}
-"""Parts at most; the rest is for files, and for what we connect to."""
+"""Maximum parts; the rest is for files and outgoing connections."""
 
 
 class Servers:
@@ -42,7 +42,7 @@ class Servers:
         self, settings: CollectorSettings, handler: Intake, api: Any, commands: Commands
     ) -> None:
         from otel_straggler.collector.ingest.grpc import GrpcServer
-        from otel_straggler.collector.ingest.http import OtlpHttp, Polls
+        from otel_straggler.collector.ingest.http import OtlpHttp
         from otel_straggler.collector.ingest.http_messages import HttpLimits
         from otel_straggler.collector.ingest.http_server import HttpServer
 
@@ -55,9 +55,7 @@ class Servers:
         self._otlp = OtlpHttp(
             handler,
             keep_raw=settings.forward.is_on and not settings.forward.is_sampled,
-            polls=Polls(TokenGuard(settings.commands.token, POLLS).refusal, commands.poll)
-            if settings.commands.enabled
-            else None,
+            commands=commands if settings.commands.enabled else None,
         )
         self._settings = settings
         self._http = HttpServer(self._otlp, limits)
@@ -78,12 +76,12 @@ class Servers:
 
     @property
     def http_answers(self) -> dict[tuple[str, int], int]:
-        """Answers of the OTLP/HTTP port by (signal, status), refusals by the head included."""
+        """Answers of the OTLP/HTTP port by (signal, status)."""
         return self._otlp.answers
 
     @property
     def connections_cut(self) -> dict[str, int]:
-        """Connections that gave way to others, by address."""
+        """Evicted connections, by address."""
         return {"otlp_http": self._http.evictions.count, "metrics": self._metrics.evictions.count}
 
     def start(self) -> dict[str, str]:
@@ -106,8 +104,7 @@ class Servers:
             raise
 
     def stop_receiving(self, deadline_s: float) -> None:
-        """Accept no more telemetry; requests that have begun are finished, within the deadline for
-        all ways together."""
+        """Accept no more telemetry; begun requests are finished within the deadline."""
         until_s = time.monotonic() + deadline_s
         try:
             self._call(self._http.stop(deadline_s), deadline_s + _GRACE_S)
@@ -115,8 +112,8 @@ class Servers:
             self._grpc.stop(max(0.0, until_s - time.monotonic()))
 
     def stop(self) -> None:
-        """Stop the metrics address and the loop. A large request that is still being decoded is not
-        waited for: its sender was not answered, and has it."""
+        """Stop the metrics address and the loop, without waiting for a large request that is being
+        decoded: its sender was not answered."""
         try:
             self._call(self._metrics.stop(1.0), 1.0 + _GRACE_S)
         finally:
@@ -157,11 +154,7 @@ def _listen(start: _Start, address: str, flag: str) -> str:
 
 
 def require_packages() -> None:
-    """Check for packages before anything fails half-way.
-
-    Raises:
-        UnavailableError: a package of the extra ``collector`` is not installed.
-    """
+    """UnavailableError if a package of the extra ``collector`` is not installed."""
     for name in ("httptools", "grpc"):
         try:
             import_module(name)
@@ -184,10 +177,8 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def max_connections(limit: int, part: float) -> int:
-    """``limit``, or the part of all descriptors if that is less; at least 8.
-
-    With fewer descriptors than connections a flood of one address would keep the others, and the
-    files of the history, from getting any.
+    """``limit``, or the part of all descriptors if that is less; at least 8: a flood of one address
+    must not take the descriptors of the others.
 
     >>> max_connections(4096, 0.0), max_connections(4, 1.0)
     (8, 4)

@@ -1,6 +1,6 @@
-"""Which runs and groups are let in. A job that makes a new name for each process or each restart (a
-time stamp as its run id is the classic) would push out everybody else, fill the memory, and show
-nothing of itself: runs that send keep their places, further ones are turned away, counted and told.
+"""Which runs and groups are admitted. A job with a new run id for each process or restart (often a
+time stamp) would evict everybody else and fill the memory: active runs keep their places, further
+ones are rejected, counted, and reported.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from otel_straggler.otlp.span_rules import DecodedSpans
 _log = logging.getLogger(__name__)
 
 LIVE_S: Final = 120.0
-"""Who was heard of within this time keeps its place; twice the rarest thing that a rank sends."""
+"""What reported within this time keeps its place; twice the longest interval of a rank."""
 _MAX_REMEMBERED = 1_000
 What: TypeAlias = Literal["run", "group"]
 WHATS: Final[tuple[What, ...]] = ("run", "group")
 _WHY: Final[dict[What, str]] = {
-    "run": "{maximum} runs are being watched (scoring.max_runs); further ones are turned away, "
+    "run": "{maximum} runs are being watched (scoring.max_runs); further ones are rejected, "
     "{name!r} among them ({count} in the last two minutes). Does a job make a new run id for each "
     "process or each restart, from a time stamp perhaps? Give all its ranks one: "
     "export OTEL_STRAGGLER_RUN_ID=my-run-1",
     "group": "{maximum} groups of a run are being watched (scoring.max_groups); further ones are "
-    "turned away, {name!r} among them ({count} in the last two minutes). A group is a world of "
+    "rejected, {name!r} among them ({count} in the last two minutes). A group is a world of "
     "ranks within a run; does the job make a new name for each process or each restart? Give them "
     "lasting names; a place is free again once its group has ended, or is silent for two minutes",
 }
@@ -46,13 +46,8 @@ _NAMES: Final = (
 
 
 class AdmissionControl:
-    """Owned by the worker's thread; time is an argument. Cost: some hundred ns per known source,
-    O(runs) per source of a new run.
-
-    Args:
-        limits: how many runs, groups of a run, and section names.
-        store: what is there; what is let in is there from then on.
-    """
+    """Owned by the scoring thread; time is an argument. What is admitted is in ``store`` from then
+    on. Cost: some hundred ns per known source, O(runs) per source of a new run."""
 
     def __init__(self, limits: ScoringSettings, store: RunStore) -> None:
         self._store = store
@@ -65,7 +60,7 @@ class AdmissionControl:
     def admitted(
         self, content: DecodedSpans | DecodedMetrics, now_s: float
     ) -> DecodedSpans | DecodedMetrics:
-        """What is left of a request."""
+        """A request without what is rejected."""
         if isinstance(content, DecodedSpans):
             return self._spans(content, now_s)
         return self._metrics(content, now_s)
@@ -108,20 +103,20 @@ class AdmissionControl:
         )
 
     def end(self, source: Source, now_s: float) -> None:
-        """A rank of it has ended: unless another speaks, its place is free."""
+        """A rank has ended: unless another reports, its place is free."""
         self._store.run(source.run_id).admitted_at_s = now_s - LIVE_S
         self._store.world_of(source).admitted_at_s = now_s - LIVE_S
 
     def drop_old(self, now_s: float) -> None:
-        """What was rejected long ago is no longer a problem."""
+        """Drop rejections that are no longer a problem."""
         limit_s = now_s - LIVE_S
         self._rejected = {key: at_s for key, at_s in self._rejected.items() if at_s >= limit_s}
 
     def problems(self, folded_names: Mapping[str, str]) -> tuple[str, ...]:
-        """What the collector's user should know now, with its remedy; each said once in the log.
+        """Problems with their remedies; each is logged once.
 
         Args:
-            folded_names: runs with too many section names, each with one that has no place.
+            folded_names: runs with too many section names, each with a folded one.
         """
         reported = [problem for what in WHATS if (problem := self._problem(what))]
         if folded_names:
@@ -170,7 +165,7 @@ class AdmissionControl:
 
 
 def _has_room(admitted_at_s: Collection[float], limit: int, now_s: float) -> bool:
-    """Silent ones give way; they are evicted when the next view is made."""
+    """Silent ones give way; they are evicted at the next publication."""
     if len(admitted_at_s) < limit:
         return True
     live = sum(now_s - at_s < LIVE_S for at_s in admitted_at_s)

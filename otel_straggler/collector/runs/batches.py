@@ -1,4 +1,4 @@
-"""Batches that wait are scored together: what scoring costs per batch is paid once for all."""
+"""Coalesces waiting batches, so that the cost per batch is paid once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ MAX_ROWS = 1 << 17
 
 
 class BatchCoalescer:
-    """Batches on their way to the scorer, in the order in which they came.
+    """Batches on their way to the scorer, in order of arrival.
 
-    Two processes that claim one rank, and two descriptions of one process, are told apart by who
-    came later, so they never stand in one batch.
+    Two processes that claim one rank, or two descriptions of one process, are told apart by which
+    came later, so they are never in one batch.
 
     >>> from otel_straggler.model.observation import BatchBuilder
     >>> builder = BatchBuilder()
@@ -23,8 +23,8 @@ class BatchCoalescer:
     (20, 2, 2, 0)
 
     Attributes:
-        size: bytes of the requests, as they were reserved.
-        newest_ns: when the last batch came.
+        size: reserved bytes of the requests.
+        newest_ns: arrival of the last batch.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class BatchCoalescer:
         return self._rows
 
     def has_room_for(self, batch: ObservationBatch) -> bool:
-        """Whether the batch, scored with those before it, comes to the same as after them."""
+        """Whether scoring it with the others equals scoring it after them."""
         if self._rows and self._rows + len(batch) > MAX_ROWS:
             return False
         claims = self._claims
@@ -61,7 +61,7 @@ class BatchCoalescer:
             self._claims[_rank(source)] = source
 
     def drain(self) -> ObservationBatch:
-        """All rows in one batch; nothing is left. Cost: a copy, where there are several."""
+        """Remove all rows, as one batch. Cost: a copy, where there are several."""
         batches = self._batches
         self._clear()
         return batches[0] if len(batches) == 1 else merge_batches(batches)

@@ -1,4 +1,4 @@
-"""The collector's time: what ages are counted by, and what the wall clock shows beside it."""
+"""The collector's clock, by which ages are counted, and the offset of the wall clock."""
 
 from __future__ import annotations
 
@@ -14,13 +14,9 @@ MIN_STEP_S: Final = 1.0
 
 
 class CollectorClock:
-    """Seconds since 1970 at the start, and from then on as the monotonic clock has it: arrivals and
-    ages are counted by it, so setting the wall clock, or a machine that sleeps, ages nobody. What
-    is shown is :attr:`ahead_s` later. One thread owns it.
-
-    Args:
-        monotonic_ns, wall_s: clocks.
-    """
+    """Seconds since 1970 at the start, from then on by the monotonic clock: setting the wall clock,
+    or a machine that sleeps, changes no age. Shown times are :attr:`ahead_s` later. One thread owns
+    it."""
 
     def __init__(
         self,
@@ -34,11 +30,11 @@ class CollectorClock:
         """The wall clock minus this one."""
 
     def at_s(self, now_ns: int) -> float:
-        """The time of a reading of the monotonic clock."""
+        """Convert a reading of the monotonic clock."""
         return self._origin_s + now_ns * 1e-9
 
     def follow_wall_clock(self) -> None:
-        """Notice that the wall clock was set."""
+        """Update ``ahead_s`` where the wall clock was set."""
         ahead_s = self._wall_s() - self.at_s(self._monotonic_ns())
         step_s = ahead_s - self.ahead_s
         if abs(step_s) < MIN_STEP_S:

@@ -1,6 +1,5 @@
-"""Which runs and worlds are evicted, and when. Nobody is told "resolved" because nobody watches any
-more: a run that is stuck or lost stays for days, and is then called ``forgotten`` for an hour
-before it goes.
+"""Which runs and worlds are evicted, and when. Eviction must not resolve an alert: a run that is
+stuck or lost stays for days, and is then ``forgotten`` for an hour before it is evicted.
 """
 
 from __future__ import annotations
@@ -21,21 +20,16 @@ SHOWN_S: Final = 3_600.0
 
 
 class Eviction:
-    """The rules. One thread owns it; time is an argument.
-
-    Args:
-        limits: how long a run stays after its last heartbeat, and how many are kept.
-        give_up_s: one that hangs stays so long.
-    """
+    """The rules; time is an argument. ``give_up_s``: how long a run that hangs stays."""
 
     def __init__(self, limits: ScoringSettings, give_up_s: float) -> None:
-        self._evict_s = limits.evict_run_seconds
+        self._evict_s = limits.evict_run_s
         self._max_runs = limits.max_runs
         self._max_groups = limits.max_groups
         self._give_up_s = give_up_s
 
     def due_worlds(self, run: Run, now_s: float) -> list[str]:
-        """The groups of a run that go now, because there are too many; those that nobody misses."""
+        """Groups of a run to evict now: too many, or idle and never known."""
         known = {world.group: world for world in run.known_worlds()}
         idle = [
             group
@@ -57,10 +51,10 @@ class Eviction:
     def due_runs(
         self, runs: Collection[Run], needs_somebody: Callable[[Run], bool], now_s: float
     ) -> list[str]:
-        """The runs that go now. Cost: O(runs), and a sort where there are too many.
+        """Runs to evict now. Cost: O(runs), and a sort where there are too many.
 
         Args:
-            needs_somebody: whether it is stuck or lost, and nobody has acknowledged that.
+            needs_somebody: whether it is stuck or lost, and not acknowledged.
         """
         known = {run.run_id: run for run in runs if run.is_known}
         gone = [
@@ -91,7 +85,7 @@ class Eviction:
         idle_s = now_s - run.touched_at_s
         if run.given_up_at_s is not None:
             if idle_s < self._give_up_s:
-                run.given_up_at_s = None  # it speaks again
+                run.given_up_at_s = None  # it reports again
                 return False
             return now_s - run.given_up_at_s >= SHOWN_S
         if idle_s < min(self._evict_s, self._give_up_s):
@@ -101,8 +95,8 @@ class Eviction:
         if idle_s >= self._give_up_s:
             run.given_up_at_s = now_s
             _log.warning(
-                "monitoring gave up on run %s: it was stuck or lost when it was last heard of, "
-                "%.0f hours ago, and has neither recovered nor said how it ended",
+                "monitoring gave up on run %s: it was stuck or lost when it last reported, "
+                "%.0f hours ago, and has neither recovered nor reported its end",
                 run.run_id,
                 idle_s / 3_600.0,
             )
@@ -116,9 +110,9 @@ def min_missed(
     has_ended: Callable[[str], bool],
     now_s: float,
 ) -> Iterator[str]:
-    """What goes where there is more than is kept: first what has ended or is silent, the one that
-    was heard of first; of that what hangs goes last, and after it what is heard of. Something that
-    ended a moment ago is not live: else a rank that is between two heartbeats would go for it.
+    """Names beyond the limit: first what has ended or is silent, longest first, of that what hangs
+    last; then what is live. What has just ended is not live: else a rank between two heartbeats
+    would be evicted for it.
 
     >>> received = {"trains": 90.0, "ended": 99.0, "new": 100.0}
     >>> list(min_missed(received, 2, lambda _: False, lambda name: name == "ended", 100.0))

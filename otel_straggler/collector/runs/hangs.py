@@ -1,6 +1,5 @@
-"""Which culprits of a hang are named: at most 20 of a world, and whoever is named stays so.
-
-An alert on a rank must not end because another rank has been lost.
+"""The hang detector of one world, and which of its culprits are named: at most 20, and a named one
+stays named, since an alert on a rank must not end because another rank is lost.
 """
 
 from __future__ import annotations
@@ -30,20 +29,14 @@ def _none() -> Ints:
 
 @dataclass(slots=True)
 class NamedCulprits:
-    """The culprits of one world, in the order in which they became that. One thread owns it."""
+    """The culprits of one world, in the order in which they became culprits."""
 
     _ranks: Ints = field(default_factory=_none)
     _joined: Ints = field(default_factory=_none)
     _evaluations: int = 0
 
     def select(self, ranks: Ints) -> list[int]:
-        """Those to be named now: who has been a culprit longest, then by rank.
-
-        Args:
-            ranks: all culprits, ascending.
-
-        Cost: O(culprits log culprits).
-        """
+        """The culprits to name now, of all (``ranks``, ascending): the oldest, then by rank."""
         self._evaluations += 1
         joined = np.full(len(ranks), self._evaluations, np.int64)
         if len(self._ranks) and len(ranks):
@@ -58,33 +51,29 @@ class NamedCulprits:
 
 MAX_SECTIONS: Final = 1_000
 MAX_UNHEARD: Final = 16_384
-"""Expected ranks that never spoke and are judged all the same, the lowest first. A process that
-tells a wrong world size must not make the collector look at two billion of them."""
+"""Expected ranks that never reported but are evaluated, the lowest first. A wrong world size must
+not make the collector look at two billion of them."""
 _PREEMPTED = OUTCOMES.index("preempted")
 
 
 class WorldHangs:
-    """The hang judge of one world. One thread owns it; time is an argument.
+    """The hang detector of one world. One thread owns it; time is an argument.
 
     Attributes:
-        newest: the newest evaluation, with times as people read them; None if it was never judged.
-        learned_at: a number that is larger for who learned later; 0 if it has learned nothing.
+        newest: the newest evaluation, in times of the wall clock; None before the first.
+        learned_at: larger for a world that learned later; 0 if it has learned nothing.
     """
 
     def __init__(self, settings: HangSettings) -> None:
         self._settings = settings
-        self._judge = HangDetector(settings)
+        self._detector = HangDetector(settings)
         self._order: tuple[str, ...] = ()
         self.newest: HangStatus | None = None
         self.learned_at = 0
 
     def learn(self, table: StepTable, number: int) -> None:
-        """Take the times of some steps. Cost: see :meth:`Timeouts.learn`.
-
-        Args:
-            number: of this call; a later one has a larger one.
-        """
-        self._judge.learn(table, table.sources[0].attempt)
+        """Learn from step times; ``number`` grows with each call."""
+        self._detector.learn(table, table.sources[0].attempt)
         self.learned_at = number
         names = tuple(section.name for section in table.sections)
         known = self._order
@@ -100,39 +89,39 @@ class WorldHangs:
         table = heartbeat_table(world, self._order, now_s, self._settings.lost_after_s)
         if table is None:
             return None
-        self.newest = self._judge.evaluate(table, world.attempt, now_s).on_clock(ahead_s)
+        self.newest = self._detector.evaluate(table, world.attempt, now_s).on_clock(ahead_s)
         return self.newest
 
     @property
     def hung_since_ns(self) -> int | None:
-        """Since when the world is stuck or lost; None while it is neither."""
+        """Since when the world is stuck or lost; None if neither."""
         newest = self.newest
         return None if newest is None or not newest.is_hung else int(newest.hung_since_s * 1e9)
 
     @property
     def idle_gpu_s(self) -> float:
         """GPU seconds that hangs have cost so far."""
-        return self._judge.idle_gpu_s
+        return self._detector.idle_gpu_s
 
     @property
     def episodes(self) -> Episodes:
         """Hangs of before, and the one that lasts."""
-        return self._judge.episodes
+        return self._detector.episodes
 
-    def of_next_life(self) -> WorldHangs | None:
-        """For a world that is evicted and may come back, as another attempt: its earlier hangs;
-        None if there were none."""
+    def for_next_attempt(self) -> WorldHangs | None:
+        """The earlier hangs of an evicted world, which may come back as another attempt; None if
+        there were none."""
         if not self.episodes:
             return None
         later = WorldHangs(self._settings)
-        later._judge.episodes = self.episodes
+        later._detector.episodes = self.episodes
         return later
 
     # --- over restarts of the collector ------------------------------------------------------
 
     def state(self, ahead_s: float) -> dict[str, Any]:
-        """What was learned, in JSON's types only, with times of the wall clock."""
-        return {"order": list(self._order), "judge": self._judge.state(ahead_s)}
+        """In JSON's types, with times of the wall clock."""
+        return {"order": list(self._order), "judge": self._detector.state(ahead_s)}
 
     def restore(self, state: Mapping[str, Any], number: int) -> None:
         """Go on from :meth:`state`.
@@ -140,51 +129,48 @@ class WorldHangs:
         Raises:
             ValueError, KeyError, TypeError: it is none.
         """
-        self._judge.restore(state["judge"])
+        self._detector.restore(state["judge"])
         self._order = tuple(str(name) for name in state["order"][:MAX_SECTIONS])
         self.learned_at = number
 
     def restore_episodes(self, state: Mapping[str, Any]) -> None:
-        """Only the hangs of before.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is no state of such.
-        """
-        self._judge.episodes = Episodes.restored(state)
+        """Only the earlier hangs; raises as :meth:`restore`."""
+        self._detector.episodes = Episodes.restored(state)
 
 
 def heartbeat_table(
     world: WorldStatus, order: tuple[str, ...], now_s: float, lost_after_s: float = 20.0
 ) -> HeartbeatTable | None:
-    """What the ranks of a world last said; expected ranks that never spoke are among them, as far
-    as :data:`MAX_UNHEARD`.
+    """The last heartbeats of the ranks of a world, including up to :data:`MAX_UNHEARD` expected
+    ranks that never reported; None without any.
 
     Args:
-        order: the sections in the order in which they run within a step.
-        lost_after_s: a rank that was told to end, and is silent for longer, has ended.
+        order: sections in their order within a step.
+        lost_after_s: a rank that got SIGTERM, and is silent for longer, has ended.
     """
     spoken = {rank: status for rank, status in world.ranks.items() if status.sent_at_s is not None}
     if not spoken:
         return None
     unheard = (rank for rank in range(world.world_size) if rank not in world.ranks)
     ranks = sorted((*spoken, *islice(unheard, MAX_UNHEARD)))
+    statuses = [spoken.get(rank) for rank in ranks]
     names = {name: code for code, name in enumerate(order)}
-    sections = [_section(spoken.get(rank), names) for rank in ranks]
-    ends = [_end(spoken.get(rank), now_s, lost_after_s) for rank in ranks]
+    sections = [_section(status, names) for status in statuses]
+    ends = [_end(status, now_s, lost_after_s) for status in statuses]
     nodes: dict[str, int] = {}
     return HeartbeatTable(
         ranks=np.array(ranks, np.int64),
-        silent_s=np.array([_age(spoken.get(rank), "sent_at_s", now_s) for rank in ranks]),
-        stalled_s=np.array([_age(spoken.get(rank), "progress_at_s", now_s) for rank in ranks]),
-        step=np.array([_step(spoken.get(rank)) for rank in ranks], np.int64),
+        silent_s=np.array([_age(status, "sent_at_s", now_s) for status in statuses]),
+        stalled_s=np.array([_age(status, "progress_at_s", now_s) for status in statuses]),
+        step=np.array([_step(status, "step") for status in statuses], np.int64),
         section=np.array([code for code, _ in sections], np.int32),
         sections=tuple(names),
         is_working=np.array([is_working for _, is_working in sections]),
         ended=np.array([code for code, _ in ends], np.int32),
         ended_s=np.array([age_s for _, age_s in ends]),
-        node=np.array([_node(spoken.get(rank), nodes) for rank in ranks], np.int32),
-        began_s=np.array([_age(spoken.get(rank), "first_sent_at_s", now_s) for rank in ranks]),
-        first_step=np.array([_first_step(spoken.get(rank)) for rank in ranks], np.int64),
+        node=np.array([_node(status, nodes) for status in statuses], np.int32),
+        began_s=np.array([_age(status, "first_sent_at_s", now_s) for status in statuses]),
+        first_step=np.array([_step(status, "first_step") for status in statuses], np.int64),
         nodes=tuple(nodes),
     )
 
@@ -204,12 +190,9 @@ def _age(status: RankStatus | None, which: str, now_s: float) -> float:
     return float("nan") if at_s is None else max(now_s - at_s, 0.0)
 
 
-def _step(status: RankStatus | None) -> int:
-    return NO_STEP if status is None or status.step is None else status.step
-
-
-def _first_step(status: RankStatus | None) -> int:
-    return NO_STEP if status is None or status.first_step is None else status.first_step
+def _step(status: RankStatus | None, which: str) -> int:
+    step: int | None = getattr(status, which, None)
+    return NO_STEP if step is None else step
 
 
 def _node(status: RankStatus | None, nodes: dict[str, int]) -> int:

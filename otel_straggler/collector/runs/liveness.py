@@ -1,4 +1,4 @@
-"""The ranks of one world: who is alive, how far, who has ended, and whose word counts."""
+"""The ranks of one world: which are alive, their progress, and which session of a rank counts."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ _CLASH_SHOWN_S = 60.0
 _CLASH_TOLERANCE_S = 5.0
 _SILENT_S = 15.0
 """A session that looks older, perhaps by a wrong clock, takes over from one that is silent for so
-long: before that one is called lost."""
+long, before that is called lost."""
 _OUTLIVES_S = 10.0
-"""Ranks that go on for so long after their world is said to have shrunk have not gone with it."""
+"""Ranks that go on for so long after their world shrank were not removed by it."""
 _MAX_RETIRED = 10_000
 
 
 @dataclass(frozen=True, eq=False)
 class WorldStatus:
-    """The ranks of one world in its newest attempt, at one moment; it never changes. Times are of
-    the collector's clock.
+    """The ranks of one world in its newest attempt, at one moment. Times are of the collector's
+    clock; it is immutable.
 
     Attributes:
         attempt: of the launcher.
-        began_at_s: when it was first heard of here.
-        touched_at_s: when it was last heard of.
-        world_size: ranks expected, 0 if not told.
-        ranks: those that were heard of.
-        dropped: what all its sessions have lost while they were watched here, by reason; it never
-            shrinks.
+        began_at_s, touched_at_s: first and last report.
+        world_size: ranks expected, 0 if unknown.
+        ranks: those that reported.
+        dropped: records lost by all its sessions since monitoring began, by reason.
     """
 
     attempt: int
@@ -53,26 +51,22 @@ class WorldStatus:
 
     @cached_property
     def page(self) -> bool:
-        """Whether people may be notified of it: unless a rank said no."""
+        """Whether it may page: unless a rank says no."""
         return all(rank.page is not False for rank in self.ranks.values())
 
     @cached_property
     def reports_gpu(self) -> bool:
-        """Whether any rank reported a GPU that it computes on."""
         return any(rank.source.reports_gpu for rank in self.ranks.values())
 
     @cached_property
     def team(self) -> str:
-        """Whose it is, by the first rank that says it; empty if none does."""
+        """Of the first rank that has one; empty if none does."""
         return next((each.team for _, each in sorted(self.ranks.items()) if each.team), "")
 
 
 @dataclass(slots=True)
 class _Retired:
-    """A session that a newer one has replaced, and whether it still speaks.
-
-    ``by_world_size`` is what the newer one takes for the size of the world; 0 if it does not say.
-    """
+    """A session replaced by a newer one, whose world size is ``by_world_size`` (0: unknown)."""
 
     source: Source
     was_current: bool
@@ -82,10 +76,10 @@ class _Retired:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What is known of the newest attempt.
+    """The newest attempt.
 
-    ``outliving`` are the ranks that go on though it is said to have shrunk to less: since when, and
-    when they were last heard of.
+    ``outliving`` has the ranks that go on though the world shrank: since when, and their last
+    report.
     """
 
     number: int
@@ -111,8 +105,8 @@ class _Attempt:
 
 
 class Liveness:
-    """The sessions of one world. One thread owns it; time is an argument: ``now_s`` of the
-    collector's clock, and ``wall_s`` what the wall clock showed then, as senders' clocks do."""
+    """The sessions of one world. One thread owns it. Times: ``now_s`` of the collector's clock,
+    ``wall_s`` of the wall clock, as senders' clocks."""
 
     __slots__ = ("_attempt", "_status")
 
@@ -121,9 +115,9 @@ class Liveness:
         self._status: WorldStatus | None = None
 
     def observe_heartbeat(self, beat: Heartbeat, now_s: float, wall_s: float | None = None) -> bool:
-        """Take a heartbeat; True if it is of the newest session of a live rank."""
+        """Whether it is of the newest session of its rank."""
         wall_s = now_s if wall_s is None else wall_s
-        sent_at_s = beat.sent_at_s if beat.sent_at_s is not None else wall_s
+        sent_at_s = wall_s if beat.sent_at_s is None else beat.sent_at_s
         rank = self._rank_of(beat.source, min(sent_at_s, wall_s), now_s)
         if rank is None or self._attempt is None:
             return False
@@ -134,7 +128,7 @@ class Liveness:
     def observe_progress(
         self, source: Source, progress: Progress, now_s: float, wall_s: float | None = None
     ) -> None:
-        """Take what the spans of a source say."""
+        """Record the progress that spans show."""
         wall_s = now_s if wall_s is None else wall_s
         rank = self._rank_of(source, min(progress.end_ns * 1e-9, wall_s), now_s)
         if rank is not None:
@@ -142,7 +136,7 @@ class Liveness:
 
     @property
     def status(self) -> WorldStatus | None:
-        """Everything as it is; the same object while nothing is heard. None before anything is."""
+        """The same object until a rank reports; None before."""
         its = self._attempt
         if self._status is None and its is not None:
             self._status = WorldStatus(
@@ -157,21 +151,20 @@ class Liveness:
 
     @property
     def touched_at_s(self) -> float | None:
-        """When it was last heard of; None if never."""
+        """Last report; None if never."""
         return None if self._attempt is None else self._attempt.touched_at_s
 
     def clashes(self, now_s: float) -> Iterator[Source]:
-        """Sessions that went on within the last minute though a newer one claims their rank."""
+        """Sessions that went on within the last minute though a newer one has their rank."""
         for retired in self._attempt.retired.values() if self._attempt else ():
             at_s = retired.clashed_at_s
             if at_s is not None and now_s - at_s < _CLASH_SHOWN_S:
                 yield retired.source
 
-    # --- whose word counts -------------------------------------------------------------------
+    # --- which session counts ----------------------------------------------------------------
 
-    def _rank_of(self, source: Source, text_at_s: float, now_s: float) -> RankStatus | None:
-        """The status that ``source`` speaks for, to be changed; None if something newer has taken
-        its place."""
+    def _rank_of(self, source: Source, sent_at_s: float, now_s: float) -> RankStatus | None:
+        """The status of the source, to be changed; None if something newer has replaced it."""
         its = self._attempt
         if its is None or source.attempt > its.number:
             its = self._attempt = _Attempt(source.attempt, now_s)
@@ -185,29 +178,29 @@ class Liveness:
                 its.world_size = source.world_size
             rank = its.ranks[source.rank] = rank.copied()
             return rank
-        if rank is not None and not _takes_over(its, rank, source, text_at_s, now_s):
+        if rank is not None and not _takes_over(its, rank, source, sent_at_s, now_s):
             return None
         if (
             rank is None
             and _key(source) in its.retired
-            and not _outlives(its, source, text_at_s, now_s)
+            and not _outlives(its, source, sent_at_s, now_s)
         ):
             return None  # left over from before the world shrank
-        rank = RankStatus(source=source, first_sent_at_s=text_at_s, arrived_at_s=now_s)
+        rank = RankStatus(source=source, first_sent_at_s=sent_at_s, arrived_at_s=now_s)
         its.ranks[source.rank] = rank
-        _resize(its, source, text_at_s)
+        _resize(its, source, sent_at_s)
         return rank
 
 
 def _takes_over(
-    its: _Attempt, rank: RankStatus, source: Source, text_at_s: float, now_s: float
+    its: _Attempt, rank: RankStatus, source: Source, sent_at_s: float, now_s: float
 ) -> bool:
     retired = its.retired.get(_key(source))
     if retired is not None and (retired.was_current or now_s - rank.arrived_at_s < _SILENT_S):
-        if text_at_s > rank.first_sent_at_s + _CLASH_TOLERANCE_S:
+        if sent_at_s > rank.first_sent_at_s + _CLASH_TOLERANCE_S:
             retired.clashed_at_s = now_s
         return False
-    if retired is None and text_at_s <= rank.first_sent_at_s:
+    if retired is None and sent_at_s <= rank.first_sent_at_s:
         its.retire(source, was_current=False)
         return False
     its.retired.pop(_key(source), None)
@@ -215,11 +208,11 @@ def _takes_over(
     return True
 
 
-def _resize(its: _Attempt, source: Source, text_at_s: float) -> None:
-    """A new session knows the newest size; ranks of a larger, older world are gone."""
-    if not source.world_size or text_at_s < its.sized_at_s:
+def _resize(its: _Attempt, source: Source, sent_at_s: float) -> None:
+    """Take the newest size; ranks of a larger, older world are gone."""
+    if not source.world_size or sent_at_s < its.sized_at_s:
         return
-    its.sized_at_s = text_at_s
+    its.sized_at_s = sent_at_s
     if source.world_size == its.world_size:
         return
     its.world_size = source.world_size
@@ -228,13 +221,12 @@ def _resize(its: _Attempt, source: Source, text_at_s: float) -> None:
         its.retire(its.ranks.pop(rank).source, was_current=True, by=source)
 
 
-def _outlives(its: _Attempt, source: Source, text_at_s: float, now_s: float) -> bool:
+def _outlives(its: _Attempt, source: Source, sent_at_s: float, now_s: float) -> bool:
     """Whether the world has not shrunk after all: more of its ranks go on than the smaller one has.
-    That is another job under its name then, such as an evaluation alongside the training, and is
-    shown as a clash."""
+    The smaller one is another job under its name, such as an evaluation, and shown as a clash."""
     if source.world_size <= its.world_size:
         return False
-    if text_at_s <= its.sized_at_s + _CLASH_TOLERANCE_S:
+    if sent_at_s <= its.sized_at_s + _CLASH_TOLERANCE_S:
         return False
     since_s, _ = its.outliving.get(source.rank, (now_s, now_s))
     its.outliving[source.rank] = (since_s, now_s)
@@ -243,14 +235,14 @@ def _outlives(its: _Attempt, source: Source, text_at_s: float, now_s: float) -> 
     lasting = sum(now_s - received_s < _SILENT_S for _, received_s in its.outliving.values())
     if lasting <= len(its.ranks):
         return False
-    _grow_back(its, source, text_at_s)
+    _grow_back(its, source, sent_at_s)
     return True
 
 
-def _grow_back(its: _Attempt, source: Source, text_at_s: float) -> None:
-    """The sessions of the smaller world give their ranks back to those that they replaced."""
+def _grow_back(its: _Attempt, source: Source, sent_at_s: float) -> None:
+    """Return ranks from sessions of the smaller world to those that they replaced."""
     smaller, its.world_size = its.world_size, source.world_size
-    its.sized_at_s = text_at_s
+    its.sized_at_s = sent_at_s
     its.outliving.clear()
     for key, retired in list(its.retired.items()):
         if retired.by_world_size == smaller and retired.source.world_size == source.world_size:
@@ -262,5 +254,4 @@ def _grow_back(its: _Attempt, source: Source, text_at_s: float) -> None:
 
 
 def _key(source: Source) -> tuple[int, str, str]:
-    """What tells two processes of a world apart."""
     return source.rank, source.session_id, source.node

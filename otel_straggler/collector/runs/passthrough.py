@@ -1,4 +1,4 @@
-"""What ranks report and the collector shows as it is: sensors, goodput, kernels, checkpoints."""
+"""Metrics of ranks that are shown unchanged: sensors, goodput, kernels, checkpoints."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from otel_straggler.model.rank_metrics import PassthroughMetric
 from otel_straggler.semconv import OTHER_KERNEL, Metric
 
 KEPT_S: Final = 120.0
-"""What was not reported again for so long is no longer shown: a sensor that is silent has no
-value."""
+"""A sensor that is silent for so long has no value."""
 MAX_SHOWN: Final = 10
-"""Kernels of a rank that are shown: those that took longest."""
+"""Kernels of a rank that are shown: the longest."""
 _MAX_OF_A_RANK: Final = 100
 _MAX_KERNELS: Final = 200
 _APART_S: Final = 5.0
@@ -34,12 +33,7 @@ _Cell: TypeAlias = tuple[str, Kernel]
 
 @dataclass(slots=True)
 class RankNumbers:
-    """What one rank reports of GPUs and of its run's time; about 200 bytes a series.
-
-    Attributes:
-        source: newest description.
-        values: value and time of arrival of every series.
-    """
+    """Sensors and goodput of one rank: value and arrival of every series; about 200 bytes each."""
 
     source: Source
     values: dict[Series, tuple[float, float]] = field(default_factory=dict)
@@ -52,35 +46,26 @@ class RankNumbers:
 
     @property
     def goodput_at_s(self) -> float:
-        """When it last reported its run's time; 0: never."""
+        """Newest report of goodput; 0: never."""
         return max((at_s for s, (_, at_s) in self.values.items() if s[0] in _GOODPUT), default=0.0)
 
 
 @dataclass(slots=True)
 class KernelTotal:
-    """Of one kernel on one rank, over all sections."""
-
     seconds: float = 0.0
     runs: int = 0
 
 
 @dataclass(slots=True)
 class RankKernels:
-    """Kernels of one process by name: how long and how often each ran since the rank was first
-    heard of. Scores look at medians of windows; a person wants to see which kernel it is. About 500
-    bytes a kernel.
-
-    Attributes:
-        source: newest description.
-        totals: by kernel.
-    """
+    """Kernels of one process since its first report; about 500 bytes each."""
 
     source: Source
     totals: dict[Kernel, KernelTotal] = field(default_factory=dict)
     _known_until_ns: dict[_Cell, int] = field(default_factory=dict)
 
     def add(self, cell: _Cell, end_ns: int, seconds: float, runs: int) -> None:
-        """Add an interval that was not reported before; further kernels count as ``<other>``."""
+        """Add an interval, once; further kernels count as ``<other>``."""
         if end_ns <= self._known_until_ns.get(cell, 0):
             return
         kernel = cell[1]
@@ -93,7 +78,7 @@ class RankKernels:
         total.runs += runs
 
     def longest(self) -> list[tuple[Kernel, KernelTotal]]:
-        """The kernels that took longest, of those that have a name."""
+        """The longest named kernels."""
         named = [item for item in self.totals.items() if item[0].name != OTHER_KERNEL]
         named.sort(key=lambda item: -item[1].seconds)
         return named[:MAX_SHOWN]
@@ -105,9 +90,8 @@ class Passthrough:
 
     Attributes:
         numbers, kernels: by rank.
-        checkpoint_s: when the newest checkpoint ended (seconds since 1970), by the rank that
-            reported it first: ranks end it at slightly different times, and each time would be a
-            mark of its own on a page. None if there was none.
+        checkpoint_s: end of the newest checkpoint (seconds since 1970) on the rank that reported it
+            first: one mark on a page, not one per rank. None if there was none.
     """
 
     numbers: dict[int, RankNumbers] = field(default_factory=dict)
@@ -116,7 +100,7 @@ class Passthrough:
     _checkpoint: tuple[int, int] = (-1, -1)
 
     def observe_number(self, number: PassthroughMetric, now_s: float) -> None:
-        """Keep the newest of every series. What an older attempt reports is left out."""
+        """Keep the newest value of every series of the newest attempt."""
         source = number.source
         known = self.numbers.setdefault(source.rank, RankNumbers(source))
         if source.attempt < known.source.attempt:
@@ -127,8 +111,7 @@ class Passthrough:
             known.values[series] = number.value, now_s
 
     def kernels_of(self, source: Source) -> RankKernels | None:
-        """Where its kernels are added; None if it is of an older attempt. A process that takes a
-        rank over counts from 0, as Prometheus expects it."""
+        """The kernels of a source; None for an older attempt. A new process counts from 0."""
         known = self.kernels.get(source.rank)
         if known is not None and source.attempt < known.source.attempt:
             return None
@@ -145,14 +128,13 @@ class Passthrough:
             self._checkpoint, self.checkpoint_s = (source.attempt, step), end_s
 
     def drop_old(self, now_s: float) -> None:
-        """Drop series that nobody reports any more."""
         for rank in self.numbers.values():
             for series in [s for s, (_, at_s) in rank.values.items() if now_s - at_s > KEPT_S]:
                 del rank.values[series]
 
 
 def kernel_points(times: KernelTimes) -> Iterator[tuple[Source, _Cell, int, float, int]]:
-    """Source, cell, end of the interval (ns), seconds and count of every point."""
+    """Source, cell, end of the interval (ns), seconds, and count of every point."""
     columns = (times.source, times.cell, times.end_ns, times.sum_s, times.count)
     for source, code, end_ns, seconds, runs in zip(*(c.tolist() for c in columns), strict=True):
         cell = times.cells[code]
@@ -160,8 +142,7 @@ def kernel_points(times: KernelTimes) -> Iterator[tuple[Source, _Cell, int, floa
 
 
 def checkpoint_ends(batch: ObservationBatch) -> Iterable[tuple[Source, int, float]]:
-    """Source, step and end (seconds since 1970) of every checkpoint among section executions. Cost:
-    nothing where there is none."""
+    """Source, step, and end (seconds since 1970) of every checkpoint."""
     kinds = np.array([section.kind == "checkpoint" for section in batch.sections], bool)
     if not kinds.any():
         return ()

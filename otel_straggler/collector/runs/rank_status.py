@@ -1,8 +1,8 @@
-"""The status of a rank: what its newest session has reported of itself.
+"""The status of a rank, by its newest session.
 
-Times of a sender are moved to the collector's clock by the smallest delay seen from its session,
-so that a heartbeat delivered late or twice never looks fresh, and a wrong clock on a node does not
-make its rank look dead.
+Times of a sender are moved to the collector's clock by the smallest delay of its session, so that a
+heartbeat delivered late or twice never looks fresh, and a wrong clock on a node does not make its
+rank look dead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_FOLDED = 200
 MAX_REASONS = 100
 """Of losses; others are not counted."""
 _STEPPED_BACK = 3
-"""So many heartbeats in a row, older than the newest but in pace with the clock, mean that the
+"""So many heartbeats in a row, older than the newest but at the rate of the clock, mean that the
 sender's clock was set back."""
 
 
@@ -35,18 +35,16 @@ class RankStatus:
 
     Attributes:
         source: newest description.
-        first_sent_at_s: when the session first said anything.
+        first_sent_at_s: first report of the session.
         delay_s: smallest (arrival - sending); infinite before the first heartbeat.
-        sent_at_s, progress_at_s, step: newest; None if never told.
+        sent_at_s, progress_at_s, step: newest; None if never reported.
         finished_at_s, outcome: set once the rank has ended.
-        open_section, phase: what it was in when it last said so; empty if nothing was open.
+        open_section, phase: at the last heartbeat; empty if nothing was open.
         dropped: records lost in this session, by reason.
-        folded: section runs sent in spans for several, by section.
-        gpu_tier, gpu_reason: what times it on its GPU, and why not more; empty if never told.
-        first_step: the first that it told of.
-        page, team: whether people may be called for the run, and whose it is; None and empty if
-            not told.
-        is_ending: SIGTERM has come, and its own handler decides what follows.
+        folded: executions sent in spans for several, by section.
+        gpu_tier, gpu_reason: what times its GPU, and why not more; empty if unknown.
+        page, team: None and empty if not reported.
+        is_ending: after SIGTERM.
     """
 
     source: Source
@@ -74,11 +72,11 @@ class RankStatus:
     _older: tuple[float, float, int] | None = None
 
     def copied(self) -> RankStatus:
-        """A copy to change: what has been published never changes."""
+        """A copy to change: published ones never change."""
         return RankStatus(*_VALUES(self))
 
     def here(self, sender_time_s: float | None) -> float | None:
-        """A time of the sender on the collector's clock; never later than the newest arrival."""
+        """Convert a time of the sender to the collector's clock; at most the newest arrival."""
         if sender_time_s is None:
             return None
         if self.delay_s == float("inf"):
@@ -86,8 +84,8 @@ class RankStatus:
         return min(sender_time_s + self.delay_s, self.arrived_at_s)
 
     def observe_losses(self, dropped: Mapping[str, int]) -> dict[str, int]:
-        """Take what a heartbeat says was lost so far; by how much that is more than the one before
-        said. What the first one tells was lost before anybody watched."""
+        """Record losses so far; returns the growth since the heartbeat before, none for the
+        first."""
         grown: dict[str, int] = {}
         for reason, count in dropped.items():
             before = self.dropped.get(reason)
@@ -100,7 +98,7 @@ class RankStatus:
         return grown if was_known else {}
 
     def observe(self, beat: Heartbeat, now_s: float) -> None:
-        """Take a heartbeat of this session, but for what it lost."""
+        """Record a heartbeat of this session, except its losses."""
         self.source = beat.source
         if beat.finished_at_s is not None:
             self.finished_at_s, self.outcome = beat.finished_at_s, beat.outcome
@@ -127,7 +125,7 @@ class RankStatus:
     def observe_progress(
         self, source: Source, progress: Progress, now_s: float, wall_s: float
     ) -> None:
-        """Take what spans say; their times count only for a rank that sends no heartbeats."""
+        """Record spans; their times count only for a rank that sends no heartbeats."""
         if progress.step >= 0:
             self._reach(progress.step)
         ended_at_s = progress.end_ns * 1e-9
@@ -143,7 +141,6 @@ class RankStatus:
         self.step = max(step, self.step or 0)
 
     def _record_delay(self, delay_s: float, now_s: float) -> None:
-        """The smallest of late; what is older no longer counts."""
         if now_s - self._delay_since_s >= _DELAY_KEPT_S:
             self.delay_s, self._newer_delay_s = self._newer_delay_s, float("inf")
             self._delay_since_s = now_s
@@ -166,10 +163,10 @@ class RankStatus:
                 self._older = (sent_at_s, now_s, 1)
             return False
         then_sent_s, then_s, count = self._older
-        pace_s = (now_s - then_s) - (sent_at_s - then_sent_s)
-        in_pace = abs(pace_s) < 1.0 and now_s - then_s >= 0.5
-        self._older = (sent_at_s, now_s, count + 1 if in_pace else 1)
-        return in_pace and self._older[2] >= _STEPPED_BACK
+        drift_s = (now_s - then_s) - (sent_at_s - then_sent_s)
+        in_step = abs(drift_s) < 1.0 and now_s - then_s >= 0.5
+        self._older = (sent_at_s, now_s, count + 1 if in_step else 1)
+        return in_step and self._older[2] >= _STEPPED_BACK
 
 
 _VALUES: Final = attrgetter(*RankStatus.__slots__)

@@ -1,9 +1,9 @@
-"""Section histograms on their way to the scorer: spans win, and ranks are brought together.
+"""Section histograms on their way to the scorer: spans win, and ranks are aligned.
 
-Ranks export histograms every minute or so, each at its own time of day. If their rows went on as
-they came, the window of the first rank would be closed before the last rank has reported it. So
-what they add is held until every rank has reported once more, and then goes on together, as rows
-that begin now: one round. A rank that fell silent is waited for once.
+Ranks export histograms every minute or so, each at its own time. Unaligned, the window of the first
+rank would close before the last has reported it. So their growth is held until every rank has
+reported once more, and is then scored together, as rows that begin now: one round. A rank that fell
+silent is waited for once.
 """
 
 from __future__ import annotations
@@ -38,17 +38,16 @@ _Process = tuple[str, str, int, int, str, str]
 
 @dataclass(slots=True)
 class _Round:
-    """What one attempt's ranks have reported since the round before."""
+    """Reports of one attempt's ranks since the round before."""
 
     expected: frozenset[_Process] | None = None
-    """Who reported in the round before; None if there was none."""
+    """Processes of the round before; None if there was none."""
     interval_ns: float = 0.0
-    """The longest of any point so far."""
     opened_at_ns: int = 0
     reported: set[_Process] = field(default_factory=set)
     times: list[SectionTimes] = field(default_factory=list)
     ahead_ns: list[int] = field(default_factory=list)
-    """Sender's clock at the end of a point minus our clock when it came."""
+    """Sender's clock at the end of a point minus our clock at its arrival."""
     world_size: int = 0
 
     def add(self, times: SectionTimes, now_ns: int) -> None:
@@ -62,7 +61,7 @@ class _Round:
         self.ahead_ns.append(times.end_ns - now_ns)
 
     def is_due(self, now_ns: int, grace_ns: float) -> bool:
-        """Whether every rank that lives has reported, or has had the time to."""
+        """Whether every live rank has reported, or had time to."""
         if not self.times or len(self.times) >= _MAX_HELD:
             return bool(self.times)
         if self.expected is None:
@@ -79,8 +78,8 @@ class _Round:
 
 @dataclass(slots=True)
 class WorldHistograms:
-    """What is kept of one world: the newest points, the open round of each attempt, and which
-    sections every process sends as spans, a bit each."""
+    """The newest points of one world, the open round of each attempt, and which sections every
+    process sends as spans, a bit each."""
 
     newest: NewestPoints = field(default_factory=dict)
     rounds: dict[int, _Round] = field(default_factory=dict)
@@ -89,7 +88,7 @@ class WorldHistograms:
     """Of the bits; see :meth:`SectionHistograms._in_spans`."""
 
     def drain(self, now_ns: int, grace_ns: float | None) -> Iterator[ObservationBatch]:
-        """The rows of rounds that are due; of all rounds without a grace."""
+        """Rows of due rounds; of all rounds if ``grace_ns`` is None."""
         for attempt, held in self.rounds.items():
             if held.times and (grace_ns is None or held.is_due(now_ns, grace_ns)):
                 self.rounds[attempt] = _Round(frozenset(held.reported), held.interval_ns)
@@ -97,12 +96,10 @@ class WorldHistograms:
 
 
 class SectionHistograms:
-    """What holds for the histograms of all worlds together. One thread owns it; time is an
-    argument.
+    """The histograms of all worlds. One thread owns it; time is an argument.
 
-    A section that a process sends spans of is scored from its spans alone: a run must not count
-    twice. Of more than a million processes, or 4,096 names, it is learned again which those are: a
-    bit per section of a process, so that a hundred thousand ranks cost some tens of MB.
+    A section that a process sends as spans is scored from them alone: an execution must not count
+    twice. Beyond a million processes, or 4,096 names, these sections are learned again.
 
     Args:
         grace_s: how long a round waits beyond the longest interval of its points.
@@ -118,11 +115,7 @@ class SectionHistograms:
     def observe_spans(
         self, batch: ObservationBatch, world_of: Callable[[Source], WorldHistograms]
     ) -> None:
-        """Remember which sections of which processes come as spans.
-
-        Args:
-            world_of: where a source belongs.
-        """
+        """Record which sections of which processes come as spans."""
         for source, section in batch.pairs():
             process, world = process_of(source), world_of(source)
             is_new = process not in self._in_spans(world)
@@ -143,7 +136,7 @@ class SectionHistograms:
         return world.in_spans
 
     def observe(self, world: WorldHistograms, times: SectionTimes, now_ns: int) -> bool:
-        """Take one data point; whether it has executions that were not reported before."""
+        """Hold one data point; whether it has new executions."""
         in_spans = self._in_spans(world).get(process_of(times.source), 0)
         if in_spans & self._bits.get(times.section.name, 0):
             self._won += 1
@@ -157,13 +150,13 @@ class SectionHistograms:
     def drain(
         self, worlds: Iterable[WorldHistograms], now_ns: int, *, is_end: bool = False
     ) -> Iterator[ObservationBatch]:
-        """Rows that can be scored now; all that are held at the end of input."""
+        """Rows that can be scored now; all of them at the end of input."""
         for world in worlds:
             if world.rounds:
                 yield from world.drain(now_ns, None if is_end else self._grace_ns)
 
     def recount(self, worlds: Iterable[WorldHistograms]) -> None:
-        """Some worlds were evicted, and these are left."""
+        """Recount after an eviction; ``worlds`` are left."""
         left = list(worlds)
         self._deltas.n_series = sum(len(world.newest) for world in left)
         self._processes = sum(len(self._in_spans(world)) for world in left)

@@ -1,5 +1,5 @@
-"""All that the collector keeps of training runs: a run owns its worlds, a world owns everything
-that is known of it. What is deleted here is gone; nobody else keeps anything by run."""
+"""All state of training runs: a run owns its worlds, a world owns everything known of it. Nothing
+else keeps state by run, so evicting is deleting here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from otel_straggler.model.verdict import hang_subject
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 _MAX_REMEMBERED: Final = 100
-"""Worlds that are not there: those that a state tells of, and those that were evicted, each."""
+"""Absent worlds: of a restored state, and evicted ones, each."""
 _STATE_VERSION: Final = 1
 
 
@@ -36,12 +36,9 @@ class World:
     """One group of ranks of a run, over all its attempts. Times are of the collector's clock.
 
     Attributes:
-        admitted_at_s: when anything of it was last let in; earlier once it has ended.
-        liveness: its ranks and their sessions.
-        hangs: who is stuck and who is lost.
-        hung, culprits: whether people count it as hung, and whom of its culprits they are told.
-        asked: ranks that were asked for their stacks in the present hang.
-        histograms, passthrough, timeline: see there.
+        admitted_at_s: last admission; earlier once it has ended.
+        hung, culprits: whether it is reported as hung, and its named culprits.
+        asked: ranks asked for their stacks in the present hang.
     """
 
     group: str
@@ -57,12 +54,12 @@ class World:
 
     @property
     def is_known(self) -> bool:
-        """Whether any rank of it was heard of."""
+        """Whether any rank has reported."""
         return self.liveness.touched_at_s is not None
 
     @property
     def has_ended(self) -> bool:
-        """Whether all its ranks have. Cost: O(ranks)."""
+        """Cost: O(ranks)."""
         status = self.liveness.status
         return status is None or status.finished_at_s is not None
 
@@ -72,12 +69,11 @@ class Run:
     """A training run.
 
     Attributes:
-        admitted_at_s: as of a world.
-        given_up_at_s: when monitoring gave up on it; None if it has not.
+        given_up_at_s: when monitoring gave up on it.
         worlds: by group.
         scores: of its newest windows.
         first_window: smaller for a run that was scored earlier; infinite for one that never was.
-        shown: what was last shown of it, and what is kept of that.
+        shown: caches of its last view.
     """
 
     run_id: str
@@ -90,48 +86,40 @@ class Run:
 
     @property
     def is_known(self) -> bool:
-        """Whether any rank of it was heard of."""
         return any(world.is_known for world in self.worlds.values())
 
     @property
     def touched_at_s(self) -> float:
-        """When any rank was last heard of; 0 if never."""
+        """Last report of any rank; 0 if never."""
         times = (world.liveness.touched_at_s for world in self.worlds.values())
         return max((at_s for at_s in times if at_s is not None), default=0.0)
 
     @property
     def has_ended(self) -> bool:
-        """Whether all its worlds have. Cost: O(ranks)."""
+        """Cost: O(ranks)."""
         return all(world.has_ended for world in self.worlds.values())
 
     def known_worlds(self) -> Iterator[World]:
-        """Those of which a rank was heard of, in the order in which they came."""
+        """Worlds of which a rank has reported, in order of arrival."""
         return (world for world in self.worlds.values() if world.is_known)
 
     def hung(self) -> dict[str, int]:
-        """Since when (ns, as people read it) which worlds are stuck or lost, by subject of a
-        decision."""
+        """Since when (ns, wall clock) worlds are stuck or lost, by subject of a decision."""
         since = {group: world.hangs.hung_since_ns for group, world in self.worlds.items()}
         return {hang_subject(group): at_ns for group, at_ns in since.items() if at_ns is not None}
 
 
 @dataclass(slots=True)
 class _Remembered:
-    """What is kept of a world that is not there, and may come (back)."""
+    """State of an absent world, which may come back."""
 
     hangs: WorldHangs | None = None
     columns: tuple[Column, ...] = ()
 
 
 class RunStore:
-    """One thread owns it; time is an argument.
-
-    Args:
-        hang_settings: of all worlds.
-        grace_s: how long histograms wait for each other; see :class:`SectionHistograms`.
-        keep_scores_s: how long a rank's last scores stay.
-        timeline_bytes: for the timelines of all worlds.
-    """
+    """One thread owns it; time is an argument. ``grace_s``: see :class:`SectionHistograms`;
+    ``timeline_bytes``: for the timelines of all worlds."""
 
     def __init__(
         self,
@@ -150,7 +138,7 @@ class RunStore:
         self.runs: dict[str, Run] = {}
 
     def run(self, run_id: str) -> Run:
-        """A run; a new one if it is not known."""
+        """A run; created if unknown."""
         run = self.runs.get(run_id)
         if run is None:
             run = Run(run_id, RunScores(run_id, keep_s=self._keep_scores_s))
@@ -158,7 +146,7 @@ class RunStore:
         return run
 
     def world(self, run_id: str, group: str) -> World:
-        """A world; a new one, with what is remembered of it, if it is not known."""
+        """A world; created, with its remembered state, if unknown."""
         run = self.run(run_id)
         world = run.worlds.get(group)
         if world is None:
@@ -177,13 +165,12 @@ class RunStore:
     # --- what comes in -----------------------------------------------------------------------
 
     def observe_spans(self, batch: ObservationBatch) -> None:
-        """Look at section executions on their way to the scorer."""
+        """Record which sections come as spans, and checkpoints."""
         self.histograms.observe_spans(batch, lambda source: self.world_of(source).histograms)
         for source, step, end_s in checkpoint_ends(batch):
             self.world_of(source).passthrough.observe_checkpoint(source, step, end_s)
 
     def observe_passthrough(self, metrics: DecodedMetrics, now_s: float) -> None:
-        """Take what is shown as it is."""
         for number in metrics.passthrough:
             self.world_of(number.source).passthrough.observe_number(number, now_s)
         if metrics.kernel_times is None:
@@ -194,22 +181,20 @@ class RunStore:
                 kernels.add(cell, end_ns, seconds, runs)
 
     def drain_histograms(self, now_ns: int, *, is_end: bool = False) -> list[ObservationBatch]:
-        """Rows of histograms that can be scored now; all that are held at the end of input."""
+        """See :meth:`SectionHistograms.drain`."""
         worlds = (world.histograms for world in self.worlds())
         return list(self.histograms.drain(worlds, now_ns, is_end=is_end))
 
     # --- what is evicted ---------------------------------------------------------------------
 
     def evict(self, run_id: str) -> None:
-        """Drop a run with all that is known of it. One that comes back, as another attempt, still
-        has its earlier hangs."""
+        """Drop a run; one that comes back, as another attempt, still has its earlier hangs."""
         run = self.runs.pop(run_id, None)
         for world in () if run is None else run.worlds.values():
             self._remember(run_id, world)
         self._recount()
 
     def evict_world(self, run_id: str, group: str) -> None:
-        """The same for one world."""
         run = self.runs.get(run_id)
         world = None if run is None else run.worlds.pop(group, None)
         if run is not None and world is not None:
@@ -219,7 +204,7 @@ class RunStore:
             self._recount()
 
     def _remember(self, run_id: str, world: World) -> None:
-        hangs = world.hangs.of_next_life()
+        hangs = world.hangs.for_next_attempt()
         if hangs is not None:
             self._remembered[run_id, world.group] = _Remembered(hangs)
         evicted = [key for key, its in self._remembered.items() if _is_evicted(its)]
@@ -232,12 +217,10 @@ class RunStore:
     # --- what is scored ----------------------------------------------------------------------
 
     def learn(self, table: StepTable) -> None:
-        """Take the times of some steps of one world."""
         self._learned += 1
         self.world_of(table.sources[0]).hangs.learn(table, self._learned)
 
     def observe_window(self, window: WindowScores, now_s: float) -> None:
-        """Take a closed window."""
         run = self.run(window.run_id)
         if math.isinf(run.first_window):
             self._scored += 1
@@ -246,12 +229,11 @@ class RunStore:
         run.shown.scores_have_changed()
 
     def extend_timeline(self, window: WindowScores) -> None:
-        """Take a closed window."""
         self.world(window.run_id, window.group).timeline.observe(window)
         self._bound_timelines()
 
     def put_before(self, run_id: str, group: str, columns: Sequence[Column]) -> None:
-        """Older windows, of the history; they wait for their world if it is not known yet."""
+        """Add windows of the history; they wait for their world if it is unknown."""
         run = self.runs.get(run_id)
         world = None if run is None else run.worlds.get(group)
         if world is not None:
@@ -267,12 +249,8 @@ class RunStore:
     # --- over restarts of the collector ------------------------------------------------------
 
     def hangs_state(self, ahead_s: float = 0.0) -> dict[str, Any]:
-        """What was learned of the 100 worlds that learned last, in JSON's types only. One that has
-        hung and learned nothing is among them.
-
-        Args:
-            ahead_s: what the wall clock shows beyond the collector's.
-        """
+        """State of the 100 worlds that learned last, and of those that hung, in JSON's types;
+        ``ahead_s``: the wall clock minus the collector's."""
         known = [
             ((run.run_id, world.group), world.hangs)
             for run in self.runs.values()
@@ -296,14 +274,13 @@ class RunStore:
         }
 
     def restore_hangs(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`hangs_state`, before anything is heard.
+        """Go on from :meth:`hangs_state`, before any report.
 
         Raises:
-            ValueError, KeyError, TypeError: it is none; nothing is taken then.
+            ValueError, KeyError, TypeError: it is none; nothing changes then.
         """
         if state["version"] != _STATE_VERSION:
-            msg = f"version {state['version']!r}"
-            raise ValueError(msg)
+            raise ValueError(f"version {state['version']!r}")
         restored: dict[tuple[str, str], _Remembered] = {}
         for run_id, group, episodes in state.get("past", ())[-_MAX_REMEMBERED:]:
             hangs = WorldHangs(self._hang_settings)

@@ -1,4 +1,4 @@
-"""The newest windows of one world, as bytes: what the timeline of the live page shows."""
+"""The newest windows of one world, for the timeline of the live page."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ from otel_straggler.model.scores import WindowScores
 MAX_COLUMNS: Final = 360
 """Windows of one world; at 20 steps of a second each, two hours."""
 FIRST_SEQ: Final = MAX_COLUMNS + 1
-"""Of the first window that closes in this process. Those of before, from the history, have the
-numbers below it, so that it does not matter when they are read."""
+"""Of the first window that closes in this process; those of the history have the numbers below."""
 
 
 @dataclass(slots=True)
 class Timeline:
-    """One thread owns it; ``columns``, oldest first, is replaced and never changed, so that others
-    may read it."""
+    """One thread owns it; ``columns``, oldest first, is replaced, so that others may read it."""
 
     columns: tuple[Column, ...] = ()
     size: int = 0
     _next_seq: int = FIRST_SEQ
 
     def observe(self, window: WindowScores) -> None:
-        """Take a closed window. Cost: O(ranks * sections * log ranks)."""
+        """Append a closed window. Cost: O(ranks * sections * log ranks)."""
         if len(window.sources) == 0:
             return
         column = column_of(RankTable.of_window(window), self._next_seq, window.attempt)
@@ -39,8 +37,7 @@ class Timeline:
         self._set((*self.columns, sharing(column, self.columns)))
 
     def put_before(self, columns: Sequence[Column]) -> None:
-        """Older windows, of the history, oldest first; they get the numbers before the first of
-        this process."""
+        """Prepend windows of the history, oldest first."""
         room = MAX_COLUMNS - len(self.columns)
         kept = list(columns)[-room:] if room > 0 else []
         if self._is_by_step:
@@ -68,8 +65,8 @@ class Timeline:
 
 
 def keep_within(budget: int, timelines: Iterable[Timeline]) -> None:
-    """Drop the oldest windows of whoever has most, until all together stay within a budget of
-    bytes. The newest window of a world stays, however large it is."""
+    """Drop the oldest windows of the largest timelines until all fit into the budget of bytes. The
+    newest window of a world stays."""
     every = list(timelines)
     total = sum(timeline.size for timeline in every)
     while total > budget:

@@ -91,7 +91,7 @@ class Scorer:
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
             closed += self._collected(world.close_due(now_ns))
-        limit_ns = int(self._settings.evict_s * 1e9)
+        limit_ns = int(self._settings.evict_run_s * 1e9)
         for run_id in list(self._runs):
             if now_ns - self._last_alive_ns(run_id) >= limit_ns:
                 closed += self.evict(run_id)

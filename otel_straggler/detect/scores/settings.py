@@ -4,42 +4,74 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
+
+from otel_straggler.options import above, integer, kind, number, option
+
+
+def _are_ascending(steps: object) -> bool:
+    if not isinstance(steps, (list, tuple)) or not all(type(count) is int for count in steps):
+        return False
+    return len(steps) > 0 and all(a < b for a, b in pairwise((0, *steps)))
+
+
+_ASCENDING = kind(
+    accepts=_are_ascending,
+    expected="a list of ascending integers of at least 1",
+    convert=tuple,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSettings:
-    """Settings of scores, with the product's defaults.
+    """When windows close, and which scores list a rank.
 
     Attributes:
-        window_steps: steps of a window; None puts the whole input into one window.
-        window_longest_s: a window that is so long takes no further steps, if it has five.
-        window_s: length of a window for rows without a step.
-        grace_s: how long a window waits for the other ranks after the first has passed it.
-        idle_s: a stream without rows for so long (and for 4 times its longest pause so far)
-            closes its open windows.
-        threshold: a score below it lists the rank as a straggler.
-        min_reference_samples: a median of fewer runs never becomes an own-history reference.
-        reference_half_life_s: a best that is not met again doubles in this time.
-        max_names: section names per stream; further ones count as ``<other>``.
-        max_runs: runs kept; the one idle longest is forgotten first.
+        window_steps: None puts the whole input into one window.
         kernel_bytes: kernel histograms of all runs, kept until their windows are scored.
         max_kernels: names of kernels per run and attempt; further ones are left out.
-        evict_s: a run without rows or heartbeats for so long is forgotten.
     """
 
-    window_steps: int | None = 20
-    window_longest_s: float = 120.0
-    window_s: float = 30.0
-    grace_s: float = 5.0
-    idle_s: float = 30.0
-    threshold: float = 0.75
-    min_reference_samples: int = 5
-    reference_half_life_s: float = 86_400.0
-    max_names: int = 200
-    max_runs: int = 100
+    window_steps: int | None = option(
+        20, integer(1), "steps that are scored together", "--window-steps N"
+    )
+    window_longest_s: float = option(
+        120.0,
+        above(0),
+        "a window this long with at least five steps takes no further ones: of steps of 30 s, five "
+        "are scored together",
+    )
+    window_s: float = option(
+        30.0, number(0.1), "length of a window for spans without a step", "--window-seconds S"
+    )
+    grace_s: float = option(
+        5.0, number(0), "how long a window waits for other ranks after the first has passed it"
+    )
+    idle_s: float = option(
+        30.0,
+        above(0),
+        "a window closes after this time without spans and heartbeats, or after 4 times the "
+        "longest pause so far",
+    )
+    threshold: float = option(0.75, above(0, 1), "a score below it lists the rank as a straggler")
+    min_reference_samples: int = option(
+        5, integer(1), "a median of fewer executions never becomes a rank's own best"
+    )
+    reference_half_life_s: float = option(
+        86_400.0, above(0), "a best that is not met again doubles in this time"
+    )
+    max_section_names: int = option(200, integer(1), "per run; further ones count as `<other>`")
+    max_runs: int = option(
+        100,
+        integer(1),
+        "runs kept; the one idle longest of those that have ended or are silent is evicted first. "
+        "Further ones are rejected while all are active",
+    )
+    evict_run_s: float = option(
+        3_600.0, above(0), "a run without spans or heartbeats for so long is evicted"
+    )
     kernel_bytes: int = 512 * 1024 * 1024
     max_kernels: int = 10_000
-    evict_s: float = 3_600.0
 
 
 KEPT = "kept"
@@ -72,37 +104,37 @@ class ScorerCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictSettings:
-    """When a rank or host is called slow.
+    """When a rank or host is called slow."""
 
-    Attributes:
-        block_steps: steps that are summed up by one median; everything is evaluated as often.
-        block_s: length of a "step" for rows that have none.
-        windows_steps: lengths over which a rank is compared with its peers.
-        min_slowdown: no smaller one is ever confirmed (1.03 = 3 %).
-        floor_of_resolvable: nor one below so many times the resolvable slowdown.
-        min_z: nor one that lies fewer robust standard deviations beyond its peers.
-        page_slowdown: no smaller one pages.
-        page_loss: nor one that costs less than this part of the job's GPU time.
-        min_share: a section must lose at least this part of the step.
-        min_peers: peer groups under it say nothing; below 5, only slowdowns of 1.25 count.
-        quorum: nothing is said while fewer ranks report than this part.
-        warm_up_steps: left out after an observed start of an attempt.
-        max_changes: changes of state kept in memory.
-    """
-
-    block_steps: int = 5
-    block_s: float = 10.0
-    windows_steps: tuple[int, ...] = (20, 100, 400)
-    min_slowdown: float = 1.03
-    floor_of_resolvable: float = 1.5
-    min_z: float = 3.5
-    page_slowdown: float = 1.10
-    page_loss: float = 0.01
-    min_share: float = 0.01
-    min_peers: int = 3
-    quorum: float = 0.8
-    warm_up_steps: int = 20
-    max_changes: int = 10_000
+    block_steps: int = option(
+        5, integer(1), "steps summed up by one median; verdicts are evaluated as often"
+    )
+    block_s: float = option(10.0, number(0.1), "length of a block of spans without a step")
+    windows_steps: tuple[int, ...] = option(
+        (20, 100, 400), _ASCENDING, "lengths over which a rank is compared with its peers"
+    )
+    min_slowdown: float = option(1.03, number(1), "no smaller one is ever confirmed (1.03 = 3 %)")
+    floor_of_resolvable: float = option(
+        1.5, number(0), "nor one below so many times the detection limit"
+    )
+    min_z: float = option(
+        3.5, number(0), "nor one fewer robust standard deviations beyond its peers"
+    )
+    page_slowdown: float = option(1.10, number(1), "no smaller one pages")
+    page_loss: float = option(
+        0.01, number(0, 1), "nor one that costs less than this part of the job's GPU time"
+    )
+    min_share: float = option(
+        0.01, number(0, 1), "a section must lose at least this part of the step"
+    )
+    min_peers: int = option(
+        3,
+        integer(2),
+        "smaller groups of peers give no verdict; below 5, only slowdowns of 1.25 count",
+    )
+    quorum: float = option(0.8, number(0, 1), "no verdict while fewer ranks than this part report")
+    warm_up_steps: int = option(20, integer(0), "left out after an observed start of an attempt")
+    max_changes: int = option(10_000, integer(1), "changes of state kept in memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +142,8 @@ class HangSettings:
     """When a rank counts as lost or stuck. All times in seconds.
 
     Attributes:
-        lost_after_s: a rank without a heartbeat for so long is lost; four heartbeats by default.
-        min_timeout_s: no progress for less is never called stuck.
-        max_timeout_s: for more always; 0.8 of the 600 s after which NCCL's watchdog ends a job.
-        start_timeout_s: a rank that has never progressed has so long, and one of a world that has
-            only just begun.
-        unknown_timeout_s: for a section of which fewer than ``min_samples`` runs were seen.
-        min_samples: see above.
-        quantile_samples: fewer runs than this have no 99.9th percentile; their longest stands
+        min_samples: executions of a section below which ``unknown_timeout_s`` counts.
+        quantile_samples: fewer executions than this have no 99.9th percentile; their longest stands
             for it.
         quantile_factor: of the 99.9th percentile.
         mad_factor: of the median absolute deviation, above the median.
@@ -135,11 +161,20 @@ class HangSettings:
         lost_quorum: with at least this part of its ranks lost a run is called hung as a whole.
     """
 
-    lost_after_s: float = 20.0
-    min_timeout_s: float = 30.0
-    max_timeout_s: float = 480.0
-    start_timeout_s: float = 3_600.0
-    unknown_timeout_s: float = 480.0
+    lost_after_s: float = option(20.0, above(0), "a rank without a heartbeat for so long is lost")
+    min_timeout_s: float = option(30.0, above(0), "no progress for less is never called stuck")
+    max_timeout_s: float = option(
+        480.0,
+        above(0),
+        "no progress for more always is, unless that is usual for the section. 0.8 of the 600 s "
+        "after which NCCL's watchdog ends a job",
+    )
+    start_timeout_s: float = option(
+        3_600.0, above(0), "for a rank that has not progressed yet, and for the first steps"
+    )
+    unknown_timeout_s: float = option(
+        480.0, above(0), "for a section with too few executions to know"
+    )
     min_samples: int = 30
     quantile_samples: int = 1_000
     quantile_factor: float = 3.0

@@ -182,7 +182,7 @@ class Stream:
             for source in batch.sources:
                 self._meet(source)
             codes = self._names.codes_of(batch.sources)
-        return self._names.recode(batch, codes, self._settings.max_names)
+        return self._names.recode(batch, codes, self._settings.max_section_names)
 
     def _meet(self, source: Source) -> None:
         state = self._ranks.get(source.rank)

@@ -25,7 +25,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from otel_straggler.collector.ingest.handler import Answer
+from otel_straggler.collector.ingest.intake import Answer
 
 from .conftest import Receiver, Sink, StartReceiver, chunked, post
 

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_straggler.collector.ingest.grpc import GrpcServer
-from otel_straggler.collector.ingest.handler import Answer
+from otel_straggler.collector.ingest.intake import Answer
 
 from .conftest import CLIENT_S, Sink
 

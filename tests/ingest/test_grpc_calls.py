@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_straggler.collector.ingest.grpc import GrpcServer
-from otel_straggler.collector.ingest.handler import Answer, Request
+from otel_straggler.collector.ingest.intake import Answer, Request
 
 from .conftest import CLIENT_S, Sink, StartReceiver
 

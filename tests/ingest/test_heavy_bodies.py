@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from otel_straggler.collector.ingest import body as body_module
-from otel_straggler.collector.ingest.handler import Answer, Request
 from otel_straggler.collector.ingest.http import OtlpHttp
+from otel_straggler.collector.ingest.intake import Answer, Request
 
 from ..waiting import eventually
 from .conftest import (
