@@ -237,10 +237,6 @@ class NativeRecorder:
         return int(self._native.dropped())
 
     @property
-    def threads(self) -> int:
-        return int(self._native.threads())
-
-    @property
     def capacity(self) -> int:
         """Runs that are kept until somebody takes them."""
         return self._capacity

@@ -56,16 +56,24 @@ class PythonTimer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the innermost run of this section: sections of two coroutines interleave. Nothing
-        ends if there is none: it began while nothing was recorded, or in another thread."""
+        """End the innermost execution of this section, if one began in this thread."""
         end_ns = perf_counter_ns()
         stack = _local.stack
-        at = len(stack) - 1
-        if at >= 0 and stack[at][0] is not self:
-            at = next((at for at in range(at, -1, -1) if stack[at][0] is self), -1)
-        if at >= 0:
-            frame = stack.pop(at)
-            around = _parent_of(frame, stack[at - 1]) if at else None
+        if not stack:
+            return
+        frame = stack.pop()
+        if frame[0] is not self:
+            stack.append(frame)
+            _end_deeper(self, stack, end_ns, exc_type)
+            return
+        around = stack[-1] if stack else None
+        if around is not None and around[3] is not frame[3]:
+            around = _parent_of(frame, around)
+        stack.last_end_ns = end_ns
+        ring = RECORDER.ring
+        if len(ring) < RECORDER.capacity:
+            ring.append((frame, around, end_ns, exc_type))
+        else:
             RECORDER.keep((frame, around, end_ns, exc_type))
 
     def begin(self, work: WorkSize | None) -> None:
@@ -94,6 +102,27 @@ def _parent_of(frame: Frame, around: Frame) -> Frame | None:
     return around if around[3].step_span == frame[3].step_span else None
 
 
+def _end_deeper(
+    timer: PythonTimer, stack: _Stack, end_ns: int, error: type[BaseException] | None
+) -> None:
+    """End an execution below others: sections of two coroutines interleave."""
+    for at in range(len(stack) - 1, -1, -1):
+        if stack[at][0] is timer:
+            frame = stack.pop(at)
+            around = _parent_of(frame, stack[at - 1]) if at else None
+            RECORDER.keep((frame, around, end_ns, error))
+            return
+
+
+class _Stack(list[Frame]):
+    """The open executions of one thread, innermost last, and when its last one ended."""
+
+    __slots__ = ("last_end_ns",)
+
+    def __init__(self) -> None:
+        self.last_end_ns = 0
+
+
 class PythonRecorder:
     """Keeps ended runs in memory; see :class:`otel_straggler.client.recorder.Recorder`."""
 
@@ -104,7 +133,7 @@ class PythonRecorder:
         self.context: Context | None = None
         self.session = RecordingSession("", 0)
         self.ring: deque[Record] = deque()
-        self.stacks: dict[int, list[Frame]] = {}
+        self.stacks: dict[int, _Stack] = {}
         self.capacity = RING_CAPACITY
         self.is_left_to_parent = False  # a child that was not asked to record
         self._when_full: Callable[[], None] | None = None
@@ -113,8 +142,7 @@ class PythonRecorder:
         self._open_step: Frame | None = None
         self._last_step: int | None = None
         self._step_began_ns = 0
-        self._last_end_ns = 0
-        self._stepping: list[Frame] | None = None
+        self._stepping: _Stack | None = None
 
     def enable(self) -> None:
         self.is_left_to_parent = False
@@ -186,29 +214,24 @@ class PythonRecorder:
         return None
 
     def progress(self) -> Progress:
-        return Progress(self._last_step, max(self._step_began_ns, self._last_end_ns))
+        """Executions in a helper thread are no progress of a rank whose training thread counts
+        steps."""
+        stacks = list(self.stacks.values()) if self._stepping is None else [self._stepping]
+        ends_ns = [stack.last_end_ns for stack in stacks]
+        return Progress(self._last_step, max([self._step_began_ns, *ends_ns]))
 
     @property
     def dropped(self) -> int:
         return self._dropped
 
-    @property
-    def threads(self) -> int:
-        return len(self.stacks)
-
     def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
         self._when_full = pull
         self.capacity = every
 
-    def open_here(self) -> list[Frame]:
-        return _local.stack
-
     def keep(self, record: Record) -> None:
-        """Add an ended run. A full ring is emptied on the spot, if somebody does that, or the run
-        is lost. Runs in a helper thread are no progress of a rank whose training thread counts
-        steps."""
-        if self._stepping is None or self._stepping is _local.stack:
-            self._last_end_ns = record[2]
+        """Add an ended execution. A full ring is emptied on the spot if ``empty_here`` asked for
+        it, else the execution is lost."""
+        _local.stack.last_end_ns = record[2]
         if len(self.ring) >= self.capacity:
             if self._when_full is None:
                 with self._drop_lock:
@@ -229,10 +252,11 @@ class PythonRecorder:
         self._open_step = None
         self._last_step = None
         self._step_began_ns = perf_counter_ns()
-        self._last_end_ns = 0
         self._stepping = None
+        for stack in list(self.stacks.values()):
+            stack.last_end_ns = 0
 
-    def _stacks_that_matter(self) -> list[list[Frame]]:
+    def _stacks_that_matter(self) -> list[_Stack]:
         if self._stepping is not None:
             return [self._stepping]
         main = self.stacks.get(threading.main_thread().ident or 0)
@@ -247,14 +271,14 @@ class PythonRecorder:
             self.stacks.pop(ident, None)
 
 
-def _top(stack: list[Frame]) -> Frame | None:
+def _top(stack: _Stack) -> Frame | None:
     try:
         return stack[-1]
     except IndexError:  # its thread was faster
         return None
 
 
-def _age_key(stack: list[Frame]) -> int:
+def _age_key(stack: _Stack) -> int:
     top = _top(stack)
     return 0 if top is None else top[2]
 
@@ -266,7 +290,7 @@ class _Local(threading.local):
         self.restart()
 
     def restart(self) -> None:
-        self.stack: list[Frame] = []
+        self.stack = _Stack()
         RECORDER.stacks[threading.get_ident()] = self.stack
 
 

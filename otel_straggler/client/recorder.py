@@ -150,10 +150,6 @@ class Recorder(Protocol):
     def dropped(self) -> int:
         """Section runs lost to a full ring."""
 
-    @property
-    def threads(self) -> int:
-        """Threads whose open runs are kept."""
-
 
 _Timer = TypeVar("_Timer", bound="SectionTimer")
 
