@@ -105,12 +105,7 @@ def _unsettable(callable_id: CallableId, error: Exception) -> str:
 
 
 class EveryNth:
-    """One use of a section, as a context manager, or every call of what it decorates.
-
-    Args:
-        section: what times.
-        is_turn: asked at every run, by the name of the section.
-    """
+    """One use of a section, as a context manager, or every call of what it decorates."""
 
     def __init__(self, section: Section, is_turn: Callable[[str], bool]) -> None:
         self._section = section

@@ -82,11 +82,6 @@ def resolve_endpoints(
 ) -> Endpoints:
     """Settle both endpoints.
 
-    Args:
-        env: the environment.
-        endpoint, headers, protocol: arguments of ``configure()``.
-        is_used: whether anything will be sent; if not, a missing package is no error.
-
     Raises:
         ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong.
     """

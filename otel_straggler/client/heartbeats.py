@@ -31,16 +31,7 @@ _MAX_FOLDED = 100
 
 
 class HeartbeatMaker:
-    """Composes heartbeats from the recorder's state.
-
-    Args:
-        settings: identity.
-        recorder: progress, open section, session id.
-        clock: time.
-        topology: what is known of the rank now.
-        losses: records lost so far, by reason.
-        folded: runs sent in spans for several so far, by section.
-    """
+    """Composes heartbeats from the recorder's state."""
 
     def __init__(
         self,
@@ -187,12 +178,6 @@ _BOUNDS_NS = [round(bound * 1e9) for bound in BOUNDS_S]
 class SectionHistograms:
     """Counts the executions of each section of the newest session, and encodes the counts now and
     then. A request that fails is not repeated: the next one holds the same counts and more.
-
-    Args:
-        settings: identity and interval.
-        recorder: knows the session.
-        clock: time.
-        topology: what is known of the rank now.
     """
 
     def __init__(

@@ -59,10 +59,6 @@ class KernelFeed:
 
     Attributes:
         timer: gives the one that is on now; may be another function later.
-
-    Args:
-        timer: see above.
-        section_name: by the number that the timer knows it by.
     """
 
     def __init__(
@@ -153,16 +149,7 @@ MAX_QUEUED_BYTES = 4 * 1024 * 1024
 
 
 class KernelExport:
-    """Sends what a share of the kernels holds. One thread calls it.
-
-    Args:
-        settings: identity, endpoint, interval and how many cells to report.
-        recorder: knows the session.
-        clock: time.
-        topology: what is known of the rank now.
-        feed: whose kernels.
-        rng: numbers in [0, 1) for jitter.
-    """
+    """Sends what a share of the kernels holds. One thread calls it."""
 
     def __init__(
         self,

@@ -64,14 +64,7 @@ _LOGS: tuple[Callable[[str, Response], None], ...] = (
 
 
 class NativeExport:
-    """Begins to record when it is made; see :class:`otel_straggler.client.session.Export`.
-
-    Args:
-        settings: what ``configure()`` decided; its endpoints are such as C++ can reach.
-        topology: what is known of the rank now.
-        other_losses: counts from outside, by reason.
-        span_ids: by number.
-    """
+    """Begins to record when it is made; see :class:`otel_straggler.client.session.Export`."""
 
     def __init__(
         self,
@@ -166,10 +159,6 @@ class NativeExport:
 
 class ExportSupervisor:
     """What a thread in Python does alongside the exporter in C++.
-
-    Args:
-        settings: what ``configure()`` decided.
-        topology: what is known of the rank now.
 
     Attributes:
         kernels: sends times of kernels.

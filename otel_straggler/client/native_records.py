@@ -99,13 +99,7 @@ NO_SECTION = 2**32 - 1
 
 
 class NativeBatch(Sequence[Record]):
-    """Runs in order of their ends. A sequence of tuples to everybody who reads tuples.
-
-    Args:
-        block: ``RECORD_BYTES`` for each run.
-        recorder: knows the names.
-        errors, works: what does not fit into a record, by span number.
-    """
+    """Runs in order of their ends. A sequence of tuples to everybody who reads tuples."""
 
     def __init__(
         self,

@@ -105,11 +105,6 @@ class Tables(Protocol):
 class NativeSpanPacker:
     """Turns blocks of records into requests of at most 512 spans and 1 MB, in order of their ends.
 
-    Args:
-        settings: identity, and the span budget.
-        resource: resource attributes of a session.
-        generation: records of another one belong to a session that was shut down.
-
     Attributes:
         encoder: the object in C++; an exporter there may use it too.
 
@@ -147,12 +142,6 @@ class NativeSpanPacker:
         self, block: bytes, tables: Tables, offset_ns: int, sample_every: int = 1
     ) -> list[Request]:
         """Encode the records of ``block``.
-
-        Args:
-            block: whole records of 128 bytes, in order of their ends.
-            tables: the recorder that it comes from, for the names of the numbers in it.
-            offset_ns: Unix time minus ``CLOCK_MONOTONIC``.
-            sample_every: keep one step in so many.
 
         Cost: under 0.2 µs a span, without the GIL.
         """
@@ -219,11 +208,7 @@ class NativeSpanPacker:
 
 
 class GpuNumbers:
-    """Holds back the runs whose numbers are awaited, for 2 s at most; all come out in order.
-
-    Args:
-        recorder: what the runs come from.
-    """
+    """Holds back the runs whose numbers are awaited, for 2 s at most; all come out in order."""
 
     def __init__(self, recorder: NativeRecorder) -> None:
         assert NATIVE is not None  # the recorder is native

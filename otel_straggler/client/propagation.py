@@ -35,12 +35,7 @@ _SPAN_KEY = next(iter(set_span_in_context(INVALID_SPAN, OtelContext())))
 
 
 class Propagation:
-    """Puts sections into OpenTelemetry's context and takes them out again.
-
-    Args:
-        traces: ids and sampling.
-        on_error: gets what goes wrong here.
-    """
+    """Puts sections into OpenTelemetry's context and takes them out again."""
 
     def __init__(self, traces: SdkTraces, on_error: Callable[[Exception], None]) -> None:
         self._traces = traces

@@ -86,19 +86,7 @@ class PythonExport:
 
 
 class Exporter:
-    """Drains the recorder, encodes, and sends spans and heartbeats. Tests call :meth:`tick`.
-
-    Args:
-        settings: what ``configure()`` decided.
-        recorder: what is drained.
-        drain: gives the records since the last time in batches; the recorder's own if left out.
-        topology: what is known of the rank now.
-        other_losses: counts from outside, by reason.
-        sdk: gets the records too.
-        span_ids: by number; its own if left out.
-        clock: time.
-        rng: numbers in [0, 1) for jitter.
-    """
+    """Drains the recorder, encodes, and sends spans and heartbeats. Tests call :meth:`tick`."""
 
     def __init__(
         self,

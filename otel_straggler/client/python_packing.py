@@ -94,13 +94,7 @@ id. A plain tuple: there is one per span."""
 
 
 class SpanPacker:
-    """Turns drained records into requests of at most 512 spans and 1 MB, in order of their ends.
-
-    Args:
-        settings: identity, and the span budget.
-        resource: resource attributes of a session.
-        generation: records of another one belong to a session that was shut down.
-    """
+    """Turns drained records into requests of at most 512 spans and 1 MB, in order of their ends."""
 
     def __init__(
         self,
@@ -129,13 +123,7 @@ class SpanPacker:
     def pack(
         self, records: Sequence[Record], offset_ns: int, sample_every: int = 1
     ) -> list[Request]:
-        """Encode ``records``.
-
-        Args:
-            records: of any sessions, in order.
-            offset_ns: Unix time minus ``perf_counter_ns``.
-            sample_every: keep one step in so many.
-        """
+        """Encode ``records``."""
         rows: list[bytes] = []
         sessions: list[RecordingSession] = []
         groups: dict[_Key, list[_Row]] = {}
@@ -270,9 +258,6 @@ class _StepBudget:
 
     The share is a power of two, judged again every second of the records' own clock: what one rank
     takes another one takes as well, unless that one has room for fewer.
-
-    Args:
-        spans_per_s: the budget; 0: no limit.
 
     Attributes:
         left_out: spans so far.

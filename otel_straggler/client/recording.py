@@ -40,11 +40,7 @@ Listener = Callable[[Sequence[Record]], None]
 
 
 class Recording:
-    """Who wants the records of this process. It records while anybody does.
-
-    Args:
-        recorder: what is emptied.
-    """
+    """Who wants the records of this process. It records while anybody does."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

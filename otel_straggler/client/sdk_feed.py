@@ -60,16 +60,7 @@ class _Held:
 
 
 class SdkFeed:
-    """Takes records from the exporter thread; builds spans in its own.
-
-    Args:
-        builder: makes the spans.
-        traces: ids and sampling.
-        generation: records of another one belong to a session that was shut down.
-        drops: where losses are counted.
-        flush_s: seconds between two rounds.
-        spends: whether tokens are spent here; not if they are when a section begins.
-    """
+    """Takes records from the exporter thread; builds spans in its own."""
 
     def __init__(
         self,
@@ -275,11 +266,6 @@ THREAD_NAME = "otel-straggler-sdk"
 
 class SdkSink:
     """From records to spans of the application's SDK; see the modules of the parts.
-
-    Args:
-        settings: what ``configure()`` decided.
-        ids: span ids, shared with the wire.
-        topology: what is known of the rank now.
 
     Raises:
         ConfigError: the provider's tracers are not the SDK's.

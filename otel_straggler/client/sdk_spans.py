@@ -183,10 +183,6 @@ class SdkSpan(NamedTuple):
 class SpanBuilder:
     """Makes spans of the application's SDK.
 
-    Args:
-        provider: the application's.
-        on_error: gets what the application's processors or sampler raise.
-
     Raises:
         ConfigError: the provider's tracers are not the SDK's.
     """

@@ -54,14 +54,7 @@ class PropagatedRun(WorkSize):
 
 
 class SdkTraces:
-    """Decides once per trace; gives what all spans of a trace share.
-
-    Args:
-        settings: identity, rate.
-        builder: knows the application's sampler and resource.
-        ids: span ids, shared with the wire.
-        topology: what is known of the rank now.
-    """
+    """Decides once per trace; gives what all spans of a trace share."""
 
     def __init__(
         self,

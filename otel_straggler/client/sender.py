@@ -80,18 +80,7 @@ class _Queued:
 
 
 class SpanSender:
-    """Sends span requests in order, one at a time.
-
-    Args:
-        endpoint: where to.
-        client: over which connection.
-        budget_bytes: of waiting requests.
-        drops: where losses are counted.
-        monotonic_s: the clock of waits.
-        on_answer: gets every response.
-        rng: numbers in [0, 1) for jitter.
-        what: it sends, for the log.
-    """
+    """Sends span requests in order, one at a time."""
 
     def __init__(
         self,

@@ -227,15 +227,7 @@ def export_for(
     sdk: SdkSink | None,
     span_ids: SpanIds,
 ) -> Export:
-    """The exporter for these settings; says in the log which one and why.
-
-    Args:
-        settings: what ``configure()`` decided.
-        topology: what is known of the rank now.
-        other_losses: counts from outside, by reason.
-        sdk: gets the records too.
-        span_ids: by number.
-    """
+    """The exporter for these settings; says in the log which one and why."""
     reason = WHY_PYTHON or why_python(settings)
     _LOG.info(
         "sections are recorded by the %s recorder and sent by the %s exporter%s",

@@ -29,10 +29,6 @@ def resolve_settings(
 ) -> ClientSettings:
     """Settle every setting.
 
-    Args:
-        given: arguments of ``configure()``; what is absent, or None, is not given.
-        env: the environment; that of the process if left out.
-
     Raises:
         ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong; says how to fix it.
     """

@@ -37,12 +37,7 @@ Flush = Callable[[float, Outcome | None], object]
 
 
 class Termination:
-    """Our place in the chain of SIGTERM handlers.
-
-    Args:
-        flush: have everything sent, and wait for it at most so many seconds.
-        deadline_s: the most that a flush takes.
-    """
+    """Our place in the chain of SIGTERM handlers."""
 
     def __init__(self, flush: Flush, deadline_s: float) -> None:
         self._flush = flush

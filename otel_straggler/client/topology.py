@@ -124,11 +124,7 @@ Index = int | tuple[int, int]
 
 
 class GpuDescription:
-    """Adds the GPU to what is known of the rank, once it can be known.
-
-    Args:
-        ask_driver: for what PyTorch does not say, by UUID; once, and it may find nothing.
-    """
+    """Adds the GPU to what is known of the rank, once it can be known."""
 
     def __init__(self, ask_driver: Callable[[str], GpuIdentity | None] | None = None) -> None:
         self._ask_driver = ask_driver

@@ -46,14 +46,7 @@ class SectionHistogram:
 def encode_heartbeat(
     beat: Heartbeat, *, resource: Attributes, info: Attributes, started_at_s: float
 ) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` of one heartbeat.
-
-    Args:
-        beat: its None values are left out.
-        resource: identity.
-        info: attributes of ``straggler.rank.info``.
-        started_at_s: since when drops and folded runs are counted.
-    """
+    """The message ``ExportMetricsServiceRequest`` of one heartbeat."""
     now_ns, started_ns = int((beat.sent_at_s or 0.0) * _NS), int(started_at_s * _NS)
     metrics = [
         *_progress(beat, now_ns),
@@ -117,14 +110,7 @@ def encode_numbers(
     now_s: float,
     started_at_s: float,
 ) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` of gauges and running totals.
-
-    Args:
-        numbers: metric, attributes of the point, value; points of a metric become one message.
-        resource: identity.
-        now_s: of all points.
-        started_at_s: since when totals are counted.
-    """
+    """The message ``ExportMetricsServiceRequest`` of gauges and running totals."""
     points: dict[semconv.Metric, list[pb.NumberDataPoint]] = {}
     for metric, attributes, value in numbers:
         point = pb.NumberDataPoint(

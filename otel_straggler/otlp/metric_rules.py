@@ -124,12 +124,7 @@ def heartbeat(
 
 
 def describe_rank(description: Values, resource: Values) -> RankDescription:
-    """Read a rank's description of itself.
-
-    Args:
-        description: attributes of ``straggler.rank.info``.
-        resource: those of the resource; what the description says wins.
-    """
+    """Read a rank's description of itself."""
     tier = description.get(semconv.GPU_TIMING_TIER)
     reason = description.get(semconv.GPU_TIMING_REASON) if tier in semconv.GPU_TIERS else None
     page = as_bool(description.get(semconv.RUN_PAGE))
@@ -204,16 +199,7 @@ def section_times(
     attributes: dict[str, Value],
     aliases: Aliases,
 ) -> SectionTimes | None:
-    """Read one data point; None if it makes no sense.
-
-    Args:
-        metric: the message ``Metric``.
-        which: ``histogram`` or ``exponential_histogram``.
-        point: one of its points.
-        source: who sent it.
-        attributes: of the point.
-        aliases: says which attribute names the section.
-    """
+    """Read one data point; None if it makes no sense."""
     temporality = getattr(metric, which).aggregation_temporality
     section = section_named(attributes, aliases)
     unit_s = UNITS_S.get(metric.unit)
@@ -319,16 +305,7 @@ def add_kernel_times(
     aliases: Aliases,
     to: KernelTimesBuilder,
 ) -> str:
-    """Add one data point; the answer is what became of it.
-
-    Args:
-        metric: the message ``Metric``, with an exponential histogram.
-        point: one of its points.
-        source: who sent it.
-        attributes: of the point.
-        aliases: says which attribute names the section.
-        to: where it is added.
-    """
+    """Add one data point; the answer is what became of it."""
     if metric.exponential_histogram.aggregation_temporality != _DELTA:
         return NOT_DELTA
     cell = cell_named(attributes, aliases)

@@ -283,8 +283,7 @@ _REASON_TEXTS = {
     ),
     "forked": ("CUDA does not work in a forked child", "start it by spawn and configure() there"),
     "invalid_timestamps": (
-        "CUPTI gave more than 1 % of kernels no valid timestamps, as some versions do after "
-        "millions of kernels",
+        "CUPTI gave more than 1 % of kernels no valid timestamps, as some versions do in time",
         "use a torch with a newer CUDA; set_gpu_timing('cupti') tries again",
     ),
     "takeover": ("another profiler takes what CUPTI gives back", "none: retried every minute"),

@@ -35,13 +35,7 @@ class _Command(NamedTuple):
 
 
 class CommandPoll:
-    """Polls for one rank. For one thread at a time; never raises for what the other side says.
-
-    Args:
-        settings: identity, and where heartbeats go: commands come from there and nowhere else.
-        session_id: the current one.
-        verbs: what is done; every other verb is refused.
-    """
+    """Polls for one rank. For one thread at a time; never raises for what the other side says."""
 
     def __init__(
         self, settings: ClientSettings, session_id: Callable[[], str], verbs: Verbs
@@ -165,12 +159,7 @@ THREAD_NAME = "otel-straggler-evidence"
 
 
 class Diagnostics:
-    """Stacks and commands of this process, as far as they are switched on.
-
-    Args:
-        settings: what ``configure()`` decided.
-        is_scorer: whether the other side is known to score; nobody else is asked for commands.
-    """
+    """Stacks and commands of this process, as far as they are switched on."""
 
     def __init__(self, settings: ClientSettings, is_scorer: Callable[[], bool]) -> None:
         self._settings = settings

@@ -36,11 +36,6 @@ _FIRST, _LAST = 7, 21
 class Stacks:
     """Writes the stacks of all threads of this process to its file in ``evidence_dir``.
 
-    Args:
-        settings: identity, the folder and the limit.
-        recorder: what the rank is in.
-        clock: time.
-
     Raises:
         OSError: the folder cannot be written to.
     """
@@ -166,10 +161,6 @@ def _utc(wall_ns: int) -> str:
 class StacksFile:
     """One file of stacks, and the one before it. For one thread at a time.
 
-    Args:
-        path: of the file; what is there is appended to.
-        max_bytes, max_dumps: beyond either the file becomes the older one, whose place it takes.
-
     Raises:
         OSError: it cannot be written.
     """
@@ -262,9 +253,6 @@ class _Times(ctypes.Structure):
 
 class Alarm:
     """A real-time signal that nobody else uses, on which all stacks are written to a file.
-
-    Args:
-        file: number of the open file.
 
     Attributes:
         number: of the signal; None if there is none, and then nothing works.

@@ -87,19 +87,6 @@ class GpuReading:
     memory_temperature_c: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuHealth:
-    """What changes rarely: running totals of faults, by what went wrong; absent: not known.
-
-    Attributes:
-        at_ns: monotonic time.
-        errors: by one of ``semconv.GPU_ERRORS``.
-    """
-
-    at_ns: int
-    errors: Mapping[str, int] = field(default_factory=dict)
-
-
 class SensorsGoneError(Exception):
     """There is nothing to read, now and later. The message says why and what to do."""
 
@@ -162,10 +149,10 @@ class NvmlSensors:
             memory_temperature_c=_whole(result.get(_MEMORY_TEMPERATURE)),
         )
 
-    def health(self, now_ns: int) -> GpuHealth:
+    def errors(self) -> dict[str, int]:
+        """Running totals of faults, by one of ``semconv.GPU_ERRORS``; absent: not known."""
         result = self._fields(tuple(_HEALTH_FIELDS.values()))
-        errors = {name: int(result[at]) for name, at in _HEALTH_FIELDS.items() if at in result}
-        return GpuHealth(at_ns=now_ns, errors=errors)
+        return {name: int(result[at]) for name, at in _HEALTH_FIELDS.items() if at in result}
 
     def close(self) -> None:
         """Shuts down what this object has begun; NVML counts who has. Nothing in a child."""
@@ -175,8 +162,6 @@ class NvmlSensors:
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
 
-    # --- signals --------------------------------------------------------------------------------
-
     def _clock(self, which: int) -> int | None:
         """In Hz."""
         clock = self._nvml.nvmlDeviceGetClockInfo
@@ -184,17 +169,12 @@ class NvmlSensors:
         return None if mhz is None else int(mhz) * 1_000_000
 
     def _reasons(self) -> int | None:
-        nvml = self._nvml
-        for name in (
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",  # the older name of the same
-        ):
-            ask = getattr(nvml, name, None)
-            if ask is None:
-                continue
-            result = self._try(name, lambda ask=ask: int(ask(self._handle)))  # type: ignore[misc]
-            if result is not None:
-                return int(result)
+        for what in ("Event", "Throttle"):  # the older name of the same
+            name = f"nvmlDeviceGetCurrentClocks{what}Reasons"
+            if ask := getattr(self._nvml, name, None):
+                result = self._try(name, lambda ask=ask: int(ask(self._handle)))  # type: ignore[misc]
+                if result is not None:
+                    return int(result)
         return None
 
     def _throttled(self, result: dict[int, float]) -> dict[str, int]:
@@ -232,8 +212,6 @@ class NvmlSensors:
                 error = self._nvml.NVMLError(value.nvmlReturn)
                 raise _gone(f"nvmlDeviceGetFieldValues({value.fieldId})", error)
         return result
-
-    # --- asking ---------------------------------------------------------------------------------
 
     def _find(self, uuid: str) -> tuple[str, Any]:
         bare = uuid.removeprefix("GPU-").removeprefix("MIG-")

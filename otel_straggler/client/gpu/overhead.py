@@ -22,10 +22,6 @@ _READER = "otel-stragg-gpu"
 class Overhead:
     """Watches one tier after the other.
 
-    Args:
-        target: the part of a step that timing may cost; 0: no limit.
-        wake: called when steps are to be timed from now on, or no longer.
-
     Attributes:
         text: what was decided last.
     """
@@ -122,10 +118,6 @@ class _Note(NamedTuple):
 
 class StepWatch:
     """Hears of each step from the recorder.
-
-    Args:
-        phases: how often phases have changed so far.
-        wake: called when steps are to be timed from now on, or no longer.
 
     Attributes:
         round_start: of the governor.
