@@ -12,7 +12,7 @@ import logging
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:  # before Python 3.12 it loads tempfile and all compression
@@ -24,11 +24,8 @@ _LOG = logging.getLogger("otel_straggler")
 
 
 class _Compilation:
-    """Knows whether ``torch.compile`` (or export) is tracing whoever asks.
-
-    Attributes:
-        is_on: the question. Once torch is loaded it is torch's own: every section asks it.
-    """
+    """Whether ``torch.compile`` (or export) is tracing whoever asks. Once torch is loaded,
+    ``is_on`` is torch's own function: every section calls it."""
 
     def __init__(self) -> None:
         self.is_on: Callable[[], bool] = _is_compiling
@@ -54,12 +51,7 @@ class Transparent:
     def __enter__(self) -> Transparent:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         return None
 
     def __call__(self, function: _Function) -> _Function:
@@ -73,7 +65,7 @@ _TRANSPARENT = Transparent()
 
 
 def transparent() -> Transparent:
-    """What stands for every section, step and phase in a traced region."""
+    """A null section, step or phase."""
     return _TRANSPARENT
 
 

@@ -225,7 +225,6 @@ def _started(settings: ClientSettings) -> Session:
 
 
 def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
-    """End the session; ``otherwise`` is its outcome where nothing says another."""
     with _PROCESS.lock:
         session, _PROCESS.session = _PROCESS.session, None
     if session is not None:
@@ -243,7 +242,7 @@ def _already_configured(now: ClientSettings, wanted: ClientSettings) -> str:
 
 
 def _differences(now: ClientSettings, wanted: ClientSettings) -> Iterator[str]:
-    """What the second call asked for, by the names of its arguments; no headers, no tokens."""
+    """By names of arguments; no headers, no tokens."""
     for name in ClientSettings.__slots__:
         before, after = getattr(now, name), getattr(wanted, name)
         if before == after:
@@ -258,7 +257,7 @@ def _differences(now: ClientSettings, wanted: ClientSettings) -> Iterator[str]:
 
 
 def _reset_in_child() -> None:
-    """A forked child (a DataLoader's worker) records nothing and sends nothing, unless asked."""
+    """A forked child (a DataLoader's worker) records nothing and sends nothing."""
     _PROCESS.lock = threading.Lock()
     RECORDER.reset_after_fork()
     RECORDING.reset_after_fork()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from time import perf_counter_ns
-from types import TracebackType
 from typing import Any, TypeGuard
 
 from opentelemetry.context import Context as OtelContext
@@ -42,14 +41,13 @@ class Propagation:
         self._on_error = on_error
 
     def install(self) -> None:
-        """Sections that begin from now on are propagated."""
         _active.append(self)
         for name, method in _PROPAGATING.items():
             setattr(NativeTimer, name, method)
         RECORDER.on_step = self.begin_step_trace
 
     def uninstall(self) -> None:
-        """Sections that begin from now on are not; open ones are still taken out at their end."""
+        """Open sections are still taken out at their end."""
         if self not in _active:
             return
         _active.remove(self)
@@ -65,7 +63,7 @@ class Propagation:
             _take_out(run)
 
     def begin_step_trace(self, context: Context) -> None:
-        """A step begins: decide over it, and link it to the user's current span."""
+        """Decide over a step, and link it to the user's current span."""
         try:
             around = get_current_span().get_span_context()
             links = (Link(around),) if around.is_valid else ()
@@ -76,7 +74,7 @@ class Propagation:
             self._on_error(error)
 
     def put_in(self, run: PropagatedRun, number: int, timer: NativeTimer, context: Context) -> None:
-        """Make the run the current span, unless its trace is left out."""
+        """Make the execution the current span, unless its trace is left out."""
         try:
             self._find_trace(run, timer, context)
             sampling = run.sampling
@@ -93,7 +91,7 @@ class Propagation:
             self._on_error(error)
 
     def _find_trace(self, run: PropagatedRun, timer: NativeTimer, context: Context) -> None:
-        """The step's; without a step, that of the enclosing run or of the time."""
+        """The step's; without a step, that of the enclosing execution or of the time."""
         traces = self._traces
         if context.step is not None:
             run.trace_id, run.sampling = traces.step_trace(context), context.sampling
@@ -172,12 +170,7 @@ def _begin(timer: NativeTimer, run: PropagatedRun) -> None:
         RECORDER.begin_numbered(timer, number, run)
 
 
-def _exit(
-    self: NativeTimer,
-    exc_type: type[BaseException] | None,
-    exc: BaseException | None,
-    traceback: TracebackType | None,
-) -> None:
+def _exit(self: NativeTimer, exc_type: Any, exc: Any, traceback: Any) -> None:
     run = _newest_run_of(self)
     _PLAIN["__exit__"](self, exc_type, exc, traceback)
     if _is_open(run):
@@ -210,7 +203,6 @@ def _end_detached(
 
 
 def _number_of(begun: bytes) -> int:
-    """The span number of what ``begin_detached`` has begun."""
     return int.from_bytes(begun[:8], "little")
 
 
@@ -225,7 +217,6 @@ _PLAIN: dict[str, Any] = {name: getattr(NativeTimer, name) for name in _PROPAGAT
 
 
 def _restore_methods() -> None:
-    """Those of the extension, which the class inherits."""
     for name in _PLAIN:
         if name in vars(NativeTimer):
             delattr(NativeTimer, name)

@@ -13,21 +13,21 @@ from otel_straggler.client.heartbeats import Handshake, HeartbeatMaker, SectionH
 from otel_straggler.client.kernels import KernelExport
 from otel_straggler.client.native_records import NativeBatch
 from otel_straggler.client.packing import GPU_POLL_S, GpuNumbers, packer_for
-from otel_straggler.client.recorder import Record, Recorder, RecordingSession
+from otel_straggler.client.recorder import Record, Recorder
 from otel_straggler.client.recording import RECORDER, RECORDING, Inbox
 from otel_straggler.client.sender import (
     ENCODE_ERROR,
     INBOX_FULL,
     PROCESS_ENDED,
-    PROTOBUF,
     Drops,
     SpanSender,
+    post_metrics,
 )
-from otel_straggler.client.topology import Attributes, Topology, resource_attributes
-from otel_straggler.client.worker import Clock, LogOnce, SystemClock, Worker
+from otel_straggler.client.topology import RankContext, Topology
+from otel_straggler.client.worker import Clock, LogOnce, Worker
 from otel_straggler.config import ClientSettings
 from otel_straggler.native import NATIVE
-from otel_straggler.otlp.clients.client import client_for, encoded_body
+from otel_straggler.otlp.clients.client import client_for
 from otel_straggler.otlp.ids import SpanIds
 from otel_straggler.semconv import Outcome
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class PythonExport:
-    """Begins to record when it is made; see :class:`otel_straggler.client.session.Export`."""
+    """Sends what is recorded, and heartbeats. Recording begins when it is made."""
 
     def __init__(
         self,
@@ -103,23 +103,20 @@ class Exporter:
     ) -> None:
         self._settings = settings
         self._drain = drain or (lambda: [recorder.drain()])
-        self._topology = topology
         self._sdk = sdk
-        self._clock = clock or SystemClock()
+        self._clock = clock or Clock()
+        rank = RankContext(settings, recorder, self._clock, topology)
         self._drops = Drops()
         self._handshake = Handshake(settings)
-        self._histograms = SectionHistograms(settings, recorder, self._clock, topology)
-        self._packer = packer_for(recorder, settings, self._resource, span_ids)
+        self._histograms = SectionHistograms(rank)
+        self._packer = packer_for(recorder, settings, rank.resource, span_ids)
         self._gpu = None if NATIVE is None else GpuNumbers(RECORDER)
         self._heartbeats = HeartbeatMaker(
-            settings,
-            recorder,
-            self._clock,
-            topology,
+            rank,
             lambda: {**other_losses(), **self._own_losses()},
             lambda: self._packer.folded_runs,
         )
-        self._kernels = KernelExport(settings, recorder, self._clock, topology, rng=rng)
+        self._kernels = KernelExport(rank, rng=rng)
         self._metrics_client = client_for(settings.metrics, "metrics")
         self._sender = SpanSender(
             settings.traces,
@@ -138,7 +135,6 @@ class Exporter:
 
     @property
     def is_scorer(self) -> bool:
-        """Whether the other side gets all spans."""
         return self._handshake.is_scorer
 
     @property
@@ -182,12 +178,12 @@ class Exporter:
             self._post_metrics(self._heartbeats.heartbeat(outcome), max(left_s, 0.05))
 
     def survive(self, error: Exception) -> None:
-        """Telemetry never stops training: log the first error, count all."""
+        """Telemetry never stops training."""
         self._drops.add(ENCODE_ERROR, 1)
         self._log_error(error)
 
     def close(self, *, is_idle: bool = True) -> None:
-        """Want no more kernels; drop the connections, unless the thread still uses them."""
+        """Drop the connections, unless the thread still uses them."""
         self._kernels.close()
         if is_idle:
             self._kernels.disconnect()
@@ -199,9 +195,6 @@ class Exporter:
         losses = Counter({**self._drops.counts(), **self._kernels.losses(), **of_times})
         losses.update(self._packer.losses())
         return losses
-
-    def _resource(self, session: RecordingSession) -> Attributes:
-        return resource_attributes(self._settings, session.session_id, self._topology())
 
     def _collect(self, now_s: float) -> None:
         batches = [batch for batch in self._drain() if batch]
@@ -217,7 +210,7 @@ class Exporter:
             self._gpu.poll()
 
     def _is_gpu_poll(self, now_s: float) -> bool:
-        """Whether it is only the GPU's numbers that somebody asks for."""
+        """Whether only the GPU's numbers are due."""
         gpu = self._gpu
         return gpu is not None and gpu.is_needed and not gpu.is_full and now_s < self._next_tick_s
 
@@ -229,7 +222,6 @@ class Exporter:
             self._queue(records)
 
     def _queue_timed(self) -> None:
-        """Queue what waits for the GPU no longer."""
         if self._gpu is not None and (timed := self._gpu.drain()):
             self._queue(timed)
 
@@ -256,10 +248,7 @@ class Exporter:
     def _post_metrics(self, body: bytes, timeout_s: float) -> None:
         if not self._settings.metrics.is_enabled:
             return
-        body, encoding = encoded_body(self._settings.metrics, body)
-        response = self._metrics_client.post(
-            body, content_type=PROTOBUF, content_encoding=encoding, timeout_s=timeout_s
-        )
+        response = post_metrics(self._metrics_client, self._settings, body, timeout_s)
         self._handshake.record_metrics_response(response)
         if response.is_success:
             self._sender.mark_reachable()

@@ -40,11 +40,11 @@ _MAX_SESSIONS = 8
 
 
 class SectionCounts:
-    """Counts the runs of every section; begins again with a new session id.
+    """Numbers the executions of every section, anew for each session.
 
-    Sinks that see the same runs give them the same numbers, so a collector that gets a run from
-    both takes it once. Runs of the session before may still end after a new one has begun, so the
-    counts of the last few are kept.
+    Sinks that see the same executions give them the same numbers, so a collector that gets one from
+    both counts it once. An execution of an earlier session may still end after a new one has begun,
+    so the counts of the last few are kept.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class SectionCounts:
         self._of_sessions: dict[RecordingSession, dict[str, int]] = {}
 
     def next(self, session: RecordingSession, name: str, runs: int = 1) -> int:
-        """The number of this run, from 0; of several, that of the first, and the others follow."""
+        """The number of this execution, from 0."""
         if session is not self._session:
             self._session = session
             self._counts = self._of_sessions.setdefault(session, {})
@@ -94,7 +94,7 @@ id. A plain tuple: there is one per span."""
 
 
 class SpanPacker:
-    """Turns drained records into requests of at most 512 spans and 1 MB, in order of their ends."""
+    """Encodes drained records: requests of at most 512 spans and 1 MB, in order of their ends."""
 
     def __init__(
         self,
@@ -113,7 +113,6 @@ class SpanPacker:
 
     @property
     def folded_runs(self) -> dict[str, int]:
-        """Nothing is folded."""
         return {}
 
     def losses(self) -> dict[str, int]:
@@ -254,14 +253,8 @@ class SpanPacker:
 
 
 class _StepBudget:
-    """Takes one step in so many that the spans fit into the budget.
-
-    The share is a power of two, judged again every second of the records' own clock: what one rank
-    takes another one takes as well, unless that one has room for fewer.
-
-    Attributes:
-        left_out: spans so far.
-    """
+    """Takes one step in so many (a power of two) that the spans fit into the budget, decided each
+    second of the records' own clock: ranks take the same steps, unless one has room for fewer."""
 
     def __init__(self, spans_per_s: int) -> None:
         self._spans_per_s = spans_per_s

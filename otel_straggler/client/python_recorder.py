@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from time import perf_counter_ns
-from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from otel_straggler.client.recorder import (
     NO_SPAN,
@@ -50,12 +49,7 @@ class PythonTimer:
             _local.stack.append((self, next(_span_numbers), perf_counter_ns(), context, None))
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         """End the innermost execution of this section, if one began in this thread."""
         end_ns = perf_counter_ns()
         stack = _local.stack
@@ -137,7 +131,7 @@ class PythonRecorder:
         self.capacity = RING_CAPACITY
         self.is_left_to_parent = False  # a child that was not asked to record
         self._when_full: Callable[[], None] | None = None
-        self._dropped = 0
+        self.dropped = 0
         self._drop_lock = threading.Lock()
         self._open_step: Frame | None = None
         self._last_step: int | None = None
@@ -147,7 +141,7 @@ class PythonRecorder:
     def enable(self) -> None:
         self.is_left_to_parent = False
         self.ring.clear()
-        self._dropped = 0
+        self.dropped = 0
         self._reset_steps()
         self.session = new_session(self.session.generation + 1)
         self.context = Context(self.session, None, NO_SPAN, "")
@@ -221,8 +215,11 @@ class PythonRecorder:
         return Progress(self._last_step, max([self._step_began_ns, *ends_ns]))
 
     @property
-    def dropped(self) -> int:
-        return self._dropped
+    def threads(self) -> int:
+        return len(self.stacks)
+
+    def open_here(self) -> list[Frame]:
+        return _local.stack
 
     def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
         self._when_full = pull
@@ -235,7 +232,7 @@ class PythonRecorder:
         if len(self.ring) >= self.capacity:
             if self._when_full is None:
                 with self._drop_lock:
-                    self._dropped += 1
+                    self.dropped += 1
                 return
             self._when_full()
         self.ring.append(record)

@@ -1,8 +1,7 @@
 """Records to finished spans for the application's TracerProvider, in a thread of their own.
 
-A processor of the application may be slow or hang: here it holds up neither training nor
-heartbeats. The spans of a step are kept until the step has ended and are then begun and ended in
-the order in which they ran, as the SDK would have.
+A slow or hanging processor of the application holds up neither training nor heartbeats here. The
+spans of a step are begun and ended once the step has ended, in the order in which they ran.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class _Held:
 
 
 class SdkFeed:
-    """Takes records from the exporter thread; builds spans in its own."""
+    """Gets records from the exporter thread; builds spans in its own."""
 
     def __init__(
         self,
@@ -88,7 +87,7 @@ class SdkFeed:
         self._built = 0
 
     def put(self, records: Sequence[Record]) -> None:
-        """Hand over drained records. Never waits."""
+        """Never waits."""
         waiting = sum(len(batch) for batch, _ in list(self._inbox))
         if waiting + len(records) > RING_CAPACITY:
             self._drops.add(SDK_QUEUE_FULL, len(records))
@@ -106,7 +105,7 @@ class SdkFeed:
         return now_s + self._flush_s
 
     def flush(self, deadline_s: float) -> None:
-        """Build all that is here, and have the application's processors send it."""
+        """Build all, and have the application's processors send it."""
         self._builder.refresh()
         self._take_in(time.monotonic())
         for step_span in list(self._held):
@@ -114,7 +113,6 @@ class SdkFeed:
         self._builder.force_flush(deadline_s - time.monotonic())
 
     def survive(self, error: Exception) -> None:
-        """A mistake of ours; the next spans may be well."""
         self._drops.add(SDK_ERROR, 1)
         _LOG.warning("spans for the tracer provider were lost", exc_info=error)
 
@@ -265,7 +263,7 @@ THREAD_NAME = "otel-straggler-sdk"
 
 
 class SdkSink:
-    """From records to spans of the application's SDK; see the modules of the parts.
+    """Turns records into spans of the application's SDK.
 
     Raises:
         ConfigError: the provider's tracers are not the SDK's.
@@ -294,7 +292,6 @@ class SdkSink:
         self._flushed: threading.Event | None = None
 
     def start(self, generation: int) -> None:
-        """Build spans of records of this generation from now on."""
         self._feed = SdkFeed(
             self._builder,
             self._traces,
@@ -309,23 +306,22 @@ class SdkSink:
             self._propagation.install()
 
     def put(self, records: Sequence[Record]) -> None:
-        """Take records from the exporter thread. Never waits."""
+        """Never waits."""
         if self._feed is not None:
             self._feed.put(records)
 
     def begin_flush(self, deadline_s: float) -> None:
-        """Have all that was put built and sent by the application's processors."""
         feed = self._feed
         if self._worker is not None and feed is not None:
             self._flushed = self._worker.ask(lambda: feed.flush(deadline_s))
 
     def wait_for_flush(self, deadline_s: float) -> bool:
-        """Whether what ``begin_flush`` began was done by ``deadline_s``."""
+        """Whether it was done by ``deadline_s``."""
         flushed = self._flushed
         return flushed is not None and flushed.wait(max(0.0, deadline_s - time.monotonic()))
 
     def losses(self) -> dict[str, int]:
-        """Records that did not become spans, by reason."""
+        """By reason."""
         return self._drops.counts()
 
     def stop_propagating(self) -> None:
@@ -333,12 +329,11 @@ class SdkSink:
             self._propagation.uninstall()
 
     def stop(self, timeout_s: float) -> None:
-        """Let the thread end. The provider is the application's and goes on."""
+        """The provider is the application's and goes on."""
         if self._worker is not None:
             self._worker.stop(timeout_s)
 
     def leave_to_parent(self) -> None:
-        """In a forked child: nothing of the parent's is touched."""
         if self._propagation is not None:
             self._propagation.leave_to_parent()
 

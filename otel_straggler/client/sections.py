@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from otel_straggler.client.compiled import COMPILATION, make_transparent, transparent
@@ -80,12 +79,7 @@ class SizedRun:
         self._section.begin(self._work)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         self._section.__exit__(exc_type, exc, traceback)
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recording import FORM, RECORDER, WHY_PYTHON
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from otel_straggler.client.diagnostics.commands import Diagnostics
     from otel_straggler.client.gpu.owner import GpuTiming
     from otel_straggler.client.gpu.reasons import GpuTimingState
+    from otel_straggler.client.native_export import NativeExport
+    from otel_straggler.client.python_export import PythonExport
     from otel_straggler.client.sdk_feed import SdkSink
     from otel_straggler.client.termination import Termination
     from otel_straggler.otlp.ids import SpanIds
@@ -30,16 +32,12 @@ _GPU_SHARE = 0.5
 
 
 class Session:
-    """Telemetry of this process, from ``configure()`` to ``shutdown()``.
-
-    Attributes:
-        settings: what was decided.
-    """
+    """Telemetry of this process, from ``configure()`` to ``shutdown()``."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         self._sdk: SdkSink | None = None
-        self._export: Export | None = None
+        self._export: NativeExport | PythonExport | None = None
         self._termination: Termination | None = None
         self._gpu: GpuTiming | None = None
         self._diagnostics: Diagnostics | None = None
@@ -57,7 +55,7 @@ class Session:
 
     @property
     def queued_requests(self) -> int:
-        """Encoded requests that have not been taken by the other side yet."""
+        """Encoded requests that the other side has not taken yet."""
         return 0 if self._export is None else self._export.queued_requests
 
     @property
@@ -99,13 +97,11 @@ class Session:
             self._diagnostics.start()
 
     def gpu_timing(self) -> GpuTimingState:
-        """What times sections on the GPU now, and why nothing better does."""
         from otel_straggler.client.gpu.reasons import NOT_CONFIGURED
 
         return NOT_CONFIGURED if self._gpu is None else self._gpu.state()
 
     def set_gpu_timing(self, tier: GpuTier) -> GpuTimingState:
-        """Have this tier from now on, if it can be had."""
         if self._gpu is not None:
             self._gpu.set(tier)
         return self.gpu_timing()
@@ -167,7 +163,6 @@ class Session:
             self._diagnostics.leave_to_parent()
 
     def _topology(self) -> Topology:
-        """What is known of the rank, with what times it now, and whether SIGTERM has come."""
         tier, reason = ("", "") if self._gpu is None else self._gpu.described()
         return replace(TOPOLOGY.current, gpu_tier=tier, gpu_reason=reason, is_ending=self.is_ending)
 
@@ -191,32 +186,10 @@ def pending_exception() -> BaseException | None:
 
 
 def outcome_of(error: BaseException | None, otherwise: Outcome) -> Outcome:
-    """What an exception says of the run; leaving by ``sys.exit()`` is no failure."""
+    """The outcome that an exception means; leaving by ``sys.exit()`` is no failure."""
     if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
         return otherwise
     return "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
-
-
-class Export(Protocol):
-    """Sends what is recorded, and heartbeats, until it is stopped."""
-
-    @property
-    def is_scorer(self) -> bool:
-        """Whether the other side gets all spans."""
-
-    @property
-    def queued_requests(self) -> int:
-        """Encoded requests that have not been taken by the other side yet."""
-
-    def start(self) -> None:
-        """Begin to send; recording has begun when it was made."""
-
-    def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
-        """Wait until everything is sent, for ``timeout_s`` at most; whether it was in time. With
-        an outcome, report also that the rank has ended."""
-
-    def stop(self, timeout_s: float) -> None:
-        """Send no longer; wait so long for what is under way."""
 
 
 def export_for(
@@ -226,8 +199,8 @@ def export_for(
     other_losses: Callable[[], dict[str, int]],
     sdk: SdkSink | None,
     span_ids: SpanIds,
-) -> Export:
-    """The exporter for these settings; says in the log which one and why."""
+) -> NativeExport | PythonExport:
+    """The exporter for these settings; logs which one and why."""
     reason = WHY_PYTHON or why_python(settings)
     _LOG.info(
         "sections are recorded by the %s recorder and sent by the %s exporter%s",

@@ -27,7 +27,7 @@ from otel_straggler.errors import ConfigError, describe
 def resolve_settings(
     given: Mapping[str, Any], env: Mapping[str, str] | None = None
 ) -> ClientSettings:
-    """Settle every setting.
+    """Settle every setting from the arguments of ``configure()`` and the environment.
 
     Raises:
         ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong; says how to fix it.
@@ -57,7 +57,6 @@ def resolve_settings(
 
 
 def is_switched_off(env: Mapping[str, str]) -> bool:
-    """Whether the user switched all telemetry off."""
     names = ("OTEL_SDK_DISABLED", "OTEL_STRAGGLER_DISABLED")
     values = [env.get(name, "").strip().lower() for name in names]
     return "true" in values or "1" in values
@@ -93,7 +92,6 @@ def _check_rank(rank: int, world_size: int) -> None:
 
 
 def _tracer_provider(given: Mapping[str, Any]) -> object | None:
-    """Checked, and so is what makes sense with a provider only."""
     provider = given.get("tracer_provider")
     if provider is not None:
         from otel_straggler.client.sdk_spans import checked_provider
@@ -119,6 +117,6 @@ def _service_name(env: Mapping[str, str], resource: Mapping[str, str]) -> str:
 
 
 def _histogram_s(env: Mapping[str, str]) -> float:
-    """``OTEL_METRIC_EXPORT_INTERVAL`` is in milliseconds; what is not a number is not used."""
+    """From milliseconds; what is not a number is not used."""
     text = env.get("OTEL_METRIC_EXPORT_INTERVAL", "").strip()
     return int(text) / 1000 if text.isdigit() and int(text) > 0 else 60.0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import numbers
-from types import TracebackType
-from typing import cast
+from typing import Any, cast
 
 from otel_straggler.client.compiled import COMPILATION, make_transparent, transparent
 from otel_straggler.client.guard import GUARD
@@ -29,12 +28,7 @@ class Step:
     def __enter__(self) -> Step:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         context = RECORDER.context
         if context is not None and context.step == self._number:
             RECORDER.end_step(exc_type)
@@ -108,12 +102,7 @@ class Phase:
         self._before.append(RECORDER.set_phase(self._section.name))
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         if self._before:
             RECORDER.set_phase(self._before.pop())
         self._section.__exit__(exc_type, exc, traceback)

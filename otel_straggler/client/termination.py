@@ -1,13 +1,12 @@
 """SIGTERM: send what is known, then let the process end as it would have ended.
 
-Python runs a signal handler only between two bytecodes of the main thread. A main thread that is
-blocked in C (a collective that never returns) would make the process deaf to SIGTERM once a
-handler is installed. Hence two ways in: the handler, and Python's wakeup file descriptor, which
-the C part of the signal handling writes to at once. A thread of its own sleeps on that: the
-exporter thread may itself be waiting for a collector that never answers.
+Python runs a signal handler only between two bytecodes of the main thread, so a main thread blocked
+in C (a collective that never returns) would be deaf to SIGTERM once a handler is installed. Hence a
+second way: Python's wakeup file descriptor, on which a thread of its own sleeps.
 
 Schedulers and launchers end a rank by SIGTERM, so it is a recorded end: ``preempted``. Where a
-handler of the user's own decides what happens next, the rank first says that it is ``is_ending``.
+handler of the user's own decides what happens next, the rank first reports that it is
+``is_ending``.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Flush = Callable[[float, Outcome | None], object]
 
 
 class Termination:
-    """Our place in the chain of SIGTERM handlers."""
+    """Our place in the chain of SIGTERM handlers. A flush takes ``deadline_s`` at most."""
 
     def __init__(self, flush: Flush, deadline_s: float) -> None:
         self._flush = flush
@@ -72,7 +71,7 @@ class Termination:
             self._stop_watching()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: the handler goes; the pipe is the parent's and is not touched."""
+        """In a forked child: the pipe is the parent's and is not touched."""
         self._restore()
 
     def _restore(self) -> bool:
@@ -104,7 +103,7 @@ class Termination:
             self._previous(signum, frame)
 
     def _watch(self) -> bool:
-        """Hear of signals at once, unless somebody else does."""
+        """Watch for signals, unless somebody else does."""
         read_fd, write_fd = os.pipe()
         os.set_blocking(write_fd, False)
         other = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -49,9 +49,7 @@ def encode_heartbeat(
     """The message ``ExportMetricsServiceRequest`` of one heartbeat."""
     now_ns, started_ns = int((beat.sent_at_s or 0.0) * _NS), int(started_at_s * _NS)
     metrics = [
-        *_progress(beat, now_ns),
-        *_open_section(beat, now_ns),
-        *_finished(beat, now_ns),
+        *_state(beat, now_ns),
         *_counter(semconv.RECORDS_DROPPED, semconv.REASON, beat.dropped, now_ns, started_ns),
         *_counter(semconv.RECORDS_FOLDED, semconv.SECTION, beat.folded, now_ns, started_ns),
         _gauge(semconv.RANK_INFO, now_ns, 1, info),
@@ -138,29 +136,19 @@ def _running_total(points: Sequence[pb.NumberDataPoint]) -> pb.Sum:
     )
 
 
-def _progress(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
-    metrics = []
-    if beat.sent_at_s is not None:
-        metrics.append(_gauge(semconv.HEARTBEAT, now_ns, beat.sent_at_s))
-    if beat.progress_at_s is not None:
-        metrics.append(_gauge(semconv.PROGRESS, now_ns, beat.progress_at_s, _phase(beat)))
-    if beat.step is not None:
-        metrics.append(_gauge(semconv.PROGRESS_STEP, now_ns, beat.step))
-    return metrics
-
-
-def _open_section(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
-    if beat.open_time_s is None:
-        return []
-    attributes = {semconv.SECTION: beat.open_section, **_phase(beat)}
-    return [_gauge(semconv.SECTION_OPEN, now_ns, beat.open_time_s, attributes)]
-
-
-def _finished(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
-    if beat.finished_at_s is None:
-        return []
-    attributes: Attributes = {semconv.OUTCOME: beat.outcome or "unknown"}
-    return [_gauge(semconv.RANK_FINISHED, now_ns, beat.finished_at_s, attributes)]
+def _state(beat: Heartbeat, now_ns: int) -> Iterator[pb.Metric]:
+    phase: Attributes = {semconv.PHASE: beat.phase} if beat.phase else {}
+    section = {semconv.SECTION: beat.open_section, **phase}
+    outcome: Attributes = {semconv.OUTCOME: beat.outcome or "unknown"}
+    for metric, value, attributes in (
+        (semconv.HEARTBEAT, beat.sent_at_s, {}),
+        (semconv.PROGRESS, beat.progress_at_s, phase),
+        (semconv.PROGRESS_STEP, beat.step, {}),
+        (semconv.SECTION_OPEN, beat.open_time_s, section),
+        (semconv.RANK_FINISHED, beat.finished_at_s, outcome),
+    ):
+        if value is not None:
+            yield _gauge(metric, now_ns, value, attributes)
 
 
 def _counter(
@@ -193,14 +181,8 @@ def _histogram_point(h: SectionHistogram, start_ns: int, now_ns: int) -> pb.Hist
     )
 
 
-def _phase(beat: Heartbeat) -> Attributes:
-    return {semconv.PHASE: beat.phase} if beat.phase else {}
-
-
-def _gauge(
-    metric: semconv.Metric, now_ns: int, value: float, attributes: Attributes | None = None
-) -> pb.Metric:
-    point = pb.NumberDataPoint(attributes=key_values(attributes or {}), time_unix_nano=now_ns)
+def _gauge(metric: semconv.Metric, now_ns: int, value: float, attributes: Attributes) -> pb.Metric:
+    point = pb.NumberDataPoint(attributes=key_values(attributes), time_unix_nano=now_ns)
     if isinstance(value, int):
         point.as_int = value
     else:

@@ -72,18 +72,13 @@ class Identity:
 class Resource:
     """One resource, read once; span attributes may override what it says."""
 
-    __slots__ = ("_aliases", "_values", "_variants", "identity")
+    __slots__ = ("_aliases", "_variants", "identity", "values")
 
     def __init__(self, values: Values, aliases: Aliases) -> None:
-        self._values = values
+        self.values = values
         self._aliases = aliases
         self._variants: dict[tuple[object, ...], Identity] = {}
         self.identity = identify((values,), aliases)
-
-    @property
-    def values(self) -> Values:
-        """All its scalar attributes."""
-        return self._values
 
     def overridden_by(self, attributes: Mapping[str, Value]) -> Identity:
         """The identity where ``attributes`` (of a span or a data point) win."""
@@ -93,7 +88,7 @@ class Resource:
         if known is None:
             if len(self._variants) >= _REMEMBERED:
                 self._variants.clear()
-            known = identify((attributes, self._values), self._aliases)
+            known = identify((attributes, self.values), self._aliases)
             self._variants[key] = known
         return known
 

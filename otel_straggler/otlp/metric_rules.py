@@ -115,11 +115,7 @@ def heartbeat(
         outcome=None if finished_at_s is None else known,
         dropped=dropped,
         folded=folded,
-        gpu_tier=description.gpu_tier,
-        gpu_reason=description.gpu_reason,
-        page=description.page,
-        team=description.team,
-        is_ending=description.is_ending,
+        **description._asdict(),
     )
 
 

@@ -103,59 +103,30 @@ class MetricCases(Cases[DecodedMetrics]):
         points: tuple[int, ...],
     ) -> DecodedMetrics:
         return DecodedMetrics(
-            heartbeats=tuple([self._heartbeat(*beat) for beat in beats]),
-            section_times=tuple([self._times(*one) for one in times]) if times else (),
+            heartbeats=tuple([self._heartbeat(beat) for beat in beats]),
+            section_times=tuple([self._times(one) for one in times]) if times else (),
             kernel_times=None if kernels is None else self._kernel_times(kernels),
             points=dict(zip(USES, points, strict=False)),
         )
 
-    def _heartbeat(
-        self,
-        source: int,
-        sent_at_s: float | None,
-        progress_at_s: float | None,
-        step: float | None,
-        open_time_s: float | None,
-        finished_at_s: float | None,
-        section: int,
-        phase: int,
-        outcome: int,
-        dropped: list[tuple[int, int]] | None,
-        folded: list[tuple[int, int]] | None,
-    ) -> Heartbeat:
+    def _heartbeat(self, beat: tuple[Any, ...]) -> Heartbeat:
+        source, *numbers, section, phase, outcome, dropped, folded = beat
         texts = self._texts.names
         sender, description = self._senders.names[source]
         return heartbeat(
             sender,
-            (sent_at_s, progress_at_s, step, open_time_s, finished_at_s),
-            (
-                "" if section < 0 else texts[section],
-                "" if phase < 0 else texts[phase],
-                "" if outcome < 0 else texts[outcome],
-            ),
+            numbers,
+            ["" if code < 0 else texts[code] for code in (section, phase, outcome)],
             {texts[name]: count for name, count in dropped} if dropped else {},
             {texts[name]: count for name, count in folded} if folded else {},
             description,
         )
 
-    def _times(
-        self,
-        source: int,
-        section: int,
-        start_ns: int,
-        end_ns: int,
-        is_cumulative: bool,
-        unit_s: float,
-        min_s: float | None,
-        max_s: float | None,
-        total: float | None,
-        counts: bytearray,
-        bounds: list[float],
-        scale: int | None,
-        first: int,
-        zero: int,
-        zero_bound: float,
-    ) -> SectionTimes:
+    def _times(self, columns: tuple[Any, ...]) -> SectionTimes:
+        (
+            source, section, start_ns, end_ns, is_cumulative, unit_s, min_s, max_s,
+            total, counts, bounds, scale, first, zero, zero_bound,
+        ) = columns  # fmt: skip
         return SectionTimes(
             source=self._senders.names[source][0],
             section=self._sections.names[section],

@@ -1,4 +1,4 @@
-"""Asks the collector what it wants of this rank, and does what stands on a closed list."""
+"""Polls the collector for commands to this rank, and runs those on a closed list."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from urllib.parse import urlencode, urlsplit
 from otel_straggler import semconv
 from otel_straggler.client.diagnostics.stacks import Stacks
 from otel_straggler.client.recording import RECORDER
-from otel_straggler.client.worker import LogOnce, SystemClock, Worker
+from otel_straggler.client.worker import Clock, LogOnce, Worker
 from otel_straggler.config import ClientSettings
-from otel_straggler.otlp.clients.client import Response
+from otel_straggler.otlp.clients.client import Response, connection_options
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.semconv import DUMP_STACKS
 
@@ -35,7 +35,8 @@ class _Command(NamedTuple):
 
 
 class CommandPoll:
-    """Polls for one rank. For one thread at a time; never raises for what the other side says."""
+    """Polls where heartbeats go, and nowhere else. For one thread at a time; never raises for what
+    the other side says."""
 
     def __init__(
         self, settings: ClientSettings, session_id: Callable[[], str], verbs: Verbs
@@ -44,17 +45,10 @@ class CommandPoll:
         self._session_id = session_id
         self._verbs = verbs
         endpoint = settings.metrics
-        self._client = HttpClient(
-            _commands_url(endpoint.url),
-            headers={
-                **dict(endpoint.headers),
-                semconv.COMMANDS_TOKEN_HEADER: settings.commands_token,
-            },
-            timeout_s=min(endpoint.timeout_s, LONGEST_WAIT_S),
-            ca_file=endpoint.ca_file or None,
-            client_cert_file=endpoint.client_cert_file or None,
-            client_key_file=endpoint.client_key_file or None,
-        )
+        options = connection_options(endpoint)
+        options["headers"][semconv.COMMANDS_TOKEN_HEADER] = settings.commands_token
+        options["timeout_s"] = min(endpoint.timeout_s, LONGEST_WAIT_S)
+        self._client = HttpClient(_commands_url(endpoint.url), **options)
         self._done: OrderedDict[str, str] = OrderedDict()
         self._unreported: dict[str, str] = {}
         self._has_logged_refusal = False
@@ -62,7 +56,7 @@ class CommandPoll:
         """Commands so far by outcome: done, failed, refused."""
 
     def poll(self) -> bool:
-        """Ask, and do what is wanted; whether there is an outcome to report with the next poll."""
+        """Ask, and run what is wanted; whether there is an outcome to report with the next poll."""
         response = self._client.get(self._query())
         if not response.is_success:
             self._log_refusal(response)
@@ -92,7 +86,7 @@ class CommandPoll:
         return urlencode(asked)
 
     def _do(self, command: _Command) -> None:
-        """Once: what is known is remembered before it is done."""
+        """Once: a command is remembered before it is run."""
         self._done[command.id] = "failed"
         while len(self._done) > _MAX_REMEMBERED:
             self._done.popitem(last=False)
@@ -114,7 +108,7 @@ class CommandPoll:
         return "done"
 
     def _log_refusal(self, response: Response) -> None:
-        """One line, until it works again; a collector that is away says so elsewhere."""
+        """Once, until it works again."""
         if response.status in {401, 403} and not self._has_logged_refusal:
             self._has_logged_refusal = True
             _LOG.warning(
@@ -126,7 +120,7 @@ class CommandPoll:
 
 
 def _commands_url(metrics_url: str) -> str:
-    """Beside the heartbeats.
+    """Next to the heartbeats.
 
     >>> _commands_url("http://c:4318/prefix/v1/metrics")
     'http://c:4318/prefix/v1/commands'
@@ -138,7 +132,7 @@ def _commands_url(metrics_url: str) -> str:
 
 
 def _commands_in(body: bytes) -> Iterator[_Command]:
-    """What an answer asks for; what is no command is passed over."""
+    """What is no command is skipped."""
     try:
         answer: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -196,13 +190,12 @@ class Diagnostics:
             self.stacks.close()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: nobody asks it, and it answers for nobody."""
         if self.stacks is not None:
             self.stacks.leave_to_parent()
 
     @property
     def _check_s(self) -> float:
-        """Seconds between two looks at what is open; 0: nobody looks."""
+        """Seconds between two checks of the open section; 0: none."""
         after_s = self._settings.evidence_after_s
         return min(self._settings.heartbeat_s, max(after_s / 4, 0.05)) if after_s else 0.0
 
@@ -236,7 +229,7 @@ def _stacks(settings: ClientSettings) -> Stacks | None:
     if not settings.evidence_dir:
         return None
     try:
-        return Stacks(settings, RECORDER, SystemClock())
+        return Stacks(settings, RECORDER, Clock())
     except OSError as error:
         _LOG.warning("no stacks can be written to %s: %s", settings.evidence_dir, error)
         return None

@@ -1,4 +1,4 @@
-"""What Linux says of a process: whether it lives, since when, and which signals it takes."""
+"""Facts from Linux about a process: whether it lives, since when, and which signals it handles."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _STARTED_AT = 19
 
 
 def started_ticks(pid: int) -> str:
-    """When it began, in ticks since the boot; empty if there is no such process, or it is a zombie.
-    A process that took over the number has another."""
+    """Start in ticks since the boot; empty if there is no such process, or it is a zombie."""
     fields = _stat(pid)
     return "" if not fields or fields[0] in "ZX" else fields[_STARTED_AT]
 
@@ -80,8 +79,8 @@ def write_ring_identity(settings: ClientSettings) -> None:
 
 
 def index_of_pids() -> str:
-    """Where numbers of processes and ``CLOCK_MONOTONIC`` mean what they mean here: this boot of a
-    machine, this container; empty if that is not known."""
+    """The scope of process numbers and ``CLOCK_MONOTONIC``: this boot of a machine, this container;
+    empty if not known."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

@@ -69,11 +69,8 @@ class GpuReading:
     Attributes:
         at_ns: monotonic time.
         throttle_reasons: bits of NVML's clocks event reasons, at this moment.
-        throttled_ns: since the driver was loaded, by reason; a running total.
-        sm_clock_hz, memory_clock_hz: now.
-        power_w: now; an average over a second on GPUs that have no other.
-        energy_j: since the driver was loaded.
-        temperature_c, memory_temperature_c: now.
+        throttled_ns, energy_j: since the driver was loaded; the first by reason.
+        power_w: an average over a second on GPUs that have no other.
     """
 
     at_ns: int
@@ -155,7 +152,7 @@ class NvmlSensors:
         return {name: int(result[at]) for name, at in _HEALTH_FIELDS.items() if at in result}
 
     def close(self) -> None:
-        """Shuts down what this object has begun; NVML counts who has. Nothing in a child."""
+        """NVML counts who has begun it. Nothing in a child."""
         if not self._is_open or os.getpid() != self._process:
             return
         self._is_open = False

@@ -1,4 +1,4 @@
-"""What timing costs, watched while it is on: the governor fed with steps, and a CPU guard."""
+"""The cost of timing, watched while it is on: the governor fed with steps, and a CPU guard."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ _READER = "otel-stragg-gpu"
 
 
 class Overhead:
-    """Watches one tier after the other.
-
-    Attributes:
-        text: what was decided last.
-    """
+    """Watches one tier after the other; ``text`` is its last decision."""
 
     def __init__(self, target: float, wake: Callable[[], None]) -> None:
         self._target = target
@@ -36,18 +32,15 @@ class Overhead:
 
     @property
     def wants_pause(self) -> bool:
-        """Whether this step is to run without timing."""
         return self._steps.wants_pause
 
     def begin(self) -> None:
-        """Timing has begun."""
         self._guard = CpuGuard()
         if self._target > 0 and RECORDER.on_step is None:
             RECORDER.on_step = self._steps
         self._restart()
 
     def end(self) -> None:
-        """There is no timing any more."""
         if RECORDER.on_step == self._steps:
             RECORDER.on_step = None
         self._governor.round_start = self._steps.round_start = -1
@@ -55,11 +48,10 @@ class Overhead:
         self._steps.reset()
 
     def disturb(self) -> None:
-        """Steps were not comparable for a while: what is known of this round is worth nothing."""
+        """Steps were not comparable for a while: begin the round again."""
         self._restart()
 
     def mark_working(self, is_on: bool) -> None:
-        """The timer has been switched."""
         self._steps.is_on = is_on
 
     def trouble(self, now_s: float) -> Refusal | None:
@@ -93,7 +85,7 @@ class Overhead:
 
 
 def cpu_of_thread_s(name: str) -> float | None:
-    """Processor time of a thread of this process so far; None: it is not to be found."""
+    """Processor time of a thread of this process so far; None: not found."""
     try:
         for task in Path("/proc/self/task").iterdir():
             if (task / "comm").read_text().strip() == name:
@@ -117,11 +109,11 @@ class _Note(NamedTuple):
 
 
 class StepWatch:
-    """Hears of each step from the recorder.
+    """Watches steps as the recorder begins them.
 
     Attributes:
         round_start: of the governor.
-        is_on: whether the timer works at this moment; whoever switches it says so here.
+        is_on: whether the timer works at this moment.
         wants_pause: whether this step is to run without it.
     """
 
@@ -151,8 +143,8 @@ class StepWatch:
             self._want_pause(wants_pause)
 
     def take(self) -> list[Sample]:
-        """Steps that have ended since the last time, without those in which a phase was declared
-        or the timer was switched."""
+        """Steps that have ended since the last call; duration 0 where a phase was declared or the
+        timer was switched."""
         samples = []
         while self._notes:
             note, before = self._notes.popleft(), self._open
@@ -165,7 +157,6 @@ class StepWatch:
         return samples
 
     def reset(self) -> None:
-        """What is known of the round is worth nothing."""
         self._notes.clear()
         self._open = None
 
@@ -192,7 +183,7 @@ class CpuGuard:
     cpu_s: float = 0.0
 
     def trouble(self, now_s: float, cpu_s: float | None) -> Refusal | None:
-        """Look once a minute. cpu_s: of the thread so far; None: not known."""
+        """Checks once a minute. cpu_s: of the thread so far; None: not known."""
         if cpu_s is None:
             self.at_s = -1.0
             return None

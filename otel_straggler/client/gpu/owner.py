@@ -1,4 +1,4 @@
-"""The one who switches GPU timing in this process: what is wanted, what can be had, what it costs.
+"""Switches GPU timing in this process: what is wanted, what can be had, what it costs.
 
 Switching happens in a thread of its own; only a profiler that is about to begin, and a caller of
 ``set_gpu_timing()``, wait for it. Times are monotonic.
@@ -65,12 +65,10 @@ class GpuTiming:
     # --- from outside -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look for what is wanted from now on, in a thread of its own."""
         if self._wanted != "off":
             self._begin()
 
     def state(self) -> GpuTimingState:
-        """What times sections now, and why nothing better does."""
         status, refusal = self._status, self._status.refusal
         timer = None if self._has_ended else self._ladder.timer
         return GpuTimingState(
@@ -84,12 +82,12 @@ class GpuTiming:
         )
 
     def described(self) -> tuple[str, str]:
-        """Tier and reason, for the description of the rank. Cost: nothing."""
+        """Tier and reason. Cost: nothing."""
         return self._status.tier, self._status.reason
 
     def set(self, wanted: GpuTier) -> None:
-        """Have this tier from now on, or the next one below that can be had. What was refused
-        before is tried again."""
+        """Use this tier from now on, or the next one below that can be had. What was refused before
+        is tried again."""
         with self._lock:
             if self._has_ended:
                 return
@@ -103,8 +101,7 @@ class GpuTiming:
         self._thread.do(lambda: self.tick(time.monotonic()), _SET_S)
 
     def yield_to_profiler(self) -> None:
-        """Before torch.profiler prepares: what CUPTI gives is for it alone until it has stopped.
-        Waits until that is so."""
+        """Before torch.profiler prepares: CUPTI is for it alone until it has stopped."""
         with self._lock:
             timer = self._ladder.timer
             if self._has_ended or timer is None or timer.tier != "cupti":
@@ -114,7 +111,6 @@ class GpuTiming:
             self._status.update("off", KINETO)
 
     def profiler_has_stopped(self) -> None:
-        """Begin again, from scratch, soon."""
         self._wake()
 
     # --- in the thread of its own ---------------------------------------------------------------
@@ -148,7 +144,7 @@ class GpuTiming:
         return refusal is not None
 
     def _leave(self, tier: GpuTier, refusal: Refusal, now_s: float) -> None:
-        """This tier is no longer to be had: the next one, if there is one."""
+        """Bar this tier: the next one, if there is one."""
         self._ladder.barred[tier] = refusal
         self._climb(now_s)
         if refusal.retry_s is not None:

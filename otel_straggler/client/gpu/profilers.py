@@ -42,7 +42,7 @@ class Yielding(Protocol):
 
 
 class Profilers:
-    """Which profilers of torch are at work in this process."""
+    """The profilers of torch that are at work in this process."""
 
     def __init__(self) -> None:
         self._yielding: Yielding | None = None
@@ -54,7 +54,7 @@ class Profilers:
         return len(self._active) > 0
 
     def install(self, yielding: Yielding) -> None:
-        """Ask ``yielding`` from now on. Looks only at what is imported. Cost: once some µs."""
+        """Looks only at what is imported. Cost: once some µs."""
         if self._yielding is yielding:
             return
         self._yielding = yielding
@@ -66,7 +66,7 @@ class Profilers:
             self._wrap(index, self._after)
 
     def uninstall(self, yielding: Yielding) -> None:
-        """Ask nobody any more; what was wrapped is as before, unless others wrapped it again."""
+        """Restore what was wrapped, unless others wrapped it again."""
         if self._yielding is not yielding:
             return
         self._yielding = None

@@ -51,7 +51,7 @@ class Refusal:
 
     Attributes:
         code: one of ``semconv.GPU_TIMING_REASONS``.
-        detail: what happened, as reported by who refused; empty where the code says it all.
+        detail: the reason as it was given; empty where the code says it all.
     """
 
     code: str

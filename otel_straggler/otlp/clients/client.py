@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from otel_straggler.config import Endpoint
 
@@ -126,23 +126,23 @@ def client_for(endpoint: Endpoint, signal: Signal) -> Client:
         return GrpcClient(
             endpoint.url,
             EXPORT_METHODS[signal],
-            headers=dict(endpoint.headers),
-            timeout_s=endpoint.timeout_s,
             compression=endpoint.compression,
-            ca_file=endpoint.ca_file or None,
-            client_cert_file=endpoint.client_cert_file or None,
-            client_key_file=endpoint.client_key_file or None,
+            **connection_options(endpoint),
         )
     from otel_straggler.otlp.clients.http import HttpClient
 
-    return HttpClient(
-        endpoint.url,
-        headers=dict(endpoint.headers),
-        timeout_s=endpoint.timeout_s,
-        ca_file=endpoint.ca_file or None,
-        client_cert_file=endpoint.client_cert_file or None,
-        client_key_file=endpoint.client_key_file or None,
-    )
+    return HttpClient(endpoint.url, **connection_options(endpoint))
+
+
+def connection_options(endpoint: Endpoint) -> dict[str, Any]:
+    """Arguments that both clients share."""
+    return {
+        "headers": dict(endpoint.headers),
+        "timeout_s": endpoint.timeout_s,
+        "ca_file": endpoint.ca_file or None,
+        "client_cert_file": endpoint.client_cert_file or None,
+        "client_key_file": endpoint.client_key_file or None,
+    }
 
 
 def encoded_body(endpoint: Endpoint, body: bytes) -> tuple[bytes, str | None]:
