@@ -57,7 +57,7 @@ def message_from_json(body: bytes, message_type: Callable[[], Any]) -> Any:
 
 def _loads(body: bytes) -> Any:
     """Raises ValueError or RecursionError. Without a function of ours the parser lets no other
-    thread run until it is done: of 40 MB some seconds, in which no heartbeat is answered."""
+    thread run until it is done: of 40 MB some seconds."""
     return json.loads(body, object_pairs_hook=_object if len(body) > _LARGE_BYTES else None)
 
 

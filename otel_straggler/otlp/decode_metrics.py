@@ -2,7 +2,7 @@
 
 Metrics that are not ours are counted and left alone. The sender of a point is named on its
 resource, or on the point. The extension module does not read metrics that pass through: a request
-that has some is read here, point by point, at some 10 µs a point.
+that has some is read here, at some 10 µs a point.
 """
 
 from __future__ import annotations
@@ -58,12 +58,8 @@ from otel_straggler.otlp.native_scan import NativeDecoder
 
 
 class MetricDecoder:
-    """Decodes metrics requests; safe to use from several threads.
-
-    Args:
-        aliases: what attributes mean.
-        extension: the extension module; None leaves all to protobuf's parser, with the same result.
-    """
+    """Decodes metrics requests; safe to use from several threads. Without ``extension`` protobuf's
+    parser reads all, with the same result."""
 
     def __init__(
         self, aliases: Aliases | None = None, extension: ModuleType | None = native.NATIVE
@@ -111,7 +107,7 @@ class MetricDecoder:
 
 
 class _Reader:
-    """Collects what the data points of a request say, one resource after the other."""
+    """Collects the data points of a request, one resource after the other."""
 
     def __init__(self, aliases: Aliases) -> None:
         self._aliases = aliases
@@ -124,7 +120,6 @@ class _Reader:
         self._processes: dict[Source, _Process] = {}
 
     def read(self, metric: Any, resource: Resource) -> None:
-        """Read all data points of one message ``Metric``."""
         which = metric.WhichOneof("data")
         if which is None:
             return
@@ -150,7 +145,7 @@ class _Reader:
     def _read_other(
         self, metric: Any, which: str, point: Any, source: Source, attributes: dict[str, Value]
     ) -> str:
-        """Read a point that stands for itself; what became of it."""
+        """Read a point that stands for itself; its outcome."""
         if metric.name == semconv.SECTION_DURATION.name:
             times = section_times(metric, which, point, source, attributes, self._aliases)
             if times is None:
@@ -168,7 +163,6 @@ class _Reader:
         return USED
 
     def end_resource(self) -> None:
-        """Make a heartbeat of every process that reported."""
         beats = (process.heartbeat(source) for source, process in self._processes.items())
         self._heartbeats += [beat for beat in beats if beat is not None]
         self._processes.clear()
@@ -184,12 +178,8 @@ class _Reader:
 
 
 class _Process:
-    """The points of a heartbeat, of one process in one resource.
-
-    Args:
-        resource: theirs.
-        named: attributes of the points that say which process it is.
-    """
+    """The points of a heartbeat, of one process in one resource; ``named`` are attributes of the
+    points that name the process."""
 
     def __init__(self, resource: Resource, named: dict[str, Value]) -> None:
         self._resource = resource

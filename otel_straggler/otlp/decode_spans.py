@@ -1,6 +1,6 @@
-"""OTLP trace requests -> columns that can be scored, and what became of every span.
+"""OTLP trace requests -> columns that can be scored, and the outcome of every span.
 
-A bad span never raises: it is counted under its reason, and the others go on.
+A bad span never raises: it is counted under its reason.
 """
 
 from __future__ import annotations
@@ -57,12 +57,8 @@ from otel_straggler.otlp.span_rules import (
 
 
 class SpanDecoder:
-    """Decodes trace requests; safe to use from several threads.
-
-    Args:
-        aliases, names: what attributes and names of spans mean.
-        extension: the extension module; None leaves all to protobuf's parser, with the same result.
-    """
+    """Decodes trace requests; safe to use from several threads. Without ``extension`` protobuf's
+    parser reads all, with the same result."""
 
     def __init__(
         self,

@@ -27,14 +27,7 @@ _SCOPE = InstrumentationScope(name=semconv.SCOPE_NAME, version=__version__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionHistogram:
-    """Cumulative times of one section.
-
-    Attributes:
-        section, kind: whose.
-        bounds_s: upper bounds of all buckets but the last.
-        counts: one more than bounds.
-        sum_s: of all times.
-    """
+    """Cumulative times of one section. ``bounds_s``: of all buckets but the last."""
 
     section: str
     kind: str
@@ -46,7 +39,8 @@ class SectionHistogram:
 def encode_heartbeat(
     beat: Heartbeat, *, resource: Attributes, info: Attributes, started_at_s: float
 ) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` of one heartbeat."""
+    """One heartbeat as a request. ``started_at_s``: since when drops and folded executions are
+    counted."""
     now_ns, started_ns = int((beat.sent_at_s or 0.0) * _NS), int(started_at_s * _NS)
     metrics = [
         *_state(beat, now_ns),
@@ -58,8 +52,7 @@ def encode_heartbeat(
 
 
 def heartbeat_texts() -> tuple[bytes, ...]:
-    """Texts that heartbeat.hpp writes, in the order of its ``HeartbeatWord``: heads of metrics, the
-    scope, and texts."""
+    """Texts that heartbeat.hpp writes, in the order of its ``HeartbeatWord``."""
     metrics = (
         semconv.HEARTBEAT,
         semconv.PROGRESS,
@@ -91,7 +84,7 @@ def encode_histograms(
     started_at_s: float,
     now_s: float,
 ) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` with ``straggler.section.duration``."""
+    """A request with ``straggler.section.duration``."""
     points = [_histogram_point(h, int(started_at_s * _NS), int(now_s * _NS)) for h in histograms]
     data = pb.Histogram(
         data_points=points, aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -108,7 +101,7 @@ def encode_numbers(
     now_s: float,
     started_at_s: float,
 ) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` of gauges and running totals."""
+    """A request of gauges and running totals, which are counted since ``started_at_s``."""
     points: dict[semconv.Metric, list[pb.NumberDataPoint]] = {}
     for metric, attributes, value in numbers:
         point = pb.NumberDataPoint(
@@ -191,12 +184,11 @@ def _gauge(metric: semconv.Metric, now_ns: int, value: float, attributes: Attrib
 
 
 def metric_message(metric: semconv.Metric, **data: Any) -> pb.Metric:
-    """The message ``Metric`` around its data."""
     return pb.Metric(name=metric.name, unit=metric.unit, description=metric.meaning, **data)
 
 
 def encode_metrics_request(metrics: Sequence[pb.Metric], resource: Attributes) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` of one resource."""
+    """All of one resource."""
     scope_metrics = pb.ScopeMetrics(
         scope=_SCOPE,
         metrics=metrics,
@@ -213,7 +205,6 @@ def encode_metrics_request(metrics: Sequence[pb.Metric], resource: Attributes) -
 
 
 def key_values(attributes: Attributes) -> list[KeyValue]:
-    """Attributes as messages."""
     return [KeyValue(key=str(k), value=_any_value(v)) for k, v in attributes.items()]
 
 
@@ -234,15 +225,8 @@ MAX_SENT_KERNEL_NAME = 1_024
 def encode_kernel_times(
     kernels: Sequence[KernelCounts], *, resource: Attributes, start_ns: int, end_ns: int
 ) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` with ``straggler.kernel.duration``.
-
-    Args:
-        kernels: what was counted of each, in the interval.
-        resource: identity.
-        start_ns, end_ns: the interval, wall clock.
-
-    Cost: about 20 µs a kernel.
-    """
+    """A request with ``straggler.kernel.duration`` of an interval (wall clock). Cost: about 20 µs a
+    kernel."""
     data = pb.ExponentialHistogram(
         data_points=[_point(kernel, start_ns, end_ns) for kernel in kernels],
         aggregation_temporality=pb.AGGREGATION_TEMPORALITY_DELTA,

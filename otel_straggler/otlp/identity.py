@@ -1,8 +1,5 @@
-"""Resource and span attributes -> who sent it. Alias lists make telemetry of other tools readable.
-
-The same few resources come with every request, so answers are remembered by the bytes of the
-resource.
-"""
+"""Resource and span attributes -> the sender. Alias lists make telemetry of other tools readable.
+Answers are remembered by the bytes of the resource."""
 
 from __future__ import annotations
 
@@ -101,16 +98,11 @@ class Resources:
         self._known: dict[bytes, Resource] = {}
 
     def read(self, message: Any) -> Resource:
-        """The resource of a protobuf message ``Resource``."""
         key = message.SerializeToString()
         return self._known.get(key) or self._learn(key, message)
 
     def read_bytes(self, encoded: bytes) -> Resource:
-        """The resource of an encoded message ``Resource``.
-
-        Raises:
-            DecodeError: it is none.
-        """
+        """Raises DecodeError for what is no resource."""
         known = self._known.get(encoded)
         return known or self._learn(encoded, ResourceMessage.FromString(encoded))
 

@@ -67,13 +67,9 @@ class RankDescription(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedMetrics:
     """One metrics request: heartbeats, times of sections and kernels, metrics that pass through,
-    and data points by what they were.
-
-    ``used`` points make heartbeats or pass through, ``section_times`` histograms of sections,
-    ``kernel_times`` those of kernels, ``unknown`` ones are metrics of others (or no numbers),
-    ``no_rank`` ones of ours do not say who sent them, ``not_delta`` are kernel histograms that are
-    not deltas.
-    """
+    and data points by use: ``used`` points make heartbeats or pass through, ``unknown`` ones are
+    metrics of others (or no numbers), ``no_rank`` ones of ours do not name a sender, ``not_delta``
+    are kernel histograms that are not deltas."""
 
     heartbeats: tuple[Heartbeat, ...]
     section_times: tuple[SectionTimes, ...] = ()
@@ -95,11 +91,8 @@ def heartbeat(
     folded: dict[str, int],
     description: RankDescription,
 ) -> Heartbeat:
-    """A heartbeat of what the points of one process say.
-
-    Args:
-        numbers, texts: of ``NUMBERS`` and ``TEXTS``; None and "" where there is none.
-    """
+    """A heartbeat of one process. ``numbers``, ``texts``: of ``NUMBERS`` and ``TEXTS``; None and ""
+    where there is none."""
     sent_at_s, progress_at_s, step, open_time_s, finished_at_s = numbers
     section, phase, outcome = texts
     known: Outcome = outcome if outcome in semconv.OUTCOMES else "unknown"
@@ -135,12 +128,10 @@ def describe_rank(description: Values, resource: Values) -> RankDescription:
 
 
 def as_text(value: str) -> str:
-    """A text of a heartbeat, no longer than it may be."""
     return value[:_MAX_TEXT]
 
 
 def count_name(name: Value) -> str:
-    """The name under which something is counted."""
     return str(name or "unknown")[:_MAX_TEXT]
 
 

@@ -1,6 +1,5 @@
 """Metrics requests read by the extension module, as spans are (``native_scan.py``): a heartbeat at
-once, and what a case means decided by the code that reads point by point.
-"""
+once, cases decided by the code that reads point by point."""
 
 from __future__ import annotations
 
@@ -84,8 +83,8 @@ class MetricCases(Cases[DecodedMetrics]):
         self._scanner.learn(case, number, code, use)
 
     def _sender(self, resource: bytes, attributes: dict[str, Value]) -> tuple[int, int]:
-        """A code for a sender and all that it says of itself, which changes while a rank is the
-        same; for a sender that is none, -1 and what becomes of its points."""
+        """A code for a sender and its description, which changes while a rank is the same; for a
+        sender that is none, -1 and the outcome of its points."""
         known = self._resources.read_bytes(resource)
         identity = known.overridden_by(attributes) if attributes else known.identity
         if identity.source is None:
@@ -179,8 +178,8 @@ _KERNEL_COLUMNS = (
 
 
 def _keys(aliases: Aliases) -> list[tuple[str, bool, bool, bool, int]]:
-    """Attributes that mean something: whether they name the sender, whether they name the section,
-    whether they name a kernel, and as which text."""
+    """Attributes that mean something: whether they name the sender, the section, a kernel, and the
+    slot of their text."""
     who = aliases.process_keys()
     section = {*aliases.section, semconv.SECTION_KIND, semconv.PHASE}
     kernel = {semconv.KERNEL, semconv.KERNEL_CLASS}
@@ -192,7 +191,7 @@ def _keys(aliases: Aliases) -> list[tuple[str, bool, bool, bool, int]]:
 
 
 def _metrics() -> list[tuple[str, int, int, float, int]]:
-    """Names, roles, places, largest values, and how many counts are kept."""
+    """Names, roles, indexes, largest values, and how many counts are kept."""
     limits = (MAX_REASONS, MAX_FOLDED)
     return [
         *((name, _NUMBER, at, largest, 0) for at, (name, largest) in enumerate(NUMBERS.items())),

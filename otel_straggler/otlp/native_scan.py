@@ -1,8 +1,7 @@
 """Requests read by the extension module: columns at once, rules asked for once per case.
 
-C++ walks the bytes and distinguishes cases; what a case means is decided here, with the code that
-reads span by span. Whatever C++ does not take is left to protobuf's own parser, so it decides what
-is no request.
+C++ walks the bytes and distinguishes cases; a case is decided here, with the code that reads span
+by span. Whatever C++ does not take is left to protobuf's own parser.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class CodeTable(Generic[_Name]):
 
 
 class Cases(ABC, Generic[_Decoded]):
-    """A scanner of the extension module, what it has been taught, and the names of its codes."""
+    """A scanner of the extension module, the cases taught to it, and the names of its codes."""
 
     def __init__(self, scanner: Any) -> None:
         self._scanner = scanner
@@ -105,10 +104,8 @@ class Cases(ABC, Generic[_Decoded]):
 
 
 class NativeDecoder(Generic[_Decoded]):
-    """Decodes requests; safe to use from several threads.
-
-    Memory is bounded: when there is no room for another case, all are learned again.
-    """
+    """Decodes requests; safe to use from several threads. When there is no room for another case,
+    all are learned again."""
 
     def __init__(self, make_cases: Callable[[], Cases[_Decoded]]) -> None:
         self._make_cases = make_cases
@@ -216,7 +213,7 @@ class SpanCases(Cases[DecodedSpans]):
         return (basis, busy, nccl, kernel)
 
     def _slot(self, attributes: Attributes, key: str | None, other: int = -1) -> int:
-        """The slot of the number in C++; ``other`` if it is none that differs from span to span."""
+        """The slot of a number in C++; ``other`` if it does not differ from span to span."""
         value = None if key is None else attributes.get(key)
         if key is None or isinstance(value, bool) or not isinstance(value, (int, float)):
             return other

@@ -1,8 +1,5 @@
-"""Trace requests cut at their spans, and put together again from the spans that are kept.
-
-Only the lengths around what is left are encoded again: spans, resources, scopes and all other
-fields are the bytes that came.
-"""
+"""Trace requests cut at their spans, and rebuilt from the spans that are kept. Only the lengths
+around them are encoded again; all else are the bytes that came."""
 
 from __future__ import annotations
 
@@ -36,15 +33,13 @@ _TRACE_ID_HEAD = 0x0A, 0x10
 
 @dataclass(frozen=True, slots=True)
 class ScopeSlice:
-    """The spans of one scope.
+    """The spans of one scope, of the resource with this index.
 
     Attributes:
-        resource: index of the resource they belong to.
-        head, tail: the other fields of the scope's message, as they came: those before the first
-            span, and all others.
+        head, tail: the other fields of the scope's message: those before the first span, and all
+            others.
         begins: where each span's field begins; its tag and length included.
-        contents: where each span itself begins.
-        ends: where it ends.
+        contents, ends: where each span itself begins and ends.
     """
 
     resource: int
@@ -64,11 +59,9 @@ class Slices:
     """One ``ExportTraceServiceRequest``, cut.
 
     Attributes:
-        body: the request.
-        heads, tails: of each ``ResourceSpans``, its fields but the scopes, as they came: those
-            before the first scope, and all others.
+        heads, tails: of each ``ResourceSpans``, its fields but the scopes: those before the first
+            scope, and all others.
         resources: of each, the message ``Resource``; the last where there are several.
-        scopes: in the order in which they came.
     """
 
     body: bytes
@@ -89,10 +82,7 @@ class Slices:
         return _trace_text(self.body, scope)
 
     def rebuild(self, kept: Iterable[Bools]) -> bytes:
-        """A request with the spans that are ``kept``, a mask for every scope; empty if none is.
-
-        Scopes and resources of which no span is kept are left out.
-        """
+        """A request with the spans of which a mask for every scope is true; empty if none is."""
         by_resource: dict[int, list[bytes]] = {}
         for scope, mask in zip(self.scopes, kept, strict=True):
             if mask.any():
@@ -109,9 +99,8 @@ class Slices:
 
 
 def slices_of(body: bytes) -> Slices:
-    """Cut a request in binary protobuf.
-
-    A request with a field of an unusual kind (a group) is first encoded again, by protobuf.
+    """Cut a request in binary protobuf; one with a field of an unusual kind (a group) is first
+    encoded again, by protobuf.
 
     Raises:
         InputError: it is no ``ExportTraceServiceRequest``.
@@ -164,9 +153,9 @@ def _cut_scope(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
 
 
 def _cut_at_once(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice | None:
-    """The same with NumPy: where something like a span that names its trace first may begin is
-    guessed from four bytes. The guesses are right if every one ends where the next one begins, and
-    the fields before the first and after the last can be read; None if not."""
+    """With NumPy: where a span that names its trace first may begin is guessed from four bytes. The
+    guesses are right if every one ends where the next one begins, and the fields before the first
+    and after the last can be read; None if not."""
     data = np.frombuffer(body, np.uint8, end - begin, begin)
     at = np.flatnonzero((data[:-1] == _TRACE_ID_HEAD[0]) & (data[1:] == _TRACE_ID_HEAD[1]))
     at = at[at >= 3]
@@ -295,10 +284,7 @@ def _varint_at(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 class SpanOwners:
-    """Senders of the spans of a request that was cut, of which no more is decoded than needed.
-
-    Safe to use from one thread.
-    """
+    """Senders of the spans of a request that was cut. For one thread."""
 
     def __init__(self, aliases: Aliases | None = None) -> None:
         self._keys = Keys.of(aliases or Aliases(), SpanNames())
@@ -306,18 +292,14 @@ class SpanOwners:
         self._marks = _shortest(self._keys.identity)
 
     def source_of(self, resource: bytes) -> Source | None:
-        """The sender, as far as a resource names it."""
         try:
             return self._resources.read_bytes(resource).identity.source
         except DecodeError:
             return None
 
     def of(self, slices: Slices, scope: ScopeSlice, is_wanted: Callable[[Source], bool]) -> Bools:
-        """Mark the spans of a scope whose source is wanted.
-
-        Cost: one search per key through the bytes of the scope; only where the spans
-        themselves name their sender they are decoded one by one.
-        """
+        """Mark the spans of a scope whose source is wanted. Cost: one search per key through its
+        bytes; spans are decoded only where they name their sender themselves."""
         try:
             resource = self._resources.read_bytes(slices.resources[scope.resource])
         except DecodeError:

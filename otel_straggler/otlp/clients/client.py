@@ -1,5 +1,4 @@
-"""One face for every transport, the choice between them, what comes back, and whether and when the
-same may be sent again.
+"""One face for every transport, the choice between them, and whether and when to retry.
 
 Status and headers are HTTP's, whatever the transport: a rule is written once.
 """
@@ -24,13 +23,13 @@ MAX_RETRY_AFTER_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back.
+    """An answer, or why there was none.
 
     Attributes:
         status: HTTP status, or the one that means the same; ``NO_ANSWER`` if there was none.
         headers: response headers or gRPC metadata, names in lower case.
         body: at most 4 MiB of it.
-        error: why there was no answer, or gRPC's words for a refusal, for a log; else empty.
+        error: why there was no answer, or gRPC's text for a refusal, for a log; else empty.
     """
 
     status: int
@@ -146,10 +145,8 @@ def connection_options(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def encoded_body(endpoint: Endpoint, body: bytes) -> tuple[bytes, str | None]:
-    """The body as it waits, and its content encoding. Speed matters more than the last byte.
-
-    gRPC compresses each message itself, when it is sent.
-    """
+    """The body and its content encoding. Speed matters more than the last byte. gRPC compresses
+    each message itself."""
     if endpoint.compression == "gzip" and endpoint.protocol != "grpc":
         return gzip.compress(body, compresslevel=1), "gzip"
     return body, None
