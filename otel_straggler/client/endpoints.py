@@ -133,9 +133,6 @@ def parse_pairs(text: str) -> dict[str, str]:
     return {unquote(k.strip()): unquote(v.strip()) for k, v in pairs if k.strip()}
 
 
-# --- protocols -------------------------------------------------------------------------------
-
-
 def _protocols(
     env: Mapping[str, str], argument: str | None, own: tuple[object, str] | None, *, is_used: bool
 ) -> dict[str, _Named]:
@@ -191,9 +188,6 @@ def _why_no_grpc() -> str:
     from otel_straggler.otlp.clients.grpc import why_unusable
 
     return why_unusable()
-
-
-# --- addresses -------------------------------------------------------------------------------
 
 
 def _own_address(env: Mapping[str, str], endpoint: object) -> tuple[object, str] | None:
@@ -267,9 +261,6 @@ def _split(text: str) -> SplitResult | None:
         return parts if parts.hostname and parts.port != 0 else None
     except ValueError:  # a port that is no number
         return None
-
-
-# --- headers, and what else goes with a request ----------------------------------------------
 
 
 def _own_headers(

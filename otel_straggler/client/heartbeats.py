@@ -12,12 +12,7 @@ from urllib.parse import urlsplit
 from otel_straggler import semconv
 from otel_straggler.client.recorder import Record, RecordingSession, is_failure, open_work
 from otel_straggler.client.sender import RING_FULL
-from otel_straggler.client.topology import (
-    RankContext,
-    Topology,
-    resource_attributes,
-    source_of,
-)
+from otel_straggler.client.topology import RankContext, Topology, resource_attributes, source_of
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank_metrics import Heartbeat

@@ -98,22 +98,17 @@ class KernelFeed:
     def _empty(self, timer: KernelSource) -> None:
         """Telemetry never stops training: a timer that fails has counted nothing."""
         try:
-            self._give(timer.take_kernels())
+            kernels = []
+            for each in timer.take_kernels():
+                name, kernel_class, section = each[:3]
+                kernel = Kernel(name, KERNEL_CLASSES[kernel_class])
+                kernels.append((KernelCell(self._section_name(section), kernel), each))
+            for share in self._shares if kernels else ():
+                share.tally.add(kernels)
         except Exception as error:  # noqa: BLE001
             if not self._has_logged:
                 self._has_logged = True
-                _LOG.warning("times of kernels could not be taken", exc_info=error)
-
-    def _give(self, taken: list[TimedKernel]) -> None:
-        if not self._shares or not taken:
-            return
-        kernels = [(self._cell_of(each), each) for each in taken]
-        for share in self._shares:
-            share.tally.add(kernels)
-
-    def _cell_of(self, taken: TimedKernel) -> KernelCell:
-        name, kernel_class, section = taken[:3]
-        return KernelCell(self._section_name(section), Kernel(name, KERNEL_CLASSES[kernel_class]))
+                _LOG.warning("kernel times could not be read", exc_info=error)
 
 
 class KernelShare:
@@ -142,10 +137,7 @@ class KernelExport:
     """Sends what a share of the kernels holds. One thread calls it."""
 
     def __init__(
-        self,
-        rank: RankContext,
-        feed: KernelFeed = KERNELS,
-        rng: Callable[[], float] | None = None,
+        self, rank: RankContext, feed: KernelFeed = KERNELS, rng: Callable[[], float] | None = None
     ) -> None:
         settings = rank.settings
         self._rank = rank
@@ -201,9 +193,6 @@ class KernelExport:
         if not kernels or not self._rank.settings.metrics.is_enabled:
             return
         body = encode_kernel_times(
-            kernels,
-            resource=self._rank.resource(),
-            start_ns=start_ns,
-            end_ns=end_ns,
+            kernels, resource=self._rank.resource(), start_ns=start_ns, end_ns=end_ns
         )
         self._sender.put(body, sum(kernel.count for kernel in kernels))

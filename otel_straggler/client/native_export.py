@@ -12,25 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from otel_straggler.client import sender
 from otel_straggler.client.heartbeats import Handshake, SectionHistograms, is_one_origin
 from otel_straggler.client.kernels import KernelExport
 from otel_straggler.client.native_recorder import RECORDER
 from otel_straggler.client.packing import NativeSpanPacker
 from otel_straggler.client.recording import RECORDING
-from otel_straggler.client.sender import (
-    ENCODE_ERROR,
-    GPU_REASONS,
-    INBOX_FULL,
-    PROCESS_ENDED,
-    QUEUE_FULL,
-    REJECTED,
-    RING_FULL,
-    log_given_up,
-    log_kept,
-    log_refused,
-    log_takes_again,
-    post_metrics,
-)
 from otel_straggler.client.topology import RankContext, Topology
 from otel_straggler.client.worker import Clock, LogOnce, Worker
 from otel_straggler.config import ClientSettings
@@ -42,22 +29,22 @@ from otel_straggler.otlp.ids import SpanIds
 from otel_straggler.semconv import Outcome
 
 REASONS = (
-    RING_FULL,
-    INBOX_FULL,
-    QUEUE_FULL,
-    REJECTED,
-    PROCESS_ENDED,
-    ENCODE_ERROR,
-    *GPU_REASONS,
+    sender.RING_FULL,
+    sender.INBOX_FULL,
+    sender.QUEUE_FULL,
+    sender.REJECTED,
+    sender.PROCESS_ENDED,
+    sender.ENCODE_ERROR,
+    *sender.GPU_REASONS,
 )
 """In the order of heartbeat.hpp."""
-_SLICE_S = 0.05
+_SLICE_NS = 50_000_000
 """How long a wait lasts before signal handlers get their turn."""
 _LOGS: tuple[Callable[[str, Response], None], ...] = (
-    log_takes_again,
-    log_kept,
-    log_refused,
-    lambda url, response: log_given_up(url, response.status),
+    sender.log_takes_again,
+    sender.log_kept,
+    sender.log_refused,
+    lambda url, response: sender.log_given_up(url, response.status),
 )
 """In the order of ``Note::Kind`` in span_sender.hpp."""
 
@@ -120,7 +107,7 @@ class NativeExport:
         is_last = outcome is not None
         in_python = self._worker.ask(lambda: self._flush_here(deadline_ns / 1e9, is_last))
         number = self._exporter.begin_flush(deadline_ns, outcome or "")
-        while not self._exporter.wait(number, _next_slice_ns(deadline_ns)):
+        while not self._exporter.wait(number, min(deadline_ns, time.monotonic_ns() + _SLICE_NS)):
             if time.monotonic_ns() >= deadline_ns:
                 return False
         left_s = max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9)
@@ -139,8 +126,6 @@ class NativeExport:
         self._exporter.stop(time.monotonic_ns() + int(timeout_s * 1e9))
         RECORDING.release()
 
-    # --- in the thread in Python ----------------------------------------------------------------
-
     def _tick(self, now_s: float) -> float:
         self._register_names()
         self._describe()
@@ -153,7 +138,9 @@ class NativeExport:
             self._end_histograms()
         RECORDING.pull()
         if self._histograms is not None and (body := self._histograms.encoded_if_due(now_s)):
-            post_metrics(self._metrics_client, self._settings, body, self._settings.heartbeat_s)
+            sender.post_metrics(
+                self._metrics_client, self._settings, body, self._settings.heartbeat_s
+            )
         self._kernels.send_if_due(now_s)
         return now_s + self._settings.flush_s
 
@@ -206,7 +193,3 @@ def _exporter(settings: ClientSettings, encoder: Any) -> Any:
         settings.queue_bytes,
         settings.sample_steps,
     )
-
-
-def _next_slice_ns(deadline_ns: int) -> int:
-    return min(deadline_ns, time.monotonic_ns() + int(_SLICE_S * 1e9))

@@ -99,12 +99,11 @@ class NativeRecorder:
         self.phase_changes = 0
         native.set_is_failure(self._record_failure)
 
-    # --- on and off ---------------------------------------------------------------------------
-
     def enable(self) -> None:
         self._open_block()
         self._errors.clear()
-        self.works = {span: work for span, work in self.works.items() if _is_in_index(work)}
+        # Executions of an earlier session may still be in the user's context.
+        self.works = {s: work for s, work in self.works.items() if getattr(work, "is_open", False)}
         self._contexts.clear()
         self._last_step = None
         self.session = new_session(self.session.generation + 1)
@@ -133,8 +132,6 @@ class NativeRecorder:
         self._contexts.clear()
         self.names.reset_lock()
         self._phases.reset_lock()
-
-    # --- steps and phases ---------------------------------------------------------------------
 
     def begin_step(self, step: int) -> bool:
         context = self.context
@@ -174,8 +171,6 @@ class NativeRecorder:
         self._native.set_phase(self._phases.number_of(phase))
         return context.phase
 
-    # --- what has ended -----------------------------------------------------------------------
-
     def drain(self) -> NativeBatch:
         """All ended executions, as they lie in the ring. Cost: some ns each."""
         block: bytes = self._native.drain()
@@ -213,8 +208,6 @@ class NativeRecorder:
             )
         )
 
-    # --- what is going on ---------------------------------------------------------------------
-
     def open_section(self) -> OpenSection | None:
         result = self._native.open_section()
         if result is None:
@@ -250,8 +243,6 @@ class NativeRecorder:
         self._native.set_when_full(pull)
         self.capacity = every
 
-    # --- for propagation ----------------------------------------------------------------------
-
     def next_span_number(self) -> int:
         return int(self._native.next_span())
 
@@ -272,8 +263,6 @@ class NativeRecorder:
         """Begin an execution whose number was drawn before."""
         self.works[number] = work
         self._native.begin_numbered(timer.section, number, work)
-
-    # --- from numbers to objects --------------------------------------------------------------
 
     def timer(self, number: int) -> SectionTimer:
         if number == _STEP:
@@ -296,17 +285,17 @@ class NativeRecorder:
     def _around(self, context: Context) -> Context:
         """What happens twice in a step has one context."""
         number = self._number_of_session()
+        return self._contexts.get(self._key(number, context)) or self._remember(number, context)
+
+    def _key(self, session: int, context: Context) -> tuple[int, int, int, int]:
         step = NO_STEP if context.step is None else context.step
-        key = (number, step, context.step_span, self._phases.number_of(context.phase))
-        return self._contexts.get(key) or self._remember(number, context)
+        return session, step, context.step_span, self._phases.number_of(context.phase)
 
     def _remember(self, session: int, context: Context) -> Context:
         while len(self._contexts) >= _MAX_CONTEXTS:
             with contextlib.suppress(KeyError, RuntimeError, StopIteration):  # two threads do it
                 del self._contexts[next(iter(self._contexts))]
-        step = NO_STEP if context.step is None else context.step
-        key = (session, step, context.step_span, self._phases.number_of(context.phase))
-        self._contexts[key] = context
+        self._contexts[self._key(session, context)] = context
         return context
 
     def _number_of_session(self) -> int:
@@ -333,8 +322,6 @@ class NativeRecorder:
         while len(self.works) > 2 * RING_CAPACITY:  # of runs that a full ring has lost
             del self.works[next(iter(self.works))]
         return errors, works
-
-    # --- where the ring lies ------------------------------------------------------------------
 
     def _open_block(self) -> None:
         if self._is_open:
@@ -364,11 +351,6 @@ class NativeRecorder:
             self._native.publish_name(table, number, text)
         if self.on_new_number is not None:
             self.on_new_number()
-
-
-def _is_in_index(work: WorkSize) -> bool:
-    """Whether an execution of an earlier session is still in the user's context."""
-    return bool(getattr(work, "is_open", False))
 
 
 def _remove(path: Path, pid: int) -> None:

@@ -130,7 +130,13 @@ def configure(
         if _PROCESS.session is None:
             _PROCESS.session = _started(settings)
         elif _PROCESS.session.settings != settings:
-            raise ConfigError(_already_configured(_PROCESS.session.settings, settings))
+            message = describe(
+                where="configure()",
+                value=", ".join(_differences(_PROCESS.session.settings, settings)),
+                expected="the settings of the first call",
+                remedy="Leave the second call out, or call shutdown() before it.",
+            )
+            raise ConfigError(message)
         return _PROCESS.session
 
 
@@ -230,15 +236,6 @@ def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
     if session is not None:
         result = "preempted" if session.is_ending else outcome_of(pending_exception(), otherwise)
         session.close(outcome or result, session.settings.exit_deadline_s)
-
-
-def _already_configured(now: ClientSettings, wanted: ClientSettings) -> str:
-    return describe(
-        where="configure()",
-        value=", ".join(_differences(now, wanted)),
-        expected="the settings of the first call",
-        remedy="Leave the second call out, or call shutdown() before it.",
-    )
 
 
 def _differences(now: ClientSettings, wanted: ClientSettings) -> Iterator[str]:

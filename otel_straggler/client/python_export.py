@@ -112,9 +112,7 @@ class Exporter:
         self._packer = packer_for(recorder, settings, rank.resource, span_ids)
         self._gpu = None if NATIVE is None else GpuNumbers(RECORDER)
         self._heartbeats = HeartbeatMaker(
-            rank,
-            lambda: {**other_losses(), **self._own_losses()},
-            lambda: self._packer.folded_runs,
+            rank, lambda: {**other_losses(), **self._own_losses()}, lambda: self._packer.folded_runs
         )
         self._kernels = KernelExport(rank, rng=rng)
         self._metrics_client = client_for(settings.metrics, "metrics")
@@ -149,7 +147,8 @@ class Exporter:
         self._send_heartbeat(now_s)
         self._collect(now_s)
         self._queue_timed()
-        self._send_histograms(now_s)
+        if not self._handshake.is_scorer and (body := self._histograms.encoded_if_due(now_s)):
+            self._post_metrics(body, self._settings.heartbeat_s)
         self._sender.send(until_s=now_s + self._settings.flush_s)
         self._kernels.send_if_due(now_s)
         is_behind = self._clock.monotonic_s() >= now_s + self._settings.flush_s
@@ -203,7 +202,11 @@ class Exporter:
             if self._settings.metrics.is_enabled and not self._handshake.is_scorer:
                 self._histograms.add(batch)
             if self._settings.traces.is_enabled:
-                self._queue_or_wait(batch)
+                if self._gpu is not None and self._gpu.is_needed:
+                    assert isinstance(batch, NativeBatch)  # a native recorder gives no others
+                    self._gpu.put(batch)
+                else:
+                    self._queue(batch)
             if self._sdk is not None:
                 self._sdk.put(batch)
         if self._gpu is not None and self._gpu.is_needed:
@@ -213,13 +216,6 @@ class Exporter:
         """Whether only the GPU's numbers are due."""
         gpu = self._gpu
         return gpu is not None and gpu.is_needed and not gpu.is_full and now_s < self._next_tick_s
-
-    def _queue_or_wait(self, records: Sequence[Record]) -> None:
-        if self._gpu is not None and self._gpu.is_needed:
-            assert isinstance(records, NativeBatch)  # a native recorder gives no others
-            self._gpu.put(records)
-        else:
-            self._queue(records)
 
     def _queue_timed(self) -> None:
         if self._gpu is not None and (timed := self._gpu.drain()):
@@ -240,10 +236,6 @@ class Exporter:
         self._next_heartbeat_s = now_s + self._settings.heartbeat_s
         if not self._has_sent_outcome:
             self._post_metrics(self._heartbeats.heartbeat(), self._settings.heartbeat_s)
-
-    def _send_histograms(self, now_s: float) -> None:
-        if not self._handshake.is_scorer and (body := self._histograms.encoded_if_due(now_s)):
-            self._post_metrics(body, self._settings.heartbeat_s)
 
     def _post_metrics(self, body: bytes, timeout_s: float) -> None:
         if not self._settings.metrics.is_enabled:

@@ -201,11 +201,15 @@ class PythonRecorder:
         """There is nobody else who takes records from this ring."""
 
     def open_section(self) -> OpenSection | None:
-        for stack in self._stacks_that_matter():
-            top = _top(stack)
-            if top is not None:
-                return OpenSection(top[0].name, top[2], top[3].phase)
-        return None
+        """Of the stepping thread; without one of the main thread, else the one open for longest."""
+        main = self._stepping
+        if main is None:
+            main = self.stacks.get(threading.main_thread().ident or 0)
+        top = _top(main)
+        if top is None and self._stepping is None:
+            tops = filter(None, map(_top, list(self.stacks.values())))
+            top = min(tops, key=lambda frame: frame[2], default=None)
+        return None if top is None else OpenSection(top[0].name, top[2], top[3].phase)
 
     def progress(self) -> Progress:
         """Executions in a helper thread are no progress of a rank whose training thread counts
@@ -253,14 +257,6 @@ class PythonRecorder:
         for stack in list(self.stacks.values()):
             stack.last_end_ns = 0
 
-    def _stacks_that_matter(self) -> list[_Stack]:
-        if self._stepping is not None:
-            return [self._stepping]
-        main = self.stacks.get(threading.main_thread().ident or 0)
-        others = [s for s in list(self.stacks.values()) if s is not main]
-        others.sort(key=_age_key)
-        return others if main is None else [main, *others]
-
     def _evict_ended_threads(self) -> None:
         """A thread that lives keeps its stack, also while that is empty: it is made only once."""
         alive = sys._current_frames().keys()  # noqa: SLF001  also threads that torch started
@@ -268,16 +264,11 @@ class PythonRecorder:
             self.stacks.pop(ident, None)
 
 
-def _top(stack: _Stack) -> Frame | None:
+def _top(stack: _Stack | None) -> Frame | None:
     try:
-        return stack[-1]
+        return stack[-1] if stack else None
     except IndexError:  # its thread was faster
         return None
-
-
-def _age_key(stack: _Stack) -> int:
-    top = _top(stack)
-    return 0 if top is None else top[2]
 
 
 class _Local(threading.local):

@@ -194,7 +194,7 @@ class SdkFeed:
             _LOG.warning(
                 "this rank records more spans than its tracer provider is to get, so whole steps "
                 "are left out there. Raise configure(sdk_spans_per_s=...), or name a collector in "
-                "configure(endpoint=...): it gets all of them.",
+                "configure(endpoint=...): it gets all of them."
             )
 
     def _span(
@@ -237,9 +237,9 @@ class SdkFeed:
 
     def _build(self, runs: list[tuple[int, SdkSpan]]) -> None:
         """Begin and end ``runs`` in the order in which they ran; they come by their ends."""
-        starts = deque(sorted(runs, key=_start_key))
+        starts = deque(sorted(runs, key=lambda run: (run[1].start_ns, run[0])))
         started: dict[int, Span | None] = {}
-        for number, span in sorted(runs, key=_end_key):
+        for number, span in sorted(runs, key=lambda run: run[1].end_ns):
             while starts and starts[0][1].start_ns < span.end_ns:
                 next_number, next_span = starts.popleft()
                 started[next_number] = self._builder.start(next_span)
@@ -249,14 +249,6 @@ class SdkFeed:
             self._built += 1
             if self._built % SPANS_AT_ONCE == 0:
                 self._sleep(_BREATH_S)
-
-
-def _start_key(run: tuple[int, SdkSpan]) -> tuple[int, int]:
-    return run[1].start_ns, run[0]
-
-
-def _end_key(run: tuple[int, SdkSpan]) -> int:
-    return run[1].end_ns
 
 
 THREAD_NAME = "otel-straggler-sdk"

@@ -99,17 +99,14 @@ def section(name: str, kind: SectionKind = "compute") -> Section:
     if COMPILATION.is_on():
         return cast("Section", transparent())
     result = _interned.get((name, kind))
-    return _new_section(name, kind) if result is None else result
+    if result is None:
+        result = Section(_valid_name(name), _valid_kind(kind))
+        if len(_interned) < _MAX_INTERNED and (result.name, result.kind) == (name, kind):
+            return _interned.setdefault((name, kind), result)
+    return result
 
 
 _interned: dict[tuple[str, str], Section] = {}
-
-
-def _new_section(name: str, kind: str) -> Section:
-    made = Section(_valid_name(name), _valid_kind(kind))
-    if len(_interned) < _MAX_INTERNED and (made.name, made.kind) == (name, kind):
-        return _interned.setdefault((name, kind), made)
-    return made
 
 
 def _valid_name(name: object) -> str:

@@ -217,11 +217,7 @@ def export_for(
     from otel_straggler.client.python_export import PythonExport
 
     return PythonExport(
-        settings,
-        topology=topology,
-        other_losses=other_losses,
-        sdk=sdk,
-        span_ids=span_ids,
+        settings, topology=topology, other_losses=other_losses, sdk=sdk, span_ids=span_ids
     )
 
 

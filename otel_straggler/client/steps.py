@@ -54,7 +54,11 @@ def step(n: int) -> Step:
     if number is None or number == context.step:
         return _NO_STEP  # what began the step also ends it
     if RECORDER.begin_step(number):
-        _warn_of_going_back(number)
+        _LOG.warning(
+            "step(n) went back to %d: what follows counts as a restarted rank. "
+            "Count optimizer steps over all epochs to avoid this.",
+            number,
+        )
     return Step(number)
 
 
@@ -75,14 +79,6 @@ def _valid_number(n: object) -> int | None:
     )
     GUARD.note("bad_step", UsageError(message))
     return None
-
-
-def _warn_of_going_back(number: int) -> None:
-    _LOG.warning(
-        "step(n) went back to %d: what follows counts as a restarted rank. "
-        "Count optimizer steps over all epochs to avoid this.",
-        number,
-    )
 
 
 make_transparent(Step)

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -105,9 +103,7 @@ def encode_numbers(
     points: dict[semconv.Metric, list[pb.NumberDataPoint]] = {}
     for metric, attributes, value in numbers:
         point = pb.NumberDataPoint(
-            attributes=key_values(attributes),
-            time_unix_nano=int(now_s * _NS),
-            as_double=value,
+            attributes=key_values(attributes), time_unix_nano=int(now_s * _NS), as_double=value
         )
         if metric.kind == "counter":
             point.start_time_unix_nano = int(started_at_s * _NS)
@@ -189,11 +185,7 @@ def metric_message(metric: semconv.Metric, **data: Any) -> pb.Metric:
 
 def encode_metrics_request(metrics: Sequence[pb.Metric], resource: Attributes) -> bytes:
     """All of one resource."""
-    scope_metrics = pb.ScopeMetrics(
-        scope=_SCOPE,
-        metrics=metrics,
-        schema_url=semconv.SCHEMA_URL,
-    )
+    scope_metrics = pb.ScopeMetrics(scope=_SCOPE, metrics=metrics, schema_url=semconv.SCHEMA_URL)
     resource_metrics = pb.ResourceMetrics(
         resource=Resource(attributes=key_values(resource)),
         scope_metrics=[scope_metrics],

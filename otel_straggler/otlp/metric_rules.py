@@ -141,8 +141,6 @@ def add_count(counts: dict[str, int], name: Value, count: int, limit: int) -> No
         counts[count_name(name)] = count
 
 
-# --- metrics that pass through ------------------------------------------------------------------
-
 _MAX_NUMBER: Final = 2.0**63
 _PASSTHROUGH_NAMES: Final = tuple(name.encode() for name in _PASSTHROUGH)
 
@@ -164,8 +162,6 @@ def passthrough_metric(
     values = tuple(as_text(str(attributes.get(key, ""))) for key in known.labels or ())
     return PassthroughMetric(source, known, values, number)
 
-
-# --- histograms ---------------------------------------------------------------------------------
 
 UNITS_S = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Seconds per unit in which section times may come."""

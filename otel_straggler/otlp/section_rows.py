@@ -82,7 +82,9 @@ class HistogramDeltas:
             if self.n_series >= _MAX_SERIES:
                 return OVER_LIMIT, None
             self.n_series += 1
-        elif times.end_ns <= before.end_ns or _began_earlier(times, before):
+        elif times.end_ns <= before.end_ns or (
+            times.is_cumulative and 0 < times.start_ns < before.start_ns  # from before a reset
+        ):
             return REPEATED, None
         kept = times.buckets if times.is_cumulative else None
         known[key] = _Newest(times.start_ns, times.end_ns, kept)
@@ -101,11 +103,6 @@ class HistogramDeltas:
             return times
         buckets = times.buckets.minus(before.buckets)
         return None if buckets is None else replace(times, start_ns=before.end_ns, buckets=buckets)
-
-
-def _began_earlier(times: SectionTimes, before: _Newest) -> bool:
-    """True for a cumulative point from before a reset; a start of 0 is unknown."""
-    return times.is_cumulative and 0 < times.start_ns < before.start_ns
 
 
 def process_of(source: Source) -> Process:

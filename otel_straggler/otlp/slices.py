@@ -86,16 +86,14 @@ class Slices:
         by_resource: dict[int, list[bytes]] = {}
         for scope, mask in zip(self.scopes, kept, strict=True):
             if mask.any():
-                content = scope.head + self._spans_of(scope, mask) + scope.tail
+                cuts = zip(scope.begins[mask].tolist(), scope.ends[mask].tolist(), strict=True)
+                spans = [self.body[a:b] for a, b in cuts]
+                content = scope.head + b"".join(spans) + scope.tail
                 by_resource.setdefault(scope.resource, []).append(submessage(_SCOPE_SPANS, content))
         return b"".join(
             submessage(_RESOURCE_SPANS, self.heads[number] + b"".join(scopes) + self.tails[number])
             for number, scopes in by_resource.items()
         )
-
-    def _spans_of(self, scope: ScopeSlice, mask: Bools) -> bytes:
-        begins, ends = scope.begins[mask].tolist(), scope.ends[mask].tolist()
-        return b"".join([self.body[a:b] for a, b in zip(begins, ends, strict=True)])
 
 
 def slices_of(body: bytes) -> Slices:
@@ -223,9 +221,6 @@ def _parsed_text(span: bytes) -> tuple[int, int]:
     return int.from_bytes(trace_id[:8], "big"), int.from_bytes(trace_id[8:], "big")
 
 
-# --- fields of a message ----------------------------------------------------------------------
-
-
 class UnfamiliarError(ValueError):
     """Raised for bytes that cannot be cut; protobuf decides what they are."""
 
@@ -304,16 +299,13 @@ class SpanOwners:
             resource = self._resources.read_bytes(slices.resources[scope.resource])
         except DecodeError:
             return np.zeros(len(scope), bool)
-        if not len(scope) or not self._name_senders(slices.body, scope):
+        begin, end = (int(scope.begins[0]), int(scope.ends[-1])) if len(scope) else (0, 0)
+        if not any(slices.body.find(mark, begin, end) >= 0 for mark in self._marks):
             source = resource.identity.source
             return np.full(len(scope), source is not None and is_wanted(source))
         spans = zip(scope.contents.tolist(), scope.ends.tolist(), strict=True)
         owners = (self._owner(slices.body[a:b], resource) for a, b in spans)
         return np.array([o is not None and is_wanted(o) for o in owners], bool)
-
-    def _name_senders(self, body: bytes, scope: ScopeSlice) -> bool:
-        begin, end = int(scope.begins[0]), int(scope.ends[-1])
-        return any(body.find(mark, begin, end) >= 0 for mark in self._marks)
 
     def _owner(self, content: bytes, resource: Resource) -> Source | None:
         try:

@@ -25,14 +25,7 @@ TEAM: Final = Attribute("training.team", "whose run it is, for who routes alerts
 
 # --- rank description: late-bound, on straggler.rank.info and on the resource once known ----
 ROLE: Final = Attribute("training.role", "peers are compared within a role")
-PARALLEL_DIMENSIONS: Final = (
-    "data",
-    "tensor",
-    "pipeline",
-    "virtual_pipeline",
-    "context",
-    "expert",
-)
+PARALLEL_DIMENSIONS: Final = ("data", "tensor", "pipeline", "virtual_pipeline", "context", "expert")
 PARALLEL_RANK: Final = {
     d: Attribute(f"training.parallel.{d}.rank", f"rank in the {d.replace('_', ' ')} dimension")
     for d in PARALLEL_DIMENSIONS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ LONGEST_WAIT_S = 2.0
 _MAX_AT_ONCE = 16
 _MAX_REMEMBERED = 1_024
 _LONGEST_ID = 64
+_ID = re.compile(rf"[A-Za-z0-9]{{1,{_LONGEST_ID}}}")
 _LOG = logging.getLogger("otel_straggler")
 
 Verbs = Mapping[str, Callable[[str], object]]
@@ -141,12 +143,8 @@ def _commands_in(body: bytes) -> Iterator[_Command]:
     for one in wanted[:_MAX_AT_ONCE] if isinstance(wanted, list) else ():
         given = one if isinstance(one, dict) else {}
         id_, verb = given.get("id"), given.get("verb")
-        if isinstance(id_, str) and isinstance(verb, str) and _is_id(id_):
+        if isinstance(id_, str) and isinstance(verb, str) and _ID.fullmatch(id_):
             yield _Command(id_, verb[:_LONGEST_ID])
-
-
-def _is_id(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_ID and text.isalnum() and text.isascii()
 
 
 THREAD_NAME = "otel-straggler-evidence"

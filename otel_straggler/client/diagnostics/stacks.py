@@ -47,10 +47,7 @@ class Stacks:
         self._limit_ns = int(settings.evidence_after_s * 1e9)
         self._lock = threading.Lock()
         self._is_closed = False
-        self._dumped: tuple[int, int] = (
-            0,
-            0,
-        )  # start_ns of what was dumped last, and its next time
+        self._dumped = 0, 0  # start_ns of what was dumped last, and its next time
         folder = Path(settings.evidence_dir)
         folder.mkdir(parents=True, exist_ok=True)
         stem = file_stem(
@@ -269,7 +266,8 @@ class Alarm:
         return bool(self._libc.timer_settime(self._timer, 0, ctypes.byref(times), None) == 0)
 
     def close(self) -> None:
-        self._delete()
+        if self._timer is not None and self._libc is not None:
+            self._libc.timer_delete(self._timer)
         self.leave_to_parent()
 
     def leave_to_parent(self) -> None:
@@ -288,11 +286,6 @@ class Alarm:
             return False
         self._timer = timer
         return True
-
-    def _delete(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None and self._libc is not None:
-            self._libc.timer_delete(timer)
 
 
 def _free_signal() -> int | None:

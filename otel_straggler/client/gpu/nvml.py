@@ -116,9 +116,7 @@ class NvmlSensors:
         model = self._try("model", lambda: nvml.nvmlDeviceGetName(handle))
         index = self._try("pci", lambda: nvml.nvmlDeviceGetPciInfo(handle))
         return GpuIdentity(
-            uuid=self.uuid,
-            model=_text(model),
-            pci_id="" if index is None else _text(index.busId),
+            uuid=self.uuid, model=_text(model), pci_id="" if index is None else _text(index.busId)
         )
 
     def reading(self, now_ns: int) -> GpuReading:

@@ -149,11 +149,13 @@ class StepWatch:
         while self._notes:
             note, before = self._notes.popleft(), self._open
             self._open = note
-            if before is not None and _is_plain(before, note):
-                duration_s = (note.at_ns - before.at_ns) / 1e9
-                samples.append(Sample(before.step, duration_s, before.is_on))
-            elif before is not None:
-                samples.append(Sample(before.step, 0.0, before.is_on))  # it has passed
+            if before is None:
+                continue
+            is_next = note.step == before.step + 1
+            is_plain = is_next and note.is_on == before.is_on
+            is_plain = is_plain and note.phases == before.phases >= 0
+            duration_s = (note.at_ns - before.at_ns) / 1e9 if is_plain else 0.0  # it has passed
+            samples.append(Sample(before.step, duration_s, before.is_on))
         return samples
 
     def reset(self) -> None:
@@ -163,11 +165,6 @@ class StepWatch:
     def _want_pause(self, wants_pause: bool) -> None:
         self.wants_pause = wants_pause
         self._wake()
-
-
-def _is_plain(before: _Note, note: _Note) -> bool:
-    is_next = note.step == before.step + 1
-    return is_next and note.is_on == before.is_on and note.phases == before.phases >= 0
 
 
 MAX_CPU = 0.05

@@ -62,8 +62,6 @@ class GpuTiming:
         self._next_try_s: float | None = None
         self._has_ended = False
 
-    # --- from outside -------------------------------------------------------------------------
-
     def start(self) -> None:
         if self._wanted != "off":
             self._begin()
@@ -112,8 +110,6 @@ class GpuTiming:
 
     def profiler_has_stopped(self) -> None:
         self._wake()
-
-    # --- in the thread of its own ---------------------------------------------------------------
 
     def tick(self, now_s: float) -> float:
         """Do what is due; the time of the next tick."""
@@ -205,8 +201,6 @@ class GpuTiming:
     def _wake(self) -> None:
         if self._thread is not None and not self._has_ended:
             self._thread.wake()
-
-    # --- the end ------------------------------------------------------------------------------
 
     def settle(self, timeout_s: float, *, is_well: bool) -> bool:
         """Before the last records are sent: collect what the GPU has ended; if the process ends

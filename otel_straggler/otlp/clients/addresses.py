@@ -75,9 +75,6 @@ def _last_of_each(headers: dict[str, str]) -> dict[str, str]:
     return {spelt[low]: headers[spelt[low]] for low in spelt}
 
 
-# --- proxies ---
-
-
 def proxy_of(url: str) -> str:
     """The proxy that the environment names for a URL; empty if there is none.
 
