@@ -55,7 +55,6 @@ class NativeExport:
     def __init__(
         self,
         settings: ClientSettings,
-        *,
         topology: Callable[[], Topology],
         other_losses: Callable[[], dict[str, int]],
         span_ids: SpanIds,

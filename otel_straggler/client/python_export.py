@@ -41,11 +41,10 @@ class PythonExport:
     def __init__(
         self,
         settings: ClientSettings,
-        *,
         topology: Callable[[], Topology],
         other_losses: Callable[[], dict[str, int]],
-        sdk: SdkSink | None,
         span_ids: SpanIds,
+        sdk: SdkSink | None,
     ) -> None:
         self._other_losses = other_losses
         self._inbox = Inbox(RECORDING)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -79,13 +78,7 @@ class Session:
         if self.settings.role:
             TOPOLOGY.add(Topology(role=self.settings.role))
         self._gpu = GpuTiming(self.settings, why_never(self.settings))
-        self._export = export_for(
-            self.settings,
-            topology=self._topology,
-            other_losses=self._losses,
-            sdk=self._sdk,
-            span_ids=span_ids,
-        )
+        self._export = self._exporter(span_ids)
         self._watch_sigterm()
         self._export.start()
         if self._sdk is not None:
@@ -142,6 +135,24 @@ class Session:
 
         return SdkSink(self.settings, span_ids, self._topology)
 
+    def _exporter(self, span_ids: SpanIds) -> NativeExport | PythonExport:
+        reason = WHY_PYTHON or why_python(self.settings)
+        _LOG.info(
+            "sections are recorded by the %s recorder and sent by the %s exporter%s",
+            FORM,
+            "python" if reason else "native",
+            reason and f": {reason}",
+        )
+        if reason:
+            from otel_straggler.client.python_export import PythonExport
+
+            return PythonExport(
+                self.settings, self._topology, self._losses, span_ids, sdk=self._sdk
+            )
+        from otel_straggler.client.native_export import NativeExport
+
+        return NativeExport(self.settings, self._topology, self._losses, span_ids)
+
     def _stop_threads(self, timeout_s: float) -> None:
         export, self._export = self._export, None
         if export is not None:
@@ -190,35 +201,6 @@ def outcome_of(error: BaseException | None, otherwise: Outcome) -> Outcome:
     if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
         return otherwise
     return "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
-
-
-def export_for(
-    settings: ClientSettings,
-    *,
-    topology: Callable[[], Topology],
-    other_losses: Callable[[], dict[str, int]],
-    sdk: SdkSink | None,
-    span_ids: SpanIds,
-) -> NativeExport | PythonExport:
-    """The exporter for these settings; logs which one and why."""
-    reason = WHY_PYTHON or why_python(settings)
-    _LOG.info(
-        "sections are recorded by the %s recorder and sent by the %s exporter%s",
-        FORM,
-        "python" if reason else "native",
-        reason and f": {reason}",
-    )
-    if not reason:
-        from otel_straggler.client.native_export import NativeExport
-
-        return NativeExport(
-            settings, topology=topology, other_losses=other_losses, span_ids=span_ids
-        )
-    from otel_straggler.client.python_export import PythonExport
-
-    return PythonExport(
-        settings, topology=topology, other_losses=other_losses, sdk=sdk, span_ids=span_ids
-    )
 
 
 def why_python(settings: ClientSettings) -> str:

@@ -137,18 +137,6 @@ class Sketches:
     counts: Ints
 
 
-def buckets_of(lengths_ns: Ints) -> Ints:
-    """The bucket of each length, (n,) from 0 to below ``MAX_LENGTH_NS``, so exact as doubles.
-
-    >>> buckets_of(np.array([7, 511, 512, 1024])).tolist()
-    [7, 511, 512, 768]
-    """
-    bits = np.frexp(lengths_ns.astype(np.float64))[1].astype(np.int64)
-    dropped = np.maximum(bits - _BITS - 1, 0)
-    buckets: Ints = (dropped << _BITS) + (lengths_ns >> dropped)
-    return buckets
-
-
 def read_sketches(sketches: Sequence[bytes]) -> Sketches:
     r"""The buckets of many; one that is no sketch has none.
 

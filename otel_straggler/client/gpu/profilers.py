@@ -13,7 +13,7 @@ import logging
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 _LOG = logging.getLogger("otel_straggler")
 _PREPARE = (
@@ -31,21 +31,11 @@ _STOP = (
 """After these it has stopped."""
 
 
-class Yielding(Protocol):
-    """Whoever must not be at work while a profiler is."""
-
-    def yield_to_profiler(self) -> None:
-        """One is about to prepare. Returns when CUPTI is free."""
-
-    def profiler_has_stopped(self) -> None:
-        """The last one has stopped, or has failed to start."""
-
-
 class Profilers:
     """The profilers of torch that are at work in this process."""
 
     def __init__(self) -> None:
-        self._yielding: Yielding | None = None
+        self._yielding: Any = None
         self._active: weakref.WeakSet[Any] = weakref.WeakSet()  # one that is given up is forgotten
         self._wrapped: list[tuple[type, str, Any, Any]] = []
 
@@ -53,8 +43,8 @@ class Profilers:
     def are_active(self) -> bool:
         return len(self._active) > 0
 
-    def install(self, yielding: Yielding) -> None:
-        """Looks only at what is imported. Cost: once some µs."""
+    def install(self, yielding: Any) -> None:
+        """Call ``yielding`` (a ``GpuTiming``) from now on. Cost: once some µs."""
         if self._yielding is yielding:
             return
         self._yielding = yielding
@@ -65,7 +55,7 @@ class Profilers:
         for index in _STOP:
             self._wrap(index, self._after)
 
-    def uninstall(self, yielding: Yielding) -> None:
+    def uninstall(self, yielding: Any) -> None:
         """Restore what was wrapped, unless others wrapped it again."""
         if self._yielding is not yielding:
             return
