@@ -13,10 +13,7 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-if TYPE_CHECKING:  # before Python 3.12 it loads tempfile and all compression
-    from importlib.abc import Loader
+from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _DYNAMO = "torch._dynamo"
@@ -172,22 +169,11 @@ class _DynamoWatch:
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = cast("Loader", _TeachingLoader(spec.loader))
+            load = spec.loader.exec_module
+
+            def load_and_teach(module: ModuleType) -> None:
+                load(module)
+                _teach_dynamo()
+
+            spec.loader.exec_module = load_and_teach  # type: ignore[method-assign]
         return spec
-
-
-class _TeachingLoader:
-    """Loads as the loader it wraps, then teaches."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        _teach_dynamo()

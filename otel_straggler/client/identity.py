@@ -154,5 +154,5 @@ def _number(env: Mapping[str, str], name: str) -> DetectedIdentity:
     )
 
 
-def _first(*result: DetectedIdentity) -> DetectedIdentity:
-    return next((one for one in result if one.value is not None), DetectedIdentity(None, ""))
+def _first(*candidates: DetectedIdentity) -> DetectedIdentity:
+    return next((one for one in candidates if one.value is not None), DetectedIdentity(None, ""))

@@ -3,7 +3,6 @@ gets all kernels since it last asked."""
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -13,6 +12,7 @@ from typing import Protocol
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.sender import KERNELS_LOST, PROCESS_ENDED, Drops, SpanSender
 from otel_straggler.client.topology import RankContext
+from otel_straggler.client.worker import LogOnce
 from otel_straggler.model.kernels import (
     KernelCell,
     KernelCounts,
@@ -27,7 +27,6 @@ from otel_straggler.semconv import KERNEL_CLASSES
 
 _TIERS = "otel_straggler.client.gpu"
 _STEP = 0
-_LOG = logging.getLogger("otel_straggler")
 
 
 class KernelSource(Protocol):
@@ -62,7 +61,7 @@ class KernelFeed:
         self._section_name = section_name
         self._newest: KernelSource | None = None
         self._shares: list[KernelShare] = []
-        self._has_logged = False
+        self._log_error = LogOnce("kernel times could not be read")
         self._lock = threading.RLock()  # a signal handler may flush while a report is made
 
     def share(self) -> KernelShare:
@@ -106,9 +105,7 @@ class KernelFeed:
             for share in self._shares if kernels else ():
                 share.tally.add(kernels)
         except Exception as error:  # noqa: BLE001
-            if not self._has_logged:
-                self._has_logged = True
-                _LOG.warning("kernel times could not be read", exc_info=error)
+            self._log_error(error)
 
 
 class KernelShare:

@@ -41,10 +41,10 @@ REASONS = (
 _SLICE_NS = 50_000_000
 """How long a wait lasts before signal handlers get their turn."""
 _LOGS: tuple[Callable[[str, Response], None], ...] = (
-    sender.log_takes_again,
-    sender.log_kept,
-    sender.log_refused,
-    lambda url, response: sender.log_given_up(url, response.status),
+    sender.log_recovery,
+    sender.log_retry,
+    sender.log_rejection,
+    lambda url, response: sender.log_loss(url, response.status),
 )
 """In the order of ``Note::Kind`` in span_sender.hpp."""
 

@@ -176,7 +176,7 @@ class NativeRecorder:
         block: bytes = self._native.drain()
         errors, works = self._errors, self.works
         if errors or works:
-            errors, works = self._taken(block)
+            errors, works = self._drain_details(block)
         return NativeBatch(block, self, errors, works)
 
     def share(self, is_wanted: bool) -> None:
@@ -314,7 +314,9 @@ class NativeRecorder:
             self._errors[span] = error
         return True
 
-    def _taken(self, block: bytes) -> tuple[dict[int, type[BaseException]], dict[int, WorkSize]]:
+    def _drain_details(
+        self, block: bytes
+    ) -> tuple[dict[int, type[BaseException]], dict[int, WorkSize]]:
         """Drain what is known of ``block`` besides its records."""
         spans = [span for (span,) in struct.iter_unpack("<Q120x", block)]
         errors = {s: self._errors.pop(s) for s in spans if s in self._errors}

@@ -60,7 +60,7 @@ class Propagation:
         self.uninstall()
         _restore_methods()
         while isinstance(run := get_current().get(_RUN_KEY), PropagatedRun):
-            _take_out(run)
+            _detach(run)
 
     def begin_step_trace(self, context: Context) -> None:
         """Decide over a step, and link it to the user's current span."""
@@ -73,7 +73,7 @@ class Propagation:
             context.sampling = FAILED
             self._on_error(error)
 
-    def put_in(self, run: PropagatedRun, number: int, timer: NativeTimer, context: Context) -> None:
+    def attach(self, run: PropagatedRun, number: int, timer: NativeTimer, context: Context) -> None:
         """Make the execution the current span, unless its trace is left out."""
         try:
             self._find_trace(run, timer, context)
@@ -81,7 +81,7 @@ class Propagation:
             if sampling is not None and sampling is not OVER_RATE and sampling is not FAILED:
                 self._spend_for(sampling)
                 is_root = context.step is None and not RECORDER.open_here()
-                _put_in(
+                _attach(
                     run,
                     sampling,
                     is_root,
@@ -113,7 +113,7 @@ class Propagation:
 _active: list[Propagation] = []
 
 
-def _put_in(run: PropagatedRun, sampling: TraceSampling, is_root: bool, own: SpanContext) -> None:
+def _attach(run: PropagatedRun, sampling: TraceSampling, is_root: bool, own: SpanContext) -> None:
     result = run.surroundings = get_current()
     if _SPAN_KEY in result:
         around = get_current_span(result).get_span_context()
@@ -128,7 +128,7 @@ def _put_in(run: PropagatedRun, sampling: TraceSampling, is_root: bool, own: Spa
     attach(run.context)
 
 
-def _take_out(run: PropagatedRun) -> None:
+def _detach(run: PropagatedRun) -> None:
     run.is_open = False
     current = get_current()
     if current.get(_RUN_KEY) is run:
@@ -166,7 +166,7 @@ def _begin(timer: NativeTimer, run: PropagatedRun) -> None:
     if context is not None:
         number = RECORDER.next_span_number()
         if _active:
-            _active[-1].put_in(run, number, timer, context)
+            _active[-1].attach(run, number, timer, context)
         RECORDER.begin_numbered(timer, number, run)
 
 
@@ -174,7 +174,7 @@ def _exit(self: NativeTimer, exc_type: Any, exc: Any, traceback: Any) -> None:
     run = _newest_run_of(self)
     _PLAIN["__exit__"](self, exc_type, exc, traceback)
     if _is_open(run):
-        _take_out(run)
+        _detach(run)
 
 
 def _newest_run_of(timer: NativeTimer) -> WorkSize | None:
@@ -189,7 +189,7 @@ def _begin_detached(self: NativeTimer) -> bytes | None:
     begun: bytes | None = _PLAIN["begin_detached"](self)
     if begun is not None and context is not None and _active:
         run = RECORDER.works[_number_of(begun)] = PropagatedRun()
-        _active[-1].put_in(run, _number_of(begun), self, context)
+        _active[-1].attach(run, _number_of(begun), self, context)
     return begun
 
 
@@ -199,7 +199,7 @@ def _end_detached(
     run = None if begun is None else RECORDER.works.get(_number_of(begun))
     _PLAIN["end_detached"](self, begun, error)
     if _is_open(run):
-        _take_out(run)
+        _detach(run)
 
 
 def _number_of(begun: bytes) -> int:

@@ -148,7 +148,7 @@ class SpanPacker:
             trace_id = context.trace_id or self._trace_id(context, record[0][2] + offset_ns)
             if not is_sampled(trace_id, sample_every):
                 continue
-            if self._budget.takes(trace_id, record[2]):
+            if self._budget.admits(trace_id, record[2]):
                 yield record, trace_id
             else:
                 self._seq.next(context.session, record[0][0].name)
@@ -263,7 +263,7 @@ class _StepBudget:
         self._seen = 0
         self.left_out = 0
 
-    def takes(self, trace_id: bytes, end_ns: int) -> bool:
+    def admits(self, trace_id: bytes, end_ns: int) -> bool:
         """Whether a span of this trace, which ended then, is sent."""
         if not self._spans_per_s:
             return True

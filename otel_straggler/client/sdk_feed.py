@@ -32,7 +32,7 @@ from otel_straggler.client.sdk_spans import (
 from otel_straggler.client.sdk_traces import PropagatedRun, SdkTraces
 from otel_straggler.client.sender import SDK_ERROR, SDK_QUEUE_FULL, SDK_RATE, Drops
 from otel_straggler.client.topology import Topology
-from otel_straggler.client.worker import Worker
+from otel_straggler.client.worker import LogOnce, Worker
 from otel_straggler.config import ClientSettings
 from otel_straggler.otlp.ids import SpanIds
 
@@ -97,7 +97,7 @@ class SdkFeed:
     def tick(self, now_s: float) -> float:
         """Build what is due at ``now_s`` (monotonic); the time of the next tick."""
         self._builder.refresh()
-        self._take_in(now_s)
+        self._ingest(now_s)
         is_crowded = sum(len(held.runs) for held in self._held.values()) > _MAX_HELD
         for step_span, held in list(self._held.items()):
             if is_crowded or now_s - held.since_s >= HOLD_S:
@@ -107,7 +107,7 @@ class SdkFeed:
     def flush(self, deadline_s: float) -> None:
         """Build all, and have the application's processors send it."""
         self._builder.refresh()
-        self._take_in(time.monotonic())
+        self._ingest(time.monotonic())
         for step_span in list(self._held):
             self._build_held(step_span)
         self._builder.force_flush(deadline_s - time.monotonic())
@@ -116,16 +116,16 @@ class SdkFeed:
         self._drops.add(SDK_ERROR, 1)
         _LOG.warning("spans for the tracer provider were lost", exc_info=error)
 
-    def _take_in(self, now_s: float) -> None:
+    def _ingest(self, now_s: float) -> None:
         at_once: list[tuple[int, SdkSpan]] = []
         while self._inbox:
             records, offset_ns = self._inbox.popleft()
             for record in records:
                 if record[0][3].session.generation == self._generation:
-                    self._take(record, offset_ns, now_s, at_once)
+                    self._add(record, offset_ns, now_s, at_once)
         self._build(at_once)
 
-    def _take(
+    def _add(
         self, record: Record, offset_ns: int, now_s: float, at_once: list[tuple[int, SdkSpan]]
     ) -> None:
         timer, number, _, context, _ = record[0]
@@ -267,7 +267,10 @@ class SdkSink:
         assert isinstance(settings.tracer_provider, TracerProvider)
         self._settings = settings
         self._drops = Drops()
-        self._has_logged_error = False
+        self._log_error = LogOnce(
+            "a span processor or the sampler of the tracer provider raised; the span is lost, "
+            "training and tracing go on (further ones are counted, not logged)"
+        )
         self._builder = SpanBuilder(settings.tracer_provider, self._record_error)
         self._traces = SdkTraces(settings, self._builder, ids, topology)
         self._propagation: Propagation | None = None
@@ -331,10 +334,4 @@ class SdkSink:
 
     def _record_error(self, error: Exception) -> None:
         self._drops.add(SDK_ERROR, 1)
-        if not self._has_logged_error:
-            self._has_logged_error = True
-            _LOG.warning(
-                "a span processor or the sampler of the tracer provider raised; the span is lost, "
-                "training and tracing go on (further ones are counted, not logged)",
-                exc_info=error,
-            )
+        self._log_error(error)

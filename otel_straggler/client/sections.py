@@ -16,7 +16,7 @@ from otel_straggler.semconv import OTHER_SECTION, SECTION_KINDS, SectionKind
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _MAX_INTERNED = 10_000
-_LARGEST = 2**63 - 1
+_MAX_NUMBER = 2**63 - 1
 MAX_TEXT = 1024
 """Characters of a name that are kept."""
 
@@ -118,7 +118,7 @@ def _valid_name(name: object) -> str:
         expected="a text that is not empty",
         remedy="Name the piece of the step, for example section('forward').",
     )
-    GUARD.note("bad_section", UsageError(what))
+    GUARD.record("bad_section", UsageError(what))
     return str(name)[:MAX_TEXT] or OTHER_SECTION
 
 
@@ -131,14 +131,14 @@ def _valid_kind(kind: object) -> str:
         expected="one of " + ", ".join(SECTION_KINDS),
         remedy="Leave it out for computation.",
     )
-    GUARD.note("bad_section", UsageError(what))
+    GUARD.record("bad_section", UsageError(what))
     return "other"
 
 
 def _size(what: str, value: int | None) -> int:
     if value is None:
         return -1
-    if isinstance(value, int) and 0 <= value <= _LARGEST:
+    if isinstance(value, int) and 0 <= value <= _MAX_NUMBER:
         return value
     message = describe(
         where=f"section.run({what}=...)",
@@ -146,7 +146,7 @@ def _size(what: str, value: int | None) -> int:
         expected="a whole number of at least 0",
         remedy="Pass a Python int, for example tensor.numel().",
     )
-    GUARD.note("bad_work_size", UsageError(message))
+    GUARD.record("bad_work_size", UsageError(message))
     return -1
 
 

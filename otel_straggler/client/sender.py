@@ -120,7 +120,7 @@ class SpanSender:
         self._queue.append(_Queued(body, encoding, runs))
         self._queued_bytes += len(body)
         while self._queued_bytes > self._budget_bytes:
-            self._drops.add(QUEUE_FULL, self._take().runs)
+            self._drops.add(QUEUE_FULL, self._pop_oldest().runs)
 
     def send(self, until_s: float) -> None:
         """Send what is queued, until ``until_s`` or the first answer that asks for patience."""
@@ -143,7 +143,7 @@ class SpanSender:
         self._queued_bytes = 0
         self._drops.add(reason, runs)
         if runs:
-            log_given_up(self._endpoint.url, runs)
+            log_loss(self._endpoint.url, runs)
 
     def close(self) -> None:
         self._client.close()
@@ -158,23 +158,23 @@ class SpanSender:
         )
         self._on_answer(response)
         if response.is_success:
-            self._take()
+            self._pop_oldest()
             self._record_success(response, oldest.runs)
         elif is_retryable(response):
             self._wait(response)
         else:
-            self._take()
+            self._pop_oldest()
             self._drops.add(REJECTED, oldest.runs)
-            self._log_once(response, log_refused)
+            self._log_once(response, log_rejection)
 
-    def _take(self) -> _Queued:
+    def _pop_oldest(self) -> _Queued:
         oldest = self._queue.popleft()
         self._queued_bytes -= len(oldest.body)
         return oldest
 
     def _record_success(self, response: Response, runs: int) -> None:
         if self._failures:
-            log_takes_again(self._endpoint.url, response, self._what)
+            log_recovery(self._endpoint.url, response, self._what)
         self._failures = 0
         self._has_no_answer = False
         self._logged.clear()
@@ -186,7 +186,7 @@ class SpanSender:
         self._has_no_answer = response.status == NO_ANSWER
         delay_s = retry_delay_s(self._failures, response.retry_after_s, self._rng)
         self.not_before_s = self._monotonic_s() + delay_s
-        self._log_once(response, log_kept)
+        self._log_once(response, log_retry)
         _LOG.debug("%s: %s", self._endpoint.url, response.error)
 
     def _log_once(self, response: Response, log: Callable[[str, Response, str], None]) -> None:
@@ -203,19 +203,19 @@ def post_metrics(
     return client.post(body, content_type=PROTOBUF, content_encoding=encoding, timeout_s=timeout_s)
 
 
-def log_takes_again(url: str, _: Response, what: str = "spans") -> None:
+def log_recovery(url: str, _: Response, what: str = "spans") -> None:
     _LOG.info("%s takes %s again", url, what)
 
 
-def log_kept(url: str, response: Response, what: str = "spans") -> None:
+def log_retry(url: str, response: Response, what: str = "spans") -> None:
     _log(url, response, f"{what} are kept and retried; 'otel-straggler doctor' says what is wrong")
 
 
-def log_refused(url: str, response: Response, what: str = "spans") -> None:
+def log_rejection(url: str, response: Response, what: str = "spans") -> None:
     _log(url, response, f"{what} are refused for good, and dropped")
 
 
-def log_given_up(url: str, runs: int) -> None:
+def log_loss(url: str, runs: int) -> None:
     _LOG.warning("otel-straggler: %s: %d records were not sent before the end", url, runs)
 
 

@@ -67,7 +67,7 @@ class Session:
         if self.settings.is_disabled:
             return
         # numpy and protobuf are loaded here: two threads must not import them at once.
-        from otel_straggler.client.diagnostics.commands import diagnostics_for
+        from otel_straggler.client.diagnostics.commands import Diagnostics
         from otel_straggler.client.diagnostics.processes import write_ring_identity
         from otel_straggler.client.gpu.owner import GpuTiming, why_never
         from otel_straggler.otlp.ids import SpanIds
@@ -85,8 +85,8 @@ class Session:
             self._sdk.start(RECORDER.session.generation)
         self._gpu.start()
         write_ring_identity(self.settings)
-        self._diagnostics = diagnostics_for(self.settings, lambda: self.is_scorer)
-        if self._diagnostics is not None:
+        if self.settings.evidence_dir or self.settings.commands:
+            self._diagnostics = Diagnostics(self.settings, lambda: self.is_scorer)
             self._diagnostics.start()
 
     def gpu_timing(self) -> GpuTimingState:

@@ -39,7 +39,7 @@ def resolve_settings(
     values: dict[str, Any] = {
         name: setting.value(given, env) for name, setting in BY_FIELD.items() if setting.kind
     }
-    values |= _result_index(given, env)
+    values |= _launched_numbers(given, env)
     _check_rank(values["rank"], values["world_size"])
     values["run_id"] = values["run_id"] or find_run_id(env)
     values["service_name"] = values["service_name"] or _service_name(env, resource)
@@ -72,7 +72,7 @@ def _endpoints(given: Mapping[str, Any], env: Mapping[str, str], *, is_used: boo
     )
 
 
-def _result_index(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, int]:
+def _launched_numbers(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, int]:
     """Rank and world as the launcher says them, where no argument does."""
     result = {name: number.value for name, number in detect_rank_numbers(env).items()}
     if result["world_size"] is None and result["rank"] is None and given.get("rank") is None:

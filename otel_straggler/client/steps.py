@@ -13,7 +13,7 @@ from otel_straggler.client.sections import MAX_TEXT, Section
 from otel_straggler.errors import UsageError, describe
 from otel_straggler.semconv import OTHER_SECTION, PHASE_KINDS
 
-_LARGEST = 2**63 - 1
+_MAX_NUMBER = 2**63 - 1
 _LOG = logging.getLogger("otel_straggler")
 
 
@@ -69,7 +69,7 @@ def _valid_number(n: object) -> int | None:
     """A tensor is refused: reading it would wait for the GPU."""
     if n is not True and n is not False and isinstance(n, numbers.Integral):
         number = int(n)
-        if 0 <= number <= _LARGEST:
+        if 0 <= number <= _MAX_NUMBER:
             return number
     message = describe(
         where="step(n)",
@@ -77,7 +77,7 @@ def _valid_number(n: object) -> int | None:
         expected="a whole number of at least 0",
         remedy="Pass the optimizer step as a Python int.",
     )
-    GUARD.note("bad_step", UsageError(message))
+    GUARD.record("bad_step", UsageError(message))
     return None
 
 
@@ -122,7 +122,7 @@ def phase(name: str) -> Phase:
         expected="a text that is not empty",
         remedy="Use phase('eval') or phase('checkpoint').",
     )
-    GUARD.note("bad_phase", UsageError(message))
+    GUARD.record("bad_phase", UsageError(message))
     return Phase(str(name)[:MAX_TEXT] or OTHER_SECTION)
 
 

@@ -19,12 +19,12 @@ from otel_straggler.otlp.clients.client import Response, connection_options
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.semconv import DUMP_STACKS
 
-LONGEST_WAIT_S = 2.0
+MAX_WAIT_S = 2.0
 """For one answer: whoever is asked for commands answers from memory."""
 _MAX_AT_ONCE = 16
 _MAX_REMEMBERED = 1_024
-_LONGEST_ID = 64
-_ID = re.compile(rf"[A-Za-z0-9]{{1,{_LONGEST_ID}}}")
+_MAX_ID = 64
+_ID = re.compile(rf"[A-Za-z0-9]{{1,{_MAX_ID}}}")
 _LOG = logging.getLogger("otel_straggler")
 
 Verbs = Mapping[str, Callable[[str], object]]
@@ -49,7 +49,7 @@ class CommandPoll:
         endpoint = settings.metrics
         options = connection_options(endpoint)
         options["headers"][semconv.COMMANDS_TOKEN_HEADER] = settings.commands_token
-        options["timeout_s"] = min(endpoint.timeout_s, LONGEST_WAIT_S)
+        options["timeout_s"] = min(endpoint.timeout_s, MAX_WAIT_S)
         self._client = HttpClient(_commands_url(endpoint.url), **options)
         self._done: OrderedDict[str, str] = OrderedDict()
         self._unreported: dict[str, str] = {}
@@ -144,7 +144,7 @@ def _commands_in(body: bytes) -> Iterator[_Command]:
         given = one if isinstance(one, dict) else {}
         id_, verb = given.get("id"), given.get("verb")
         if isinstance(id_, str) and isinstance(verb, str) and _ID.fullmatch(id_):
-            yield _Command(id_, verb[:_LONGEST_ID])
+            yield _Command(id_, verb[:_MAX_ID])
 
 
 THREAD_NAME = "otel-straggler-evidence"
@@ -157,7 +157,7 @@ class Diagnostics:
         self._settings = settings
         self._is_scorer = is_scorer
         self.stacks = _stacks(settings)
-        self._poll = self._made_poll()
+        self._poll = self._new_poll()
         self._next_poll_s = 0.0
         is_needed = self._poll is not None or (self.stacks is not None and self._check_s > 0)
         log_error = LogOnce("diagnostics could not be taken; training goes on")
@@ -197,7 +197,7 @@ class Diagnostics:
         after_s = self._settings.evidence_after_s
         return min(self._settings.heartbeat_s, max(after_s / 4, 0.05)) if after_s else 0.0
 
-    def _made_poll(self) -> CommandPoll | None:
+    def _new_poll(self) -> CommandPoll | None:
         settings = self._settings
         if not settings.commands or not settings.metrics.is_enabled:
             return None
@@ -214,13 +214,6 @@ class Diagnostics:
             _LOG.warning("commands are on, but OTEL_STRAGGLER_EVIDENCE_DIR is not set: all of them "
                          "will be refused")  # fmt: skip
         return CommandPoll(settings, lambda: RECORDER.session.session_id, verbs)
-
-
-def diagnostics_for(settings: ClientSettings, is_scorer: Callable[[], bool]) -> Diagnostics | None:
-    """None where neither stacks nor commands are switched on. Recording must have begun."""
-    if not settings.evidence_dir and not settings.commands:
-        return None
-    return Diagnostics(settings, is_scorer)
 
 
 def _stacks(settings: ClientSettings) -> Stacks | None:

@@ -70,7 +70,7 @@ def write_ring_identity(settings: ClientSettings) -> None:
         rank=settings.rank,
         node=settings.node,
         started=started_ticks(os.getpid()),
-        boot=index_of_pids(),
+        boot=pid_scope(),
     )
     try:
         write_identity(path, identity)
@@ -78,7 +78,7 @@ def write_ring_identity(settings: ClientSettings) -> None:
         _LOG.warning("%s does not say whose it is: %s", path, error)
 
 
-def index_of_pids() -> str:
+def pid_scope() -> str:
     """The scope of process numbers and ``CLOCK_MONOTONIC``: this boot of a machine, this container;
     empty if not known."""
     try:

@@ -88,7 +88,7 @@ class Governor:
         steps = max(2 * ROUND_STEPS, AGAIN_S / step_s if step_s > 0 else 0)
         self._set_round(step + 1, 2 ** min(62, math.ceil(math.log2(steps))))
 
-    def take(self, samples: Iterable[Sample]) -> Decision | None:
+    def observe(self, samples: Iterable[Sample]) -> Decision | None:
         """Add steps, in order; the decision, once there is one."""
         decision = None
         for sample in samples:

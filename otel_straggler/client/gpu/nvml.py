@@ -114,9 +114,9 @@ class NvmlSensors:
     def identity(self) -> GpuIdentity:
         nvml, handle = self._nvml, self._handle
         model = self._try("model", lambda: nvml.nvmlDeviceGetName(handle))
-        index = self._try("pci", lambda: nvml.nvmlDeviceGetPciInfo(handle))
+        pci = self._try("pci", lambda: nvml.nvmlDeviceGetPciInfo(handle))
         return GpuIdentity(
-            uuid=self.uuid, model=_text(model), pci_id="" if index is None else _text(index.busId)
+            uuid=self.uuid, model=_text(model), pci_id="" if pci is None else _text(pci.busId)
         )
 
     def reading(self, now_ns: int) -> GpuReading:

@@ -58,7 +58,7 @@ class Overhead:
         """Why timing costs too much; None: it does not, or it is not known yet."""
         if self._target <= 0:
             return None
-        decision = self._governor.take(self._steps.take())
+        decision = self._governor.observe(self._steps.drain())
         if decision is not None:
             return self._follow(decision)
         last_step = self._steps.last_step
@@ -142,7 +142,7 @@ class StepWatch:
         if wants_pause != self.wants_pause:
             self._want_pause(wants_pause)
 
-    def take(self) -> list[Sample]:
+    def drain(self) -> list[Sample]:
         """Steps that have ended since the last call; duration 0 where a phase was declared or the
         timer was switched."""
         samples = []

@@ -50,10 +50,10 @@ class Profilers:
         self._yielding = yielding
         if self._wrapped:
             return
-        for index in _PREPARE:
-            self._wrap(index, self._before)
-        for index in _STOP:
-            self._wrap(index, self._after)
+        for target in _PREPARE:
+            self._wrap(target, self._before)
+        for target in _STOP:
+            self._wrap(target, self._after)
 
     def uninstall(self, yielding: Any) -> None:
         """Restore what was wrapped, unless others wrapped it again."""
@@ -66,8 +66,8 @@ class Profilers:
         self._wrapped.clear()
         self._active.clear()
 
-    def _wrap(self, index: tuple[str, str, str], around: Callable[..., Any]) -> None:
-        module, class_name, name = index
+    def _wrap(self, target: tuple[str, str, str], around: Callable[..., Any]) -> None:
+        module, class_name, name = target
         owner = getattr(sys.modules.get(module), class_name, None)
         original = getattr(owner, "__dict__", {}).get(name)
         if owner is None or not callable(original):
