@@ -53,16 +53,19 @@ class PythonTimer:
         """End the innermost execution of this section, if one began in this thread."""
         end_ns = perf_counter_ns()
         stack = _local.stack
-        if not stack:
+        try:
+            frame = stack.pop()
+        except IndexError:  # it began while nothing was recorded, or in another thread
             return
-        frame = stack.pop()
         if frame[0] is not self:
             stack.append(frame)
             _end_deeper(self, stack, end_ns, exc_type)
             return
-        around = stack[-1] if stack else None
-        if around is not None and around[3] is not frame[3]:
-            around = _parent_of(frame, around)
+        around: Frame | None = None
+        if stack:
+            around = stack[-1]
+            if around[3] is not frame[3]:
+                around = _parent_of(frame, around)
         stack.last_end_ns = end_ns
         ring = RECORDER.ring
         if len(ring) < RECORDER.capacity:
