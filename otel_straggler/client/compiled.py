@@ -93,7 +93,7 @@ def _teach_dynamo() -> None:
 
 
 def _variable_class() -> Any:
-    """How Dynamo tracks a section: as ``contextlib.nullcontext``, so graphs may break inside."""
+    """Track a section as ``contextlib.nullcontext``, so that graphs may break inside."""
     from torch._dynamo.variables.ctx_manager import NullContextVariable
 
     class TransparentVariable(NullContextVariable):  # type: ignore[misc,unused-ignore]

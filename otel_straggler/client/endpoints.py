@@ -1,4 +1,4 @@
-"""Where telemetry goes and by which protocol, from arguments and environment.
+"""The endpoints and protocols of telemetry, from arguments and environment.
 
 Addresses: argument > ``OTEL_STRAGGLER_ENDPOINT`` > ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` and
 ``..._METRICS_ENDPOINT`` > ``OTEL_EXPORTER_OTLP_ENDPOINT`` > this machine. HTTP takes a URL with a

@@ -20,7 +20,7 @@ _STORE_KEY = "otel_straggler/run_id"
 
 
 class DetectedIdentity(NamedTuple):
-    """A number, None if nobody says it, and its source."""
+    """A number, None if it is not known, and its source."""
 
     value: int | None
     where: str
@@ -55,7 +55,7 @@ def find_run_id(env: Mapping[str, str]) -> str:
 
 
 def explain_run_id(env: Mapping[str, str]) -> tuple[str, str]:
-    """What :func:`find_run_id` would give, and its source, without leaving a token in the store;
+    """The result of :func:`find_run_id`, and its source, without leaving a token in the store;
     empty where only a token, or a random name, would be given."""
     run_id, where = _named_run_id(env)
     if run_id:

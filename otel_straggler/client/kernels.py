@@ -33,7 +33,7 @@ class KernelSource(Protocol):
     """Counts kernels: ``_native.KernelTimer``, or a script in a test."""
 
     def take_kernels(self) -> list[TimedKernel]:
-        """What was seen of each since the last time."""
+        """Drain the kernels timed since the last call."""
 
 
 def current_timer() -> KernelSource | None:

@@ -39,7 +39,7 @@ REASONS = (
 )
 """In the order of heartbeat.hpp."""
 _SLICE_NS = 50_000_000
-"""How long a wait lasts before signal handlers get their turn."""
+"""Slice of a wait, between which signal handlers get their turn."""
 _LOGS: tuple[Callable[[str, Response], None], ...] = (
     sender.log_recovery,
     sender.log_retry,

@@ -230,7 +230,7 @@ class NativeRecorder:
 
     @property
     def capacity(self) -> int:
-        """Runs that are kept until somebody takes them."""
+        """Executions that are kept until they are drained."""
         return self._capacity
 
     @capacity.setter
@@ -283,7 +283,7 @@ class NativeRecorder:
         return result
 
     def _around(self, context: Context) -> Context:
-        """What happens twice in a step has one context."""
+        """The one context for what happens twice in a step."""
         number = self._number_of_session()
         return self._contexts.get(self._key(number, context)) or self._remember(number, context)
 

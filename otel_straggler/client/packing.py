@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_straggler.client.python_packing import SpanPacker
 
 GPU_POLL_S = 0.1
-"""How often somebody should ask while the GPU is timed."""
+"""Interval of polls while the GPU is timed."""
 _PATIENCE_S = 2.0
 _SHORT_POLL_S = 0.01
 _REGISTERED_SESSIONS = 8
@@ -178,7 +178,7 @@ class GpuNumbers:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many are ready that somebody should drain them."""
+        """Whether so many are ready that it is time to drain them."""
         return sum(map(len, self._ready)) > RING_CAPACITY // 2 * RECORD_BYTES
 
     def put(self, batch: NativeBatch) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Process:
-    """What belongs to the process as a whole."""
+    """State of the whole process."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -179,7 +179,7 @@ def flush(timeout_s: float = 5.0) -> bool:
 
 
 def gpu_timing() -> GpuTimingState:
-    """What times sections on the GPU in this process now, why nothing better does, since when,
+    """The tier that times sections on the GPU now, why it is no better one, since when,
     and what was counted. Cost: some microseconds.
 
     >>> from otel_straggler import gpu_timing

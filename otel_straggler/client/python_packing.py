@@ -40,7 +40,7 @@ _MAX_SESSIONS = 8
 
 
 class SectionCounts:
-    """Numbers the executions of every section, anew for each session.
+    """Numbers the executions of every section, from 0 in each session.
 
     Sinks that see the same executions give them the same numbers, so a collector that gets one from
     both counts it once. An execution of an earlier session may still end after a new one has begun,
@@ -86,7 +86,7 @@ class _Shape(NamedTuple):
 
 
 _Key = tuple[SectionTimer, str, str, bool, bool, bool, bool, bool, bool]
-"""What decides the shape of a span, as it stands in a record."""
+"""The fields of a record that decide the shape of its span."""
 
 _Row = tuple[int, int, int, int, int, int, int, int, int, bytes]
 """One span, still as numbers: place, span, parent, start, end, step, seq, microbatch, tokens, trace

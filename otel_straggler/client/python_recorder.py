@@ -124,7 +124,7 @@ class PythonRecorder:
     """Keeps ended runs in memory; see :class:`otel_straggler.client.recorder.Recorder`."""
 
     on_step = None
-    """Nobody listens: GPU timing and context propagation need the native part."""
+    """Unused: GPU timing and context propagation need the native part."""
 
     def __init__(self) -> None:
         self.context: Context | None = None
@@ -201,7 +201,7 @@ class PythonRecorder:
         return records
 
     def share(self, is_wanted: bool) -> None:
-        """There is nobody else who takes records from this ring."""
+        """Nothing else drains this ring."""
 
     def open_section(self) -> OpenSection | None:
         """Of the stepping thread; without one of the main thread, else the one open for longest."""

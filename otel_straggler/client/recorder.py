@@ -29,7 +29,7 @@ def new_session(generation: int) -> RecordingSession:
 
 
 class Context:
-    """What surrounds an execution; replaced as a whole, so no lock is needed.
+    """The surroundings of an execution; replaced as a whole, so no lock is needed.
 
     Attributes:
         step: the open step, None outside of one.
@@ -52,7 +52,7 @@ class Context:
 
 
 class WorkSize(NamedTuple):
-    """What one execution worked on; -1 = not given."""
+    """The work of one execution; -1 = not given."""
 
     microbatch: int = -1
     tokens: int = -1
@@ -86,7 +86,7 @@ class OpenSection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the rank is. Times are ``perf_counter_ns``."""
+    """The progress of the rank. Times are ``perf_counter_ns``."""
 
     step: int | None
     at_ns: int

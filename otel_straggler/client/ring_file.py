@@ -1,4 +1,4 @@
-"""What a process is in, read from its ring's file by another one, also if it is stopped or dead.
+"""The state of a process, read from its ring's file by another one, even if it is stopped or dead.
 
 The file is as block.hpp lays it out. It belongs to a process that may have died in the middle of
 anything, so no number in it is believed before it was checked; there is one error for all of it.
@@ -84,7 +84,7 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingIdentity:
-    """Who has written the file, by its own word; empty and None if not known.
+    """The process that has written the file; empty and None if not known.
 
     Attributes:
         started: of the process, in ticks since the boot.
@@ -101,7 +101,7 @@ class RingIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingState:
-    """What a process has left behind, or is doing now.
+    """The state that a process has left behind, or is in now.
 
     Attributes:
         step: the open step; last_step: the last that has begun. None: none.

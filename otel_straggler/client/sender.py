@@ -204,7 +204,7 @@ def post_metrics(
 
 
 def log_recovery(url: str, _: Response, what: str = "spans") -> None:
-    _LOG.info("%s takes %s again", url, what)
+    _LOG.info("%s accepts %s again", url, what)
 
 
 def log_retry(url: str, response: Response, what: str = "spans") -> None:

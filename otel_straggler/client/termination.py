@@ -27,7 +27,7 @@ WATCHER_NAME = "otel-straggler-sigterm"
 _STOP = 0
 _NO_FD = -1
 _GRACE_S = 0.5
-"""How much longer than the deadline a main thread that runs Python may take."""
+"""Extra time after the deadline for a main thread that runs Python."""
 _EXPLAINS_S = 1_800.0
 """A process that ends within this time of a SIGTERM was ended by it: it may save a checkpoint
 first. One that still runs then has its own ideas, and its end another reason."""
@@ -90,7 +90,7 @@ class Termination:
         return False
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        """In the main thread. With a handler of the user's own, nobody knows yet when it ends."""
+        """In the main thread. A handler of the user's own decides when the process ends."""
         self._came_at_s = time.monotonic()
         self._has_come.set()
         is_last = self._previous is signal.SIG_DFL

@@ -1,4 +1,4 @@
-"""Who this rank is, as resource attributes: identity from the start, topology once known."""
+"""Resource attributes of this rank: identity from the start, topology once known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Attributes = dict[str, AttributeValue]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """What is known only after model set-up. Empty or absent = not known.
+    """Facts that are known only after model set-up. Empty or absent = not known.
 
     Attributes:
         role: ranks are compared within a role.
@@ -104,7 +104,7 @@ def resource_attributes(
 
 @dataclass(frozen=True, slots=True)
 class RankContext:
-    """Who sends, and by which clock."""
+    """The sender of telemetry, and its clock."""
 
     settings: ClientSettings
     recorder: Recorder
@@ -140,7 +140,7 @@ Index = int | tuple[int, int]
 
 
 class TopologyBook:
-    """What is known of this rank so far. Replaced as a whole, so reading needs no lock."""
+    """The topology of this rank so far. Replaced as a whole, so reading needs no lock."""
 
     def __init__(self, ask_driver: Callable[[str], GpuIdentity | None] | None = None) -> None:
         self._ask_driver = ask_driver
@@ -155,7 +155,7 @@ class TopologyBook:
 
     @property
     def current(self) -> Topology:
-        """What is given, else the GPU as soon as the training uses CUDA. The driver is asked once
+        """As given, else the GPU as soon as the training uses CUDA. The driver is asked once
         for what PyTorch does not say."""
         from otel_straggler.client.gpu.surroundings import gpu_of_driver, own_gpu
 

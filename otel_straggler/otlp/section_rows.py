@@ -70,7 +70,7 @@ class HistogramDeltas:
         self.counts: Counter[str] = Counter()
 
     def observe(self, times: SectionTimes, newest: NewestPoints) -> SectionTimes | None:
-        """What the point adds; None if nothing. ``counts`` has its outcome."""
+        """The part of a point that is new; None if nothing. ``counts`` has its outcome."""
         outcome, added = self._observe(times, newest)
         self.counts[outcome] += 1
         return added

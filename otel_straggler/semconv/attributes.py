@@ -19,7 +19,7 @@ RANK: Final = Attribute("training.rank", "global rank of the process")
 LOCAL_RANK: Final = Attribute("training.local_rank", "rank within the node")
 WORLD_SIZE: Final = Attribute("training.world_size", "ranks in the group")
 RUN_PAGE: Final = Attribute(
-    "training.run.page", "false: nobody is called for this run; absent where the user said nothing"
+    "training.run.page", "false: this run notifies nobody; absent where the user set nothing"
 )
 TEAM: Final = Attribute("training.team", "whose run it is, for who routes alerts")
 
@@ -212,7 +212,7 @@ class GpuReason(NamedTuple):
 
 _REASON_TEXTS = {
     "auto": (
-        "gpu_timing is 'auto', which takes no tier as long as nobody has measured one on a GPU",
+        "gpu_timing is 'auto', which uses no tier until one has been measured on GPUs",
         "set OTEL_STRAGGLER_GPU_TIMING=cupti or configure(gpu_timing='cupti')",
     ),
     "asked": ("it was asked for", "ask for another tier with set_gpu_timing()"),

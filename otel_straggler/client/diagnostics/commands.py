@@ -28,7 +28,7 @@ _ID = re.compile(rf"[A-Za-z0-9]{{1,{_MAX_ID}}}")
 _LOG = logging.getLogger("otel_straggler")
 
 Verbs = Mapping[str, Callable[[str], object]]
-"""What can be done, by verb; it is given why."""
+"""Functions by verb; each is called with a reason."""
 
 
 class _Command(NamedTuple):
@@ -134,7 +134,7 @@ def _commands_url(metrics_url: str) -> str:
 
 
 def _commands_in(body: bytes) -> Iterator[_Command]:
-    """What is no command is skipped."""
+    """The valid commands of an answer."""
     try:
         answer: Any = json.loads(body)
     except (ValueError, RecursionError):

@@ -31,7 +31,7 @@ def takes_signal(pid: int, number: int) -> bool:
 
 
 def has_disposition(pid: int, number: int) -> bool:
-    """Whether somebody handles, ignores or blocks the signal there."""
+    """Whether the signal is handled, ignored or blocked there."""
     masks = (_mask(pid, name) for name in ("SigCgt", "SigIgn", "SigBlk"))
     return any(mask >> (number - 1) & 1 for mask in masks)
 
@@ -60,7 +60,7 @@ _LOG = logging.getLogger("otel_straggler")
 
 
 def write_ring_identity(settings: ClientSettings) -> None:
-    """Where the ring is a file (``OTEL_STRAGGLER_RING_DIR``). Recording has begun."""
+    """Write the identity into the ring's file (``OTEL_STRAGGLER_RING_DIR``), if there is one."""
     path: Path | None = getattr(RECORDER, "path", None)  # the recorder in Python has no file
     if path is None:
         return

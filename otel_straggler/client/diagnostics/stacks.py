@@ -299,7 +299,7 @@ def _free_signal() -> int | None:
 
 
 def _libc() -> ctypes.CDLL | None:
-    """Where the functions are: in libc since glibc 2.34, before that in librt."""
+    """The library with the functions: libc since glibc 2.34, before that librt."""
     for name in (None, "librt.so.1"):
         try:
             library = ctypes.CDLL(name)

@@ -34,7 +34,7 @@ _NO_ANSWER = frozenset({2, 3, 6, 13, 21, 25, 29})
 no data, other version, invalid state."""
 _TIMEOUT = 10
 _REMEDIES = {
-    1: "NVML was shut down by somebody else in this process",
+    1: "other code in this process has shut NVML down",
     4: "this user may not read the GPU; give the container the utility capability "
     "(NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
     9: "the NVIDIA driver is not loaded",
@@ -64,7 +64,7 @@ class GpuIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """What changes from second to second. None or absent: this GPU does not say.
+    """Values that change from second to second. None or absent: not supported by this GPU.
 
     Attributes:
         at_ns: monotonic time.

@@ -23,11 +23,11 @@ from otel_straggler.config import ClientSettings
 from otel_straggler.semconv import GpuTier
 
 AUTO_TIER: GpuTier = "off"
-"""What ``auto`` takes. It follows measurements on GPUs, and there are none yet."""
+"""The tier of ``auto``, until there are measurements on GPUs."""
 THREAD_NAME = "otel-straggler-tier"
 _TICK_S = 1.0
 _YIELD_NS = 500_000_000
-"""How long a profiler that is about to begin waits at most."""
+"""The longest wait of a profiler that is about to begin."""
 _SET_S = 5.0
 _LOG = logging.getLogger("otel_straggler")
 KINETO = Refusal("kineto_active")

@@ -52,7 +52,7 @@ class Surroundings:
         return int(sys.modules["torch"].cuda.current_device())
 
     def current_stream(self) -> Callable[[int], int] | None:
-        """Tells the stream that the calling thread launches on, by device; None: nobody does."""
+        """The calling thread's stream by device, if torch has such a function."""
         result: Any = getattr(sys.modules.get("torch"), "_C", None)
         return getattr(result, "_cuda_getCurrentRawStream", None)
 

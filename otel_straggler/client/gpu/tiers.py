@@ -30,7 +30,7 @@ class Timer:
 
     @property
     def about(self) -> str:
-        """What it works with, for a log."""
+        """Its library, for a log."""
         raise NotImplementedError
 
     def prepare(self) -> Refusal | None:
@@ -189,7 +189,7 @@ def trouble_of(counts: Mapping[str, int], *, has_daemon: bool) -> Refusal | None
 
 
 _SWITCH_NS = 200_000_000
-"""How long a timer that is switched off may wait for pending work."""
+"""The longest wait of a timer that is switched off for pending work."""
 
 
 class Ladder:
