@@ -333,7 +333,6 @@ def _of_signal(signal: str, name: str, env: Mapping[str, str]) -> str:
 
 
 def _timeout_s(signal: str, env: Mapping[str, str]) -> float:
-    """From milliseconds."""
     text = _of_signal(signal, "TIMEOUT", env)
     try:
         timeout_ms = float(text or 10_000)

@@ -21,7 +21,6 @@ class Guard:
         self._counts: dict[str, int] = {}
 
     def begin(self, *, is_strict: bool) -> None:
-        """A new session: nothing is counted or logged yet."""
         self.is_strict = is_strict
         self._counts = {}
 
@@ -35,7 +34,6 @@ class Guard:
             _LOG.warning("%s (further ones are counted, not logged)", error)
 
     def counts(self) -> dict[str, int]:
-        """A copy: kind -> mistakes so far."""
         return dict(self._counts)
 
 

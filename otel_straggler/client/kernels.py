@@ -65,7 +65,6 @@ class KernelFeed:
         self._lock = threading.RLock()  # a signal handler may flush while a report is made
 
     def share(self) -> KernelShare:
-        """All kernels from now on."""
         with self._lock:
             self._pull()
             share = KernelShare(self)
@@ -158,7 +157,6 @@ class KernelExport:
         return self._sender.queued_requests
 
     def losses(self) -> dict[str, int]:
-        """Kernels that will not be reported, by reason."""
         lost = sum(self._drops.counts().values())
         return {KERNELS_LOST: lost} if lost else {}
 

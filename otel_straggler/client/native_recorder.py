@@ -185,7 +185,6 @@ class NativeRecorder:
             self._native.share(is_wanted)
 
     def keep(self, record: Record) -> None:
-        """Add an execution that was not timed here."""
         (timer, span, start_ns, context, work), around, end_ns, error = record
         number = self.sessions.index(context.session) if context.session in self.sessions else 0
         self._native.keep(
@@ -260,7 +259,6 @@ class NativeRecorder:
         ]
 
     def begin_numbered(self, timer: NativeTimer, number: int, work: Any) -> None:
-        """Begin an execution whose number was drawn before."""
         self.works[number] = work
         self._native.begin_numbered(timer.section, number, work)
 

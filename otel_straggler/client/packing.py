@@ -128,7 +128,6 @@ class NativeSpanPacker:
         return counts
 
     def losses(self) -> dict[str, int]:
-        """Records that are in no request, by reason."""
         bad = self.counts.get("bad_records", 0)
         return {ENCODE_ERROR: bad} if bad else {}
 
@@ -205,7 +204,6 @@ class GpuNumbers:
         self._ready.append(self._stage.take_all())
 
     def losses(self) -> dict[str, int]:
-        """By reason."""
         counts = zip(GPU_REASONS, self._stage.losses(), strict=True)
         return {reason: count for reason, count in counts if count}
 

@@ -116,13 +116,11 @@ class SpanPacker:
         return {}
 
     def losses(self) -> dict[str, int]:
-        """Spans left out so far, by reason."""
         return {SPAN_BUDGET: self._budget.left_out} if self._budget.left_out else {}
 
     def pack(
         self, records: Sequence[Record], offset_ns: int, sample_every: int = 1
     ) -> list[Request]:
-        """Encode ``records``."""
         rows: list[bytes] = []
         sessions: list[RecordingSession] = []
         groups: dict[_Key, list[_Row]] = {}
@@ -140,7 +138,6 @@ class SpanPacker:
     def _chosen(
         self, records: Sequence[Record], offset_ns: int, sample_every: int
     ) -> Iterator[tuple[Record, bytes]]:
-        """Records that are sent, and their trace ids."""
         for record in records:
             context = record[0][3]
             if context.session.generation != self._generation:
@@ -264,7 +261,6 @@ class _StepBudget:
         self.left_out = 0
 
     def admits(self, trace_id: bytes, end_ns: int) -> bool:
-        """Whether a span of this trace, which ended then, is sent."""
         if not self._spans_per_s:
             return True
         if not 0 <= end_ns - self._began_ns < _SECOND_NS:

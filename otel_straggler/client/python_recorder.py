@@ -74,7 +74,6 @@ class PythonTimer:
             RECORDER.keep((frame, around, end_ns, exc_type))
 
     def begin(self, work: WorkSize | None) -> None:
-        """``__enter__`` with a work size."""
         context = RECORDER.context
         if context is not None:
             _local.stack.append((self, next(_span_numbers), perf_counter_ns(), context, work))
@@ -89,7 +88,6 @@ class PythonTimer:
         return (frame, _parent_of(frame, stack[-1]) if stack else None, 0, None)
 
     def end_detached(self, begun: Record | None, error: type[BaseException] | None) -> None:
-        """End what ``begin_detached`` began."""
         if begun is not None and not RECORDER.is_left_to_parent:
             RECORDER.keep((*begun[:2], perf_counter_ns(), error))
 

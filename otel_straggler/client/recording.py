@@ -49,7 +49,6 @@ class Recording:
         self._lock = threading.RLock()  # a section may end inside a signal handler
 
     def listen(self, listener: Listener) -> None:
-        """Give all records from now on to ``listener``, in batches."""
         with self._lock:
             self.pull()
             is_first = not (self._listeners or self._holders)
@@ -76,7 +75,6 @@ class Recording:
             self._recorder.enable()
 
     def release(self) -> None:
-        """The exporter has ended."""
         with self._lock:
             self._holders -= 1
             self._go_on_or_stop()

@@ -52,8 +52,6 @@ _LOG = logging.getLogger("otel_straggler")
 
 @dataclass(slots=True)
 class _Held:
-    """Spans of a step that has not ended."""
-
     since_s: float
     runs: list[tuple[int, SdkSpan]] = field(default_factory=list)
 
@@ -105,7 +103,6 @@ class SdkFeed:
         return now_s + self._flush_s
 
     def flush(self, deadline_s: float) -> None:
-        """Build all, and have the application's processors send it."""
         self._builder.refresh()
         self._ingest(time.monotonic())
         for step_span in list(self._held):
@@ -311,12 +308,10 @@ class SdkSink:
             self._flushed = self._worker.ask(lambda: feed.flush(deadline_s))
 
     def wait_for_flush(self, deadline_s: float) -> bool:
-        """Whether it was done by ``deadline_s``."""
         flushed = self._flushed
         return flushed is not None and flushed.wait(max(0.0, deadline_s - time.monotonic()))
 
     def losses(self) -> dict[str, int]:
-        """By reason."""
         return self._drops.counts()
 
     def stop_propagating(self) -> None:

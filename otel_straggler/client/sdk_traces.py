@@ -113,7 +113,6 @@ class SdkTraces:
         return {**self.shared_attributes(context), semconv.TIME_BASIS: "host"}
 
     def section_attributes(self, context: Context, name: str, kind: str) -> Attributes:
-        """But for its numbers."""
         return {
             **self.shared_attributes(context),
             semconv.SECTION: name,
@@ -122,7 +121,6 @@ class SdkTraces:
         }
 
     def shared_attributes(self, context: Context) -> Attributes:
-        """Identity, step, phase."""
         attributes = dict(self._identity_of(context.session))
         if context.step is not None:
             attributes[semconv.STEP] = context.step

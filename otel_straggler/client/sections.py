@@ -67,8 +67,6 @@ class Section(SectionTimer):
 
 
 class SizedRun:
-    """A run of a section with its work size."""
-
     __slots__ = ("_section", "_work")
 
     def __init__(self, section: Section, work: WorkSize) -> None:

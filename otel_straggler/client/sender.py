@@ -60,7 +60,6 @@ class Drops:
             self._counts[reason] = self._counts.get(reason, 0) + count
 
     def counts(self) -> dict[str, int]:
-        """A copy."""
         return dict(self._counts)
 
 
@@ -137,7 +136,6 @@ class SpanSender:
             self._try_oldest(deadline_s - self._monotonic_s())
 
     def give_up(self, reason: str) -> None:
-        """Count what waits as lost."""
         runs = sum(request.runs for request in self._queue)
         self._queue.clear()
         self._queued_bytes = 0

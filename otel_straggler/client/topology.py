@@ -63,7 +63,6 @@ class Topology:
         return known
 
     def merged(self, newer: Topology) -> Topology:
-        """``newer`` wins."""
         return Topology(
             role=newer.role or self.role,
             parallel={**self.parallel, **newer.parallel},

@@ -79,8 +79,6 @@ class MetricDecoder:
 
 
 class _Reader:
-    """Collects the data points of a request, one resource after the other."""
-
     def __init__(self, aliases: Aliases) -> None:
         self._aliases = aliases
         self._process_keys = aliases.process_keys()
@@ -163,7 +161,6 @@ class _Process:
         self._folded: dict[str, int] = {}
 
     def add(self, name: str, point: Any, attributes: dict[str, Value]) -> bool:
-        """Add one data point; False if it makes no sense."""
         if name == semconv.RANK_INFO.name:
             self._info = attributes
             return True

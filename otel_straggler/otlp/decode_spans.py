@@ -106,7 +106,6 @@ class Rows:
         self._progress: dict[Source, rules.Progress] = {}
 
     def add(self, span: Any, resource: Resource, *, is_own: bool) -> None:
-        """Decode one protobuf ``Span``."""
         self._outcomes[self._add(span, resource, is_own)] += 1
 
     def _add(self, span: Any, resource: Resource, is_own: bool) -> str:

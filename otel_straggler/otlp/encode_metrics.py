@@ -143,7 +143,6 @@ def _state(beat: Heartbeat, now_ns: int) -> Iterator[pb.Metric]:
 def _counter(
     metric: semconv.Metric, by: str, counts: Mapping[str, int], now_ns: int, start_ns: int
 ) -> list[pb.Metric]:
-    """A running total by one attribute."""
     if not counts:
         return []
     points = [
@@ -184,7 +183,6 @@ def metric_message(metric: semconv.Metric, **data: Any) -> pb.Metric:
 
 
 def encode_metrics_request(metrics: Sequence[pb.Metric], resource: Attributes) -> bytes:
-    """All of one resource."""
     scope_metrics = pb.ScopeMetrics(scope=_SCOPE, metrics=metrics, schema_url=semconv.SCHEMA_URL)
     resource_metrics = pb.ResourceMetrics(
         resource=Resource(attributes=key_values(resource)),

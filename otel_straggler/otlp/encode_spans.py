@@ -72,7 +72,6 @@ def encode_rows(group: SpanGroup) -> list[bytes]:
 
 
 def encode_resource(attributes: Mapping[str, AttributeValue]) -> bytes:
-    """The message ``Resource``."""
     return b"".join(submessage(1, _key_value(key, value)) for key, value in attributes.items())
 
 
@@ -89,8 +88,6 @@ _VERSION = __version__.encode()
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A span as bytes, and where the columns go."""
-
     template: Bytes2D
     trace_at: int
     span_at: int

@@ -30,8 +30,6 @@ _JUST_BELOW_1 = 1.0 - 2.0**-40
 
 
 class FoldedSpan(NamedTuple):
-    """The attributes of a folded span, and its times."""
-
     runs: int
     sum_ns: int
     min_ns: int

@@ -79,7 +79,6 @@ class DecodedMetrics:
 
     @property
     def rejected(self) -> dict[str, int]:
-        """Malformed points, by reason."""
         return {use: count for use, count in self.points.items() if use in _REJECTED and count}
 
 
@@ -113,7 +112,6 @@ def heartbeat(
 
 
 def describe_rank(description: Values, resource: Values) -> RankDescription:
-    """Read a rank's description of itself."""
     tier = description.get(semconv.GPU_TIMING_TIER)
     reason = description.get(semconv.GPU_TIMING_REASON) if tier in semconv.GPU_TIERS else None
     page = as_bool(description.get(semconv.RUN_PAGE))
@@ -136,7 +134,6 @@ def count_name(name: Value) -> str:
 
 
 def add_count(counts: dict[str, int], name: Value, count: int, limit: int) -> None:
-    """Keep a count if there is room for it."""
     if len(counts) < limit:
         counts[count_name(name)] = count
 

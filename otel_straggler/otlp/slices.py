@@ -50,7 +50,6 @@ class ScopeSlice:
     ends: Ints
 
     def __len__(self) -> int:
-        """Spans."""
         return len(self.begins)
 
 
@@ -71,7 +70,6 @@ class Slices:
     scopes: list[ScopeSlice]
 
     def __len__(self) -> int:
-        """Spans."""
         return sum(map(len, self.scopes))
 
     def traces_of(self, scope: ScopeSlice) -> Text:
@@ -266,7 +264,6 @@ def _fields_of(data: bytes, begin: int, end: int) -> Iterator[_Field]:
 
 
 def _varint_at(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The varint at ``at`` and where it ends."""
     value = shift = 0
     while at < end and shift < 63:
         byte = data[at]

@@ -84,7 +84,6 @@ class DecodedSpans:
 
     @property
     def rejected(self) -> dict[str, int]:
-        """Malformed spans, by reason."""
         return {outcome: count for outcome, count in self.outcomes.items() if outcome in MALFORMED}
 
 

@@ -207,7 +207,7 @@ class StacksFile:
 
 
 def _stacks() -> bytes:
-    """Of now. In memory, which never blocks."""
+    """In memory, which never blocks."""
     if hasattr(os, "memfd_create"):
         memory = os.memfd_create("otel-straggler-stacks", os.MFD_CLOEXEC)
         try:

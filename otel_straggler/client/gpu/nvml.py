@@ -158,7 +158,6 @@ class NvmlSensors:
             self._nvml.nvmlShutdown()
 
     def _clock(self, which: int) -> int | None:
-        """In Hz."""
         clock = self._nvml.nvmlDeviceGetClockInfo
         mhz = self._try(("clock", which), lambda: clock(self._handle, which))
         return None if mhz is None else int(mhz) * 1_000_000

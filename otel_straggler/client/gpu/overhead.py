@@ -100,8 +100,6 @@ _MAX_NOTES = 4 * ROUND_STEPS
 
 
 class _Note(NamedTuple):
-    """A step has begun."""
-
     step: int
     at_ns: int
     is_on: bool
@@ -174,8 +172,6 @@ _CHECK_S = 60.0
 
 @dataclass(slots=True)
 class CpuGuard:
-    """Watches the processor time of the thread that reads records."""
-
     at_s: float = -1.0
     cpu_s: float = 0.0
 

@@ -112,7 +112,6 @@ class GpuTiming:
         self._wake()
 
     def tick(self, now_s: float) -> float:
-        """Do what is due; the time of the next tick."""
         with self._lock:
             if not self._has_ended:
                 self._evaluate(now_s)

@@ -57,7 +57,6 @@ class Surroundings:
         return getattr(result, "_cuda_getCurrentRawStream", None)
 
     def synchronize(self, device: int) -> None:
-        """Wait until the device has ended all that was launched."""
         sys.modules["torch"].cuda.synchronize(device)
 
 

@@ -240,7 +240,6 @@ class Ladder:
         return refusal
 
     def leave(self) -> None:
-        """No tier."""
         self.halt()
         if self.timer is not None:
             self.timer.end()

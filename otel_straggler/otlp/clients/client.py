@@ -134,7 +134,6 @@ def client_for(endpoint: Endpoint, signal: Signal) -> Client:
 
 
 def connection_options(endpoint: Endpoint) -> dict[str, Any]:
-    """Arguments that both clients share."""
     return {
         "headers": dict(endpoint.headers),
         "timeout_s": endpoint.timeout_s,
