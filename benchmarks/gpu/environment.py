@@ -115,7 +115,7 @@ def _from_nvml(uuid: str) -> dict[str, Any]:
     try:
         sensors = NvmlSensors(uuid)
         now_ns = time.monotonic_ns()
-        result = {**asdict(sensors.reading(now_ns)), "errors": sensors.health(now_ns).errors}
+        result = {**asdict(sensors.reading(now_ns)), "errors": sensors.errors()}
         return {**result, "identity": asdict(sensors.identity())}
     except SensorsGoneError as error:
         return {"gone": str(error)}

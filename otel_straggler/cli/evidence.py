@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from otel_straggler.cli.report_table import printable
-from otel_straggler.client.diagnostics.processes import index_of_pids, is_stopped, started_ticks
+from otel_straggler.client.diagnostics.processes import is_stopped, pid_scope, started_ticks
 from otel_straggler.client.ring_file import OpenRun, RingFileError, RingState, read_ring_file
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.detect.hangs.stacks import Cluster, Clusters, cluster
@@ -91,7 +91,7 @@ def gather(folder: Path, run: str | None = None) -> Evidence:
 def life_of(state: RingState) -> Life:
     """Whether the process that wrote a ring lives."""
     identity = state.identity
-    if not identity.boot or identity.boot != index_of_pids():
+    if not identity.boot or identity.boot != pid_scope():
         return "elsewhere"
     if started_ticks(state.pid) != identity.started:
         return "dead"

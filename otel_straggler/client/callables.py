@@ -44,15 +44,14 @@ class CallableId:
 
 
 class WrappedCallables:
-    """Remembers what was there before, so that it comes back exactly."""
+    """Wraps callables, and restores them exactly."""
 
     def __init__(self) -> None:
         self._originals: list[tuple[Any, str, object]] = []
 
     def wrap(self, callable_id: CallableId, decorate: Decorator) -> None:
-        """Put a decorated callable in the place of the one that is named.
-
-        Static and class methods stay what they are. What is wrapped already stays wrapped once.
+        """Replace the named callable by a decorated one, once. Static and class methods stay what
+        they are.
 
         Raises:
             UsageError: there is no such attribute, or it is no function that can be timed.
@@ -105,12 +104,8 @@ def _unsettable(callable_id: CallableId, error: Exception) -> str:
 
 
 class EveryNth:
-    """One use of a section, as a context manager, or every call of what it decorates.
-
-    Args:
-        section: what times.
-        is_turn: asked at every run, by the name of the section.
-    """
+    """One use of a section, as a context manager, or every call of what it decorates; ``is_turn``
+    is asked each time, by the name of the section."""
 
     def __init__(self, section: Section, is_turn: Callable[[str], bool]) -> None:
         self._section = section

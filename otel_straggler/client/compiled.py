@@ -12,11 +12,8 @@ import logging
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-if TYPE_CHECKING:  # before Python 3.12 it loads tempfile and all compression
-    from importlib.abc import Loader
+from types import ModuleType
+from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _DYNAMO = "torch._dynamo"
@@ -24,11 +21,8 @@ _LOG = logging.getLogger("otel_straggler")
 
 
 class _Compilation:
-    """Knows whether ``torch.compile`` (or export) is tracing whoever asks.
-
-    Attributes:
-        is_on: the question. Once torch is loaded it is torch's own: every section asks it.
-    """
+    """Whether ``torch.compile`` (or export) is tracing whoever asks. Once torch is loaded,
+    ``is_on`` is torch's own function: every section calls it."""
 
     def __init__(self) -> None:
         self.is_on: Callable[[], bool] = _is_compiling
@@ -54,12 +48,7 @@ class Transparent:
     def __enter__(self) -> Transparent:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         return None
 
     def __call__(self, function: _Function) -> _Function:
@@ -73,7 +62,7 @@ _TRANSPARENT = Transparent()
 
 
 def transparent() -> Transparent:
-    """What stands for every section, step and phase in a traced region."""
+    """A null section, step or phase."""
     return _TRANSPARENT
 
 
@@ -104,7 +93,7 @@ def _teach_dynamo() -> None:
 
 
 def _variable_class() -> Any:
-    """How Dynamo tracks a section: as ``contextlib.nullcontext``, so graphs may break inside."""
+    """Track a section as ``contextlib.nullcontext``, so that graphs may break inside."""
     from torch._dynamo.variables.ctx_manager import NullContextVariable
 
     class TransparentVariable(NullContextVariable):  # type: ignore[misc,unused-ignore]
@@ -180,22 +169,11 @@ class _DynamoWatch:
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = cast("Loader", _TeachingLoader(spec.loader))
+            load = spec.loader.exec_module
+
+            def load_and_teach(module: ModuleType) -> None:
+                load(module)
+                _teach_dynamo()
+
+            spec.loader.exec_module = load_and_teach  # type: ignore[method-assign]
         return spec
-
-
-class _TeachingLoader:
-    """Loads as the loader it wraps, then teaches."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        _teach_dynamo()

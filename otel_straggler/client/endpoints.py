@@ -1,4 +1,4 @@
-"""Where telemetry goes and by which protocol, from arguments and environment.
+"""The endpoints and protocols of telemetry, from arguments and environment.
 
 Addresses: argument > ``OTEL_STRAGGLER_ENDPOINT`` > ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` and
 ``..._METRICS_ENDPOINT`` > ``OTEL_EXPORTER_OTLP_ENDPOINT`` > this machine. HTTP takes a URL with a
@@ -48,7 +48,6 @@ class Endpoints:
     """Both signals.
 
     Attributes:
-        traces, metrics: where they go.
         is_trusted: the user said that the other side scores.
         where, protocol_where: the argument or variable that named address and protocol, by signal
             ("traces", "metrics"); empty = the default.
@@ -80,12 +79,7 @@ def resolve_endpoints(
     *,
     is_used: bool = True,
 ) -> Endpoints:
-    """Settle both endpoints.
-
-    Args:
-        env: the environment.
-        endpoint, headers, protocol: arguments of ``configure()``.
-        is_used: whether anything will be sent; if not, a missing package is no error.
+    """Settle both endpoints. Where nothing is sent (``is_used``), a missing package is no error.
 
     Raises:
         ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong.
@@ -118,7 +112,6 @@ def resolve_endpoints(
 
 
 def names_scorer(env: Mapping[str, str], endpoint: object) -> bool:
-    """Whether the user named a collector that scores."""
     return _own_address(env, endpoint) is not None
 
 
@@ -140,14 +133,10 @@ def parse_pairs(text: str) -> dict[str, str]:
     return {unquote(k.strip()): unquote(v.strip()) for k, v in pairs if k.strip()}
 
 
-# --- protocols -------------------------------------------------------------------------------
-
-
 def _protocols(
     env: Mapping[str, str], argument: str | None, own: tuple[object, str] | None, *, is_used: bool
 ) -> dict[str, _Named]:
-    """By signal. Variables of others may be meant for another program: where they cannot be
-    followed, that is logged, and http/protobuf is used."""
+    """A wrong variable of others is logged, and http/protobuf is used."""
     where = "configure(protocol=...)" if argument is not None else "OTEL_STRAGGLER_PROTOCOL"
     value = argument if argument is not None else env.get(where, "").strip().lower() or None
     if value is None:
@@ -201,12 +190,8 @@ def _why_no_grpc() -> str:
     return why_unusable()
 
 
-# --- addresses -------------------------------------------------------------------------------
-
-
 def _own_address(env: Mapping[str, str], endpoint: object) -> tuple[object, str] | None:
-    """The argument, or ``OTEL_STRAGGLER_ENDPOINT``, as written, and which; None if neither is
-    given."""
+    """The argument or ``OTEL_STRAGGLER_ENDPOINT`` as written, and which."""
     if endpoint is not None:
         return endpoint, "configure(endpoint=...)"
     named = env.get("OTEL_STRAGGLER_ENDPOINT", "").strip()
@@ -238,7 +223,7 @@ def _address(
 
 
 def _url(text: str, signal: str, env: Mapping[str, str], protocol: str, *, is_whole: bool) -> str:
-    """Complete; empty if it is no address for this protocol."""
+    """Empty if it is no address for this protocol."""
     if protocol == "grpc":
         return _grpc_url(text, signal, env)
     if not _is_url(text):
@@ -276,9 +261,6 @@ def _split(text: str) -> SplitResult | None:
         return parts if parts.hostname and parts.port != 0 else None
     except ValueError:  # a port that is no number
         return None
-
-
-# --- headers, and what else goes with a request ----------------------------------------------
 
 
 def _own_headers(
@@ -351,7 +333,6 @@ def _of_signal(signal: str, name: str, env: Mapping[str, str]) -> str:
 
 
 def _timeout_s(signal: str, env: Mapping[str, str]) -> float:
-    """Milliseconds, by OpenTelemetry's specification."""
     text = _of_signal(signal, "TIMEOUT", env)
     try:
         timeout_ms = float(text or 10_000)

@@ -21,21 +21,19 @@ class Guard:
         self._counts: dict[str, int] = {}
 
     def begin(self, *, is_strict: bool) -> None:
-        """A new session: nothing is counted or logged yet."""
         self.is_strict = is_strict
         self._counts = {}
 
-    def note(self, kind: str, error: StragglerError) -> None:
+    def record(self, kind: str, error: StragglerError) -> None:
         """Raise ``error`` if strict, else log the first of its kind and count all."""
         if self.is_strict:
             raise error
-        seen = self._counts.get(kind, 0)
-        self._counts[kind] = seen + 1
-        if not seen:
+        earlier = self._counts.get(kind, 0)
+        self._counts[kind] = earlier + 1
+        if not earlier:
             _LOG.warning("%s (further ones are counted, not logged)", error)
 
     def counts(self) -> dict[str, int]:
-        """A copy: kind -> mistakes so far."""
         return dict(self._counts)
 
 

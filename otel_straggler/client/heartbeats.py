@@ -10,16 +10,9 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from otel_straggler import semconv
-from otel_straggler.client.recorder import (
-    Record,
-    Recorder,
-    RecordingSession,
-    is_failure,
-    open_work,
-)
+from otel_straggler.client.recorder import Record, RecordingSession, is_failure, open_work
 from otel_straggler.client.sender import RING_FULL
-from otel_straggler.client.topology import Topology, resource_attributes, source_of
-from otel_straggler.client.worker import Clock
+from otel_straggler.client.topology import RankContext, Topology, resource_attributes, source_of
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank_metrics import Heartbeat
@@ -31,53 +24,41 @@ _MAX_FOLDED = 100
 
 
 class HeartbeatMaker:
-    """Composes heartbeats from the recorder's state.
-
-    Args:
-        settings: identity.
-        recorder: progress, open section, session id.
-        clock: time.
-        topology: what is known of the rank now.
-        losses: records lost so far, by reason.
-        folded: runs sent in spans for several so far, by section.
-    """
+    """Composes heartbeats from the recorder's state, the records lost by reason, and the folded
+    executions by section."""
 
     def __init__(
         self,
-        settings: ClientSettings,
-        recorder: Recorder,
-        clock: Clock,
-        topology: Callable[[], Topology],
+        rank: RankContext,
         losses: Callable[[], dict[str, int]],
-        folded: Callable[[], dict[str, int]] = dict,
+        folded: Callable[[], dict[str, int]],
     ) -> None:
-        self._settings = settings
-        self._recorder = recorder
-        self._clock = clock
-        self._topology = topology
+        self._rank = rank
         self._losses = losses
         self._folded = folded
-        self._started_at_s = clock.wall_ns() / 1e9
+        self._started_at_s = rank.clock.wall_ns() / 1e9
 
     def heartbeat(self, outcome: Outcome | None = None) -> bytes:
         """An encoded heartbeat; with an outcome, the last one."""
-        topology = self._topology()
-        session_id = self._recorder.session.session_id
+        topology = self._rank.topology()
+        session_id = self._rank.recorder.session.session_id
         return encode_heartbeat(
             self._beat(session_id, topology, outcome),
-            resource=resource_attributes(self._settings, session_id, topology),
+            resource=resource_attributes(self._rank.settings, session_id, topology),
             info=topology.attributes(),
             started_at_s=self._started_at_s,
         )
 
     def _beat(self, session_id: str, topology: Topology, outcome: Outcome | None) -> Heartbeat:
-        wall_ns = self._clock.wall_ns()
-        perf_ns = self._clock.perf_ns()
-        progress = self._recorder.progress()
-        section = open_work(self._recorder)
-        context = self._recorder.context
+        recorder = self._rank.recorder
+        wall_ns, perf_ns = self._rank.clock.wall_ns(), self._rank.clock.perf_ns()
+        progress, section, context = recorder.progress(), open_work(recorder), recorder.context
+        hottest = sorted(self._folded().items(), key=lambda item: -item[1])
+        losses = self._losses()
+        if recorder.dropped:
+            losses[RING_FULL] = recorder.dropped
         return Heartbeat(
-            source=source_of(self._settings, session_id, topology),
+            source=source_of(self._rank.settings, session_id, topology),
             sent_at_s=wall_ns / 1e9,
             progress_at_s=(progress.at_ns + wall_ns - perf_ns) / 1e9,
             step=progress.step,
@@ -86,20 +67,9 @@ class HeartbeatMaker:
             phase=context.phase if context else "",
             finished_at_s=wall_ns / 1e9 if outcome else None,
             outcome=outcome,
-            dropped=self._all_losses(),
-            folded=self._hottest(),
+            dropped=losses,
+            folded=dict(hottest[:_MAX_FOLDED]),
         )
-
-    def _hottest(self) -> dict[str, int]:
-        """The sections of which most was folded."""
-        hottest = sorted(self._folded().items(), key=lambda item: -item[1])
-        return dict(hottest[:_MAX_FOLDED])
-
-    def _all_losses(self) -> dict[str, int]:
-        losses = self._losses()
-        if self._recorder.dropped:
-            losses[RING_FULL] = self._recorder.dropped
-        return losses
 
 
 ESTIMATE_AFTER_S = 30.0
@@ -131,7 +101,7 @@ class Handshake:
             self.record_traces_response(response)
 
     def count_spans(self, spans: int, age_s: float) -> None:
-        """Count recorded spans; ``age_s`` after the start, say once what full rate would mean."""
+        """``age_s`` after the start, log once what full rate would mean."""
         self._spans += spans
         if self._has_logged or age_s < ESTIMATE_AFTER_S:
             return
@@ -155,7 +125,7 @@ class Handshake:
 
 
 def is_one_origin(settings: ClientSettings) -> bool:
-    """Whether spans and metrics go to one server, so that each speaks for the other."""
+    """Whether spans and metrics go to one server."""
     return _origin(settings.traces.url) == _origin(settings.metrics.url)
 
 
@@ -185,35 +155,19 @@ _BOUNDS_NS = [round(bound * 1e9) for bound in BOUNDS_S]
 
 
 class SectionHistograms:
-    """Counts the executions of each section of the newest session, and encodes the counts now and
-    then. A request that fails is not repeated: the next one holds the same counts and more.
+    """Counts the executions of each section of the newest session. A request that fails is not
+    repeated: the next one holds the same counts and more."""
 
-    Args:
-        settings: identity and interval.
-        recorder: knows the session.
-        clock: time.
-        topology: what is known of the rank now.
-    """
-
-    def __init__(
-        self,
-        settings: ClientSettings,
-        recorder: Recorder,
-        clock: Clock,
-        topology: Callable[[], Topology],
-    ) -> None:
-        self._settings = settings
-        self._recorder = recorder
-        self._clock = clock
-        self._topology = topology
-        self._started_at_s = clock.wall_ns() / 1e9
-        self._next_s = clock.monotonic_s() + settings.histogram_s
+    def __init__(self, rank: RankContext) -> None:
+        self._rank = rank
+        self._started_at_s = rank.clock.wall_ns() / 1e9
+        self._next_s = rank.clock.monotonic_s() + rank.settings.histogram_s
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._sums_ns: dict[tuple[str, str], int] = {}
         self._session: RecordingSession | None = None
 
     def add(self, records: Sequence[Record]) -> None:
-        """Count ``records``; failed runs say nothing about speed."""
+        """Failed executions say nothing about speed."""
         for (timer, span, start_ns, context, _), _, end_ns, error in records:
             if not is_failure(error) and span != context.step_span:
                 key = (timer.name, timer.kind)
@@ -223,11 +177,10 @@ class SectionHistograms:
                 self._count(context.session, key, end_ns - start_ns)
 
     def encoded_if_due(self, now_s: float) -> bytes | None:
-        """A request with all that is counted, if ``now_s`` (monotonic) is the time for it."""
+        """A request with all counts, if ``now_s`` (monotonic) is the time for it."""
         if now_s < self._next_s:
             return None
-        self._next_s = now_s + self._settings.histogram_s
-        session_id = self._recorder.session.session_id
+        self._next_s = now_s + self._rank.settings.histogram_s
         return encode_histograms(
             [
                 SectionHistogram(
@@ -239,9 +192,9 @@ class SectionHistograms:
                 )
                 for (name, kind), counts in self._counts.items()
             ],
-            resource=resource_attributes(self._settings, session_id, self._topology()),
+            resource=self._rank.resource(),
             started_at_s=self._started_at_s,
-            now_s=self._clock.wall_ns() / 1e9,
+            now_s=self._rank.clock.wall_ns() / 1e9,
         )
 
     def _count(self, session: RecordingSession, key: tuple[str, str], duration_ns: int) -> None:

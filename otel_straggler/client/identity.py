@@ -20,14 +20,14 @@ _STORE_KEY = "otel_straggler/run_id"
 
 
 class DetectedIdentity(NamedTuple):
-    """A number, None if nobody says it, and who says it."""
+    """A number, None if it is not known, and its source."""
 
     value: int | None
     where: str
 
 
 def detect_rank_numbers(env: Mapping[str, str]) -> dict[str, DetectedIdentity]:
-    """Rank, world size, local rank and attempt, and who says it: the launcher's variables, then
+    """Rank, world size, local rank and attempt, with their sources: the launcher's variables, then
     torch.distributed, then Slurm's.
 
     >>> detect_rank_numbers({"SLURM_PROCID": "3"})["rank"]
@@ -51,30 +51,19 @@ def detect_rank_numbers(env: Mapping[str, str]) -> dict[str, DetectedIdentity]:
 
 def find_run_id(env: Mapping[str, str]) -> str:
     """Name the run alike on every rank: scheduler, launcher, shared store, or a hash."""
-    return (
-        _scheduler_run_id(env)[0]
-        or _launcher_run_id(env)
-        or _store_run_id()
-        or _hashed_run_id(env)
-        or _lone_run_id()
-    )
+    return _named_run_id(env)[0] or _store_run_id() or _hashed_run_id(env) or _lone_run_id()
 
 
 def explain_run_id(env: Mapping[str, str]) -> tuple[str, str]:
-    """What :func:`find_run_id` would give, and who says it, without leaving a token in the store.
-
-    Empty where only a token, or a random name, would be given.
-    """
-    run_id, where = _scheduler_run_id(env)
+    """The result of :func:`find_run_id`, and its source, without leaving a token in the store;
+    empty where only a token, or a random name, would be given."""
+    run_id, where = _named_run_id(env)
     if run_id:
         return run_id, where
-    if run_id := _launcher_run_id(env):
-        return run_id, "TORCHELASTIC_RUN_ID"
     if initialised_process_group() is not None:
         return _token_in_store(), "a token in the store of torch.distributed"
-    if run_id := _hashed_run_id(env):
-        return run_id, "a hash of MASTER_ADDR and MASTER_PORT"
-    return "", ""
+    run_id = _hashed_run_id(env)
+    return run_id, "a hash of MASTER_ADDR and MASTER_PORT" if run_id else ""
 
 
 def initialised_process_group() -> Any:
@@ -85,23 +74,17 @@ def initialised_process_group() -> Any:
     return distributed if distributed.is_initialized() else None
 
 
-def _scheduler_run_id(env: Mapping[str, str]) -> tuple[str, str]:
-    """A job id, and its variable. A requeued Slurm job keeps its id, so its restart count is part
-    of the name."""
-    slurm = env.get("SLURM_JOB_ID", "")
-    if slurm:
+def _named_run_id(env: Mapping[str, str]) -> tuple[str, str]:
+    """Of scheduler or launcher, and its variable. A requeued Slurm job keeps its id."""
+    if slurm := env.get("SLURM_JOB_ID", ""):
         restarts = env.get("SLURM_RESTART_COUNT", "0")
         is_first = restarts in {"", "0"}
         return f"slurm-{slurm}" if is_first else f"slurm-{slurm}-{restarts}", "SLURM_JOB_ID"
-    for name, prefix in (("RAY_JOB_ID", "ray"), ("KUBEFLOW_TRAINING_JOB_ID", "k8s")):
+    for name, prefix in (("RAY_JOB_ID", "ray-"), ("KUBEFLOW_TRAINING_JOB_ID", "k8s-")):
         if env.get(name):
-            return f"{prefix}-{env[name]}", name
-    return "", ""
-
-
-def _launcher_run_id(env: Mapping[str, str]) -> str:
+            return prefix + env[name], name
     run_id = env.get("TORCHELASTIC_RUN_ID", "")
-    return "" if run_id == "none" else run_id
+    return ("", "") if run_id in {"", "none"} else (run_id, "TORCHELASTIC_RUN_ID")
 
 
 def _store_run_id() -> str:
@@ -171,5 +154,5 @@ def _number(env: Mapping[str, str], name: str) -> DetectedIdentity:
     )
 
 
-def _first(*result: DetectedIdentity) -> DetectedIdentity:
-    return next((one for one in result if one.value is not None), DetectedIdentity(None, ""))
+def _first(*candidates: DetectedIdentity) -> DetectedIdentity:
+    return next((one for one in candidates if one.value is not None), DetectedIdentity(None, ""))

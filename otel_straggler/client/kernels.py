@@ -1,21 +1,18 @@
-"""The timer of kernels is emptied once, for all who want what it counted: the exporter, the report
-in process. Each gets all kernels since it last asked, whoever came first."""
+"""Kernel times of this process, drained once for all: the exporter, the report in process. Each
+gets all kernels since it last asked."""
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from otel_straggler.client.recorder import Recorder
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.sender import KERNELS_LOST, PROCESS_ENDED, Drops, SpanSender
-from otel_straggler.client.topology import Topology, resource_attributes
-from otel_straggler.client.worker import Clock
-from otel_straggler.config import ClientSettings
+from otel_straggler.client.topology import RankContext
+from otel_straggler.client.worker import LogOnce
 from otel_straggler.model.kernels import (
     KernelCell,
     KernelCounts,
@@ -30,40 +27,30 @@ from otel_straggler.semconv import KERNEL_CLASSES
 
 _TIERS = "otel_straggler.client.gpu"
 _STEP = 0
-_LOG = logging.getLogger("otel_straggler")
 
 
 class KernelSource(Protocol):
-    """What counts kernels: ``_native.KernelTimer``, or a script in a test."""
+    """Counts kernels: ``_native.KernelTimer``, or a script in a test."""
 
     def take_kernels(self) -> list[TimedKernel]:
-        """What was seen of each since the last time."""
+        """Drain the kernels timed since the last call."""
 
 
 def current_timer() -> KernelSource | None:
-    """The timer that is on now, or was until now; None while nobody has thought of GPU timing."""
+    """The timer that is on now, or was until now; None without GPU timing."""
     tiers = sys.modules.get(_TIERS)
     timer: KernelSource | None = None if tiers is None else tiers.current_timer()
     return timer
 
 
 def section_name(number: int) -> str:
-    """Name of the section that has this number in records; empty for the step itself, and where
-    there is none."""
+    """Of the number in records; empty for the step itself, and where there is none."""
     known = getattr(RECORDER, "sections", ())  # the fallback has none
     return known[number][0] if _STEP < number < len(known) else ""
 
 
 class KernelFeed:
-    """Hands out what a timer counts.
-
-    Attributes:
-        timer: gives the one that is on now; may be another function later.
-
-    Args:
-        timer: see above.
-        section_name: by the number that the timer knows it by.
-    """
+    """Hands out what ``timer`` counts, with the names of its sections."""
 
     def __init__(
         self,
@@ -74,30 +61,27 @@ class KernelFeed:
         self._section_name = section_name
         self._newest: KernelSource | None = None
         self._shares: list[KernelShare] = []
-        self._has_logged = False
+        self._log_error = LogOnce("kernel times could not be read")
         self._lock = threading.RLock()  # a signal handler may flush while a report is made
 
     def share(self) -> KernelShare:
-        """All kernels from now on, for one who takes them now and then."""
         with self._lock:
             self._pull()
             share = KernelShare(self)
             self._shares.append(share)
             return share
 
-    def taken(self, share: KernelShare) -> list[KernelCounts]:
-        """What the share has, with all that was counted until now."""
+    def drain(self, share: KernelShare) -> list[KernelCounts]:
+        """All kernels of the share since the last time. Cost: some µs for each."""
         with self._lock:
             self._pull()
             return share.tally.take()
 
     def close(self, share: KernelShare) -> None:
-        """It gets nothing more."""
         with self._lock:
             self._shares = [each for each in self._shares if each is not share]
 
     def reset_after_fork(self) -> None:
-        """Nobody takes anything in a child, and its timer counts nothing."""
         self._shares = []
         self._newest = None
         self._lock = threading.RLock()
@@ -112,22 +96,15 @@ class KernelFeed:
     def _empty(self, timer: KernelSource) -> None:
         """Telemetry never stops training: a timer that fails has counted nothing."""
         try:
-            self._give(timer.take_kernels())
+            kernels = []
+            for each in timer.take_kernels():
+                name, kernel_class, section = each[:3]
+                kernel = Kernel(name, KERNEL_CLASSES[kernel_class])
+                kernels.append((KernelCell(self._section_name(section), kernel), each))
+            for share in self._shares if kernels else ():
+                share.tally.add(kernels)
         except Exception as error:  # noqa: BLE001
-            if not self._has_logged:
-                self._has_logged = True
-                _LOG.warning("times of kernels could not be taken", exc_info=error)
-
-    def _give(self, taken: list[TimedKernel]) -> None:
-        if not self._shares or not taken:
-            return
-        kernels = [(self._cell_of(each), each) for each in taken]
-        for share in self._shares:
-            share.tally.add(kernels)
-
-    def _cell_of(self, taken: TimedKernel) -> KernelCell:
-        name, kernel_class, section = taken[:3]
-        return KernelCell(self._section_name(section), Kernel(name, KERNEL_CLASSES[kernel_class]))
+            self._log_error(error)
 
 
 class KernelShare:
@@ -139,7 +116,7 @@ class KernelShare:
 
     def take(self) -> list[KernelCounts]:
         """All kernels since the last time. Cost: some µs for each."""
-        return self._feed.taken(self)
+        return self._feed.drain(self)
 
     def close(self) -> None:
         self._feed.close(self)
@@ -153,30 +130,13 @@ MAX_QUEUED_BYTES = 4 * 1024 * 1024
 
 
 class KernelExport:
-    """Sends what a share of the kernels holds. One thread calls it.
-
-    Args:
-        settings: identity, endpoint, interval and how many cells to report.
-        recorder: knows the session.
-        clock: time.
-        topology: what is known of the rank now.
-        feed: whose kernels.
-        rng: numbers in [0, 1) for jitter.
-    """
+    """Sends what a share of the kernels holds. One thread calls it."""
 
     def __init__(
-        self,
-        settings: ClientSettings,
-        recorder: Recorder,
-        clock: Clock,
-        topology: Callable[[], Topology],
-        feed: KernelFeed = KERNELS,
-        rng: Callable[[], float] | None = None,
+        self, rank: RankContext, feed: KernelFeed = KERNELS, rng: Callable[[], float] | None = None
     ) -> None:
-        self._settings = settings
-        self._recorder = recorder
-        self._clock = clock
-        self._topology = topology
+        settings = rank.settings
+        self._rank = rank
         self._share = feed.share()
         self._drops = Drops()
         self._sender = SpanSender(
@@ -184,63 +144,50 @@ class KernelExport:
             client_for(settings.metrics, "metrics"),
             budget_bytes=min(settings.queue_bytes, MAX_QUEUED_BYTES),
             drops=self._drops,
-            monotonic_s=clock.monotonic_s,
+            monotonic_s=rank.clock.monotonic_s,
             on_answer=lambda _: None,
             rng=rng,
             what="kernel times",
         )
         self._interval_ns = round(settings.kernel_interval_s * 1e9)
-        self._start_ns = clock.wall_ns()
+        self._start_ns = rank.clock.wall_ns()
 
     @property
     def queued_requests(self) -> int:
         return self._sender.queued_requests
 
     def losses(self) -> dict[str, int]:
-        """Kernels that will not be reported, by reason."""
         lost = sum(self._drops.counts().values())
         return {KERNELS_LOST: lost} if lost else {}
 
     def send_if_due(self, now_s: float) -> None:
-        """Begin a new interval if it is time, and send what waits.
-
-        Args:
-            now_s: monotonic.
-
-        Cost: about 30 µs a kernel once an interval, in the thread that calls.
-        """
-        wall_ns = self._clock.wall_ns()
+        """At ``now_s`` (monotonic), begin a new interval if it is time, and send. Cost: about 30 µs
+        a kernel once an interval."""
+        wall_ns = self._rank.clock.wall_ns()
         due_ns = (self._start_ns // self._interval_ns + 1) * self._interval_ns
         if wall_ns >= due_ns or wall_ns < self._start_ns:  # or the clock was set back
             self._end_interval(wall_ns)
-        self._sender.send(until_s=now_s + self._settings.flush_s)
+        self._sender.send(until_s=now_s + self._rank.settings.flush_s)
 
     def flush(self, deadline_s: float, *, is_last: bool) -> None:
-        """Send all that was counted until now, before ``deadline_s``; if it is the last, what could
-        not be sent is lost."""
-        self._end_interval(self._clock.wall_ns())
+        """Send all before ``deadline_s``; if it is the last, count the rest as lost."""
+        self._end_interval(self._rank.clock.wall_ns())
         self._sender.send_before(deadline_s)
         if is_last:
             self._sender.give_up(PROCESS_ENDED)
 
     def close(self) -> None:
-        """Want no more kernels."""
         self._share.close()
 
     def disconnect(self) -> None:
-        """Once nobody sends any more."""
         self._sender.close()
 
     def _end_interval(self, end_ns: int) -> None:
         start_ns, self._start_ns = min(self._start_ns, end_ns), end_ns
-        kernels = longest_kernels(self._share.take(), self._settings.kernel_cells)
-        if not kernels or not self._settings.metrics.is_enabled:
+        kernels = longest_kernels(self._share.take(), self._rank.settings.kernel_cells)
+        if not kernels or not self._rank.settings.metrics.is_enabled:
             return
-        session_id = self._recorder.session.session_id
         body = encode_kernel_times(
-            kernels,
-            resource=resource_attributes(self._settings, session_id, self._topology()),
-            start_ns=start_ns,
-            end_ns=end_ns,
+            kernels, resource=self._rank.resource(), start_ns=start_ns, end_ns=end_ns
         )
         self._sender.put(body, sum(kernel.count for kernel in kernels))

@@ -1,8 +1,5 @@
-"""The recorder in C++ (``cuda_ext/``), with the face and the rules of the one in Python.
-
-The hot path is in the extension. Here is what happens once a step or once a drain: numbers for
-names, contexts for the stages that read tuples, and the choice of where the ring lies.
-"""
+"""The recorder in C++ (``cuda_ext/``). Here is what happens once a step or once a drain: numbers
+for names, contexts for the stages that read tuples, and where the ring lies."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ _Self = TypeVar("_Self", bound="NativeTimer")
 
 
 class NativeTimer(_Base):  # type: ignore[misc]
-    """Base of sections; what it does is in the extension. Re-entrant, shareable between threads."""
+    """Base of sections, implemented in the extension. Re-entrant, shareable between threads."""
 
     __slots__ = ()
 
@@ -66,14 +63,13 @@ class NativeTimer(_Base):  # type: ignore[misc]
 
 
 class NativeRecorder:
-    """Keeps ended runs in the ring; see :class:`otel_straggler.client.recorder.Recorder`.
+    """See :class:`otel_straggler.client.recorder.Recorder`.
 
     Attributes:
         names: numbers of sections, by (name, kind).
-        sections, phases, sessions: by the numbers that stand in records; section 0 is the step
-            itself, phase 0 is none. They only grow.
-        on_new_number: called when a section, phase or session has got its number, before any record
-            has it; once for each.
+        sections, phases, sessions: by the numbers in records; section 0 is the step itself, phase 0
+            is none. They only grow.
+        on_new_number: called once for each new section, phase or session, before any record has it.
         works: work sizes that are more than numbers, by span number; see ``begin_numbered``.
         path: of the ring's file; None while it is memory of this process alone.
         phase_changes: how often a phase has begun or ended.
@@ -103,12 +99,11 @@ class NativeRecorder:
         self.phase_changes = 0
         native.set_is_failure(self._record_failure)
 
-    # --- on and off ---------------------------------------------------------------------------
-
     def enable(self) -> None:
         self._open_block()
         self._errors.clear()
-        self.works = {span: work for span, work in self.works.items() if _is_in_index(work)}
+        # Executions of an earlier session may still be in the user's context.
+        self.works = {s: work for s, work in self.works.items() if getattr(work, "is_open", False)}
         self._contexts.clear()
         self._last_step = None
         self.session = new_session(self.session.generation + 1)
@@ -122,7 +117,7 @@ class NativeRecorder:
         self._native.disable()
 
     def reset_after_fork(self) -> None:
-        """The ring is the parent's, and so is its file; a child that wants one makes its own."""
+        """The ring and its file are the parent's."""
         self.context = None
         self._native.reset_after_fork()
         self._is_open = False
@@ -137,8 +132,6 @@ class NativeRecorder:
         self._contexts.clear()
         self.names.reset_lock()
         self._phases.reset_lock()
-
-    # --- steps and phases ---------------------------------------------------------------------
 
     def begin_step(self, step: int) -> bool:
         context = self.context
@@ -178,15 +171,12 @@ class NativeRecorder:
         self._native.set_phase(self._phases.number_of(phase))
         return context.phase
 
-    # --- what has ended -----------------------------------------------------------------------
-
     def drain(self) -> NativeBatch:
-        """All ended runs as they lie in the ring, and as tuples for who wants them; the numbers in
-        the block are those of the tables below. Cost: some ns per run."""
+        """All ended executions, as they lie in the ring. Cost: some ns each."""
         block: bytes = self._native.drain()
         errors, works = self._errors, self.works
         if errors or works:
-            errors, works = self._taken(block)
+            errors, works = self._drain_details(block)
         return NativeBatch(block, self, errors, works)
 
     def share(self, is_wanted: bool) -> None:
@@ -195,7 +185,6 @@ class NativeRecorder:
             self._native.share(is_wanted)
 
     def keep(self, record: Record) -> None:
-        """Add a run that was not timed here."""
         (timer, span, start_ns, context, work), around, end_ns, error = record
         number = self.sessions.index(context.session) if context.session in self.sessions else 0
         self._native.keep(
@@ -217,8 +206,6 @@ class NativeRecorder:
                 0,
             )
         )
-
-    # --- what is going on ---------------------------------------------------------------------
 
     def open_section(self) -> OpenSection | None:
         result = self._native.open_section()
@@ -242,7 +229,7 @@ class NativeRecorder:
 
     @property
     def capacity(self) -> int:
-        """Runs that are kept until somebody takes them."""
+        """Executions that are kept until they are drained."""
         return self._capacity
 
     @capacity.setter
@@ -255,13 +242,11 @@ class NativeRecorder:
         self._native.set_when_full(pull)
         self.capacity = every
 
-    # --- for propagation ----------------------------------------------------------------------
-
     def next_span_number(self) -> int:
         return int(self._native.next_span())
 
     def open_here(self) -> list[Frame]:
-        """The open runs of this thread, innermost last."""
+        """Of this thread, innermost last."""
         return [
             (
                 self.timer(section),
@@ -274,14 +259,10 @@ class NativeRecorder:
         ]
 
     def begin_numbered(self, timer: NativeTimer, number: int, work: Any) -> None:
-        """Begin a run whose number was drawn before, with a work size that is to be found again."""
         self.works[number] = work
         self._native.begin_numbered(timer.section, number, work)
 
-    # --- from numbers to objects --------------------------------------------------------------
-
     def timer(self, number: int) -> SectionTimer:
-        """A timer with the name and kind of this number."""
         if number == _STEP:
             return STEP_TIMER
         result = self._timers.get(number)
@@ -291,7 +272,7 @@ class NativeRecorder:
         return result
 
     def context_of(self, session: int, step: int, step_span: int, phase: int) -> Context:
-        """The context of these numbers: that of the step while it is known, else one like it."""
+        """The context of the step while it is known, else one like it."""
         result = self._contexts.get((session, step, step_span, phase))
         if result is None:
             known = None if step == NO_STEP else step
@@ -300,19 +281,19 @@ class NativeRecorder:
         return result
 
     def _around(self, context: Context) -> Context:
-        """Remembered; what happens twice in a step has one context."""
+        """The one context for what happens twice in a step."""
         number = self._number_of_session()
+        return self._contexts.get(self._key(number, context)) or self._remember(number, context)
+
+    def _key(self, session: int, context: Context) -> tuple[int, int, int, int]:
         step = NO_STEP if context.step is None else context.step
-        key = (number, step, context.step_span, self._phases.number_of(context.phase))
-        return self._contexts.get(key) or self._remember(number, context)
+        return session, step, context.step_span, self._phases.number_of(context.phase)
 
     def _remember(self, session: int, context: Context) -> Context:
         while len(self._contexts) >= _MAX_CONTEXTS:
             with contextlib.suppress(KeyError, RuntimeError, StopIteration):  # two threads do it
                 del self._contexts[next(iter(self._contexts))]
-        step = NO_STEP if context.step is None else context.step
-        key = (session, step, context.step_span, self._phases.number_of(context.phase))
-        self._contexts[key] = context
+        self._contexts[self._key(session, context)] = context
         return context
 
     def _number_of_session(self) -> int:
@@ -323,7 +304,7 @@ class NativeRecorder:
         return len(self.sessions) - 1
 
     def _record_failure(self, span: int, error: type[BaseException]) -> bool:
-        """Called by the extension when an exception has ended a run."""
+        """Called by the extension when an exception has ended an execution."""
         if not is_failure(error):
             return False
         is_read_here = self._is_shared or self.on_new_number is None  # not in C++ alone
@@ -331,16 +312,16 @@ class NativeRecorder:
             self._errors[span] = error
         return True
 
-    def _taken(self, block: bytes) -> tuple[dict[int, type[BaseException]], dict[int, WorkSize]]:
-        """What is known besides of the runs in ``block``, and is not needed here any more."""
+    def _drain_details(
+        self, block: bytes
+    ) -> tuple[dict[int, type[BaseException]], dict[int, WorkSize]]:
+        """Drain what is known of ``block`` besides its records."""
         spans = [span for (span,) in struct.iter_unpack("<Q120x", block)]
         errors = {s: self._errors.pop(s) for s in spans if s in self._errors}
         works = {s: self.works.pop(s) for s in spans if s in self.works}
         while len(self.works) > 2 * RING_CAPACITY:  # of runs that a full ring has lost
             del self.works[next(iter(self.works))]
         return errors, works
-
-    # --- where the ring lies ------------------------------------------------------------------
 
     def _open_block(self) -> None:
         if self._is_open:
@@ -370,11 +351,6 @@ class NativeRecorder:
             self._native.publish_name(table, number, text)
         if self.on_new_number is not None:
             self.on_new_number()
-
-
-def _is_in_index(work: WorkSize) -> bool:
-    """Whether a run of a session before is still in the user's context."""
-    return bool(getattr(work, "is_open", False))
 
 
 def _remove(path: Path, pid: int) -> None:

@@ -28,9 +28,9 @@ class Names(Generic[_Key]):
     """Gives every name a number, for as long as the process lives.
 
     Args:
-        table: which table of the ring's file.
+        table: of the ring's file.
         other: stands for all names above 65,536: a name that varies must not fill the memory.
-        publish: gets every new name (table, number, bytes).
+        publish: called with every new name (table, number, bytes).
 
     Attributes:
         all: the names by number; it only grows.
@@ -45,7 +45,6 @@ class Names(Generic[_Key]):
         self._lock = threading.Lock()
 
     def number_of(self, key: _Key) -> int:
-        """Its number, a new one if it has none."""
         result = self._numbers.get(key)
         return self._new(key) if result is None else result
 
@@ -55,7 +54,6 @@ class Names(Generic[_Key]):
         return len(self.all) - 1
 
     def publish_all(self) -> None:
-        """Tell all names again."""
         for number, key in enumerate(self.all):
             self._publish(self._table, number, as_bytes(key))
 
@@ -99,13 +97,8 @@ NO_SECTION = 2**32 - 1
 
 
 class NativeBatch(Sequence[Record]):
-    """Runs in order of their ends. A sequence of tuples to everybody who reads tuples.
-
-    Args:
-        block: ``RECORD_BYTES`` for each run.
-        recorder: knows the names.
-        errors, works: what does not fit into a record, by span number.
-    """
+    """Executions in order of their ends, also as a sequence of tuples. ``errors`` and ``works``:
+    what does not fit into a record, by span number."""
 
     def __init__(
         self,
@@ -121,14 +114,14 @@ class NativeBatch(Sequence[Record]):
 
     @cached_property
     def columns(self) -> npt.NDArray[np.void]:
-        """The same as a structured array, without a copy."""
+        """A structured array, without a copy."""
         import numpy as np
 
         return np.frombuffer(self.block, np.dtype(_FIELDS))
 
     @cached_property
     def records(self) -> list[Record]:
-        """As tuples. Cost: about 1 µs per run."""
+        """As tuples. Cost: about 1 µs each."""
         return list(self._tuples())
 
     def __len__(self) -> int:
@@ -151,7 +144,7 @@ class NativeBatch(Sequence[Record]):
         return iter(self.records)
 
     def _tuples(self) -> Iterator[Record]:
-        """Of the run around each only number and name are known here: its start is 0."""
+        """Of the enclosing execution only number and name are known: its start is 0."""
         recorder = self.recorder
         for (
             span, parent, step_span, step, start_ns, end_ns, tokens, microbatch,

@@ -1,6 +1,5 @@
-"""Blocks of the native ring to encoded requests, in C++ and without the GIL; before that, runs wait
-for the numbers of the GPU. The exporter in C++ has the same two stages inside.
-"""
+"""Blocks of the native ring to encoded requests, in C++ and without the GIL, once the numbers of
+the GPU are there. The exporter in C++ has the same two stages inside."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from otel_straggler import semconv
 from otel_straggler._version import __version__
@@ -26,45 +25,26 @@ if TYPE_CHECKING:
     from otel_straggler.client.python_packing import SpanPacker
 
 GPU_POLL_S = 0.1
-"""How often somebody should ask while the GPU is timed."""
+"""Interval of polls while the GPU is timed."""
 _PATIENCE_S = 2.0
 _SHORT_POLL_S = 0.01
 _REGISTERED_SESSIONS = 8
 TEXT = (
-    semconv.STEP,
-    semconv.SEQ,
-    semconv.MICROBATCH,
-    semconv.TOKENS,
-    semconv.GPU_KERNEL_TIME,
-    semconv.GPU_BUSY_TIME,
-    semconv.GPU_NCCL_TIME,
-    semconv.GPU_KERNEL_COUNT,
-    semconv.FOLD_COUNT,
-    semconv.FOLD_SUM,
-    semconv.FOLD_MIN,
-    semconv.FOLD_MAX,
-    semconv.FOLD_SKETCH,
-    semconv.SECTION,
-    semconv.SECTION_KIND,
-    semconv.SECTION_PARENT,
-    semconv.TIME_BASIS,
-    semconv.PHASE,
-    semconv.HOST_BASIS,
-    semconv.CUPTI_BASIS,
-    semconv.EVENTS_BASIS,
-    semconv.STEP_SPAN,
-    semconv.SCHEMA_URL,
-    semconv.SCOPE_NAME,
-    __version__,
-)
+    semconv.STEP, semconv.SEQ, semconv.MICROBATCH, semconv.TOKENS,
+    semconv.GPU_KERNEL_TIME, semconv.GPU_BUSY_TIME, semconv.GPU_NCCL_TIME, semconv.GPU_KERNEL_COUNT,
+    semconv.FOLD_COUNT, semconv.FOLD_SUM, semconv.FOLD_MIN, semconv.FOLD_MAX, semconv.FOLD_SKETCH,
+    semconv.SECTION, semconv.SECTION_KIND, semconv.SECTION_PARENT, semconv.TIME_BASIS,
+    semconv.PHASE, semconv.HOST_BASIS, semconv.CUPTI_BASIS, semconv.EVENTS_BASIS,
+    semconv.STEP_SPAN, semconv.SCHEMA_URL, semconv.SCOPE_NAME, __version__,
+)  # fmt: skip
 """In the order of ``Word`` in encode_names.hpp: C++ spells no name of the wire itself."""
 Resource = Callable[[RecordingSession], Mapping[str, AttributeValue]]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An encoded request, how many spans it holds, and how many executions they stand for: a
-    folded span stands for many."""
+    """An encoded request, its spans, and the executions behind them (a folded span stands for
+    many)."""
 
     body: bytes
     spans: int
@@ -74,7 +54,6 @@ class Request:
 def packer_for(
     recorder: Recorder, settings: ClientSettings, resource: Resource, ids: SpanIds | None
 ) -> NativeSpanPacker | SpanPacker:
-    """The packer of what the recorder of this process gives from now on."""
     generation = recorder.session.generation
     if NATIVE is not None:
         return NativeSpanPacker(settings, resource, generation, ids)
@@ -83,38 +62,11 @@ def packer_for(
     return SpanPacker(settings, resource, generation, ids)
 
 
-class Tables(Protocol):
-    """What the numbers in a block's records stand for: its recorder. Tables only grow.
-
-    Attributes:
-        sections: name and kind, by number.
-        phases: by number; 0 is none.
-        sessions: by number, the newest last.
-    """
-
-    @property
-    def sections(self) -> Sequence[tuple[str, str]]: ...
-
-    @property
-    def phases(self) -> Sequence[str]: ...
-
-    @property
-    def sessions(self) -> Sequence[RecordingSession]: ...
-
-
 class NativeSpanPacker:
-    """Turns blocks of records into requests of at most 512 spans and 1 MB, in order of their ends.
+    """Encodes blocks of records: requests of at most 512 spans and 1 MB, in order of their ends.
 
-    Args:
-        settings: identity, and the span budget.
-        resource: resource attributes of a session.
-        generation: records of another one belong to a session that was shut down.
-
-    Attributes:
-        encoder: the object in C++; an exporter there may use it too.
-
-    Raises:
-        RuntimeError: there is no extension module; ask :data:`otel_straggler.native.NATIVE` first.
+    Records of another generation belong to a session that was shut down. ``encoder`` is the object
+    in C++; an exporter there may use it too.
     """
 
     def __init__(
@@ -144,17 +96,13 @@ class NativeSpanPacker:
         self._resources: dict[int, bytes] = {}
 
     def pack_block(
-        self, block: bytes, tables: Tables, offset_ns: int, sample_every: int = 1
+        self, block: bytes, tables: NativeRecorder, offset_ns: int, sample_every: int = 1
     ) -> list[Request]:
-        """Encode the records of ``block``.
+        """Encode whole records of 128 bytes. Cost: under 0.2 µs a span, without the GIL.
 
         Args:
-            block: whole records of 128 bytes, in order of their ends.
-            tables: the recorder that it comes from, for the names of the numbers in it.
             offset_ns: Unix time minus ``CLOCK_MONOTONIC``.
             sample_every: keep one step in so many.
-
-        Cost: under 0.2 µs a span, without the GIL.
         """
         self.register(tables)
         return [
@@ -164,33 +112,28 @@ class NativeSpanPacker:
     def pack(
         self, records: Sequence[Record], offset_ns: int, sample_every: int = 1
     ) -> list[Request]:
-        """Encode what the native recorder has given; see :meth:`pack_block`."""
         assert isinstance(records, NativeBatch)  # it gives no others
         return self.pack_block(records.block, records.recorder, offset_ns, sample_every)
 
     @property
     def folded_runs(self) -> dict[str, int]:
-        """Runs so far that went out in spans for several, by section."""
+        """Executions sent in folded spans so far, by section."""
         folded: dict[str, int] = self.encoder.folded()
         return folded
 
     @property
     def counts(self) -> dict[str, int]:
-        """Records by what became of them; ``bad_records`` name a section or phase that is none."""
+        """Records by outcome; ``bad_records`` name a section or phase that is none."""
         counts: dict[str, int] = self.encoder.counts()
         return counts
 
     def losses(self) -> dict[str, int]:
-        """Records that are in no request, by reason."""
         bad = self.counts.get("bad_records", 0)
         return {ENCODE_ERROR: bad} if bad else {}
 
-    def register(self, tables: Tables) -> dict[int, bytes]:
-        """Give the encoder what is new in the tables, which other threads add to meanwhile.
-
-        Returns:
-            The resource of each newest session, by number.
-        """
+    def register(self, tables: NativeRecorder) -> dict[int, bytes]:
+        """Give the encoder what is new in the recorder's tables; the resources of the newest
+        sessions."""
         with self._lock:
             self._register_names(tables.sections, tables.phases)
             return self._register_sessions(tables.sessions)
@@ -219,11 +162,7 @@ class NativeSpanPacker:
 
 
 class GpuNumbers:
-    """Holds back the runs whose numbers are awaited, for 2 s at most; all come out in order.
-
-    Args:
-        recorder: what the runs come from.
-    """
+    """Holds back executions whose GPU times are awaited, for 2 s at most; all come out in order."""
 
     def __init__(self, recorder: NativeRecorder) -> None:
         assert NATIVE is not None  # the recorder is native
@@ -238,31 +177,25 @@ class GpuNumbers:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many runs are ready that somebody should take them."""
+        """Whether so many are ready that it is time to drain them."""
         return sum(map(len, self._ready)) > RING_CAPACITY // 2 * RECORD_BYTES
 
     def put(self, batch: NativeBatch) -> None:
-        """Runs in the order of the ring."""
         self._stage.put(batch.block)
 
     def poll(self) -> None:
-        """Ask for numbers, now that all that has ended was put. Cost: some ns a run."""
+        """Ask for numbers, now that all that has ended was put. Cost: some ns each."""
         self._ready.append(self._stage.take_ready(time.monotonic_ns()))
 
     def drain(self) -> NativeBatch:
-        """Runs whose numbers are there, or are not waited for any longer; see ``poll``."""
+        """Executions whose numbers are there, or not awaited any longer; see ``poll``."""
         block = b"".join(self._ready)
         self._ready.clear()
         return NativeBatch(block, self._recorder, {}, {})
 
     def wait(self, deadline_s: float, poll: Callable[[], None]) -> None:
-        """Give what waits a last chance, of half the time until ``deadline_s`` at most; the rest
-        then goes without numbers.
-
-        Args:
-            deadline_s: monotonic.
-            poll: called again and again meanwhile.
-        """
+        """Wait for numbers, calling ``poll``, for half the time until ``deadline_s`` (monotonic) at
+        most."""
         now_s = time.monotonic()
         until_s = now_s + min(max(0.0, (deadline_s - now_s) / 2), _PATIENCE_S)
         while self._stage.may_get_more() and time.monotonic() < until_s:
@@ -271,11 +204,10 @@ class GpuNumbers:
         self._ready.append(self._stage.take_all())
 
     def losses(self) -> dict[str, int]:
-        """What the numbers lack, by reason."""
         counts = zip(GPU_REASONS, self._stage.losses(), strict=True)
         return {reason: count for reason, count in counts if count}
 
 
 def _utf8(text: str) -> bytes:
-    """As the encoder in Python writes it: half a surrogate pair becomes a question mark."""
+    """Half a surrogate pair becomes a question mark."""
     return text.encode("utf-8", "replace")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Process:
-    """What belongs to the process as a whole."""
+    """State of the whole process."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -130,7 +130,13 @@ def configure(
         if _PROCESS.session is None:
             _PROCESS.session = _started(settings)
         elif _PROCESS.session.settings != settings:
-            raise ConfigError(_already_configured(_PROCESS.session.settings, settings))
+            message = describe(
+                where="configure()",
+                value=", ".join(_differences(_PROCESS.session.settings, settings)),
+                expected="the settings of the first call",
+                remedy="Leave the second call out, or call shutdown() before it.",
+            )
+            raise ConfigError(message)
         return _PROCESS.session
 
 
@@ -173,7 +179,7 @@ def flush(timeout_s: float = 5.0) -> bool:
 
 
 def gpu_timing() -> GpuTimingState:
-    """What times sections on the GPU in this process now, why nothing better does, since when,
+    """The tier that times sections on the GPU now, why it is no better one, since when,
     and what was counted. Cost: some microseconds.
 
     >>> from otel_straggler import gpu_timing
@@ -225,7 +231,6 @@ def _started(settings: ClientSettings) -> Session:
 
 
 def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
-    """End the session; ``otherwise`` is its outcome where nothing says another."""
     with _PROCESS.lock:
         session, _PROCESS.session = _PROCESS.session, None
     if session is not None:
@@ -233,17 +238,8 @@ def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
         session.close(outcome or result, session.settings.exit_deadline_s)
 
 
-def _already_configured(now: ClientSettings, wanted: ClientSettings) -> str:
-    return describe(
-        where="configure()",
-        value=", ".join(_differences(now, wanted)),
-        expected="the settings of the first call",
-        remedy="Leave the second call out, or call shutdown() before it.",
-    )
-
-
 def _differences(now: ClientSettings, wanted: ClientSettings) -> Iterator[str]:
-    """What the second call asked for, by the names of its arguments; no headers, no tokens."""
+    """By names of arguments; no headers, no tokens."""
     for name in ClientSettings.__slots__:
         before, after = getattr(now, name), getattr(wanted, name)
         if before == after:
@@ -258,7 +254,7 @@ def _differences(now: ClientSettings, wanted: ClientSettings) -> Iterator[str]:
 
 
 def _reset_in_child() -> None:
-    """A forked child (a DataLoader's worker) records nothing and sends nothing, unless asked."""
+    """A forked child (a DataLoader's worker) records nothing and sends nothing."""
     _PROCESS.lock = threading.Lock()
     RECORDER.reset_after_fork()
     RECORDING.reset_after_fork()

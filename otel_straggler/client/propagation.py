@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from time import perf_counter_ns
-from types import TracebackType
 from typing import Any, TypeGuard
 
 from opentelemetry.context import Context as OtelContext
@@ -35,26 +34,20 @@ _SPAN_KEY = next(iter(set_span_in_context(INVALID_SPAN, OtelContext())))
 
 
 class Propagation:
-    """Puts sections into OpenTelemetry's context and takes them out again.
-
-    Args:
-        traces: ids and sampling.
-        on_error: gets what goes wrong here.
-    """
+    """Puts sections into OpenTelemetry's context and takes them out again."""
 
     def __init__(self, traces: SdkTraces, on_error: Callable[[Exception], None]) -> None:
         self._traces = traces
         self._on_error = on_error
 
     def install(self) -> None:
-        """Sections that begin from now on are propagated."""
         _active.append(self)
         for name, method in _PROPAGATING.items():
             setattr(NativeTimer, name, method)
         RECORDER.on_step = self.begin_step_trace
 
     def uninstall(self) -> None:
-        """Sections that begin from now on are not; open ones are still taken out at their end."""
+        """Open sections are still taken out at their end."""
         if self not in _active:
             return
         _active.remove(self)
@@ -67,10 +60,10 @@ class Propagation:
         self.uninstall()
         _restore_methods()
         while isinstance(run := get_current().get(_RUN_KEY), PropagatedRun):
-            _take_out(run)
+            _detach(run)
 
     def begin_step_trace(self, context: Context) -> None:
-        """A step begins: decide over it, and link it to the user's current span."""
+        """Decide over a step, and link it to the user's current span."""
         try:
             around = get_current_span().get_span_context()
             links = (Link(around),) if around.is_valid else ()
@@ -80,15 +73,15 @@ class Propagation:
             context.sampling = FAILED
             self._on_error(error)
 
-    def put_in(self, run: PropagatedRun, number: int, timer: NativeTimer, context: Context) -> None:
-        """Make the run the current span, unless its trace is left out."""
+    def attach(self, run: PropagatedRun, number: int, timer: NativeTimer, context: Context) -> None:
+        """Make the execution the current span, unless its trace is left out."""
         try:
             self._find_trace(run, timer, context)
             sampling = run.sampling
             if sampling is not None and sampling is not OVER_RATE and sampling is not FAILED:
                 self._spend_for(sampling)
                 is_root = context.step is None and not RECORDER.open_here()
-                _put_in(
+                _attach(
                     run,
                     sampling,
                     is_root,
@@ -98,7 +91,7 @@ class Propagation:
             self._on_error(error)
 
     def _find_trace(self, run: PropagatedRun, timer: NativeTimer, context: Context) -> None:
-        """The step's; without a step, that of the enclosing run or of the time."""
+        """The step's; without a step, that of the enclosing execution or of the time."""
         traces = self._traces
         if context.step is not None:
             run.trace_id, run.sampling = traces.step_trace(context), context.sampling
@@ -120,7 +113,7 @@ class Propagation:
 _active: list[Propagation] = []
 
 
-def _put_in(run: PropagatedRun, sampling: TraceSampling, is_root: bool, own: SpanContext) -> None:
+def _attach(run: PropagatedRun, sampling: TraceSampling, is_root: bool, own: SpanContext) -> None:
     result = run.surroundings = get_current()
     if _SPAN_KEY in result:
         around = get_current_span(result).get_span_context()
@@ -135,7 +128,7 @@ def _put_in(run: PropagatedRun, sampling: TraceSampling, is_root: bool, own: Spa
     attach(run.context)
 
 
-def _take_out(run: PropagatedRun) -> None:
+def _detach(run: PropagatedRun) -> None:
     run.is_open = False
     current = get_current()
     if current.get(_RUN_KEY) is run:
@@ -173,20 +166,15 @@ def _begin(timer: NativeTimer, run: PropagatedRun) -> None:
     if context is not None:
         number = RECORDER.next_span_number()
         if _active:
-            _active[-1].put_in(run, number, timer, context)
+            _active[-1].attach(run, number, timer, context)
         RECORDER.begin_numbered(timer, number, run)
 
 
-def _exit(
-    self: NativeTimer,
-    exc_type: type[BaseException] | None,
-    exc: BaseException | None,
-    traceback: TracebackType | None,
-) -> None:
+def _exit(self: NativeTimer, exc_type: Any, exc: Any, traceback: Any) -> None:
     run = _newest_run_of(self)
     _PLAIN["__exit__"](self, exc_type, exc, traceback)
     if _is_open(run):
-        _take_out(run)
+        _detach(run)
 
 
 def _newest_run_of(timer: NativeTimer) -> WorkSize | None:
@@ -201,7 +189,7 @@ def _begin_detached(self: NativeTimer) -> bytes | None:
     begun: bytes | None = _PLAIN["begin_detached"](self)
     if begun is not None and context is not None and _active:
         run = RECORDER.works[_number_of(begun)] = PropagatedRun()
-        _active[-1].put_in(run, _number_of(begun), self, context)
+        _active[-1].attach(run, _number_of(begun), self, context)
     return begun
 
 
@@ -211,11 +199,10 @@ def _end_detached(
     run = None if begun is None else RECORDER.works.get(_number_of(begun))
     _PLAIN["end_detached"](self, begun, error)
     if _is_open(run):
-        _take_out(run)
+        _detach(run)
 
 
 def _number_of(begun: bytes) -> int:
-    """The span number of what ``begin_detached`` has begun."""
     return int.from_bytes(begun[:8], "little")
 
 
@@ -230,7 +217,6 @@ _PLAIN: dict[str, Any] = {name: getattr(NativeTimer, name) for name in _PROPAGAT
 
 
 def _restore_methods() -> None:
-    """Those of the extension, which the class inherits."""
     for name in _PLAIN:
         if name in vars(NativeTimer):
             delattr(NativeTimer, name)

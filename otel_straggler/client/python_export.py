@@ -13,21 +13,21 @@ from otel_straggler.client.heartbeats import Handshake, HeartbeatMaker, SectionH
 from otel_straggler.client.kernels import KernelExport
 from otel_straggler.client.native_records import NativeBatch
 from otel_straggler.client.packing import GPU_POLL_S, GpuNumbers, packer_for
-from otel_straggler.client.recorder import Record, Recorder, RecordingSession
+from otel_straggler.client.recorder import Record, Recorder
 from otel_straggler.client.recording import RECORDER, RECORDING, Inbox
 from otel_straggler.client.sender import (
     ENCODE_ERROR,
     INBOX_FULL,
     PROCESS_ENDED,
-    PROTOBUF,
     Drops,
     SpanSender,
+    post_metrics,
 )
-from otel_straggler.client.topology import Attributes, Topology, resource_attributes
-from otel_straggler.client.worker import Clock, LogOnce, SystemClock, Worker
+from otel_straggler.client.topology import RankContext, Topology
+from otel_straggler.client.worker import Clock, LogOnce, Worker
 from otel_straggler.config import ClientSettings
 from otel_straggler.native import NATIVE
-from otel_straggler.otlp.clients.client import client_for, encoded_body
+from otel_straggler.otlp.clients.client import client_for
 from otel_straggler.otlp.ids import SpanIds
 from otel_straggler.semconv import Outcome
 
@@ -36,16 +36,15 @@ if TYPE_CHECKING:
 
 
 class PythonExport:
-    """Begins to record when it is made; see :class:`otel_straggler.client.session.Export`."""
+    """Sends what is recorded, and heartbeats. Recording begins when it is made."""
 
     def __init__(
         self,
         settings: ClientSettings,
-        *,
         topology: Callable[[], Topology],
         other_losses: Callable[[], dict[str, int]],
-        sdk: SdkSink | None,
         span_ids: SpanIds,
+        sdk: SdkSink | None,
     ) -> None:
         self._other_losses = other_losses
         self._inbox = Inbox(RECORDING)
@@ -86,19 +85,7 @@ class PythonExport:
 
 
 class Exporter:
-    """Drains the recorder, encodes, and sends spans and heartbeats. Tests call :meth:`tick`.
-
-    Args:
-        settings: what ``configure()`` decided.
-        recorder: what is drained.
-        drain: gives the records since the last time in batches; the recorder's own if left out.
-        topology: what is known of the rank now.
-        other_losses: counts from outside, by reason.
-        sdk: gets the records too.
-        span_ids: by number; its own if left out.
-        clock: time.
-        rng: numbers in [0, 1) for jitter.
-    """
+    """Drains the recorder, encodes, and sends spans and heartbeats. Tests call :meth:`tick`."""
 
     def __init__(
         self,
@@ -115,23 +102,18 @@ class Exporter:
     ) -> None:
         self._settings = settings
         self._drain = drain or (lambda: [recorder.drain()])
-        self._topology = topology
         self._sdk = sdk
-        self._clock = clock or SystemClock()
+        self._clock = clock or Clock()
+        rank = RankContext(settings, recorder, self._clock, topology)
         self._drops = Drops()
         self._handshake = Handshake(settings)
-        self._histograms = SectionHistograms(settings, recorder, self._clock, topology)
-        self._packer = packer_for(recorder, settings, self._resource, span_ids)
+        self._histograms = SectionHistograms(rank)
+        self._packer = packer_for(recorder, settings, rank.resource, span_ids)
         self._gpu = None if NATIVE is None else GpuNumbers(RECORDER)
         self._heartbeats = HeartbeatMaker(
-            settings,
-            recorder,
-            self._clock,
-            topology,
-            lambda: {**other_losses(), **self._own_losses()},
-            lambda: self._packer.folded_runs,
+            rank, lambda: {**other_losses(), **self._own_losses()}, lambda: self._packer.folded_runs
         )
-        self._kernels = KernelExport(settings, recorder, self._clock, topology, rng=rng)
+        self._kernels = KernelExport(rank, rng=rng)
         self._metrics_client = client_for(settings.metrics, "metrics")
         self._sender = SpanSender(
             settings.traces,
@@ -150,7 +132,6 @@ class Exporter:
 
     @property
     def is_scorer(self) -> bool:
-        """Whether the other side gets all spans."""
         return self._handshake.is_scorer
 
     @property
@@ -165,7 +146,8 @@ class Exporter:
         self._send_heartbeat(now_s)
         self._collect(now_s)
         self._queue_timed()
-        self._send_histograms(now_s)
+        if not self._handshake.is_scorer and (body := self._histograms.encoded_if_due(now_s)):
+            self._post_metrics(body, self._settings.heartbeat_s)
         self._sender.send(until_s=now_s + self._settings.flush_s)
         self._kernels.send_if_due(now_s)
         is_behind = self._clock.monotonic_s() >= now_s + self._settings.flush_s
@@ -194,12 +176,12 @@ class Exporter:
             self._post_metrics(self._heartbeats.heartbeat(outcome), max(left_s, 0.05))
 
     def survive(self, error: Exception) -> None:
-        """Telemetry never stops training: log the first error, count all."""
+        """Telemetry never stops training."""
         self._drops.add(ENCODE_ERROR, 1)
         self._log_error(error)
 
     def close(self, *, is_idle: bool = True) -> None:
-        """Want no more kernels; drop the connections, unless the thread still uses them."""
+        """Drop the connections, unless the thread still uses them."""
         self._kernels.close()
         if is_idle:
             self._kernels.disconnect()
@@ -212,9 +194,6 @@ class Exporter:
         losses.update(self._packer.losses())
         return losses
 
-    def _resource(self, session: RecordingSession) -> Attributes:
-        return resource_attributes(self._settings, session.session_id, self._topology())
-
     def _collect(self, now_s: float) -> None:
         batches = [batch for batch in self._drain() if batch]
         self._handshake.count_spans(sum(map(len, batches)), now_s - self._started_s)
@@ -222,26 +201,22 @@ class Exporter:
             if self._settings.metrics.is_enabled and not self._handshake.is_scorer:
                 self._histograms.add(batch)
             if self._settings.traces.is_enabled:
-                self._queue_or_wait(batch)
+                if self._gpu is not None and self._gpu.is_needed:
+                    assert isinstance(batch, NativeBatch)  # a native recorder gives no others
+                    self._gpu.put(batch)
+                else:
+                    self._queue(batch)
             if self._sdk is not None:
                 self._sdk.put(batch)
         if self._gpu is not None and self._gpu.is_needed:
             self._gpu.poll()
 
     def _is_gpu_poll(self, now_s: float) -> bool:
-        """Whether it is only the GPU's numbers that somebody asks for."""
+        """Whether only the GPU's numbers are due."""
         gpu = self._gpu
         return gpu is not None and gpu.is_needed and not gpu.is_full and now_s < self._next_tick_s
 
-    def _queue_or_wait(self, records: Sequence[Record]) -> None:
-        if self._gpu is not None and self._gpu.is_needed:
-            assert isinstance(records, NativeBatch)  # a native recorder gives no others
-            self._gpu.put(records)
-        else:
-            self._queue(records)
-
     def _queue_timed(self) -> None:
-        """Queue what waits for the GPU no longer."""
         if self._gpu is not None and (timed := self._gpu.drain()):
             self._queue(timed)
 
@@ -261,17 +236,10 @@ class Exporter:
         if not self._has_sent_outcome:
             self._post_metrics(self._heartbeats.heartbeat(), self._settings.heartbeat_s)
 
-    def _send_histograms(self, now_s: float) -> None:
-        if not self._handshake.is_scorer and (body := self._histograms.encoded_if_due(now_s)):
-            self._post_metrics(body, self._settings.heartbeat_s)
-
     def _post_metrics(self, body: bytes, timeout_s: float) -> None:
         if not self._settings.metrics.is_enabled:
             return
-        body, encoding = encoded_body(self._settings.metrics, body)
-        response = self._metrics_client.post(
-            body, content_type=PROTOBUF, content_encoding=encoding, timeout_s=timeout_s
-        )
+        response = post_metrics(self._metrics_client, self._settings, body, timeout_s)
         self._handshake.record_metrics_response(response)
         if response.is_success:
             self._sender.mark_reachable()

@@ -40,11 +40,11 @@ _MAX_SESSIONS = 8
 
 
 class SectionCounts:
-    """Counts the runs of every section; begins again with a new session id.
+    """Numbers the executions of every section, from 0 in each session.
 
-    Sinks that see the same runs give them the same numbers, so a collector that gets a run from
-    both takes it once. Runs of the session before may still end after a new one has begun, so the
-    counts of the last few are kept.
+    Sinks that see the same executions give them the same numbers, so a collector that gets one from
+    both counts it once. An execution of an earlier session may still end after a new one has begun,
+    so the counts of the last few are kept.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class SectionCounts:
         self._of_sessions: dict[RecordingSession, dict[str, int]] = {}
 
     def next(self, session: RecordingSession, name: str, runs: int = 1) -> int:
-        """The number of this run, from 0; of several, that of the first, and the others follow."""
+        """The number of this execution, from 0."""
         if session is not self._session:
             self._session = session
             self._counts = self._of_sessions.setdefault(session, {})
@@ -86,7 +86,7 @@ class _Shape(NamedTuple):
 
 
 _Key = tuple[SectionTimer, str, str, bool, bool, bool, bool, bool, bool]
-"""What decides the shape of a span, as it stands in a record."""
+"""The fields of a record that decide the shape of its span."""
 
 _Row = tuple[int, int, int, int, int, int, int, int, int, bytes]
 """One span, still as numbers: place, span, parent, start, end, step, seq, microbatch, tokens, trace
@@ -94,13 +94,7 @@ id. A plain tuple: there is one per span."""
 
 
 class SpanPacker:
-    """Turns drained records into requests of at most 512 spans and 1 MB, in order of their ends.
-
-    Args:
-        settings: identity, and the span budget.
-        resource: resource attributes of a session.
-        generation: records of another one belong to a session that was shut down.
-    """
+    """Encodes drained records: requests of at most 512 spans and 1 MB, in order of their ends."""
 
     def __init__(
         self,
@@ -119,23 +113,14 @@ class SpanPacker:
 
     @property
     def folded_runs(self) -> dict[str, int]:
-        """Nothing is folded."""
         return {}
 
     def losses(self) -> dict[str, int]:
-        """Spans left out so far, by reason."""
         return {SPAN_BUDGET: self._budget.left_out} if self._budget.left_out else {}
 
     def pack(
         self, records: Sequence[Record], offset_ns: int, sample_every: int = 1
     ) -> list[Request]:
-        """Encode ``records``.
-
-        Args:
-            records: of any sessions, in order.
-            offset_ns: Unix time minus ``perf_counter_ns``.
-            sample_every: keep one step in so many.
-        """
         rows: list[bytes] = []
         sessions: list[RecordingSession] = []
         groups: dict[_Key, list[_Row]] = {}
@@ -153,7 +138,6 @@ class SpanPacker:
     def _chosen(
         self, records: Sequence[Record], offset_ns: int, sample_every: int
     ) -> Iterator[tuple[Record, bytes]]:
-        """Records that are sent, and their trace ids."""
         for record in records:
             context = record[0][3]
             if context.session.generation != self._generation:
@@ -161,7 +145,7 @@ class SpanPacker:
             trace_id = context.trace_id or self._trace_id(context, record[0][2] + offset_ns)
             if not is_sampled(trace_id, sample_every):
                 continue
-            if self._budget.takes(trace_id, record[2]):
+            if self._budget.admits(trace_id, record[2]):
                 yield record, trace_id
             else:
                 self._seq.next(context.session, record[0][0].name)
@@ -266,17 +250,8 @@ class SpanPacker:
 
 
 class _StepBudget:
-    """Takes one step in so many that the spans fit into the budget.
-
-    The share is a power of two, judged again every second of the records' own clock: what one rank
-    takes another one takes as well, unless that one has room for fewer.
-
-    Args:
-        spans_per_s: the budget; 0: no limit.
-
-    Attributes:
-        left_out: spans so far.
-    """
+    """Takes one step in so many (a power of two) that the spans fit into the budget, decided each
+    second of the records' own clock: ranks take the same steps, unless one has room for fewer."""
 
     def __init__(self, spans_per_s: int) -> None:
         self._spans_per_s = spans_per_s
@@ -285,8 +260,7 @@ class _StepBudget:
         self._seen = 0
         self.left_out = 0
 
-    def takes(self, trace_id: bytes, end_ns: int) -> bool:
-        """Whether a span of this trace, which ended then, is sent."""
+    def admits(self, trace_id: bytes, end_ns: int) -> bool:
         if not self._spans_per_s:
             return True
         if not 0 <= end_ns - self._began_ns < _SECOND_NS:

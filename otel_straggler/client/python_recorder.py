@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from time import perf_counter_ns
-from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from otel_straggler.client.recorder import (
     NO_SPAN,
@@ -50,26 +49,31 @@ class PythonTimer:
             _local.stack.append((self, next(_span_numbers), perf_counter_ns(), context, None))
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End the innermost run of this section: sections of two coroutines interleave. Nothing
-        ends if there is none: it began while nothing was recorded, or in another thread."""
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
+        """End the innermost execution of this section, if one began in this thread."""
         end_ns = perf_counter_ns()
         stack = _local.stack
-        at = len(stack) - 1
-        if at >= 0 and stack[at][0] is not self:
-            at = next((at for at in range(at, -1, -1) if stack[at][0] is self), -1)
-        if at >= 0:
-            frame = stack.pop(at)
-            around = _parent_of(frame, stack[at - 1]) if at else None
+        try:
+            frame = stack.pop()
+        except IndexError:  # it began while nothing was recorded, or in another thread
+            return
+        if frame[0] is not self:
+            stack.append(frame)
+            _end_deeper(self, stack, end_ns, exc_type)
+            return
+        around: Frame | None = None
+        if stack:
+            around = stack[-1]
+            if around[3] is not frame[3]:
+                around = _parent_of(frame, around)
+        stack.last_end_ns = end_ns
+        ring = RECORDER.ring
+        if len(ring) < RECORDER.capacity:
+            ring.append((frame, around, end_ns, exc_type))
+        else:
             RECORDER.keep((frame, around, end_ns, exc_type))
 
     def begin(self, work: WorkSize | None) -> None:
-        """``__enter__`` with a work size."""
         context = RECORDER.context
         if context is not None:
             _local.stack.append((self, next(_span_numbers), perf_counter_ns(), context, work))
@@ -84,7 +88,6 @@ class PythonTimer:
         return (frame, _parent_of(frame, stack[-1]) if stack else None, 0, None)
 
     def end_detached(self, begun: Record | None, error: type[BaseException] | None) -> None:
-        """End what ``begin_detached`` began."""
         if begun is not None and not RECORDER.is_left_to_parent:
             RECORDER.keep((*begun[:2], perf_counter_ns(), error))
 
@@ -94,32 +97,52 @@ def _parent_of(frame: Frame, around: Frame) -> Frame | None:
     return around if around[3].step_span == frame[3].step_span else None
 
 
+def _end_deeper(
+    timer: PythonTimer, stack: _Stack, end_ns: int, error: type[BaseException] | None
+) -> None:
+    """End an execution below others: sections of two coroutines interleave."""
+    for at in range(len(stack) - 1, -1, -1):
+        if stack[at][0] is timer:
+            frame = stack.pop(at)
+            around = _parent_of(frame, stack[at - 1]) if at else None
+            RECORDER.keep((frame, around, end_ns, error))
+            return
+
+
+class _Stack(list[Frame]):
+    """The open executions of one thread, innermost last, and when its last one ended."""
+
+    __slots__ = ("last_end_ns",)
+
+    def __init__(self) -> None:
+        self.last_end_ns = 0
+
+
 class PythonRecorder:
     """Keeps ended runs in memory; see :class:`otel_straggler.client.recorder.Recorder`."""
 
     on_step = None
-    """Nobody listens: GPU timing and context propagation need the native part."""
+    """Unused: GPU timing and context propagation need the native part."""
 
     def __init__(self) -> None:
         self.context: Context | None = None
         self.session = RecordingSession("", 0)
         self.ring: deque[Record] = deque()
-        self.stacks: dict[int, list[Frame]] = {}
+        self.stacks: dict[int, _Stack] = {}
         self.capacity = RING_CAPACITY
         self.is_left_to_parent = False  # a child that was not asked to record
         self._when_full: Callable[[], None] | None = None
-        self._dropped = 0
+        self.dropped = 0
         self._drop_lock = threading.Lock()
         self._open_step: Frame | None = None
         self._last_step: int | None = None
         self._step_began_ns = 0
-        self._last_end_ns = 0
-        self._stepping: list[Frame] | None = None
+        self._stepping: _Stack | None = None
 
     def enable(self) -> None:
         self.is_left_to_parent = False
         self.ring.clear()
-        self._dropped = 0
+        self.dropped = 0
         self._reset_steps()
         self.session = new_session(self.session.generation + 1)
         self.context = Context(self.session, None, NO_SPAN, "")
@@ -176,43 +199,45 @@ class PythonRecorder:
         return records
 
     def share(self, is_wanted: bool) -> None:
-        """There is nobody else who takes records from this ring."""
+        """Nothing else drains this ring."""
 
     def open_section(self) -> OpenSection | None:
-        for stack in self._stacks_that_matter():
-            top = _top(stack)
-            if top is not None:
-                return OpenSection(top[0].name, top[2], top[3].phase)
-        return None
+        """Of the stepping thread; without one of the main thread, else the one open for longest."""
+        main = self._stepping
+        if main is None:
+            main = self.stacks.get(threading.main_thread().ident or 0)
+        top = _top(main)
+        if top is None and self._stepping is None:
+            tops = filter(None, map(_top, list(self.stacks.values())))
+            top = min(tops, key=lambda frame: frame[2], default=None)
+        return None if top is None else OpenSection(top[0].name, top[2], top[3].phase)
 
     def progress(self) -> Progress:
-        return Progress(self._last_step, max(self._step_began_ns, self._last_end_ns))
-
-    @property
-    def dropped(self) -> int:
-        return self._dropped
+        """Executions in a helper thread are no progress of a rank whose training thread counts
+        steps."""
+        stacks = list(self.stacks.values()) if self._stepping is None else [self._stepping]
+        ends_ns = [stack.last_end_ns for stack in stacks]
+        return Progress(self._last_step, max([self._step_began_ns, *ends_ns]))
 
     @property
     def threads(self) -> int:
         return len(self.stacks)
 
+    def open_here(self) -> list[Frame]:
+        return _local.stack
+
     def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
         self._when_full = pull
         self.capacity = every
 
-    def open_here(self) -> list[Frame]:
-        return _local.stack
-
     def keep(self, record: Record) -> None:
-        """Add an ended run. A full ring is emptied on the spot, if somebody does that, or the run
-        is lost. Runs in a helper thread are no progress of a rank whose training thread counts
-        steps."""
-        if self._stepping is None or self._stepping is _local.stack:
-            self._last_end_ns = record[2]
+        """Add an ended execution. A full ring is emptied on the spot if ``empty_here`` asked for
+        it, else the execution is lost."""
+        _local.stack.last_end_ns = record[2]
         if len(self.ring) >= self.capacity:
             if self._when_full is None:
                 with self._drop_lock:
-                    self._dropped += 1
+                    self.dropped += 1
                 return
             self._when_full()
         self.ring.append(record)
@@ -229,16 +254,9 @@ class PythonRecorder:
         self._open_step = None
         self._last_step = None
         self._step_began_ns = perf_counter_ns()
-        self._last_end_ns = 0
         self._stepping = None
-
-    def _stacks_that_matter(self) -> list[list[Frame]]:
-        if self._stepping is not None:
-            return [self._stepping]
-        main = self.stacks.get(threading.main_thread().ident or 0)
-        others = [s for s in list(self.stacks.values()) if s is not main]
-        others.sort(key=_age_key)
-        return others if main is None else [main, *others]
+        for stack in list(self.stacks.values()):
+            stack.last_end_ns = 0
 
     def _evict_ended_threads(self) -> None:
         """A thread that lives keeps its stack, also while that is empty: it is made only once."""
@@ -247,16 +265,11 @@ class PythonRecorder:
             self.stacks.pop(ident, None)
 
 
-def _top(stack: list[Frame]) -> Frame | None:
+def _top(stack: _Stack | None) -> Frame | None:
     try:
-        return stack[-1]
+        return stack[-1] if stack else None
     except IndexError:  # its thread was faster
         return None
-
-
-def _age_key(stack: list[Frame]) -> int:
-    top = _top(stack)
-    return 0 if top is None else top[2]
 
 
 class _Local(threading.local):
@@ -266,7 +279,7 @@ class _Local(threading.local):
         self.restart()
 
     def restart(self) -> None:
-        self.stack: list[Frame] = []
+        self.stack = _Stack()
         RECORDER.stacks[threading.get_ident()] = self.stack
 
 

@@ -1,16 +1,11 @@
-"""What a recorder is: where section runs are kept until the exporter thread takes them.
-
-There is one in a process. :mod:`otel_straggler.client.recording` says which; another form (native)
-takes its place there, and nothing else changes.
-"""
+"""The recorder protocol: executions of sections are kept until an exporter drains them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from otel_straggler.semconv import STEP_SPAN
 
@@ -22,12 +17,8 @@ NO_SPAN = 0
 
 
 class RecordingSession(NamedTuple):
-    """A stretch of telemetry under one session id. A step counter that goes back begins a new one.
-
-    Attributes:
-        session_id: 16 hex characters.
-        generation: which ``enable()`` it belongs to.
-    """
+    """A stretch of telemetry under one session id (16 hex characters), of one ``enable()`` (its
+    generation). A step counter that goes back begins a new one."""
 
     session_id: str
     generation: int
@@ -38,13 +29,11 @@ def new_session(generation: int) -> RecordingSession:
 
 
 class Context:
-    """What surrounds a section run; replaced as a whole, never changed, so no lock is needed.
+    """The surroundings of an execution; replaced as a whole, so no lock is needed.
 
     Attributes:
-        session: whose telemetry it is.
         step: the open step, None outside of one.
         step_span: its span number, ``NO_SPAN`` outside of one.
-        phase: the declared phase, empty outside of one.
         trace_id: kept here by the exporter once computed.
         sampling: of the step in the application's own tracing, where that is decided at its start.
     """
@@ -63,7 +52,7 @@ class Context:
 
 
 class WorkSize(NamedTuple):
-    """What one run of a section worked on; -1 = not given."""
+    """The work of one execution; -1 = not given."""
 
     microbatch: int = -1
     tokens: int = -1
@@ -82,11 +71,8 @@ _NO_FAILURES = frozenset({("torch.utils.checkpoint", "_StopRecomputationError")}
 
 
 def is_failure(error: type[BaseException] | None) -> bool:
-    """Whether an exception that ended a run is a failure of it.
-
-    Activation checkpointing leaves a forward pass that it recomputes by an exception, once it has
-    all it needs; that run is as good as any.
-    """
+    """Whether an exception that ended an execution is a failure. Activation checkpointing leaves a
+    forward pass that it recomputes by an exception."""
     return error is not None and (error.__module__, error.__name__) not in _NO_FAILURES
 
 
@@ -100,14 +86,14 @@ class OpenSection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the rank is. Times are ``perf_counter_ns``."""
+    """The progress of the rank. Times are ``perf_counter_ns``."""
 
     step: int | None
     at_ns: int
 
 
 class Recorder(Protocol):
-    """What the other stages ask of a recorder. Only ``drain`` runs in the exporter thread."""
+    """Only ``drain`` runs in the exporter thread."""
 
     context: Context | None
     session: RecordingSession
@@ -119,7 +105,7 @@ class Recorder(Protocol):
         """Stop recording; what is in the ring stays until drained."""
 
     def reset_after_fork(self) -> None:
-        """Forget everything: this process is a child that was not asked to record."""
+        """In a forked child: record nothing."""
 
     def begin_step(self, step: int) -> bool:
         """End the open step and begin ``step``; True if the counter went back."""
@@ -128,31 +114,27 @@ class Recorder(Protocol):
         """End the open step, if any."""
 
     def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
-        """Where no thread drains: have ``pull`` do it after ``every`` runs, in the thread that ends
-        the last of them. None: runs that find the ring full are lost."""
+        """Where no thread drains: call ``pull`` after ``every`` executions, in the thread that ends
+        the last of them. None: executions that find the ring full are lost."""
 
     def set_phase(self, phase: str) -> str:
         """Declare a phase and give the one before."""
 
     def drain(self) -> Sequence[Record]:
-        """Take all ended section runs, in order of their ends."""
+        """All ended executions, in order of their ends."""
 
     def share(self, is_wanted: bool) -> None:
-        """Whether ``drain`` is to get also what an exporter in C++ takes from the ring."""
+        """Whether ``drain`` also gets what an exporter in C++ drains."""
 
     def open_section(self) -> OpenSection | None:
-        """What the training thread is in, if in anything."""
+        """Of the training thread."""
 
     def progress(self) -> Progress:
-        """The last step begun, or the last section run ended."""
+        """The last step begun, or the last execution ended."""
 
     @property
     def dropped(self) -> int:
-        """Section runs lost to a full ring."""
-
-    @property
-    def threads(self) -> int:
-        """Threads whose open runs are kept."""
+        """Executions lost to a full ring."""
 
 
 _Timer = TypeVar("_Timer", bound="SectionTimer")
@@ -166,12 +148,7 @@ class SectionTimer(Protocol):
 
     def __enter__(self: _Timer) -> _Timer: ...
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None: ...
 
 
 def open_work(recorder: Recorder) -> OpenSection | None:

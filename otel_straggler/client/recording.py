@@ -1,8 +1,8 @@
-"""The recorder of this process, which is emptied once for all who listen: the exporter, the report
-in process.
+"""The recorder of this process, drained once for all listeners: the exporter, the report in
+process.
 
-The exporter in C++ empties the ring itself (``hold``); listeners then get the same records, and
-whoever comes first leaves the other's share behind. ``Handoff`` in handoff.hpp sees to that.
+The exporter in C++ drains the ring itself (``hold``); listeners then get the same records. See
+``Handoff`` in handoff.hpp.
 """
 
 from __future__ import annotations
@@ -40,11 +40,7 @@ Listener = Callable[[Sequence[Record]], None]
 
 
 class Recording:
-    """Who wants the records of this process. It records while anybody does.
-
-    Args:
-        recorder: what is emptied.
-    """
+    """Listeners to the records of this process. It records while there are any."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -53,7 +49,6 @@ class Recording:
         self._lock = threading.RLock()  # a section may end inside a signal handler
 
     def listen(self, listener: Listener) -> None:
-        """Give all records from now on to ``listener``, in batches."""
         with self._lock:
             self.pull()
             is_first = not (self._listeners or self._holders)
@@ -64,7 +59,7 @@ class Recording:
                 self._recorder.share(True)
 
     def unlisten(self, listener: Listener) -> None:
-        """Give ``listener`` what is left; record no longer if it was the last."""
+        """Pass on what is left; stop recording after the last listener."""
         with self._lock:
             self.pull()
             self._listeners.remove(listener)
@@ -80,13 +75,12 @@ class Recording:
             self._recorder.enable()
 
     def release(self) -> None:
-        """That exporter has what it wants."""
         with self._lock:
             self._holders -= 1
             self._go_on_or_stop()
 
     def pull(self) -> None:
-        """Empty the ring. Cost: O(records), and what the listeners do with them."""
+        """Drain the ring. Cost: O(records), and what the listeners do with them."""
         with self._lock:
             records = self._recorder.drain()
             if records:
@@ -100,19 +94,18 @@ class Recording:
             self._recorder.enable()
 
     def reset_after_fork(self) -> None:
-        """Nobody listens in a child."""
         self._listeners = []
         self._holders = 0
         self._lock = threading.RLock()
 
 
 class Inbox:
-    """Records that wait for one reader, who takes them when it has the time."""
+    """Records that wait for one reader, and how many were lost because it did not come."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._batches: list[Sequence[Record]] = []
-        self._lost = 0
+        self.lost = 0
         recording.hold()
         recording.listen(self._put)
 
@@ -122,18 +115,13 @@ class Inbox:
         batches, self._batches = self._batches, []
         return batches
 
-    @property
-    def lost(self) -> int:
-        """Records given up because the reader did not come."""
-        return self._lost
-
     def close(self) -> None:
         self._recording.unlisten(self._put)
         self._recording.release()
 
     def _put(self, records: Sequence[Record]) -> None:
         room = max(0, RING_CAPACITY - sum(map(len, self._batches)))
-        self._lost += max(0, len(records) - room)
+        self.lost += max(0, len(records) - room)
         if room > 0:
             self._batches.append(records if len(records) <= room else records[:room])
 

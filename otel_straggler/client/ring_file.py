@@ -1,4 +1,4 @@
-"""What a process is in, read from its ring's file by another one, also if it is stopped or dead.
+"""The state of a process, read from its ring's file by another one, even if it is stopped or dead.
 
 The file is as block.hpp lays it out. It belongs to a process that may have died in the middle of
 anything, so no number in it is believed before it was checked; there is one error for all of it.
@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from otel_straggler.client.native_records import PHASES, SECTIONS
 from otel_straggler.errors import StragglerError, describe
@@ -52,13 +53,12 @@ class RingFileError(StragglerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRun:
-    """A section that has begun and not ended. Times are ``CLOCK_MONOTONIC`` of its machine.
+    """An open section. Times are ``CLOCK_MONOTONIC`` of its machine.
 
     Attributes:
         name, kind, phase: empty where they are not known.
-        step: None outside of one.
         tid: of its thread, in the system.
-        depth: how many sections are open in that thread; from 33 on, the 32nd is shown.
+        depth: open sections in that thread; from 33 on, the 32nd is shown.
         is_stepping: its thread is the one that counts steps.
     """
 
@@ -74,12 +74,7 @@ class OpenRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """A section, or a step, that has ended. Times are ``CLOCK_MONOTONIC``.
-
-    Attributes:
-        name: of a step: ``step``.
-        step: None outside of one.
-    """
+    """A section, or a step, that has ended. Times are ``CLOCK_MONOTONIC``."""
 
     name: str
     step: int | None
@@ -89,12 +84,11 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingIdentity:
-    """Who has written the file, by its own word.
+    """The process that has written the file; empty and None if not known.
 
     Attributes:
-        run_id, group, rank, node: empty and None if not known.
-        started: of the process, in ticks since the boot; empty if not known.
-        boot: where its clock ran and its number is known: boot and container; empty if not known.
+        started: of the process, in ticks since the boot.
+        boot: boot and container, in which its clock and process id are valid.
     """
 
     run_id: str = ""
@@ -107,12 +101,9 @@ class RingIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingState:
-    """What a process has left behind, or is doing now.
+    """The state that a process has left behind, or is in now.
 
     Attributes:
-        pid: as the process knows itself.
-        session_id: of the telemetry that it sends.
-        is_recording: between ``configure()`` and ``shutdown()``.
         step: the open step; last_step: the last that has begun. None: none.
         progress_ns: when a step last began, or a section ended in the thread that counts steps.
         wall_offset_ns: Unix time minus ``CLOCK_MONOTONIC`` when the process began to record.
@@ -120,7 +111,6 @@ class RingState:
         open_runs: the innermost of each thread, the longest open first.
         alive_ns: when it last did anything that shows here.
         ended_runs: the last that have ended, newest first.
-        identity: who it is; empty if that is not known.
     """
 
     pid: int
@@ -150,12 +140,10 @@ class RingState:
 
 
 def read_ring_file(path: Path) -> RingState:
-    """Read the file of a process, whatever it is doing.
+    """Read the file of a process, whatever it is doing. Cost: some 10 µs for each thread.
 
     Raises:
         RingFileError: it is not a ring's. OSError: it cannot be read.
-
-    Cost: some 10 µs for each thread; nothing in the process that is looked at.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -164,42 +152,36 @@ def read_ring_file(path: Path) -> RingState:
         os.close(file)
 
 
-def read_ring(data: bytes) -> RingState:
-    """The same of bytes that do not change.
-
-    Raises:
-        RingFileError: they are not a ring's.
-    """
-    return _state(lambda offset, count: data[offset : offset + count], len(data))
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(NamedTuple):
+    magic: bytes
+    version: int
+    flags: int
+    header_bytes: int
+    record_bytes: int
+    slot_bytes: int
     frames_per_slot: int
+    total_bytes: int
     names_offset: int
     names_bytes: int
     slots_offset: int
     slots: int
+    ring_offset: int
     capacity: int
     pid: int
     wall_offset_ns: int
     alive_ns: int
-    ring_offset: int
-
-    @property
-    def slot_bytes(self) -> int:
-        return _FRAME_BYTES * (1 + self.frames_per_slot)
 
 
-@dataclass(frozen=True, slots=True)
-class _Now:
-    step: int | None
+class _Now(NamedTuple):
+    step: int
+    step_span: int
     phase: int
+    session: int
     step_began_ns: int
-    last_step: int | None
+    last_step: int
     stepping_thread: int
-    is_on: bool
-    session_id: str
+    is_on: int
+    session_id: bytes
 
 
 def _state(read: Read, size: int) -> RingState:
@@ -207,21 +189,18 @@ def _state(read: Read, size: int) -> RingState:
     now = _now(read)
     slots = _slots(read, layout)
     names = _names(read, layout)  # after those who use them: a name is there before its first use
-    runs: list[OpenRun] = []
-    progress_ns = now.step_began_ns
-    for thread, last_end_ns, run in _threads(slots, layout, now, names):
-        if now.stepping_thread in {0, thread}:
-            progress_ns = max(progress_ns, last_end_ns)
-        if run is not None:
-            runs.append(run)
+    threads = list(_threads(slots, layout, now, names))
+    ends_ns = [end_ns for number, end_ns, _ in threads if now.stepping_thread in {0, number}]
+    progress_ns = max([now.step_began_ns, *ends_ns])
+    runs = [run for _, _, run in threads if run is not None]
     ended = tuple(_ended(read, layout, names))
     tail, head, dropped = (_number(read, at) for at in (_TAIL_AT, _HEAD_AT, _DROPPED_AT))
     return RingState(
         pid=layout.pid,
-        session_id=now.session_id,
-        is_recording=now.is_on,
-        step=now.step,
-        last_step=now.last_step,
+        session_id=now.session_id.rstrip(b"\0").decode("ascii", "replace"),
+        is_recording=now.is_on == 1,
+        step=_step(now.step),
+        last_step=_step(now.last_step),
         phase=names.get((PHASES, now.phase), ""),
         progress_ns=progress_ns,
         wall_offset_ns=layout.wall_offset_ns,
@@ -235,30 +214,29 @@ def _state(read: Read, size: int) -> RingState:
 
 
 def _layout(header: bytes, size: int) -> _Layout:
-    (
-        magic, version, _, header_bytes, record_bytes, slot_bytes, frames,
-        total, names_offset, names_bytes, slots_offset, slots, ring_offset, capacity,
-        pid, wall_offset_ns, alive_ns,
-    ) = _HEADER.unpack_from(header)  # fmt: skip
-    _check("magic", magic, magic == _MAGIC)
-    _check("version", version, version == VERSION)
-    _check("header_bytes", header_bytes, header_bytes == _HEADER_BYTES)
-    _check("record_bytes", record_bytes, record_bytes == 128)
-    _check("frames_per_slot", frames, 0 < frames <= _MAX_FRAMES)
-    _check("slot_bytes", slot_bytes, slot_bytes == _FRAME_BYTES * (1 + frames))
-    _check("slots", slots, 0 < slots <= _MAX_SLOTS)
-    _check("names_bytes", names_bytes, names_bytes <= _MAX_NAMES_BYTES)
-    is_power = capacity & (capacity - 1) == 0
-    _check("capacity", capacity, 0 < capacity <= _MAX_CAPACITY and is_power)
-    _check("total_bytes", total, total <= size)
-    _check("names_offset", names_offset, names_offset == _HEADER_BYTES)
-    _check("slots_offset", slots_offset, slots_offset == names_offset + names_bytes)
-    _check("ring_offset", ring_offset, ring_offset == slots_offset + slots * slot_bytes)
-    _check("ring's end", total, total == ring_offset + capacity * record_bytes)
-    return _Layout(
-        frames, names_offset, names_bytes, slots_offset, slots, capacity, pid, wall_offset_ns,
-        alive_ns, ring_offset,
-    )  # fmt: skip
+    it = _Layout._make(_HEADER.unpack_from(header))
+    is_power = it.capacity & (it.capacity - 1) == 0
+    end_of_names = it.names_offset + it.names_bytes
+    end_of_slots = it.slots_offset + it.slots * it.slot_bytes
+    for field, is_right in (
+        ("magic", it.magic == _MAGIC),
+        ("version", it.version == VERSION),
+        ("header_bytes", it.header_bytes == _HEADER_BYTES),
+        ("record_bytes", it.record_bytes == _RECORD_BYTES),
+        ("frames_per_slot", 0 < it.frames_per_slot <= _MAX_FRAMES),
+        ("slot_bytes", it.slot_bytes == _FRAME_BYTES * (1 + it.frames_per_slot)),
+        ("slots", 0 < it.slots <= _MAX_SLOTS),
+        ("names_bytes", it.names_bytes <= _MAX_NAMES_BYTES),
+        ("capacity", 0 < it.capacity <= _MAX_CAPACITY and is_power),
+        ("total_bytes", it.total_bytes <= size),
+        ("names_offset", it.names_offset == _HEADER_BYTES),
+        ("slots_offset", it.slots_offset == end_of_names),
+        ("ring_offset", it.ring_offset == end_of_slots),
+        ("total_bytes", it.total_bytes == it.ring_offset + it.capacity * it.record_bytes),
+    ):
+        if not is_right:
+            raise _wrong(field, getattr(it, field))
+    return it
 
 
 def _names(read: Read, layout: _Layout) -> dict[tuple[int, int], str]:
@@ -284,16 +262,11 @@ def _now(read: Read) -> _Now:
         cell = _exactly(read, _SURROUNDINGS_AT + (1 + version % 2) * _CELL_BYTES, _CELL_BYTES)
         if _number(read, _SURROUNDINGS_AT) == version:
             break
-    step, _, phase, _, began_ns, last_step, stepping, is_on, session_id = _SURROUNDINGS.unpack(cell)
-    return _Now(
-        None if step == _NO_STEP else step,
-        phase,
-        began_ns,
-        None if last_step == _NO_STEP else last_step,
-        stepping,
-        is_on == 1,
-        session_id.rstrip(b"\0").decode("ascii", "replace"),
-    )
+    return _Now._make(_SURROUNDINGS.unpack(cell))
+
+
+def _step(number: int) -> int | None:
+    return None if number == _NO_STEP else number
 
 
 def _slots(read: Read, layout: _Layout) -> list[bytes]:
@@ -319,8 +292,7 @@ def _threads(
 
 
 def _whole_slot(read: Read, at: int, count: int) -> bytes:
-    """A copy between two equal versions. A process that died while it moved frames leaves an odd
-    one behind: then nothing is known of that thread."""
+    """A copy between two equal versions; zeros if its process died while it moved frames."""
     for _ in range(_TRIES):
         before = _exactly(read, at, _SLOT.size)
         slot = _exactly(read, at, count)
@@ -339,7 +311,7 @@ def _open_run(
         name=name,
         kind=kind,
         phase=names.get((PHASES, phase), ""),
-        step=None if step == _NO_STEP else step,
+        step=_step(step),
         start_ns=start_ns,
         tid=tid,
         depth=depth,
@@ -348,8 +320,7 @@ def _open_run(
 
 
 def _ended(read: Read, layout: _Layout, names: dict[tuple[int, int], str]) -> Iterator[EndedRun]:
-    """The newest records, also those that were taken: a place keeps them for a lap. One that is
-    being written is passed over: its sequence is not of this lap."""
+    """The newest records, drained or not, but for those that are being written."""
     tail = min(_number(read, _TAIL_AT), 2**62)
     for index in range(tail - 1, max(tail - 1 - _MAX_ENDED, -1), -1):
         at = layout.ring_offset + (index & (layout.capacity - 1)) * _RECORD_BYTES
@@ -363,7 +334,7 @@ def _ended(read: Read, layout: _Layout, names: dict[tuple[int, int], str]) -> It
         _, _, name = names.get((SECTIONS, section), "").partition("\0")
         yield EndedRun(
             name=STEP_SPAN if flags & _STEP_SPAN else name,
-            step=None if step == _NO_STEP else step,
+            step=_step(step),
             start_ns=start_ns,
             end_ns=end_ns,
         )
@@ -407,7 +378,7 @@ def write_identity(path: Path, identity: RingIdentity) -> None:
 def _exactly(read: Read, offset: int, count: int) -> bytes:
     data = read(offset, count)
     if len(data) != count:
-        _check("bytes", offset + len(data), is_right=False)
+        raise _wrong("bytes", offset + len(data))
     return data
 
 
@@ -415,12 +386,12 @@ def _number(read: Read, at: int) -> int:
     return int.from_bytes(_exactly(read, at, 8), "little")
 
 
-def _check(what: str, value: object, is_right: bool) -> None:
-    if not is_right:
-        message = describe(
+def _wrong(what: str, value: object) -> RingFileError:
+    return RingFileError(
+        describe(
             where=f"ring file: {what}",
             value=value,
             expected=f"what version {VERSION} of the format has there",
             remedy="Is it a whole file of OTEL_STRAGGLER_RING_DIR, and of this version?",
         )
-        raise RingFileError(message)
+    )

@@ -1,8 +1,7 @@
 """Records to finished spans for the application's TracerProvider, in a thread of their own.
 
-A processor of the application may be slow or hang: here it holds up neither training nor
-heartbeats. The spans of a step are kept until the step has ended and are then begun and ended in
-the order in which they ran, as the SDK would have.
+A slow or hanging processor of the application holds up neither training nor heartbeats here. The
+spans of a step are begun and ended once the step has ended, in the order in which they ran.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from otel_straggler.client.sdk_spans import (
 from otel_straggler.client.sdk_traces import PropagatedRun, SdkTraces
 from otel_straggler.client.sender import SDK_ERROR, SDK_QUEUE_FULL, SDK_RATE, Drops
 from otel_straggler.client.topology import Topology
-from otel_straggler.client.worker import Worker
+from otel_straggler.client.worker import LogOnce, Worker
 from otel_straggler.config import ClientSettings
 from otel_straggler.otlp.ids import SpanIds
 
@@ -53,23 +52,12 @@ _LOG = logging.getLogger("otel_straggler")
 
 @dataclass(slots=True)
 class _Held:
-    """Spans of a step that has not ended."""
-
     since_s: float
     runs: list[tuple[int, SdkSpan]] = field(default_factory=list)
 
 
 class SdkFeed:
-    """Takes records from the exporter thread; builds spans in its own.
-
-    Args:
-        builder: makes the spans.
-        traces: ids and sampling.
-        generation: records of another one belong to a session that was shut down.
-        drops: where losses are counted.
-        flush_s: seconds between two rounds.
-        spends: whether tokens are spent here; not if they are when a section begins.
-    """
+    """Gets records from the exporter thread; builds spans in its own."""
 
     def __init__(
         self,
@@ -97,7 +85,7 @@ class SdkFeed:
         self._built = 0
 
     def put(self, records: Sequence[Record]) -> None:
-        """Hand over drained records. Never waits."""
+        """Never waits."""
         waiting = sum(len(batch) for batch, _ in list(self._inbox))
         if waiting + len(records) > RING_CAPACITY:
             self._drops.add(SDK_QUEUE_FULL, len(records))
@@ -107,7 +95,7 @@ class SdkFeed:
     def tick(self, now_s: float) -> float:
         """Build what is due at ``now_s`` (monotonic); the time of the next tick."""
         self._builder.refresh()
-        self._take_in(now_s)
+        self._ingest(now_s)
         is_crowded = sum(len(held.runs) for held in self._held.values()) > _MAX_HELD
         for step_span, held in list(self._held.items()):
             if is_crowded or now_s - held.since_s >= HOLD_S:
@@ -115,28 +103,26 @@ class SdkFeed:
         return now_s + self._flush_s
 
     def flush(self, deadline_s: float) -> None:
-        """Build all that is here, and have the application's processors send it."""
         self._builder.refresh()
-        self._take_in(time.monotonic())
+        self._ingest(time.monotonic())
         for step_span in list(self._held):
             self._build_held(step_span)
         self._builder.force_flush(deadline_s - time.monotonic())
 
     def survive(self, error: Exception) -> None:
-        """A mistake of ours; the next spans may be well."""
         self._drops.add(SDK_ERROR, 1)
         _LOG.warning("spans for the tracer provider were lost", exc_info=error)
 
-    def _take_in(self, now_s: float) -> None:
+    def _ingest(self, now_s: float) -> None:
         at_once: list[tuple[int, SdkSpan]] = []
         while self._inbox:
             records, offset_ns = self._inbox.popleft()
             for record in records:
                 if record[0][3].session.generation == self._generation:
-                    self._take(record, offset_ns, now_s, at_once)
+                    self._add(record, offset_ns, now_s, at_once)
         self._build(at_once)
 
-    def _take(
+    def _add(
         self, record: Record, offset_ns: int, now_s: float, at_once: list[tuple[int, SdkSpan]]
     ) -> None:
         timer, number, _, context, _ = record[0]
@@ -205,7 +191,7 @@ class SdkFeed:
             _LOG.warning(
                 "this rank records more spans than its tracer provider is to get, so whole steps "
                 "are left out there. Raise configure(sdk_spans_per_s=...), or name a collector in "
-                "configure(endpoint=...): it gets all of them.",
+                "configure(endpoint=...): it gets all of them."
             )
 
     def _span(
@@ -248,9 +234,9 @@ class SdkFeed:
 
     def _build(self, runs: list[tuple[int, SdkSpan]]) -> None:
         """Begin and end ``runs`` in the order in which they ran; they come by their ends."""
-        starts = deque(sorted(runs, key=_start_key))
+        starts = deque(sorted(runs, key=lambda run: (run[1].start_ns, run[0])))
         started: dict[int, Span | None] = {}
-        for number, span in sorted(runs, key=_end_key):
+        for number, span in sorted(runs, key=lambda run: run[1].end_ns):
             while starts and starts[0][1].start_ns < span.end_ns:
                 next_number, next_span = starts.popleft()
                 started[next_number] = self._builder.start(next_span)
@@ -262,24 +248,11 @@ class SdkFeed:
                 self._sleep(_BREATH_S)
 
 
-def _start_key(run: tuple[int, SdkSpan]) -> tuple[int, int]:
-    return run[1].start_ns, run[0]
-
-
-def _end_key(run: tuple[int, SdkSpan]) -> int:
-    return run[1].end_ns
-
-
 THREAD_NAME = "otel-straggler-sdk"
 
 
 class SdkSink:
-    """From records to spans of the application's SDK; see the modules of the parts.
-
-    Args:
-        settings: what ``configure()`` decided.
-        ids: span ids, shared with the wire.
-        topology: what is known of the rank now.
+    """Turns records into spans of the application's SDK.
 
     Raises:
         ConfigError: the provider's tracers are not the SDK's.
@@ -291,7 +264,10 @@ class SdkSink:
         assert isinstance(settings.tracer_provider, TracerProvider)
         self._settings = settings
         self._drops = Drops()
-        self._has_logged_error = False
+        self._log_error = LogOnce(
+            "a span processor or the sampler of the tracer provider raised; the span is lost, "
+            "training and tracing go on (further ones are counted, not logged)"
+        )
         self._builder = SpanBuilder(settings.tracer_provider, self._record_error)
         self._traces = SdkTraces(settings, self._builder, ids, topology)
         self._propagation: Propagation | None = None
@@ -308,7 +284,6 @@ class SdkSink:
         self._flushed: threading.Event | None = None
 
     def start(self, generation: int) -> None:
-        """Build spans of records of this generation from now on."""
         self._feed = SdkFeed(
             self._builder,
             self._traces,
@@ -323,23 +298,20 @@ class SdkSink:
             self._propagation.install()
 
     def put(self, records: Sequence[Record]) -> None:
-        """Take records from the exporter thread. Never waits."""
+        """Never waits."""
         if self._feed is not None:
             self._feed.put(records)
 
     def begin_flush(self, deadline_s: float) -> None:
-        """Have all that was put built and sent by the application's processors."""
         feed = self._feed
         if self._worker is not None and feed is not None:
             self._flushed = self._worker.ask(lambda: feed.flush(deadline_s))
 
     def wait_for_flush(self, deadline_s: float) -> bool:
-        """Whether what ``begin_flush`` began was done by ``deadline_s``."""
         flushed = self._flushed
         return flushed is not None and flushed.wait(max(0.0, deadline_s - time.monotonic()))
 
     def losses(self) -> dict[str, int]:
-        """Records that did not become spans, by reason."""
         return self._drops.counts()
 
     def stop_propagating(self) -> None:
@@ -347,21 +319,14 @@ class SdkSink:
             self._propagation.uninstall()
 
     def stop(self, timeout_s: float) -> None:
-        """Let the thread end. The provider is the application's and goes on."""
+        """The provider is the application's and goes on."""
         if self._worker is not None:
             self._worker.stop(timeout_s)
 
     def leave_to_parent(self) -> None:
-        """In a forked child: nothing of the parent's is touched."""
         if self._propagation is not None:
             self._propagation.leave_to_parent()
 
     def _record_error(self, error: Exception) -> None:
         self._drops.add(SDK_ERROR, 1)
-        if not self._has_logged_error:
-            self._has_logged_error = True
-            _LOG.warning(
-                "a span processor or the sampler of the tracer provider raised; the span is lost, "
-                "training and tracing go on (further ones are counted, not logged)",
-                exc_info=error,
-            )
+        self._log_error(error)

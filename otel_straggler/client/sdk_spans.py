@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import Tracer, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -29,9 +30,6 @@ from otel_straggler._version import __version__
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.semconv import AttributeValue
 
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import Tracer, TracerProvider
-
 GLOBAL: Final = "global"
 """Stands for the provider that is set globally when ``configure()`` is called."""
 _WHERE = "configure(tracer_provider=...)"
@@ -39,13 +37,11 @@ _EXPECTED = "an opentelemetry.sdk.trace.TracerProvider"
 
 
 def checked_provider(given: object) -> TracerProvider:
-    """The provider that ``given`` means.
+    """The provider that ``given`` names.
 
     Raises:
-        ConfigError: it is none of OpenTelemetry's SDK; the message says how to get one.
+        ConfigError: it is not of OpenTelemetry's SDK.
     """
-    from opentelemetry.sdk.trace import TracerProvider
-
     if isinstance(given, str) and given == GLOBAL:
         return _global_provider()
     if isinstance(given, TracerProvider):
@@ -60,8 +56,6 @@ def tracer_of(provider: TracerProvider) -> Tracer:
     Raises:
         ConfigError: the provider makes tracers that are not the SDK's.
     """
-    from opentelemetry.sdk.trace import Tracer
-
     tracer = provider.get_tracer(semconv.SCOPE_NAME, __version__, semconv.SCHEMA_URL)
     if isinstance(tracer, Tracer):
         return tracer
@@ -76,9 +70,6 @@ def tracer_of(provider: TracerProvider) -> Tracer:
 
 
 def _global_provider() -> TracerProvider:
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-
     result = trace.get_tracer_provider()
     if isinstance(result, TracerProvider):
         return result
@@ -93,8 +84,6 @@ def _global_provider() -> TracerProvider:
 
 
 def _remedy_for(given: object) -> str:
-    from opentelemetry import trace
-
     if isinstance(given, trace.ProxyTracerProvider):
         return (
             "It stands for a provider that is not set yet: call "
@@ -122,11 +111,10 @@ _EMPTY = Context()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceSampling:
-    """What becomes of the spans of one trace on this rank.
+    """The sampling of one trace on this rank.
 
     Attributes:
         decision: of the application's sampler; DROP if nothing is built.
-        flags, trace_state: of every span context of the trace.
         added: attributes that the sampler gave.
         links: of the step span.
     """
@@ -142,7 +130,6 @@ class TraceSampling:
         return self.decision is not Decision.DROP
 
     def span_context(self, trace_id: int, span_id: int) -> SpanContext:
-        """The identity of a span of this trace, in this process."""
         return SpanContext(trace_id, span_id, False, self.flags, self.trace_state)
 
 
@@ -153,19 +140,8 @@ FAILED = TraceSampling(Decision.DROP)
 
 
 class SdkSpan(NamedTuple):
-    """A span that has ended.
-
-    Attributes:
-        name: of the span.
-        trace_id, span_id: as the SDK writes them.
-        parent: None for a root.
-        surroundings: what else the context around it held (baggage).
-        start_ns, end_ns: Unix time.
-        attributes: without those of the sampler.
-        links: to other traces.
-        is_error: its status.
-        sampling: of its trace.
-    """
+    """A span that has ended. Times are Unix time; the attributes are without those of the sampler;
+    ``surroundings`` is what else the context around it held (baggage)."""
 
     name: str
     trace_id: int
@@ -181,11 +157,7 @@ class SdkSpan(NamedTuple):
 
 
 class SpanBuilder:
-    """Makes spans of the application's SDK.
-
-    Args:
-        provider: the application's.
-        on_error: gets what the application's processors or sampler raise.
+    """Makes spans of the application's SDK; passes on what its processors or sampler raise.
 
     Raises:
         ConfigError: the provider's tracers are not the SDK's.
@@ -200,7 +172,6 @@ class SpanBuilder:
         self._tracer = self._own_tracer()
 
     def resource_has(self, key: str, value: AttributeValue) -> bool:
-        """Whether the application's resource says this already."""
         return self._original.resource.attributes.get(key) == value
 
     def decide(
@@ -217,11 +188,11 @@ class SpanBuilder:
             return FAILED
 
     def refresh(self) -> None:
-        """Follow what the application has changed in its provider (after a fork, by a rule)."""
+        """Follow changes of the provider (after a fork, by a rule)."""
         self._tracer = self._own_tracer()
 
     def start(self, span: SdkSpan) -> Span | None:
-        """Begin a span; None if a processor raised."""
+        """None if a processor raised."""
         self._ids.trace_id, self._ids.span_id = span.trace_id, span.span_id
         self._sampler.sampling = span.sampling
         parent = INVALID_SPAN if span.parent is None else NonRecordingSpan(span.parent)
@@ -241,7 +212,6 @@ class SpanBuilder:
             return None
 
     def end(self, span: SdkSpan, started: Span) -> None:
-        """End what ``start`` gave."""
         try:
             if span.is_error:
                 started.set_status(StatusCode.ERROR)
@@ -250,7 +220,7 @@ class SpanBuilder:
             self._on_error(error)
 
     def force_flush(self, timeout_s: float) -> None:
-        """Have the application's processors send. Some versions take longer than they may."""
+        """Some versions take longer than they may."""
         try:
             self._provider.force_flush(max(1, round(timeout_s * 1000)))
         except Exception as error:  # noqa: BLE001  the application's code
@@ -277,7 +247,7 @@ def _sampling_of(
 
 
 class _GivenIds(IdGenerator):
-    """Hands out the ids it was given. The SDK's own draws from the user's ``random``."""
+    """The SDK's own draws from the user's ``random``."""
 
     trace_id = 0
     span_id = 0
@@ -294,7 +264,7 @@ class _GivenIds(IdGenerator):
 
 
 class _GivenSampler(Sampler):
-    """Repeats what the application's sampler has said of the trace."""
+    """Repeats the decision of the application's sampler."""
 
     sampling = FAILED
 

@@ -31,16 +31,15 @@ _NO_SURROUNDINGS = OtelContext()
 
 
 class PropagatedRun(WorkSize):
-    """A work size that also knows what its run put into the context.
+    """A work size that also knows what its execution put into the context.
 
     Attributes:
-        trace_id, sampling: of the run's trace; no sampling = it could not be found out.
-        span: what user code finds as the current span; None = nothing was put there.
-        context: the context that was put in place, until the run ends.
-        surroundings: the context as it was found.
-        parent: the current span as it was found, if it is of the same trace.
-        links: to the current span as it was found, if this is the root of another trace.
-        is_open: whether it is still in place.
+        sampling: None = it could not be decided.
+        span: the current span for user code; None = nothing was put there.
+        context: what was put in place, until the execution ends.
+        surroundings: the context before.
+        parent: the current span before, if it is of the same trace.
+        links: to the current span before, if this is the root of another trace.
     """
 
     trace_id: int = 0
@@ -54,14 +53,7 @@ class PropagatedRun(WorkSize):
 
 
 class SdkTraces:
-    """Decides once per trace; gives what all spans of a trace share.
-
-    Args:
-        settings: identity, rate.
-        builder: knows the application's sampler and resource.
-        ids: span ids, shared with the wire.
-        topology: what is known of the rank now.
-    """
+    """Decides once per trace; gives what all spans of a trace share."""
 
     def __init__(
         self,
@@ -82,7 +74,6 @@ class SdkTraces:
         self.span_id = ids.one
 
     def step_trace(self, context: Context) -> int:
-        """The trace of the step that ``context`` is of."""
         assert context.step is not None
         if context.trace_id is None:
             run = self._settings
@@ -90,7 +81,7 @@ class SdkTraces:
         return int.from_bytes(context.trace_id, "big")
 
     def window_trace(self, start_ns: int) -> int:
-        """The trace of a span without a step that starts at ``start_ns`` (Unix time)."""
+        """Of a span without a step that starts at ``start_ns`` (Unix time)."""
         window = start_ns // WINDOW_NS
         if window != self._window[0]:
             run = self._settings
@@ -101,7 +92,7 @@ class SdkTraces:
     def sample_step(
         self, context: Context, now_ns: int, links: tuple[Link, ...] = ()
     ) -> TraceSampling:
-        """Ask the application's sampler about a step, then whether there is room for it."""
+        """Ask the application's sampler, then whether there is room."""
         trace_id = self.step_trace(context)
         sampling = self._builder.decide(
             semconv.STEP_SPAN, trace_id, self.step_attributes(context), links
@@ -111,7 +102,7 @@ class SdkTraces:
     def sample_window(
         self, trace_id: int, name: str, attributes: Attributes, now_ns: int
     ) -> TraceSampling:
-        """The same for a span without a step; the sampler is asked with the first of the trace."""
+        """For a span without a step; the sampler is asked with the first of the trace."""
         sampling = self._windows.get(trace_id)
         if sampling is None:
             with self._lock:
@@ -119,11 +110,9 @@ class SdkTraces:
         return self._if_room(sampling, now_ns)
 
     def step_attributes(self, context: Context) -> Attributes:
-        """Those of the step span."""
         return {**self.shared_attributes(context), semconv.TIME_BASIS: "host"}
 
     def section_attributes(self, context: Context, name: str, kind: str) -> Attributes:
-        """Those of a section span, but for its numbers."""
         return {
             **self.shared_attributes(context),
             semconv.SECTION: name,
@@ -132,7 +121,6 @@ class SdkTraces:
         }
 
     def shared_attributes(self, context: Context) -> Attributes:
-        """Identity, step, phase."""
         attributes = dict(self._identity_of(context.session))
         if context.step is not None:
             attributes[semconv.STEP] = context.step
@@ -164,36 +152,3 @@ class SdkTraces:
         }
         self._identity = (session, topology, identity)
         return identity
-
-
-class TokenBucket:
-    """Says whether there is room for more. Who is let in may overdraw; what follows then waits.
-
-    Two threads may lose each other's update now and then: this is a budget, not an account.
-
-    Args:
-        per_s: tokens that come in a second.
-    """
-
-    def __init__(self, per_s: float) -> None:
-        self._per_ns = per_s / 1e9
-        self._limit = per_s
-        self._tokens = per_s
-        self._filled_at_ns: int | None = None
-
-    def has_room(self, now_ns: int) -> bool:
-        """Whether a token is left at ``now_ns`` (any clock; going back counts as standing still).
-
-        >>> bucket = TokenBucket(2)
-        >>> bucket.spend(5)
-        >>> [bucket.has_room(second * 1_000_000_000) for second in (0, 1, 2)]
-        [False, False, True]
-        """
-        before_ns = now_ns if self._filled_at_ns is None else self._filled_at_ns
-        self._filled_at_ns = max(before_ns, now_ns)
-        came = (self._filled_at_ns - before_ns) * self._per_ns
-        self._tokens = min(self._limit, self._tokens + came)
-        return self._tokens > 0
-
-    def spend(self, tokens: int) -> None:
-        self._tokens -= tokens

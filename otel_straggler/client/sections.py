@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from otel_straggler.client.compiled import COMPILATION, make_transparent, transparent
@@ -17,7 +16,7 @@ from otel_straggler.semconv import OTHER_SECTION, SECTION_KINDS, SectionKind
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _MAX_INTERNED = 10_000
-_LARGEST = 2**63 - 1
+_MAX_NUMBER = 2**63 - 1
 MAX_TEXT = 1024
 """Characters of a name that are kept."""
 
@@ -68,8 +67,6 @@ class Section(SectionTimer):
 
 
 class SizedRun:
-    """A run of a section with its work size."""
-
     __slots__ = ("_section", "_work")
 
     def __init__(self, section: Section, work: WorkSize) -> None:
@@ -80,12 +77,7 @@ class SizedRun:
         self._section.begin(self._work)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         self._section.__exit__(exc_type, exc, traceback)
 
 
@@ -105,17 +97,14 @@ def section(name: str, kind: SectionKind = "compute") -> Section:
     if COMPILATION.is_on():
         return cast("Section", transparent())
     result = _interned.get((name, kind))
-    return _new_section(name, kind) if result is None else result
+    if result is None:
+        result = Section(_valid_name(name), _valid_kind(kind))
+        if len(_interned) < _MAX_INTERNED and (result.name, result.kind) == (name, kind):
+            return _interned.setdefault((name, kind), result)
+    return result
 
 
 _interned: dict[tuple[str, str], Section] = {}
-
-
-def _new_section(name: str, kind: str) -> Section:
-    made = Section(_valid_name(name), _valid_kind(kind))
-    if len(_interned) < _MAX_INTERNED and (made.name, made.kind) == (name, kind):
-        return _interned.setdefault((name, kind), made)
-    return made
 
 
 def _valid_name(name: object) -> str:
@@ -127,7 +116,7 @@ def _valid_name(name: object) -> str:
         expected="a text that is not empty",
         remedy="Name the piece of the step, for example section('forward').",
     )
-    GUARD.note("bad_section", UsageError(what))
+    GUARD.record("bad_section", UsageError(what))
     return str(name)[:MAX_TEXT] or OTHER_SECTION
 
 
@@ -140,14 +129,14 @@ def _valid_kind(kind: object) -> str:
         expected="one of " + ", ".join(SECTION_KINDS),
         remedy="Leave it out for computation.",
     )
-    GUARD.note("bad_section", UsageError(what))
+    GUARD.record("bad_section", UsageError(what))
     return "other"
 
 
 def _size(what: str, value: int | None) -> int:
     if value is None:
         return -1
-    if isinstance(value, int) and 0 <= value <= _LARGEST:
+    if isinstance(value, int) and 0 <= value <= _MAX_NUMBER:
         return value
     message = describe(
         where=f"section.run({what}=...)",
@@ -155,7 +144,7 @@ def _size(what: str, value: int | None) -> int:
         expected="a whole number of at least 0",
         remedy="Pass a Python int, for example tensor.numel().",
     )
-    GUARD.note("bad_work_size", UsageError(message))
+    GUARD.record("bad_work_size", UsageError(message))
     return -1
 
 

@@ -1,9 +1,5 @@
-"""Encoded requests on their way out: a queue bounded in bytes, in order, with patience. What is
-lost is counted by reason: the numbers behind ``straggler.records.dropped``.
-
-The newest telemetry is worth most, so a full queue gives up its oldest request. A request is never
-encoded twice.
-"""
+"""Encoded requests on their way out: a queue bounded in bytes, in order, with retries. Losses are
+counted by reason (``straggler.records.dropped``); a full queue drops its oldest request."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from otel_straggler.config import Endpoint
+from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.otlp.clients.client import (
     NO_ANSWER,
     Client,
@@ -54,7 +50,7 @@ DROP_REASONS: Final = (
 
 
 class Drops:
-    """Cumulative counts by reason. Written by the exporter thread only."""
+    """Cumulative counts by reason."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -64,7 +60,6 @@ class Drops:
             self._counts[reason] = self._counts.get(reason, 0) + count
 
     def counts(self) -> dict[str, int]:
-        """A copy: reason -> records lost so far."""
         return dict(self._counts)
 
 
@@ -80,18 +75,7 @@ class _Queued:
 
 
 class SpanSender:
-    """Sends span requests in order, one at a time.
-
-    Args:
-        endpoint: where to.
-        client: over which connection.
-        budget_bytes: of waiting requests.
-        drops: where losses are counted.
-        monotonic_s: the clock of waits.
-        on_answer: gets every response.
-        rng: numbers in [0, 1) for jitter.
-        what: it sends, for the log.
-    """
+    """Sends span requests in order, one at a time."""
 
     def __init__(
         self,
@@ -116,55 +100,48 @@ class SpanSender:
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = 0
         self._failures = 0
-        self._result_nobody = False
-        self._not_before_s = float("-inf")
+        self._has_no_answer = False
+        self.not_before_s = float("-inf")
         self._logged: set[int] = set()
 
     @property
     def queued_requests(self) -> int:
         return len(self._queue)
 
-    @property
-    def not_before_s(self) -> float:
-        """When the next try is due."""
-        return self._not_before_s
-
     def mark_reachable(self) -> None:
-        """Another request got through: if this one found nobody, it need not wait any longer.
-        A server that asked for patience still gets it."""
-        if self._result_nobody:
-            self._not_before_s = float("-inf")
+        """Another request got through: do not wait any longer, unless the server asked for it."""
+        if self._has_no_answer:
+            self.not_before_s = float("-inf")
 
     def put(self, body: bytes, runs: int) -> None:
-        """Queue a request for ``runs`` executions; make room by giving up the oldest."""
+        """Queue a request for ``runs`` executions; drop the oldest to make room."""
         body, encoding = encoded_body(self._endpoint, body)
         self._queue.append(_Queued(body, encoding, runs))
         self._queued_bytes += len(body)
         while self._queued_bytes > self._budget_bytes:
-            self._drops.add(QUEUE_FULL, self._take().runs)
+            self._drops.add(QUEUE_FULL, self._pop_oldest().runs)
 
     def send(self, until_s: float) -> None:
         """Send what is queued, until ``until_s`` or the first answer that asks for patience."""
         while self._queue:
             now_s = self._monotonic_s()
-            if now_s >= until_s or now_s < self._not_before_s:
+            if now_s >= until_s or now_s < self.not_before_s:
                 return
             self._try_oldest(self._endpoint.timeout_s)
 
     def send_before(self, deadline_s: float) -> None:
-        """The same at the end of the process: no try outlives ``deadline_s``."""
-        self._not_before_s = float("-inf")
-        while self._queue and self._not_before_s <= self._monotonic_s() < deadline_s:
+        """Send at the end of the process: no try outlives ``deadline_s``."""
+        self.not_before_s = float("-inf")
+        while self._queue and self.not_before_s <= self._monotonic_s() < deadline_s:
             self._try_oldest(deadline_s - self._monotonic_s())
 
     def give_up(self, reason: str) -> None:
-        """Nobody will send what waits: count it."""
         runs = sum(request.runs for request in self._queue)
         self._queue.clear()
         self._queued_bytes = 0
         self._drops.add(reason, runs)
         if runs:
-            log_given_up(self._endpoint.url, runs)
+            log_loss(self._endpoint.url, runs)
 
     def close(self) -> None:
         self._client.close()
@@ -179,35 +156,35 @@ class SpanSender:
         )
         self._on_answer(response)
         if response.is_success:
-            self._take()
+            self._pop_oldest()
             self._record_success(response, oldest.runs)
         elif is_retryable(response):
             self._wait(response)
         else:
-            self._take()
+            self._pop_oldest()
             self._drops.add(REJECTED, oldest.runs)
-            self._log_once(response, log_refused)
+            self._log_once(response, log_rejection)
 
-    def _take(self) -> _Queued:
+    def _pop_oldest(self) -> _Queued:
         oldest = self._queue.popleft()
         self._queued_bytes -= len(oldest.body)
         return oldest
 
     def _record_success(self, response: Response, runs: int) -> None:
         if self._failures:
-            log_takes_again(self._endpoint.url, response, self._what)
+            log_recovery(self._endpoint.url, response, self._what)
         self._failures = 0
-        self._result_nobody = False
+        self._has_no_answer = False
         self._logged.clear()
         rejected = min(_rejected_spans(response.body), runs)
         self._drops.add(REJECTED, rejected)
 
     def _wait(self, response: Response) -> None:
         self._failures += 1
-        self._result_nobody = response.status == NO_ANSWER
+        self._has_no_answer = response.status == NO_ANSWER
         delay_s = retry_delay_s(self._failures, response.retry_after_s, self._rng)
-        self._not_before_s = self._monotonic_s() + delay_s
-        self._log_once(response, log_kept)
+        self.not_before_s = self._monotonic_s() + delay_s
+        self._log_once(response, log_retry)
         _LOG.debug("%s: %s", self._endpoint.url, response.error)
 
     def _log_once(self, response: Response, log: Callable[[str, Response, str], None]) -> None:
@@ -216,23 +193,27 @@ class SpanSender:
             log(self._endpoint.url, response, self._what)
 
 
-def log_takes_again(url: str, _: Response, what: str = "spans") -> None:
-    """What waited is on its way."""
-    _LOG.info("%s takes %s again", url, what)
+def post_metrics(
+    client: Client, settings: ClientSettings, body: bytes, timeout_s: float
+) -> Response:
+    """Send a request of metrics once: heartbeats and histograms are never queued or retried."""
+    body, encoding = encoded_body(settings.metrics, body)
+    return client.post(body, content_type=PROTOBUF, content_encoding=encoding, timeout_s=timeout_s)
 
 
-def log_kept(url: str, response: Response, what: str = "spans") -> None:
-    """Why spans wait."""
+def log_recovery(url: str, _: Response, what: str = "spans") -> None:
+    _LOG.info("%s accepts %s again", url, what)
+
+
+def log_retry(url: str, response: Response, what: str = "spans") -> None:
     _log(url, response, f"{what} are kept and retried; 'otel-straggler doctor' says what is wrong")
 
 
-def log_refused(url: str, response: Response, what: str = "spans") -> None:
-    """Why spans are lost."""
+def log_rejection(url: str, response: Response, what: str = "spans") -> None:
     _log(url, response, f"{what} are refused for good, and dropped")
 
 
-def log_given_up(url: str, runs: int) -> None:
-    """What is lost because the process ends."""
+def log_loss(url: str, runs: int) -> None:
     _LOG.warning("otel-straggler: %s: %d records were not sent before the end", url, runs)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recording import FORM, RECORDER, WHY_PYTHON
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from otel_straggler.client.diagnostics.commands import Diagnostics
     from otel_straggler.client.gpu.owner import GpuTiming
     from otel_straggler.client.gpu.reasons import GpuTimingState
+    from otel_straggler.client.native_export import NativeExport
+    from otel_straggler.client.python_export import PythonExport
     from otel_straggler.client.sdk_feed import SdkSink
     from otel_straggler.client.termination import Termination
     from otel_straggler.otlp.ids import SpanIds
@@ -30,16 +31,12 @@ _GPU_SHARE = 0.5
 
 
 class Session:
-    """Telemetry of this process, from ``configure()`` to ``shutdown()``.
-
-    Attributes:
-        settings: what was decided.
-    """
+    """Telemetry of this process, from ``configure()`` to ``shutdown()``."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         self._sdk: SdkSink | None = None
-        self._export: Export | None = None
+        self._export: NativeExport | PythonExport | None = None
         self._termination: Termination | None = None
         self._gpu: GpuTiming | None = None
         self._diagnostics: Diagnostics | None = None
@@ -57,7 +54,7 @@ class Session:
 
     @property
     def queued_requests(self) -> int:
-        """Encoded requests that have not been taken by the other side yet."""
+        """Encoded requests that the other side has not taken yet."""
         return 0 if self._export is None else self._export.queued_requests
 
     @property
@@ -70,7 +67,7 @@ class Session:
         if self.settings.is_disabled:
             return
         # numpy and protobuf are loaded here: two threads must not import them at once.
-        from otel_straggler.client.diagnostics.commands import diagnostics_for
+        from otel_straggler.client.diagnostics.commands import Diagnostics
         from otel_straggler.client.diagnostics.processes import write_ring_identity
         from otel_straggler.client.gpu.owner import GpuTiming, why_never
         from otel_straggler.otlp.ids import SpanIds
@@ -81,31 +78,23 @@ class Session:
         if self.settings.role:
             TOPOLOGY.add(Topology(role=self.settings.role))
         self._gpu = GpuTiming(self.settings, why_never(self.settings))
-        self._export = export_for(
-            self.settings,
-            topology=self._topology,
-            other_losses=self._losses,
-            sdk=self._sdk,
-            span_ids=span_ids,
-        )
+        self._export = self._exporter(span_ids)
         self._watch_sigterm()
         self._export.start()
         if self._sdk is not None:
             self._sdk.start(RECORDER.session.generation)
         self._gpu.start()
         write_ring_identity(self.settings)
-        self._diagnostics = diagnostics_for(self.settings, lambda: self.is_scorer)
-        if self._diagnostics is not None:
+        if self.settings.evidence_dir or self.settings.commands:
+            self._diagnostics = Diagnostics(self.settings, lambda: self.is_scorer)
             self._diagnostics.start()
 
     def gpu_timing(self) -> GpuTimingState:
-        """What times sections on the GPU now, and why nothing better does."""
         from otel_straggler.client.gpu.reasons import NOT_CONFIGURED
 
         return NOT_CONFIGURED if self._gpu is None else self._gpu.state()
 
     def set_gpu_timing(self, tier: GpuTier) -> GpuTimingState:
-        """Have this tier from now on, if it can be had."""
         if self._gpu is not None:
             self._gpu.set(tier)
         return self.gpu_timing()
@@ -146,6 +135,24 @@ class Session:
 
         return SdkSink(self.settings, span_ids, self._topology)
 
+    def _exporter(self, span_ids: SpanIds) -> NativeExport | PythonExport:
+        reason = WHY_PYTHON or why_python(self.settings)
+        _LOG.info(
+            "sections are recorded by the %s recorder and sent by the %s exporter%s",
+            FORM,
+            "python" if reason else "native",
+            reason and f": {reason}",
+        )
+        if reason:
+            from otel_straggler.client.python_export import PythonExport
+
+            return PythonExport(
+                self.settings, self._topology, self._losses, span_ids, sdk=self._sdk
+            )
+        from otel_straggler.client.native_export import NativeExport
+
+        return NativeExport(self.settings, self._topology, self._losses, span_ids)
+
     def _stop_threads(self, timeout_s: float) -> None:
         export, self._export = self._export, None
         if export is not None:
@@ -167,7 +174,6 @@ class Session:
             self._diagnostics.leave_to_parent()
 
     def _topology(self) -> Topology:
-        """What is known of the rank, with what times it now, and whether SIGTERM has come."""
         tier, reason = ("", "") if self._gpu is None else self._gpu.described()
         return replace(TOPOLOGY.current, gpu_tier=tier, gpu_reason=reason, is_ending=self.is_ending)
 
@@ -191,73 +197,10 @@ def pending_exception() -> BaseException | None:
 
 
 def outcome_of(error: BaseException | None, otherwise: Outcome) -> Outcome:
-    """What an exception says of the run; leaving by ``sys.exit()`` is no failure."""
+    """The outcome that an exception means; leaving by ``sys.exit()`` is no failure."""
     if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
         return otherwise
     return "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
-
-
-class Export(Protocol):
-    """Sends what is recorded, and heartbeats, until it is stopped."""
-
-    @property
-    def is_scorer(self) -> bool:
-        """Whether the other side gets all spans."""
-
-    @property
-    def queued_requests(self) -> int:
-        """Encoded requests that have not been taken by the other side yet."""
-
-    def start(self) -> None:
-        """Begin to send; recording has begun when it was made."""
-
-    def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
-        """Wait until everything is sent, for ``timeout_s`` at most; whether it was in time. With
-        an outcome, report also that the rank has ended."""
-
-    def stop(self, timeout_s: float) -> None:
-        """Send no longer; wait so long for what is under way."""
-
-
-def export_for(
-    settings: ClientSettings,
-    *,
-    topology: Callable[[], Topology],
-    other_losses: Callable[[], dict[str, int]],
-    sdk: SdkSink | None,
-    span_ids: SpanIds,
-) -> Export:
-    """The exporter for these settings; says in the log which one and why.
-
-    Args:
-        settings: what ``configure()`` decided.
-        topology: what is known of the rank now.
-        other_losses: counts from outside, by reason.
-        sdk: gets the records too.
-        span_ids: by number.
-    """
-    reason = WHY_PYTHON or why_python(settings)
-    _LOG.info(
-        "sections are recorded by the %s recorder and sent by the %s exporter%s",
-        FORM,
-        "python" if reason else "native",
-        reason and f": {reason}",
-    )
-    if not reason:
-        from otel_straggler.client.native_export import NativeExport
-
-        return NativeExport(
-            settings, topology=topology, other_losses=other_losses, span_ids=span_ids
-        )
-    from otel_straggler.client.python_export import PythonExport
-
-    return PythonExport(
-        settings,
-        topology=topology,
-        other_losses=other_losses,
-        sdk=sdk,
-        span_ids=span_ids,
-    )
 
 
 def why_python(settings: ClientSettings) -> str:

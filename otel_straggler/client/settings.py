@@ -27,11 +27,7 @@ from otel_straggler.errors import ConfigError, describe
 def resolve_settings(
     given: Mapping[str, Any], env: Mapping[str, str] | None = None
 ) -> ClientSettings:
-    """Settle every setting.
-
-    Args:
-        given: arguments of ``configure()``; what is absent, or None, is not given.
-        env: the environment; that of the process if left out.
+    """Settle every setting from the arguments of ``configure()`` and the environment.
 
     Raises:
         ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong; says how to fix it.
@@ -43,7 +39,7 @@ def resolve_settings(
     values: dict[str, Any] = {
         name: setting.value(given, env) for name, setting in BY_FIELD.items() if setting.kind
     }
-    values |= _result_index(given, env)
+    values |= _launched_numbers(given, env)
     _check_rank(values["rank"], values["world_size"])
     values["run_id"] = values["run_id"] or find_run_id(env)
     values["service_name"] = values["service_name"] or _service_name(env, resource)
@@ -61,7 +57,6 @@ def resolve_settings(
 
 
 def is_switched_off(env: Mapping[str, str]) -> bool:
-    """Whether the user switched all telemetry off."""
     names = ("OTEL_SDK_DISABLED", "OTEL_STRAGGLER_DISABLED")
     values = [env.get(name, "").strip().lower() for name in names]
     return "true" in values or "1" in values
@@ -77,7 +72,7 @@ def _endpoints(given: Mapping[str, Any], env: Mapping[str, str], *, is_used: boo
     )
 
 
-def _result_index(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, int]:
+def _launched_numbers(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, int]:
     """Rank and world as the launcher says them, where no argument does."""
     result = {name: number.value for name, number in detect_rank_numbers(env).items()}
     if result["world_size"] is None and result["rank"] is None and given.get("rank") is None:
@@ -97,7 +92,6 @@ def _check_rank(rank: int, world_size: int) -> None:
 
 
 def _tracer_provider(given: Mapping[str, Any]) -> object | None:
-    """Checked, and so is what makes sense with a provider only."""
     provider = given.get("tracer_provider")
     if provider is not None:
         from otel_straggler.client.sdk_spans import checked_provider
@@ -123,6 +117,6 @@ def _service_name(env: Mapping[str, str], resource: Mapping[str, str]) -> str:
 
 
 def _histogram_s(env: Mapping[str, str]) -> float:
-    """``OTEL_METRIC_EXPORT_INTERVAL`` is in milliseconds; what is not a number is not used."""
+    """From milliseconds; what is not a number is not used."""
     text = env.get("OTEL_METRIC_EXPORT_INTERVAL", "").strip()
     return int(text) / 1000 if text.isdigit() and int(text) > 0 else 60.0

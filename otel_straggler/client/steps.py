@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import numbers
-from types import TracebackType
-from typing import cast
+from typing import Any, cast
 
 from otel_straggler.client.compiled import COMPILATION, make_transparent, transparent
 from otel_straggler.client.guard import GUARD
@@ -14,7 +13,7 @@ from otel_straggler.client.sections import MAX_TEXT, Section
 from otel_straggler.errors import UsageError, describe
 from otel_straggler.semconv import OTHER_SECTION, PHASE_KINDS
 
-_LARGEST = 2**63 - 1
+_MAX_NUMBER = 2**63 - 1
 _LOG = logging.getLogger("otel_straggler")
 
 
@@ -29,12 +28,7 @@ class Step:
     def __enter__(self) -> Step:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         context = RECORDER.context
         if context is not None and context.step == self._number:
             RECORDER.end_step(exc_type)
@@ -60,7 +54,11 @@ def step(n: int) -> Step:
     if number is None or number == context.step:
         return _NO_STEP  # what began the step also ends it
     if RECORDER.begin_step(number):
-        _warn_of_going_back(number)
+        _LOG.warning(
+            "step(n) went back to %d: what follows counts as a restarted rank. "
+            "Count optimizer steps over all epochs to avoid this.",
+            number,
+        )
     return Step(number)
 
 
@@ -71,7 +69,7 @@ def _valid_number(n: object) -> int | None:
     """A tensor is refused: reading it would wait for the GPU."""
     if n is not True and n is not False and isinstance(n, numbers.Integral):
         number = int(n)
-        if 0 <= number <= _LARGEST:
+        if 0 <= number <= _MAX_NUMBER:
             return number
     message = describe(
         where="step(n)",
@@ -79,16 +77,8 @@ def _valid_number(n: object) -> int | None:
         expected="a whole number of at least 0",
         remedy="Pass the optimizer step as a Python int.",
     )
-    GUARD.note("bad_step", UsageError(message))
+    GUARD.record("bad_step", UsageError(message))
     return None
-
-
-def _warn_of_going_back(number: int) -> None:
-    _LOG.warning(
-        "step(n) went back to %d: what follows counts as a restarted rank. "
-        "Count optimizer steps over all epochs to avoid this.",
-        number,
-    )
 
 
 make_transparent(Step)
@@ -108,12 +98,7 @@ class Phase:
         self._before.append(RECORDER.set_phase(self._section.name))
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None:
         if self._before:
             RECORDER.set_phase(self._before.pop())
         self._section.__exit__(exc_type, exc, traceback)
@@ -137,7 +122,7 @@ def phase(name: str) -> Phase:
         expected="a text that is not empty",
         remedy="Use phase('eval') or phase('checkpoint').",
     )
-    GUARD.note("bad_phase", UsageError(message))
+    GUARD.record("bad_phase", UsageError(message))
     return Phase(str(name)[:MAX_TEXT] or OTHER_SECTION)
 
 

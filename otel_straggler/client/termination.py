@@ -1,13 +1,12 @@
 """SIGTERM: send what is known, then let the process end as it would have ended.
 
-Python runs a signal handler only between two bytecodes of the main thread. A main thread that is
-blocked in C (a collective that never returns) would make the process deaf to SIGTERM once a
-handler is installed. Hence two ways in: the handler, and Python's wakeup file descriptor, which
-the C part of the signal handling writes to at once. A thread of its own sleeps on that: the
-exporter thread may itself be waiting for a collector that never answers.
+Python runs a signal handler only between two bytecodes of the main thread, so a main thread blocked
+in C (a collective that never returns) would be deaf to SIGTERM once a handler is installed. Hence a
+second way: Python's wakeup file descriptor, on which a thread of its own sleeps.
 
 Schedulers and launchers end a rank by SIGTERM, so it is a recorded end: ``preempted``. Where a
-handler of the user's own decides what happens next, the rank first says that it is ``is_ending``.
+handler of the user's own decides what happens next, the rank first reports that it is
+``is_ending``.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ WATCHER_NAME = "otel-straggler-sigterm"
 _STOP = 0
 _NO_FD = -1
 _GRACE_S = 0.5
-"""How much longer than the deadline a main thread that runs Python may take."""
+"""Extra time after the deadline for a main thread that runs Python."""
 _EXPLAINS_S = 1_800.0
 """A process that ends within this time of a SIGTERM was ended by it: it may save a checkpoint
 first. One that still runs then has its own ideas, and its end another reason."""
@@ -37,12 +36,7 @@ Flush = Callable[[float, Outcome | None], object]
 
 
 class Termination:
-    """Our place in the chain of SIGTERM handlers.
-
-    Args:
-        flush: have everything sent, and wait for it at most so many seconds.
-        deadline_s: the most that a flush takes.
-    """
+    """Our place in the chain of SIGTERM handlers. A flush takes ``deadline_s`` at most."""
 
     def __init__(self, flush: Flush, deadline_s: float) -> None:
         self._flush = flush
@@ -77,7 +71,7 @@ class Termination:
             self._stop_watching()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: the handler goes; the pipe is the parent's and is not touched."""
+        """In a forked child: the pipe is the parent's and is not touched."""
         self._restore()
 
     def _restore(self) -> bool:
@@ -96,7 +90,7 @@ class Termination:
         return False
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        """In the main thread. With a handler of the user's own, nobody knows yet when it ends."""
+        """In the main thread. A handler of the user's own decides when the process ends."""
         self._came_at_s = time.monotonic()
         self._has_come.set()
         is_last = self._previous is signal.SIG_DFL
@@ -109,7 +103,7 @@ class Termination:
             self._previous(signum, frame)
 
     def _watch(self) -> bool:
-        """Hear of signals at once, unless somebody else does."""
+        """Watch for signals, unless somebody else does."""
         read_fd, write_fd = os.pipe()
         os.set_blocking(write_fd, False)
         other = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)

@@ -1,4 +1,4 @@
-"""Who this rank is, as resource attributes: identity from the start, topology once known."""
+"""Resource attributes of this rank: identity from the start, topology once known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from otel_straggler import semconv
+from otel_straggler.client.recorder import Recorder, RecordingSession
 from otel_straggler.client.recording import FORM
+from otel_straggler.client.worker import Clock
 from otel_straggler.config import ClientSettings
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.rank import Source
@@ -21,12 +23,11 @@ Attributes = dict[str, AttributeValue]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """What is known only after model set-up. Empty or absent = not known.
+    """Facts that are known only after model set-up. Empty or absent = not known.
 
     Attributes:
         role: ranks are compared within a role.
         parallel: (rank, size) by dimension; size None if unknown.
-        gpu_uuid, gpu_model, gpu_pci_id, pod: where it runs.
         gpu_tier, gpu_reason: what times it on its GPU, and why not more.
         is_ending: SIGTERM has come, and a handler of the user's own decides what follows.
     """
@@ -62,7 +63,6 @@ class Topology:
         return known
 
     def merged(self, newer: Topology) -> Topology:
-        """This, with what ``newer`` knows put over it."""
         return Topology(
             role=newer.role or self.role,
             parallel={**self.parallel, **newer.parallel},
@@ -101,6 +101,21 @@ def resource_attributes(
     return attributes | topology.attributes()
 
 
+@dataclass(frozen=True, slots=True)
+class RankContext:
+    """The sender of telemetry, and its clock."""
+
+    settings: ClientSettings
+    recorder: Recorder
+    clock: Clock
+    topology: Callable[[], Topology]
+
+    def resource(self, session: RecordingSession | None = None) -> Attributes:
+        """Of the current session if left out."""
+        session_id = (session or self.recorder.session).session_id
+        return resource_attributes(self.settings, session_id, self.topology())
+
+
 def source_of(settings: ClientSettings, session_id: str, topology: Topology) -> Source:
     """The same identity as the model knows it."""
     return Source(
@@ -123,45 +138,32 @@ def source_of(settings: ClientSettings, session_id: str, topology: Topology) -> 
 Index = int | tuple[int, int]
 
 
-class GpuDescription:
-    """Adds the GPU to what is known of the rank, once it can be known.
-
-    Args:
-        ask_driver: for what PyTorch does not say, by UUID; once, and it may find nothing.
-    """
+class TopologyBook:
+    """The topology of this rank so far. Replaced as a whole, so reading needs no lock."""
 
     def __init__(self, ask_driver: Callable[[str], GpuIdentity | None] | None = None) -> None:
         self._ask_driver = ask_driver
-        self._known: Topology | None = None
+        self.reset()
 
-    def add_to(self, given: Topology) -> Topology:
-        """``given`` with the GPU; what the user gave goes first."""
-        from otel_straggler.client.gpu.surroundings import gpu_of_driver, own_gpu
-
-        if self._known is None and (gpu := own_gpu()) is not None:
-            ask_driver = self._ask_driver or gpu_of_driver
-            by_driver = ask_driver(gpu.uuid) if gpu.uuid and not gpu.pci_id else None
-            pci_id = gpu.pci_id if by_driver is None else by_driver.pci_id
-            self._known = Topology(gpu_uuid=gpu.uuid, gpu_model=gpu.model, gpu_pci_id=pci_id)
-        return given if self._known is None else self._known.merged(given)
-
-
-class TopologyBook:
-    """What is known of this rank so far. Replaced as a whole, so reading needs no lock."""
-
-    def __init__(self) -> None:
-        self._given, self._gpu = Topology(), GpuDescription()
-
-    @property
-    def current(self) -> Topology:
-        """What is given, and the GPU as soon as the training uses CUDA."""
-        return self._gpu.add_to(self._given)
+    def reset(self) -> None:
+        self._given = Topology()
+        self._gpu: Topology | None = None
 
     def add(self, newer: Topology) -> None:
         self._given = self._given.merged(newer)
 
-    def reset(self) -> None:
-        self._given, self._gpu = Topology(), GpuDescription()
+    @property
+    def current(self) -> Topology:
+        """As given, else the GPU as soon as the training uses CUDA. The driver is asked once
+        for what PyTorch does not say."""
+        from otel_straggler.client.gpu.surroundings import gpu_of_driver, own_gpu
+
+        if self._gpu is None and (gpu := own_gpu()) is not None:
+            ask_driver = self._ask_driver or gpu_of_driver
+            by_driver = ask_driver(gpu.uuid) if gpu.uuid and not gpu.pci_id else None
+            pci_id = gpu.pci_id if by_driver is None else by_driver.pci_id
+            self._gpu = Topology(gpu_uuid=gpu.uuid, gpu_model=gpu.model, gpu_pci_id=pci_id)
+        return self._given if self._gpu is None else self._gpu.merged(self._given)
 
 
 TOPOLOGY = TopologyBook()

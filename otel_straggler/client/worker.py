@@ -1,4 +1,4 @@
-"""A thread of ours: does what is due and what it is asked, and outlives every mistake."""
+"""A thread of ours: runs what is due and what it is asked, and outlives every mistake."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 THREAD_NAME = "otel-straggler"
 """Of the thread that sends; the names of the others begin with it."""
@@ -18,18 +17,8 @@ _LOG = logging.getLogger("otel_straggler")
 Job = Callable[[], object]
 
 
-class Clock(Protocol):
+class Clock:
     """Monotonic seconds for waiting, wall clock for stamps, ``perf_counter`` for lengths."""
-
-    def monotonic_s(self) -> float: ...
-
-    def wall_ns(self) -> int: ...
-
-    def perf_ns(self) -> int: ...
-
-
-class SystemClock:
-    """The machine's clocks."""
 
     def monotonic_s(self) -> float:
         return time.monotonic()
@@ -55,12 +44,11 @@ class LogOnce:
 
 
 class Worker:
-    """Calls ``tick`` when it is due, and does jobs in between. A daemon: it keeps no process alive.
+    """Calls ``tick`` when it is due, and jobs in between. A daemon: it keeps no process alive.
 
     Args:
         tick: does what is due at a time (monotonic), and gives the time of the next tick.
         on_error: gets what ``tick`` or a job raises; the next tick is then a second away.
-        name: of the thread.
     """
 
     def __init__(
@@ -86,8 +74,8 @@ class Worker:
         self._waker.wake()
 
     def ask(self, job: Job) -> threading.Event | None:
-        """Have ``job`` done; the event is set when it is, even if it failed. None if the thread is
-        gone. Safe from a signal handler."""
+        """Run ``job`` in the thread; the event is set afterwards, even if it failed. None if the
+        thread has ended. Safe from a signal handler."""
         if not self._thread.is_alive():
             return None
         done = threading.Event()
@@ -96,14 +84,14 @@ class Worker:
         return done
 
     def do(self, job: Job, timeout_s: float) -> bool:
-        """The same, and wait; whether it was done in time. What hangs, hangs there."""
+        """Run ``job`` in the thread, and wait; whether it was done in time."""
         if threading.current_thread() is self._thread:
             return False
         done = self.ask(job)
         return done is not None and done.wait(max(0.0, timeout_s))
 
     def stop(self, timeout_s: float) -> bool:
-        """Let the thread end after what it is doing now; whether it has, within ``timeout_s``."""
+        """Whether the thread has ended within ``timeout_s``."""
         self._is_stopping = True
         self._waker.wake()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
@@ -148,12 +136,10 @@ class _Waker:
         self._poll.register(self._read_fd, select.POLLIN)
 
     def wake(self) -> None:
-        """End the sleep. Safe from any thread and from a signal handler."""
         with contextlib.suppress(BlockingIOError):  # full of wake-ups is awake enough
             os.write(self._write_fd, b"\0")
 
     def sleep(self, seconds: float) -> None:
-        """Sleep up to ``seconds``."""
         self._poll.poll(max(0.0, seconds) * 1000)
         with contextlib.suppress(BlockingIOError):
             os.read(self._read_fd, 4096)

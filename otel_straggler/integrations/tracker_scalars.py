@@ -110,7 +110,7 @@ class TrackerScalars:
         try:
             settings = process.current() or resolve_settings(self._given)
         except ConfigError as error:
-            GUARD.note(_MISTAKE, error)
+            GUARD.record(_MISTAKE, error)
             return None
         given = {name: value for name, value in self._given.items() if value is not None}
         if given.get("rank", settings.rank) != 0:
@@ -132,7 +132,7 @@ class TrackerScalars:
         try:
             self._log_to(scalars, step)
         except Exception as error:  # noqa: BLE001 - another's package, in the training loop
-            GUARD.note(
+            GUARD.record(
                 _MISTAKE,
                 UsageError(
                     describe(

@@ -1,4 +1,4 @@
-"""What a receiver answers: export responses, and ``google.rpc.Status`` for refusals."""
+"""Answers of a receiver: export responses, and ``google.rpc.Status`` for refusals."""
 
 from __future__ import annotations
 

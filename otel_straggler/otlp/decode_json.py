@@ -57,7 +57,7 @@ def message_from_json(body: bytes, message_type: Callable[[], Any]) -> Any:
 
 def _loads(body: bytes) -> Any:
     """Raises ValueError or RecursionError. Without a function of ours the parser lets no other
-    thread run until it is done: of 40 MB some seconds, in which no heartbeat is answered."""
+    thread run until it is done: of 40 MB some seconds."""
     return json.loads(body, object_pairs_hook=_object if len(body) > _LARGE_BYTES else None)
 
 
@@ -76,16 +76,16 @@ def _fill(message: Any, value: Any, descriptor: Any, where: str, depth: int) -> 
         field = table.get(key)
         if field is None or item is None:
             continue
-        index = f"{where}.{key}"
+        path = f"{where}.{key}"
         if field.is_repeated:
-            _extend(message, field, item, index, depth)
+            _extend(message, field, item, path, depth)
         elif field.table is not None:
             child = getattr(message, field.name)
             child.SetInParent()
-            _fill(child, item, field.table, index, depth + 1)
+            _fill(child, item, field.table, path, depth + 1)
         else:
             assert field.read is not None
-            setattr(message, field.name, field.read(item, index))
+            setattr(message, field.name, field.read(item, path))
 
 
 def _extend(message: Any, field: _Field, items: Any, where: str, depth: int) -> None:
@@ -93,12 +93,12 @@ def _extend(message: Any, field: _Field, items: Any, where: str, depth: int) -> 
         raise _wrong(where, items, "an array")
     target = getattr(message, field.name)
     for number, item in enumerate(items):
-        index = f"{where}[{number}]"
+        path = f"{where}[{number}]"
         if field.table is not None:
-            _fill(target.add(), item, field.table, index, depth + 1)
+            _fill(target.add(), item, field.table, path, depth + 1)
         else:
             assert field.read is not None
-            target.append(field.read(item, index))
+            target.append(field.read(item, path))
 
 
 def _table(descriptor: Any) -> dict[str, _Field]:

@@ -2,7 +2,7 @@
 
 Metrics that are not ours are counted and left alone. The sender of a point is named on its
 resource, or on the point. The extension module does not read metrics that pass through: a request
-that has some is read here, point by point, at some 10 µs a point.
+that has some is read here, at some 10 µs a point.
 """
 
 from __future__ import annotations
@@ -13,70 +13,36 @@ from types import ModuleType
 from typing import Any
 
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from otel_straggler import native, semconv
 from otel_straggler.errors import InputError
 from otel_straggler.model.kernels import KernelTimesBuilder
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat, PassthroughMetric, SectionTimes
+from otel_straggler.otlp import metric_rules as rules
 from otel_straggler.otlp.decode_json import message_from_json
-from otel_straggler.otlp.identity import (
-    Aliases,
-    Resource,
-    Resources,
-    Value,
-    read_attributes,
-)
-from otel_straggler.otlp.metric_rules import (
-    DATA_OF,
-    HEARTBEAT_METRICS,
-    MALFORMED,
-    MAX_FOLDED,
-    MAX_REASONS,
-    MAX_VALUES,
-    NUMBERS,
-    SECTION_TIMES,
-    TEXTS,
-    UNKNOWN,
-    USED,
-    USES,
-    DecodedMetrics,
-    add_count,
-    add_kernel_times,
-    as_text,
-    describe_rank,
-    heartbeat,
-    may_have_passthrough,
-    passthrough_metric,
-    section_times,
-)
+from otel_straggler.otlp.identity import Aliases, Resource, Resources, Value, read_attributes
 from otel_straggler.otlp.native_metrics import MetricCases
 from otel_straggler.otlp.native_scan import NativeDecoder
 
 
 class MetricDecoder:
-    """Decodes metrics requests; safe to use from several threads.
-
-    Args:
-        aliases: what attributes mean.
-        extension: the extension module; None leaves all to protobuf's parser, with the same result.
-    """
+    """Decodes metrics requests; safe to use from several threads. Without ``extension`` protobuf's
+    parser reads all, with the same result."""
 
     def __init__(
         self, aliases: Aliases | None = None, extension: ModuleType | None = native.NATIVE
     ) -> None:
         self._aliases = aliases or Aliases()
         self._resources = Resources(self._aliases)
-        self._native: NativeDecoder[DecodedMetrics] | None = None
+        self._native: NativeDecoder[rules.DecodedMetrics] | None = None
         if extension is not None:
             self._native = NativeDecoder(
                 partial(MetricCases, extension, self._aliases, self._resources)
             )
 
-    def decode(self, body: bytes) -> DecodedMetrics:
+    def decode(self, body: bytes) -> rules.DecodedMetrics:
         """Decode binary protobuf.
 
         Raises:
@@ -84,14 +50,16 @@ class MetricDecoder:
         """
         try:
             decoded = None if self._native is None else self._native.decode(body)
-            if decoded is not None and not (decoded.points[UNKNOWN] and may_have_passthrough(body)):
+            if decoded is not None and not (
+                decoded.points[rules.UNKNOWN] and rules.may_have_passthrough(body)
+            ):
                 return decoded
             return self._decode(ExportMetricsServiceRequest.FromString(body))
         except DecodeError as error:
             msg = f"body: not an ExportMetricsServiceRequest in protobuf: {error}"
             raise InputError(msg) from error
 
-    def decode_json(self, body: bytes) -> DecodedMetrics:
+    def decode_json(self, body: bytes) -> rules.DecodedMetrics:
         """Decode OTLP-JSON.
 
         Raises:
@@ -99,7 +67,7 @@ class MetricDecoder:
         """
         return self._decode(message_from_json(body, ExportMetricsServiceRequest))
 
-    def _decode(self, request: Any) -> DecodedMetrics:
+    def _decode(self, request: Any) -> rules.DecodedMetrics:
         reader = _Reader(self._aliases)
         for resource_metrics in request.resource_metrics:
             resource = self._resources.read(resource_metrics.resource)
@@ -111,12 +79,10 @@ class MetricDecoder:
 
 
 class _Reader:
-    """Collects what the data points of a request say, one resource after the other."""
-
     def __init__(self, aliases: Aliases) -> None:
         self._aliases = aliases
         self._process_keys = aliases.process_keys()
-        self._points = dict.fromkeys(USES, 0)
+        self._points = dict.fromkeys(rules.USES, 0)
         self._heartbeats: list[Heartbeat] = []
         self._section_times: list[SectionTimes] = []
         self._kernel_times = KernelTimesBuilder()
@@ -124,13 +90,12 @@ class _Reader:
         self._processes: dict[Source, _Process] = {}
 
     def read(self, metric: Any, resource: Resource) -> None:
-        """Read all data points of one message ``Metric``."""
         which = metric.WhichOneof("data")
         if which is None:
             return
         data_points = getattr(metric, which).data_points
-        if which not in DATA_OF.get(metric.name, ()):
-            self._points[UNKNOWN] += len(data_points)
+        if which not in rules.DATA_OF.get(metric.name, ()):
+            self._points[rules.UNKNOWN] += len(data_points)
             return
         for point in data_points:
             attributes = read_attributes(point.attributes)
@@ -138,11 +103,11 @@ class _Reader:
             identity = resource.overridden_by(named) if named else resource.identity
             if identity.source is None:
                 use = identity.outcome
-            elif metric.name in HEARTBEAT_METRICS:
+            elif metric.name in rules.HEARTBEAT_METRICS:
                 process = self._processes.get(identity.source)
                 if process is None:
                     process = self._processes[identity.source] = _Process(resource, named)
-                use = USED if process.add(metric.name, point, attributes) else UNKNOWN
+                use = rules.USED if process.add(metric.name, point, attributes) else rules.UNKNOWN
             else:
                 use = self._read_other(metric, which, point, identity.source, attributes)
             self._points[use] += 1
@@ -150,31 +115,30 @@ class _Reader:
     def _read_other(
         self, metric: Any, which: str, point: Any, source: Source, attributes: dict[str, Value]
     ) -> str:
-        """Read a point that stands for itself; what became of it."""
+        """Read a point that stands for itself; its outcome."""
         if metric.name == semconv.SECTION_DURATION.name:
-            times = section_times(metric, which, point, source, attributes, self._aliases)
+            times = rules.section_times(metric, which, point, source, attributes, self._aliases)
             if times is None:
-                return MALFORMED
+                return rules.MALFORMED
             self._section_times.append(times)
-            return SECTION_TIMES
+            return rules.SECTION_TIMES
         if metric.name == semconv.KERNEL_DURATION.name:
-            return add_kernel_times(
+            return rules.add_kernel_times(
                 metric, point, source, attributes, self._aliases, self._kernel_times
             )
-        passed = passthrough_metric(metric, _number(point), attributes, source)
+        passed = rules.passthrough_metric(metric, _number(point), attributes, source)
         if passed is None:
-            return UNKNOWN
+            return rules.UNKNOWN
         self._passthrough.append(passed)
-        return USED
+        return rules.USED
 
     def end_resource(self) -> None:
-        """Make a heartbeat of every process that reported."""
         beats = (process.heartbeat(source) for source, process in self._processes.items())
         self._heartbeats += [beat for beat in beats if beat is not None]
         self._processes.clear()
 
-    def build(self) -> DecodedMetrics:
-        return DecodedMetrics(
+    def build(self) -> rules.DecodedMetrics:
+        return rules.DecodedMetrics(
             heartbeats=tuple(self._heartbeats),
             section_times=tuple(self._section_times),
             kernel_times=self._kernel_times.build() if len(self._kernel_times) else None,
@@ -184,12 +148,8 @@ class _Reader:
 
 
 class _Process:
-    """The points of a heartbeat, of one process in one resource.
-
-    Args:
-        resource: theirs.
-        named: attributes of the points that say which process it is.
-    """
+    """The points of a heartbeat, of one process in one resource; ``named`` are attributes of the
+    points that name the process."""
 
     def __init__(self, resource: Resource, named: dict[str, Value]) -> None:
         self._resource = resource
@@ -201,23 +161,26 @@ class _Process:
         self._folded: dict[str, int] = {}
 
     def add(self, name: str, point: Any, attributes: dict[str, Value]) -> bool:
-        """Add one data point; False if it makes no sense."""
         if name == semconv.RANK_INFO.name:
             self._info = attributes
             return True
         number = _number(point)
-        if number is None or not 0 <= number <= MAX_VALUES[name]:
+        if number is None or not 0 <= number <= rules.MAX_VALUES[name]:
             return False
         if name == semconv.RECORDS_DROPPED.name:
-            add_count(self._dropped, attributes.get(semconv.REASON), int(number), MAX_REASONS)
+            rules.add_count(
+                self._dropped, attributes.get(semconv.REASON), int(number), rules.MAX_REASONS
+            )
         elif name == semconv.RECORDS_FOLDED.name:
-            add_count(self._folded, attributes.get(semconv.SECTION), int(number), MAX_FOLDED)
+            rules.add_count(
+                self._folded, attributes.get(semconv.SECTION), int(number), rules.MAX_FOLDED
+            )
         else:
             self._numbers[name] = number
             self._texts |= {
-                key: as_text(value)
+                key: rules.as_text(value)
                 for key, value in attributes.items()
-                if key in TEXTS and isinstance(value, str)
+                if key in rules.TEXTS and isinstance(value, str)
             }
         return True
 
@@ -226,13 +189,13 @@ class _Process:
         if not (self._info or self._numbers or self._dropped or self._folded):
             return None
         described = self._resource.overridden_by({**self._info, **self._named}).source
-        return heartbeat(
+        return rules.heartbeat(
             described or source,
-            [self._numbers.get(name) for name in NUMBERS],
-            [self._texts.get(key, "") for key in TEXTS],
+            [self._numbers.get(name) for name in rules.NUMBERS],
+            [self._texts.get(key, "") for key in rules.TEXTS],
             self._dropped,
             self._folded,
-            describe_rank(self._info, self._resource.values),
+            rules.describe_rank(self._info, self._resource.values),
         )
 
 

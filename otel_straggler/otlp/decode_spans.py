@@ -1,6 +1,6 @@
-"""OTLP trace requests -> columns that can be scored, and what became of every span.
+"""OTLP trace requests -> columns that can be scored, and the outcome of every span.
 
-A bad span never raises: it is counted under its reason, and the others go on.
+A bad span never raises: it is counted under its reason.
 """
 
 from __future__ import annotations
@@ -28,55 +28,30 @@ from otel_straggler.model.observation import (
     Section,
 )
 from otel_straggler.model.rank import Source
+from otel_straggler.otlp import span_rules as rules
 from otel_straggler.otlp.decode_json import message_from_json
 from otel_straggler.otlp.folded_spans import FoldedSpan, folded_span, unfold
-from otel_straggler.otlp.identity import (
-    Aliases,
-    Resource,
-    Resources,
-    as_int,
-    as_size,
-)
+from otel_straggler.otlp.identity import Aliases, Resource, Resources, as_int, as_size
 from otel_straggler.otlp.native_scan import NativeDecoder, SpanCases, can_scan
-from otel_straggler.otlp.span_rules import (
-    BAD_FOLD,
-    BAD_ID,
-    ROW,
-    Attributes,
-    DecodedSpans,
-    Keys,
-    Progress,
-    SectionKey,
-    SpanNames,
-    gpu_numbers,
-    outcome_of_times,
-    section_of,
-    shape_of,
-    step_of,
-)
 
 
 class SpanDecoder:
-    """Decodes trace requests; safe to use from several threads.
-
-    Args:
-        aliases, names: what attributes and names of spans mean.
-        extension: the extension module; None leaves all to protobuf's parser, with the same result.
-    """
+    """Decodes trace requests; safe to use from several threads. Without ``extension`` protobuf's
+    parser reads all, with the same result."""
 
     def __init__(
         self,
         aliases: Aliases | None = None,
-        names: SpanNames | None = None,
+        names: rules.SpanNames | None = None,
         extension: ModuleType | None = native.NATIVE,
     ) -> None:
-        self._keys = Keys.of(aliases or Aliases(), names or SpanNames())
+        self._keys = rules.Keys.of(aliases or Aliases(), names or rules.SpanNames())
         self._resources = Resources(self._keys.aliases)
-        self._native: NativeDecoder[DecodedSpans] | None = None
+        self._native: NativeDecoder[rules.DecodedSpans] | None = None
         if extension is not None and can_scan(self._keys):
             self._native = NativeDecoder(partial(SpanCases, extension, self._keys, self._resources))
 
-    def decode(self, body: bytes) -> DecodedSpans:
+    def decode(self, body: bytes) -> rules.DecodedSpans:
         """Decode binary protobuf.
 
         Raises:
@@ -89,7 +64,7 @@ class SpanDecoder:
             msg = f"body: not an ExportTraceServiceRequest in protobuf: {error}"
             raise InputError(msg) from error
 
-    def decode_json(self, body: bytes) -> DecodedSpans:
+    def decode_json(self, body: bytes) -> rules.DecodedSpans:
         """Decode OTLP-JSON.
 
         Raises:
@@ -97,7 +72,7 @@ class SpanDecoder:
         """
         return self._decode(message_from_json(body, ExportTraceServiceRequest))
 
-    def _decode(self, request: Any) -> DecodedSpans:
+    def _decode(self, request: Any) -> rules.DecodedSpans:
         rows = Rows(self._keys)
         for resource_spans in request.resource_spans:
             resource = self._resources.read(resource_spans.resource)
@@ -118,39 +93,38 @@ _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 class Rows:
     """The spans of one request, in the order in which they came."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: rules.Keys) -> None:
         self._keys = keys
         self._lines: list[tuple[int, int, int, int, int, int]] = []
         self._work: list[tuple[float, float, float, float, float]] = []
         self._folded: dict[int, FoldedSpan] = {}
         self._refused_gpu_times = 0
         self._sources: dict[Source, int] = {}
-        self._section_codes: dict[SectionKey, int] = {}
+        self._section_codes: dict[rules.SectionKey, int] = {}
         self._sections: dict[Section, int] = {}
         self._outcomes: Counter[str] = Counter()
-        self._progress: dict[Source, Progress] = {}
+        self._progress: dict[Source, rules.Progress] = {}
 
     def add(self, span: Any, resource: Resource, *, is_own: bool) -> None:
-        """Decode one protobuf ``Span``."""
         self._outcomes[self._add(span, resource, is_own)] += 1
 
     def _add(self, span: Any, resource: Resource, is_own: bool) -> str:
         trace_id: bytes = span.trace_id
         span_id: bytes = span.span_id
         if len(trace_id) != 16 or len(span_id) != 8 or trace_id == _NO_TRACE or span_id == _NO_SPAN:
-            return BAD_ID
+            return rules.BAD_ID
         attributes = self._keys.find(span)
         identity = self._keys.identity_of(resource, attributes)
         if identity.source is None:
             return identity.outcome
         start_ns: int = span.start_time_unix_nano
         end_ns: int = span.end_time_unix_nano
-        outcome = outcome_of_times(start_ns, end_ns)
+        outcome = rules.outcome_of_times(start_ns, end_ns)
         if outcome:
             return outcome
-        step = step_of(attributes, self._keys)
+        step = rules.step_of(attributes, self._keys)
         self._record_progress(identity.source, step, end_ns)
-        key, outcome = shape_of(span, attributes, self._keys, is_own=is_own)
+        key, outcome = rules.shape_of(span, attributes, self._keys, is_own=is_own)
         if key is None:
             return outcome
         seq = as_int(attributes.get(semconv.SEQ))
@@ -162,40 +136,40 @@ class Rows:
         if semconv.FOLD_COUNT in attributes:
             folded = folded_span(attributes, _sketch_of(span), start_ns, end_ns)
             if folded is None:
-                return BAD_FOLD
+                return rules.BAD_FOLD
             self._folded[len(self._lines)] = folded
             length_ns, runs = folded.sum_ns, folded.runs
         self._lines.append((code, section, step, start_ns, end_ns, seq))
         self._work.append(self._work_of(attributes, length_ns, runs))
-        return ROW
+        return rules.ROW
 
     def _work_of(
-        self, attributes: Attributes, length_ns: int, runs: int
+        self, attributes: rules.Attributes, length_ns: int, runs: int
     ) -> tuple[float, float, float, float, float]:
         """Tokens, basis and GPU times of a row: an equal part of what its span sums up."""
         tokens = as_size(attributes.get(semconv.TOKENS))
         size = math.nan if tokens is None else tokens / runs
-        gpu = gpu_numbers(attributes, length_ns)
+        gpu = rules.gpu_numbers(attributes, length_ns)
         self._refused_gpu_times += gpu.refused
         return size, gpu.basis, gpu.busy_ns / runs, gpu.nccl_ns / runs, gpu.kernel_ns / runs
 
     def _record_progress(self, source: Source, step: int, end_ns: int) -> None:
         progress = self._progress.get(source)
         if progress is None:
-            progress = self._progress[source] = Progress()
+            progress = self._progress[source] = rules.Progress()
         if step > progress.step:
             progress.step = step
         if end_ns > progress.end_ns:
             progress.end_ns = end_ns
 
-    def _section(self, key: SectionKey) -> int:
+    def _section(self, key: rules.SectionKey) -> int:
         code = self._section_codes.get(key)
         if code is None:
-            code = self._sections.setdefault(section_of(*key), len(self._sections))
+            code = self._sections.setdefault(rules.section_of(*key), len(self._sections))
             self._section_codes[key] = code
         return code
 
-    def build(self) -> DecodedSpans:
+    def build(self) -> rules.DecodedSpans:
         """Columns of all spans added; called once."""
         lines = np.array(self._lines, np.int64).reshape(-1, 6)
         work = np.array(self._work, np.float64).reshape(-1, 5)
@@ -215,7 +189,7 @@ class Rows:
             tokens=None if np.isnan(work[:, 0]).all() else work[:, 0].copy(),
             gpu=_gpu_times(work[:, 1:]),
         )
-        return DecodedSpans(
+        return rules.DecodedSpans(
             batch=batch,
             outcomes={outcome: spans for outcome, spans in self._outcomes.items() if spans},
             progress=self._progress,
@@ -229,8 +203,8 @@ class Rows:
         repeats = np.ones(len(lines), np.int64)
         repeats[folded] = np.bincount(runs.owner, minlength=len(folded))
         bad = int((repeats == 0).sum())
-        self._outcomes[ROW] -= bad
-        self._outcomes[BAD_FOLD] += bad
+        self._outcomes[rules.ROW] -= bad
+        self._outcomes[rules.BAD_FOLD] += bad
         is_folded = np.repeat(np.isin(np.arange(len(lines)), folded), repeats)
         lines = np.repeat(lines, repeats, axis=0)
         lines[is_folded, 3] = runs.start_ns

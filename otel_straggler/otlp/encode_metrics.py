@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -27,14 +25,7 @@ _SCOPE = InstrumentationScope(name=semconv.SCOPE_NAME, version=__version__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionHistogram:
-    """Cumulative times of one section.
-
-    Attributes:
-        section, kind: whose.
-        bounds_s: upper bounds of all buckets but the last.
-        counts: one more than bounds.
-        sum_s: of all times.
-    """
+    """Cumulative times of one section. ``bounds_s``: of all buckets but the last."""
 
     section: str
     kind: str
@@ -46,19 +37,11 @@ class SectionHistogram:
 def encode_heartbeat(
     beat: Heartbeat, *, resource: Attributes, info: Attributes, started_at_s: float
 ) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` of one heartbeat.
-
-    Args:
-        beat: its None values are left out.
-        resource: identity.
-        info: attributes of ``straggler.rank.info``.
-        started_at_s: since when drops and folded runs are counted.
-    """
+    """One heartbeat as a request. ``started_at_s``: since when drops and folded executions are
+    counted."""
     now_ns, started_ns = int((beat.sent_at_s or 0.0) * _NS), int(started_at_s * _NS)
     metrics = [
-        *_progress(beat, now_ns),
-        *_open_section(beat, now_ns),
-        *_finished(beat, now_ns),
+        *_state(beat, now_ns),
         *_counter(semconv.RECORDS_DROPPED, semconv.REASON, beat.dropped, now_ns, started_ns),
         *_counter(semconv.RECORDS_FOLDED, semconv.SECTION, beat.folded, now_ns, started_ns),
         _gauge(semconv.RANK_INFO, now_ns, 1, info),
@@ -67,8 +50,7 @@ def encode_heartbeat(
 
 
 def heartbeat_texts() -> tuple[bytes, ...]:
-    """Texts that heartbeat.hpp writes, in the order of its ``HeartbeatWord``: heads of metrics, the
-    scope, and texts."""
+    """Texts that heartbeat.hpp writes, in the order of its ``HeartbeatWord``."""
     metrics = (
         semconv.HEARTBEAT,
         semconv.PROGRESS,
@@ -100,7 +82,7 @@ def encode_histograms(
     started_at_s: float,
     now_s: float,
 ) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` with ``straggler.section.duration``."""
+    """A request with ``straggler.section.duration``."""
     points = [_histogram_point(h, int(started_at_s * _NS), int(now_s * _NS)) for h in histograms]
     data = pb.Histogram(
         data_points=points, aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -117,20 +99,11 @@ def encode_numbers(
     now_s: float,
     started_at_s: float,
 ) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` of gauges and running totals.
-
-    Args:
-        numbers: metric, attributes of the point, value; points of a metric become one message.
-        resource: identity.
-        now_s: of all points.
-        started_at_s: since when totals are counted.
-    """
+    """A request of gauges and running totals, which are counted since ``started_at_s``."""
     points: dict[semconv.Metric, list[pb.NumberDataPoint]] = {}
     for metric, attributes, value in numbers:
         point = pb.NumberDataPoint(
-            attributes=key_values(attributes),
-            time_unix_nano=int(now_s * _NS),
-            as_double=value,
+            attributes=key_values(attributes), time_unix_nano=int(now_s * _NS), as_double=value
         )
         if metric.kind == "counter":
             point.start_time_unix_nano = int(started_at_s * _NS)
@@ -152,35 +125,24 @@ def _running_total(points: Sequence[pb.NumberDataPoint]) -> pb.Sum:
     )
 
 
-def _progress(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
-    metrics = []
-    if beat.sent_at_s is not None:
-        metrics.append(_gauge(semconv.HEARTBEAT, now_ns, beat.sent_at_s))
-    if beat.progress_at_s is not None:
-        metrics.append(_gauge(semconv.PROGRESS, now_ns, beat.progress_at_s, _phase(beat)))
-    if beat.step is not None:
-        metrics.append(_gauge(semconv.PROGRESS_STEP, now_ns, beat.step))
-    return metrics
-
-
-def _open_section(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
-    if beat.open_time_s is None:
-        return []
-    attributes = {semconv.SECTION: beat.open_section, **_phase(beat)}
-    return [_gauge(semconv.SECTION_OPEN, now_ns, beat.open_time_s, attributes)]
-
-
-def _finished(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
-    if beat.finished_at_s is None:
-        return []
-    attributes: Attributes = {semconv.OUTCOME: beat.outcome or "unknown"}
-    return [_gauge(semconv.RANK_FINISHED, now_ns, beat.finished_at_s, attributes)]
+def _state(beat: Heartbeat, now_ns: int) -> Iterator[pb.Metric]:
+    phase: Attributes = {semconv.PHASE: beat.phase} if beat.phase else {}
+    section = {semconv.SECTION: beat.open_section, **phase}
+    outcome: Attributes = {semconv.OUTCOME: beat.outcome or "unknown"}
+    for metric, value, attributes in (
+        (semconv.HEARTBEAT, beat.sent_at_s, {}),
+        (semconv.PROGRESS, beat.progress_at_s, phase),
+        (semconv.PROGRESS_STEP, beat.step, {}),
+        (semconv.SECTION_OPEN, beat.open_time_s, section),
+        (semconv.RANK_FINISHED, beat.finished_at_s, outcome),
+    ):
+        if value is not None:
+            yield _gauge(metric, now_ns, value, attributes)
 
 
 def _counter(
     metric: semconv.Metric, by: str, counts: Mapping[str, int], now_ns: int, start_ns: int
 ) -> list[pb.Metric]:
-    """A running total by one attribute."""
     if not counts:
         return []
     points = [
@@ -207,14 +169,8 @@ def _histogram_point(h: SectionHistogram, start_ns: int, now_ns: int) -> pb.Hist
     )
 
 
-def _phase(beat: Heartbeat) -> Attributes:
-    return {semconv.PHASE: beat.phase} if beat.phase else {}
-
-
-def _gauge(
-    metric: semconv.Metric, now_ns: int, value: float, attributes: Attributes | None = None
-) -> pb.Metric:
-    point = pb.NumberDataPoint(attributes=key_values(attributes or {}), time_unix_nano=now_ns)
+def _gauge(metric: semconv.Metric, now_ns: int, value: float, attributes: Attributes) -> pb.Metric:
+    point = pb.NumberDataPoint(attributes=key_values(attributes), time_unix_nano=now_ns)
     if isinstance(value, int):
         point.as_int = value
     else:
@@ -223,17 +179,11 @@ def _gauge(
 
 
 def metric_message(metric: semconv.Metric, **data: Any) -> pb.Metric:
-    """The message ``Metric`` around its data."""
     return pb.Metric(name=metric.name, unit=metric.unit, description=metric.meaning, **data)
 
 
 def encode_metrics_request(metrics: Sequence[pb.Metric], resource: Attributes) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` of one resource."""
-    scope_metrics = pb.ScopeMetrics(
-        scope=_SCOPE,
-        metrics=metrics,
-        schema_url=semconv.SCHEMA_URL,
-    )
+    scope_metrics = pb.ScopeMetrics(scope=_SCOPE, metrics=metrics, schema_url=semconv.SCHEMA_URL)
     resource_metrics = pb.ResourceMetrics(
         resource=Resource(attributes=key_values(resource)),
         scope_metrics=[scope_metrics],
@@ -245,7 +195,6 @@ def encode_metrics_request(metrics: Sequence[pb.Metric], resource: Attributes) -
 
 
 def key_values(attributes: Attributes) -> list[KeyValue]:
-    """Attributes as messages."""
     return [KeyValue(key=str(k), value=_any_value(v)) for k, v in attributes.items()]
 
 
@@ -266,15 +215,8 @@ MAX_SENT_KERNEL_NAME = 1_024
 def encode_kernel_times(
     kernels: Sequence[KernelCounts], *, resource: Attributes, start_ns: int, end_ns: int
 ) -> bytes:
-    """The message ``ExportMetricsServiceRequest`` with ``straggler.kernel.duration``.
-
-    Args:
-        kernels: what was counted of each, in the interval.
-        resource: identity.
-        start_ns, end_ns: the interval, wall clock.
-
-    Cost: about 20 µs a kernel.
-    """
+    """A request with ``straggler.kernel.duration`` of an interval (wall clock). Cost: about 20 µs a
+    kernel."""
     data = pb.ExponentialHistogram(
         data_points=[_point(kernel, start_ns, end_ns) for kernel in kernels],
         aggregation_temporality=pb.AGGREGATION_TEMPORALITY_DELTA,

@@ -1,9 +1,9 @@
 """Spans to OTLP protobuf, many at a time.
 
-Spans of one section differ only in ids, times and a few integers. So one span is laid out once as
-a template of fixed width, the template is repeated into a matrix, and the columns that differ are
-written with NumPy. Integers have the width of the largest of their column: a varint padded with
-zero groups is legal protobuf, and every parser reads it.
+Spans of one section differ only in ids, times and a few integers. So one span is laid out once as a
+template, the template is repeated into a matrix, and the columns that differ are written with
+NumPy. Integers have the width of the largest of their column: a varint padded with zero groups is
+legal protobuf.
 """
 
 from __future__ import annotations
@@ -35,13 +35,10 @@ class SpanGroup:
     """n spans that share name, text attributes and shape.
 
     Attributes:
-        name: of the spans.
-        labels: text attributes, the same for all.
         numbers: (n,) integer attributes.
         trace_ids: (n, 16) bytes.
         span_ids, parent_ids: (n,); without parents None.
         start_ns, end_ns: (n,) Unix time.
-        is_error: status of all of them.
     """
 
     name: str
@@ -75,7 +72,6 @@ def encode_rows(group: SpanGroup) -> list[bytes]:
 
 
 def encode_resource(attributes: Mapping[str, AttributeValue]) -> bytes:
-    """The message ``Resource``."""
     return b"".join(submessage(1, _key_value(key, value)) for key, value in attributes.items())
 
 
@@ -92,8 +88,6 @@ _VERSION = __version__.encode()
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A span as bytes, and where the columns go."""
-
     template: Bytes2D
     trace_at: int
     span_at: int
@@ -138,7 +132,7 @@ def _layout(
 
 
 def _reserve(body: bytearray, head: bytes, size: int) -> int:
-    """Append ``head`` and room for ``size`` bytes; give the offset of the room."""
+    """The offset of the room for ``size`` bytes."""
     body += head
     at = len(body)
     body += bytes(size)
@@ -193,12 +187,11 @@ def _any_value(value: AttributeValue) -> bytes:
 
 
 def _utf8(text: str) -> bytes:
-    """UTF-8; half a surrogate pair, which is not text, becomes a question mark."""
+    """Half a surrogate pair, which is not text, becomes a question mark."""
     return text.encode("utf-8", "replace")
 
 
 def submessage(field_number: int, body: bytes) -> bytes:
-    """A field of length-delimited content."""
     return _tag(field_number, _LENGTH) + varint(len(body)) + body
 
 

@@ -1,15 +1,12 @@
 """Folded spans: many executions of a section in one span, their lengths counted in buckets.
 
-Scores need the median, sum and number of runs. Number, sum, shortest and longest run are exact. The
-others are placed within their buckets, all at one relative position that makes the sum exact, so
-every row, and with it every median, is off by less than 0.4 %. The rows begin at even distances
-over the time of the span: when a run began is not on the wire.
+Number, sum, shortest and longest are exact. The others are placed within their buckets, all at one
+relative position that makes the sum exact, so every row, and every median, is off by less than 0.4
+%. Rows begin at even distances over the time of the span.
 
-The sketch: a length below 512 ns is its own bucket. Of a longer one the highest 9 bits are kept,
-and how many bits follow: a bucket is 1/256 to 1/512 of the length wide. C++ writes
-it (sketch.hpp). On the wire stand pairs of varints, ascending: distance
-from the bucket before (at first from 0), and how many. The runs of one step lie close together:
-some ten buckets, some thirty bytes.
+The sketch (sketch.hpp): a length below 512 ns is its own bucket. Of a longer one the highest 9 bits
+are kept, and how many bits follow: a bucket is 1/256 to 1/512 of the length wide. On the wire stand
+pairs of varints, ascending: distance from the bucket before (at first from 0), and how many.
 """
 
 from __future__ import annotations
@@ -33,8 +30,6 @@ _JUST_BELOW_1 = 1.0 - 2.0**-40
 
 
 class FoldedSpan(NamedTuple):
-    """The attributes of a folded span, and its times."""
-
     runs: int
     sum_ns: int
     min_ns: int
@@ -58,10 +53,10 @@ def folded_span(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoldedRuns:
-    """The runs behind folded spans; those of one stand together, shortest first.
+    """The executions behind folded spans; those of one stand together, shortest first.
 
     Attributes:
-        owner: (n,) which span a run is of.
+        owner: (n,) which span an execution is of.
         index: (n,) its number in the span, from 0.
         start_ns, length_ns: (n,) lengths are above 0.
     """
@@ -73,11 +68,8 @@ class FoldedRuns:
 
 
 def unfold(spans: list[FoldedSpan]) -> FoldedRuns:
-    """All runs of all spans, but for spans that contradict themselves, and those that would make
-    more than ``MAX_ROWS``: they have none.
-
-    Cost: O(runs + bytes of sketches); some dozen numpy calls for all spans together.
-    """
+    """All executions of all spans, but for spans that contradict themselves, and those beyond
+    ``MAX_ROWS``. Cost: O(executions + bytes of sketches); some dozen numpy calls."""
     sketches = read_sketches([span.sketch for span in spans])
     columns = np.array([(*span[:4], *span[5:]) for span in spans], np.int64).reshape(-1, 6).T
     runs, _, min_ns, max_ns, _, _ = columns
@@ -133,29 +125,14 @@ class Sketches:
 
     Attributes:
         owner: which sketch a bucket is of.
-        lowest_ns, highest_ns: the shortest and the longest length in each, both included.
-        counts: how many each holds, above 0.
+        lowest_ns, highest_ns: of the lengths in each, both included.
+        counts: above 0.
     """
 
     owner: Ints
     lowest_ns: Ints
     highest_ns: Ints
     counts: Ints
-
-
-def buckets_of(lengths_ns: Ints) -> Ints:
-    """The bucket of each length.
-
-    Args:
-        lengths_ns: (n,) from 0 to below ``MAX_LENGTH_NS``, so exact as doubles.
-
-    >>> buckets_of(np.array([7, 511, 512, 1024])).tolist()
-    [7, 511, 512, 768]
-    """
-    bits = np.frexp(lengths_ns.astype(np.float64))[1].astype(np.int64)
-    dropped = np.maximum(bits - _BITS - 1, 0)
-    buckets: Ints = (dropped << _BITS) + (lengths_ns >> dropped)
-    return buckets
 
 
 def read_sketches(sketches: Sequence[bytes]) -> Sketches:
@@ -182,7 +159,7 @@ def read_sketches(sketches: Sequence[bytes]) -> Sketches:
 
 
 def _varints(sketches: Sequence[bytes]) -> tuple[Ints, Ints]:
-    """Of sketches that hold pairs of them, and no part of one: whose, and the numbers."""
+    """The numbers of whole sketches, and whose they are."""
     whole = [s if s and s[-1] < 0x80 else b"" for s in sketches]
     data = np.frombuffer(b"".join(whole), np.uint8)
     ends = np.flatnonzero(data < 0x80)

@@ -1,8 +1,5 @@
-"""Resource and span attributes -> who sent it. Alias lists make telemetry of other tools readable.
-
-The same few resources come with every request, so answers are remembered by the bytes of the
-resource.
-"""
+"""Resource and span attributes -> the sender. Alias lists make telemetry of other tools readable.
+Answers are remembered by the bytes of the resource."""
 
 from __future__ import annotations
 
@@ -72,18 +69,13 @@ class Identity:
 class Resource:
     """One resource, read once; span attributes may override what it says."""
 
-    __slots__ = ("_aliases", "_values", "_variants", "identity")
+    __slots__ = ("_aliases", "_variants", "identity", "values")
 
     def __init__(self, values: Values, aliases: Aliases) -> None:
-        self._values = values
+        self.values = values
         self._aliases = aliases
         self._variants: dict[tuple[object, ...], Identity] = {}
         self.identity = identify((values,), aliases)
-
-    @property
-    def values(self) -> Values:
-        """All its scalar attributes."""
-        return self._values
 
     def overridden_by(self, attributes: Mapping[str, Value]) -> Identity:
         """The identity where ``attributes`` (of a span or a data point) win."""
@@ -93,7 +85,7 @@ class Resource:
         if known is None:
             if len(self._variants) >= _REMEMBERED:
                 self._variants.clear()
-            known = identify((attributes, self._values), self._aliases)
+            known = identify((attributes, self.values), self._aliases)
             self._variants[key] = known
         return known
 
@@ -106,16 +98,11 @@ class Resources:
         self._known: dict[bytes, Resource] = {}
 
     def read(self, message: Any) -> Resource:
-        """The resource of a protobuf message ``Resource``."""
         key = message.SerializeToString()
         return self._known.get(key) or self._learn(key, message)
 
     def read_bytes(self, encoded: bytes) -> Resource:
-        """The resource of an encoded message ``Resource``.
-
-        Raises:
-            DecodeError: it is none.
-        """
+        """Raises DecodeError for what is no resource."""
         known = self._known.get(encoded)
         return known or self._learn(encoded, ResourceMessage.FromString(encoded))
 

@@ -67,13 +67,9 @@ class RankDescription(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedMetrics:
     """One metrics request: heartbeats, times of sections and kernels, metrics that pass through,
-    and data points by what they were.
-
-    ``used`` points make heartbeats or pass through, ``section_times`` histograms of sections,
-    ``kernel_times`` those of kernels, ``unknown`` ones are metrics of others (or no numbers),
-    ``no_rank`` ones of ours do not say who sent them, ``not_delta`` are kernel histograms that are
-    not deltas.
-    """
+    and data points by use: ``used`` points make heartbeats or pass through, ``unknown`` ones are
+    metrics of others (or no numbers), ``no_rank`` ones of ours do not name a sender, ``not_delta``
+    are kernel histograms that are not deltas."""
 
     heartbeats: tuple[Heartbeat, ...]
     section_times: tuple[SectionTimes, ...] = ()
@@ -83,7 +79,6 @@ class DecodedMetrics:
 
     @property
     def rejected(self) -> dict[str, int]:
-        """Malformed points, by reason."""
         return {use: count for use, count in self.points.items() if use in _REJECTED and count}
 
 
@@ -95,11 +90,8 @@ def heartbeat(
     folded: dict[str, int],
     description: RankDescription,
 ) -> Heartbeat:
-    """A heartbeat of what the points of one process say.
-
-    Args:
-        numbers, texts: of ``NUMBERS`` and ``TEXTS``; None and "" where there is none.
-    """
+    """A heartbeat of one process. ``numbers``, ``texts``: of ``NUMBERS`` and ``TEXTS``; None and ""
+    where there is none."""
     sent_at_s, progress_at_s, step, open_time_s, finished_at_s = numbers
     section, phase, outcome = texts
     known: Outcome = outcome if outcome in semconv.OUTCOMES else "unknown"
@@ -115,21 +107,11 @@ def heartbeat(
         outcome=None if finished_at_s is None else known,
         dropped=dropped,
         folded=folded,
-        gpu_tier=description.gpu_tier,
-        gpu_reason=description.gpu_reason,
-        page=description.page,
-        team=description.team,
-        is_ending=description.is_ending,
+        **description._asdict(),
     )
 
 
 def describe_rank(description: Values, resource: Values) -> RankDescription:
-    """Read a rank's description of itself.
-
-    Args:
-        description: attributes of ``straggler.rank.info``.
-        resource: those of the resource; what the description says wins.
-    """
     tier = description.get(semconv.GPU_TIMING_TIER)
     reason = description.get(semconv.GPU_TIMING_REASON) if tier in semconv.GPU_TIERS else None
     page = as_bool(description.get(semconv.RUN_PAGE))
@@ -144,22 +126,17 @@ def describe_rank(description: Values, resource: Values) -> RankDescription:
 
 
 def as_text(value: str) -> str:
-    """A text of a heartbeat, no longer than it may be."""
     return value[:_MAX_TEXT]
 
 
 def count_name(name: Value) -> str:
-    """The name under which something is counted."""
     return str(name or "unknown")[:_MAX_TEXT]
 
 
 def add_count(counts: dict[str, int], name: Value, count: int, limit: int) -> None:
-    """Keep a count if there is room for it."""
     if len(counts) < limit:
         counts[count_name(name)] = count
 
-
-# --- metrics that pass through ------------------------------------------------------------------
 
 _MAX_NUMBER: Final = 2.0**63
 _PASSTHROUGH_NAMES: Final = tuple(name.encode() for name in _PASSTHROUGH)
@@ -183,8 +160,6 @@ def passthrough_metric(
     return PassthroughMetric(source, known, values, number)
 
 
-# --- histograms ---------------------------------------------------------------------------------
-
 UNITS_S = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Seconds per unit in which section times may come."""
 
@@ -204,16 +179,7 @@ def section_times(
     attributes: dict[str, Value],
     aliases: Aliases,
 ) -> SectionTimes | None:
-    """Read one data point; None if it makes no sense.
-
-    Args:
-        metric: the message ``Metric``.
-        which: ``histogram`` or ``exponential_histogram``.
-        point: one of its points.
-        source: who sent it.
-        attributes: of the point.
-        aliases: says which attribute names the section.
-    """
+    """Read one data point; None if it makes no sense."""
     temporality = getattr(metric, which).aggregation_temporality
     section = section_named(attributes, aliases)
     unit_s = UNITS_S.get(metric.unit)
@@ -319,16 +285,7 @@ def add_kernel_times(
     aliases: Aliases,
     to: KernelTimesBuilder,
 ) -> str:
-    """Add one data point; the answer is what became of it.
-
-    Args:
-        metric: the message ``Metric``, with an exponential histogram.
-        point: one of its points.
-        source: who sent it.
-        attributes: of the point.
-        aliases: says which attribute names the section.
-        to: where it is added.
-    """
+    """Add one data point; the answer is what became of it."""
     if metric.exponential_histogram.aggregation_temporality != _DELTA:
         return NOT_DELTA
     cell = cell_named(attributes, aliases)

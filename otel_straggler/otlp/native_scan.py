@@ -1,8 +1,7 @@
 """Requests read by the extension module: columns at once, rules asked for once per case.
 
-C++ walks the bytes and distinguishes cases; what a case means is decided here, with the code that
-reads span by span. Whatever C++ does not take is left to protobuf's own parser, so it decides what
-is no request.
+C++ walks the bytes and distinguishes cases; a case is decided here, with the code that reads span
+by span. Whatever C++ does not take is left to protobuf's own parser.
 """
 
 from __future__ import annotations
@@ -21,24 +20,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_straggler import semconv
 from otel_straggler.model.observation import NO_KERNEL, GpuTimes, ObservationBatch, Section
 from otel_straggler.model.rank import Source
+from otel_straggler.otlp import span_rules as rules
 from otel_straggler.otlp.folded_spans import FOLD_KEYS
 from otel_straggler.otlp.identity import Resources, as_int, as_size
-from otel_straggler.otlp.span_rules import (
-    BAD_ID,
-    BAD_TIME,
-    DURATION_NOT_POSITIVE,
-    GPU_KEYS,
-    ROW,
-    SPAN_OUTCOMES,
-    Attributes,
-    DecodedSpans,
-    Keys,
-    Progress,
-    basis_of,
-    section_of,
-    shape_of,
-    step_of,
-)
 
 _Name = TypeVar("_Name")
 _Decoded = TypeVar("_Decoded")
@@ -50,7 +34,7 @@ _ABSENT, _NO_NUMBER = -1, -2
 _MAX_NUMBERS = 64
 _MAX_PASSES = 8
 """A request is read again for each kind of case at most; the rest is for other threads."""
-_OUTCOME_CODES = {outcome: number for number, outcome in enumerate(SPAN_OUTCOMES)}
+_OUTCOME_CODES = {outcome: number for number, outcome in enumerate(rules.SPAN_OUTCOMES)}
 
 
 class CodeTable(Generic[_Name]):
@@ -70,7 +54,7 @@ class CodeTable(Generic[_Name]):
 
 
 class Cases(ABC, Generic[_Decoded]):
-    """A scanner of the extension module, what it has been taught, and the names of its codes."""
+    """A scanner of the extension module, the cases taught to it, and the names of its codes."""
 
     def __init__(self, scanner: Any) -> None:
         self._scanner = scanner
@@ -105,10 +89,8 @@ class Cases(ABC, Generic[_Decoded]):
 
 
 class NativeDecoder(Generic[_Decoded]):
-    """Decodes requests; safe to use from several threads.
-
-    Memory is bounded: when there is no room for another case, all are learned again.
-    """
+    """Decodes requests; safe to use from several threads. When there is no room for another case,
+    all are learned again."""
 
     def __init__(self, make_cases: Callable[[], Cases[_Decoded]]) -> None:
         self._make_cases = make_cases
@@ -129,7 +111,7 @@ class NativeDecoder(Generic[_Decoded]):
         return None if isinstance(result, int) else result
 
 
-def can_scan(keys: Keys) -> bool:
+def can_scan(keys: rules.Keys) -> bool:
     """True if each key means one thing only, as C++ needs it; the built-in ones do."""
     others = keys.wanted - keys.numbers - keys.identity
     return len(keys.numbers) <= _MAX_NUMBERS and len(keys.wanted) == sum(
@@ -137,16 +119,16 @@ def can_scan(keys: Keys) -> bool:
     )
 
 
-class SpanCases(Cases[DecodedSpans]):
+class SpanCases(Cases[rules.DecodedSpans]):
     """Cases of trace requests: scopes, senders, and shapes of spans."""
 
-    def __init__(self, native: ModuleType, keys: Keys, resources: Resources) -> None:
+    def __init__(self, native: ModuleType, keys: rules.Keys, resources: Resources) -> None:
         self._keys = keys
         self._resources = resources
         self._slots = {key: slot for slot, key in enumerate(sorted(keys.numbers))}
         self._sources = CodeTable[Source]()
         self._sections = CodeTable[Section]()
-        outcomes = (ROW, BAD_ID, BAD_TIME, DURATION_NOT_POSITIVE)
+        outcomes = (rules.ROW, rules.BAD_ID, rules.BAD_TIME, rules.DURATION_NOT_POSITIVE)
         codes = tuple(_OUTCOME_CODES[outcome] for outcome in outcomes)
         super().__init__(native.Scanner(self._roles(), codes))
 
@@ -156,8 +138,6 @@ class SpanCases(Cases[DecodedSpans]):
         roles |= dict.fromkeys(self._keys.numbers, _NUMBER)
         roles |= dict.fromkeys((*FOLD_KEYS, semconv.FOLD_SKETCH), _FOREIGN)  # left to protobuf
         return [(key, role, self._slots.get(key, 0)) for key, role in sorted(roles.items())]
-
-    # --- answers ----------------------------------------------------------------------------
 
     def _teach(self, case: int, number: int, context: bytes, sample: bytes) -> None:
         if case == _SCOPE:
@@ -178,53 +158,51 @@ class SpanCases(Cases[DecodedSpans]):
 
     def _teach_shape(self, number: int, span: Any, *, is_own: bool) -> None:
         attributes = self._keys.find(span)
-        key, outcome = shape_of(span, attributes, self._keys, is_own=is_own)
+        key, outcome = rules.shape_of(span, attributes, self._keys, is_own=is_own)
         section = -1
         if key is not None:
-            section = self._sections.code(section_of(*key))
+            section = self._sections.code(rules.section_of(*key))
         self._scanner.learn_shape(
             number,
             section,
             _OUTCOME_CODES[outcome],
             (
                 self._slot(attributes, self._keys.step_key(attributes)),
-                step_of(attributes, self._keys),
+                rules.step_of(attributes, self._keys),
             ),
             self._sequence(attributes),
             self._tokens(attributes),
             self._gpu(attributes),
         )
 
-    def _sequence(self, attributes: Attributes) -> tuple[int, int, int]:
+    def _sequence(self, attributes: rules.Attributes) -> tuple[int, int, int]:
         slot = self._slot(attributes, semconv.SEQ)
         if slot >= 0:
             return _FROM_NUMBER, slot, 0
         seq = as_int(attributes.get(semconv.SEQ))
         return (_FROM_IDS, 0, 0) if seq is None else (_FIXED, 0, seq)
 
-    def _tokens(self, attributes: Attributes) -> tuple[int, float]:
+    def _tokens(self, attributes: rules.Attributes) -> tuple[int, float]:
         size = as_size(attributes.get(semconv.TOKENS))
         return self._slot(attributes, semconv.TOKENS), math.nan if size is None else size
 
-    def _gpu(self, attributes: Attributes) -> tuple[int, int, int, int]:
+    def _gpu(self, attributes: rules.Attributes) -> tuple[int, int, int, int]:
         """Basis, and where the times are that it needs; ``_NO_NUMBER`` for what is none."""
-        basis = basis_of(attributes.get(semconv.TIME_BASIS))
+        basis = rules.basis_of(attributes.get(semconv.TIME_BASIS))
         busy, nccl, kernel = (
             self._slot(attributes, key, _NO_NUMBER) if key in attributes else _ABSENT
-            for key in GPU_KEYS
+            for key in rules.GPU_KEYS
         )
         return (basis, busy, nccl, kernel)
 
-    def _slot(self, attributes: Attributes, key: str | None, other: int = -1) -> int:
-        """The slot of the number in C++; ``other`` if it is none that differs from span to span."""
+    def _slot(self, attributes: rules.Attributes, key: str | None, other: int = -1) -> int:
+        """The slot of a number in C++; ``other`` if it does not differ from span to span."""
         value = None if key is None else attributes.get(key)
         if key is None or isinstance(value, bool) or not isinstance(value, (int, float)):
             return other
         return self._slots[key]
 
-    # --- columns ----------------------------------------------------------------------------
-
-    def _decoded(self, *columns: Any) -> DecodedSpans:
+    def _decoded(self, *columns: Any) -> rules.DecodedSpans:
         (
             source, section, step, start, duration, seq, tokens, gpu, sources, sections, outcomes,
             progress, refused,
@@ -243,10 +221,10 @@ class SpanCases(Cases[DecodedSpans]):
             tokens=None if tokens is None else np.frombuffer(tokens, np.float64),
             gpu=None if gpu is None else _gpu_times(*gpu),
         )
-        return DecodedSpans(
+        return rules.DecodedSpans(
             batch=batch,
-            outcomes={SPAN_OUTCOMES[outcome]: count for outcome, count in outcomes.items()},
-            progress={self._sources.names[code]: Progress(*far) for code, *far in progress},
+            outcomes={rules.SPAN_OUTCOMES[outcome]: count for outcome, count in outcomes.items()},
+            progress={self._sources.names[code]: rules.Progress(*far) for code, *far in progress},
             refused_gpu_times=refused,
         )
 

@@ -1,12 +1,10 @@
-"""Section histograms -> what each adds to the ones before it -> rows that scores take.
+"""Section histograms -> what each adds to the ones before it -> rows to score.
 
-A histogram says how many times fell into a bucket, not how long each was. Rows are placed within
-their bucket: evenly around one relative position, the same in all buckets, that makes their sum
-the sum that the sender measured. So times that lie close together, all in one wide bucket, keep
-their mean, though nothing is known of them but the bucket.
+Rows are placed within their bucket: evenly around one relative position, the same in all buckets,
+that makes their sum the sum that the sender measured. So times that lie close together, all in one
+wide bucket, keep their mean.
 
-**Error.** The median of the rows lies within the bucket that holds the median of the times (for an
-even number: between the two buckets that hold the two in the middle, as the median itself), so it
+**Error.** The median of the rows lies within the bucket that holds the median of the times, so it
 is off by at most the width of that bucket; where it is exponential with scale 7 or more, by at most
 0.5 %. Times above the last explicit bound have no bucket's width: without a maximum they lie
 between the bound and what the sum allows for.
@@ -58,16 +56,12 @@ NewestPoints: TypeAlias = dict[tuple[Process, str], _Newest]
 class HistogramDeltas:
     """Compares every point with the newest one of its series.
 
-    A cumulative point adds what it has more than the one before; one that began later than the one
-    before is a reset and adds all it has. What is delivered again or late adds nothing. The first
-    point of a cumulative series adds all if it began at most ``fresh_s`` before its end; an older
-    one is history, from before this process listened, and only the baseline of the next.
+    A cumulative point adds what it has more than the one before; one that began later is a reset
+    and adds all. Repeated and late points add nothing. The first point of a cumulative series adds
+    all if it began at most ``fresh_s`` before its end; an older one is only the baseline of the
+    next.
 
-    Args:
-        fresh_s: see above.
-
-    Attributes:
-        n_series: how many are remembered; whoever drops some sets it.
+    ``n_series`` are remembered; whoever drops some sets it.
     """
 
     def __init__(self, fresh_s: float) -> None:
@@ -76,11 +70,7 @@ class HistogramDeltas:
         self.counts: Counter[str] = Counter()
 
     def observe(self, times: SectionTimes, newest: NewestPoints) -> SectionTimes | None:
-        """Return what the point adds; None if nothing. ``counts`` has its outcome.
-
-        Args:
-            newest: the newest points of its world, to which it is added.
-        """
+        """The part of a point that is new; None if nothing. ``counts`` has its outcome."""
         outcome, added = self._observe(times, newest)
         self.counts[outcome] += 1
         return added
@@ -92,7 +82,9 @@ class HistogramDeltas:
             if self.n_series >= _MAX_SERIES:
                 return OVER_LIMIT, None
             self.n_series += 1
-        elif times.end_ns <= before.end_ns or _began_earlier(times, before):
+        elif times.end_ns <= before.end_ns or (
+            times.is_cumulative and 0 < times.start_ns < before.start_ns  # from before a reset
+        ):
             return REPEATED, None
         kept = times.buckets if times.is_cumulative else None
         known[key] = _Newest(times.start_ns, times.end_ns, kept)
@@ -113,13 +105,7 @@ class HistogramDeltas:
         return None if buckets is None else replace(times, start_ns=before.end_ns, buckets=buckets)
 
 
-def _began_earlier(times: SectionTimes, before: _Newest) -> bool:
-    """True for a cumulative point from before a reset; a start of 0 is unknown."""
-    return times.is_cumulative and 0 < times.start_ns < before.start_ns
-
-
 def process_of(source: Source) -> Process:
-    """The identity of a process."""
     identity = source.run_id, source.group, source.attempt, source.rank
     return *identity, source.session_id, source.node
 
@@ -146,7 +132,7 @@ def rows_within(histograms: int, total: int) -> int:
 
 
 def run_times_s(times: SectionTimes, max_rows: int = MAX_ROWS) -> Floats:
-    """Times of runs, ascending: as many as were counted, or the ``max_rows`` (odd) at evenly
+    """Times of executions, ascending: as many as were counted, or the ``max_rows`` (odd) at evenly
     spaced ranks among them if there are more."""
     lower, width, counts = _filled(times)
     runs = int(counts.sum())
@@ -205,10 +191,9 @@ def _placement(
 
 
 def rows_of(times: list[SectionTimes], max_rows: int, at_ns: int | None = None) -> ObservationBatch:
-    """Rows without a step, of any number of histograms.
+    """Rows without a step, of histograms that count nothing twice.
 
     Args:
-        times: what was counted, in no other histogram.
         max_rows: of each; odd.
         at_ns: start of all rows; None spreads those of each histogram over its interval, long and
             short ones alike.

@@ -1,8 +1,5 @@
-"""Trace requests cut at their spans, and put together again from the spans that are kept.
-
-Only the lengths around what is left are encoded again: spans, resources, scopes and all other
-fields are the bytes that came.
-"""
+"""Trace requests cut at their spans, and rebuilt from the spans that are kept. Only the lengths
+around them are encoded again; all else are the bytes that came."""
 
 from __future__ import annotations
 
@@ -36,15 +33,13 @@ _TRACE_ID_HEAD = 0x0A, 0x10
 
 @dataclass(frozen=True, slots=True)
 class ScopeSlice:
-    """The spans of one scope.
+    """The spans of one scope, of the resource with this index.
 
     Attributes:
-        resource: index of the resource they belong to.
-        head, tail: the other fields of the scope's message, as they came: those before the first
-            span, and all others.
+        head, tail: the other fields of the scope's message: those before the first span, and all
+            others.
         begins: where each span's field begins; its tag and length included.
-        contents: where each span itself begins.
-        ends: where it ends.
+        contents, ends: where each span itself begins and ends.
     """
 
     resource: int
@@ -55,7 +50,6 @@ class ScopeSlice:
     ends: Ints
 
     def __len__(self) -> int:
-        """Spans."""
         return len(self.begins)
 
 
@@ -64,11 +58,9 @@ class Slices:
     """One ``ExportTraceServiceRequest``, cut.
 
     Attributes:
-        body: the request.
-        heads, tails: of each ``ResourceSpans``, its fields but the scopes, as they came: those
-            before the first scope, and all others.
+        heads, tails: of each ``ResourceSpans``, its fields but the scopes: those before the first
+            scope, and all others.
         resources: of each, the message ``Resource``; the last where there are several.
-        scopes: in the order in which they came.
     """
 
     body: bytes
@@ -78,7 +70,6 @@ class Slices:
     scopes: list[ScopeSlice]
 
     def __len__(self) -> int:
-        """Spans."""
         return sum(map(len, self.scopes))
 
     def traces_of(self, scope: ScopeSlice) -> Text:
@@ -89,29 +80,23 @@ class Slices:
         return _trace_text(self.body, scope)
 
     def rebuild(self, kept: Iterable[Bools]) -> bytes:
-        """A request with the spans that are ``kept``, a mask for every scope; empty if none is.
-
-        Scopes and resources of which no span is kept are left out.
-        """
+        """A request with the spans of which a mask for every scope is true; empty if none is."""
         by_resource: dict[int, list[bytes]] = {}
         for scope, mask in zip(self.scopes, kept, strict=True):
             if mask.any():
-                content = scope.head + self._spans_of(scope, mask) + scope.tail
+                cuts = zip(scope.begins[mask].tolist(), scope.ends[mask].tolist(), strict=True)
+                spans = [self.body[a:b] for a, b in cuts]
+                content = scope.head + b"".join(spans) + scope.tail
                 by_resource.setdefault(scope.resource, []).append(submessage(_SCOPE_SPANS, content))
         return b"".join(
             submessage(_RESOURCE_SPANS, self.heads[number] + b"".join(scopes) + self.tails[number])
             for number, scopes in by_resource.items()
         )
 
-    def _spans_of(self, scope: ScopeSlice, mask: Bools) -> bytes:
-        begins, ends = scope.begins[mask].tolist(), scope.ends[mask].tolist()
-        return b"".join([self.body[a:b] for a, b in zip(begins, ends, strict=True)])
-
 
 def slices_of(body: bytes) -> Slices:
-    """Cut a request in binary protobuf.
-
-    A request with a field of an unusual kind (a group) is first encoded again, by protobuf.
+    """Cut a request in binary protobuf; one with a field of an unusual kind (a group) is first
+    encoded again, by protobuf.
 
     Raises:
         InputError: it is no ``ExportTraceServiceRequest``.
@@ -164,9 +149,9 @@ def _cut_scope(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
 
 
 def _cut_at_once(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice | None:
-    """The same with NumPy: where something like a span that names its trace first may begin is
-    guessed from four bytes. The guesses are right if every one ends where the next one begins, and
-    the fields before the first and after the last can be read; None if not."""
+    """With NumPy: where a span that names its trace first may begin is guessed from four bytes. The
+    guesses are right if every one ends where the next one begins, and the fields before the first
+    and after the last can be read; None if not."""
     data = np.frombuffer(body, np.uint8, end - begin, begin)
     at = np.flatnonzero((data[:-1] == _TRACE_ID_HEAD[0]) & (data[1:] == _TRACE_ID_HEAD[1]))
     at = at[at >= 3]
@@ -234,9 +219,6 @@ def _parsed_text(span: bytes) -> tuple[int, int]:
     return int.from_bytes(trace_id[:8], "big"), int.from_bytes(trace_id[8:], "big")
 
 
-# --- fields of a message ----------------------------------------------------------------------
-
-
 class UnfamiliarError(ValueError):
     """Raised for bytes that cannot be cut; protobuf decides what they are."""
 
@@ -282,7 +264,6 @@ def _fields_of(data: bytes, begin: int, end: int) -> Iterator[_Field]:
 
 
 def _varint_at(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The varint at ``at`` and where it ends."""
     value = shift = 0
     while at < end and shift < 63:
         byte = data[at]
@@ -295,10 +276,7 @@ def _varint_at(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 class SpanOwners:
-    """Senders of the spans of a request that was cut, of which no more is decoded than needed.
-
-    Safe to use from one thread.
-    """
+    """Senders of the spans of a request that was cut. For one thread."""
 
     def __init__(self, aliases: Aliases | None = None) -> None:
         self._keys = Keys.of(aliases or Aliases(), SpanNames())
@@ -306,32 +284,25 @@ class SpanOwners:
         self._marks = _shortest(self._keys.identity)
 
     def source_of(self, resource: bytes) -> Source | None:
-        """The sender, as far as a resource names it."""
         try:
             return self._resources.read_bytes(resource).identity.source
         except DecodeError:
             return None
 
     def of(self, slices: Slices, scope: ScopeSlice, is_wanted: Callable[[Source], bool]) -> Bools:
-        """Mark the spans of a scope whose source is wanted.
-
-        Cost: one search per key through the bytes of the scope; only where the spans
-        themselves name their sender they are decoded one by one.
-        """
+        """Mark the spans of a scope whose source is wanted. Cost: one search per key through its
+        bytes; spans are decoded only where they name their sender themselves."""
         try:
             resource = self._resources.read_bytes(slices.resources[scope.resource])
         except DecodeError:
             return np.zeros(len(scope), bool)
-        if not len(scope) or not self._name_senders(slices.body, scope):
+        begin, end = (int(scope.begins[0]), int(scope.ends[-1])) if len(scope) else (0, 0)
+        if not any(slices.body.find(mark, begin, end) >= 0 for mark in self._marks):
             source = resource.identity.source
             return np.full(len(scope), source is not None and is_wanted(source))
         spans = zip(scope.contents.tolist(), scope.ends.tolist(), strict=True)
         owners = (self._owner(slices.body[a:b], resource) for a, b in spans)
         return np.array([o is not None and is_wanted(o) for o in owners], bool)
-
-    def _name_senders(self, body: bytes, scope: ScopeSlice) -> bool:
-        begin, end = int(scope.begins[0]), int(scope.ends[-1])
-        return any(body.find(mark, begin, end) >= 0 for mark in self._marks)
 
     def _owner(self, content: bytes, resource: Resource) -> Source | None:
         try:

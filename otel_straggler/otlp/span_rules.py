@@ -72,10 +72,9 @@ class DecodedSpans:
     """One trace request.
 
     Attributes:
-        batch: the rows to score.
-        outcomes: spans by what became of them; the sum is the number of spans received.
+        outcomes: spans by outcome; the sum is the number of spans received.
         progress: newest step (``NO_STEP`` if none) and newest end per source.
-        refused_gpu_times: GPU times of rows that make no sense; the rows go by the host's clock.
+        refused_gpu_times: GPU times that make no sense; their rows go by the host's clock.
     """
 
     batch: ObservationBatch
@@ -85,7 +84,6 @@ class DecodedSpans:
 
     @property
     def rejected(self) -> dict[str, int]:
-        """Malformed spans, by reason."""
         return {outcome: count for outcome, count in self.outcomes.items() if outcome in MALFORMED}
 
 
@@ -177,13 +175,10 @@ def basis_of(value: Value) -> int:
 
 
 def gpu_numbers(attributes: dict[str, Value], length_ns: int) -> GpuNumbers:
-    """From the attributes of a span.
+    """From the attributes of a span whose executions take ``length_ns`` together.
 
     The basis is the host's if a time that it needs is missing or refused: half of a truth would
     pass for a fast rank.
-
-    Args:
-        length_ns: of the execution, or of all executions of a folded span together.
 
     >>> attributes = {"straggler.time_basis": "cupti", "straggler.gpu.busy_time_ns": 900}
     >>> gpu_numbers({**attributes, "straggler.gpu.nccl_time_ns": 100}, 1_000)
@@ -230,14 +225,8 @@ Attributes = dict[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The attributes of a span that mean something.
-
-    Attributes:
-        names: which plain spans are scored.
-        identity: those that say who sent it, and so override the resource.
-        wanted: all.
-        numbers: those whose value differs from span to span.
-    """
+    """The attributes of a span that mean something: those of its sender (``identity``), those whose
+    value differs from span to span (``numbers``), and all (``wanted``)."""
 
     aliases: Aliases
     names: SpanNames
@@ -253,7 +242,6 @@ class Keys:
         return cls(aliases, names, identity, wanted, numbers)
 
     def find(self, span: Any) -> Attributes:
-        """The attributes of a protobuf ``Span`` that mean something."""
         wanted = self.wanted
         attributes = {}
         for pair in span.attributes:
@@ -263,13 +251,11 @@ class Keys:
         return attributes
 
     def identity_of(self, resource: Resource, attributes: Attributes) -> Identity:
-        """The sender of the span."""
         if self.identity.isdisjoint(attributes):
             return resource.identity
         return resource.overridden_by({k: v for k, v in attributes.items() if k in self.identity})
 
     def step_key(self, attributes: Attributes) -> str | None:
-        """The attribute that holds the step: the first alias that is there."""
         return next((key for key in self.aliases.step if key in attributes), None)
 
     def plain_name(self, span: Any, attributes: Attributes) -> str:

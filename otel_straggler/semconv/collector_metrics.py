@@ -2,171 +2,122 @@
 
 from __future__ import annotations
 
-from otel_straggler.semconv.names import Metric
+from otel_straggler.semconv.names import counter, gauge
 
 # --- the collector about itself ---------------------------------------------------------------
-COLLECTOR_SPANS = Metric(
-    "straggler.collector.spans",
-    "{span}",
-    "counter",
-    "spans received, by outcome",
-    labels=("outcome", "reason"),
+COLLECTOR_SPANS = counter(
+    "straggler.collector.spans", "{span}", "spans received, by outcome", "outcome", "reason"
 )
-COLLECTOR_REQUESTS = Metric(
-    "straggler.collector.requests",
-    "{request}",
-    "counter",
-    "requests, by signal and answer",
-    labels=("signal", "answer"),
+COLLECTOR_REQUESTS = counter(
+    "straggler.collector.requests", "{request}", "requests by signal and answer", "signal", "answer"
 )
-COLLECTOR_RUNS = Metric("straggler.collector.runs", "{run}", "gauge", "runs in memory")
-COLLECTOR_REJECTED = Metric(
+COLLECTOR_RUNS = gauge("straggler.collector.runs", "{run}", "runs in memory")
+COLLECTOR_REJECTED = counter(
     "straggler.collector.turned_away",
     "{report}",
-    "counter",
-    "requests of runs and groups beyond the most that are watched, by what there is too much of",
-    labels=("what",),
+    "requests rejected for new runs or groups, by limit",
+    "what",
 )
-COLLECTOR_NAMES_FOLDED = Metric(
+COLLECTOR_NAMES_FOLDED = counter(
     "straggler.collector.names_folded",
     "{run}",
-    "counter",
-    "section runs scored as <other>, because their run has too many section names",
+    "executions scored as <other>: too many section names",
 )
-COLLECTOR_WINDOWS = Metric(
-    "straggler.collector.windows",
-    "{window}",
-    "counter",
-    "windows closed, by cause",
-    labels=("cause",),
+COLLECTOR_WINDOWS = counter(
+    "straggler.collector.windows", "{window}", "windows closed, by cause", "cause"
 )
-COLLECTOR_QUEUE = Metric(
-    "straggler.collector.queue", "By", "gauge", "request bytes that wait to be scored"
-)
-COLLECTOR_SERIES_FOLDED = Metric(
+COLLECTOR_QUEUE = gauge("straggler.collector.queue", "By", "request bytes that wait to be scored")
+COLLECTOR_SERIES_FOLDED = gauge(
     "straggler.collector.series_folded",
     "{series}",
-    "gauge",
     "series folded by the budget",
-    labels=("run_id", "family"),
+    "run_id",
+    "family",
 )
-COLLECTOR_FORWARDED = Metric(
-    "straggler.collector.forwarded",
-    "{request}",
-    "counter",
-    "requests forwarded, by outcome",
-    labels=("outcome",),
+COLLECTOR_FORWARDED = counter(
+    "straggler.collector.forwarded", "{request}", "requests forwarded, by outcome", "outcome"
 )
-COLLECTOR_START = Metric(
-    "straggler.collector.start.timestamp", "s", "gauge", "when this collector started"
+COLLECTOR_START = gauge("straggler.collector.start.timestamp", "s", "when this collector started")
+COLLECTOR_PAGES = gauge(
+    "straggler.collector.pages", "{flag}", "1 if alerts of this collector may notify people"
 )
-COLLECTOR_PAGES = Metric(
-    "straggler.collector.pages", "{flag}", "gauge", "1 if this collector's alerts may call somebody"
+COLLECTOR_ROWS = counter("straggler.collector.rows", "{row}", "executions, by outcome", "outcome")
+COLLECTOR_POINTS = counter(
+    "straggler.collector.points", "{point}", "data points received, by use", "use"
 )
-COLLECTOR_ROWS = Metric(
-    "straggler.collector.rows",
-    "{row}",
-    "counter",
-    "section runs, by what became of them",
-    labels=("outcome",),
-)
-COLLECTOR_POINTS = Metric(
-    "straggler.collector.points",
-    "{point}",
-    "counter",
-    "data points received, by use",
-    labels=("use",),
-)
-COLLECTOR_SECTION_TIMES = Metric(
+COLLECTOR_SECTION_TIMES = counter(
     "straggler.collector.section_times",
     "{point}",
-    "counter",
-    "points of section histograms, by what became of them",
-    labels=("outcome",),
+    "section histogram points, by outcome",
+    "outcome",
 )
-COLLECTOR_KERNEL_TIMES = Metric(
-    "straggler.collector.kernel_times",
-    "{point}",
-    "counter",
-    "points of kernel histograms, by what became of them",
-    labels=("outcome",),
+COLLECTOR_KERNEL_TIMES = counter(
+    "straggler.collector.kernel_times", "{point}", "kernel histogram points, by outcome", "outcome"
 )
-COLLECTOR_FORWARD_QUEUE = Metric(
-    "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"
+COLLECTOR_FORWARD_QUEUE = gauge(
+    "straggler.collector.forward_queue", "By", "request bytes that wait to be forwarded"
 )
-COLLECTOR_FORWARD_SPANS = Metric(
+COLLECTOR_FORWARD_SPANS = counter(
     "straggler.collector.forward_spans",
     "{span}",
-    "counter",
-    "spans that sampled forwarding kept or left out, by reason",
-    labels=("outcome", "reason"),
+    "spans that sampling kept or left out, by reason",
+    "outcome",
+    "reason",
 )
-COLLECTOR_FORWARD_HELD = Metric(
-    "straggler.collector.forward_held",
-    "By",
-    "gauge",
-    "requests that sampled forwarding holds until their steps are scored",
+COLLECTOR_FORWARD_HELD = gauge(
+    "straggler.collector.forward_held", "By", "requests held until their steps are scored"
 )
-COLLECTOR_HISTORY_SIZE = Metric(
-    "straggler.collector.history.size", "By", "gauge", "size of the history's file and its log"
+COLLECTOR_HISTORY_SIZE = gauge(
+    "straggler.collector.history.size", "By", "size of the history's file and its log"
 )
-COLLECTOR_HISTORY_OLDEST = Metric(
-    "straggler.collector.history.oldest.timestamp",
-    "s",
-    "gauge",
-    "when the oldest window or verdict of the history was written",
+COLLECTOR_HISTORY_OLDEST = gauge(
+    "straggler.collector.history.oldest.timestamp", "s", "when the oldest row was written"
 )
-COLLECTOR_HISTORY_FAILURES = Metric(
+COLLECTOR_HISTORY_FAILURES = counter(
     "straggler.collector.history.failures",
     "{item}",
-    "counter",
-    "states, verdicts and windows that the history could not keep, by reason",
-    labels=("reason",),
+    "rows that could not be kept, by reason",
+    "reason",
 )
-COLLECTOR_DECISIONS = Metric(
+COLLECTOR_DECISIONS = counter(
     "straggler.collector.decisions",
     "{decision}",
-    "counter",
-    "verdicts that people dismissed, muted or restored, by the verdict's cause",
-    labels=("action", "cause"),
+    "people's decisions on verdicts",
+    "action",
+    "cause",
 )
-COLLECTOR_COMMANDS = Metric(
+COLLECTOR_COMMANDS = counter(
     "straggler.collector.commands",
     "{command}",
-    "counter",
-    "what ranks were asked for, by what came of it; outcome asked counts all",
-    labels=("verb", "outcome"),
+    "commands to ranks, by outcome; outcome asked counts all",
+    "verb",
+    "outcome",
 )
-COLLECTOR_NOTIFICATIONS = Metric(
+COLLECTOR_NOTIFICATIONS = counter(
     "straggler.collector.notifications",
     "{request}",
-    "counter",
-    "requests that told a receiver of alerts, by outcome; of dropped ones, alerts",
-    labels=("receiver", "outcome"),
+    "requests to receivers of alerts, by outcome; of dropped ones, alerts",
+    "receiver",
+    "outcome",
 )
-COLLECTOR_HTTP_ANSWERS = Metric(
+COLLECTOR_HTTP_ANSWERS = counter(
     "straggler.collector.http_answers",
     "{answer}",
-    "counter",
-    "OTLP/HTTP answers, by status",
-    labels=("signal", "status"),
+    "OTLP/HTTP answers by status",
+    "signal",
+    "status",
 )
-COLLECTOR_CONNECTIONS_CUT = Metric(
+COLLECTOR_CONNECTIONS_CUT = counter(
     "straggler.collector.connections_cut",
     "{connection}",
-    "counter",
-    "connections that asked for nothing, or slowly, closed for others because all were taken",
-    labels=("address",),
+    "idle or slow connections that were closed to make room",
+    "address",
 )
-COLLECTOR_GPU_TIMES_REFUSED = Metric(
+COLLECTOR_GPU_TIMES_REFUSED = counter(
     "straggler.collector.gpu_times_refused",
     "{time}",
-    "counter",
-    "GPU times on spans that make no sense; their sections go by the host's clock",
+    "GPU times that make no sense; their sections go by the host's clock",
 )
-COLLECTOR_FAILURES = Metric(
-    "straggler.collector.failures",
-    "{failure}",
-    "counter",
-    "mistakes of ours, survived; see the log",
+COLLECTOR_FAILURES = counter(
+    "straggler.collector.failures", "{failure}", "mistakes of ours, survived; see the log"
 )

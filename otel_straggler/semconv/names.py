@@ -81,9 +81,34 @@ class Metric:
         own = self.own_labels
         if self.subject is not None:
             return (*own, *self.subject)
-        if self.name.startswith("straggler.collector."):
+        about = self.name.split(".")[1]
+        if about == "collector":
             return own
-        return (*own, *(OF_RUN if self.name.startswith("straggler.run.") else OF_RANK))
+        return (*own, *(OF_RUN if about in {"run", "verdict", "host", "worker"} else OF_RANK))
+
+
+def gauge(
+    name: str, unit: str, meaning: str, *labels: str, subject: tuple[str, ...] | None = None
+) -> Metric:
+    """A metric that the collector publishes; see :class:`Metric`."""
+    return Metric(name, unit, "gauge", meaning, labels, subject)
+
+
+def counter(name: str, unit: str, meaning: str, *labels: str) -> Metric:
+    """A running total that the collector publishes."""
+    return Metric(name, unit, "counter", meaning, labels)
+
+
+def sent(
+    kind: MetricKind,
+    name: str,
+    unit: str,
+    meaning: str,
+    *attributes: str,
+    labels: tuple[str, ...] | None = None,
+) -> Metric:
+    """A metric that ranks send; the collector publishes it if it has labels."""
+    return Metric(name, unit, kind, meaning, labels, attributes=attributes)
 
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"

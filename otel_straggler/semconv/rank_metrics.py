@@ -18,7 +18,7 @@ from otel_straggler.semconv.attributes import (
     SECTION_KIND,
     SESSION_ID,
 )
-from otel_straggler.semconv.names import Attribute, Metric
+from otel_straggler.semconv.names import Attribute, counter, gauge, sent
 
 Outcome = Literal["ok", "failed", "cancelled", "preempted", "unknown"]
 OUTCOMES: Final[tuple[Outcome, ...]] = ("ok", "failed", "cancelled", "preempted", "unknown")
@@ -41,68 +41,55 @@ _DESCRIPTION: Final = (
 )
 
 # --- from a rank ------------------------------------------------------------------------------
-HEARTBEAT = Metric(
-    "straggler.heartbeat.timestamp", "s", "gauge", "the rank's clock when sent", labels=None
+HEARTBEAT = sent("gauge", "straggler.heartbeat.timestamp", "s", "the rank's clock when sent")
+PROGRESS = sent(
+    "gauge", "straggler.progress.timestamp", "s", "when the rank last progressed", PHASE
 )
-PROGRESS = Metric(
-    "straggler.progress.timestamp",
-    "s",
+PROGRESS_STEP = sent("gauge", "straggler.progress.step", "{step}", "last step begun")
+SECTION_OPEN = sent(
     "gauge",
-    "when the rank last progressed",
-    labels=None,
-    attributes=(PHASE,),
-)
-PROGRESS_STEP = Metric("straggler.progress.step", "{step}", "gauge", "last step begun", labels=None)
-SECTION_OPEN = Metric(
     "straggler.section.open_time",
     "s",
-    "gauge",
-    "age of the open section; of section ``step``: since the last section of the open step ended",
-    labels=None,
-    attributes=(SECTION, PHASE),
+    "age of the open section; of ``step``: since the last section of the open step ended",
+    SECTION,
+    PHASE,
 )
-RANK_FINISHED = Metric(
+RANK_FINISHED = sent(
+    "gauge",
     "straggler.rank.finished.timestamp",
     "s",
-    "gauge",
     "when the rank ended",
+    OUTCOME,
     labels=("outcome",),
-    attributes=(OUTCOME,),
 )
-RECORDS_DROPPED = Metric(
+RECORDS_DROPPED = sent(
+    "counter",
     "straggler.records.dropped",
     "{record}",
-    "counter",
     "records a rank lost, by reason",
+    REASON,
     labels=("reason",),
-    attributes=(REASON,),
 )
-RECORDS_FOLDED = Metric(
-    "straggler.records.folded",
-    "{record}",
-    "counter",
-    "section runs that a rank sent in spans for several, by section",
-    labels=None,
-    attributes=(SECTION,),
+RECORDS_FOLDED = sent(
+    "counter", "straggler.records.folded", "{record}", "executions sent in folded spans", SECTION
 )
-RANK_INFO = Metric(
-    "straggler.rank.info", "{info}", "gauge", "rank description; always 1", labels=_DESCRIPTION
-)
-SECTION_DURATION = Metric(
+RANK_INFO = gauge("straggler.rank.info", "{info}", "rank description; always 1", *_DESCRIPTION)
+SECTION_DURATION = sent(
+    "histogram",
     "straggler.section.duration",
     "s",
-    "histogram",
     "section times of one rank",
-    labels=None,
-    attributes=(SECTION, SECTION_KIND),
+    SECTION,
+    SECTION_KIND,
 )
-KERNEL_DURATION = Metric(
+KERNEL_DURATION = sent(
+    "histogram",
     "straggler.kernel.duration",
     "s",
-    "histogram",
-    "times of CUDA kernels by kernel, class and section: exponential, delta, every 10 s",
-    labels=None,
-    attributes=(KERNEL, KERNEL_CLASS, SECTION),
+    "kernel times: exponential, delta, every 10 s",
+    KERNEL,
+    KERNEL_CLASS,
+    SECTION,
 )
 
 # --- the GPU of a rank, passed through; only `simulate` sends them yet ----------------------------
@@ -119,54 +106,28 @@ GPU_ERRORS: Final = (
     "row_remap_failed",
     "pcie_replay",
 )
-HW_POWER = Metric("hw.power", "W", "gauge", "power of the GPU", labels=(GPU_UUID, HW_TYPE))
-HW_ENERGY = Metric(
-    "hw.energy",
-    "J",
-    "counter",
-    "energy of the GPU since its driver was loaded",
-    labels=(GPU_UUID, HW_TYPE),
+HW_POWER = gauge("hw.power", "W", "power of the GPU", GPU_UUID, HW_TYPE)
+HW_ENERGY = counter(
+    "hw.energy", "J", "energy of the GPU since its driver was loaded", GPU_UUID, HW_TYPE
 )
-HW_TEMPERATURE = Metric(
-    "hw.temperature",
-    "Cel",
-    "gauge",
-    "temperature of the GPU, by sensor",
-    labels=(GPU_UUID, HW_TYPE, HW_SENSOR),
+HW_TEMPERATURE = gauge(
+    "hw.temperature", "Cel", "temperature of the GPU, by sensor", GPU_UUID, HW_TYPE, HW_SENSOR
 )
-HW_ERRORS = Metric(
-    "hw.errors",
-    "{error}",
-    "counter",
-    "faults of the GPU, by error.type",
-    labels=(GPU_UUID, HW_TYPE, ERROR_TYPE),
+HW_ERRORS = counter(
+    "hw.errors", "{error}", "faults of the GPU, by error.type", GPU_UUID, HW_TYPE, ERROR_TYPE
 )
-HW_GPU_UTILIZATION = Metric(
-    "hw.gpu.utilization",
-    "1",
-    "gauge",
-    "part of the time in which a kernel was at work on the GPU",
-    labels=(GPU_UUID, HW_TYPE),
+HW_GPU_UTILIZATION = gauge(
+    "hw.gpu.utilization", "1", "part of the time in which a kernel ran", GPU_UUID, HW_TYPE
 )
-HW_GPU_MEMORY = Metric(
-    "hw.gpu.memory.usage", "By", "gauge", "memory of the GPU in use", labels=(GPU_UUID, HW_TYPE)
+HW_GPU_MEMORY = gauge("hw.gpu.memory.usage", "By", "memory of the GPU in use", GPU_UUID, HW_TYPE)
+HW_GPU_MEMORY_LIMIT = gauge(
+    "hw.gpu.memory.limit", "By", "memory that the GPU has", GPU_UUID, HW_TYPE
 )
-HW_GPU_MEMORY_LIMIT = Metric(
-    "hw.gpu.memory.limit", "By", "gauge", "memory that the GPU has", labels=(GPU_UUID, HW_TYPE)
+GPU_CLOCK = gauge(
+    "straggler.gpu.clock", "Hz", "clock of the GPU, by part", GPU_UUID, HW_TYPE, HW_SENSOR
 )
-GPU_CLOCK = Metric(
-    "straggler.gpu.clock",
-    "Hz",
-    "gauge",
-    "clock of the GPU, by part",
-    labels=(GPU_UUID, HW_TYPE, HW_SENSOR),
-)
-GPU_THROTTLED = Metric(
-    "straggler.gpu.throttled",
-    "s",
-    "counter",
-    "time in which the GPU was held back, by reason",
-    labels=(GPU_UUID, HW_TYPE, REASON),
+GPU_THROTTLED = counter(
+    "straggler.gpu.throttled", "s", "time throttled, by reason", GPU_UUID, HW_TYPE, REASON
 )
 HARDWARE_METRICS: Final = (
     HW_POWER,
@@ -195,18 +156,12 @@ LOSSES: Final = (
 )
 """Reasons of ``RUN_LOST``. ``redone``: steps done again after a restart; ``restart``: from the end
 of an attempt to the first step of the next; ``stragglers``: what ranks waited for slower ones."""
-RUN_GOODPUT = Metric(
-    "straggler.run.goodput", "{ratio}", "gauge", "useful time / time since the run began"
+RUN_GOODPUT = gauge("straggler.run.goodput", "{ratio}", "useful time / time since the run began")
+RUN_PRODUCTIVE = counter(
+    "straggler.run.productive_time", "s", "time of the run in steps that count"
 )
-RUN_PRODUCTIVE = Metric(
-    "straggler.run.productive_time", "s", "counter", "time of the run in steps that count"
-)
-RUN_LOST = Metric(
-    "straggler.run.lost_time",
-    "s",
-    "counter",
-    "time of the run that was not useful, by reason",
-    labels=(REASON,),
+RUN_LOST = counter(
+    "straggler.run.lost_time", "s", "time of the run that was not useful, by reason", REASON
 )
 GOODPUT_METRICS: Final = (RUN_GOODPUT, RUN_PRODUCTIVE, RUN_LOST)
 PASSTHROUGH_METRICS: Final = (*HARDWARE_METRICS, *GOODPUT_METRICS)

@@ -11,7 +11,7 @@ import pytest
 
 from otel_straggler.client.kernels import KernelExport, KernelFeed
 from otel_straggler.client.recording import RECORDER
-from otel_straggler.client.topology import Topology
+from otel_straggler.client.topology import RankContext, Topology
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.otlp.decode_metrics import MetricDecoder
@@ -39,9 +39,8 @@ def make(settings: ClientSettings, clock: FakeClock, feed: KernelFeed) -> Make:
 
     def make(**changes: Any) -> KernelExport:
         RECORDER.enable()
-        return KernelExport(
-            replace(settings, **changes), RECORDER, clock, Topology, feed, rng=lambda: 0.5
-        )
+        rank = RankContext(replace(settings, **changes), RECORDER, clock, Topology)
+        return KernelExport(rank, feed, rng=lambda: 0.5)
 
     return make
 
@@ -227,7 +226,7 @@ def test_a_timer_that_fails_stops_nobody(script: Script, caplog: pytest.LogCaptu
     on[0] = script
     script.count("gemm", 1, [1])
     assert counts(share) == {"gemm": 1}
-    assert [r.message for r in caplog.records] == ["times of kernels could not be taken"]
+    assert [r.message for r in caplog.records] == ["kernel times could not be read"]
 
 
 def test_sections_are_named_as_they_were_opened() -> None:

@@ -191,7 +191,7 @@ def test_files_are_bounded_and_the_oldest_goes(tmp_path: Path) -> None:
     file.announce(announcement)
     for number in range(8):
         file.dump(announcement, StacksHead(rank="3", why=f"dump {number}"))
-    os.write(file.number, b"by number\n")
+    os.write(file.descriptor, b"by number\n")
     dumps = parse_dumps(path.read_text())
     assert [dump.head.why for dump in dumps] == ["announced", "dump 6", "dump 7"]
     assert path.read_text().endswith("by number\n")
@@ -243,11 +243,11 @@ def test_a_folder_that_hangs_holds_up_no_training(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     file = StacksFile(pipe)
-    os.set_blocking(file.number, False)
+    os.set_blocking(file.descriptor, False)
     with contextlib.suppress(BlockingIOError):
         while True:
-            os.write(file.number, b"x" * 4_096)
-    os.set_blocking(file.number, True)
+            os.write(file.descriptor, b"x" * 4_096)
+    os.set_blocking(file.descriptor, True)
     head = StacksHead(rank="1")
     writer = threading.Thread(target=file.dump, args=(head, head), daemon=True)
     writer.start()

@@ -27,7 +27,7 @@ def cuda(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     torch._C = type("_C", (), {"_cuda_getCurrentRawStream": staticmethod(fake_cuda.current_stream)})
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(Surroundings, "driver_path", lambda self: fake_cuda.path)
-    monkeypatch.setattr(tiers, "_EVENT_TIMERS", {})
+    monkeypatch.setattr(tiers, "_TIMERS", {})
     return fake_cuda
 
 

@@ -40,7 +40,7 @@ def steps(
 def verdict(seed: int, **course: float) -> Decision:
     governor = Governor(0.01)
     governor.begin(seed)
-    decisions = [governor.take([s]) for s in steps(seed, governor.round_start, **course)]
+    decisions = [governor.observe([s]) for s in steps(seed, governor.round_start, **course)]
     return next(decision for decision in decisions if decision is not None)
 
 
@@ -98,7 +98,7 @@ def test_steps_that_were_not_as_planned_do_not_count() -> None:
     governor.begin(0)
     flipped = (Sample(s.step, s.duration_s, not s.is_on) for s in
                steps(1, governor.round_start, overhead=0.05))  # fmt: skip
-    decision = governor.take(flipped)
+    decision = governor.observe(flipped)
     assert decision is not None
     assert (decision.verdict, decision.steps) == ("undecided", 0)
 
@@ -108,7 +108,7 @@ def test_without_a_target_nothing_is_ever_paused() -> None:
     governor = Governor(0.0)
     governor.begin(5)
     assert governor.round_start == -1
-    assert governor.take(steps(1, 0, overhead=1.0)) is None
+    assert governor.observe(steps(1, 0, overhead=1.0)) is None
 
 
 def train(rig: Rig, overhead: float) -> Iterator[tuple[int, bool]]:

@@ -33,7 +33,7 @@ class Steps:
 
     def compared(self) -> list[int]:
         """Steps that count, since the last time."""
-        return [s.step - FIRST for s in self.watch.take() if s.duration_s > 0]
+        return [s.step - FIRST for s in self.watch.drain() if s.duration_s > 0]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_step_lasts_until_the_next_begins(steps: Steps) -> None:
     """The newest is not over yet; it counts the next time."""
     for n in range(3):
         steps.begin(FIRST + n)
-    assert [(s.duration_s, s.is_on) for s in steps.watch.take()] == [(1.0, True)] * 2
+    assert [(s.duration_s, s.is_on) for s in steps.watch.drain()] == [(1.0, True)] * 2
     steps.begin(FIRST + 3)
     assert steps.compared() == [2]
 

@@ -11,7 +11,7 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.client.gpu.nvml import GpuIdentity
 from otel_straggler.client.gpu.surroundings import own_gpu
-from otel_straggler.client.topology import GpuDescription, Topology
+from otel_straggler.client.topology import Topology, TopologyBook
 
 KNOWN = {
     "name": "NVIDIA H200",
@@ -62,11 +62,11 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 
 def test_a_rank_tells_its_gpu_once_cuda_is_in_use(cuda: Cuda) -> None:
     """Not before: asking would initialise CUDA, and break workers that are forked later."""
-    description = GpuDescription()
-    reported = Topology(role="actor")
-    assert description.add_to(reported) is reported
+    book = TopologyBook()
+    book.add(Topology(role="actor"))
+    assert book.current == Topology(role="actor")
     cuda.is_used = True
-    known = [description.add_to(reported).attributes() for _ in range(3)][-1]
+    known = [book.current.attributes() for _ in range(3)][-1]
     assert known == {
         semconv.GPU_UUID: "GPU-1234",
         semconv.GPU_MODEL: "NVIDIA H200",
@@ -79,9 +79,10 @@ def test_a_rank_tells_its_gpu_once_cuda_is_in_use(cuda: Cuda) -> None:
 def test_what_the_user_has_told_goes_first(cuda: Cuda) -> None:
     """``set_topology(gpu_uuid=...)`` is not overwritten."""
     cuda.is_used = True
-    reported = Topology(gpu_uuid="GPU-mine", gpu_model="mine")
-    assert GpuDescription().add_to(reported).gpu_uuid == "GPU-mine"
-    assert GpuDescription().add_to(reported).gpu_pci_id == "00000000:3B:00.0"
+    book = TopologyBook()
+    book.add(Topology(gpu_uuid="GPU-mine", gpu_model="mine"))
+    assert book.current.gpu_uuid == "GPU-mine"
+    assert book.current.gpu_pci_id == "00000000:3B:00.0"
 
 
 def test_a_forked_child_and_a_process_without_torch_have_no_gpu(
@@ -122,18 +123,16 @@ def test_what_pytorch_does_not_tell_the_driver_is_asked_for_once(
         asked.append(uuid)
         return GpuIdentity(uuid=uuid, pci_id="00000000:3B:00.0")
 
-    description = GpuDescription(driver)
-    reported = [description.add_to(Topology()) for _ in range(3)][-1]
+    book = TopologyBook(driver)
+    reported = [book.current for _ in range(3)][-1]
     assert (reported.gpu_model, reported.gpu_pci_id) == ("NVIDIA A100", "00000000:3B:00.0")
     assert asked == ["GPU-1234"]
-    assert GpuDescription(lambda _: None).add_to(Topology()).gpu_pci_id == ""
-    assert GpuDescription().add_to(Topology()).gpu_uuid == "GPU-1234"
+    assert TopologyBook(lambda _: None).current.gpu_pci_id == ""
+    assert TopologyBook().current.gpu_uuid == "GPU-1234"
 
 
 def test_what_is_known_of_the_rank_has_the_gpu(cuda: Cuda) -> None:
     """On ``straggler.rank.info`` and on the resource, from the next heartbeat on."""
-    from otel_straggler.client.topology import TopologyBook
-
     book = TopologyBook()
     book.add(Topology(role="actor"))
     assert book.current == Topology(role="actor")

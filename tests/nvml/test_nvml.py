@@ -50,7 +50,7 @@ now = sensors.reading(7)
 print(now.at_ns, now.throttle_reasons, now.sm_clock_hz, now.memory_clock_hz)
 print(now.power_w, now.energy_j, now.temperature_c, now.memory_temperature_c)
 print(dict(now.throttled_ns))
-print(dict(sensors.health(8).errors))
+print(sensors.errors())
 """
     )
     assert reported.splitlines() == [

@@ -1,9 +1,10 @@
-"""Asks the collector what it wants of this rank, and does what stands on a closed list."""
+"""Polls the collector for commands to this rank, and runs those on a closed list."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -12,21 +13,22 @@ from urllib.parse import urlencode, urlsplit
 from otel_straggler import semconv
 from otel_straggler.client.diagnostics.stacks import Stacks
 from otel_straggler.client.recording import RECORDER
-from otel_straggler.client.worker import LogOnce, SystemClock, Worker
+from otel_straggler.client.worker import Clock, LogOnce, Worker
 from otel_straggler.config import ClientSettings
-from otel_straggler.otlp.clients.client import Response
+from otel_straggler.otlp.clients.client import Response, connection_options
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.semconv import DUMP_STACKS
 
-LONGEST_WAIT_S = 2.0
+MAX_WAIT_S = 2.0
 """For one answer: whoever is asked for commands answers from memory."""
 _MAX_AT_ONCE = 16
 _MAX_REMEMBERED = 1_024
-_LONGEST_ID = 64
+_MAX_ID = 64
+_ID = re.compile(rf"[A-Za-z0-9]{{1,{_MAX_ID}}}")
 _LOG = logging.getLogger("otel_straggler")
 
 Verbs = Mapping[str, Callable[[str], object]]
-"""What can be done, by verb; it is given why."""
+"""Functions by verb; each is called with a reason."""
 
 
 class _Command(NamedTuple):
@@ -35,13 +37,8 @@ class _Command(NamedTuple):
 
 
 class CommandPoll:
-    """Polls for one rank. For one thread at a time; never raises for what the other side says.
-
-    Args:
-        settings: identity, and where heartbeats go: commands come from there and nowhere else.
-        session_id: the current one.
-        verbs: what is done; every other verb is refused.
-    """
+    """Polls where heartbeats go, and nowhere else. For one thread at a time; never raises for what
+    the other side says."""
 
     def __init__(
         self, settings: ClientSettings, session_id: Callable[[], str], verbs: Verbs
@@ -50,17 +47,10 @@ class CommandPoll:
         self._session_id = session_id
         self._verbs = verbs
         endpoint = settings.metrics
-        self._client = HttpClient(
-            _commands_url(endpoint.url),
-            headers={
-                **dict(endpoint.headers),
-                semconv.COMMANDS_TOKEN_HEADER: settings.commands_token,
-            },
-            timeout_s=min(endpoint.timeout_s, LONGEST_WAIT_S),
-            ca_file=endpoint.ca_file or None,
-            client_cert_file=endpoint.client_cert_file or None,
-            client_key_file=endpoint.client_key_file or None,
-        )
+        options = connection_options(endpoint)
+        options["headers"][semconv.COMMANDS_TOKEN_HEADER] = settings.commands_token
+        options["timeout_s"] = min(endpoint.timeout_s, MAX_WAIT_S)
+        self._client = HttpClient(_commands_url(endpoint.url), **options)
         self._done: OrderedDict[str, str] = OrderedDict()
         self._unreported: dict[str, str] = {}
         self._has_logged_refusal = False
@@ -68,7 +58,7 @@ class CommandPoll:
         """Commands so far by outcome: done, failed, refused."""
 
     def poll(self) -> bool:
-        """Ask, and do what is wanted; whether there is an outcome to report with the next poll."""
+        """Ask, and run what is wanted; whether there is an outcome to report with the next poll."""
         response = self._client.get(self._query())
         if not response.is_success:
             self._log_refusal(response)
@@ -98,7 +88,7 @@ class CommandPoll:
         return urlencode(asked)
 
     def _do(self, command: _Command) -> None:
-        """Once: what is known is remembered before it is done."""
+        """Once: a command is remembered before it is run."""
         self._done[command.id] = "failed"
         while len(self._done) > _MAX_REMEMBERED:
             self._done.popitem(last=False)
@@ -120,7 +110,7 @@ class CommandPoll:
         return "done"
 
     def _log_refusal(self, response: Response) -> None:
-        """One line, until it works again; a collector that is away says so elsewhere."""
+        """Once, until it works again."""
         if response.status in {401, 403} and not self._has_logged_refusal:
             self._has_logged_refusal = True
             _LOG.warning(
@@ -132,7 +122,7 @@ class CommandPoll:
 
 
 def _commands_url(metrics_url: str) -> str:
-    """Beside the heartbeats.
+    """Next to the heartbeats.
 
     >>> _commands_url("http://c:4318/prefix/v1/metrics")
     'http://c:4318/prefix/v1/commands'
@@ -144,7 +134,7 @@ def _commands_url(metrics_url: str) -> str:
 
 
 def _commands_in(body: bytes) -> Iterator[_Command]:
-    """What an answer asks for; what is no command is passed over."""
+    """The valid commands of an answer."""
     try:
         answer: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -153,30 +143,21 @@ def _commands_in(body: bytes) -> Iterator[_Command]:
     for one in wanted[:_MAX_AT_ONCE] if isinstance(wanted, list) else ():
         given = one if isinstance(one, dict) else {}
         id_, verb = given.get("id"), given.get("verb")
-        if isinstance(id_, str) and isinstance(verb, str) and _is_id(id_):
-            yield _Command(id_, verb[:_LONGEST_ID])
-
-
-def _is_id(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_ID and text.isalnum() and text.isascii()
+        if isinstance(id_, str) and isinstance(verb, str) and _ID.fullmatch(id_):
+            yield _Command(id_, verb[:_MAX_ID])
 
 
 THREAD_NAME = "otel-straggler-evidence"
 
 
 class Diagnostics:
-    """Stacks and commands of this process, as far as they are switched on.
-
-    Args:
-        settings: what ``configure()`` decided.
-        is_scorer: whether the other side is known to score; nobody else is asked for commands.
-    """
+    """Stacks and commands of this process, as far as they are switched on."""
 
     def __init__(self, settings: ClientSettings, is_scorer: Callable[[], bool]) -> None:
         self._settings = settings
         self._is_scorer = is_scorer
         self.stacks = _stacks(settings)
-        self._poll = self._made_poll()
+        self._poll = self._new_poll()
         self._next_poll_s = 0.0
         is_needed = self._poll is not None or (self.stacks is not None and self._check_s > 0)
         log_error = LogOnce("diagnostics could not be taken; training goes on")
@@ -207,17 +188,16 @@ class Diagnostics:
             self.stacks.close()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: nobody asks it, and it answers for nobody."""
         if self.stacks is not None:
             self.stacks.leave_to_parent()
 
     @property
     def _check_s(self) -> float:
-        """Seconds between two looks at what is open; 0: nobody looks."""
+        """Seconds between two checks of the open section; 0: none."""
         after_s = self._settings.evidence_after_s
         return min(self._settings.heartbeat_s, max(after_s / 4, 0.05)) if after_s else 0.0
 
-    def _made_poll(self) -> CommandPoll | None:
+    def _new_poll(self) -> CommandPoll | None:
         settings = self._settings
         if not settings.commands or not settings.metrics.is_enabled:
             return None
@@ -236,18 +216,11 @@ class Diagnostics:
         return CommandPoll(settings, lambda: RECORDER.session.session_id, verbs)
 
 
-def diagnostics_for(settings: ClientSettings, is_scorer: Callable[[], bool]) -> Diagnostics | None:
-    """None where neither stacks nor commands are switched on. Recording must have begun."""
-    if not settings.evidence_dir and not settings.commands:
-        return None
-    return Diagnostics(settings, is_scorer)
-
-
 def _stacks(settings: ClientSettings) -> Stacks | None:
     if not settings.evidence_dir:
         return None
     try:
-        return Stacks(settings, RECORDER, SystemClock())
+        return Stacks(settings, RECORDER, Clock())
     except OSError as error:
         _LOG.warning("no stacks can be written to %s: %s", settings.evidence_dir, error)
         return None

@@ -1,4 +1,4 @@
-"""What Linux says of a process: whether it lives, since when, and which signals it takes."""
+"""Facts from Linux about a process: whether it lives, since when, and which signals it handles."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _STARTED_AT = 19
 
 
 def started_ticks(pid: int) -> str:
-    """When it began, in ticks since the boot; empty if there is no such process, or it is a zombie.
-    A process that took over the number has another."""
+    """Start in ticks since the boot; empty if there is no such process, or it is a zombie."""
     fields = _stat(pid)
     return "" if not fields or fields[0] in "ZX" else fields[_STARTED_AT]
 
@@ -32,7 +31,7 @@ def takes_signal(pid: int, number: int) -> bool:
 
 
 def has_disposition(pid: int, number: int) -> bool:
-    """Whether somebody handles, ignores or blocks the signal there."""
+    """Whether the signal is handled, ignored or blocked there."""
     masks = (_mask(pid, name) for name in ("SigCgt", "SigIgn", "SigBlk"))
     return any(mask >> (number - 1) & 1 for mask in masks)
 
@@ -61,7 +60,7 @@ _LOG = logging.getLogger("otel_straggler")
 
 
 def write_ring_identity(settings: ClientSettings) -> None:
-    """Where the ring is a file (``OTEL_STRAGGLER_RING_DIR``). Recording has begun."""
+    """Write the identity into the ring's file (``OTEL_STRAGGLER_RING_DIR``), if there is one."""
     path: Path | None = getattr(RECORDER, "path", None)  # the recorder in Python has no file
     if path is None:
         return
@@ -71,7 +70,7 @@ def write_ring_identity(settings: ClientSettings) -> None:
         rank=settings.rank,
         node=settings.node,
         started=started_ticks(os.getpid()),
-        boot=index_of_pids(),
+        boot=pid_scope(),
     )
     try:
         write_identity(path, identity)
@@ -79,9 +78,9 @@ def write_ring_identity(settings: ClientSettings) -> None:
         _LOG.warning("%s does not say whose it is: %s", path, error)
 
 
-def index_of_pids() -> str:
-    """Where numbers of processes and ``CLOCK_MONOTONIC`` mean what they mean here: this boot of a
-    machine, this container; empty if that is not known."""
+def pid_scope() -> str:
+    """The scope of process numbers and ``CLOCK_MONOTONIC``: this boot of a machine, this container;
+    empty if not known."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

@@ -36,11 +36,6 @@ _FIRST, _LAST = 7, 21
 class Stacks:
     """Writes the stacks of all threads of this process to its file in ``evidence_dir``.
 
-    Args:
-        settings: identity, the folder and the limit.
-        recorder: what the rank is in.
-        clock: time.
-
     Raises:
         OSError: the folder cannot be written to.
     """
@@ -52,10 +47,7 @@ class Stacks:
         self._limit_ns = int(settings.evidence_after_s * 1e9)
         self._lock = threading.Lock()
         self._is_closed = False
-        self._dumped: tuple[int, int] = (
-            0,
-            0,
-        )  # start_ns of what was dumped last, and its next time
+        self._dumped = 0, 0  # start_ns of what was dumped last, and its next time
         folder = Path(settings.evidence_dir)
         folder.mkdir(parents=True, exist_ok=True)
         stem = file_stem(
@@ -65,7 +57,7 @@ class Stacks:
             session_id=recorder.session.session_id,
         )
         self._file = StacksFile(folder / (stem + SUFFIX))
-        self._alarm = Alarm(self._file.number)
+        self._alarm = Alarm(self._file.descriptor)
         self._announcement = self._identity()
         self._file.announce(self._announcement)
 
@@ -74,9 +66,9 @@ class Stacks:
         return self._file.path
 
     def check(self, next_check_s: float) -> None:
-        """Write stacks if what is open has been open for too long: at the limit, and whenever that
-        time has doubled. Should this not be called again for the limit and ``next_check_s``, since
-        somebody keeps the GIL, the kernel has them written."""
+        """Write stacks if the open section is too old: at the limit, and whenever that time has
+        doubled. Should this not be called again in time, since somebody keeps the GIL, the kernel
+        has them written."""
         if not self._limit_ns:
             return
         self.arm(next_check_s)
@@ -92,17 +84,16 @@ class Stacks:
             self.dump(f"{doing.name} is open for {age_ns / 1e9:.0f} s")
 
     def arm(self, next_check_s: float) -> None:
-        """Have the kernel see to it from now on; the first check may come too late."""
+        """Have the kernel watch from now on; the first check may come too late."""
         if self._limit_ns:
             self._alarm.set(self._limit_ns / 1e9 + 2 * next_check_s)
 
     def dump(self, why: str) -> None:
-        """Append the stacks of now.
+        """Append the stacks of now. Cost: some hundred microseconds with the GIL, more with
+        hundreds of threads.
 
         Raises:
             OSError: they cannot be written.
-
-        Cost: some hundred microseconds with the GIL, more with hundreds of threads.
         """
         with self._lock:
             if self._is_closed:
@@ -113,8 +104,8 @@ class Stacks:
         _LOG.info("stacks of all threads are in %s: %s", self._file.path, why)
 
     def close(self) -> None:
-        """Write nothing any more. A dump that hangs, on a folder that is gone, is left behind with
-        its file: numbers of files are given out again."""
+        """A dump that hangs, on a folder that is gone, is left behind with its file: numbers of
+        files are given out again."""
         self._alarm.close()
         self._is_closed = True
         if self._lock.acquire(timeout=_CLOSE_S):
@@ -164,11 +155,8 @@ def _utc(wall_ns: int) -> str:
 
 
 class StacksFile:
-    """One file of stacks, and the one before it. For one thread at a time.
-
-    Args:
-        path: of the file; what is there is appended to.
-        max_bytes, max_dumps: beyond either the file becomes the older one, whose place it takes.
+    """One file of stacks, and the one before it. For one thread at a time. Beyond ``max_bytes`` or
+    ``max_dumps`` the file becomes the older one.
 
     Raises:
         OSError: it cannot be written.
@@ -180,51 +168,46 @@ class StacksFile:
         self.path = path
         self._max_bytes = max_bytes
         self._max_dumps = max_dumps
-        self._file = _opened(path)
+        self.descriptor = _opened(path)  # the same as long as the file is open
         self._dumps = 0
         self._announced_bytes = 0
 
-    @property
-    def number(self) -> int:
-        """Its file descriptor, the same as long as the file is open."""
-        return self._file
-
     def announce(self, head: StacksHead) -> None:
         """Write a head that nothing belongs to."""
-        self._announced_bytes = os.write(self._file, head.text().encode())
+        self._announced_bytes = os.write(self.descriptor, head.text().encode())
 
     def dump(self, announcement: StacksHead, head: StacksHead) -> None:
-        """Append the stacks of all threads. They are taken with the GIL, so nothing moves
-        meanwhile, and written without it: a folder that hangs holds up this thread alone.
+        """Append the stacks of all threads. They are dumped with the GIL and written without it: a
+        folder that hangs holds up this thread alone.
 
         Raises:
             OSError: the disk is full, or gone.
         """
         stacks = _stacks()
         self._turn_over(announcement)
-        os.write(self._file, head.text().encode() + stacks)
+        os.write(self.descriptor, head.text().encode() + stacks)
         self._dumps += 1
 
     def close(self) -> None:
-        """A file that says nothing goes."""
-        says_nothing = os.fstat(self._file).st_size <= self._announced_bytes
-        os.close(self._file)
+        """An empty file goes."""
+        says_nothing = os.fstat(self.descriptor).st_size <= self._announced_bytes
+        os.close(self.descriptor)
         if says_nothing:
             self.path.unlink(missing_ok=True)
 
     def _turn_over(self, announcement: StacksHead) -> None:
-        if self._dumps < self._max_dumps and os.fstat(self._file).st_size < self._max_bytes:
+        if self._dumps < self._max_dumps and os.fstat(self.descriptor).st_size < self._max_bytes:
             return
         self.path.replace(self.path.with_name(self.path.name.removesuffix(SUFFIX) + OLDER))
         fresh = _opened(self.path)
-        os.dup2(fresh, self._file, inheritable=False)  # who writes by number goes on here
+        os.dup2(fresh, self.descriptor, inheritable=False)  # who writes by number goes on here
         os.close(fresh)
         self._dumps = 0
         self.announce(announcement)
 
 
 def _stacks() -> bytes:
-    """Of now. In memory, which never blocks."""
+    """In memory, which never blocks."""
     if hasattr(os, "memfd_create"):
         memory = os.memfd_create("otel-straggler-stacks", os.MFD_CLOEXEC)
         try:
@@ -262,13 +245,7 @@ class _Times(ctypes.Structure):
 
 class Alarm:
     """A real-time signal that nobody else uses, on which all stacks are written to a file.
-
-    Args:
-        file: number of the open file.
-
-    Attributes:
-        number: of the signal; None if there is none, and then nothing works.
-    """
+    ``number`` of the signal: None if there is none, and then nothing works."""
 
     def __init__(self, file: int) -> None:
         self.number: int | None = _free_signal()
@@ -278,8 +255,8 @@ class Alarm:
             faulthandler.register(self.number, file=file, all_threads=True)
 
     def set(self, after_s: float) -> bool:
-        """Have the stacks written ``after_s`` from now, unless this is called again before; 0: not
-        at all. Whether that works here."""
+        """Have the stacks written in ``after_s``, unless this is called again before; 0: not at
+        all. Whether that works here."""
         if self.number is None or self._libc is None:
             return False
         if self._timer is None and (after_s == 0 or not self._create()):
@@ -289,8 +266,8 @@ class Alarm:
         return bool(self._libc.timer_settime(self._timer, 0, ctypes.byref(times), None) == 0)
 
     def close(self) -> None:
-        """The signal does again what it did before."""
-        self._delete()
+        if self._timer is not None and self._libc is not None:
+            self._libc.timer_delete(self._timer)
         self.leave_to_parent()
 
     def leave_to_parent(self) -> None:
@@ -310,11 +287,6 @@ class Alarm:
         self._timer = timer
         return True
 
-    def _delete(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None and self._libc is not None:
-            self._libc.timer_delete(timer)
-
 
 def _free_signal() -> int | None:
     if not hasattr(signal, "SIGRTMIN") or not hasattr(faulthandler, "register"):
@@ -327,7 +299,7 @@ def _free_signal() -> int | None:
 
 
 def _libc() -> ctypes.CDLL | None:
-    """Where the functions are: in libc since glibc 2.34, before that in librt."""
+    """The library with the functions: libc since glibc 2.34, before that librt."""
     for name in (None, "librt.so.1"):
         try:
             library = ctypes.CDLL(name)

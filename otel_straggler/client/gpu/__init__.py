@@ -37,6 +37,6 @@ def use_timer(timer: Any) -> None:
 
 
 def mark_complete() -> None:
-    """The GPU has ended all that was launched, and all of it was taken: nobody waits for more."""
+    """The GPU has ended all that was launched, and all of it was read: nothing more is awaited."""
     if NATIVE is not None:
         NATIVE.set_gpu_complete(True)

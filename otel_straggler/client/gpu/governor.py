@@ -1,9 +1,8 @@
 """Whether timing costs too much: steps with it against steps without it. Pure.
 
-All ranks pause it at the same step numbers, so that a step is with or without it on all of them,
-and no message is needed. A round is eight cycles of four blocks, on, paused, paused, on, so that a
-drift cancels. After each cycle from the third on, the ratio of the medians is known within an
-interval; what it says of the target ends the round, else the next cycle is waited for.
+All ranks pause at the same step numbers, so no message is needed. A round is eight cycles of four
+blocks, on, paused, paused, on, so that a drift cancels. From the third cycle on, the ratio of the
+medians is known within an interval; once that is clear of the target, the round ends.
 """
 
 from __future__ import annotations
@@ -43,14 +42,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a round has shown.
-
-    Attributes:
-        verdict: ``over``: the overhead is above the target; ``content``: it is below it;
-            ``undecided``: the steps vary too much to say.
-        low, high: bounds of the overhead, as part of a step.
-        steps: that were compared.
-    """
+    """The result of a round: the overhead is above the target (``over``), below it (``content``),
+    or the steps vary too much (``undecided``). ``low`` and ``high`` bound it, as part of a step."""
 
     verdict: Literal["over", "content", "undecided"]
     low: float
@@ -73,7 +66,7 @@ def is_on_at(position: int) -> bool:
 
 @dataclass(slots=True)
 class Governor:
-    """Says when to compare, and what came of it.
+    """Decides when to compare, and what came of it.
 
     Args:
         target: the part of a step that timing may cost; 0: no limit, and no round ever.
@@ -95,8 +88,8 @@ class Governor:
         steps = max(2 * ROUND_STEPS, AGAIN_S / step_s if step_s > 0 else 0)
         self._set_round(step + 1, 2 ** min(62, math.ceil(math.log2(steps))))
 
-    def take(self, samples: Iterable[Sample]) -> Decision | None:
-        """Add steps, in order; what they show together, once they show something."""
+    def observe(self, samples: Iterable[Sample]) -> Decision | None:
+        """Add steps, in order; the decision, once there is one."""
         decision = None
         for sample in samples:
             position = sample.step - self.round_start

@@ -34,7 +34,7 @@ _NO_ANSWER = frozenset({2, 3, 6, 13, 21, 25, 29})
 no data, other version, invalid state."""
 _TIMEOUT = 10
 _REMEDIES = {
-    1: "NVML was shut down by somebody else in this process",
+    1: "other code in this process has shut NVML down",
     4: "this user may not read the GPU; give the container the utility capability "
     "(NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
     9: "the NVIDIA driver is not loaded",
@@ -64,16 +64,13 @@ class GpuIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """What changes from second to second. None or absent: this GPU does not say.
+    """Values that change from second to second. None or absent: not supported by this GPU.
 
     Attributes:
         at_ns: monotonic time.
         throttle_reasons: bits of NVML's clocks event reasons, at this moment.
-        throttled_ns: since the driver was loaded, by reason; a running total.
-        sm_clock_hz, memory_clock_hz: now.
-        power_w: now; an average over a second on GPUs that have no other.
-        energy_j: since the driver was loaded.
-        temperature_c, memory_temperature_c: now.
+        throttled_ns, energy_j: since the driver was loaded; the first by reason.
+        power_w: an average over a second on GPUs that have no other.
     """
 
     at_ns: int
@@ -85,19 +82,6 @@ class GpuReading:
     energy_j: float | None = None
     temperature_c: int | None = None
     memory_temperature_c: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuHealth:
-    """What changes rarely: running totals of faults, by what went wrong; absent: not known.
-
-    Attributes:
-        at_ns: monotonic time.
-        errors: by one of ``semconv.GPU_ERRORS``.
-    """
-
-    at_ns: int
-    errors: Mapping[str, int] = field(default_factory=dict)
 
 
 class SensorsGoneError(Exception):
@@ -130,11 +114,9 @@ class NvmlSensors:
     def identity(self) -> GpuIdentity:
         nvml, handle = self._nvml, self._handle
         model = self._try("model", lambda: nvml.nvmlDeviceGetName(handle))
-        index = self._try("pci", lambda: nvml.nvmlDeviceGetPciInfo(handle))
+        pci = self._try("pci", lambda: nvml.nvmlDeviceGetPciInfo(handle))
         return GpuIdentity(
-            uuid=self.uuid,
-            model=_text(model),
-            pci_id="" if index is None else _text(index.busId),
+            uuid=self.uuid, model=_text(model), pci_id="" if pci is None else _text(pci.busId)
         )
 
     def reading(self, now_ns: int) -> GpuReading:
@@ -162,39 +144,31 @@ class NvmlSensors:
             memory_temperature_c=_whole(result.get(_MEMORY_TEMPERATURE)),
         )
 
-    def health(self, now_ns: int) -> GpuHealth:
+    def errors(self) -> dict[str, int]:
+        """Running totals of faults, by one of ``semconv.GPU_ERRORS``; absent: not known."""
         result = self._fields(tuple(_HEALTH_FIELDS.values()))
-        errors = {name: int(result[at]) for name, at in _HEALTH_FIELDS.items() if at in result}
-        return GpuHealth(at_ns=now_ns, errors=errors)
+        return {name: int(result[at]) for name, at in _HEALTH_FIELDS.items() if at in result}
 
     def close(self) -> None:
-        """Shuts down what this object has begun; NVML counts who has. Nothing in a child."""
+        """NVML counts who has begun it. Nothing in a child."""
         if not self._is_open or os.getpid() != self._process:
             return
         self._is_open = False
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
 
-    # --- signals --------------------------------------------------------------------------------
-
     def _clock(self, which: int) -> int | None:
-        """In Hz."""
         clock = self._nvml.nvmlDeviceGetClockInfo
         mhz = self._try(("clock", which), lambda: clock(self._handle, which))
         return None if mhz is None else int(mhz) * 1_000_000
 
     def _reasons(self) -> int | None:
-        nvml = self._nvml
-        for name in (
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",  # the older name of the same
-        ):
-            ask = getattr(nvml, name, None)
-            if ask is None:
-                continue
-            result = self._try(name, lambda ask=ask: int(ask(self._handle)))  # type: ignore[misc]
-            if result is not None:
-                return int(result)
+        for what in ("Event", "Throttle"):  # the older name of the same
+            name = f"nvmlDeviceGetCurrentClocks{what}Reasons"
+            if ask := getattr(self._nvml, name, None):
+                result = self._try(name, lambda ask=ask: int(ask(self._handle)))  # type: ignore[misc]
+                if result is not None:
+                    return int(result)
         return None
 
     def _throttled(self, result: dict[int, float]) -> dict[str, int]:
@@ -232,8 +206,6 @@ class NvmlSensors:
                 error = self._nvml.NVMLError(value.nvmlReturn)
                 raise _gone(f"nvmlDeviceGetFieldValues({value.fieldId})", error)
         return result
-
-    # --- asking ---------------------------------------------------------------------------------
 
     def _find(self, uuid: str) -> tuple[str, Any]:
         bare = uuid.removeprefix("GPU-").removeprefix("MIG-")

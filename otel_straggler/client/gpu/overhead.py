@@ -1,4 +1,4 @@
-"""What timing costs, watched while it is on: the governor fed with steps, and a CPU guard."""
+"""The cost of timing, watched while it is on: the governor fed with steps, and a CPU guard."""
 
 from __future__ import annotations
 
@@ -20,15 +20,7 @@ _READER = "otel-stragg-gpu"
 
 
 class Overhead:
-    """Watches one tier after the other.
-
-    Args:
-        target: the part of a step that timing may cost; 0: no limit.
-        wake: called when steps are to be timed from now on, or no longer.
-
-    Attributes:
-        text: what was decided last.
-    """
+    """Watches one tier after the other; ``text`` is its last decision."""
 
     def __init__(self, target: float, wake: Callable[[], None]) -> None:
         self._target = target
@@ -40,18 +32,15 @@ class Overhead:
 
     @property
     def wants_pause(self) -> bool:
-        """Whether this step is to run without timing."""
         return self._steps.wants_pause
 
     def begin(self) -> None:
-        """Timing has begun."""
         self._guard = CpuGuard()
         if self._target > 0 and RECORDER.on_step is None:
             RECORDER.on_step = self._steps
         self._restart()
 
     def end(self) -> None:
-        """There is no timing any more."""
         if RECORDER.on_step == self._steps:
             RECORDER.on_step = None
         self._governor.round_start = self._steps.round_start = -1
@@ -59,18 +48,17 @@ class Overhead:
         self._steps.reset()
 
     def disturb(self) -> None:
-        """Steps were not comparable for a while: what is known of this round is worth nothing."""
+        """Steps were not comparable for a while: begin the round again."""
         self._restart()
 
     def mark_working(self, is_on: bool) -> None:
-        """The timer has been switched."""
         self._steps.is_on = is_on
 
     def trouble(self, now_s: float) -> Refusal | None:
         """Why timing costs too much; None: it does not, or it is not known yet."""
         if self._target <= 0:
             return None
-        decision = self._governor.take(self._steps.take())
+        decision = self._governor.observe(self._steps.drain())
         if decision is not None:
             return self._follow(decision)
         last_step = self._steps.last_step
@@ -97,7 +85,7 @@ class Overhead:
 
 
 def cpu_of_thread_s(name: str) -> float | None:
-    """Processor time of a thread of this process so far; None: it is not to be found."""
+    """Processor time of a thread of this process so far; None: not found."""
     try:
         for task in Path("/proc/self/task").iterdir():
             if (task / "comm").read_text().strip() == name:
@@ -112,8 +100,6 @@ _MAX_NOTES = 4 * ROUND_STEPS
 
 
 class _Note(NamedTuple):
-    """A step has begun."""
-
     step: int
     at_ns: int
     is_on: bool
@@ -121,15 +107,11 @@ class _Note(NamedTuple):
 
 
 class StepWatch:
-    """Hears of each step from the recorder.
-
-    Args:
-        phases: how often phases have changed so far.
-        wake: called when steps are to be timed from now on, or no longer.
+    """Watches steps as the recorder begins them.
 
     Attributes:
         round_start: of the governor.
-        is_on: whether the timer works at this moment; whoever switches it says so here.
+        is_on: whether the timer works at this moment.
         wants_pause: whether this step is to run without it.
     """
 
@@ -158,33 +140,29 @@ class StepWatch:
         if wants_pause != self.wants_pause:
             self._want_pause(wants_pause)
 
-    def take(self) -> list[Sample]:
-        """Steps that have ended since the last time, without those in which a phase was declared
-        or the timer was switched."""
+    def drain(self) -> list[Sample]:
+        """Steps that have ended since the last call; duration 0 where a phase was declared or the
+        timer was switched."""
         samples = []
         while self._notes:
             note, before = self._notes.popleft(), self._open
             self._open = note
-            if before is not None and _is_plain(before, note):
-                duration_s = (note.at_ns - before.at_ns) / 1e9
-                samples.append(Sample(before.step, duration_s, before.is_on))
-            elif before is not None:
-                samples.append(Sample(before.step, 0.0, before.is_on))  # it has passed
+            if before is None:
+                continue
+            is_next = note.step == before.step + 1
+            is_plain = is_next and note.is_on == before.is_on
+            is_plain = is_plain and note.phases == before.phases >= 0
+            duration_s = (note.at_ns - before.at_ns) / 1e9 if is_plain else 0.0  # it has passed
+            samples.append(Sample(before.step, duration_s, before.is_on))
         return samples
 
     def reset(self) -> None:
-        """What is known of the round is worth nothing."""
         self._notes.clear()
         self._open = None
 
     def _want_pause(self, wants_pause: bool) -> None:
         self.wants_pause = wants_pause
         self._wake()
-
-
-def _is_plain(before: _Note, note: _Note) -> bool:
-    is_next = note.step == before.step + 1
-    return is_next and note.is_on == before.is_on and note.phases == before.phases >= 0
 
 
 MAX_CPU = 0.05
@@ -194,13 +172,11 @@ _CHECK_S = 60.0
 
 @dataclass(slots=True)
 class CpuGuard:
-    """Watches the processor time of the thread that reads records."""
-
     at_s: float = -1.0
     cpu_s: float = 0.0
 
     def trouble(self, now_s: float, cpu_s: float | None) -> Refusal | None:
-        """Look once a minute. cpu_s: of the thread so far; None: not known."""
+        """Checks once a minute. cpu_s: of the thread so far; None: not known."""
         if cpu_s is None:
             self.at_s = -1.0
             return None

@@ -1,4 +1,4 @@
-"""The one who switches GPU timing in this process: what is wanted, what can be had, what it costs.
+"""Switches GPU timing in this process: what is wanted, what can be had, what it costs.
 
 Switching happens in a thread of its own; only a profiler that is about to begin, and a caller of
 ``set_gpu_timing()``, wait for it. Times are monotonic.
@@ -12,37 +12,29 @@ import time
 from collections.abc import Callable, Mapping
 
 from otel_straggler.client.gpu import mark_complete
-from otel_straggler.client.gpu.ladder import Ladder
 from otel_straggler.client.gpu.overhead import Overhead
 from otel_straggler.client.gpu.profilers import PROFILERS
 from otel_straggler.client.gpu.reasons import GpuTimingState, Refusal, TierStatus
 from otel_straggler.client.gpu.surroundings import Surroundings
-from otel_straggler.client.gpu.tiers import CuptiTimer, EventsTimer, Timer
+from otel_straggler.client.gpu.tiers import CuptiTimer, EventsTimer, Ladder, Timer
 from otel_straggler.client.recording import WHY_PYTHON
 from otel_straggler.client.worker import LogOnce, Worker
 from otel_straggler.config import ClientSettings
 from otel_straggler.semconv import GpuTier
 
 AUTO_TIER: GpuTier = "off"
-"""What ``auto`` takes. It follows measurements on GPUs, and there are none yet."""
+"""The tier of ``auto``, until there are measurements on GPUs."""
 THREAD_NAME = "otel-straggler-tier"
 _TICK_S = 1.0
 _YIELD_NS = 500_000_000
-"""How long a profiler that is about to begin waits at most."""
+"""The longest wait of a profiler that is about to begin."""
 _SET_S = 5.0
 _LOG = logging.getLogger("otel_straggler")
 KINETO = Refusal("kineto_active")
-FORKED = Refusal("forked")
 
 
 class GpuTiming:
-    """GPU timing of one session.
-
-    Args:
-        settings: what ``configure()`` decided.
-        never: why no tier can be had in this session at all; None: one may.
-        surroundings, timers: of this process.
-    """
+    """GPU timing of one session."""
 
     def __init__(
         self,
@@ -56,7 +48,13 @@ class GpuTiming:
         self._wanted: GpuTier = AUTO_TIER if requested == "auto" else requested
         self._never = never
         self._surroundings = surroundings or Surroundings()
-        self._ladder = Ladder(timers or _timers(settings, self._surroundings))
+        self._ladder = Ladder(
+            timers
+            or {
+                "cupti": CuptiTimer(settings.cupti_path, self._surroundings),
+                "events": EventsTimer(self._surroundings),
+            }
+        )
         self._lock = threading.RLock()
         self._thread: Worker | None = None
         self._overhead = Overhead(settings.gpu_overhead, self._wake)
@@ -64,40 +62,36 @@ class GpuTiming:
         self._next_try_s: float | None = None
         self._has_ended = False
 
-    # --- from outside -------------------------------------------------------------------------
-
     def start(self) -> None:
-        """Look for what is wanted from now on, in a thread of its own."""
         if self._wanted != "off":
             self._begin()
 
     def state(self) -> GpuTimingState:
-        """What times sections now, and why nothing better does."""
-        status = self._status
+        status, refusal = self._status, self._status.refusal
         timer = None if self._has_ended else self._ladder.timer
         return GpuTimingState(
             tier=status.tier,
             wanted=self._wanted,
             reason=status.reason,
-            detail=status.message,
+            detail="" if refusal is None else refusal.message,
             since_s=status.since_s,
             overhead=self._overhead.text,
             counts={} if timer is None else timer.counts(),
         )
 
     def described(self) -> tuple[str, str]:
-        """Tier and reason, for the description of the rank. Cost: nothing."""
+        """Tier and reason. Cost: nothing."""
         return self._status.tier, self._status.reason
 
     def set(self, wanted: GpuTier) -> None:
-        """Have this tier from now on, or the next one below that can be had. What was refused
-        before is tried again."""
+        """Use this tier from now on, or the next one below that can be had. What was refused before
+        is tried again."""
         with self._lock:
             if self._has_ended:
                 return
             self._wanted = wanted
-            self._ladder.allow_all()
-            self._status.reset()
+            self._ladder.barred.clear()
+            self._status.logged.clear()
             self._next_try_s = 0.0
         if self._thread is None:
             self._begin()
@@ -105,8 +99,7 @@ class GpuTiming:
         self._thread.do(lambda: self.tick(time.monotonic()), _SET_S)
 
     def yield_to_profiler(self) -> None:
-        """Before torch.profiler prepares: what CUPTI gives is for it alone until it has stopped.
-        Waits until that is so."""
+        """Before torch.profiler prepares: CUPTI is for it alone until it has stopped."""
         with self._lock:
             timer = self._ladder.timer
             if self._has_ended or timer is None or timer.tier != "cupti":
@@ -116,13 +109,9 @@ class GpuTiming:
             self._status.update("off", KINETO)
 
     def profiler_has_stopped(self) -> None:
-        """Begin again, from scratch, soon."""
         self._wake()
 
-    # --- in the thread of its own ---------------------------------------------------------------
-
     def tick(self, now_s: float) -> float:
-        """Do what is due; the time of the next tick."""
         with self._lock:
             if not self._has_ended:
                 self._evaluate(now_s)
@@ -150,11 +139,11 @@ class GpuTiming:
         return refusal is not None
 
     def _leave(self, tier: GpuTier, refusal: Refusal, now_s: float) -> None:
-        """This tier is no longer to be had: the next one, if there is one."""
-        self._ladder.bar(tier, refusal)
+        """Bar this tier: the next one, if there is one."""
+        self._ladder.barred[tier] = refusal
         self._climb(now_s)
         if refusal.retry_s is not None:
-            self._ladder.unbar(tier)
+            self._ladder.barred.pop(tier, None)
             self._next_try_s = now_s + refusal.retry_s
 
     def _climb(self, now_s: float) -> None:
@@ -189,13 +178,13 @@ class GpuTiming:
         if self._overhead.wants_pause:
             self._switch(self._ladder.halt)
             return
-        refusal = self._switch(self._ladder.go_on)
+        refusal = self._switch(self._ladder.resume)
         timer = self._ladder.timer
         assert timer is not None
         if refusal is not None:
             self._leave(timer.tier, refusal, time.monotonic())
         else:
-            self._status.update(timer.tier, self._status.refusal_of(timer.tier), timer.about)
+            self._status.update(timer.tier, self._status.refusals.get(timer.tier), timer.about)
 
     def _switch(self, change: Callable[[], Refusal | None] | Callable[[], None]) -> Refusal | None:
         refusal = change()
@@ -212,19 +201,36 @@ class GpuTiming:
         if self._thread is not None and not self._has_ended:
             self._thread.wake()
 
-    # --- the end ------------------------------------------------------------------------------
-
     def settle(self, timeout_s: float, *, is_well: bool) -> bool:
-        """Before the last records are sent: take what the GPU has ended; if the process ends well,
-        wait until it has ended all. Whether all is there. Never waits longer than ``timeout_s``,
-        also for a GPU that hangs."""
+        """Before the last records are sent: collect what the GPU has ended; if the process ends
+        well, wait until it has ended all. Whether all is there. Never waits longer than
+        ``timeout_s``, also for a GPU that hangs."""
         timer, thread = self._ladder.timer, self._thread
         if timer is None or thread is None or self._has_ended or not self._ladder.is_working:
             return False
-        is_complete = settle(timer, thread, self._surroundings, timeout_s, is_well=is_well)
-        if is_complete:
-            mark_complete()
-        return is_complete
+        gpu = self._surroundings
+        device = gpu.device() if is_well else None  # a setting of this thread, not of that
+        is_complete = threading.Event()
+
+        def collect() -> None:
+            if device is not None:
+                gpu.synchronize(device)
+            timer.flush()
+            timer.flush()  # what was full before the first one may come with the second
+            if device is not None:
+                is_complete.set()
+
+        deadline_s = time.monotonic() + timeout_s
+        if thread.do(collect, timeout_s):
+            if is_complete.is_set():
+                mark_complete()
+                return True
+        elif is_well and time.monotonic() >= deadline_s:
+            _LOG.warning(
+                "the GPU has not ended its work within %.1f s; its last times are missing",
+                timeout_s,
+            )
+        return False
 
     def close(self, timeout_s: float) -> None:
         """Stop for good, within ``timeout_s`` also if the GPU hangs. cuptiFinalize is not called:
@@ -245,7 +251,7 @@ class GpuTiming:
         self._has_ended = True
         self._lock = threading.RLock()
         self._thread = None
-        self._status.update("off", FORKED, is_silent=True)
+        self._status.update("off", Refusal("forked"), is_silent=True)
 
 
 def why_never(settings: ClientSettings) -> Refusal | None:
@@ -253,46 +259,3 @@ def why_never(settings: ClientSettings) -> Refusal | None:
     if WHY_PYTHON:
         return Refusal("no_extension", f"the native part of the package is not there: {WHY_PYTHON}")
     return None if settings.traces.is_enabled else Refusal("not_sent")
-
-
-def _timers(settings: ClientSettings, surroundings: Surroundings) -> dict[GpuTier, Timer]:
-    return {
-        "cupti": CuptiTimer(settings.cupti_path, surroundings),
-        "events": EventsTimer(surroundings),
-    }
-
-
-def settle(
-    timer: Timer,
-    thread: Worker,
-    surroundings: Surroundings,
-    timeout_s: float,
-    *,
-    is_well: bool,
-) -> bool:
-    """Take what the GPU has ended, in ``thread``.
-
-    Args:
-        is_well: the process ends in order: wait until the GPU has ended all that was launched.
-
-    Returns:
-        Whether it has, and all of it was taken, within ``timeout_s``.
-    """
-    device = surroundings.device() if is_well else None  # a setting of this thread, not of that
-    waited: list[bool] = []
-
-    def take() -> None:
-        if device is not None:
-            surroundings.synchronize(device)
-        timer.flush()
-        timer.flush()  # what was full before the first one may come with the second
-        waited.append(device is not None)
-
-    deadline_s = time.monotonic() + timeout_s
-    if thread.do(take, timeout_s):
-        return bool(waited and waited[0])
-    if is_well and time.monotonic() >= deadline_s:
-        _LOG.warning(
-            "the GPU has not ended its work within %.1f s; its last times are missing", timeout_s
-        )
-    return False

@@ -13,7 +13,7 @@ import logging
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 _LOG = logging.getLogger("otel_straggler")
 _PREPARE = (
@@ -31,21 +31,11 @@ _STOP = (
 """After these it has stopped."""
 
 
-class Yielding(Protocol):
-    """Whoever must not be at work while a profiler is."""
-
-    def yield_to_profiler(self) -> None:
-        """One is about to prepare. Returns when CUPTI is free."""
-
-    def profiler_has_stopped(self) -> None:
-        """The last one has stopped, or has failed to start."""
-
-
 class Profilers:
-    """Which profilers of torch are at work in this process."""
+    """The profilers of torch that are at work in this process."""
 
     def __init__(self) -> None:
-        self._yielding: Yielding | None = None
+        self._yielding: Any = None
         self._active: weakref.WeakSet[Any] = weakref.WeakSet()  # one that is given up is forgotten
         self._wrapped: list[tuple[type, str, Any, Any]] = []
 
@@ -53,20 +43,20 @@ class Profilers:
     def are_active(self) -> bool:
         return len(self._active) > 0
 
-    def install(self, yielding: Yielding) -> None:
-        """Ask ``yielding`` from now on. Looks only at what is imported. Cost: once some µs."""
+    def install(self, yielding: Any) -> None:
+        """Call ``yielding`` (a ``GpuTiming``) from now on. Cost: once some µs."""
         if self._yielding is yielding:
             return
         self._yielding = yielding
         if self._wrapped:
             return
-        for index in _PREPARE:
-            self._wrap(index, self._before)
-        for index in _STOP:
-            self._wrap(index, self._after)
+        for target in _PREPARE:
+            self._wrap(target, self._before)
+        for target in _STOP:
+            self._wrap(target, self._after)
 
-    def uninstall(self, yielding: Yielding) -> None:
-        """Ask nobody any more; what was wrapped is as before, unless others wrapped it again."""
+    def uninstall(self, yielding: Any) -> None:
+        """Restore what was wrapped, unless others wrapped it again."""
         if self._yielding is not yielding:
             return
         self._yielding = None
@@ -76,8 +66,8 @@ class Profilers:
         self._wrapped.clear()
         self._active.clear()
 
-    def _wrap(self, index: tuple[str, str, str], around: Callable[..., Any]) -> None:
-        module, class_name, name = index
+    def _wrap(self, target: tuple[str, str, str], around: Callable[..., Any]) -> None:
+        module, class_name, name = target
         owner = getattr(sys.modules.get(module), class_name, None)
         original = getattr(owner, "__dict__", {}).get(name)
         if owner is None or not callable(original):

@@ -51,7 +51,7 @@ class Refusal:
 
     Attributes:
         code: one of ``semconv.GPU_TIMING_REASONS``.
-        detail: what happened, as reported by who refused; empty where the code says it all.
+        detail: the reason as it was given; empty where the code says it all.
     """
 
     code: str
@@ -70,7 +70,7 @@ class Refusal:
 
 
 def refusal_of(text: str) -> Refusal:
-    """What the extension said, as a reason.
+    """The reason behind an error text of the extension.
 
     >>> refusal_of("cuptiSubscribe gave 39: another profiler ...").code
     'multiple_subscribers'
@@ -120,64 +120,38 @@ _LOG = logging.getLogger("otel_straggler")
 
 
 class TierStatus:
-    """The tier and its reason, changed together.
-
-    Args:
-        refusal: why the tier is off at the beginning.
-    """
+    """The tier in charge, and why no higher one is."""
 
     def __init__(self, refusal: Refusal) -> None:
-        self._now: tuple[GpuTier, Refusal | None, float] = ("off", refusal, time.time())
-        self._of_tier: dict[GpuTier, Refusal | None] = {}
-        self._logged: set[tuple[GpuTier, str]] = set()
-
-    @property
-    def tier(self) -> GpuTier:
-        return self._now[0]
+        self.tier: GpuTier = "off"
+        self.refusal: Refusal | None = refusal
+        self.since_s = time.time()
+        self.refusals: dict[GpuTier, Refusal | None] = {}
+        self.logged: set[tuple[GpuTier, str]] = set()
 
     @property
     def reason(self) -> str:
-        refusal = self._now[1]
-        return "" if refusal is None else refusal.code
-
-    @property
-    def message(self) -> str:
-        refusal = self._now[1]
-        return "" if refusal is None else refusal.message
-
-    @property
-    def since_s(self) -> float:
-        """Unix time of the last change."""
-        return self._now[2]
-
-    def refusal_of(self, tier: GpuTier) -> Refusal | None:
-        """With what reason this tier was last in charge."""
-        return self._of_tier.get(tier)
-
-    def reset(self) -> None:
-        """Everything may be logged again."""
-        self._logged.clear()
+        return "" if self.refusal is None else self.refusal.code
 
     def update(
         self, tier: GpuTier, refusal: Refusal | None, about: str = "", *, is_silent: bool = False
     ) -> None:
         """This tier is in charge, for this reason no higher one, and works with ``about``."""
-        if (tier, refusal) == self._now[:2]:
+        if (tier, refusal) == (self.tier, self.refusal):
             return
         if tier != "off":
-            self._of_tier[tier] = refusal
-        self._now = (tier, refusal, time.time())
+            self.refusals[tier] = refusal
+        self.tier, self.refusal, self.since_s = tier, refusal, time.time()
         key = (tier, self.reason)
-        if not is_silent and key not in self._logged:
-            self._logged.add(key)
+        if not is_silent and key not in self.logged:
+            self.logged.add(key)
             _log(tier, refusal, about)
 
 
 def _log(tier: GpuTier, refusal: Refusal | None, about: str) -> None:
-    """One line. What the user asked for and what passes by itself is no warning."""
+    """What the user asked for, and what passes by itself, is no warning."""
     if refusal is None or refusal.code in _SILENT:
-        what = f"by {about}" if about else "host times only"
-        _LOG.info("GPU timing is %s: %s", tier, what)
+        _LOG.info("GPU timing is %s: %s", tier, f"by {about}" if about else "host times only")
         return
     level = logging.INFO if refusal.code in _EXPECTED else logging.WARNING
     _LOG.log(level, "GPU timing is %s (%s): %s", tier, refusal.code, refusal.message)

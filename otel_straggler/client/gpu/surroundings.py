@@ -1,7 +1,7 @@
-"""What this process has done with CUDA so far, without doing anything with it.
+"""The state of CUDA in this process, read without touching it.
 
 torch is looked at only if the user's program has imported it. Nothing here initialises CUDA: a
-context that we made would take memory of the GPU, and break workers that are forked later.
+context of ours would take memory of the GPU, and break workers that are forked later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Surroundings:
         return None
 
     def cupti_folder(self) -> str:
-        """Where torch's wheels have their libcupti; empty: there is none."""
+        """Of torch's wheels; empty: there is none."""
         version = str(getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", ""))
         major = version.partition(".")[0]
         inner = "cuda_cupti" if major in {"11", "12"} else f"cu{major}"
@@ -43,7 +43,6 @@ class Surroundings:
         return ""
 
     def driver_path(self) -> str:
-        """By which name the loader knows the driver."""
         return "libcuda.so.1"
 
     def device(self) -> int | None:
@@ -53,21 +52,17 @@ class Surroundings:
         return int(sys.modules["torch"].cuda.current_device())
 
     def current_stream(self) -> Callable[[int], int] | None:
-        """Tells the stream that the calling thread launches on, by device; None: nobody does."""
+        """The calling thread's stream by device, if torch has such a function."""
         result: Any = getattr(sys.modules.get("torch"), "_C", None)
         return getattr(result, "_cuda_getCurrentRawStream", None)
 
     def synchronize(self, device: int) -> None:
-        """Wait until the device has ended all that was launched."""
         sys.modules["torch"].cuda.synchronize(device)
 
 
 def own_gpu() -> GpuIdentity | None:
     """The device that the process computes on; None where CUDA is not in use (yet), or after a
-    fork.
-
-    Cost: below a microsecond until CUDA is in use, then some.
-    """
+    fork. Cost: below a microsecond until CUDA is in use, then some."""
     torch = sys.modules.get("torch")
     cuda: Any = getattr(torch, "cuda", None)
     try:
@@ -86,8 +81,8 @@ def own_gpu() -> GpuIdentity | None:
 
 
 def _device(cuda: Any) -> int:
-    """The device on which the process holds most memory. Which one is current is known in the
-    thread that trains only, and this is asked in another."""
+    """The device with most memory of the process: which one is current is known in the training
+    thread only."""
     count, reserved = int(cuda.device_count()), getattr(cuda, "memory_reserved", None)
     if count > 1 and reserved is not None:
         return max(range(count), key=reserved)

@@ -17,12 +17,8 @@ _OURS = {"content-type", "content-length", "content-encoding", "transfer-encodin
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where requests go; see ``Target`` in http_connection.hpp.
-
-    Attributes:
-        host, port: as ``getaddrinfo`` takes them.
-        head: of every request, but for Content-Length and the empty line.
-    """
+    """Where requests go; see ``Target`` in http_connection.hpp. ``head`` is of every request, but
+    for Content-Length and the empty line."""
 
     host: str
     port: str
@@ -77,9 +73,6 @@ def _last_of_each(headers: dict[str, str]) -> dict[str, str]:
     """Names of headers know no case; the user's word comes last and counts."""
     spelt = {name.lower(): name for name in headers}
     return {spelt[low]: headers[spelt[low]] for low in spelt}
-
-
-# --- proxies ---
 
 
 def proxy_of(url: str) -> str:

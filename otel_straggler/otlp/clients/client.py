@@ -1,5 +1,4 @@
-"""One face for every transport, the choice between them, what comes back, and whether and when the
-same may be sent again.
+"""One face for every transport, the choice between them, and whether and when to retry.
 
 Status and headers are HTTP's, whatever the transport: a rule is written once.
 """
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from otel_straggler.config import Endpoint
 
@@ -24,13 +23,13 @@ MAX_RETRY_AFTER_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back.
+    """An answer, or why there was none.
 
     Attributes:
         status: HTTP status, or the one that means the same; ``NO_ANSWER`` if there was none.
         headers: response headers or gRPC metadata, names in lower case.
         body: at most 4 MiB of it.
-        error: why there was no answer, or gRPC's words for a refusal, for a log; else empty.
+        error: why there was no answer, or gRPC's text for a refusal, for a log; else empty.
     """
 
     status: int
@@ -126,30 +125,27 @@ def client_for(endpoint: Endpoint, signal: Signal) -> Client:
         return GrpcClient(
             endpoint.url,
             EXPORT_METHODS[signal],
-            headers=dict(endpoint.headers),
-            timeout_s=endpoint.timeout_s,
             compression=endpoint.compression,
-            ca_file=endpoint.ca_file or None,
-            client_cert_file=endpoint.client_cert_file or None,
-            client_key_file=endpoint.client_key_file or None,
+            **connection_options(endpoint),
         )
     from otel_straggler.otlp.clients.http import HttpClient
 
-    return HttpClient(
-        endpoint.url,
-        headers=dict(endpoint.headers),
-        timeout_s=endpoint.timeout_s,
-        ca_file=endpoint.ca_file or None,
-        client_cert_file=endpoint.client_cert_file or None,
-        client_key_file=endpoint.client_key_file or None,
-    )
+    return HttpClient(endpoint.url, **connection_options(endpoint))
+
+
+def connection_options(endpoint: Endpoint) -> dict[str, Any]:
+    return {
+        "headers": dict(endpoint.headers),
+        "timeout_s": endpoint.timeout_s,
+        "ca_file": endpoint.ca_file or None,
+        "client_cert_file": endpoint.client_cert_file or None,
+        "client_key_file": endpoint.client_key_file or None,
+    }
 
 
 def encoded_body(endpoint: Endpoint, body: bytes) -> tuple[bytes, str | None]:
-    """The body as it waits, and its content encoding. Speed matters more than the last byte.
-
-    gRPC compresses each message itself, when it is sent.
-    """
+    """The body and its content encoding. Speed matters more than the last byte. gRPC compresses
+    each message itself."""
     if endpoint.compression == "gzip" and endpoint.protocol != "grpc":
         return gzip.compress(body, compresslevel=1), "gzip"
     return body, None

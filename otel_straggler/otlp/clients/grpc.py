@@ -116,9 +116,7 @@ class GrpcClient:
     Args:
         url: ``http://host:port`` in the clear, ``https://host:port`` for TLS.
         method: full name of a unary method.
-        headers: sent with every request, as metadata.
         timeout_s: for one request as a whole, connecting included.
-        compression: of messages, by gRPC.
         ca_file: PEM file of the authorities to trust instead of gRPC's own list.
         client_cert_file, client_key_file: for mutual TLS; the key may be in the first.
 

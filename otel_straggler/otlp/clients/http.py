@@ -108,7 +108,6 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Response:
-        """One request of any method, and its answer."""
         limit_s = self.timeout_s if timeout_s is None else min(timeout_s, self.timeout_s)
         deadline_s = time.monotonic() + max(limit_s, 0.001)
         try:
@@ -316,7 +315,6 @@ class _Connection:
         return line
 
     def _need(self, size: int) -> None:
-        """Read until so much is there."""
         while len(self._unread) < size:
             if not self._read_more():
                 raise ConnectionResetError("the connection was closed in the middle of the answer")

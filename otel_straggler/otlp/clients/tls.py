@@ -31,7 +31,7 @@ def tls_context(ca_file: str | None, cert_file: str | None, key_file: str | None
 
 
 def load_authorities() -> str:
-    """Authorities for images whose system has none; empty if that is not installed either."""
+    """Of certifi, for images whose system has none; empty if it is not installed."""
     try:
         import certifi
     except ImportError:
@@ -56,8 +56,6 @@ def tls_advice(url: str, error: str, *, ca: str, own: str) -> str:
     in it.
 
     Args:
-        url: that was asked.
-        error: the words of the failure.
         ca: how to name who signed the other side's certificate.
         own: what to do where the other side wants a certificate.
 
