@@ -125,9 +125,7 @@ def file_stem(*, run_id: str, group: str, rank: int, session_id: str) -> str:
 
 def parse_dumps(text: str) -> list[StacksDump]:
     """All dumps of a file, in order. Lines that are none of ours are passed over; never raises.
-
-    Cost: O(characters). At most 1,000 dumps, the newest.
-    """
+    Cost: O(characters). At most 1,000 dumps, the newest."""
     return list(_dumps(text))[-MAX_DUMPS:]
 
 

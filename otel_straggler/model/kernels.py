@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -70,30 +70,15 @@ class KernelTimes:
     @property
     def nbytes(self) -> int:
         """Size of the columns."""
-        columns = (self.source, self.cell, self.start_ns, self.end_ns, self.count, self.sum_s)
-        others = (self.min_s, self.max_s, self.scale, self.ends, self.index, self.runs)
-        return sum(column.nbytes for column in (*columns, *others))
+        names = ("ends", *_OF_POINTS, *_OF_BUCKETS)
+        return sum(getattr(self, name).nbytes for name in names)
 
     def part(self, first: int, last: int) -> KernelTimes:
         """The points from ``first`` to before ``last``, without a copy of what they hold."""
         points = slice(first, last)
         begin = int(self.ends[first - 1]) if first else 0
         buckets = slice(begin, int(self.ends[last - 1]) if last else 0)
-        return replace(
-            self,
-            source=self.source[points],
-            cell=self.cell[points],
-            start_ns=self.start_ns[points],
-            end_ns=self.end_ns[points],
-            count=self.count[points],
-            sum_s=self.sum_s[points],
-            min_s=self.min_s[points],
-            max_s=self.max_s[points],
-            scale=self.scale[points],
-            ends=self.ends[points] - begin,
-            index=self.index[buckets],
-            runs=self.runs[buckets],
-        )
+        return self._chosen(points, buckets, self.ends[points] - begin)
 
     def take(self, points: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> KernelTimes:
         """The same tables with only these points. Cost: O(points and buckets)."""
@@ -102,21 +87,18 @@ class KernelTimes:
         ends = np.cumsum(sizes)
         shift = np.repeat((self.ends - self.sizes)[chosen] - (ends - sizes), sizes)
         bucket = np.arange(len(shift)) + shift
-        return replace(
-            self,
-            source=self.source[chosen],
-            cell=self.cell[chosen],
-            start_ns=self.start_ns[chosen],
-            end_ns=self.end_ns[chosen],
-            count=self.count[chosen],
-            sum_s=self.sum_s[chosen],
-            min_s=self.min_s[chosen],
-            max_s=self.max_s[chosen],
-            scale=self.scale[chosen],
-            ends=ends,
-            index=self.index[bucket],
-            runs=self.runs[bucket],
-        )
+        return self._chosen(chosen, bucket, ends)
+
+    def _chosen(self, points: Any, buckets: Any, ends: Ints) -> KernelTimes:
+        columns: dict[str, Any] = {name: getattr(self, name)[points] for name in _OF_POINTS}
+        columns |= {name: getattr(self, name)[buckets] for name in _OF_BUCKETS}
+        return replace(self, ends=ends, **columns)
+
+
+_OF_POINTS = (
+    "source", "cell", "start_ns", "end_ns", "count", "sum_s", "min_s", "max_s", "scale",
+)  # fmt: skip
+_OF_BUCKETS = ("index", "runs")
 
 
 def join_kernel_times(parts: Sequence[KernelTimes]) -> KernelTimes:
@@ -124,21 +106,12 @@ def join_kernel_times(parts: Sequence[KernelTimes]) -> KernelTimes:
     if len(parts) == 1:
         return parts[0]
     buckets = np.cumsum([0, *(len(part.index) for part in parts[:-1])])
-    return replace(
-        parts[0],
-        source=np.concatenate([p.source for p in parts]),
-        cell=np.concatenate([p.cell for p in parts]),
-        start_ns=np.concatenate([p.start_ns for p in parts]),
-        end_ns=np.concatenate([p.end_ns for p in parts]),
-        count=np.concatenate([p.count for p in parts]),
-        sum_s=np.concatenate([p.sum_s for p in parts]),
-        min_s=np.concatenate([p.min_s for p in parts]),
-        max_s=np.concatenate([p.max_s for p in parts]),
-        scale=np.concatenate([p.scale for p in parts]),
-        ends=np.concatenate([p.ends + at for p, at in zip(parts, buckets, strict=True)]),
-        index=np.concatenate([p.index for p in parts]),
-        runs=np.concatenate([p.runs for p in parts]),
-    )
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in (*_OF_POINTS, *_OF_BUCKETS)
+    }
+    ends = np.concatenate([p.ends + at for p, at in zip(parts, buckets, strict=True)])
+    return replace(parts[0], ends=ends, **columns)
 
 
 class KernelTimesBuilder:
@@ -190,21 +163,19 @@ class KernelTimesBuilder:
 
     def build(self) -> KernelTimes:
         columns = list(zip(*self._points, strict=True)) if self._points else [()] * 10
+        *of_points, sizes = columns
+        types = (*[np.int32] * 2, *[np.int64] * 3, *[np.float64] * 3, np.int32)
+        named: dict[str, Any] = {
+            name: np.array(column, kind)
+            for name, column, kind in zip(_OF_POINTS, of_points, types, strict=True)
+        }
         return KernelTimes(
             sources=tuple(self._sources),
             cells=tuple(self._cells),
-            source=np.array(columns[0], np.int32),
-            cell=np.array(columns[1], np.int32),
-            start_ns=np.array(columns[2], np.int64),
-            end_ns=np.array(columns[3], np.int64),
-            count=np.array(columns[4], np.int64),
-            sum_s=np.array(columns[5], np.float64),
-            min_s=np.array(columns[6], np.float64),
-            max_s=np.array(columns[7], np.float64),
-            scale=np.array(columns[8], np.int32),
-            ends=np.cumsum(np.array(columns[9], np.int64)),
+            ends=np.cumsum(np.array(sizes, np.int64)),
             index=np.concatenate([np.empty(0, np.int32), *self._index]),
             runs=np.concatenate([np.empty(0, np.int64), *self._runs]),
+            **named,
         )
 
 

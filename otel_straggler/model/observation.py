@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -120,42 +120,33 @@ class ObservationBatch:
 
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> ObservationBatch:
         """The same tables with only ``rows``; a slice copies nothing."""
-        return ObservationBatch(
-            sources=self.sources,
-            sections=self.sections,
-            kernels=self.kernels,
-            source=self.source[rows],
-            section=self.section[rows],
-            kernel=self.kernel[rows],
-            step=self.step[rows],
-            start_ns=self.start_ns[rows],
-            duration_s=self.duration_s[rows],
-            seq=self.seq[rows],
-            runs=None if self.runs is None else self.runs[rows],
-            tokens=None if self.tokens is None else self.tokens[rows],
-            gpu=None if self.gpu is None else self.gpu.take(rows),
+        columns = {
+            name: column[rows]
+            for name in (*_CODES, *_PLAIN, "runs", "tokens")
+            if (column := getattr(self, name)) is not None
+        }
+        return replace(self, gpu=None if self.gpu is None else self.gpu.take(rows), **columns)
+
+
+_CODES = ("source", "section", "kernel")
+_PLAIN = ("step", "start_ns", "duration_s", "seq")
+
+
+def joined_columns(parts: Sequence[ObservationBatch]) -> dict[str, Any]:
+    """All columns of the parts in order, but for the codes, whose tables may differ."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in _PLAIN
+    }
+    if any(part.runs is not None for part in parts):
+        columns["runs"] = np.concatenate(
+            [np.ones(len(p), np.int32) if p.runs is None else p.runs for p in parts]
         )
-
-
-def join_runs(parts: Sequence[ObservationBatch]) -> Codes | None:
-    """The column ``runs`` of all parts, in order."""
-    if all(part.runs is None for part in parts):
-        return None
-    return np.concatenate([np.ones(len(p), np.int32) if p.runs is None else p.runs for p in parts])
-
-
-def join_tokens(parts: Sequence[ObservationBatch]) -> Floats | None:
-    """The column ``tokens`` of all parts, in order."""
-    if all(part.tokens is None for part in parts):
-        return None
-    return np.concatenate(
-        [np.full(len(p), np.nan) if p.tokens is None else p.tokens for p in parts]
-    )
-
-
-def join_gpu(parts: Sequence[ObservationBatch]) -> GpuTimes | None:
-    """The GPU times of all parts, in order."""
-    return GpuTimes.join([part.gpu for part in parts], [len(part) for part in parts])
+    if any(part.tokens is not None for part in parts):
+        columns["tokens"] = np.concatenate(
+            [np.full(len(p), np.nan) if p.tokens is None else p.tokens for p in parts]
+        )
+    columns["gpu"] = GpuTimes.join([part.gpu for part in parts], [len(part) for part in parts])
+    return columns
 
 
 class BatchBuilder:
@@ -230,7 +221,6 @@ class BatchBuilder:
 
 
 Bases: TypeAlias = npt.NDArray[np.uint8]
-_Floats: TypeAlias = npt.NDArray[np.float64]
 
 HOST, EVENTS, CUPTI = range(3)
 """Codes of ``GpuTimes.basis``."""
@@ -253,9 +243,9 @@ class GpuTimes:
     """
 
     basis: Bases
-    busy_s: _Floats
-    nccl_s: _Floats
-    kernel_s: _Floats
+    busy_s: Floats
+    nccl_s: Floats
+    kernel_s: Floats
 
     def __len__(self) -> int:
         return len(self.basis)
@@ -282,7 +272,7 @@ class GpuTimes:
             return None
         return GpuTimes(basis, self.busy_s[rows], self.nccl_s[rows], self.kernel_s[rows])
 
-    def own_s(self) -> _Floats:
+    def own_s(self) -> Floats:
         """(n,) the rank's own work, without waiting, as far as it is known; NaN where not known.
 
         With ``CUPTI`` busy - nccl where communication runs alone. Where it runs beside other
@@ -297,7 +287,7 @@ class GpuTimes:
         """
         alone_s = np.maximum(self.busy_s - self.nccl_s, 0.0)
         others_s = np.fmax(self.kernel_s - self.nccl_s, alone_s)
-        own: _Floats = np.fmin(others_s, self.busy_s)
+        own: Floats = np.fmin(others_s, self.busy_s)
         return own
 
 
@@ -315,13 +305,7 @@ def merge_batches(batches: Sequence[ObservationBatch]) -> ObservationBatch:
         source=source,
         section=section,
         kernel=kernel,
-        step=np.concatenate([b.step for b in batches]),
-        start_ns=np.concatenate([b.start_ns for b in batches]),
-        duration_s=np.concatenate([b.duration_s for b in batches]),
-        seq=np.concatenate([b.seq for b in batches]),
-        runs=join_runs(batches),
-        tokens=join_tokens(batches),
-        gpu=join_gpu(batches),
+        **joined_columns(batches),
     )
 
 
@@ -338,25 +322,30 @@ def _common(parts: Iterable[tuple[tuple[_Name, ...], Codes]]) -> tuple[tuple[_Na
     return tuple(table), np.concatenate(columns)
 
 
-def overlapping_sessions(batch: ObservationBatch) -> tuple[Source, ...]:
-    """Sessions that worked as one rank of one attempt at the same time.
-
-    One that begins after the other has ended is a restart. Cost: O(rows + sources * log sources).
-    """
+def first_and_last_start(batch: ObservationBatch) -> tuple[Ints, Ints]:
+    """Per source code, the first and the last start among its rows; the limits of the type
+    where it has none."""
     limits = np.iinfo(np.int64)
     first = np.full(len(batch.sources), limits.max, np.int64)
     last = np.full(len(batch.sources), limits.min, np.int64)
     np.minimum.at(first, batch.source, batch.start_ns)
     np.maximum.at(last, batch.source, batch.start_ns)
+    return first, last
+
+
+def overlapping_sessions(batch: ObservationBatch) -> tuple[Source, ...]:
+    """Sessions that worked as one rank of one attempt at the same time.
+
+    One that begins after the other has ended is a restart. Cost: O(rows + sources * log sources).
+    """
+    first, last = first_and_last_start(batch)
     spans: dict[tuple[str, str, int, int], dict[tuple[str, str], tuple[int, int, Source]]] = {}
     for code, source in enumerate(batch.sources):
         rank = (source.run_id, source.group, source.attempt, source.rank)
-        session = (source.session_id, source.node)
         sessions = spans.setdefault(rank, {})
-        known = sessions.get(session, (int(first[code]), int(last[code]), source))
-        sessions[session] = (
-            min(known[0], int(first[code])), max(known[1], int(last[code])), source,
-        )  # fmt: skip
+        begin, end = int(first[code]), int(last[code])
+        known = sessions.get(source.session, (begin, end, source))
+        sessions[source.session] = (min(known[0], begin), max(known[1], end), source)
     clashing: dict[Source, None] = {}
     for sessions in spans.values():
         ordered = sorted(sessions.values(), key=lambda span: span[:2])

@@ -47,6 +47,11 @@ class Source:
         return bool(self.device or self.device_model)
 
     @property
+    def session(self) -> tuple[str, str]:
+        """Distinguishes two processes of one rank."""
+        return self.session_id, self.node
+
+    @property
     def key(self) -> str:
         """The rank as reports print it: ``"3"``, or ``"critic/3"`` within a named group."""
         return f"{self.group}/{self.rank}" if self.group else str(self.rank)

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from otel_straggler.model.observation import Bases, Floats, Ints, Section
+from otel_straggler.model.observation import Bases, Codes, Floats, Ints, Section
 from otel_straggler.model.rank import Source
-
-Floats32: TypeAlias = npt.NDArray[np.float32]
-Counts: TypeAlias = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +56,7 @@ class StepTable:
     sources: tuple[Source, ...]
     sections: tuple[Section, ...]
     seconds: Floats
-    runs: Counts
+    runs: Codes
     run_cv: Floats
     tokens: Floats
     start_ns: Ints

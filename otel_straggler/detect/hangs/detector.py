@@ -265,12 +265,8 @@ class HangDetector:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`. Ranks of the same attempt that have come further than then
-        have compiled long ago.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none.
-        """
+        """Go on from :meth:`state`. Ranks of the same attempt that have come further than then have
+        compiled long ago. Raises: ValueError, KeyError, TypeError: it is none."""
         reached = state["reached"]
         restored = None if reached is None else (int(reached[0]), int(reached[1]))
         hung_since_s = state["hung_since_s"]

@@ -90,11 +90,7 @@ def hang_value(hang: Hang) -> dict[str, Any]:
 
 
 def read_hang(value: Mapping[str, Any]) -> Hang:
-    """Back from :func:`hang_value`.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is none.
-    """
+    """Back from :func:`hang_value`. Raises: ValueError, KeyError, TypeError: it is none."""
     _one_of(value["how"], get_args(How))
     _one_of(value["kind"], (None, *get_args(HangKind)))
     _one_of(value["end"], (None, *get_args(End)))
@@ -204,11 +200,8 @@ class Episodes:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Episodes:
-        """Of an older collector, which kept none, there are none.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is no state.
-        """
+        """Of an older collector, which kept none, there are none. Raises: ValueError, KeyError,
+        TypeError: it is no state."""
         lasts = state.get("lasts")
         return cls(
             left_out=int(state.get("left_out", 0)),
@@ -368,11 +361,7 @@ class IdleGpus:
 
     @classmethod
     def restored(cls, state: Sequence[float | None]) -> IdleGpus:
-        """From :meth:`state`.
-
-        Raises:
-            ValueError, TypeError: it is none.
-        """
+        """From :meth:`state`. Raises: ValueError, TypeError: it is none."""
         before_s, newest_s, since_s = state
         return cls(
             float(before_s or 0.0), float(newest_s or 0.0), math.nan if since_s is None else since_s

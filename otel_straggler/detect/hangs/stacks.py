@@ -54,10 +54,7 @@ class Clusters:
 
 
 def cluster(stacks: Iterable[tuple[int, ThreadStack]]) -> Clusters:
-    """Put ranks together by their main threads.
-
-    Cost: O(frames).
-    """
+    """Put ranks together by their main threads. Cost: O(frames)."""
     members: dict[Path, list[tuple[int, ThreadStack]]] = {}
     for rank, thread in sorted(stacks, key=lambda one: one[0]):
         members.setdefault(_path(thread), []).append((rank, thread))

@@ -72,18 +72,15 @@ def rank_states(heartbeats: HeartbeatTable, timeout_s: Floats, settings: HangSet
     """A state for each rank.
 
     finished: it said how it ended. lost: no heartbeat for ``lost_after_s``, or it ended without
-    saying how. stuck: alive, without progress for longer than its timeout, and work is pending:
-    its own, or that of a rank which may wait for it. late: the same for a part of the timeout.
+    saying how. stuck: alive, without progress for longer than its timeout, and work is pending: its
+    own, or that of a rank which may wait for it. late: the same for a part of the timeout.
     starting: alive, and never began a step or a section.
 
     Args:
         heartbeats: of R ranks.
         timeout_s: (R,) what each may take for what it does now.
 
-    Returns:
-        (R,) codes into ``RANK_STATES``. A rank never seen is starting.
-
-    Cost: O(R).
+    Returns: (R,) codes into ``RANK_STATES``. A rank never seen is starting. Cost: O(R).
     """
     state = np.full(len(heartbeats), OK, np.int32)
     is_known = ~np.isnan(heartbeats.silent_s)
@@ -224,19 +221,11 @@ def _explains(
 
 
 def _died_first(heartbeats: HeartbeatTable, is_lost: Bools, settings: HangSettings) -> bool:
-    """Whether a rank died without a word before the others were ended by SIGTERM.
-
-    Schedulers end all ranks so, and of some the last word may be lost on its way. But a launcher
-    also ends the rest when one rank was killed. A rank died first
-
-    - if it had been silent for longer than ``ending_s`` by then, unless for so long
-      (``reported_s``) that it was reported, and who ends the run then knows;
-    - if it fell silent just before, and ranks without a last word are on its node only, and not the
-      whole of it: those of its neighbours arrived. The only rank of a node counts as well.
-
-    Of whole nodes, and of ranks here and there, the last words were lost. So were those of who
-    lived on after the first SIGTERM.
-    """
+    """Whether a rank died silently before SIGTERM ended the others: a launcher kills the rest after
+    one rank was killed. True if a rank had been silent for longer than ``ending_s`` by then (after
+    ``reported_s`` it was reported, and whoever ended the run knew); or if it fell silent just
+    before, and silent ranks are on its node only, but not all of that node (or the node has one
+    rank). Lost last messages of whole nodes and of scattered ranks prove nothing."""
     first_s = np.max(heartbeats.ended_s[heartbeats.ended == _PREEMPTED])
     earlier_s = np.where(is_lost, heartbeats.silent_s - first_s, 0.0)
     if ((earlier_s > settings.ending_s) & (earlier_s <= settings.reported_s)).any():

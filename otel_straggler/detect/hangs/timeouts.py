@@ -122,11 +122,7 @@ class Timeouts:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none.
-        """
+        """Go on from :meth:`state`. Raises: ValueError, KeyError, TypeError: it is none."""
         durations = {str(name): Durations.of(one) for name, one in state["durations"].items()}
         given = {str(name): (float(s), float(at_s)) for name, (s, at_s) in state["given"].items()}
         self._durations, self._given = durations, given
@@ -189,11 +185,7 @@ class Durations:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Durations:
-        """From :meth:`state`.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none.
-        """
+        """From :meth:`state`. Raises: ValueError, KeyError, TypeError: it is none."""
         made = cls()
         newer_s, older_s = (float(longest_s) for longest_s in state["longest_s"])
         made._longest_s = [newer_s, older_s]

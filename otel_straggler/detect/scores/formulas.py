@@ -18,17 +18,15 @@ def relative_scores(median_s: Floats, peers: Ints) -> Floats:
 
     score[r, s] = min over the peers of r of median[:, s] / median[r, s]
 
-    A section that only some ranks ran is scored among those that did (NVRx gives NaN to all).
-    A rank without a peer scores 1.0.
+    A section that only some ranks ran is scored among those that did (NVRx gives NaN to all). A
+    rank without a peer scores 1.0.
 
     Args:
         median_s: (R, S) window medians in seconds, > 0; NaN where a rank ran nothing.
         peers: (R,) peer group of each rank (its role).
 
-    Returns:
-        (R, S) in (0, 1]; NaN exactly where ``median_s`` is NaN.
-
-    Cost: O(R * S). Source: NVRx straggler detection, "relative performance score".
+    Returns: (R, S) in (0, 1]; NaN exactly where ``median_s`` is NaN. Cost: O(R * S). Source: NVRx
+    straggler detection, "relative performance score".
 
     >>> relative_scores(np.array([[1.0], [2.0], [np.nan]]), np.zeros(3, int)).ravel().tolist()
     [1.0, 0.5, nan]
@@ -46,42 +44,34 @@ def individual_scores(median_s: Floats, reference_s: Floats) -> Floats:
         median_s: (R, S) window medians in seconds, > 0; NaN where a rank ran nothing.
         reference_s: (R, S) own best medians so far; NaN where there is none yet.
 
-    Returns:
-        (R, S) in (0, 1]; NaN exactly where ``median_s`` is NaN.
-
-    Cost: O(R * S). Source: NVRx straggler detection, "individual performance score".
+    Returns: (R, S) in (0, 1]; NaN exactly where ``median_s`` is NaN. Cost: O(R * S). Source: NVRx
+    straggler detection, "individual performance score".
     """
     reference = np.where(np.isnan(reference_s), median_s, reference_s)
     return np.minimum(1.0, reference / median_s)
 
 
 def slowdowns(median_s: Floats, peers: Ints) -> Floats:
-    """Own median / median of the role (the rank itself included): 1.0 is ordinary, 2.0 is twice
-    as slow.
-
-    Returns:
-        (R, S), > 0; NaN exactly where ``median_s`` is NaN. Cost: O(R * S * log R).
-    """
+    """Own median / median of the role (the rank itself included): 1.0 is ordinary, 2.0 is twice as
+    slow. Returns: (R, S), > 0; NaN exactly where ``median_s`` is NaN. Cost: O(R * S * log R)."""
     return median_s / median_of_peers(median_s, peers)
 
 
 def relative_gpu_scores(median_s: Floats, total_s: Floats, peers: Ints) -> Floats:
     """Score every rank's kernels against the fastest peer, weighted by the time spent in each.
 
-    score[r] = sum_k w[r, k] * (best[k] / median[r, k]) / sum_k w[r, k],  w = total_s,
-    best[k] = min over the peers of median[:, k], k over the kernels that all compared ranks ran.
-    Compared are the peers that ran any kernel: a rank without GPU work does not silence the rest.
+    score[r] = sum_k w[r, k] * (best[k] / median[r, k]) / sum_k w[r, k],  w = total_s, best[k] = min
+    over the peers of median[:, k], k over the kernels that all compared ranks ran. Compared are the
+    peers that ran any kernel: a rank without GPU work does not silence the rest.
 
     Args:
         median_s: (R, K) median kernel time in seconds, > 0; NaN where a rank did not run it.
         total_s: (R, K) time spent in the kernel, seconds; 0 where a rank did not run it.
         peers: (R,) peer group of each rank.
 
-    Returns:
-        (R,) in (0, 1]; NaN for a rank without kernels, and for every compared rank if they have
-        no kernel in common.
-
-    Cost: O(R * K). Source: NVRx straggler detection, GPU performance score.
+    Returns: (R,) in (0, 1]; NaN for a rank without kernels, and for every compared rank if they
+    have no kernel in common. Cost: O(R * K). Source: NVRx straggler detection, GPU performance
+    score.
     """
     ran = ~np.isnan(median_s)
     compared = ran.any(axis=1)
@@ -99,8 +89,7 @@ def individual_gpu_scores(median_s: Floats, total_s: Floats, reference_s: Floats
         median_s, total_s: as for :func:`relative_gpu_scores`.
         reference_s: (R, K) own best medians so far; NaN where there is none yet (scores 1).
 
-    Returns:
-        (R,) in (0, 1]; NaN for a rank without kernels. Cost: O(R * K).
+    Returns: (R,) in (0, 1]; NaN for a rank without kernels. Cost: O(R * K).
     """
     reference = np.where(np.isnan(reference_s), median_s, reference_s)
     return _weighted(np.minimum(1.0, reference / median_s), total_s, ~np.isnan(median_s))
@@ -125,8 +114,7 @@ def relative_to_best(median_s: Floats, best_s: Floats) -> Floats:
         median_s: (S,) own medians in seconds; NaN where the rank ran nothing.
         best_s: (S,) smallest medians of the peers, itself included.
 
-    Returns:
-        (S,) in (0, 1]; NaN exactly where ``median_s`` is NaN. Cost: O(S).
+    Returns: (S,) in (0, 1]; NaN exactly where ``median_s`` is NaN. Cost: O(S).
 
     >>> relative_to_best(np.array([2.0, np.nan]), np.array([1.0, 1.0])).tolist()
     [0.5, nan]
@@ -142,8 +130,7 @@ def gpu_relative_to_best(median_s: Floats, total_s: Floats, best_s: Floats) -> f
         median_s, total_s: (K,) own kernel medians (NaN where not run) and time spent, seconds.
         best_s: (K,) smallest medians of the peers; NaN for a kernel that a compared peer lacks.
 
-    Returns:
-        In (0, 1]; NaN without a kernel that all compared ranks ran. Cost: O(K).
+    Returns: In (0, 1]; NaN without a kernel that all compared ranks ran. Cost: O(K).
 
     >>> own, best = np.array([2.0, 1.0]), np.array([1.0, np.nan])
     >>> gpu_relative_to_best(own, own, best)
@@ -200,9 +187,7 @@ def find_largest_excess(
         step_s: (R, S) median time per step in seconds; NaN where a rank ran nothing.
         peers: (R,) peer group of each rank.
 
-    Returns:
-        None if no rank is slower than the median of its role in a section that can be listed.
-
+    Returns: None if no rank is slower than the median of its role in a section that can be listed.
     Cost: O(R * S * log R).
     """
     role_s = median_of_peers(step_s, peers)

@@ -18,7 +18,6 @@ import numpy as np
 
 from otel_straggler.detect.scores.kernels import KernelMedians
 from otel_straggler.detect.scores.settings import KEPT, OVER_LIMIT, REPEATED
-from otel_straggler.detect.scores.sources import session_of
 from otel_straggler.model.kernels import KernelCell, KernelTimes, join_kernel_times
 from otel_straggler.model.observation import Bools, Codes, Ints
 from otel_straggler.model.rank import Source
@@ -96,9 +95,8 @@ class KernelHistograms:
             sources: the ranks.
             first_ns, last_ns: (ranks,) of each on its own clock.
 
-        Returns:
-            Medians of these ranks; None: they have sent nothing. Forgets what is too old for any
-            later window.
+        Returns: Medians of these ranks; None: they have sent nothing. Forgets what is too old for
+        any later window.
         """
         chosen = self.intervals_of_window(sources, first_ns, last_ns)
         key = tuple((line, interval.number) for line, interval in chosen)
@@ -224,4 +222,4 @@ def _belonging(
 
 
 def _process_of(source: Source) -> _Process:
-    return (source.rank, *session_of(source))
+    return (source.rank, *source.session)

@@ -205,10 +205,8 @@ def group_histograms(times: KernelTimes, group: Ints, n_groups: int) -> GroupedT
         times: n points; histograms of any scales.
         group: (n,) group of each point, in [0, n_groups).
 
-    Returns:
-        Arrays of length ``n_groups``; NaN, 0 and 0 for an empty group.
-
-    Cost: O(b) for b buckets; O(b log b) where they lie far apart.
+    Returns: Arrays of length ``n_groups``; NaN, 0 and 0 for an empty group. Cost: O(b) for b
+    buckets; O(b log b) where they lie far apart.
     """
     count = np.bincount(group, times.count, n_groups).astype(np.int64)
     total: Floats = np.bincount(group, times.sum_s, n_groups).astype(np.float64)

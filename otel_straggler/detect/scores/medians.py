@@ -31,10 +31,7 @@ def group_times(group: Ints, values_s: Floats, n_groups: int) -> GroupedTimes:
         group: (n,) group of each value, in [0, n_groups).
         values_s: (n,) seconds, finite.
 
-    Returns:
-        Arrays of length ``n_groups``.
-
-    Cost: O(n log n).
+    Returns: Arrays of length ``n_groups``. Cost: O(n log n).
 
     >>> group_times(np.array([0, 0, 2]), np.array([1.0, 3.0, 5.0]), 3).median_s.tolist()
     [2.0, nan, 5.0]
@@ -60,10 +57,8 @@ def placed_times(
         index: of the values of a slice: group * width + place in the group.
         values_s: (n,) seconds, finite.
 
-    Returns:
-        Arrays of length ``n_groups``; None if two values share a place.
-
-    Cost: O(n + n_groups * width * log width); nothing is sorted but each group by itself.
+    Returns: Arrays of length ``n_groups``; None if two values share a place. Cost: O(n + n_groups *
+    width * log width); nothing is sorted but each group by itself.
     """
     flat = np.full(n_groups * width, np.inf)
     for part in slices(len(values_s)):
@@ -138,10 +133,8 @@ def slices(n_rows: int) -> Iterator[slice]:
 
 
 def sum_groups(group: Ints, values_s: Floats, n_groups: int) -> tuple[Ints, Floats]:
-    """The groups that have values, in order, and the sum of each.
-
-    Cost: O(n + n_groups) if there are not many more groups than values, else O(n log n).
-    """
+    """The groups that have values, in order, and the sum of each. Cost: O(n + n_groups) if there
+    are not many more groups than values, else O(n log n)."""
     if n_groups <= MAX_PADDING * len(values_s):
         filled = np.flatnonzero(np.bincount(group, minlength=n_groups))
         sums: Floats = np.bincount(group, values_s, n_groups).astype(np.float64)
@@ -173,8 +166,7 @@ def median_of_peers(values: Floats, peers: Ints) -> Floats:
         values: (R, S), NaN where there is none.
         peers: (R,) peer group of each row.
 
-    Returns:
-        (R, S); NaN where no peer has a value. Cost: O(R * S * log R).
+    Returns: (R, S); NaN where no peer has a value. Cost: O(R * S * log R).
     """
     rows, columns = np.nonzero(~np.isnan(values))
     n_columns = values.shape[1]
@@ -194,9 +186,8 @@ def minimum_of_peers(values: Floats, peers: Ints) -> Floats:
 
 
 def median_of(values: npt.NDArray[np.floating[Any]]) -> float:
-    """Median of some numbers, NaN if one of them is or if there are none.
-
-    Cost: O(n log n). Several times faster than ``np.median`` on a few numbers.
+    """Median of some numbers, NaN if one of them is or if there are none. Cost: O(n log n). Several
+    times faster than ``np.median`` on a few numbers.
 
     >>> median_of(np.array([3.0, 1.0, 2.0, 9.0]))
     2.5
@@ -209,9 +200,8 @@ def median_of(values: npt.NDArray[np.floating[Any]]) -> float:
 
 
 def nan_median(values: Floats, axis: int) -> Floats:
-    """Median along ``axis`` of what is known; NaN, and no warning, where nothing is.
-
-    Cost: O(n log n). Several times faster than ``np.nanmedian`` on small tables.
+    """Median along ``axis`` of what is known; NaN, and no warning, where nothing is. Cost: O(n log
+    n). Several times faster than ``np.nanmedian`` on small tables.
 
     >>> nan_median(np.array([[1.0, np.nan], [3.0, np.nan]]), axis=0).tolist()
     [2.0, nan]

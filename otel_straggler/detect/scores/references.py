@@ -18,10 +18,8 @@ MAX_SUBJECTS = 100_000
 class References:
     """Best medians of subjects (devices) by name (section or kernel); grows as they appear.
 
-    A best that is not met again doubles in ``half_life_s``, so that one lucky window is
-    forgiven (in NVRx it lowers every later score for good).
-
-    State: 16 bytes per (subject, name).
+    A best that is not met again doubles in ``half_life_s``, so that one lucky window is forgiven
+    (in NVRx it lowers every later score for good). State: 16 bytes per (subject, name).
     """
 
     def __init__(self, half_life_s: float) -> None:
@@ -47,9 +45,7 @@ class References:
             eligible: (R, S) whether the median rests on enough runs to become a reference.
             now_ns: end of the window, the sender's clock.
 
-        Returns:
-            (R, S) references in seconds, faded to ``now_ns``; NaN where there is none yet.
-
+        Returns: (R, S) references in seconds, faded to ``now_ns``; NaN where there is none yet.
         Cost: O(R * S), and a copy of the state when it grows.
         """
         rows = np.array([self._rows.setdefault(s, len(self._rows)) for s in subjects], np.intp)
@@ -67,10 +63,7 @@ class References:
 
     def state(self) -> dict[str, Any]:
         """All that must survive a restart. Subjects must be tuples of text and whole numbers, all
-        of one length.
-
-        Cost: O(state), a copy.
-        """
+        of one length. Cost: O(state), a copy."""
         shape = len(self._rows), len(self._columns)
         best_s, met_at_ns = (a[: shape[0], : shape[1]] for a in (self._best_s, self._met_at_ns))
         rows = np.flatnonzero(~np.isnan(best_s).all(axis=1))
@@ -87,11 +80,8 @@ class References:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put the references of :meth:`state` in the place of all that are known.
-
-        Raises:
-            InputError: it is no such state; nothing has changed then.
-        """
+        """Put the references of :meth:`state` in the place of all that are known. Raises:
+        InputError: it is no such state; nothing has changed then."""
         try:
             subjects = list(zip(*state["subjects"], strict=True))
             names, best_s, met_at_ns = state["names"], state["best_s"], state["met_at_ns"]
@@ -143,11 +133,8 @@ class ReferenceSet:
         return {field.name: getattr(self, field.name).state() for field in fields(self)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`; what it does not name stays as it is.
-
-        Raises:
-            InputError: a part is no state of references.
-        """
+        """Go on from :meth:`state`; what it does not name stays as it is. Raises: InputError: a
+        part is no state of references."""
         for field in fields(self):
             if field.name in state:
                 getattr(self, field.name).restore(state[field.name])

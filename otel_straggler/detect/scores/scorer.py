@@ -146,11 +146,8 @@ class Scorer:
         return {"references": self._references.state(), "judges": known}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state` of an earlier process; call it before the first row.
-
-        Raises:
-            InputError: a part is no such state.
-        """
+        """Go on from :meth:`state` of an earlier process; call it before the first row. Raises:
+        InputError: a part is no such state."""
         self._references.restore(state.get("references", {}))
         for key, saved in state.get("judges", {}).items():
             run_id, group = json.loads(key)
@@ -187,11 +184,8 @@ class Scorer:
         )
 
     def evict(self, run_id: str, group: str | None = None) -> list[WindowScores]:
-        """Drop a run, or one group of it, if it is known.
-
-        Returns:
-            Scores of the windows that were open.
-        """
+        """Drop a run, or one group of it, if it is known. Returns: Scores of the windows that were
+        open."""
         self._routes.clear()
         worlds = self._runs.get(run_id, {})
         groups = list(worlds) if group is None else [group] * (group in worlds)

@@ -16,6 +16,7 @@ from otel_straggler.model.observation import (
     Kernel,
     ObservationBatch,
     Section,
+    first_and_last_start,
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import OTHER_SECTION
@@ -58,11 +59,6 @@ class SourceCache(Generic[_Value]):
         self._by_id.clear()
 
 
-def session_of(source: Source) -> tuple[str, str]:
-    """What distinguishes two processes of one rank."""
-    return source.session_id, source.node
-
-
 @dataclass(slots=True)
 class SourceTables:
     """Tables that only grow: what the code columns of this stream's rows index.
@@ -97,7 +93,7 @@ class SourceTables:
 
     def code_of_source(self, source: Source) -> int:
         """A changed description (a late role) replaces the old one of the same session."""
-        code = self.source_code.setdefault((source.rank, *session_of(source)), len(self.sources))
+        code = self.source_code.setdefault((source.rank, *source.session), len(self.sources))
         if code == len(self.sources):
             self.sources.append(source)
         else:
@@ -153,16 +149,8 @@ def _mark_of(folded_name: str) -> int:
 
 
 def _keep_apart(batch: ObservationBatch, marks: Ints) -> Ints:
-    """Sections folded into one name count their runs apart; mix the name in, so that two of
-    their runs are not taken for one that was delivered twice.
-
-    All names at once: with a pass over the rows for each, a flood of names kept the scoring thread
-    busy for minutes, and with it whoever wanted to end the collector.
-
-    Args:
-        batch: its rows have the codes of the batch.
-        marks: by code of a section; 0 of those that have a name of their own.
-    """
+    """Keep runs of sections folded into one name distinct by mixing the name (``marks``, by section
+    code) into ``seq``. All names at once: one pass per name was too slow under a flood of names."""
     return np.where(batch.seq != NO_SEQ, batch.seq ^ marks[batch.section], batch.seq)
 
 
@@ -197,7 +185,7 @@ class ClashWatch:
         alone = self._alone.values_of([batch.sources[code] for code in used])
         if all(alone):
             return
-        first, last = _first_and_last_start(batch)
+        first, last = first_and_last_start(batch)
         for code, is_alone in zip(used, alone, strict=True):
             if not is_alone:
                 self._observe_one(batch.sources[code], int(first[code]), int(last[code]), now_ns)
@@ -205,7 +193,7 @@ class ClashWatch:
     def _observe_one(self, source: Source, first_ns: int, last_ns: int, now_ns: int) -> None:
         key = source.attempt, source.rank
         claims = self._claims.setdefault(key, [])
-        mine = next((c for c in claims if _same_session(c.source, source)), None)
+        mine = next((c for c in claims if c.source.session == source.session), None)
         if mine is None:
             if claims:
                 self._alone.clear()
@@ -232,16 +220,6 @@ class ClashWatch:
         for key in [key for key in self._claims if key[0] == attempt]:
             del self._claims[key]
             self._contested.pop(key, None)
-
-
-def _first_and_last_start(batch: ObservationBatch) -> tuple[Ints, Ints]:
-    """Per source code: the first and the last start among its rows."""
-    limits = np.iinfo(np.int64)
-    first = np.full(len(batch.sources), limits.max, np.int64)
-    last = np.full(len(batch.sources), limits.min, np.int64)
-    np.minimum.at(first, batch.source, batch.start_ns)
-    np.maximum.at(last, batch.source, batch.start_ns)
-    return first, last
 
 
 def split_by_route(
@@ -284,7 +262,3 @@ def _only_sources(rows: ObservationBatch, codes: list[int]) -> ObservationBatch:
         sources=tuple(rows.sources[code] for code in codes),
         source=new_code[rows.source],
     )
-
-
-def _same_session(a: Source, b: Source) -> bool:
-    return (a.session_id, a.node) == (b.session_id, b.node)

@@ -45,11 +45,8 @@ def build_step_table(
         interval_ns: length of an interval of time that stands for a step; 0: go by steps, and
             leave out rows without one.
 
-    Returns:
-        None if there is nothing to sum up.
-
-    Cost: O(rows + steps * ranks * sections); more by a sort if ``seq`` is spread widely or rows
-    came twice.
+    Returns: None if there is nothing to sum up. Cost: O(rows + steps * ranks * sections); more by a
+    sort if ``seq`` is spread widely or rows came twice.
     """
     summed = replace(_only(rows, is_summed(rows)), kernels=())
     kept = one_session_per_rank(without_duplicates(summed))
@@ -88,11 +85,7 @@ def _only(rows: ObservationBatch, wanted: Bools) -> ObservationBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Rows by step, rank and section, all arrays (T, R, S); ``cell`` says where each row belongs.
-
-    Sections stand in the order of their codes; ``first_ns`` is the first start in a cell, the
-    latest possible time where the cell is empty; ``begun_ns`` (T, R) the first of the rank.
-    """
+    """Rows by step, rank and section, all arrays (T, R, S); ``cell`` says where each row belongs."""
 
     rows: ObservationBatch
     steps: Ints
@@ -200,11 +193,7 @@ class _Cells:
         return GpuSeconds(basis, own_s, nccl_s).of_rows(np.s_[:, :, in_order])
 
     def run_cv(self) -> Floats:
-        """(R, S) spread of single runs around the mean of their step, pooled over the steps.
-
-        A row that stands for k executions has only their mean, which varies k times less; it is
-        weighted so that the variance of a single run comes out.
-        """
+        """(R, S) spread of single runs around the mean of their step, pooled over the steps."""
         freedom = np.where(self.n_rows > 1, self.n_rows - 1, 0).sum(axis=0)
         if not freedom.any():
             return np.full(freedom.shape, np.nan)
@@ -239,8 +228,7 @@ def _nanoseconds(seconds: Floats) -> Ints:
 def without_duplicates(rows: Batch) -> Batch:
     """Keep the first delivery of every row; rows with ``NO_SEQ`` are all kept.
 
-    Two rows are deliveries of one run if source, section, kernel and seq agree.
-    Cost: O(n log n).
+    Two rows are deliveries of one run if source, section, kernel and seq agree. Cost: O(n log n).
     """
     order = _delivery_order(rows)
     if order is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otel_straggler.detect.scores.settings import ScoreSettings, VerdictSettings
-from otel_straggler.detect.scores.sources import SourceTables, session_of
+from otel_straggler.detect.scores.sources import SourceTables
 from otel_straggler.detect.scores.step_tables import build_step_table, is_summed
 from otel_straggler.detect.scores.window_scores import ClosedBy
 from otel_straggler.detect.scores.windows import (
@@ -29,9 +29,7 @@ from otel_straggler.model.observation import (
     Bools,
     Codes,
     ObservationBatch,
-    join_gpu,
-    join_runs,
-    join_tokens,
+    joined_columns,
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
@@ -39,13 +37,7 @@ from otel_straggler.model.step_table import StepTable
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows on their way into windows.
-
-    Attributes:
-        batch: with the codes of the stream.
-        is_summed: (n,) which of them verdicts sum up.
-        sources, source: as they came.
-    """
+    """Rows on their way into windows."""
 
     batch: ObservationBatch
     is_summed: Bools
@@ -88,7 +80,7 @@ class Stream:
         state = self._ranks.get(source.rank)
         return (
             state is not None
-            and state.session != session_of(source)
+            and state.session != source.session
             and NO_STEP < first_step <= self._by_step.newest.get(source.rank, NO_STEP)
         )
 
@@ -108,7 +100,7 @@ class Stream:
     def finish(self, source: Source, now_ns: int) -> None:
         """The session's rank has ended: it has passed every window."""
         state = self._ranks.get(source.rank)
-        if state is None or state.session != session_of(source):
+        if state is None or state.session != source.session:
             return
         state.finished = True
         for track in (*self._tracks, *self._block_tracks):
@@ -187,13 +179,13 @@ class Stream:
     def _meet(self, source: Source) -> None:
         state = self._ranks.get(source.rank)
         if state is None:
-            self._ranks[source.rank] = _RankState(session_of(source))
-        elif state.session != session_of(source) and not self._is_known(source):
-            state.session = session_of(source)
+            self._ranks[source.rank] = _RankState(source.session)
+        elif state.session != source.session and not self._is_known(source):
+            state.session = source.session
             state.finished = False
 
     def _is_known(self, source: Source) -> bool:
-        return (source.rank, *session_of(source)) in self._names.source_code
+        return (source.rank, *source.session) in self._names.source_code
 
     def _index_stepped(self, rows: _Rows, now_ns: int) -> int:
         tracks = self._by_step, self._block_by_step
@@ -295,13 +287,7 @@ class Stream:
             kernel=np.concatenate([p.kernel for p in parts])
             if has_kernels
             else np.broadcast_to(np.int32(NO_KERNEL), len(section)),
-            step=np.concatenate([p.step for p in parts]),
-            start_ns=np.concatenate([p.start_ns for p in parts]),
-            duration_s=np.concatenate([p.duration_s for p in parts]),
-            seq=np.concatenate([p.seq for p in parts]),
-            runs=join_runs(parts),
-            tokens=join_tokens(parts),
-            gpu=join_gpu(parts),
+            **joined_columns(parts),
         )
 
 

@@ -182,9 +182,7 @@ class Split:
         self, indices: list[WindowIndex]
     ) -> tuple[Ints | None, list[tuple[WindowIndex, slice]]]:
         """An order of the rows in which those whose step has the same index stand together, and
-        where they stand in it. None: they do so already.
-
-        Cost: O(n), more by a sort if they do not.
+        where they stand in it. None: they do so already. Cost: O(n), more by a sort if they do not.
         """
         distinct = {index: number for number, index in enumerate(dict.fromkeys(indices))}
         if len(distinct) == 1:
@@ -209,9 +207,8 @@ def split_incarnations(rows: ObservationBatch) -> Iterator[ObservationBatch]:
     """The rows of every incarnation, oldest first.
 
     Sessions are met in the order of their first starts; one of a known rank that begins at a step
-    which the rank has done before begins a new incarnation, as in a stream that is read live.
-
-    Cost: O(rows) if there is one, else O(rows * incarnations).
+    which the rank has done before begins a new incarnation, as in a stream that is read live. Cost:
+    O(rows) if there is one, else O(rows * incarnations).
     """
     incarnation = _incarnations(rows)
     for number in range(int(incarnation.max(initial=0)) + 1):

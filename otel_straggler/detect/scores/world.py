@@ -11,7 +11,7 @@ import numpy as np
 from otel_straggler.detect.scores.kernel_store import KernelHistograms
 from otel_straggler.detect.scores.references import ReferenceSet
 from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
-from otel_straggler.detect.scores.sources import ClashWatch, SourceCache, session_of, split_by_route
+from otel_straggler.detect.scores.sources import ClashWatch, SourceCache, split_by_route
 from otel_straggler.detect.scores.stream import Stream
 from otel_straggler.detect.scores.window_scores import ClosedBy, score_window
 from otel_straggler.detect.verdicts.engine import VerdictEngine
@@ -222,7 +222,7 @@ class WorldScorer:
 
     def _stream_for(self, source: Source, first_step: int, now_ns: int) -> Stream:
         attempt = self._attempts.setdefault(source.attempt, _Attempt())
-        session = (source.rank, *session_of(source))
+        session = (source.rank, *source.session)
         known = attempt.by_session.get(session)
         if known is not None:
             return known
@@ -232,7 +232,7 @@ class WorldScorer:
 
     def _stream_of(self, source: Source) -> Stream | None:
         attempt = self._attempts.get(source.attempt)
-        session = (source.rank, *session_of(source))
+        session = (source.rank, *source.session)
         return None if attempt is None else attempt.by_session.get(session)
 
     def _all_streams(self) -> Iterator[Stream]:

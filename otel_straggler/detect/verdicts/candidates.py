@@ -301,8 +301,7 @@ def against_the_others(
         slow: (R,) who is found slow.
         minimum: with fewer that are not, all stays as it is.
 
-    Returns:
-        The candidate, and (R,) with whom it is compared now.
+    Returns: The candidate, and (R,) with whom it is compared now.
     """
     known = np.isfinite(recent[:, one.column])
     others = peers & known & ~slow
@@ -328,10 +327,8 @@ def gpu_seconds_per_hour(excess_s: float, step_s: float, n_ranks: int) -> float:
 
     excess_s / step_s x n_ranks x 3600. The excess is part of ``step_s``, so it is never more than
     all of it. It is what the subject takes beyond its peers: what is lost once all others that are
-    slow are mended. Where two are slow at once, mending the slower one alone wins less.
-
-    Returns:
-        Seconds; NaN if the excess or the time of a step is not known.
+    slow are mended. Where two are slow at once, mending the slower one alone wins less. Returns:
+    Seconds; NaN if the excess or the time of a step is not known.
 
     >>> gpu_seconds_per_hour(0.1, 1.0, 8)
     2880.0

@@ -82,10 +82,8 @@ class ClockedBlock:
 
 
 class ClockSelector:
-    """Chooses the clocks of one world, block by block; slowly, so that they rarely change.
-
-    State: 24 bytes per rank and section.
-    """
+    """Chooses the clocks of one world, block by block; slowly, so that they rarely change. State:
+    24 bytes per rank and section."""
 
     def __init__(self) -> None:
         self.reset()

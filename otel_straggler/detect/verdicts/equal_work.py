@@ -25,22 +25,19 @@ def evidence_of_block(longer: Floats, more: Floats, known: Bools, peers: Ints, n
     """What a block says of n groups of peers.
 
     A piece of evidence is one rank in one block: the sum over its steps of (tokens more than its
-    usual) x (time longer than its usual, in deviations of the section), over the root of the sum
-    of squares of the former, so that pieces scatter alike. What is common to all peers in a step
-    is taken out of both before: a data centre that warms up while sequences grow is no evidence,
-    nor is a slow network in a step in which all had long sequences. Steps of a rank are not taken
-    as independent of each other, only ranks and blocks: times come in waves, and so do lengths
-    where they are sorted.
+    usual) x (time longer than its usual, in deviations of the section), over the root of the sum of
+    squares of the former, so that pieces scatter alike. What is common to all peers in a step is
+    taken out of both before: a data centre that warms up while sequences grow is no evidence, nor
+    is a slow network in a step in which all had long sequences. Steps of a rank are not taken as
+    independent of each other, only ranks and blocks: times come in waves, and so do lengths where
+    they are sorted.
 
     Args:
         longer, more: (T, R) time and tokens / the rank's usual, less 1.
         known: (T, R) whether both are sums; 0 elsewhere.
         peers: (R,) group of each rank.
 
-    Returns:
-        (5, n) sums, by ``EVIDENCE``; 0 for a group with fewer than two ranks.
-
-    Cost: O(T R).
+    Returns: (5, n) sums, by ``EVIDENCE``; 0 for a group with fewer than two ranks. Cost: O(T R).
     """
     deviation = SIGMA_OF_MAD * float(np.median(np.abs(longer[known]))) if known.any() else 0.0
     if deviation > 0.0:
@@ -74,11 +71,8 @@ def sureness(sums: Floats, *, of_all: bool = False) -> Floats:
         of_all: what it would be if all of the time grew with tokens: whether a share could have
             been seen.
 
-    Returns:
-        (...); 0 where nothing is known, and for fewer than two pieces.
-
-    Source: Student's t as a normal deviate by Wallace (1959); 6 % too careful at 2 degrees of
-    freedom, 1 % at 8.
+    Returns: (...); 0 where nothing is known, and for fewer than two pieces. Source: Student's t as
+    a normal deviate by Wallace (1959); 6 % too careful at 2 degrees of freedom, 1 % at 8.
     """
     seen, full, seen_seen, seen_full, full_full = sums
     some = full > 0.0
@@ -135,17 +129,16 @@ class WorkNormaliser:
     e is the slope of x / median(x) over n / median(n), both within a rank over the steps of a
     block: how ranks differ among each other never enters, so a rank that is slow and happens to
     have more tokens does not teach that tokens make slow. Huber weights keep pauses out; sums of
-    earlier blocks halve in 50 blocks. As 0 <= e <= 1, what is given lies between x and the time
-    per token: a rank that is slow by both stays slow. e is 0 until ``work_evidence`` is sure that
-    it is not. Until then who has lastingly more of them than its peers is compared as
-    ``work_classes`` says: while even e = 1 would not have been seen, because hardly a rank's tokens
-    vary, who takes no longer per token is not accused.
+    earlier blocks halve in 50 blocks. As 0 <= e <= 1, what is given lies between x and the time per
+    token: a rank that is slow by both stays slow. e is 0 until ``work_evidence`` is sure that it is
+    not. Until then who has lastingly more of them than its peers is compared as ``work_classes``
+    says: while even e = 1 would not have been seen, because hardly a rank's tokens vary, who takes
+    no longer per token is not accused.
 
     Only tokens are on the wire; the squares of sequence lengths, with which attention grows, are
-    not. What they do stays in the times, and in ``imbalance``.
-
-    State: 64 bytes per group and section, at most 10,000 groups. Cost: O(T R S).
-    Source: ours, after the workload model of ResiHP (arXiv 2605.06374).
+    not. What they do stays in the times, and in ``imbalance``. State: 64 bytes per group and
+    section, at most 10,000 groups. Cost: O(T R S). Source: ours, after the workload model of ResiHP
+    (arXiv 2605.06374).
 
     >>> tokens = np.array([[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]] * 4) * 1000
     >>> seconds = (0.1 + tokens / 10_000)[:, :, None]
@@ -175,9 +168,8 @@ class WorkNormaliser:
             peers: who is compared with whom.
             groups: G names of peer groups; sections: S names.
 
-        Returns:
-            (T, R, S); unchanged where tokens are not reported, or explain nothing. A time is
-            divided by 0.25 at least: a step with next to no tokens says little.
+        Returns: (T, R, S); unchanged where tokens are not reported, or explain nothing. A time is
+        divided by 0.25 at least: a step with next to no tokens says little.
         """
         tokens = _reported(tokens)
         if not np.isfinite(tokens).any():

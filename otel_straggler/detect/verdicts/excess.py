@@ -63,10 +63,7 @@ def local_sections(world: World, waiting: WaitDetector) -> Bools:
 
 
 def late_seconds(seconds: Floats, world: World) -> tuple[Floats, Floats]:
-    """(T, G, S) median of the peers, and (T, R, S) seconds beyond it.
-
-    Cost: O(T R S log widest).
-    """
+    """(T, G, S) median of the peers, and (T, R, S) seconds beyond it. Cost: O(T R S log widest)."""
     peers_s = medians_by_step(seconds, world.peers)
     late_s = peers_s[:, world.peers.code]
     np.subtract(seconds, late_s, out=late_s)
@@ -160,11 +157,7 @@ def medians_by_step(values: Floats, groups: Groups) -> Floats:
 
 
 def _lacks_what_peers_have(ran: Bools, present: Bools, world: World) -> Bools:
-    """(T, R) ranks that send something in the step, but not all that most of their peers do.
-
-    Without them, lost telemetry would make a rank look fast, and its peers slow.
-    Cost: O(T R) for each section that not everybody ran.
-    """
+    """(T, R) ranks that send something in the step, but not all that most of their peers do."""
     steps, n_groups = len(ran), len(world.peers)
     cell = np.arange(steps)[:, None] * n_groups + world.peers.code
 
@@ -228,10 +221,8 @@ class EqualizedSections:
         Args:
             local: (S,) which sections hold the ranks' own work, as far as is known.
 
-        Returns:
-            Name of the longest section, if all take equally long; else empty.
-
-        Cost: O(T R log R).
+        Returns: Name of the longest section, if all take equally long; else empty. Cost: O(T R log
+        R).
         """
         apart = np.abs(excess.ranks[..., 0])
         apart = apart[np.isfinite(apart)]

@@ -48,10 +48,8 @@ class Groups:
         return len(self.keys)
 
     def medians(self, values: Floats) -> Floats:
-        """(..., R) to (..., G): the true median of each group; NaN values are left out.
-
-        Cost: O(n log widest).
-        """
+        """(..., R) to (..., G): the true median of each group; NaN values are left out. Cost: O(n
+        log widest)."""
         if 2 <= self.members.shape[1] <= MAX_COMPARED_ROWS and self._is_even:
             members = np.empty((self.members.shape[1], *values.shape[:-1], len(self)), values.dtype)
             for rows, out in zip(self.members.T, members, strict=True):

@@ -22,16 +22,15 @@ MAX_NAMES = 1_000
 class OwnHistory:
     """Faded means of log values by subject and name.
 
-    For a device the value is its log time relative to its peers, so that a change of the whole
-    run is none of its own; for a run it is the log of its median step, so that a slowdown of
-    everybody shows although no peer is left to compare with. It labels and finds what is uniform;
-    alone it calls nobody slow, because noise of the work would do.
+    For a device the value is its log time relative to its peers, so that a change of the whole run
+    is none of its own; for a run it is the log of its median step, so that a slowdown of everybody
+    shows although no peer is left to compare with. It labels and finds what is uniform; alone it
+    calls nobody slow, because noise of the work would do.
 
-    mean <- (w mean + value) / (w + 1), w <- w + 1, and w halves in ``half_life_s`` of the
-    sender's time. A subject that is slow should not be eligible while it is, or its slowness
-    becomes its normal.
-
-    State: 24 bytes per subject and name; at most 50,000 subjects, the longest unseen go first.
+    mean <- (w mean + value) / (w + 1), w <- w + 1, and w halves in ``half_life_s`` of the sender's
+    time. A subject that is slow should not be eligible while it is, or its slowness becomes its
+    normal. State: 24 bytes per subject and name; at most 50,000 subjects, the longest unseen go
+    first.
 
     >>> history = OwnHistory()
     >>> for minute in range(5):
@@ -104,8 +103,7 @@ def how_it_began(reference: float, floor: float) -> Beginning:
         reference: its normal log time relative to its peers; NaN if not known.
         floor: log of the slowdown from which it is called slow, > 0.
 
-    Returns:
-        "became" if it was normally less than half as slow as that, else "born".
+    Returns: "became" if it was normally less than half as slow as that, else "born".
 
     >>> how_it_began(0.01, 0.05), how_it_began(0.2, 0.05), how_it_began(float("nan"), 0.05)
     ('became', 'born', 'unknown')
@@ -122,9 +120,7 @@ class KeyedTables:
     """Tables of one float per key (a device, a role) and name (a section).
 
     Bounded: when there are more keys or names than allowed, those not asked for longest go, a
-    quarter at once.
-
-    State: 8 bytes per table, key and name.
+    quarter at once. State: 8 bytes per table, key and name.
     """
 
     def __init__(self, tables: Sequence[str], max_keys: int, max_names: int) -> None:

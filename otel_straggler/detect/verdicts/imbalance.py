@@ -223,11 +223,11 @@ class ExpertImbalance:
 def expert_imbalance(table: StepTable) -> ExpertImbalance:
     """Look for expert imbalance: the section that shows it most.
 
-    Ranks of one stage are compared, by log time less the stage's median in the same step. The
-    worst expert's median rank must lie 5 % beyond the median expert's, by three times as much as
-    the spread within experts explains (1.2533 sigma / sqrt(ranks of an expert) x sqrt(2 ln
-    experts)). That it is the expert, and not a rank or a host, must show: three quarters of its
-    ranks are slow, and they stand on two hosts at least, if the job does.
+    Ranks of one stage are compared, by log time less the stage's median in the same step. The worst
+    expert's median rank must lie 5 % beyond the median expert's, by three times as much as the
+    spread within experts explains (1.2533 sigma / sqrt(ranks of an expert) x sqrt(2 ln experts)).
+    That it is the expert, and not a rank or a host, must show: three quarters of its ranks are
+    slow, and they stand on two hosts at least, if the job does.
 
     One rank per expert is not enough: nothing distinguishes the expert from the rank. Experts with
     fewer than two ranks in a stage are left out.
@@ -235,11 +235,8 @@ def expert_imbalance(table: StepTable) -> ExpertImbalance:
     Args:
         table: ranks that report an expert rank; kind compute counts.
 
-    Returns:
-        An empty answer if no stage has two experts of two ranks each. Steps that not most ranks of
-        each expert reported are left out.
-
-    Cost: O(T R log R) a section. Source: ours.
+    Returns: An empty answer if no stage has two experts of two ranks each. Steps that not most
+    ranks of each expert reported are left out. Cost: O(T R log R) a section. Source: ours.
     """
     return max(_in_sections(table), key=lambda result: result.strength, default=ExpertImbalance())
 

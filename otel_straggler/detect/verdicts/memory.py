@@ -41,10 +41,8 @@ class MoreWork:
 
 
 class Memory:
-    """Histories by names that survive renumbering.
-
-    State: 24 bytes per device and quantity, and 8 for the statistic of its onset.
-    """
+    """Histories by names that survive renumbering. State: 24 bytes per device and quantity, and 8
+    for the statistic of its onset."""
 
     def __init__(self) -> None:
         self.work = WorkNormaliser()
@@ -256,10 +254,9 @@ MAX_STRETCHES = 10_000
 
 
 class StepNumbers:
-    """Step numbers in the order in which they were observed, from 0 on.
-
-    State: two numbers for each stretch of steps that follow each other, of which a whole run is
-    usually one. Beyond 10,000 stretches the oldest are forgotten.
+    """Step numbers in the order in which they were observed, from 0 on. State: two numbers for each
+    stretch of steps that follow each other, of which a whole run is usually one. Beyond 10,000
+    stretches the oldest are forgotten.
 
     >>> import numpy as np
     >>> steps = StepNumbers()
@@ -278,11 +275,8 @@ class StepNumbers:
         return self._length
 
     def __getitem__(self, index: int) -> int:
-        """The step at ``index``, or the one next to it of those that are known.
-
-        Raises:
-            IndexError: nothing was observed.
-        """
+        """The step at ``index``, or the one next to it of those that are known. Raises: IndexError:
+        nothing was observed."""
         index = min(max(index, self._begins[0]), self._length - 1)
         stretch = bisect_right(self._begins, index) - 1
         return self._first[stretch] + index - self._begins[stretch]

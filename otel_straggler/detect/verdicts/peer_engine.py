@@ -369,11 +369,7 @@ class PeerVerdictEngine:
 
 
 def _is_its_nature(one: Candidate) -> bool:
-    """Whether it was always like this, by too little to be called slow.
-
-    What it always had is known from all its steps; the newest ones alone would let the luck of
-    one window decide. What came on top counts by itself.
-    """
+    """Whether it was always like this, by too little to be called slow."""
     if one.began != "born":
         return False
     return one.normal < math.log(MIN_LASTING) and one.effect - one.normal < one.floor

@@ -55,11 +55,11 @@ def what_if(seconds: Floats, microbatches: int) -> WhatIf:
 
         T(a) = max over d of [(M - 1) max over p of a[d, p] + sum over p of a[d, p]],
 
-    and slowdown = sum T(a) / sum T(mean of a over d and p). With one stage this is the slowest
-    data rank / the mean. An interleaved (virtual) pipeline is covered if every chunk is a run of
-    its own, so that ``microbatches`` counts microbatches x chunks: the shorter bubble follows.
-    Zero-bubble schedules have less bubble than this form. What ranks lose in communication, and
-    a slowdown of all workers alike, is not seen (slowdown stays 1).
+    and slowdown = sum T(a) / sum T(mean of a over d and p). With one stage this is the slowest data
+    rank / the mean. An interleaved (virtual) pipeline is covered if every chunk is a run of its
+    own, so that ``microbatches`` counts microbatches x chunks: the shorter bubble follows.
+    Zero-bubble schedules have less bubble than this form. What ranks lose in communication, and a
+    slowdown of all workers alike, is not seen (slowdown stays 1).
 
     A worker that reported nothing in a step is taken as the mean of its stage: unknown, not fast.
 
@@ -68,15 +68,13 @@ def what_if(seconds: Floats, microbatches: int) -> WhatIf:
             NaN if not known.
         microbatches: M, at least 1.
 
-    Returns:
-        All NaN if no step reports the time of half the workers, or all times are 0.
+    Returns: All NaN if no step reports the time of half the workers, or all times are 0.
 
-    Slowing the slowest worker never lowers ``slowdown``; slowing another one may, because the
-    run comes nearer to balance.
-
-    Cost: O(T D P), a few copies of ``seconds``. Source: the surrogate is our own; S, M_W and M_S
-    are defined in "Understanding Stragglers in Large Model Training Using What-if Analysis"
-    (OSDI 2025). On its published traces the surrogate lies within 4.5 % of the replay.
+    Slowing the slowest worker never lowers ``slowdown``; slowing another one may, because the run
+    comes nearer to balance. Cost: O(T D P), a few copies of ``seconds``. Source: the surrogate is
+    our own; S, M_W and M_S are defined in "Understanding Stragglers in Large Model Training Using
+    What-if Analysis" (OSDI 2025). On its published traces the surrogate lies within 4.5 % of the
+    replay.
 
     >>> even = np.ones((1, 2, 2))
     >>> what_if(even, 4).slowdown
@@ -140,11 +138,8 @@ def stage_structure(seconds: Floats) -> Floats:
     Args:
         seconds: (T, D, P) seconds, NaN if not known.
 
-    Returns:
-        (P,) median over data ranks of the mean over steps / mean of these over stages; NaN for a
-        stage that nobody reported.
-
-    Cost: O(T D P).
+    Returns: (P,) median over data ranks of the mean over steps / mean of these over stages; NaN for
+    a stage that nobody reported. Cost: O(T D P).
 
     >>> stage_structure(np.array([[[1.0, 1.0, 2.0], [1.0, 1.0, 2.0]]])).tolist()
     [0.75, 0.75, 1.5]
@@ -272,13 +267,9 @@ def find_workers(sources: Sequence[Source]) -> Workers | None:
 
     Ranks that report no pipeline rank stand in one stage. Ranks that report no data rank are
     numbered by rank among those of the same stage, tensor, context and expert rank. Several ranks
-    of a worker (tensor, context, expert) share its place.
-
-    Returns:
-        None if there is no rank, if only some ranks report a dimension, or if ranks of several
-        roles report no pipeline rank: then nobody knows who waits for whom.
-
-    Cost: O(R log R).
+    of a worker (tensor, context, expert) share its place. Returns: None if there is no rank, if
+    only some ranks report a dimension, or if ranks of several roles report no pipeline rank: then
+    nobody knows who waits for whom. Cost: O(R log R).
 
     >>> from otel_straggler.model.rank import Source
     >>> ranks = [Source(run_id="r", rank=i, parallel=(("pipeline", i // 2),)) for i in range(4)]
@@ -312,16 +303,14 @@ def worker_seconds(table: StepTable, workers: Workers) -> Floats:
     """Compute time of every worker in every step: what ``what_if`` reads.
 
     Sections of kind compute count. In a pipeline those that run much less often than its
-    microbatches (an optimizer, once a step) do not: they are not part of the schedule.
-    The ranks of a worker are averaged, as they wait for each other all the time.
+    microbatches (an optimizer, once a step) do not: they are not part of the schedule. The ranks of
+    a worker are averaged, as they wait for each other all the time.
 
     Args:
         table: its ranks are those of ``workers``, in the same order.
 
-    Returns:
-        (T, D, P) seconds; NaN where no rank of the worker has all sections that it usually runs.
-
-    Cost: O(T R S).
+    Returns: (T, D, P) seconds; NaN where no rank of the worker has all sections that it usually
+    runs. Cost: O(T R S).
     """
     sections = _scheduled_sections(table, workers.shape[1])
     seconds = table.seconds[:, :, sections]
@@ -335,10 +324,8 @@ def worker_seconds(table: StepTable, workers: Workers) -> Floats:
 def microbatches_of(table: StepTable, workers: Workers) -> tuple[int, bool]:
     """Runs per step of the compute section that runs most often, and whether they were reported.
 
-    A pipeline in which everything runs once shows whole steps, not microbatches: four per stage
-    are assumed, a bubble of about a fifth. With one stage the number does not matter.
-
-    Cost: O(T R S).
+    A pipeline in which everything runs once shows whole steps, not microbatches: four per stage are
+    assumed, a bubble of about a fifth. With one stage the number does not matter. Cost: O(T R S).
     """
     maximum = max([_usual_runs(table, s) for s in _compute_sections(table)], default=0)
     n_stages = workers.shape[1]

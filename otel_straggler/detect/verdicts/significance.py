@@ -33,8 +33,7 @@ def centred(log_seconds: Floats, groups: Groups, min_peers: int) -> Floats:
         groups: of the R rows.
         min_peers: in smaller groups nobody is compared: NaN.
 
-    Returns:
-        (..., R). Cost: O(n log widest).
+    Returns: (..., R). Cost: O(n log widest).
     """
     middle = groups.medians(log_seconds)
     present = groups.size
@@ -57,8 +56,7 @@ def spread_of(effect: Floats, standard_error: Floats) -> Floats:
         effect: (R, C) NaN where unknown.
         standard_error: (C,) of ``effect``.
 
-    Returns:
-        (C,).
+    Returns: (C,).
     """
     known = (effect == effect).sum(axis=0)
     size = np.sort(np.abs(effect), axis=0)
@@ -156,11 +154,9 @@ def resolvable_slowdown(
         comparisons: ranks x sections that are compared at once.
         false_alarms: expected number of them among all comparisons.
 
-    Returns:
-        At least 1; NaN if ``noise`` is NaN or nothing is compared.
-
-    Cost: O(1). Source: standard error of the median, and the tail bound of the normal
-    distribution; the errors of steps are taken as independent.
+    Returns: At least 1; NaN if ``noise`` is NaN or nothing is compared. Cost: O(1). Source:
+    standard error of the median, and the tail bound of the normal distribution; the errors of steps
+    are taken as independent.
 
     >>> round(resolvable_slowdown(0.024, 20, 64), 3)
     1.035

@@ -355,8 +355,7 @@ def became_long(seconds: Floats, steps: Ints, stage: int) -> int | None:
 
 def who_else_it_may_be(stage: int, workers: Workers, sources: Sequence[Source]) -> str:
     """Of a stage that is not the last one, which nothing makes long by its nature: the node or the
-    rank that is all of it, for then no peer tells whether that is slow. Empty if there is none.
-    """
+    rank that is all of it, for then no peer tells whether that is slow. Empty if there is none."""
     if stage == workers.shape[1] - 1:
         return ""
     here = [source for source, at in zip(sources, workers.stage, strict=True) if at == stage]

@@ -169,24 +169,22 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
     """Say for each section what it adds to the step.
 
     With C[r, s] the time of rank r from the begin of its step to the end of section s (the sum of
-    its sections so far) and F[s] = max over r of C[r, s], the section adds F[s] - F[s-1]. These
-    add up to the slowest rank's step exactly. What a rank spends in no section stands in a last
-    line of its own, ``(residual)``, if there is any.
+    its sections so far) and F[s] = max over r of C[r, s], the section adds F[s] - F[s-1]. These add
+    up to the slowest rank's step exactly. What a rank spends in no section stands in a last line of
+    its own, ``(residual)``, if there is any.
 
-    It asks for sections that follow each other and ranks that meet at least once a step; where
-    they meet, the time of the late rank is charged to the section that made it late, and the
-    waiting of the others to nobody. Work that runs alongside (asynchronous communication) hides in
-    the section that waits for it: read "exposed in", not "caused by".
+    It asks for sections that follow each other and ranks that meet at least once a step; where they
+    meet, the time of the late rank is charged to the section that made it late, and the waiting of
+    the others to nobody. Work that runs alongside (asynchronous communication) hides in the section
+    that waits for it: read "exposed in", not "caused by".
 
     Args:
         table: (T, R, S). A section that a rank did not run took 0 s; a rank of whom nothing is
             known in a step takes no part in it.
 
-    Returns:
-        One line per section in order. ``leader_rank`` is the rank that was last at its end most
-        often; None if it is not clearly later than the next one, or there are less than 3 steps.
-        ``typical_s`` is NaN for a section that nobody ran. Empty without a step that was reported.
-
+    Returns: One line per section in order. ``leader_rank`` is the rank that was last at its end
+    most often; None if it is not clearly later than the next one, or there are less than 3 steps.
+    ``typical_s`` is NaN for a section that nobody ran. Empty without a step that was reported.
     Cost: O(T R S). Source: StageFrontier (arXiv 2606.06751).
     """
     is_finite: Bools = np.isfinite(table.seconds)

@@ -56,10 +56,8 @@ LOW_QUANTILE, LASTING = 0.25, 0.4
 
 
 class Track:
-    """Memory of R subjects and C quantities.
-
-    State: about 4 bytes x (80 blocks + 20 steps) per subject and quantity.
-    """
+    """Memory of R subjects and C quantities. State: about 4 bytes x (80 blocks + 20 steps) per
+    subject and quantity."""
 
     def __init__(self, shape: tuple[int, int], settings: VerdictSettings) -> None:
         self._settings = settings

@@ -32,9 +32,9 @@ def for_equal_classes(seconds: Floats, tokens: Floats, peers: Groups, maximum: F
 
     A class that takes c times as long as the lightest one of its peers and has n times the tokens
     is divided by c, but by no less than 1 and no more than 1 + most (n - 1); all are multiplied by
-    the median of what they are divided by, so that a run compares with its own past as before.
-    What is given lies between the time and the time per token. For a class of fewer than three
-    ranks ``maximum`` below 1 counts as 0.
+    the median of what they are divided by, so that a run compares with its own past as before. What
+    is given lies between the time and the time per token. For a class of fewer than three ranks
+    ``maximum`` below 1 counts as 0.
 
     Args:
         seconds: (T, R, S), NaN where there is none.
@@ -43,10 +43,8 @@ def for_equal_classes(seconds: Floats, tokens: Floats, peers: Groups, maximum: F
         maximum: (G, S) the largest part of the time that may grow with tokens and is not taken out
             yet, 0 to 1.
 
-    Returns:
-        (T, R, S); the same array where the tokens of peers are alike or overlap.
-
-    Cost: O(T R), and O(T R S) for groups with several classes. Source: ours.
+    Returns: (T, R, S); the same array where the tokens of peers are alike or overlap. Cost: O(T R),
+    and O(T R S) for groups with several classes. Source: ours.
 
     >>> seconds, tokens = np.ones((5, 8, 1)), np.ones((5, 8))
     >>> seconds[:, 4:] = 1.5
@@ -109,11 +107,7 @@ def _classes(low: Floats, high: Floats) -> Ints:
 
 
 def _factors(seconds: Floats, tokens: Floats, classes: Ints, maximum: Floats) -> Floats:
-    """(n, S) what the times of one group's ranks are multiplied by.
-
-    Args:
-        seconds: (T, n, S); tokens: (n,) usual number of each rank; most: (S,).
-    """
+    """(n, S) what the times of one group's ranks are multiplied by."""
     usual_s = nan_median(seconds, axis=0)
     divisor = np.ones(usual_s.shape)
     for s, share in enumerate(maximum.tolist()):

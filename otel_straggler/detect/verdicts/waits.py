@@ -149,8 +149,7 @@ def lateness(waited_s: Floats, step_s: Floats, groups: Groups) -> Floats:
         waited_s: (T, R) seconds in waiting sections; NaN if none.
         step_s: (T, R) seconds of the step.
 
-    Returns:
-        (T, R) positive for a rank that others wait for; logarithmic, as all excesses are.
+    Returns: (T, R) positive for a rank that others wait for; logarithmic, as all excesses are.
     """
     late = groups.medians(waited_s)[..., groups.code] - waited_s
     with np.errstate(invalid="ignore", divide="ignore"):
