@@ -76,10 +76,10 @@ class VerdictLog:
         draft: Verdict,
         *,
         flagged: bool,
-        sure: bool,
-        clear: bool,
-        floor: float,
         now: EvaluationTime,
+        sure: bool = False,
+        clear: bool = False,
+        floor: float = 0.0,
         confirmable: bool = True,
     ) -> Verdict | None:
         """One evaluation of one subject; the verdict if its state has changed.

@@ -11,7 +11,7 @@ from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.candidates import (
     NEWEST_STEPS,
     Candidate,
-    View,
+    CostedFindings,
     against_the_others,
     gpu_seconds_per_hour,
     spiking,
@@ -69,31 +69,34 @@ class PeerVerdictEngine:
         """
         self._world, self._steps, self._now = world, tracks.numbers, now
         self._tokens, self._local = tokens, local
-        self._excess, self._shared = excess, excess.shared
-        self._timed = excess.timed
+        self._excess, self._shared, self._timed = excess, excess.shared, excess.timed
         assert tracks.newest_costs is not None
         rank_costs, host_costs = tracks.newest_costs
         minimum = self._min_effects(world, tracks.resolution.min_effects(rank_costs.columns_s))
         hosts_min = _nan_min(world.hosts.gather(minimum.T)).T
-        by_gpu = self._timed is not None
-        ranks = View(tracks.ranks, minimum, rank_costs, world, self._settings, only_known=by_gpu)
-        hosts = View(tracks.hosts, hosts_min, host_costs, world, self._settings, only_known=by_gpu)
+        ranks, hosts = (
+            CostedFindings(
+                track,
+                least,
+                costs,
+                world.sections,
+                self._settings.min_share,
+                only_known=self._timed is not None,
+            )
+            for track, least, costs in (
+                (tracks.ranks, minimum, rank_costs),
+                (tracks.hosts, hosts_min, host_costs),
+            )
+        )
         slow_hosts = {one.row: one for one in hosts.candidates() if self._is_whole_host(one, ranks)}
         result = ranks.candidates()
         self._slow = np.isin(world.hosts.code, list(slow_hosts))
         self._slow[[one.row for one in result]] = True
         changes = [self._record_host(one, ranks) for one in slow_hosts.values()]
         taken = {world.host_subjects[row] for row in slow_hosts}
-        for one in result:
-            verdict = self._record_rank(one, ranks, slow_hosts)
-            if verdict is not None:
-                taken.add(verdict[0])
-                changes.append(verdict[1])
-        for one in self._spiking(tracks, ranks, taken):
-            verdict = self._record_rank(one, ranks, {})
-            if verdict is not None:
-                taken.add(verdict[0])
-                changes.append(verdict[1])
+        changes += [self._record_rank(one, ranks, slow_hosts, taken) for one in result]
+        stalling = self._spiking(tracks, ranks, taken)
+        changes += [self._record_rank(one, ranks, {}, taken) for one in stalling]
         changes += self._review("host", hosts, taken) + self._review("rank", ranks, taken)
         return [change for change in changes if change is not None]
 
@@ -118,17 +121,14 @@ class PeerVerdictEngine:
 
     # --- hosts ---------------------------------------------------------------------------------
 
-    def _is_whole_host(self, one: Candidate, ranks: View) -> bool:
+    def _is_whole_host(self, one: Candidate, ranks: CostedFindings) -> bool:
         """Whether more than half of its ranks are slow, each by half of what counts or more."""
         members = _members(self._world.hosts, one.row)
         if len(self._world.hosts) < 2:
             return False
-        recent = ranks.worst_of(members, one)
-        with np.errstate(invalid="ignore"):
-            slow = recent >= 0.5 * min(one.floor, one.effect)
-        return float(slow.mean()) > HALF_OF_HOST
+        return ranks.slow_part(members, one, 0.5 * min(one.floor, one.effect)) > HALF_OF_HOST
 
-    def _record_host(self, one: Candidate, ranks: View) -> Verdict | None:
+    def _record_host(self, one: Candidate, ranks: CostedFindings) -> Verdict | None:
         node = str(self._world.hosts.keys[one.row])
         members = _members(self._world.hosts, one.row)
         draft = self._draft(one, self._world.host_subjects[one.row], members, ranks)
@@ -148,7 +148,6 @@ class PeerVerdictEngine:
             draft,
             flagged=True,
             sure=one.sure,
-            clear=False,
             floor=one.floor,
             now=self._now,
             confirmable=is_sure_host,
@@ -167,10 +166,14 @@ class PeerVerdictEngine:
     # --- ranks ---------------------------------------------------------------------------------
 
     def _record_rank(
-        self, one: Candidate, ranks: View, slow_hosts: dict[int, Candidate]
-    ) -> tuple[str, Verdict | None] | None:
-        """The subject and its change of state; None if the host answers for the rank, or may do so
-        soon, or if the rank was always like this."""
+        self,
+        one: Candidate,
+        ranks: CostedFindings,
+        slow_hosts: dict[int, Candidate],
+        taken: set[str],
+    ) -> Verdict | None:
+        """Record it, and put it among the ``taken``, unless the host answers for the rank, or may
+        do so soon, or the rank was always like this."""
         host = int(self._world.hosts.code[one.row])
         if host == self._world.doubtful_host or _is_its_nature(one):
             return None
@@ -186,18 +189,17 @@ class PeerVerdictEngine:
         if self._is_one_of_a_group(one, ranks):
             agrees = False
             draft = replace(draft, evidence="synchronised", is_localised=False, pages=False)
-        change = self._cases.record(
+        taken.add(subject)
+        return self._cases.record(
             draft,
             flagged=True,
             sure=one.sure,
-            clear=False,
             floor=one.floor,
             now=self._now,
             confirmable=agrees,
         )
-        return subject, change
 
-    def _spiking(self, tracks: Tracks, ranks: View, taken: set[str]) -> list[Candidate]:
+    def _spiking(self, tracks: Tracks, ranks: CostedFindings, taken: set[str]) -> list[Candidate]:
         """Ranks that stall now and then, and are not found slow anyway."""
         spikes = tracks.newest_spikes
         if spikes is None:
@@ -214,7 +216,7 @@ class PeerVerdictEngine:
             and self._world.host_subjects[hosts.code[row]] not in taken
         ]
 
-    def _is_one_of_a_group(self, one: Candidate, ranks: View) -> bool:
+    def _is_one_of_a_group(self, one: Candidate, ranks: CostedFindings) -> bool:
         """Whether the rank is slow only where its inner group waits for each other, and the whole
         group is: then any of them may be the cause."""
         if not self._shared.any() or not ranks.only_in(one.row, self._shared):
@@ -222,24 +224,17 @@ class PeerVerdictEngine:
         members = _members(self._world.inner, int(self._world.inner.code[one.row]))
         if len(members) < 2:
             return False
-        with np.errstate(invalid="ignore"):
-            slow = ranks.worst_of(members, one) >= 0.5 * one.effect
-        return float(slow.mean()) >= WHOLE_GROUP
+        return ranks.slow_part(members, one, 0.5 * one.effect) >= WHOLE_GROUP
 
-    def _may_be_host(self, one: Candidate, ranks: View) -> bool:
+    def _may_be_host(self, one: Candidate, ranks: CostedFindings) -> bool:
         """Whether half of the other ranks of the host are slow too: then wait for the host."""
         members = _members(self._world.hosts, int(self._world.hosts.code[one.row]))
         others = members[members != one.row]
-        if one.since < 0:
+        if one.since < 0 or len(others) < 2 or len(self._world.hosts) < 2:
             return False
-        if len(others) < 2 or len(self._world.hosts) < 2:
-            return False
-        recent = ranks.worst_of(others, one)
-        with np.errstate(invalid="ignore"):
-            slow = recent >= 0.5 * min(one.floor, one.effect)
-        return float(slow.mean()) >= 0.5
+        return ranks.slow_part(others, one, 0.5 * min(one.floor, one.effect)) >= HALF_OF_HOST
 
-    def _others_wait(self, one: Candidate, ranks: View) -> bool:
+    def _others_wait(self, one: Candidate, ranks: CostedFindings) -> bool:
         """Whether its peers are seen waiting for the rank; unknown counts as yes."""
         if one.is_late or one.since < 0:
             return True
@@ -250,7 +245,7 @@ class PeerVerdictEngine:
 
     # --- all -----------------------------------------------------------------------------------
 
-    def _review(self, scope: str, view: View, taken: set[str]) -> list[Verdict | None]:
+    def _review(self, scope: str, view: CostedFindings, taken: set[str]) -> list[Verdict | None]:
         """Subjects in trouble that were not found now: are they clear?"""
         changes: list[Verdict | None] = []
         world = self._world
@@ -264,11 +259,7 @@ class PeerVerdictEngine:
                 self._is_seen_as_before(verdict, scope, row)
                 and view.is_clear(row, verdict, standing.floor)
             )
-            changes.append(
-                self._cases.record(
-                    verdict, flagged=False, sure=False, clear=clear, floor=0.0, now=self._now
-                )
-            )
+            changes.append(self._cases.record(verdict, flagged=False, clear=clear, now=self._now))
         return changes
 
     def _is_seen_as_before(self, verdict: Verdict, scope: str, row: int) -> bool:
@@ -280,7 +271,7 @@ class PeerVerdictEngine:
             return True
         return self._timed is not None and self._timed.has_gpu(int(self._world.peers.code[rank]))
 
-    def _draft(self, one: Candidate, subject: str, members: Ints, ranks: View) -> Verdict:
+    def _draft(self, one: Candidate, subject: str, members: Ints, ranks: CostedFindings) -> Verdict:
         """All of a verdict but its state; ``members`` is the rank, or the ranks of the host."""
         world, row, recent = self._world, int(members[0]), ranks.findings.recent
         group, peers = world.peers.code == world.peers.code[row], self._peers(members)

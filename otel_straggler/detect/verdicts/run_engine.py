@@ -155,9 +155,7 @@ class RunVerdictEngine:
         return self._cases.record(
             draft,
             flagged=is_present,
-            sure=False,
             clear=clear,
-            floor=0.0,
             now=self._now,
             confirmable=confirmable,
         )

@@ -188,9 +188,7 @@ class Structure:
     def _record(self, draft: Verdict, *, is_present: bool) -> Verdict | None:
         if not is_present and self._is_well(draft.subject_id):
             return None
-        return self._cases.record(
-            draft, flagged=is_present, sure=False, clear=not is_present, floor=0.0, now=self._now
-        )
+        return self._cases.record(draft, flagged=is_present, clear=not is_present, now=self._now)
 
     def _is_well(self, subject_id: str) -> bool:
         return self._cases.state_of(subject_id).state in ("ok", "recovered")
