@@ -1,4 +1,4 @@
-"""Times of CUDA kernels: the counts of one rank, and many histograms as columns."""
+"""Times of CUDA kernels: counts of one rank, and many histograms as columns."""
 
 from __future__ import annotations
 
@@ -27,21 +27,17 @@ class KernelCell:
 class KernelTimes:
     """Times of kernels on some ranks, over intervals. A point is one cell of one rank.
 
-    Its times are in exponential buckets in seconds, where bucket i ends at
-    2 ** ((i + 1) / 2 ** scale); what lies in none took no time. All columns of points have length
-    n, those of buckets length b.
+    Times are in exponential buckets in seconds: bucket i ends at 2 ** ((i + 1) / 2 ** scale); zeros
+    are in none. Columns of points have length n, those of buckets length b.
 
     Attributes:
-        sources, cells: tables of names; the code columns index them.
-        source, cell: (n,) codes.
+        sources, cells: tables of names; ``source`` and ``cell`` (n,) index them.
         start_ns, end_ns: (n,) the interval on the sender's clock; start is 0 if unknown.
-        count: (n,) kernels, > 0.
-        sum_s: (n,) of all times.
+        count: (n,) kernels, > 0; sum_s: (n,) of all times.
         min_s, max_s: (n,) bounds of the times; NaN if unknown.
         scale: (n,) of the buckets.
-        ends: (n,) where the buckets of the point end in ``index`` and ``runs``.
-        index: (b,) of a bucket that holds something, ascending within a point.
-        runs: (b,) kernels in it, > 0.
+        ends: (n,) end of the point's buckets in ``index`` and ``runs``.
+        index: (b,) of a filled bucket, ascending within a point; runs: (b,) its kernels.
     """
 
     sources: tuple[Source, ...]
@@ -69,19 +65,18 @@ class KernelTimes:
 
     @property
     def nbytes(self) -> int:
-        """Size of the columns."""
         names = ("ends", *_OF_POINTS, *_OF_BUCKETS)
         return sum(getattr(self, name).nbytes for name in names)
 
     def part(self, first: int, last: int) -> KernelTimes:
-        """The points from ``first`` to before ``last``, without a copy of what they hold."""
+        """Points from ``first`` to before ``last``, as views."""
         points = slice(first, last)
         begin = int(self.ends[first - 1]) if first else 0
         buckets = slice(begin, int(self.ends[last - 1]) if last else 0)
         return self._chosen(points, buckets, self.ends[points] - begin)
 
     def take(self, points: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> KernelTimes:
-        """The same tables with only these points. Cost: O(points and buckets)."""
+        """The same tables with only these points."""
         chosen = np.flatnonzero(points) if points.dtype == bool else points
         sizes = self.sizes[chosen]
         ends = np.cumsum(sizes)
@@ -102,7 +97,7 @@ _OF_BUCKETS = ("index", "runs")
 
 
 def join_kernel_times(parts: Sequence[KernelTimes]) -> KernelTimes:
-    """All points in order; the codes of all parts (at least one) index the tables of the first."""
+    """All points in order; codes of all parts (at least one) index the tables of the first."""
     if len(parts) == 1:
         return parts[0]
     buckets = np.cumsum([0, *(len(part.index) for part in parts[:-1])])
@@ -115,7 +110,7 @@ def join_kernel_times(parts: Sequence[KernelTimes]) -> KernelTimes:
 
 
 class KernelTimesBuilder:
-    """Collects points one by one and gives :class:`KernelTimes`; for decoders and tests."""
+    """Collects points one by one, for decoders and tests."""
 
     def __init__(self) -> None:
         self._sources: dict[Source, int] = {}
@@ -180,8 +175,8 @@ class KernelTimesBuilder:
 
 
 TimedKernel: TypeAlias = tuple[str, int, int, int, int, int, int, int, int, bytes]
-"""A kernel as a timer gives it: name, class, section number, count, sum, shortest and longest in
-ns, scale, index of the first bucket, buckets as 32-bit numbers."""
+"""A kernel from a timer: name, class, section number, count, sum, shortest and longest in ns,
+scale, index of the first bucket, buckets as 32-bit numbers."""
 
 MAX_CELLS = 16_384
 _MAX_PARTS = 8
@@ -189,8 +184,8 @@ _MAX_PARTS = 8
 
 @dataclass(slots=True)
 class KernelCounts:
-    """Times of one kernel in one section: exact count, sum and bounds, and exponential buckets
-    in seconds, as in :class:`KernelTimes`; what took no time is in none."""
+    """Times of one kernel in one section: exact count, sum, and bounds, and buckets as in
+    :class:`KernelTimes`."""
 
     cell: KernelCell
     count: int = 0
@@ -203,12 +198,7 @@ class KernelCounts:
     _parts: list[tuple[int, int, Ints]] = field(default_factory=list)
 
     def add(self, numbers: tuple[int, int, int, int], scale: int, first: int, runs: Ints) -> None:
-        """Add what was counted elsewhere.
-
-        Args:
-            numbers: count, sum, shortest, longest.
-            scale, first, runs: its buckets.
-        """
+        """Add ``numbers`` (count, sum, shortest, longest) and buckets counted elsewhere."""
         count, sum_ns, min_ns, max_ns = numbers
         self.count += count
         self.sum_ns += sum_ns
@@ -219,13 +209,12 @@ class KernelCounts:
             self.settle()
 
     def add_all(self, other: KernelCounts) -> None:
-        """Add another kernel's."""
         other.settle()
         numbers = other.count, other.sum_ns, other.min_ns, other.max_ns
         self.add(numbers, other.scale, other.first, other.runs)
 
     def trimmed(self) -> tuple[int, Ints]:
-        """Index of the first bucket that holds something, and the runs up to the last such."""
+        """Index of the first filled bucket, and the runs up to the last."""
         self.settle()
         filled = np.flatnonzero(self.runs)
         if len(filled) == 0:
@@ -233,7 +222,7 @@ class KernelCounts:
         return self.first + int(filled[0]), self.runs[filled[0] : filled[-1] + 1]
 
     def settle(self) -> None:
-        """Put all buckets together, at the coarsest of their scales."""
+        """Merge all buckets at the coarsest of their scales."""
         parts, self._parts = self._parts, []
         if len(self.runs):
             parts.append((self.scale, self.first, self.runs))
@@ -251,7 +240,7 @@ class KernelCounts:
 
 
 class KernelTally:
-    """Adds up what a timer gives, a bounded number of cells: further ones count as ``<other>`` of
+    """Adds up kernels from a timer in at most ``max_cells``; further ones count as ``<other>`` of
     their class and section."""
 
     def __init__(self, max_cells: int = MAX_CELLS) -> None:
@@ -259,7 +248,6 @@ class KernelTally:
         self._cells: dict[KernelCell, KernelCounts] = {}
 
     def add(self, kernels: Iterable[tuple[KernelCell, TimedKernel]]) -> None:
-        """Add what was taken from a timer, with the cell of each."""
         for cell, (_, _, _, *numbers, scale, first, buckets) in kernels:
             runs = np.frombuffer(buckets, np.uint32).astype(np.int64)
             count, sum_ns, min_ns, max_ns = numbers
@@ -285,16 +273,9 @@ def other_of(cell: KernelCell) -> KernelCell:
 
 
 def longest_kernels(kernels: Sequence[KernelCounts], max_cells: int) -> list[KernelCounts]:
-    """The kernels in which most time is spent, and all others together as ``<other>`` of their
-    class and section. Counts, sums and bounds stay exact.
-
-    A kernel is kept with all its sections or not at all, so that its median over all of them is
-    that of all its runs.
-
-    Args:
-        kernels: each cell once.
-        max_cells: kept, besides those of ``<other>``.
-    """
+    """The kernels with most time, in at most ``max_cells`` cells, and the rest as ``<other>`` of
+    their class and section. A kernel is kept with all its sections or not at all, so that its
+    median is that of all its runs."""
     if len(kernels) <= max_cells:
         return list(kernels)
     by_kernel: dict[Kernel, list[KernelCounts]] = {}
@@ -313,7 +294,7 @@ def longest_kernels(kernels: Sequence[KernelCounts], max_cells: int) -> list[Ker
 def times_of_counts(
     kernels: Iterable[KernelCounts], source: Source, start_ns: int, end_ns: int
 ) -> KernelTimes:
-    """The same as columns, for scoring in process; what scored elsewhere is sent instead."""
+    """As columns, for scoring in process."""
     builder = KernelTimesBuilder()
     for each in kernels:
         first, runs = each.trimmed()

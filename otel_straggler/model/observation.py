@@ -1,4 +1,4 @@
-"""Rows on their way from receiving to scoring: columns, never an object per span."""
+"""Rows on their way from ingest to scoring: columns, never an object per span."""
 
 from __future__ import annotations
 
@@ -29,24 +29,19 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 NO_STEP = -1
 NO_KERNEL = -1
 NO_SEQ = np.iinfo(np.int64).min
-"""Value of ``seq`` for a row that is never taken for a duplicate."""
+"""Value of ``seq`` for a row that is never a duplicate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A named piece of a step.
-
-    Attributes:
-        name, kind: under which its runs are scored.
-        parent: name of the section around it; empty for a top-level one.
-    """
+    """A named piece of a step; ``parent`` is the section around it, empty for a top-level one."""
 
     name: str
     kind: SectionKind = "compute"
     parent: str = ""
 
     def in_phase(self, phase: str) -> Section:
-        """As it is scored in a declared phase: apart from training, and with the kind of the phase.
+        """As scored in a declared phase: apart from training, and with the kind of the phase.
 
         >>> Section("forward").in_phase("eval").name
         'eval/forward'
@@ -65,7 +60,7 @@ class Kernel:
 
 
 def kernel_class_of(name: str) -> KernelClass:
-    """The class of a kernel that comes without one, by its name.
+    """The class of a kernel by its name.
 
     >>> kernel_class_of("ncclSymkDevKernel_AllReduce_RSxLD_AGxST(ncclSymkDevWorkArgs4K)")
     'nccl'
@@ -82,14 +77,13 @@ class ObservationBatch:
 
     Attributes:
         sources, sections, kernels: tables of names; the code columns index them.
-        source, section: (n,) codes.
         kernel: (n,) code, ``NO_KERNEL`` for a section run.
-        step: (n,) optimizer step, ``NO_STEP`` if the row has none.
-        start_ns: (n,) start on the sender's wall clock.
+        step: (n,) optimizer step, or ``NO_STEP``.
+        start_ns: (n,) on the sender's wall clock.
         duration_s: (n,) > 0 and finite.
-        seq: (n,) rows of one source and section (and kernel) that share it are the same run,
-            delivered again; ``NO_SEQ`` for rows that are always distinct.
-        runs: (n,) how many runs of the section the row stands for, >= 1; None: each for one.
+        seq: (n,) rows of one source and section (and kernel) that share it are one run, delivered
+            again; ``NO_SEQ`` for rows that are always distinct.
+        runs: (n,) runs of the section that the row stands for, >= 1; None: each for one.
         tokens: (n,) work size of the row's runs together, NaN if unknown; None: no row has any.
         gpu: (n,) their time on the GPU; None: no row has any.
     """
@@ -112,7 +106,7 @@ class ObservationBatch:
         return len(self.duration_s)
 
     def pairs(self) -> list[tuple[Source, Section]]:
-        """The sections of which each source has rows. Cost: O(rows + sources * sections)."""
+        """Sections of which each source has rows. Cost: O(rows + sources * sections)."""
         n_sections = len(self.sections)
         cells = np.bincount(self.source.astype(np.int64) * n_sections + self.section)
         result = (divmod(cell, n_sections) for cell in np.flatnonzero(cells).tolist())
@@ -150,10 +144,7 @@ def joined_columns(parts: Sequence[ObservationBatch]) -> dict[str, Any]:
 
 
 class BatchBuilder:
-    """Collects rows one by one and gives an :class:`ObservationBatch`.
-
-    For decoders and tests; a million rows a second need columns from the start.
-    """
+    """Collects rows one by one, for decoders and tests; a million rows a second need columns."""
 
     def __init__(self) -> None:
         self._sources: dict[Source, int] = {}
@@ -234,12 +225,11 @@ class GpuTimes:
 
     Attributes:
         basis: (n,) ``CUPTI`` if kernels were timed, ``EVENTS`` if the stream was, between two
-            events; ``HOST`` if nothing is known, and then all times are NaN.
-        busy_s: (n,) with ``CUPTI`` time in which at least one kernel was at work, with ``EVENTS``
-            time between the events, idle gaps and waiting included.
-        nccl_s: (n,) of communication kernels together, waiting for peers included; NaN with
-            ``EVENTS``.
-        kernel_s: (n,) of all kernels together; NaN with ``EVENTS``, and if it is not reported.
+            events; ``HOST`` if unknown, and then all times are NaN.
+        busy_s: (n,) with ``CUPTI`` time with at least one kernel at work, with ``EVENTS`` time
+            between the events, idle gaps and waiting included.
+        nccl_s: (n,) of communication kernels, waiting included; NaN with ``EVENTS``.
+        kernel_s: (n,) of all kernels together; NaN with ``EVENTS``, and if not reported.
     """
 
     basis: Bases
@@ -252,7 +242,7 @@ class GpuTimes:
 
     @classmethod
     def none(cls, n: int) -> GpuTimes:
-        """Rows of which nothing is known."""
+        """Unknown times."""
         unknown = np.broadcast_to(np.nan, n)
         return cls(np.zeros(n, np.uint8), unknown, unknown, unknown)
 
@@ -266,19 +256,18 @@ class GpuTimes:
         return cls(*(np.concatenate([getattr(p, name) for p in whole]) for name in names))
 
     def take(self, rows: Any) -> GpuTimes | None:
-        """Only ``rows`` (numbers, flags or a slice); None if none of them has any."""
+        """Only ``rows`` (numbers, flags, or a slice); None if none of them has any."""
         basis = self.basis[rows]
         if not basis.any():
             return None
         return GpuTimes(basis, self.busy_s[rows], self.nccl_s[rows], self.kernel_s[rows])
 
     def own_s(self) -> Floats:
-        """(n,) the rank's own work, without waiting, as far as it is known; NaN where not known.
+        """(n,) the rank's own work without waiting, >= 0; NaN if unknown.
 
-        With ``CUPTI`` busy - nccl where communication runs alone. Where it runs beside other
-        kernels, which is what training is built to do, that would take away work as well: the
-        other kernels together (kernel - nccl) are then the work, as long as they fit into the busy
-        time. Never below 0. With ``EVENTS`` all the time between them.
+        With ``CUPTI`` busy - nccl if communication runs alone. If it overlaps other kernels, as
+        training is built to do, these together (kernel - nccl) are the work, within the busy time.
+        With ``EVENTS`` all the time between them.
 
         >>> times = GpuTimes(np.array([CUPTI, CUPTI, EVENTS], np.uint8), np.array([1.1, 1.1, 1.1]),
         ...     np.array([0.1, 0.9, np.nan]), np.array([1.1, 1.9, np.nan]))
@@ -292,7 +281,7 @@ class GpuTimes:
 
 
 def merge_batches(batches: Sequence[ObservationBatch]) -> ObservationBatch:
-    """All rows, in order, over common tables. Cost: O(rows + names of every batch)."""
+    """All rows in order, over common tables."""
     if not batches:
         return BatchBuilder().build()
     sources, source = _common((b.sources, b.source) for b in batches)
@@ -334,10 +323,8 @@ def first_and_last_start(batch: ObservationBatch) -> tuple[Ints, Ints]:
 
 
 def overlapping_sessions(batch: ObservationBatch) -> tuple[Source, ...]:
-    """Sessions that worked as one rank of one attempt at the same time.
-
-    One that begins after the other has ended is a restart. Cost: O(rows + sources * log sources).
-    """
+    """Sessions that worked as one rank of one attempt at the same time; one that begins after the
+    other has ended is a restart."""
     first, last = first_and_last_start(batch)
     spans: dict[tuple[str, str, int, int], dict[tuple[str, str], tuple[int, int, Source]]] = {}
     for code, source in enumerate(batch.sources):

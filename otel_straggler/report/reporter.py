@@ -109,12 +109,7 @@ class Reporter:
         return {rank: member.node for rank, member in self._columns.members.items()}
 
     def score(
-        self,
-        peers: Peers,
-        sections: Times,
-        kinds: Sequence[Section],
-        kernels: Times,
-        now_ns: int,
+        self, peers: Peers, sections: Times, kinds: Sequence[Section], kernels: Times, now_ns: int
     ) -> GroupScores | None:
         """Score one window. A collective over ``peers``, unless neither relative nor gathered.
 

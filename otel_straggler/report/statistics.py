@@ -53,7 +53,7 @@ class _Runs:
 
 
 class SectionSamples:
-    """Collects drained records by section. State: 8 bytes per run, at most 16,384 runs per section."""
+    """Collects drained records by section. State: 8 bytes per run, at most 16,384 per section."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _Runs] = {}

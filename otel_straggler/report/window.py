@@ -134,11 +134,7 @@ class ReportWindow:
             rank = peers.rank
             self._reporter.role = self._settings.role or TOPOLOGY.current.role or DEFAULT_ROLE
             scores = self._reporter.score(
-                peers,
-                sections.times,
-                sections.sections,
-                times_of(kernels, _US_S),
-                self._wall_ns(),
+                peers, sections.times, sections.sections, times_of(kernels, _US_S), self._wall_ns()
             )
         except StragglerError:
             raise

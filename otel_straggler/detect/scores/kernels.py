@@ -1,4 +1,4 @@
-"""The kernels of a window, from rows or from histograms: median, time and count for each rank."""
+"""Kernels of a window, from rows or histograms: median, time, and count per rank."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MAX_BUCKETS = 2**17
 
 @dataclass(frozen=True, slots=True)
 class NamedTimes:
-    """Times of K kernels on R ranks: names, and tables of shape (R, K)."""
+    """Times of K kernels on R ranks: names, and (R, K) tables."""
 
     names: list[str]
     times: GroupedTimes
 
 
 class Kernels(Protocol):
-    """Kernels that compute; those of NCCL wait for others, and copies are no measure of speed."""
+    """Compute kernels; NCCL waits for others, and copies do not show speed."""
 
     def of(self, section: int | None) -> NamedTimes | None:
         """Kernels of a section, or over all; None if there are none."""
@@ -60,12 +60,10 @@ class RowKernels:
 
 
 class KernelMedians:
-    """What scores need of histograms: by rank and kernel, and by rank, kernel and section.
+    """Medians of histograms by rank and kernel, and by rank, kernel, and section.
 
-    Args:
-        times: source codes are places among the ranks; the points of a rank stand together.
-
-    Cost: O(points and buckets), done when it is made; memory for some dozens of ranks at a time.
+    Source codes are indexes of ranks; the points of a rank are contiguous. Cost: O(points and
+    buckets); memory for some dozens of ranks at a time.
     """
 
     def __init__(self, times: KernelTimes) -> None:
@@ -83,12 +81,12 @@ class KernelMedians:
 
 
 CountedKernels: TypeAlias = Callable[[Sequence[Source], Ints, Ints], KernelMedians | None]
-"""Histograms that belong to a window: of ranks, from first start to last end of each (ns, the
-rank's clock). Places in the answer are those of the ranks; None: there are none."""
+"""Histograms of a window: of ranks, from first start to last end of each (ns, the rank's clock);
+None if there are none."""
 
 
 class HistogramKernels:
-    """From histograms; sections that have no rows in the window count for the whole rank only."""
+    """From histograms; sections without rows in the window count for the whole rank only."""
 
     def __init__(self, medians: KernelMedians | None, sections: list[str], n_ranks: int) -> None:
         self._medians = medians
@@ -141,7 +139,7 @@ _NOTHING = _Medians(_NO_INTS, _NO_INTS, GroupedTimes(np.empty(0), np.empty(0), _
 
 
 def _medians(times: KernelTimes, column_of_cell: Ints, n_columns: int) -> _Medians:
-    """By rank and column; cells of column -1 are left out. Points of a rank stand together."""
+    """By rank and column; cells of column -1 are left out."""
     result = [_NOTHING]
     for part in _by_ranks(times):
         column = column_of_cell[part.cell]
@@ -163,7 +161,7 @@ def _medians(times: KernelTimes, column_of_cell: Ints, n_columns: int) -> _Media
 
 
 def _by_ranks(times: KernelTimes) -> Iterator[KernelTimes]:
-    """Whole ranks, about as many buckets at a time as stay in the processor's cache."""
+    """Whole ranks, about as many buckets at a time as fit into the cache."""
     ends = np.append(np.flatnonzero(np.diff(times.source)) + 1, len(times))
     buckets = times.ends[ends - 1]
     first = 0
@@ -175,7 +173,7 @@ def _by_ranks(times: KernelTimes) -> Iterator[KernelTimes]:
 
 
 def is_scored(name: str, kernel_class: str) -> bool:
-    """Whether a kernel says how fast a GPU is."""
+    """Whether a kernel shows how fast a GPU is."""
     return kernel_class == "compute" and name != OTHER_KERNEL
 
 
@@ -190,23 +188,15 @@ _SHORTEST_S = 1e-9
 _FINEST = 62
 _HIGHEST = 2**62
 _MAX_PADDING = 16
-"""Empty buckets for each that holds something, at most; else those that hold something are
-sorted."""
+"""Empty buckets per filled one, at most; beyond it they are sorted."""
 
 
 def group_histograms(times: KernelTimes, group: Ints, n_groups: int) -> GroupedTimes:
-    """Median, sum and count of all kernels in every group.
+    """Median, sum, and count of all kernels per ``group`` (n,); NaN, 0, and 0 for an empty one.
 
-    A time is taken to lie in the middle of its bucket, or of what the shortest and the longest of
-    its group leave of it. So a median is off by half a bucket at most: 0.28 % at scale 7. The sum
-    and the count are exact.
-
-    Args:
-        times: n points; histograms of any scales.
-        group: (n,) group of each point, in [0, n_groups).
-
-    Returns: Arrays of length ``n_groups``; NaN, 0 and 0 for an empty group. Cost: O(b) for b
-    buckets; O(b log b) where they lie far apart.
+    A time is taken as the middle of its bucket, within the bounds of its group, so a median is off
+    by half a bucket at most: 0.28 % at scale 7. Sum and count are exact. Cost: O(b) for b buckets;
+    O(b log b) if they lie far apart.
     """
     count = np.bincount(group, times.count, n_groups).astype(np.int64)
     total: Floats = np.bincount(group, times.sum_s, n_groups).astype(np.float64)
@@ -221,7 +211,7 @@ def group_histograms(times: KernelTimes, group: Ints, n_groups: int) -> GroupedT
 
 
 class _Buckets:
-    """Kernels of every group by length, in one row: what took no time, then bucket by bucket."""
+    """Kernels of every group by length, in one row: zeros, then bucket by bucket."""
 
     def __init__(self, times: KernelTimes, group: Ints, n_groups: int) -> None:
         sizes = times.sizes
@@ -247,13 +237,12 @@ class _Buckets:
         self._before_group = self._until[row] - counted[row]
 
     def _at_scale(self, times: KernelTimes, group: Ints, sizes: Ints) -> Ints:
-        """Index of every bucket at the scale of its group."""
         index = times.index.astype(np.int64)
         coarser = times.scale - self._scale[group]
         return index if not coarser.any() else index >> np.repeat(coarser, sizes)
 
     def time_s(self, groups: Ints, rank: Ints) -> Floats:
-        """The time at place ``rank``, from 0, of each of some groups."""
+        """The time at ``rank``, from 0, in each group."""
         at = np.searchsorted(self._until, self._before_group[groups] + rank, side="right")
         position = (at if self._indexes is None else self._indexes[at]) - self._begin[groups]
         index = (position - 1 + self._first[groups]).astype(np.float64)
@@ -265,7 +254,7 @@ class _Buckets:
 
 
 def _ranges(index: Ints, group: Ints, ends: Ints, filled: Ints, n_groups: int) -> tuple[Ints, Ints]:
-    """First bucket of every group, and how many there are to its last; 0 and 0 if it has none."""
+    """First bucket and number of buckets of every group."""
     first, last = np.full(n_groups, _HIGHEST), np.full(n_groups, -_HIGHEST)
     begins = np.concatenate([[0], ends[:-1]])[filled]
     np.minimum.at(first, group[filled], index[begins])
@@ -275,7 +264,7 @@ def _ranges(index: Ints, group: Ints, ends: Ints, filled: Ints, n_groups: int) -
 
 
 def _bounds(times: KernelTimes, group: Ints, n_groups: int) -> tuple[Floats, Floats]:
-    """The shortest and longest time of every group; 0 and infinity where one is not known."""
+    """The shortest and longest time of every group; 0 and infinity if unknown."""
     minimum, maximum = np.full(n_groups, np.inf), np.zeros(n_groups)
     np.minimum.at(minimum, group, np.where(np.isnan(times.min_s), 0.0, times.min_s))
     np.maximum.at(maximum, group, np.where(np.isnan(times.max_s), np.inf, times.max_s))
@@ -283,7 +272,6 @@ def _bounds(times: KernelTimes, group: Ints, n_groups: int) -> tuple[Floats, Flo
 
 
 def _sums(values: Ints, ends: Ints, sizes: Ints) -> Ints:
-    """Sum of the values of every point."""
     running = np.concatenate([[0], np.cumsum(values)])
     sums: Ints = running[ends] - running[ends - sizes]
     return sums

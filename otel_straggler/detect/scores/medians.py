@@ -14,7 +14,7 @@ from otel_straggler.model.observation import Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class GroupedTimes:
-    """Per group: true median, sum and number of values; NaN, 0 and 0 for an empty group."""
+    """Per group: true median, sum, and number of values; NaN, 0, and 0 for an empty group."""
 
     median_s: Floats
     total_s: Floats
@@ -22,16 +22,7 @@ class GroupedTimes:
 
 
 def group_times(group: Ints, values_s: Floats, n_groups: int) -> GroupedTimes:
-    """Median, sum and count of ``values_s`` in every group.
-
-    The median of an even number of values is the mean of the middle two (a *true* median, unlike
-    ``torch.median``, which takes the lower one).
-
-    Args:
-        group: (n,) group of each value, in [0, n_groups).
-        values_s: (n,) seconds, finite.
-
-    Returns: Arrays of length ``n_groups``. Cost: O(n log n).
+    """Median (the mean of the middle two), sum, and count of finite values in each of ``n_groups``.
 
     >>> group_times(np.array([0, 0, 2]), np.array([1.0, 3.0, 5.0]), 3).median_s.tolist()
     [2.0, nan, 5.0]
@@ -51,14 +42,10 @@ def group_times(group: Ints, values_s: Floats, n_groups: int) -> GroupedTimes:
 def placed_times(
     index: Callable[[slice], Ints], values_s: Floats, n_groups: int, width: int
 ) -> tuple[Floats, Ints] | None:
-    """Median and count of every group, where each value has a place of its own in its group.
+    """Median and count of every group, if each value has its own cell; None if two share one.
 
-    Args:
-        index: of the values of a slice: group * width + place in the group.
-        values_s: (n,) seconds, finite.
-
-    Returns: Arrays of length ``n_groups``; None if two values share a place. Cost: O(n + n_groups *
-    width * log width); nothing is sorted but each group by itself.
+    ``index`` gives the cells of a slice of values: group * width + index in the group. Cost: O(n +
+    n_groups * width * log width), much less than sorting all.
     """
     flat = np.full(n_groups * width, np.inf)
     for part in slices(len(values_s)):
@@ -78,12 +65,7 @@ def placed_times(
 
 
 def row_times(ordered_s: Floats) -> GroupedTimes:
-    """The same where every group is a row of a table, each in ascending order.
-
-    Args:
-        ordered_s: (n_groups, n) seconds, finite, n > 0.
-
-    Cost: O(n_groups * n).
+    """:func:`group_times` where every group is an ascending row of a (n_groups, n) table, n > 0.
 
     >>> row_times(np.array([[1.0, 3.0], [5.0, 5.0]])).median_s.tolist()
     [2.0, 5.0]
@@ -95,8 +77,8 @@ def row_times(ordered_s: Floats) -> GroupedTimes:
 
 
 MAX_PADDING = 4
-"""Groups of about equal size are sorted as the rows of one table, up to so many times the values;
-that is several times faster than sorting everything at once."""
+"""Groups of similar size are sorted as rows of a table of up to so many times the values, several
+times faster than sorting everything at once."""
 
 
 def _medians_padded(group: Ints, values_s: Floats, count: Ints) -> Floats:
@@ -122,19 +104,18 @@ def _middle(low: Floats, high: Floats) -> Floats:
 
 
 ROWS_AT_ONCE = 1 << 19
-"""Temporary arrays of so many rows are small enough to be used again by the next piece; larger ones
-are fetched from the system every time, which takes longer than the work on them."""
+"""Temporary arrays of this many rows are reused by the next slice; larger ones come from the system
+every time, which takes longer than the work on them."""
 
 
 def slices(n_rows: int) -> Iterator[slice]:
-    """All rows, piece by piece."""
     for first in range(0, n_rows, ROWS_AT_ONCE):
         yield slice(first, first + ROWS_AT_ONCE)
 
 
 def sum_groups(group: Ints, values_s: Floats, n_groups: int) -> tuple[Ints, Floats]:
-    """The groups that have values, in order, and the sum of each. Cost: O(n + n_groups) if there
-    are not many more groups than values, else O(n log n)."""
+    """Groups that have values, in order, and the sum of each. Cost: O(n + n_groups) if there are
+    not many more groups than values, else O(n log n)."""
     if n_groups <= MAX_PADDING * len(values_s):
         filled = np.flatnonzero(np.bincount(group, minlength=n_groups))
         sums: Floats = np.bincount(group, values_s, n_groups).astype(np.float64)
@@ -144,10 +125,7 @@ def sum_groups(group: Ints, values_s: Floats, n_groups: int) -> tuple[Ints, Floa
 
 
 def number_densely(values: Ints) -> tuple[Ints, Ints]:
-    """The distinct values in order, and for each value its number among them.
-
-    Like ``np.unique(..., return_inverse=True)``, without sorting where the range is small.
-    """
+    """``np.unique(values, return_inverse=True)``, without sorting where the range is small."""
     if len(values) == 0:
         return values, values
     low = int(values.min())
@@ -160,14 +138,7 @@ def number_densely(values: Ints) -> tuple[Ints, Ints]:
 
 
 def median_of_peers(values: Floats, peers: Ints) -> Floats:
-    """Replace every value by the median of its column among the rows of the same peer group.
-
-    Args:
-        values: (R, S), NaN where there is none.
-        peers: (R,) peer group of each row.
-
-    Returns: (R, S); NaN where no peer has a value. Cost: O(R * S * log R).
-    """
+    """(R, S) median of each column among the rows of the same peer group, without NaN."""
     rows, columns = np.nonzero(~np.isnan(values))
     n_columns = values.shape[1]
     n_groups = (int(peers.max()) + 1 if len(peers) else 0) * n_columns
@@ -178,7 +149,7 @@ def median_of_peers(values: Floats, peers: Ints) -> Floats:
 
 
 def minimum_of_peers(values: Floats, peers: Ints) -> Floats:
-    """The same with the smallest value of the peer group. Cost: O(R * S)."""
+    """(R, S) smallest value of each column among the peer group, without NaN."""
     smallest = np.full((int(peers.max()) + 1 if len(peers) else 0, values.shape[1]), np.inf)
     np.minimum.at(smallest, peers, np.where(np.isnan(values), np.inf, values))
     smallest[np.isinf(smallest)] = np.nan
@@ -186,8 +157,8 @@ def minimum_of_peers(values: Floats, peers: Ints) -> Floats:
 
 
 def median_of(values: npt.NDArray[np.floating[Any]]) -> float:
-    """Median of some numbers, NaN if one of them is or if there are none. Cost: O(n log n). Several
-    times faster than ``np.median`` on a few numbers.
+    """Median; NaN if any value is, or there are none. Several times faster than ``np.median`` on a
+    few numbers.
 
     >>> median_of(np.array([3.0, 1.0, 2.0, 9.0]))
     2.5
@@ -200,8 +171,8 @@ def median_of(values: npt.NDArray[np.floating[Any]]) -> float:
 
 
 def nan_median(values: Floats, axis: int) -> Floats:
-    """Median along ``axis`` of what is known; NaN, and no warning, where nothing is. Cost: O(n log
-    n). Several times faster than ``np.nanmedian`` on small tables.
+    """Median of finite values along ``axis``; NaN, without a warning, where there are none. Several
+    times faster than ``np.nanmedian`` on small tables.
 
     >>> nan_median(np.array([[1.0, np.nan], [3.0, np.nan]]), axis=0).tolist()
     [2.0, nan]

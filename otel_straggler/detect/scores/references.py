@@ -1,4 +1,4 @@
-"""What normal is for a rank's own history: the best median so far, slowly forgotten."""
+"""A rank's own history: the best median so far, slowly forgotten."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from otel_straggler.errors import InputError, describe
 from otel_straggler.model.observation import Bools, Floats, Ints
 
 MAX_SUBJECTS = 100_000
-"""Devices in a state: those whose best was met last. Devices go, and nobody says so."""
+"""Devices in a state: those whose best was reached last."""
 
 
 class References:
-    """Best medians of subjects (devices) by name (section or kernel); grows as they appear.
+    """Best medians of subjects (devices) by name (section or kernel).
 
-    A best that is not met again doubles in ``half_life_s``, so that one lucky window is forgiven
-    (in NVRx it lowers every later score for good). State: 16 bytes per (subject, name).
+    A best that is not reached again doubles in ``half_life_s``, so that one lucky window is
+    forgiven (in NVRx it lowers every later score). State: 16 bytes per (subject, name).
     """
 
     def __init__(self, half_life_s: float) -> None:
@@ -37,16 +37,15 @@ class References:
         eligible: Bools,
         now_ns: int,
     ) -> Floats:
-        """Take the medians of a window in, then give the references that score it.
+        """Learn the medians of a window, then return the references that score it.
 
         Args:
             subjects: R subjects, each once; names: S names, each once.
             median_s: (R, S) seconds; NaN where there is none.
-            eligible: (R, S) whether the median rests on enough runs to become a reference.
+            eligible: (R, S) enough runs to become a reference.
             now_ns: end of the window, the sender's clock.
 
-        Returns: (R, S) references in seconds, faded to ``now_ns``; NaN where there is none yet.
-        Cost: O(R * S), and a copy of the state when it grows.
+        Returns: (R, S) seconds, faded to ``now_ns``; NaN where there is none yet.
         """
         rows = np.array([self._rows.setdefault(s, len(self._rows)) for s in subjects], np.intp)
         columns = np.array(
@@ -62,8 +61,7 @@ class References:
         return reference
 
     def state(self) -> dict[str, Any]:
-        """All that must survive a restart. Subjects must be tuples of text and whole numbers, all
-        of one length. Cost: O(state), a copy."""
+        """State for a restart. Subjects must be tuples of text and integers, of one length."""
         shape = len(self._rows), len(self._columns)
         best_s, met_at_ns = (a[: shape[0], : shape[1]] for a in (self._best_s, self._met_at_ns))
         rows = np.flatnonzero(~np.isnan(best_s).all(axis=1))
@@ -80,8 +78,8 @@ class References:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put the references of :meth:`state` in the place of all that are known. Raises:
-        InputError: it is no such state; nothing has changed then."""
+        """Replace all references. Raises: InputError if it is no such state; nothing has changed
+        then."""
         try:
             subjects = list(zip(*state["subjects"], strict=True))
             names, best_s, met_at_ns = state["names"], state["best_s"], state["met_at_ns"]
@@ -118,7 +116,7 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSet:
-    """Own-history references of sections, of kernels, and of kernels within sections."""
+    """References of sections, of kernels, and of kernels within sections."""
 
     sections: References
     kernels: References
@@ -129,12 +127,10 @@ class ReferenceSet:
         return cls(References(half_life_s), References(half_life_s), References(half_life_s))
 
     def state(self) -> dict[str, Any]:
-        """All that must survive a restart, see :meth:`References.state`."""
         return {field.name: getattr(self, field.name).state() for field in fields(self)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`; what it does not name stays as it is. Raises: InputError: a
-        part is no state of references."""
+        """Parts that it lacks stay. Raises: InputError if one is no state of references."""
         for field in fields(self):
             if field.name in state:
                 getattr(self, field.name).restore(state[field.name])

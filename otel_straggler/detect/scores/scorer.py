@@ -24,17 +24,13 @@ from otel_straggler.model.verdict import RunVerdicts, Verdict
 __all__ = ["ScoreSettings", "Scorer", "ScorerCounts"]
 
 _MAX_STEP_TIMES = 1_000
-"""Tables whose times wait to be drained; the oldest go first."""
+"""Tables with times to be drained; the oldest are dropped."""
 
 
 class Scorer:
-    """Scores every run it is shown. Pure: no clock, no I/O; ``now_ns`` is any monotonic time.
+    """Scores every run it is shown. Pure, not thread-safe; ``now_ns`` is any monotonic time.
 
-    Not thread-safe: one thread owns a scorer.
-
-    Args:
-        settings, verdicts: of scores, of verdicts.
-        on_table: called with the times of steps that are evaluated, in order.
+    ``on_table`` is called with every step table that is evaluated, in order.
     """
 
     def __init__(
@@ -55,7 +51,7 @@ class Scorer:
         self.counts = ScorerCounts()
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> None:
-        """Take the rows of ``batch``; windows that became due are given by :meth:`close_due`."""
+        """Observe rows; :meth:`close_due` returns the windows that became due."""
         if len(batch) == 0:
             return
         sources = batch.sources
@@ -66,7 +62,7 @@ class Scorer:
             self._evicted += self.evict(min(runs, key=self._last_alive_ns))
 
     def observe_kernels(self, times: KernelTimes) -> None:
-        """Take kernel histograms, for the windows that they belong to; see ``kernel_store.py``."""
+        """Observe kernel histograms, for the windows they belong to."""
         for source, points in by_interval(times):
             self._world(source).observe_kernels(source, points)
         held = [kernels for world in self._worlds() for kernels in world.kernels]
@@ -86,8 +82,8 @@ class Scorer:
             world.finish(source, now_ns)
 
     def close_due(self, now_ns: int) -> list[WindowScores]:
-        """Close and score the windows that all ranks have passed, or whose wait is over; evaluate
-        the steps for which the same holds. With the windows of runs that were evicted since."""
+        """Score the windows that all ranks have passed, or whose wait is over, and those of evicted
+        runs; evaluate their steps."""
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
             closed += self._collected(world.close_due(now_ns))
@@ -98,15 +94,14 @@ class Scorer:
         return closed
 
     def close_all(self) -> list[WindowScores]:
-        """Close and score every open window, and evaluate all steps that are left (end of
-        input)."""
+        """End of input: score every open window and evaluate all remaining steps."""
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
             closed += self._collected(world.close_all())
         return closed
 
     def verdicts(self, run_id: str) -> RunVerdicts:
-        """Of a run: all changes of state in memory, those of groups by their time, and the newest
+        """Changes of state of a run in memory, those of groups by their time, and the newest
         summaries."""
         worlds = self._runs.get(run_id, {}).values()
         changes = heapq.merge(*(world.changes for world in worlds), key=lambda v: v.at_ns)
@@ -116,27 +111,25 @@ class Scorer:
         )
 
     def notifications(self, run_id: str) -> list[Notification]:
-        """When somebody was notified because of a run, in order."""
         worlds = self._runs.get(run_id, {}).values()
         return list(heapq.merge(*(w.notifications for w in worlds), key=lambda one: one.at_ns))
 
     def drain_changes(self) -> list[Verdict]:
-        """The changes of state since the last call, over all runs, in order; also who has begun to
-        page without one. Of more than ``max_changes`` the newest."""
+        """Changes of state since the last call, over all runs, and subjects that began to page
+        without one; of more than ``max_changes`` the newest."""
         new = list(self._changes)
         self._changes.clear()
         return new
 
     def drain_step_times(self) -> list[StepTimes]:
-        """How long the steps took that were evaluated since the last call, of the newest tables."""
+        """Durations of the steps evaluated since the last call."""
         new = list(self._step_times)
         self._step_times.clear()
         return new
 
     def state(self) -> dict[str, Any]:
-        """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and
-        lists. ``references`` are of all runs; ``judges`` has one entry per run and group, which a
-        history keeps apart."""
+        """State for a restart: JSON types and NumPy arrays. ``references`` are of all runs,
+        ``judges`` has an entry per run and group."""
         states = {
             json.dumps((run_id, group)): world.state()
             for run_id, worlds in self._runs.items()
@@ -146,15 +139,15 @@ class Scorer:
         return {"references": self._references.state(), "judges": known}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state` of an earlier process; call it before the first row. Raises:
-        InputError: a part is no such state."""
+        """Continue from :meth:`state`, before the first row. Raises: InputError if a part is no
+        such state."""
         self._references.restore(state.get("references", {}))
         for key, saved in state.get("judges", {}).items():
             run_id, group = json.loads(key)
             self._world_of(run_id, group).restore(saved)
 
     def folded_names(self) -> dict[str, str]:
-        """The runs in memory with too many section names, each with one that has no place."""
+        """Runs with too many section names, each with one name that is folded."""
         return {
             run_id: world.folded_name
             for run_id, worlds in self._runs.items()
@@ -171,12 +164,12 @@ class Scorer:
         return {run_id: rows for run_id, rows in late.items() if rows}
 
     def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
-        """Sessions that go on sending although a newer session claims their rank."""
+        """Sessions that keep sending although a newer session claims their rank."""
         worlds = self._runs.get(run_id, {}).values()
         return tuple(source for world in worlds for source in world.clashes(now_ns))
 
     def runs(self) -> tuple[str, ...]:
-        """The runs with rows in memory, in the order in which they were first seen."""
+        """Runs with rows in memory, in the order in which they were first seen."""
         return tuple(
             run_id
             for run_id, worlds in self._runs.items()
@@ -184,8 +177,7 @@ class Scorer:
         )
 
     def evict(self, run_id: str, group: str | None = None) -> list[WindowScores]:
-        """Drop a run, or one group of it, if it is known. Returns: Scores of the windows that were
-        open."""
+        """Drop a run, or one group of it; returns the scores of its open windows."""
         self._routes.clear()
         worlds = self._runs.get(run_id, {})
         groups = list(worlds) if group is None else [group] * (group in worlds)

@@ -1,4 +1,4 @@
-"""Settings of scores, verdicts and hangs, with the product's defaults."""
+"""Settings of scores, verdicts, and hangs, with the product's defaults."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSettings:
-    """Settings of scores, with the product's defaults.
+    """Settings of scores.
 
     Attributes:
         window_steps: steps of a window; None puts the whole input into one window.
-        window_longest_s: a window that is so long takes no further steps, if it has five.
+        window_longest_s: after so long a window of five steps takes no further ones.
         window_s: length of a window for rows without a step.
-        grace_s: how long a window waits for the other ranks after the first has passed it.
-        idle_s: a stream without rows for so long (and for 4 times its longest pause so far)
-            closes its open windows.
+        grace_s: wait for other ranks after the first has passed a window.
+        idle_s: a stream without rows for so long (and 4 times its longest pause) closes its
+            windows.
         threshold: a score below it lists the rank as a straggler.
         min_reference_samples: a median of fewer runs never becomes an own-history reference.
-        reference_half_life_s: a best that is not met again doubles in this time.
+        reference_half_life_s: a best that is not reached again doubles in this time.
         max_names: section names per stream; further ones count as ``<other>``.
-        max_runs: runs kept; the one idle longest is forgotten first.
+        max_runs: runs kept; the one idle longest is evicted first.
         kernel_bytes: kernel histograms of all runs, kept until their windows are scored.
         max_kernels: names of kernels per run and attempt; further ones are left out.
-        evict_s: a run without rows or heartbeats for so long is forgotten.
+        evict_s: a run without rows or heartbeats for so long is evicted.
     """
 
     window_steps: int | None = 20
@@ -51,12 +51,9 @@ KERNEL_OUTCOMES = (KEPT, REPEATED, OVER_LIMIT)
 
 @dataclass(slots=True, kw_only=True)
 class ScorerCounts:
-    """What happened to rows since the start.
-
-    ``scored + duplicates + superseded + late`` plus the rows of open windows = ``observed``.
-    ``windows`` counts closed windows by what closed them, ``kernel_times`` points of kernel
-    histograms by ``KERNEL_OUTCOMES``.
-    """
+    """Rows since the start: ``observed`` = ``scored + duplicates + superseded + late`` + rows of
+    open windows. ``windows`` counts closed windows by what closed them, ``kernel_times`` points of
+    kernel histograms by ``KERNEL_OUTCOMES``."""
 
     observed: int = 0
     scored: int = 0
@@ -75,17 +72,17 @@ class VerdictSettings:
     """When a rank or host is called slow.
 
     Attributes:
-        block_steps: steps that are summed up by one median; everything is evaluated as often.
+        block_steps: steps that are summed up by one median, and evaluated together.
         block_s: length of a "step" for rows that have none.
         windows_steps: lengths over which a rank is compared with its peers.
         min_slowdown: no smaller one is ever confirmed (1.03 = 3 %).
-        floor_of_resolvable: nor one below so many times the resolvable slowdown.
+        floor_of_resolvable: nor one below so many times the detection limit.
         min_z: nor one that lies fewer robust standard deviations beyond its peers.
         page_slowdown: no smaller one pages.
         page_loss: nor one that costs less than this part of the job's GPU time.
         min_share: a section must lose at least this part of the step.
-        min_peers: peer groups under it say nothing; below 5, only slowdowns of 1.25 count.
-        quorum: nothing is said while fewer ranks report than this part.
+        min_peers: smaller peer groups are not compared; below 5, only slowdowns of 1.25 count.
+        quorum: part of the ranks that must report.
         warm_up_steps: left out after an observed start of an attempt.
         max_changes: changes of state kept in memory.
     """
@@ -112,27 +109,21 @@ class HangSettings:
     Attributes:
         lost_after_s: a rank without a heartbeat for so long is lost; four heartbeats by default.
         min_timeout_s: no progress for less is never called stuck.
-        max_timeout_s: for more always; 0.8 of the 600 s after which NCCL's watchdog ends a job.
-        start_timeout_s: a rank that has never progressed has so long, and one of a world that has
-            only just begun.
-        unknown_timeout_s: for a section of which fewer than ``min_samples`` runs were seen.
-        min_samples: see above.
-        quantile_samples: fewer runs than this have no 99.9th percentile; their longest stands
-            for it.
+        max_timeout_s: for more always; 0.8 of the 600 s of NCCL's watchdog.
+        start_timeout_s: for a rank that has never progressed, and in a world that has just begun.
+        unknown_timeout_s: for a section with fewer than ``min_samples`` runs.
+        quantile_samples: with fewer runs the longest stands for the 99.9th percentile.
         quantile_factor: of the 99.9th percentile.
         mad_factor: of the median absolute deviation, above the median.
-        max_shrinking_per_h: a timeout becomes shorter by at most this part per hour.
-        min_over_usual: what is usually reached is never a hang: a timeout is at least so many
-            times the 99.9th percentile, also beyond ``max_timeout_s``.
-        warm_steps: before a world has done so many steps in its attempt ``start_timeout_s`` counts:
-            the first ones compile, and warm caches up.
+        max_shrinking_per_h: a timeout shrinks by at most this part per hour.
+        min_over_usual: a timeout is at least so many times the 99.9th percentile, also beyond
+            ``max_timeout_s``.
+        warm_steps: first steps of an attempt, which compile, with ``start_timeout_s``.
         late_part: of the timeout, after which a rank is late.
-        longest_factor: a pause that was once survived is none of a hang's: a timeout is at least so
-            many times the longest, up to ``max_timeout_s``.
-        reported_s: what was lost for longer before somebody ended the run was reported meanwhile.
-        restart_s: where a restart brings new processes one by one, so long after the first of them
-            nobody is lost who fell silent before it.
-        lost_quorum: with at least this part of its ranks lost a run is called hung as a whole.
+        longest_factor: a timeout is at least so many times the longest, up to ``max_timeout_s``.
+        reported_s: a rank lost for longer before somebody ended the run was reported meanwhile.
+        restart_s: during a restart, time to come back for ranks that fell silent before it.
+        lost_quorum: with this part of its ranks lost a run is hung as a whole.
     """
 
     lost_after_s: float = 20.0
@@ -155,6 +146,6 @@ class HangSettings:
 
     @property
     def ending_s(self) -> float:
-        """A rank that falls silent within so long of the recorded end of others may have ended with
-        them: three heartbeats of the four after which it is lost."""
+        """A rank that falls silent this close to the recorded end of others may have ended with
+        them: three of the four heartbeats of ``lost_after_s``."""
         return 0.75 * self.lost_after_s

@@ -1,4 +1,4 @@
-"""Sources of one stream: a cache by object, their codes and names, and where their rows belong."""
+"""Sources of one stream: a cache by object, codes and names, and where their rows belong."""
 
 from __future__ import annotations
 
@@ -26,11 +26,8 @@ _Value = TypeVar("_Value")
 
 
 class SourceCache(Generic[_Value]):
-    """Finds a value by the object that describes a source, not by its thirteen fields.
-
-    Whoever decodes gives the same object for the same description, so batch after batch this is one
-    look-up a source, about 0.1 µs, where hashing a description takes ten times as long. An equal
-    description in another object is simply not found.
+    """Finds a value by the object that describes a source, about ten times as fast as by its
+    fields; decoders give the same object for the same description.
 
     >>> seen = SourceCache[int]()
     >>> one, two = Source(run_id="r", rank=0), Source(run_id="r", rank=1)
@@ -43,28 +40,24 @@ class SourceCache(Generic[_Value]):
         self._by_id: dict[int, tuple[Source, _Value]] = {}  # the source keeps its id taken
 
     def values_of(self, sources: Sequence[Source]) -> list[_Value | None]:
-        """Their values, None where there is none."""
         get = self._by_id.get
         result = [get(id(source)) for source in sources]
         return [None if entry is None else entry[1] for entry in result]
 
     def put(self, source: Source, value: _Value) -> None:
-        """Remember; what was remembered is forgotten where it becomes too much."""
+        """Remember; all is forgotten when it becomes too much."""
         if len(self._by_id) >= _MAX:
             self._by_id.clear()
         self._by_id[id(source)] = (source, value)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._by_id.clear()
 
 
 @dataclass(slots=True)
 class SourceTables:
-    """Tables that only grow: what the code columns of this stream's rows index.
-
-    ``folded`` counts rows whose section has no code of its own, ``folded_name`` is one of those.
-    """
+    """Tables that only grow, indexed by the code columns of this stream's rows. ``folded`` counts
+    rows whose section has no code of its own, ``folded_name`` is one of those."""
 
     sources: list[Source] = field(default_factory=list)
     source_code: dict[tuple[int, str, str], int] = field(default_factory=dict)
@@ -76,7 +69,7 @@ class SourceTables:
     _seen: SourceCache[int] = field(default_factory=SourceCache)
 
     def codes_of_seen(self, sources: Sequence[Source]) -> list[int] | None:
-        """Their codes; None if one is new, or has another description than it had last."""
+        """Codes; None if a source is new or has another description than last."""
         codes: list[int] = []
         for source, code in zip(sources, self._seen.values_of(sources), strict=True):
             if code is None or self.sources[code] is not source:
@@ -85,7 +78,7 @@ class SourceTables:
         return codes
 
     def codes_of(self, sources: Sequence[Source]) -> list[int]:
-        """Their codes, new ones for new sources."""
+        """Codes, new ones for new sources."""
         codes = [self.code_of_source(source) for source in sources]
         for source, code in zip(sources, codes, strict=True):
             self._seen.put(source, code)
@@ -111,7 +104,7 @@ class SourceTables:
         return self.section_code.setdefault(section.name, len(self.section_code))
 
     def _note_parent(self, section: Section) -> None:
-        """What also runs by itself is no part of another: its time is added up with theirs."""
+        """A section that also runs by itself is no part of another."""
         known = self.sections[section.name]
         if known.parent and not section.parent:
             self.sections[section.name] = replace(known, parent="")
@@ -144,7 +137,7 @@ class SourceTables:
 
 
 def _mark_of(folded_name: str) -> int:
-    """Never 0; the bits above those that a count of runs reaches."""
+    """Never 0; above the bits of a count of runs."""
     return (zlib.crc32(folded_name.encode()) or 1) << 31
 
 
@@ -167,10 +160,8 @@ class _Claim:
 
 
 class ClashWatch:
-    """Remembers who claimed each rank of a world, in order, and who goes on after a newer claim.
-
-    Two live processes with one rank are a mistake in the job's set-up: shown, never merged.
-    """
+    """Sessions that claimed each rank of a world, and who continues after a newer claim: two live
+    processes with one rank are a mistake in the job's setup, shown and never merged."""
 
     def __init__(self, tolerance_s: float) -> None:
         self._tolerance_ns = int(tolerance_s * 1e9)
@@ -179,8 +170,8 @@ class ClashWatch:
         self._alone: SourceCache[bool] = SourceCache()
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> None:
-        """An older session clashes once it sends work that began after the newer session's first
-        work by more than the tolerance: a late delivery of old work is no clash."""
+        """An older session clashes once it sends work that began after the newer session's first,
+        beyond the tolerance for late deliveries."""
         used = np.flatnonzero(np.bincount(batch.source)).tolist()
         alone = self._alone.values_of([batch.sources[code] for code in used])
         if all(alone):
@@ -205,8 +196,7 @@ class ClashWatch:
             self._alone.put(source, True)
 
     def live(self, now_ns: int) -> tuple[Source, ...]:
-        """Sessions that clashed within the last minute. Cost: O(ranks that more than one session
-        has claimed)."""
+        """Sessions that clashed within the last minute."""
         return tuple(
             claim.source
             for key in self._contested
@@ -215,7 +205,6 @@ class ClashWatch:
         )
 
     def drop_attempt(self, attempt: int) -> None:
-        """Forget the claims of an attempt."""
         self._alone.clear()
         for key in [key for key in self._claims if key[0] == attempt]:
             del self._claims[key]
@@ -223,16 +212,10 @@ class ClashWatch:
 
 
 def split_by_route(
-    batch: ObservationBatch,
-    cache: SourceCache[_Value],
-    find: Callable[[int], _Value | None],
+    batch: ObservationBatch, cache: SourceCache[_Value], find: Callable[[int], _Value | None]
 ) -> Iterator[tuple[_Value, ObservationBatch]]:
-    """The rows of a batch by where their sources belong, in the order in which these appear.
-
-    Args:
-        cache: of routes that are known.
-        find: the route of a source by its code; None: its rows are left out.
-    """
+    """Rows of a batch by the route of their sources, in order of appearance. ``find`` gives the
+    route of an unknown source by its code; None leaves its rows out."""
     used = np.flatnonzero(np.bincount(batch.source)).tolist()
     routes = cache.values_of([batch.sources[code] for code in used])
     first = routes[0]
@@ -258,7 +241,5 @@ def _only_sources(rows: ObservationBatch, codes: list[int]) -> ObservationBatch:
     new_code = np.full(len(rows.sources), -1, np.int32)
     new_code[codes] = np.arange(len(codes), dtype=np.int32)
     return replace(
-        rows,
-        sources=tuple(rows.sources[code] for code in codes),
-        source=new_code[rows.source],
+        rows, sources=tuple(rows.sources[code] for code in codes), source=new_code[rows.source]
     )

@@ -1,4 +1,4 @@
-"""The rows of one world of ranks: one run, group, attempt and incarnation."""
+"""Rows of one run, group, attempt, and incarnation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from otel_straggler.model.step_table import StepTable
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows on their way into windows."""
+    """Rows with the codes of the stream, whether verdicts sum them up, and their original sources."""
 
     batch: ObservationBatch
     is_summed: Bools
@@ -55,8 +55,8 @@ class _RankState:
 
 
 class Stream:
-    """Takes rows, keeps them by window, says which windows are due: those of scores, and
-    the shorter blocks of verdicts. Both hold the same arrays."""
+    """Keeps rows by window and closes those that are due: windows of scores, and the shorter blocks
+    of verdicts. Both hold the same arrays."""
 
     def __init__(self, settings: ScoreSettings, verdicts: VerdictSettings, now_ns: int) -> None:
         self._settings = settings
@@ -75,8 +75,8 @@ class Stream:
         self.last_alive_at_ns = now_ns
 
     def has_redone(self, source: Source, first_step: int) -> bool:
-        """Whether a new session of a known rank begins at a step that the rank has done before:
-        the world was restarted, and its steps must not fall into the old windows."""
+        """Whether a new session of a known rank repeats a step: the world was restarted, and its
+        steps must not fall into old windows."""
         state = self._ranks.get(source.rank)
         return (
             state is not None
@@ -85,7 +85,7 @@ class Stream:
         )
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> int:
-        """Take rows of this stream's sources. Returns how many were late for their window."""
+        """Observe rows of this stream's sources; returns how many were late for their window."""
         rows = _Rows(self._with_own_codes(batch), is_summed(batch), batch.sources, batch.source)
         self._longest_pause_ns = max(self._longest_pause_ns, now_ns - self.last_row_at_ns)
         self.last_row_at_ns = self.last_alive_at_ns = now_ns
@@ -110,11 +110,8 @@ class Stream:
     def close_due(
         self, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[ObservationBatch, ClosedBy]]:
-        """Close the windows that are due: rows, and what closed the window.
-
-        Args:
-            replaced: a newer attempt or incarnation of this run is sending.
-        """
+        """Close the windows that are due: rows, and what closed the window. ``replaced``: a newer
+        attempt or incarnation of this run is sending."""
         for track in self._tracks:
             for window, cause in self._closed_of(track, now_ns, replaced=replaced):
                 yield self._rows_of([window]), cause
@@ -133,8 +130,8 @@ class Stream:
                     yield from self._tables(self._rows_of([window]), track)
 
     def close_all_tables(self) -> Iterator[StepTable]:
-        """Close every open block, and give all their steps in ascending order, whatever order they
-        came in; world after world, if there was a restart."""
+        """Close every open block: all steps in ascending order; world after world, if there was a
+        restart."""
         for track in self._block_tracks:
             windows = [window for window in track.close_all() if window.rows]
             at_once = 1 if track.interval_ns else self._block_steps
@@ -203,7 +200,6 @@ class Stream:
         return late
 
     def _index_timed(self, rows: _Rows, now_ns: int) -> int:
-        """Rows without a step."""
         tracks = self._by_time, self._block_by_time
         if self._settings.window_steps is None:
             tracks = self._by_step, self._block_by_time
@@ -268,7 +264,7 @@ class Stream:
             yield table
 
     def _rows_of(self, windows: Sequence[OpenWindow]) -> ObservationBatch:
-        """The rows of windows, with only the sections that they hold."""
+        """Rows of windows, with only the sections that they hold."""
         parts = [part for window in windows for part in window.rows]
         section = np.concatenate([p.section for p in parts])
         sections = list(self._names.sections.values())
@@ -294,8 +290,7 @@ class Stream:
 def _put(
     rows: _Rows, split: Split, indices: list[WindowIndex], tracks: tuple[WindowTrack, WindowTrack]
 ) -> int:
-    """Put the rows into their windows and blocks, which hold the same arrays; returns how many were
-    late for their window."""
+    """Put rows into their windows and blocks; returns how many were late for their window."""
     order, pieces = split.by_index(indices)
     batch = rows.batch if order is None else rows.batch.take(order)
     summed = rows.is_summed if order is None else rows.is_summed[order]

@@ -60,18 +60,17 @@ def score_window(
     closed_by: ClosedBy,
     counted_kernels: CountedKernels | None = None,
 ) -> WindowScores:
-    """Score the rows of one window of one run, attempt and group.
+    """Score the rows (at least one) of one window of one run, attempt, and group.
 
     Args:
-        rows: at least one row; sources in the order in which they were first seen.
-        history: own-history references; updated by this window.
+        rows: sources in the order in which they were first seen.
+        history: own-history references; updated.
         world_size: ranks expected, 0 if unknown (then those with rows).
         threshold: a score strictly below it lists the rank.
         min_reference_samples: fewer runs never become a reference.
-        counted_kernels: gives the kernel histograms that belong to the window, where its rows
-            hold no kernels.
+        counted_kernels: histograms of the window, for rows without kernels.
 
-    Cost: O(n log n + ranks * (sections + kernels)); a dense table of ranks x kernels is held.
+    Cost: O(n log n + ranks * (sections + kernels)), with a dense table of ranks x kernels.
     """
     delivered = len(rows)
     distinct = without_duplicates(rows)
@@ -155,7 +154,7 @@ class _GpuScores:
 def _gpu_scores(
     table: _Table, kernels: Kernels, history: ReferenceSet, min_samples: int, now_ns: int
 ) -> _GpuScores:
-    """GPU scores over all sections and per section; NCCL and memory kernels are left out."""
+    """Over all sections and per section, of compute kernels."""
     none = np.full((table.n_ranks, table.n_sections), np.nan)
     scores = _GpuScores(
         np.full(table.n_ranks, np.nan), np.full(table.n_ranks, np.nan), none, none.copy()
@@ -186,7 +185,7 @@ def _gpu_scores(
 
 
 class _Table:
-    """The rows of a window as dense tables with one line per rank."""
+    """Rows of a window as dense tables with a line per rank."""
 
     def __init__(self, rows: Batch, line_of_source: Ints, sources: Sequence[Source]) -> None:
         self.rows = rows
@@ -202,7 +201,7 @@ class _Table:
         self.steps = _distinct_steps(rows.step)
 
     def section_times(self) -> tuple[Floats, Ints, Floats]:
-        """Median and count of section runs, and :meth:`section_step_s`: (ranks, sections)."""
+        """(ranks, sections) median and count of section runs, and :meth:`section_step_s`."""
         shape = (self.n_ranks, self.n_sections)
         placed = None
         if not self.rows.kernels and len(self.steps):
@@ -217,7 +216,7 @@ class _Table:
 
     def _times_by_step(self) -> tuple[Floats, Ints] | None:
         """Median and count of section runs; None if a section ran twice in a step, or without one,
-        or if most steps are missing."""
+        or most steps are missing."""
         rows, width = self.rows, len(self.steps)
         first, last = int(self.steps[0]), int(self.steps[-1])
         n_cells = self.n_ranks * self.n_sections
@@ -236,13 +235,12 @@ class _Table:
         return placed_times(index, rows.duration_s, n_cells, width)
 
     def _lines(self, rows: Ints | slice) -> Ints:
-        """Line of each of some rows."""
         lines: Ints = self.line_of_source[self.rows.source[rows]]
         return lines
 
     def section_step_s(self) -> Floats:
-        """Median over steps of the time a rank spent in a section per step; a row without a
-        step stands for itself."""
+        """Median over steps of a rank's time in a section per step; a row without a step is its
+        own."""
         rows = np.flatnonzero(~self.is_kernel)
         step = self.rows.step[rows]
         alone = step == NO_STEP
@@ -259,7 +257,7 @@ class _Table:
         return times.median_s.reshape(self.n_ranks, self.n_sections)
 
     def kernels(self, counted: CountedKernels | None) -> Kernels:
-        """Kernels of the rows; if they hold none, those that were counted by their senders."""
+        """Kernels of the rows; if there are none, those counted by their senders."""
         if self.is_kernel.any() or counted is None:
             return RowKernels(self.rows, self.line_of_source, self.n_ranks)
         result = counted(self.sources, *self._spans_ns())
@@ -284,7 +282,6 @@ class _Table:
 
 
 def _distinct_steps(step: Ints) -> Ints:
-    """In order, without ``NO_STEP``."""
     low, high = int(step.min()), int(step.max())
     if high - low >= MAX_PADDING * len(step):
         result = np.unique(step)
@@ -298,8 +295,8 @@ def _distinct_steps(step: Ints) -> Ints:
 
 
 def device_key(source: Source) -> tuple[str, str, str, str, str | int]:
-    """What own history belongs to: the device, not the rank number, so that it survives a restart
-    that renumbers the ranks. Without a node and a local rank only the rank itself is left."""
+    """Key of own history: the device, which survives a restart that renumbers ranks; or else the
+    rank."""
     device: str | int = source.device or source.local_rank
     if not source.node or device == -1:
         device = f"rank {source.rank}"

@@ -111,11 +111,9 @@ class CostedFindings:
         self.flagged = self.findings.beyond & counts | self._verified
 
     def candidates(self) -> list[Candidate]:
-        """One for each flagged row."""
         return [self.candidate(row) for row in np.flatnonzero(self.flagged.any(axis=1)).tolist()]
 
     def candidate(self, row: int) -> Candidate:
-        """Of a flagged row."""
         findings, sections, flagged = self.findings, self._sections, self.flagged[row]
         z = np.where(flagged, np.nan_to_num(findings.z[row], nan=-np.inf), -np.inf)
         column = int(np.argmax(z))

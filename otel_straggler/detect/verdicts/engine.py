@@ -1,4 +1,4 @@
-"""Verdicts of one run and group: tables of steps go in, changes of state come out."""
+"""Verdicts of one run and group: step tables in, changes of state out."""
 
 from __future__ import annotations
 
@@ -34,19 +34,16 @@ from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict, WorldSummary
 
 LOOK_BLOCKS = 4
-"""So often (20 steps) what is normal goes into the memory that outlives the world."""
+"""Blocks (20 steps) between updates of the memory that outlives the world."""
 COMMON_MODE = 1.5
-"""A step that takes all ranks so many times the usual is left out: a checkpoint nobody declared,
-an evaluation, a new compilation."""
+"""Steps that take all ranks this many times the usual are left out: an undeclared checkpoint,
+evaluation, or compilation."""
 USUAL_STEPS = 40
-"""Steps whose median is the usual; of fewer than ten nothing is left out."""
+"""Steps whose median is the usual; nothing is left out before ten."""
 
 
 class VerdictEngine:
-    """Evaluates one run and group, over all its attempts. Pure: no clock, no I/O.
-
-    Not thread-safe: one thread owns it.
-    """
+    """Evaluates one run and group over all its attempts. Pure; not thread-safe."""
 
     def __init__(self, settings: VerdictSettings | None = None) -> None:
         self._settings = settings or VerdictSettings()
@@ -75,7 +72,7 @@ class VerdictEngine:
         self._ended_step_s = None
 
     def observe(self, table: StepTable) -> tuple[Verdict, ...]:
-        """Take the next steps in; returns the changes of state that they bring."""
+        """Evaluate the next steps; returns changes of state."""
         changes: list[Verdict] = []
         for block in self._intervals.add(table):
             for ready in self._opening.admit(block):
@@ -83,7 +80,7 @@ class VerdictEngine:
         return tuple(changes)
 
     def finish(self) -> tuple[Verdict, ...]:
-        """The input has ended: evaluate what has not been."""
+        """End of input: evaluate the rest."""
         ready = [one for block in self._intervals.finish() for one in self._opening.admit(block)]
         ready += self._opening.finish()
         changes = [change for one in ready for change in self._evaluate_block(one)]
@@ -97,22 +94,19 @@ class VerdictEngine:
 
     @property
     def changes(self) -> tuple[Verdict, ...]:
-        """All changes of state in order; the last of a subject counts, and has the newest
-        numbers."""
+        """All changes of state in order; the last of a subject has its newest numbers."""
         return self._cases.changes
 
     @property
     def notifications(self) -> tuple[Notification, ...]:
-        """When somebody was notified, in order."""
         return self._cases.notifications
 
     def drain_late_notifications(self) -> list[Verdict]:
-        """Who has begun to page since the last call without a change of state."""
+        """Subjects that have begun to page since the last call without a change of state."""
         return self._cases.drain_late_notifications()
 
     def summary(self) -> WorldSummary | None:
-        """Of the newest steps; None before the first. Made when first asked for: blocks come more
-        often than anybody looks."""
+        """Of the newest steps, made on request; None before the first."""
         if self._newest_step_s is not None and self._tracks is not None:
             self._summary = self._sums.summary(
                 self._newest_step_s,
@@ -163,7 +157,7 @@ class VerdictEngine:
         return changes
 
     def _look_for_waiting_inside(self, excess: Excesses) -> None:
-        """Where nobody is seen waiting: do all take equally long because they wait unseen?"""
+        """If no waiting is seen: do all ranks take equally long because it is hidden in a section?"""
         world, local = self._world, local_sections(self._world, self._waiting)
         waits = any(self._waiting.waits(section) for section in world.sections)
         if waits or excess.timed is not None:
@@ -173,9 +167,8 @@ class VerdictEngine:
             self._waiting.inside = self._evened.observe(excess, world.sections, local)
 
     def _with_steps_before(self, step_s: Floats) -> Floats:
-        """(T, R) of a block and, if it is shorter than others, as the last one of a run may be, of
-        the steps before it: one step alone, in which no data came any more, is not how long steps
-        take."""
+        """(T, R) of the block; a shorter one, as at the end of a run, is filled up with steps
+        before."""
         if self._ended_step_s is not None:
             with_before = np.concatenate([self._ended_step_s, step_s])
             step_s = with_before[-max(len(step_s), self._settings.block_steps) :]
@@ -236,7 +229,7 @@ class VerdictEngine:
         )
 
     def _timed(self, block: StepTable) -> ClockedBlock:
-        """The block by the clocks of its groups; what was learnt ends where these change."""
+        """The block by the clocks of its groups; what was learned ends when these change."""
         world = self._world
         self._clocks.learn(block, world)
         seen_s, groups = self._clocks.late_on_host(block, world)
@@ -251,7 +244,7 @@ class VerdictEngine:
         return timed
 
     def _after_last_wait(self) -> int:
-        """Number of the first section behind all that hold waiting."""
+        """Index of the first section after all that hold waiting."""
         waits = np.array([self._waiting.waits(s) for s in self._world.sections], bool)
         return int(np.flatnonzero(waits)[-1]) + 1 if waits.any() else len(waits)
 
@@ -265,7 +258,7 @@ class VerdictEngine:
         self._world.use_inferred(inferred_groups(logs[:, local], 0.01))
 
     def _counting_steps(self, excess: Excesses) -> Bools:
-        """(T,) False for steps that took everybody much longer than usual."""
+        """(T,) False for steps that took everyone much longer than usual."""
         counts = np.ones(len(excess.local_s), bool)
         for t, seconds in enumerate(median_of_rows(excess.local_s.T).tolist()):
             usual_s = median_of(np.array(self._usual_s)) if len(self._usual_s) >= 10 else np.inf
@@ -304,8 +297,7 @@ class VerdictEngine:
         return changes
 
     def _waits(self, block: StepTable, timed: ClockedBlock | None) -> Iterator[Floats]:
-        """(T, R) of everything in which ranks wait for each other: waiting sections, or, where
-        communication kernels are seen, what these take in a step."""
+        """(T, R) per waiting section; or the communication kernels of a step, if seen."""
         seconds = block.seconds if timed is None else timed.seconds
         for s, section in enumerate(self._world.sections):
             if self._waiting.waits(section):
@@ -317,7 +309,8 @@ class VerdictEngine:
             yield np.where(timed.by_kernels, timed.waited_s, np.nan)
 
     def _learn(self, block: StepTable) -> None:
-        """What is not in trouble becomes what is normal; every 20 steps also beyond this world."""
+        """Ranks that are not in trouble update the references, every 20 steps also beyond this
+        world."""
         assert self._tracks is not None
         held = self._peers.held(self._world)
         self._tracks.ranks.learn_reference(held[0])
@@ -332,8 +325,7 @@ class VerdictEngine:
     # --- over restarts -------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and
-        lists."""
+        """State for a restart: JSON types and NumPy arrays, nested in dicts and lists."""
         return {
             "cases": self._cases.state(),
             "memory": self._memory.state(self._tracks, self._world),
@@ -341,15 +333,13 @@ class VerdictEngine:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state` of an earlier process."""
         self._cases.restore(state.get("cases", {}))
         self._memory.restore(state.get("memory", {}))
         self._sums.restore(state.get("sums", {}))
 
 
 def _as_compared(block: StepTable, timed: ClockedBlock | None) -> StepTable:
-    """With the times by which ranks are compared; by the host's where groups go by different
-    clocks, for stages are compared with each other."""
+    """With the compared times; with the host's if groups differ in clocks, as stages are compared."""
     if timed is None or not (timed.basis == timed.basis[0]).all():
         return replace(block, gpu=None)
     return replace(block, seconds=timed.seconds, gpu=None)

@@ -16,28 +16,22 @@ from otel_straggler.model.observation import Bools, Floats, Ints
 
 EVIDENCE = ("seen", "full", "seen_seen", "seen_full", "full_full")
 """Sums over pieces of evidence: ``seen``, what a piece shows; ``full``, what it would show if all
-of the time grew with tokens; and of their products."""
+time grew with tokens; and of their products."""
 CUT = 6.0
-"""A time counts for so many deviations at most: pauses are noise like other noise."""
+"""A time counts for so many deviations at most: pauses are noise too."""
 
 
 def evidence_of_block(longer: Floats, more: Floats, known: Bools, peers: Ints, n: int) -> Floats:
-    """What a block says of n groups of peers.
+    """(5, n) sums of evidence of a block, by ``EVIDENCE``; 0 for a group with fewer than two ranks.
 
-    A piece of evidence is one rank in one block: the sum over its steps of (tokens more than its
-    usual) x (time longer than its usual, in deviations of the section), over the root of the sum of
-    squares of the former, so that pieces scatter alike. What is common to all peers in a step is
-    taken out of both before: a data centre that warms up while sequences grow is no evidence, nor
-    is a slow network in a step in which all had long sequences. Steps of a rank are not taken as
-    independent of each other, only ranks and blocks: times come in waves, and so do lengths where
-    they are sorted.
+    A piece of evidence is one rank in one block: the sum over steps of (tokens above usual) x (time
+    above usual, in deviations), over the root of the sum of squares of the former, so that pieces
+    scatter alike. What peers have in common in a step is removed first. Only ranks and blocks count
+    as independent, not steps: times come in waves.
 
     Args:
-        longer, more: (T, R) time and tokens / the rank's usual, less 1.
-        known: (T, R) whether both are sums; 0 elsewhere.
-        peers: (R,) group of each rank.
-
-    Returns: (5, n) sums, by ``EVIDENCE``; 0 for a group with fewer than two ranks. Cost: O(T R).
+        longer, more: (T, R) time and tokens / the rank's usual, less 1; 0 where not ``known``.
+        peers: (R,) group of each rank, below ``n``.
     """
     deviation = SIGMA_OF_MAD * float(np.median(np.abs(longer[known]))) if known.any() else 0.0
     if deviation > 0.0:
@@ -58,21 +52,13 @@ def evidence_of_block(longer: Floats, more: Floats, known: Bools, peers: Ints, n
 
 
 def sureness(sums: Floats, *, of_all: bool = False) -> Floats:
-    """How many standard deviations of a normal distribution the sum lies above 0.
+    """Standard deviations of a normal distribution by which the sum lies above 0, from (5, ...)
+    sums.
 
-    Pieces of evidence scatter around what they have in common; their sum over its standard error
-    has Student's distribution with (effective number of pieces - 1) degrees of freedom. Few pieces
-    are much less sure than their ratio says: for 4 deviations, that of 9 must be 7.6, of many 4.
-    Pieces that say more count for more, so the effective number is (sum of full)^2 / (sum of
-    full^2).
-
-    Args:
-        sums: (5, ...) by ``EVIDENCE``.
-        of_all: what it would be if all of the time grew with tokens: whether a share could have
-            been seen.
-
-    Returns: (...); 0 where nothing is known, and for fewer than two pieces. Source: Student's t as
-    a normal deviate by Wallace (1959); 6 % too careful at 2 degrees of freedom, 1 % at 8.
+    The sum over its standard error has Student's distribution with (effective pieces - 1) degrees
+    of freedom; the effective number is (sum of full)^2 / (sum of full^2). 0 for fewer than two
+    pieces. With ``of_all``: if all of the time grew with tokens, i.e. whether a share could have
+    been seen. Source: Student's t as a normal deviate, Wallace (1959).
     """
     seen, full, seen_seen, seen_full, full_full = sums
     some = full > 0.0
@@ -89,7 +75,7 @@ def sureness(sums: Floats, *, of_all: bool = False) -> Floats:
 
 
 def _own(values: Floats, known: Bools, peers: Ints, n: int) -> Floats:
-    """Without what all peers have in common in a step, nor a rank in all steps."""
+    """Without what all peers have in common in a step, or a rank in all steps."""
     index = (np.arange(len(values))[:, None] * n + peers[None, :]).ravel()
     size = len(values) * n
     count = np.bincount(index, known.ravel(), size)
@@ -102,8 +88,7 @@ def _own(values: Floats, known: Bools, peers: Ints, n: int) -> Floats:
 
 HALF_LIFE_BLOCKS = 50
 MIN_Z = 4.265
-"""A share that is less surely above 0 is taken as 0: times stay as they are. By chance alone it is
-reached once in 100,000 times."""
+"""A share less surely above 0 is taken as 0; chance reaches it once in 100,000 times."""
 SEEN_Z = 6.0
 """A share that would be so sure would have been seen."""
 HUBER = 1.345
@@ -118,27 +103,17 @@ _TOKENS = "tokens"
 class WorkNormaliser:
     """Learns, per peer group and section, how time grows with tokens, and divides it out.
 
-    Time is taken as x = a n + b (n tokens). With e = a n0 / (a n0 + b), the part of the time that
-    grows with tokens at the usual number n0 (the group's median in its first block), the time for
-    n0 tokens is
+    With e, the part of the time that grows with tokens at the usual number n0 (the group's median
+    in its first block), the time for n0 tokens is x / (1 + e (n / n0 - 1)); the result is that for
+    the group's median in this block. e is the slope of x / median(x) over n / median(n) within a
+    rank over the steps of a block, so a slow rank with more tokens does not teach that tokens are
+    slow. Huber weights keep pauses out; sums of earlier blocks halve in 50 blocks. As 0 <= e <= 1,
+    the result lies between x and the time per token. e is 0 until it is surely above 0; until then,
+    ranks that lastingly have more tokens are compared by ``unequal_work``. Squares of sequence
+    lengths are not on the wire, and stay in the times.
 
-        x / (1 + e (n / n0 - 1)),
-
-    and what is given is that for the group's median in this block.
-
-    e is the slope of x / median(x) over n / median(n), both within a rank over the steps of a
-    block: how ranks differ among each other never enters, so a rank that is slow and happens to
-    have more tokens does not teach that tokens make slow. Huber weights keep pauses out; sums of
-    earlier blocks halve in 50 blocks. As 0 <= e <= 1, what is given lies between x and the time per
-    token: a rank that is slow by both stays slow. e is 0 until ``work_evidence`` is sure that it is
-    not. Until then who has lastingly more of them than its peers is compared as ``work_classes``
-    says: while even e = 1 would not have been seen, because hardly a rank's tokens vary, who takes
-    no longer per token is not accused.
-
-    Only tokens are on the wire; the squares of sequence lengths, with which attention grows, are
-    not. What they do stays in the times, and in ``imbalance``. State: 64 bytes per group and
-    section, at most 10,000 groups. Cost: O(T R S). Source: ours, after the workload model of ResiHP
-    (arXiv 2605.06374).
+    State: 64 bytes per group and section, at most 10,000 groups. Source: ours, after ResiHP (arXiv
+    2605.06374).
 
     >>> tokens = np.array([[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]] * 4) * 1000
     >>> seconds = (0.1 + tokens / 10_000)[:, :, None]
@@ -160,16 +135,15 @@ class WorkNormaliser:
         groups: Sequence[str],
         sections: Sequence[str],
     ) -> Floats:
-        """Learn from a block, then give its times for equal work.
+        """Learn from a block, then return its times for equal work.
 
         Args:
-            seconds: (T, R, S), NaN where there is none.
-            tokens: (T, R) work done in the step; NaN or 0 where it is not reported.
-            peers: who is compared with whom.
+            seconds: (T, R, S), NaN where there are none.
+            tokens: (T, R); NaN or 0 where not reported.
             groups: G names of peer groups; sections: S names.
 
-        Returns: (T, R, S); unchanged where tokens are not reported, or explain nothing. A time is
-        divided by 0.25 at least: a step with next to no tokens says little.
+        Returns: (T, R, S); unchanged where tokens are not reported or explain nothing. Divisors are
+        at least 0.25. Cost: O(T R S).
         """
         tokens = _reported(tokens)
         if not np.isfinite(tokens).any():
@@ -188,17 +162,16 @@ class WorkNormaliser:
         return for_equal_classes(equal, tokens, peers, unseen)
 
     def share(self, groups: Sequence[str], sections: Sequence[str]) -> Floats:
-        """(G, S) part of the time that grows with tokens, 0 to 1; 0 where none is seen."""
+        """(G, S) part of the time that grows with tokens, 0 to 1."""
         return self._share(self._sums.index(groups, sections))
 
     def longer_by_work(
         self, tokens: Floats, peers: Groups, groups: Sequence[str], sections: Sequence[str]
     ) -> tuple[Floats, Floats]:
-        """(G, S) how many times as long a block takes as it would with the tokens of the first,
-        and (G,) how many times as many tokens it has.
+        """(G, S) time / time with the tokens of the first block, and (G,) tokens / those.
 
-        Where no share is seen, more tokens are taken to explain all they may (a longer sequence
-        is no slowdown), and fewer nothing.
+        If no share is seen, more tokens explain as much as they may (a longer sequence is no
+        slowdown), and fewer nothing.
         """
         index = self._sums.index(groups, sections)
         now = np.nan_to_num(self._of_usual(index, _reported(tokens), peers), nan=1.0)
@@ -207,11 +180,10 @@ class WorkNormaliser:
         return longer, now.max(axis=1)
 
     def state(self) -> dict[str, Any]:
-        """Lists and arrays, for a restart."""
         return self._sums.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`; from that of a version that kept less, begin again."""
+        """Continue from :meth:`state`; start over if it lacks sums, as in an older version."""
         if all(name in state for name in (*_SUMS, _TOKENS)):
             self._sums.restore(state)
 
@@ -232,7 +204,7 @@ class WorkNormaliser:
         return np.array([self._sums.get(name, index) for name in EVIDENCE])
 
     def _of_usual(self, index: Destination, tokens: Floats, peers: Groups) -> Floats:
-        """(G, S) the group's median tokens / those of its first block; NaN where there are none."""
+        """(G, S) the group's median tokens / those of its first block; NaN if not reported."""
         now = np.broadcast_to(
             peers.medians(nan_median(tokens, axis=0))[:, None], (index[0].size, index[1].size)
         )
@@ -288,7 +260,7 @@ def _block_sums(
 
 
 def _relative(values: Floats) -> Floats:
-    """(T, R) value / median of the rank - 1; NaN where there is none."""
+    """(T, R) value / median of the rank - 1."""
     usual = nan_median(values, axis=0)
     ratio = np.full(values.shape, np.nan)
     np.divide(values, usual[None, :], out=ratio, where=(usual > 0)[None, :])

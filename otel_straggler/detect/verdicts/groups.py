@@ -1,4 +1,4 @@
-"""Medians over groups of rows that stay the same from step to step."""
+"""Medians over fixed groups of rows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from otel_straggler.model.observation import Floats, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """Which rows belong together.
+    """Partition of rows.
 
     Attributes:
         code: (R,) group of each row.
-        members: (G, widest) rows of each group; R, one past the last row, fills up.
+        members: (G, widest) rows of each group, padded with R.
         size: (G,) rows of each group.
-        keys: (G,) what the rows of a group have in common.
+        keys: (G,) what the rows have in common.
     """
 
     code: Ints
@@ -29,7 +29,7 @@ class Groups:
 
     @classmethod
     def of(cls, keys: Sequence[Hashable]) -> Groups:
-        """Group rows with equal keys, in order of first appearance. Cost: O(R)."""
+        """Group rows with equal keys, in order of first appearance."""
         number: dict[Hashable, int] = {}
         code = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
         return cls.of_codes(code, tuple(number))
@@ -44,12 +44,10 @@ class Groups:
         return cls(code, members, size, keys)
 
     def __len__(self) -> int:
-        """Groups."""
         return len(self.keys)
 
     def medians(self, values: Floats) -> Floats:
-        """(..., R) to (..., G): the true median of each group; NaN values are left out. Cost: O(n
-        log widest)."""
+        """(..., R) to (..., G): the median of each group without NaN. Cost: O(n log widest)."""
         if 2 <= self.members.shape[1] <= MAX_COMPARED_ROWS and self._is_even:
             members = np.empty((self.members.shape[1], *values.shape[:-1], len(self)), values.dtype)
             for rows, out in zip(self.members.T, members, strict=True):
@@ -61,11 +59,10 @@ class Groups:
 
     @property
     def _is_even(self) -> bool:
-        """All groups are of one size."""
         return self.members.size == len(self.code) and len(self.code) > 0
 
     def minima(self, values: Floats) -> Floats:
-        """(..., R) to (..., G): the smallest value of each group; NaN where there is none."""
+        """(..., R) to (..., G); NaN where there is none."""
         lowest = np.fmin.reduce(self.gather(values), axis=-1)
         return np.asarray(lowest)
 
@@ -78,7 +75,7 @@ class Groups:
 
 
 def _median_of_sorted(ordered: Floats) -> Floats:
-    """Medians over the last axis; NaNs stand last."""
+    """Medians over the last axis; NaNs come last."""
     width = ordered.shape[-1]
     if width == 0:
         return np.full(ordered.shape[:-1], np.nan)
@@ -94,10 +91,8 @@ def _median_of_sorted(ordered: Floats) -> Floats:
 
 
 def low_median_of_rows(values: Floats) -> Floats:
-    """The same, but the lower of the two middle values where holes have left an even number.
-
-    Of five steps with one missing, two pauses would otherwise lift the median, and of five they
-    would not.
+    """:func:`median_of_rows`, but the lower middle value where NaN leave an even number: of five
+    steps with one missing, two pauses must not lift the median.
 
     >>> low_median_of_rows(np.array([[0.0, 0.0], [1.0, 1.0], [9.0, 9.0], [np.nan, 9.0]])).tolist()
     [1.0, 5.0]
@@ -116,9 +111,8 @@ def low_median_of_rows(values: Floats) -> Floats:
 
 
 def median_of_rows(values: Floats) -> Floats:
-    """(n, ...) to (...): the median over the first axis, NaN left out; NaN where there is none.
-
-    Up to 8 rows without NaN are sorted by comparisons of whole rows, which is several times faster.
+    """(n, ...) to (...): the median over the first axis without NaN; NaN where there is none. Up to
+    8 rows without NaN are compared as whole rows, several times faster.
 
     >>> median_of_rows(np.array([[1.0, np.nan], [3.0, np.nan], [np.nan, 5.0]])).tolist()
     [2.0, 5.0]
@@ -142,7 +136,7 @@ def median_of_rows(values: Floats) -> Floats:
 
 MAX_COMPARED_ROWS = 8
 CELLS_AT_ONCE = 2**15
-"""So many numbers of a row (256 KiB) are compared at once: what is in between stays cached."""
+"""Numbers of a row (256 KiB) compared at once, so that intermediates stay cached."""
 
 
 def _compared_in_parts(values: Floats) -> Floats:
@@ -169,7 +163,7 @@ def _compared(rows: list[Floats]) -> Floats:
 
 
 def _median_of_five(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats) -> Floats:
-    """The largest of the smaller and the smallest of the larger of two pairs go; three are left."""
+    """Drop the largest of the smaller and the smallest of the larger of two pairs."""
     minimum, maximum = np.minimum, np.maximum
     return _median_of_three(
         maximum(minimum(a, b), minimum(d, e)), minimum(maximum(a, b), maximum(d, e)), c
@@ -187,7 +181,7 @@ def _middle_of_four(a: Floats, b: Floats, c: Floats, d: Floats) -> tuple[Floats,
 
 
 def _without_extremes(rows: list[Floats]) -> list[Floats]:
-    """Each cell's values but the smallest and the largest, by one pass of exchanges each."""
+    """Each cell's values but the smallest and the largest."""
     rows = list(rows)
     for at in range(len(rows) - 1):  # the largest moves to the end
         low, high = np.minimum(rows[at], rows[at + 1]), np.maximum(rows[at], rows[at + 1])

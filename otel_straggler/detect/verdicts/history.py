@@ -1,4 +1,4 @@
-"""What is normal for a device, or a run, by its own past."""
+"""Normal values of a device or run, from its own past."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from otel_straggler.model.verdict import Beginning
 
 HALF_LIFE_S = 24 * 3600.0
 MIN_WEIGHT = 3.0
-"""Evaluations, faded, below which there is no reference."""
+"""Evaluations, faded, that a reference needs."""
 MAX_SUBJECTS = 50_000
 MAX_NAMES = 1_000
 
@@ -22,15 +22,11 @@ MAX_NAMES = 1_000
 class OwnHistory:
     """Faded means of log values by subject and name.
 
-    For a device the value is its log time relative to its peers, so that a change of the whole run
-    is none of its own; for a run it is the log of its median step, so that a slowdown of everybody
-    shows although no peer is left to compare with. It labels and finds what is uniform; alone it
-    calls nobody slow, because noise of the work would do.
+    Of a device the log time relative to its peers, of a run the log of its median step. mean <- (w
+    mean + value) / (w + 1), w <- w + 1; w halves in a day of the sender's time. A slow subject
+    should not be eligible, or slow becomes its normal.
 
-    mean <- (w mean + value) / (w + 1), w <- w + 1, and w halves in ``half_life_s`` of the sender's
-    time. A subject that is slow should not be eligible while it is, or its slowness becomes its
-    normal. State: 24 bytes per subject and name; at most 50,000 subjects, the longest unseen go
-    first.
+    State: 24 bytes per subject and name; those unseen for longest go first.
 
     >>> history = OwnHistory()
     >>> for minute in range(5):
@@ -51,15 +47,11 @@ class OwnHistory:
         eligible: npt.NDArray[np.bool_] | None,
         now_ns: int,
     ) -> None:
-        """Take the values of an evaluation in.
+        """Learn (R, S) logs of R subjects and S names, each once; not finite ones are left out.
 
         Args:
-            keys: R subjects, each once; names: S names, each once.
-            value: (R, S) logs; what is not finite is left out.
-            eligible: (R, S) which of them are normal; None for all.
-            now_ns: the sender's clock. If it runs backwards nothing fades.
-
-        Cost: O(R S), and a copy of the state when something is new.
+            eligible: (R, S) normal values; None for all.
+            now_ns: the sender's clock. Nothing fades if it runs backwards.
         """
         index = self._tables.index(keys, names)
         taken = np.isfinite(value) if eligible is None else np.isfinite(value) & eligible
@@ -72,20 +64,15 @@ class OwnHistory:
         self._tables.put("seen_s", index, np.where(taken, np.fmax(seen_s, now_ns / 1e9), seen_s))
 
     def reference(self, keys: Sequence[str], names: Sequence[str], now_ns: int) -> Floats:
-        """(R, S) normal log values; NaN where fewer than 3 evaluations are remembered.
-
-        Ask before :meth:`update`, or the value is compared with itself. Cost: O(R S).
-        """
+        """(R, S) normal log values; NaN below 3 evaluations. Ask before :meth:`update`."""
         index = self._tables.index(keys, names)
         is_enough = self._weight(index, now_ns) >= MIN_WEIGHT
         return np.where(is_enough, self._tables.get("mean", index), np.nan)
 
     def state(self) -> dict[str, Any]:
-        """Lists and arrays, for a restart."""
         return self._tables.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`; what was there is forgotten."""
         self._tables.restore(state)
 
     def _weight(self, index: Any, now_ns: int) -> Floats:
@@ -97,13 +84,8 @@ class OwnHistory:
 
 
 def how_it_began(reference: float, floor: float) -> Beginning:
-    """Whether a subject that is slow now was slow as long as it is known, or became so.
-
-    Args:
-        reference: its normal log time relative to its peers; NaN if not known.
-        floor: log of the slowdown from which it is called slow, > 0.
-
-    Returns: "became" if it was normally less than half as slow as that, else "born".
+    """ "became" if the normal log time was less than half of ``floor``, the log slowdown at which it
+    is called slow; else "born".
 
     >>> how_it_began(0.01, 0.05), how_it_began(0.2, 0.05), how_it_began(float("nan"), 0.05)
     ('became', 'born', 'unknown')
@@ -117,11 +99,8 @@ Destination: TypeAlias = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 
 
 class KeyedTables:
-    """Tables of one float per key (a device, a role) and name (a section).
-
-    Bounded: when there are more keys or names than allowed, those not asked for longest go, a
-    quarter at once. State: 8 bytes per table, key and name.
-    """
+    """Tables of one float per key (a device, a role) and name (a section). If there are more than
+    allowed, a quarter goes, unused for longest first."""
 
     def __init__(self, tables: Sequence[str], max_keys: int, max_names: int) -> None:
         self._tables: dict[str, Floats] = {table: np.zeros((0, 0)) for table in tables}
@@ -129,10 +108,8 @@ class KeyedTables:
         self._names = _Labels(max_names)
 
     def index(self, keys: Sequence[str], names: Sequence[str]) -> Destination:
-        """Where the values of R ``keys`` and S ``names`` stand; new ones stand at 0.
-
-        Valid until the next call. Cost: O(R + S), and a copy of all when something is new.
-        """
+        """Location of the values of R ``keys`` and S ``names``, valid until the next call; new ones
+        are 0."""
         for axis, labels, wanted in ((0, self._keys, keys), (1, self._names, names)):
             kept = labels.make_room(wanted)
             if kept is not None:
@@ -147,7 +124,6 @@ class KeyedTables:
         return self._tables[table][index]
 
     def put(self, table: str, index: Destination, values: Floats) -> None:
-        """Replace (R, S) values. A key that was given twice keeps the last."""
         self._tables[table][index] = values
 
     def state(self) -> dict[str, Any]:
@@ -157,7 +133,6 @@ class KeyedTables:
         return {"keys": self._keys.state(), "names": self._names.state(), **values}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a :meth:`state`; what was there is forgotten."""
         self._keys.restore(state["keys"])
         self._names.restore(state["names"])
         shape = (len(self._keys), len(self._names))
@@ -167,7 +142,7 @@ class KeyedTables:
 
 
 class _Labels:
-    """Texts numbered in order of appearance, the oldest unused forgotten."""
+    """Texts numbered in order of appearance."""
 
     def __init__(self, maximum: int) -> None:
         self._max = maximum
@@ -179,7 +154,7 @@ class _Labels:
         return len(self._number)
 
     def make_room(self, wanted: Sequence[str]) -> Ints | None:
-        """Forget some if ``wanted`` does not fit; returns the old numbers of those that stay."""
+        """Old numbers of the labels that stay; None if ``wanted`` fits."""
         new = {label for label in wanted if label not in self._number}
         if not new or len(self._number) + len(new) <= self._max:
             return None
@@ -203,7 +178,6 @@ class _Labels:
         return np.array(result, np.intp)
 
     def state(self) -> list[str]:
-        """In order of their numbers."""
         return list(self._number)
 
     def restore(self, labels: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from otel_straggler.model.verdict import CALLED_SLOW, State, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationTime:
-    """When an evaluation happens: steps observed so far (a count), newest step, sender's time."""
+    """Time of an evaluation: steps observed (a count), newest step, and sender's time."""
 
     steps: int
     step: int | None
@@ -22,7 +22,7 @@ class EvaluationTime:
 
 
 class VerdictLog:
-    """Keeps one :class:`Standing` per subject. State: a few hundred bytes per change."""
+    """States of all subjects and their changes. State: a few hundred bytes per change."""
 
     def __init__(self, max_changes: int) -> None:
         self._max_changes = max_changes
@@ -38,7 +38,7 @@ class VerdictLog:
         return self._standings.get(subject_id) or SubjectState()
 
     def open_subjects(self, scope: str) -> list[Verdict]:
-        """The newest verdict of every subject of this scope that is not ok or recovered."""
+        """The newest verdict of every subject of this scope in trouble."""
         return [
             verdict
             for verdict in self.latest()
@@ -50,23 +50,22 @@ class VerdictLog:
         return [self._changes[at] for at in self._newest.values()]
 
     def costs(self) -> list[float]:
-        """GPU seconds per hour of each that is called slow and was found so by its newest
-        evaluation: while a fault that comes and goes is not there, it costs nothing."""
+        """GPU seconds per hour of each slow subject that its newest evaluation found slow."""
         return list(self._costs.values())
 
     @property
     def changes(self) -> tuple[Verdict, ...]:
-        """In order; the last of each subject has the newest numbers."""
+        """In order; the last of each subject has its newest numbers."""
         return tuple(self._changes)
 
     @property
     def notifications(self) -> tuple[Notification, ...]:
-        """The newest ``max_changes`` episodes in which somebody was notified, in order."""
+        """The newest ``max_changes`` notifications, in order."""
         return self._page_book.notifications
 
     def drain_late_notifications(self) -> list[Verdict]:
-        """Who has begun to page since the last call without a change of state: the slowdown has
-        grown. They are no entries of ``changes``."""
+        """Subjects that have begun to page since the last call without a change of state, because
+        the slowdown has grown. They are not in ``changes``."""
         new = list(self._late_pages)
         self._late_pages.clear()
         return new
@@ -82,12 +81,12 @@ class VerdictLog:
         floor: float = 0.0,
         confirmable: bool = True,
     ) -> Verdict | None:
-        """One evaluation of one subject; the verdict if its state has changed.
+        """Record an evaluation of a subject; returns the verdict if its state has changed.
 
         Args:
-            draft: all but state and sentence; of a subject that is no longer flagged, its
-                newest verdict.
-            flagged, sure, clear, confirmable, floor: as :class:`Standing` has them.
+            draft: without state and sentence; the newest verdict of a subject that is not flagged.
+            flagged, sure, clear, confirmable: as for :meth:`SubjectState.observe`.
+            floor: the smallest excess that counts; the subject is clear at half of it.
         """
         standing = self._standings.setdefault(draft.subject_id, SubjectState())
         if flagged and standing.state in ("ok", "recovered"):
@@ -144,7 +143,7 @@ class VerdictLog:
         return verdict
 
     def _drop_oldest(self) -> None:
-        """Forget the older half, but for the newest verdict of subjects that are in trouble."""
+        """Drop the older half, except the newest verdict of subjects in trouble."""
         half = self._max_changes // 2
         end = len(self._changes) - half
         kept = [
@@ -160,14 +159,13 @@ class VerdictLog:
     # --- over restarts -------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """JSON's types."""
         return {
             "standings": {name: asdict(value) for name, value in self._standings.items()},
             "changes": [asdict(verdict) for verdict in self._changes],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Unknown fields of a newer version are left out."""
+        """Unknown fields of a newer version are ignored."""
         known = {field.name for field in fields(SubjectState)}
         for name, value in state.get("standings", {}).items():
             standing = SubjectState(**{k: v for k, v in value.items() if k in known})
@@ -180,9 +178,9 @@ class VerdictLog:
 
 
 APART_STEPS = 10
-"""Evaluations that confirm each other lie so far apart, and at most twice as far."""
+"""Evaluations confirm each other if so far apart, or up to twice as far."""
 HOLD = 3
-"""Evaluations in a row without a finding that end a suspicion, or a confirmed fault."""
+"""Evaluations in a row without a finding that end a suspicion or a confirmed fault."""
 FLAPS = 3
 FLAP_WITHIN_NS = 3_600 * 10**9
 """So many confirmations within an hour are one flapping subject, not many alarms."""
@@ -190,14 +188,7 @@ FLAP_WITHIN_NS = 3_600 * 10**9
 
 @dataclass(slots=True)
 class SubjectState:
-    """One subject.
-
-    Attributes:
-        state: now.
-        since_step: first step of the present trouble; None if not known.
-        confirmed_step: newest step seen when it was confirmed; None before.
-        floor: the least excess that counted when it was flagged; it is clear at half of it.
-    """
+    """State of one subject; since when, confirmed when, the floor when flagged."""
 
     state: State = "ok"
     since_step: int | None = None
@@ -217,15 +208,14 @@ class SubjectState:
         at_ns: int,
         confirmable: bool = True,
     ) -> bool:
-        """One evaluation; True if the state has changed.
+        """Apply an evaluation; True if the state has changed.
 
         Args:
-            flagged: beyond its peers now.
-            sure: confirmed at once (CUSUM, verified).
+            flagged: beyond its peers now. sure: confirmed at once.
             clear: as fast as its peers again. Neither flagged nor clear: unchanged.
-            confirmable: the evidence allows more than a suspicion.
             steps: observed so far, a count.
             at_ns: sender's time of the newest step.
+            confirmable: the evidence allows more than a suspicion.
         """
         before = self.state
         if flagged or sure:
@@ -268,11 +258,8 @@ class SubjectState:
 
 
 def would_page(verdict: Verdict, settings: VerdictSettings) -> bool:
-    """Whether this would page, once it is confirmed.
-
-    It is about a rank or a host that is known to be the culprit, among peers whose layout was
-    reported; the slowdown and the part of the job's GPU time that is lost reach ``page_slowdown``
-    and ``page_loss``. An unknown number (NaN) does not.
+    """Whether this would page once confirmed: a localized rank or host among reported peers, with a
+    slowdown of ``page_slowdown`` and a loss of ``page_loss`` of the job's GPU time. NaN does not.
     """
     return (
         verdict.scope in ("rank", "host")
@@ -284,11 +271,8 @@ def would_page(verdict: Verdict, settings: VerdictSettings) -> bool:
 
 
 def decided_anew(verdict: Verdict, settings: VerdictSettings) -> Verdict:
-    """A recorded change of state as it would have been under other settings for paging.
-
-    What was recorded before the lost share was kept (NaN) pages if it did then and reaches the
-    slowdown: with less known there is no better answer.
-    """
+    """A recorded change of state under other paging settings. One from before the lost share was
+    kept (NaN) pages if it did then and reaches the slowdown."""
     if math.isnan(verdict.loss_share):
         pages = verdict.pages and verdict.slowdown >= settings.page_slowdown
     else:
@@ -298,13 +282,7 @@ def decided_anew(verdict: Verdict, settings: VerdictSettings) -> Verdict:
 
 @dataclass(slots=True, kw_only=True)
 class Notification:
-    """One call.
-
-    Attributes:
-        verdict: as it was when it began to page.
-        at_step, at_ns: newest step and sender's time then; the step is None where there are none.
-        ended_ns: sender's time when the subject had recovered; None if it has not.
-    """
+    """A verdict as it was when it began to page; sender's times, ``ended_ns`` None until recovery."""
 
     verdict: Verdict
     at_step: int | None
@@ -313,13 +291,8 @@ class Notification:
 
 
 class NotificationLog:
-    """One page per episode: from the first evaluation at which a confirmed subject pages, until
-    it has recovered. A slowdown that goes up and down around the least that counts is one episode,
-    and so is a flapping subject, which is not dropped for an hour.
-
-    Args:
-        max_pages: kept, the newest.
-    """
+    """One notification per episode: from the first evaluation at which a confirmed subject pages
+    until it has recovered."""
 
     def __init__(self, max_pages: int) -> None:
         self._pages: deque[Notification] = deque(maxlen=max_pages)
@@ -331,8 +304,7 @@ class NotificationLog:
         return tuple(self._pages)
 
     def record(self, verdict: Verdict, *, step: int | None, at_ns: int) -> bool:
-        """The newest verdict of a subject, at this moment; whether it begins to page. Cost:
-        O(1)."""
+        """Record the newest verdict of a subject; True if it begins to page."""
         subject = verdict.group, verdict.subject_id
         if verdict.state not in CALLED_SLOW:
             ended = self._open.pop(subject, None)

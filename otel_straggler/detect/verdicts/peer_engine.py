@@ -32,21 +32,21 @@ SMALL_GROUP_SLOWDOWN = 1.25
 SMALL_GROUP_CONFIDENCE = 0.8
 INFERRED_CONFIDENCE = 0.6
 HALF_OF_HOST = 0.5
-"""A host is slow if more of its ranks are. Its ranks wait for it to be if half of the others are
-slow too, which is the same number: with fewer each is named, and nobody falls between."""
+"""A host is slow if more of its ranks are; its ranks wait for it to be if half of the others are.
+"""
 WHOLE_GROUP = 0.75
 """An inner group is slow as a whole if so many of its ranks are."""
 MIN_LASTING = 1.045
-"""Healthy devices differ for good by a per cent or so: who was always slower is called slow from
-4.5 % of all its steps on only, or for a rise above that."""
+"""Healthy devices differ by about 1 %: one that was always slower is called slow from 4.5 % on, or
+for a rise above that."""
 ALONE = 2.0
-"""A rank on a slow host is named too if it is so many times as slow as its host."""
+"""A rank on a slow host is named if it is so many times as slow as its host."""
 AGREEMENT = 0.3
-"""Others must be seen waiting for at least this part of what a rank loses."""
+"""Others must be seen waiting for at least this part of a rank's loss."""
 
 
 class PeerVerdictEngine:
-    """Evaluates the tracks of one world and keeps the cases of its ranks and hosts."""
+    """Evaluates the tracks of one world."""
 
     def __init__(self, settings: VerdictSettings, cases: VerdictLog) -> None:
         self._settings = settings
@@ -61,12 +61,7 @@ class PeerVerdictEngine:
         tokens: Floats,
         local: Bools,
     ) -> list[Verdict]:
-        """The changes of state that the newest block brings.
-
-        Args:
-            tokens: (T, R) of its steps.
-            local: (S,) which sections hold the ranks' own work and nothing else.
-        """
+        """Changes of state from the newest block, with (T, R) tokens and (S,) local sections."""
         self._world, self._steps, self._now = world, tracks.numbers, now
         self._tokens, self._local = tokens, local
         self._excess, self._shared, self._timed = excess, excess.shared, excess.timed
@@ -101,7 +96,7 @@ class PeerVerdictEngine:
         return [change for change in changes if change is not None]
 
     def held(self, world: World) -> tuple[Bools, Bools]:
-        """(R,) ranks and (H,) hosts in trouble, which do not change what is normal for them."""
+        """(R,) ranks and (H,) hosts in trouble, which do not update their references."""
         ranks, hosts = np.zeros(world.n_ranks, bool), np.zeros(len(world.hosts), bool)
         for verdict in self._cases.open_subjects("host"):
             if verdict.subject_id in world.row_of_host:
@@ -114,7 +109,7 @@ class PeerVerdictEngine:
         return ranks, hosts
 
     def _min_effects(self, world: World, by_clock: Floats) -> Floats:
-        """(R, C) ``by_clock``, and in a small group as much as it needs."""
+        """(R, C) ``by_clock``, and at least what a small group needs."""
         size = world.peers.size[world.peers.code]
         in_small = np.where(size < SMALL_GROUP, math.log(SMALL_GROUP_SLOWDOWN), 0.0)
         return np.maximum(in_small[:, None], by_clock)
@@ -122,7 +117,7 @@ class PeerVerdictEngine:
     # --- hosts ---------------------------------------------------------------------------------
 
     def _is_whole_host(self, one: Candidate, ranks: CostedFindings) -> bool:
-        """Whether more than half of its ranks are slow, each by half of what counts or more."""
+        """Whether more than half of its ranks are slow, each by at least half of what counts."""
         members = _members(self._world.hosts, one.row)
         if len(self._world.hosts) < 2:
             return False
@@ -154,8 +149,7 @@ class PeerVerdictEngine:
         )
 
     def _peers(self, members: Ints) -> Bools:
-        """(R,) ranks in the role of a rank, or of the first of a host's ranks: of a host those on
-        other hosts, where there are such."""
+        """(R,) peers of a rank, or of a host's first rank; of a host those on other hosts, if any."""
         code = self._world.peers.code
         same: Bools = code == code[members[0]]
         same[members[0]] = False
@@ -172,8 +166,8 @@ class PeerVerdictEngine:
         slow_hosts: dict[int, Candidate],
         taken: set[str],
     ) -> Verdict | None:
-        """Record it, and put it among the ``taken``, unless the host answers for the rank, or may
-        do so soon, or the rank was always like this."""
+        """Record and add to ``taken``, unless its host is (or may soon be) slow, or it was always
+        like this."""
         host = int(self._world.hosts.code[one.row])
         if host == self._world.doubtful_host or _is_its_nature(one):
             return None
@@ -191,16 +185,11 @@ class PeerVerdictEngine:
             draft = replace(draft, evidence="synchronised", is_localised=False, pages=False)
         taken.add(subject)
         return self._cases.record(
-            draft,
-            flagged=True,
-            sure=one.sure,
-            floor=one.floor,
-            now=self._now,
-            confirmable=agrees,
+            draft, flagged=True, sure=one.sure, floor=one.floor, now=self._now, confirmable=agrees
         )
 
     def _spiking(self, tracks: Tracks, ranks: CostedFindings, taken: set[str]) -> list[Candidate]:
-        """Ranks that stall now and then, and are not found slow anyway."""
+        """Ranks that stall intermittently and are not slow anyway."""
         spikes = tracks.newest_spikes
         if spikes is None:
             return []
@@ -217,8 +206,8 @@ class PeerVerdictEngine:
         ]
 
     def _is_one_of_a_group(self, one: Candidate, ranks: CostedFindings) -> bool:
-        """Whether the rank is slow only where its inner group waits for each other, and the whole
-        group is: then any of them may be the cause."""
+        """Whether it is slow only where its inner group waits for each other, and the whole group
+        is."""
         if not self._shared.any() or not ranks.only_in(one.row, self._shared):
             return False
         members = _members(self._world.inner, int(self._world.inner.code[one.row]))
@@ -227,7 +216,7 @@ class PeerVerdictEngine:
         return ranks.slow_part(members, one, 0.5 * one.effect) >= WHOLE_GROUP
 
     def _may_be_host(self, one: Candidate, ranks: CostedFindings) -> bool:
-        """Whether half of the other ranks of the host are slow too: then wait for the host."""
+        """Whether half of the other ranks of the host are slow: then wait for the host."""
         members = _members(self._world.hosts, int(self._world.hosts.code[one.row]))
         others = members[members != one.row]
         if one.since < 0 or len(others) < 2 or len(self._world.hosts) < 2:
@@ -235,7 +224,7 @@ class PeerVerdictEngine:
         return ranks.slow_part(others, one, 0.5 * min(one.floor, one.effect)) >= HALF_OF_HOST
 
     def _others_wait(self, one: Candidate, ranks: CostedFindings) -> bool:
-        """Whether its peers are seen waiting for the rank; unknown counts as yes."""
+        """Whether its peers are seen waiting for the rank, or that is unknown."""
         if one.is_late or one.since < 0:
             return True
         steps = ranks.track.steps - one.since + 1 if one.since > 0 else NEWEST_STEPS
@@ -263,8 +252,8 @@ class PeerVerdictEngine:
         return changes
 
     def _is_seen_as_before(self, verdict: Verdict, scope: str, row: int) -> bool:
-        """Whether who was slow by the GPU's clock is still looked at by it: launches that are as
-        long as ever say nothing. A new attempt starts over."""
+        """Whether a subject slow by the GPU's clock is still timed by it; a new attempt starts
+        over."""
         rank = row if scope == "rank" else int(self._world.hosts.members[row, 0])
         is_anew = self._world.sources[rank].attempt != verdict.attempt
         if is_anew or verdict.evidence not in ("events", "cupti"):
@@ -272,7 +261,7 @@ class PeerVerdictEngine:
         return self._timed is not None and self._timed.has_gpu(int(self._world.peers.code[rank]))
 
     def _draft(self, one: Candidate, subject: str, members: Ints, ranks: CostedFindings) -> Verdict:
-        """All of a verdict but its state; ``members`` is the rank, or the ranks of the host."""
+        """A verdict without its state; ``members`` is the rank, or the ranks of the host."""
         world, row, recent = self._world, int(members[0]), ranks.findings.recent
         group, peers = world.peers.code == world.peers.code[row], self._peers(members)
         min_peers = self._settings.min_peers
@@ -312,7 +301,7 @@ class PeerVerdictEngine:
         return replace(draft, pages=would_page(draft, self._settings))
 
     def _with_extra_work(self, draft: Verdict, one: Candidate) -> Verdict:
-        """Where the time lies in a section that its peers do not run, it says so, and no cause."""
+        """No cause where the time lies in a section that its peers do not run."""
         if one.section is not None or one.is_late:
             return draft
         result = extra_work(self._excess, self._world, self._local, one.row, one.lost_s)
@@ -323,15 +312,14 @@ class PeerVerdictEngine:
         return ", ".join(filter(None, (self._of_work(row), str(one.stalling or ""), also)))
 
     def _of_work(self, row: int) -> str:
-        """Of a rank that lastingly has more tokens than its peers, that it is slow beyond that."""
         times = tokens_of_peers(self._tokens, self._world.peers, row)
         if not times > 1.0:
             return ""
         return f"beyond what {times:.2f}x as many tokens as theirs explain"
 
     def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: ClockedBlock) -> Verdict:
-        """With what the times rest on. A GPU that was not looked at is not called slow where
-        others are."""
+        """With the basis of the times. A GPU without times is not called slow where others have
+        some."""
         if one.is_late:
             sees_kernels = timed.by_kernels[self._world.peers.members[group, 0]]
             return replace(draft, evidence="cupti" if sees_kernels else "host")
@@ -360,15 +348,14 @@ class PeerVerdictEngine:
 
 
 def _is_its_nature(one: Candidate) -> bool:
-    """Whether it was always like this, by too little to be called slow."""
+    """Whether it was always like this, over all its steps, by too little to be called slow."""
     if one.began != "born":
         return False
     return one.normal < math.log(MIN_LASTING) and one.effect - one.normal < one.floor
 
 
 def _n_known(recent: Floats, of: Bools) -> int:
-    """How many of some ranks are known of late, by (R,) excesses; all, where none is: they are
-    compared over a longer window then."""
+    """Ranks with recent times; all, if none has: a longer window compares them then."""
     return int(np.isfinite(recent[of]).sum()) or int(of.sum())
 
 

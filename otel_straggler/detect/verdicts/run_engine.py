@@ -1,5 +1,5 @@
-"""The run as a whole, and its groups of peers, against their own past: uniform slowdown, a slow
-link, and slowness that the times at hand cannot localize."""
+"""The run and its groups of peers against their own past: uniform slowdown, a slow link, and
+slowness that cannot be localized."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Evidence, Verdict
 
 HIDING_SHARE = 0.4
-"""Where even the last to arrive spends so much of the step in waiting sections, the measured
-sections do not hold the work: the GPU works on while the host waits."""
+"""If even the last to arrive spends this part of the step waiting, the measured sections do not
+hold the work: the GPU works while the host waits."""
 CLEAR_RISE = 0.015
-"""A rise that is over is below it."""
+"""A rise is over below it."""
 _LOCAL, _WAIT, _STEP = 0, 1, 2
 
 
 class RunVerdictEngine:
-    """Follows the groups of peers of one world."""
+    """Evaluates the groups of peers of one world."""
 
     def __init__(self, cases: VerdictLog) -> None:
         self._cases = cases
@@ -38,7 +38,6 @@ class RunVerdictEngine:
         self._past_of_ranks: OwnPast | None = None
 
     def reset(self) -> None:
-        """The groups are others now; what they took before says nothing."""
         self.past = None
         self._past_of_ranks = None
 
@@ -54,11 +53,9 @@ class RunVerdictEngine:
         tokens: Floats,
         accused: Bools,
     ) -> list[Verdict]:
-        """The changes of state that the newest block brings.
+        """Changes of state from the newest block, with (T, R) tokens.
 
-        Args:
-            tokens: (T, R) of its steps.
-            accused: (R,) who is called slow, or suspected, or on a host that is.
+        ``accused`` (R,) are ranks that are slow or suspected, or on such a host.
         """
         hidden = _hides(excess, waiting)
         local = _local(excess, world, waiting)
@@ -98,7 +95,7 @@ class RunVerdictEngine:
         return [change for change in changes if change is not None]
 
     def _rises_of_ranks(self, excess: Excesses, world: World, counts: Bools, more: Floats) -> Rises:
-        """(R, 1) of each rank's own work over its own past; ``more`` (G,) as for the groups."""
+        """(R, 1) of each rank's own work; ``more`` (G,) as for the groups."""
         if self._past_of_ranks is None or self._past_of_ranks.shape[0] != world.n_ranks:
             self._past_of_ranks = OwnPast((world.n_ranks, 1), MIN_RISES[:1])
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -115,8 +112,8 @@ class RunVerdictEngine:
     def _of_some(
         self, rise: float, some: PartialSlowdown, accused: Bools, *, is_slower: bool
     ) -> Verdict | None:
-        """Not all ranks are slower, but so many, or of so few, that their peers cannot tell. Who is
-        called slow by peers needs no word of the run."""
+        """So many ranks are slower, or of so few, that peers cannot tell; unless all of them are
+        accused."""
         is_reported = bool(accused[some.slower].all())
         detail = in_text(some, self._world.sources)
         draft = replace(self._draft("unknown", rise), detail=detail)
@@ -133,7 +130,7 @@ class RunVerdictEngine:
     def _links(
         self, rises: Rises, of_run: Floats, minimum: Floats, *, free: bool
     ) -> list[Verdict | None]:
-        """Waiting that grew for everybody, also for those who come last, is the network's."""
+        """Waiting that grew for everybody, also for the last to arrive, is the network's."""
         beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
         at_run = free and bool(of_run[_WAIT] >= minimum[_WAIT])
         changes = [self._record(self._draft("link", float(of_run[_WAIT])), is_present=at_run)]
@@ -153,11 +150,7 @@ class RunVerdictEngine:
             return None
         clear = is_over or math.log(draft.slowdown) < CLEAR_RISE
         return self._cases.record(
-            draft,
-            flagged=is_present,
-            clear=clear,
-            now=self._now,
-            confirmable=confirmable,
+            draft, flagged=is_present, clear=clear, now=self._now, confirmable=confirmable
         )
 
     def _draft(
@@ -197,7 +190,7 @@ class RunVerdictEngine:
 
 
 def _quantities(excess: Excesses) -> Floats:
-    """(T, G, 3): log local work, log of 1 + the least wait / local work, log step."""
+    """(T, G, 3): log local work, log of 1 + the shortest wait / local work, log step."""
     local_s = excess.peers_local_s
     with np.errstate(divide="ignore", invalid="ignore"):
         waited = np.log1p(excess.min_wait_s / local_s)
@@ -225,7 +218,7 @@ def _hides(excess: Excesses, waiting: WaitDetector) -> bool:
 
 
 def _evidence(timed: ClockedBlock | None) -> Evidence:
-    """What the work of all groups is measured with; the host's clock where they differ."""
+    """Basis of the work of all groups; the host's clock where they differ."""
     if timed is None:
         return "host"
     for name, code in (("cupti", CUPTI), ("events", EVENTS)):
@@ -243,13 +236,12 @@ MAX_PAST_BLOCKS = 400
 NEWEST_PAST_BLOCKS = 4
 """Blocks (20 steps) whose median is compared with it."""
 SIGMAS = 4.0
-"""A rise below so many standard errors does not count."""
+"""Standard errors that a rise needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rises:
-    """(G, C) rise of the newest 20 steps over the past; its least that counts; who is beyond; (C,)
-    the standard error of a rise."""
+    """(G, C) rise of the newest 20 steps, its minimum, and who is beyond; (C,) its standard error."""
 
     rise: Floats
     minimum: Floats
@@ -258,16 +250,9 @@ class Rises:
 
 
 class OwnPast:
-    """Memory of G groups (or ranks) and C quantities against their own past.
-
-    Quantities are logarithms or parts of a step, by group of peers. The past is the mean of its
-    blocks, frozen while a rise is seen. Alone it never pages: a longer sequence or a colder data
-    center looks the same.
-
-    Args:
-        shape: (G, C).
-        min_rises: (C,) as far as given; of local work, least wait and step.
-    """
+    """G groups (or ranks) and C quantities, logarithms, against their own past: the mean of its
+    blocks, frozen during a rise. Alone it never pages: a longer sequence or a colder data center
+    looks the same."""
 
     def __init__(self, shape: tuple[int, int], min_rises: Floats = MIN_RISES) -> None:
         self.shape = shape
@@ -278,13 +263,13 @@ class OwnPast:
         self._newest: list[Floats] = []
 
     def seed(self, reference: Floats) -> None:
-        """Go on from what was normal before; (G, C), NaN where nothing is known."""
+        """Continue from (G, C) normal values; NaN if unknown."""
         known = np.isfinite(reference)
         self.reference = np.where(known, reference, self.reference)
         self.blocks = np.where(known, MIN_PAST_BLOCKS, self.blocks)
 
     def observe(self, values: Floats) -> Rises:
-        """The next block, (T, G, C); NaN where unknown. Cost: O(T G C)."""
+        """The next block, (T, G, C); NaN if unknown."""
         block = median_of_rows(values)
         if self._newest:
             moved = np.abs(block - self._newest[-1])
@@ -318,32 +303,22 @@ class OwnPast:
 
 
 NOT_ALL = 0.1
-"""A slowdown is not of all if so many of the ranks are surely as fast as before."""
+"""A slowdown is not of all if this part of the ranks is surely as fast as before."""
 SURE_SIGMAS = 2.0
 MAX_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialSlowdown:
-    """(R,) which ranks have surely become slower, and which surely have not.
-
-    The median of a group of peers rises as well where half of its ranks are slower, and where so
-    few peers are left that nobody is compared: of two, either may be the slow one. Each rank's own
-    past tells.
-    """
+    """(R,) ranks that surely have become slower, and that surely have not, by their own past."""
 
     slower: Bools
     same: Bools
 
 
 def only_some(ranks: Rises, rise: float) -> PartialSlowdown | None:
-    """Who has become slower, where it is surely not all; None where it may be all, or where the
-    ranks' own pasts are not known or do not fit the rise of the run.
-
-    Args:
-        ranks: (R, 1) of each rank's own work, by its own past.
-        rise: of the run, logarithmic, by its groups of peers.
-    """
+    """Ranks that are slower, if surely not all are; None if unknown, or if (R, 1) rises of the
+    ranks do not fit the rise of the run."""
     own, error = ranks.rise[:, 0], SURE_SIGMAS * float(ranks.error[0])
     if not rise > 0.0 or np.isnan(own).any():
         return None

@@ -1,4 +1,4 @@
-"""A verdict as somebody reads it at night: who, where, how much, since when, what it costs."""
+"""Text of a verdict: who, where, how much, since when, and the cost."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def sentence(verdict: Verdict, *, is_over: bool = False) -> str:
-    """One or two sentences.
-
-    Args:
-        is_over: the run has ended: all of it is in the past.
+    """One or two sentences; in the past tense if ``is_over``, once the run has ended.
 
     >>> sentence(Verdict(run_id="r", subject_id="rank/5", scope="rank", rank=5, node="node-1",
     ...     section="forward", cause="slow_gpu", state="confirmed", slowdown=1.5, since_step=40,
     ...     gpu_seconds_lost_per_hour=1440.0, n_peers=7, on_gpu=True))
     'rank 5 on node-1 takes 1.50x as long as its 7 peers in forward since step 40: slow GPU. The \
-job loses 24 min of GPU time per hour.'
+    job loses 24 min of GPU time per hour.'
     """
     if verdict.state in ("ok", "recovered"):
         return f"{subject(verdict)} {'was' if is_over else 'is'} as fast as before again."
@@ -42,7 +39,6 @@ job loses 24 min of GPU time per hour.'
 
 
 def subject(verdict: Verdict) -> str:
-    """Who, in words."""
     group = f"{verdict.group}/" if verdict.group else ""
     if verdict.scope == "rank":
         return f"rank {group}{verdict.rank}" + (f" on {verdict.node}" if verdict.node else "")
@@ -72,7 +68,6 @@ def _what_it_did(verdict: Verdict) -> str:
 
 
 def _compared(verdict: Verdict, equal: str) -> str:
-    """With what, and where."""
     where = f" in {verdict.section}" if verdict.section else ""
     if verdict.n_peers and verdict.scope in ("rank", "host"):
         return f"its {verdict.n_peers:,} peers{where}"

@@ -1,6 +1,5 @@
-"""How the work is spread over the layout: what balance would win, which stages are too long, which
-imbalance it is. Evaluated every 20 steps, over the newest 100; no rank is blamed here.
-"""
+"""Distribution of work over the layout: what balance would save, long stages, and imbalance.
+Evaluated every 20 steps over the newest 100; no rank is blamed here."""
 
 from __future__ import annotations
 
@@ -44,14 +43,14 @@ MAX_RANKS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """Of the newest look: the numbers, and where each worker stands."""
+    """Of the newest evaluation."""
 
     estimate: WhatIf
     workers: Workers
 
 
 class Sample:
-    """The newest 100 steps of at most 1,024 ranks, for questions about how work is dealt."""
+    """The newest 100 steps of at most 1,024 ranks."""
 
     def __init__(self) -> None:
         self._rows: npt.NDArray[np.intp] | None = None
@@ -68,7 +67,7 @@ class Sample:
             self._tables.pop(0)
 
     def table(self) -> StepTable:
-        """All steps in one; of the blocks that have the sections of the newest."""
+        """All steps in one; of the blocks with the sections of the newest."""
         newest = self._tables[-1]
         return joined([table for table in self._tables if table.sections == newest.sections])
 
@@ -88,7 +87,7 @@ def _part(block: StepTable, counts: Bools, rows: npt.NDArray[np.intp]) -> StepTa
 
 
 class Structure:
-    """Follows the balance of one world."""
+    """Evaluates the balance of one world."""
 
     def __init__(self, cases: VerdictLog) -> None:
         self._cases = cases
@@ -96,7 +95,6 @@ class Structure:
         self.reset()
 
     def reset(self) -> None:
-        """Ranks or their places are others now."""
         self._workers: Workers | None = None
         self._is_laid_out = False
         self._seconds: list[Floats] = []
@@ -107,8 +105,7 @@ class Structure:
         self.balance = None
 
     def observe(self, block: StepTable, counts: Bools, now: EvaluationTime) -> list[Verdict]:
-        """The next block; the changes of state that it brings. Cost: O(T R), and O(100 D P) every
-        20 steps."""
+        """Changes of state from the next block. Cost: O(T R), and O(100 D P) every 20 steps."""
         if not self._is_laid_out:
             self._workers = find_workers(block.sources)
             self._is_laid_out = True
@@ -126,7 +123,7 @@ class Structure:
         return self._evaluate() if self._since_look >= EVERY_STEPS else []
 
     def finish(self) -> list[Verdict]:
-        """A last look, if there is something new to see."""
+        """A last evaluation, if there are new steps."""
         return self._evaluate() if self._since_look >= MIN_STEPS else []
 
     def _evaluate(self) -> list[Verdict]:
@@ -170,7 +167,7 @@ class Structure:
     def _stages(
         self, seconds: Floats, estimate: WhatIf, result: LongStages
     ) -> list[Verdict | None]:
-        """Whether a stage has more to do than the others; one that is even again recovers."""
+        """Whether a stage has more work than the others."""
         n_stages = len(estimate.stages)
         if n_stages < 2:
             return []
@@ -221,7 +218,7 @@ class Structure:
         )
 
     def _detail(self, stage: int, result: LongStages) -> str:
-        """What balance wins, and what speaks against stages that were made unequal."""
+        """What balance saves, and what contradicts stages that were made unequal."""
         assert self._workers is not None
         if stage not in result.stages:
             return ""
@@ -261,13 +258,13 @@ def _reports_gpu(block: StepTable) -> bool:
 MIN_SLOWDOWN = 1.05
 MIN_STAGE = 1.03
 STAGE_PART = 0.5
-"""Stages are to blame if mending them wins half of what is lost."""
+"""Stages are to blame if fixing them saves this part of the loss."""
 AGREEING = 0.75
-"""In so many of the data ranks a long stage is long by half of its excess at least."""
+"""In this part of the data ranks a long stage has at least half of its excess."""
 GAP_PART = 0.5
-"""Of several stages that are named each is longer than all others by so much of its excess."""
+"""Of several named stages each is longer than all others by this part of its excess."""
 BLOCK_STEPS, MIN_BEFORE = 5, 2
-"""Whether a stage was even before is asked of medians of 5 steps, at least two of them."""
+"""Whether a stage was even before shows in medians of 5 steps, at least two of them."""
 EVEN_PART = 0.25
 
 
@@ -276,9 +273,9 @@ class LongStages:
     """Stages that are too long, by index.
 
     Attributes:
-        stages: longest first; empty if none is to blame, as where only one is short.
-        part: part of the loss that goes if all of them take the mean of all stages.
-        saved_s: seconds per step that this wins, by the schedule that ``what_if`` assumes.
+        stages: longest first; empty if none is to blame.
+        part: part of the loss that goes if they take the mean of all stages.
+        saved_s: seconds per step that this saves, by the schedule of ``what_if``.
     """
 
     stages: tuple[int, ...] = ()
@@ -287,17 +284,11 @@ class LongStages:
 
 
 def long_stages(seconds: Floats, microbatches: int, estimate: WhatIf) -> LongStages:
-    """Look for the fewest stages, fewer than the others, with which half of the loss goes.
+    """The fewest stages, fewer than the others, that hold half of the loss, from (T, D, P) seconds.
 
-    Stages are never equal: embedding, head and loss have no layers' worth. So a stage is named by
-    what it costs: the run takes 1.05 times as long as it could, and half of that goes if these
-    stages take the mean. One that is long by itself but hides behind a longer one costs nothing.
-    Three quarters of the data ranks must agree, which one slow worker cannot bring about.
-
-    Args:
-        seconds: (T, D, P) as in ``what_if``, which has ``estimate`` of them.
-
-    Cost: O(T D P) for each stage that is tried, at most half of them.
+    Stages are never equal (embedding, head, loss), so one is named by its cost: the run takes 1.05
+    times as long as it could, and half of that goes if these stages take the mean. Three quarters
+    of the data ranks must agree, which one slow worker cannot bring about.
     """
     if not estimate.slowdown >= MIN_SLOWDOWN:
         return LongStages()
@@ -325,9 +316,8 @@ def long_stages(seconds: Floats, microbatches: int, estimate: WhatIf) -> LongSta
 
 
 def became_long(seconds: Floats, steps: Ints, stage: int) -> int | None:
-    """The step since when a stage is long that was even before; None if it was long all along.
-
-    Layers do not move while a run goes on: what becomes long has another cause.
+    """The step since when a stage is long that was even before; None if it always was. Layers do
+    not move during a run: what becomes long has another cause.
 
     Args:
         seconds: (T, D, P) of the newest steps; steps: (T,) their numbers.
@@ -352,8 +342,8 @@ def became_long(seconds: Floats, steps: Ints, stage: int) -> int | None:
 
 
 def who_else_it_may_be(stage: int, workers: Workers, sources: Sequence[Source]) -> str:
-    """Of a stage that is not the last one, which nothing makes long by its nature: the node or the
-    rank that is all of it, for then no peer tells whether that is slow. Empty if there is none."""
+    """The node or rank that is all of a stage, so that no peer shows whether it is slow. Empty if
+    there is none, or for the last stage, which is long by nature."""
     if stage == workers.shape[1] - 1:
         return ""
     here = [source for source, at in zip(sources, workers.stage, strict=True) if at == stage]

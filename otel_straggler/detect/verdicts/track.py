@@ -1,8 +1,8 @@
-"""What is remembered of the excesses of many subjects (all ranks, or all hosts), and who is beyond.
+"""Memory of the excesses of all ranks, or all hosts, and who is beyond.
 
-Everything is summed up in blocks of 5 steps: a block counts with its median. Windows of 20 steps
-are medians of 4 blocks; those of 100 and 400 are means of blocks that are drawn in to a limit, so
-that they cost the same however long they are. CUSUM runs on single steps.
+A block of 5 steps counts with its median. Windows of 20 steps are medians of 4 blocks; those of 100
+and 400 are means of clipped blocks, whose cost does not depend on their length. CUSUM runs on
+single steps.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ERROR_OF_SHORT = 0.55
 """Standard error of the median of 4 blocks / that of a block."""
 MIN_SIGMA = 0.002
 MIN_REFERENCE = 4
-"""Blocks that a reference of one's own needs."""
+"""Blocks that an own reference needs."""
 FIRST_REFERENCE = 8
 MAX_REFERENCE = 400
 """Blocks after which older ones fade."""
@@ -56,8 +56,8 @@ LOW_QUANTILE, LASTING = 0.25, 0.4
 
 
 class Track:
-    """Memory of R subjects and C quantities. State: about 4 bytes x (80 blocks + 20 steps) per
-    subject and quantity."""
+    """Memory of R subjects and C quantities. State: about 4 bytes x (80 blocks + 20 steps) for each
+    pair."""
 
     def __init__(self, shape: tuple[int, int], settings: VerdictSettings) -> None:
         self._settings = settings
@@ -83,15 +83,15 @@ class Track:
     # --- taking in ---------------------------------------------------------------------------
 
     def observe(self, excess: Floats) -> None:
-        """The next block: (T, R, C), T <= 5 steps. Cost: O(T R C)."""
+        """The next block: (T, R, C), T <= 5 steps."""
         block = low_median_of_rows(excess)
         self._learn_noise(excess, block)
         self._advance_cusum(excess)
         self._remember(excess, block)
 
     def learn_reference(self, held: Bools) -> None:
-        """The newest block becomes part of what is normal for everybody who is not ``held`` (R,)
-        and whose CUSUM does not rise."""
+        """The newest block becomes part of the references of those not ``held`` (R,) whose CUSUM is
+        low."""
         block = self._last_block
         # A rank that is a little slow from the start is so for good: that is its normal, although
         # CUSUM rises on it.
@@ -117,7 +117,7 @@ class Track:
 
     @property
     def block_error(self) -> Floats:
-        """(C,) standard error of a block; more than single steps say where noise lasts."""
+        """(C,) standard error of a block; larger than single steps suggest where noise lasts."""
         return np.asarray(np.fmax(ERROR_OF_BLOCK * self.sigma, self._block_sigma))
 
     def _advance_cusum(self, excess: Floats) -> None:
@@ -151,7 +151,7 @@ class Track:
         self.blocks += 1
 
     def widen(self, quantities: int) -> None:
-        """Make room for new sections: columns before the last, of which nothing is known."""
+        """Insert new columns before the last."""
         more = quantities - self.shape[1]
         at = [self.shape[1] - 1] * more
 
@@ -174,7 +174,7 @@ class Track:
         self._reference_blocks = wider(self._reference_blocks, 0)
 
     def seed_reference(self, reference: Floats) -> None:
-        """Go on from what was normal before; (R, C), NaN where nothing is known."""
+        """Continue from (R, C) normal values; NaN if unknown."""
         known = np.isfinite(reference)
         self.reference = np.where(known, reference, self.reference)
         self._reference_blocks[known] = KEPT_REFERENCE
@@ -182,11 +182,8 @@ class Track:
     # --- judging -------------------------------------------------------------------------------
 
     def evaluate(self, min_effect: Floats) -> Findings:
-        """Who is beyond its peers now.
-
-        Args:
-            min_effect: (R,) or (R, C), an excess below it never counts (small peer groups, clocks
-                with a coarse clock).
+        """Who is beyond its peers now; an excess below ``min_effect``, (R,) or (R, C), never
+        counts.
 
         Cost: O(R C log R).
         """
@@ -226,17 +223,14 @@ class Track:
         )
 
     def since(self, rows: Ints, steps: int) -> Floats:
-        """(rows, C) median excess of the newest ``steps`` steps, at most 20.
-
-        Newer than the window of 20, where a rise has just begun.
-        """
+        """(rows, C) median excess of the newest ``steps`` steps, at most 20."""
         size = len(self._step_ring)
         n = max(1, min(steps, size, self.steps))
         at = [(self.steps - 1 - i) % size for i in range(n)]
         return median_of_rows(self._step_ring[np.array(at)[:, None], rows].astype(np.float64))
 
     def floor(self, error: Floats) -> Floats:
-        """The least excess that counts: 3 %, and 1.5 times what ``error`` can resolve."""
+        """The smallest excess that counts: 3 %, and 1.5 times what ``error`` can resolve."""
         settings = self._settings
         z = min_z(*self.shape, 0.0) + Z_POWER
         minimum = math.log(settings.min_slowdown)
@@ -244,17 +238,17 @@ class Track:
         return np.asarray(np.maximum(minimum, resolvable))
 
     def resolvable(self) -> float:
-        """The smallest slowdown of the whole local work that 20 steps can show (1.04 = 4 %)."""
+        """Detection limit of the local work in 20 steps (1.04 = 4 %)."""
         noise = float(self.block_error[0]) / ERROR_OF_BLOCK
         return resolvable_slowdown(noise, self._settings.windows_steps[0], math.prod(self.shape))
 
     def normal_of(self, row: int, column: int) -> float:
-        """What is normal for a subject; NaN if too little is known of it."""
+        """Normal excess of a subject; NaN if unknown."""
         usable = self._reference_blocks[row, column] >= MIN_REFERENCE
         return float(self.reference[row, column]) if usable else math.nan
 
     def recent(self) -> Floats:
-        """The newest 20 steps: median of their blocks (fewer, where there are not so many)."""
+        """(R, C) the newest 20 steps: median of their blocks."""
         return median_of_rows(self._newest_blocks[: min(self.blocks, NEWEST_BLOCKS)])
 
     def _past(self, block_error: Floats) -> Past:
@@ -271,7 +265,7 @@ class Track:
         floor: Floats,
         z_limit: float,
     ) -> None:
-        """Against the peers; and against one's own past, where the peers' spread hides it."""
+        """Against the peers, and against the own past, where the peers' spread hides it."""
         spread = spread_of(effect, error)
         result.spread = np.fmin(result.spread, spread)
         result.add(effect, effect / spread, floor, z_limit)
@@ -356,5 +350,5 @@ def _mixed(old: Floats, new: Floats) -> Floats:
 
 
 def _short_of(steps: int, full: int) -> float:
-    """How much larger an error is while there are fewer steps than a window has."""
+    """Factor of an error while there are fewer steps than in a window."""
     return math.sqrt(full / max(min(steps, full), 1))

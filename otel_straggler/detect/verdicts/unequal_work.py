@@ -1,10 +1,9 @@
-"""Ranks that have lastingly more tokens than their peers, where nobody knows what tokens take.
+"""Ranks that lastingly have more tokens than their peers, where the cost of tokens is unknown.
 
-What tokens take is learnt from steps in which a rank has more of them than in others. Where its
-number never changes, a rank that has half as many again and takes half as long again may be slow,
-or have more work: one run cannot tell. So ranks with the same tokens are compared with each other,
-and what sets them apart from those with fewer counts only as far as it is longer than the tokens
-can make it.
+That cost is learned from steps in which a rank has more tokens than in others. Where they never
+change, a rank with half as many again that takes half as long again may be slow, or have more work.
+So ranks with the same tokens are compared with each other, and classes only beyond what tokens can
+explain.
 """
 
 from __future__ import annotations
@@ -20,31 +19,26 @@ from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Ints
 
 LASTING = 0.05
-"""Ranks are of two classes if one has so many more tokens than the other in (nearly) every step."""
+"""Ranks are of two classes if one has so many more tokens in nearly every step."""
 MIN_ALIKE = 3
-"""So many ranks that have more tokens and take longer have more work, as far as that may be; of
-fewer it is believed only while nothing at all is known of what tokens take: slow ranks come singly.
-"""
+"""So many ranks with more tokens that take longer have more work; fewer only while the cost of
+tokens is entirely unknown: slow ranks come singly."""
 
 
 def for_equal_classes(seconds: Floats, tokens: Floats, peers: Groups, maximum: Floats) -> Floats:
-    """The times with what more tokens may explain taken out, class by class.
+    """Times with what more tokens may explain removed, class by class.
 
-    A class that takes c times as long as the lightest one of its peers and has n times the tokens
-    is divided by c, but by no less than 1 and no more than 1 + most (n - 1); all are multiplied by
-    the median of what they are divided by, so that a run compares with its own past as before. What
-    is given lies between the time and the time per token. For a class of fewer than three ranks
+    A class that takes c times as long as the lightest one of its peers with n times the tokens is
+    divided by c, within 1 and 1 + maximum (n - 1); all are multiplied by the median divisor, so
+    that a run compares with its own past as before. For a class of fewer than three ranks, a
     ``maximum`` below 1 counts as 0.
 
     Args:
-        seconds: (T, R, S), NaN where there is none.
-        tokens: (T, R), NaN where they are not reported.
-        peers: who is compared with whom.
-        maximum: (G, S) the largest part of the time that may grow with tokens and is not taken out
-            yet, 0 to 1.
+        seconds: (T, R, S); tokens: (T, R), NaN where there are none.
+        maximum: (G, S) the largest part of the time, 0 to 1, that may grow with tokens and is not
+            removed yet.
 
-    Returns: (T, R, S); the same array where the tokens of peers are alike or overlap. Cost: O(T R),
-    and O(T R S) for groups with several classes. Source: ours.
+    Returns: (T, R, S); the same array where the tokens of peers are alike or overlap. Source: ours.
 
     >>> seconds, tokens = np.ones((5, 8, 1)), np.ones((5, 8))
     >>> seconds[:, 4:] = 1.5
@@ -72,8 +66,8 @@ def for_equal_classes(seconds: Floats, tokens: Floats, peers: Groups, maximum: F
 
 
 def tokens_of_peers(tokens: Floats, peers: Groups, row: int) -> float:
-    """How many times the tokens of its usual peer a rank has lastingly, by (T, R) tokens; 1.0 where
-    numbers overlap, NaN where they are not reported."""
+    """A rank's lasting tokens / those of its usual peer; 1.0 where they overlap, NaN if not
+    reported."""
     low, high = _usual_range(tokens)
     others = np.flatnonzero((peers.code == peers.code[row]) & np.isfinite(low))
     others = others[others != row]
@@ -87,8 +81,7 @@ def tokens_of_peers(tokens: Floats, peers: Groups, row: int) -> float:
 
 
 def _usual_range(tokens: Floats) -> tuple[Floats, Floats]:
-    """(R,) and (R,) fewest and most tokens of a rank; of three steps and more, one odd one at
-    either end is left out. NaN where none are reported."""
+    """(R,) and (R,) fewest and most tokens of a rank, without one outlier at either end."""
     ordered = np.sort(tokens, axis=0)  # NaN stand last
     count = np.isfinite(tokens).sum(axis=0)
     odd = (count >= 3).astype(np.int64)
@@ -97,7 +90,7 @@ def _usual_range(tokens: Floats) -> tuple[Floats, Floats]:
 
 
 def _classes(low: Floats, high: Floats) -> Ints:
-    """(n,) class of each rank, 0 the lightest: between two classes numbers do not overlap."""
+    """(n,) class of each rank, 0 the lightest; classes do not overlap."""
     order = np.argsort(low, kind="stable")
     max_below = np.maximum.accumulate(high[order])[:-1]
     is_cut = low[order][1:] >= (1.0 + LASTING) * max_below
@@ -107,7 +100,7 @@ def _classes(low: Floats, high: Floats) -> Ints:
 
 
 def _factors(seconds: Floats, tokens: Floats, classes: Ints, maximum: Floats) -> Floats:
-    """(n, S) what the times of one group's ranks are multiplied by."""
+    """(n, S) factors of one group's times."""
     usual_s = nan_median(seconds, axis=0)
     divisor = np.ones(usual_s.shape)
     for s, share in enumerate(maximum.tolist()):
@@ -128,18 +121,12 @@ def _median_of_known(values: Floats) -> float:
 
 
 MIN_SHARE_OF_LOSS = 0.75
-"""What a rank loses is put down to such a section if this part of it lies there."""
+"""Part of the loss that must lie in such a section."""
 
 
 def extra_work(excess: Excesses, world: World, local: Bools, row: int, lost_s: float) -> str:
-    """In words, if most of ``lost_s`` (seconds per step) lies in one such section; else empty.
-
-    Args:
-        local: (S,) sections of own work.
-        row: of the rank.
-
-    Cost: O(T x peers x S).
-    """
+    """Text if most of ``lost_s`` (seconds per step) lies in a local section that most peers do not
+    run; else empty."""
     peers = np.flatnonzero(world.peers.code == world.peers.code[row])
     others = peers[peers != row]
     if len(others) == 0:
