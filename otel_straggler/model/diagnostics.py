@@ -104,7 +104,7 @@ def file_stem(*, run_id: str, group: str, rank: int, session_id: str) -> str:
 
 
 def parse_dumps(text: str) -> list[StacksDump]:
-    """All dumps of a file in order, at most the newest 1,000. Ignores foreign lines; never raises."""
+    """The newest 1,000 dumps of a file in order. Ignores foreign lines; never raises."""
     return list(_dumps(text))[-MAX_DUMPS:]
 
 

@@ -37,7 +37,7 @@ from otel_straggler.model.step_table import StepTable
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows with the codes of the stream, whether verdicts sum them up, and their original sources."""
+    """Rows with the codes of the stream, whether verdicts sum them up, and their own sources."""
 
     batch: ObservationBatch
     is_summed: Bools

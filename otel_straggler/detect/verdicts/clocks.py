@@ -305,7 +305,7 @@ class ClockResolution:
         return np.where(is_coarse & np.isfinite(self._min_s), self._min_s, 0.0)
 
     def min_effects(self, columns_s: Floats) -> Floats:
-        """(R, S + 2) the smallest log excess beyond the clock, from usual seconds of these shapes."""
+        """(R, S + 2) the smallest log excess beyond the clock, from usual seconds of this shape."""
         ticks_s = self.ticks_s()
         whole_s = ticks_s.max(initial=0.0)
         per_column = np.concatenate([[whole_s], ticks_s, [whole_s]])

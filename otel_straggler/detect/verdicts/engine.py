@@ -157,7 +157,7 @@ class VerdictEngine:
         return changes
 
     def _look_for_waiting_inside(self, excess: Excesses) -> None:
-        """If no waiting is seen: do all ranks take equally long because it is hidden in a section?"""
+        """If no waiting is seen: do all ranks take equally long because a section hides it?"""
         world, local = self._world, local_sections(self._world, self._waiting)
         waits = any(self._waiting.waits(section) for section in world.sections)
         if waits or excess.timed is not None:
@@ -339,7 +339,7 @@ class VerdictEngine:
 
 
 def _as_compared(block: StepTable, timed: ClockedBlock | None) -> StepTable:
-    """With the compared times; with the host's if groups differ in clocks, as stages are compared."""
+    """With the compared times; the host's if groups differ in clocks, as stages are compared."""
     if timed is None or not (timed.basis == timed.basis[0]).all():
         return replace(block, gpu=None)
     return replace(block, seconds=timed.seconds, gpu=None)

@@ -140,7 +140,7 @@ def excesses(
 
 
 def host_excesses(ranks: Floats, world: World) -> Floats:
-    """(T, R, C) to (T, H, C): the median rank of every host, so that one slow rank does not count."""
+    """(T, R, C) to (T, H, C): the median rank of every host."""
     return medians_by_step(ranks, world.hosts)
 
 
@@ -153,7 +153,7 @@ def medians_by_step(values: Floats, groups: Groups) -> Floats:
 
 
 def _lacks_what_peers_have(ran: Bools, present: Bools, world: World) -> Bools:
-    """(T, R) ranks that send part of what most peers do: lost telemetry would make them look fast."""
+    """(T, R) ranks that send part of what most peers do: lost telemetry makes them look fast."""
     steps, n_groups = len(ran), len(world.peers)
     cell = np.arange(steps)[:, None] * n_groups + world.peers.code
 

@@ -84,8 +84,8 @@ class OwnHistory:
 
 
 def how_it_began(reference: float, floor: float) -> Beginning:
-    """ "became" if the normal log time was less than half of ``floor``, the log slowdown at which it
-    is called slow; else "born".
+    """Whether a slow subject became so: its normal log time was below half of ``floor``, the log
+    slowdown at which it is called slow.
 
     >>> how_it_began(0.01, 0.05), how_it_began(0.2, 0.05), how_it_began(float("nan"), 0.05)
     ('became', 'born', 'unknown')

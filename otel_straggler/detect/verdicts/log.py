@@ -282,7 +282,7 @@ def decided_anew(verdict: Verdict, settings: VerdictSettings) -> Verdict:
 
 @dataclass(slots=True, kw_only=True)
 class Notification:
-    """A verdict as it was when it began to page; sender's times, ``ended_ns`` None until recovery."""
+    """A verdict as it was when it began to page; ``ended_ns`` is None until recovery."""
 
     verdict: Verdict
     at_step: int | None

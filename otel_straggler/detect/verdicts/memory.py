@@ -265,7 +265,7 @@ class StepNumbers:
         return self._length
 
     def __getitem__(self, index: int) -> int:
-        """The step at ``index``, or the nearest known. Raises: IndexError if nothing was observed."""
+        """The step at ``index``, or the nearest known. Raises: IndexError if there is none."""
         index = min(max(index, self._begins[0]), self._length - 1)
         stretch = bisect_right(self._begins, index) - 1
         return self._first[stretch] + index - self._begins[stretch]

@@ -149,7 +149,7 @@ class PeerVerdictEngine:
         )
 
     def _peers(self, members: Ints) -> Bools:
-        """(R,) peers of a rank, or of a host's first rank; of a host those on other hosts, if any."""
+        """(R,) peers of a rank, or of a host's first rank; of a host on other hosts, if any."""
         code = self._world.peers.code
         same: Bools = code == code[members[0]]
         same[members[0]] = False

@@ -241,7 +241,7 @@ SIGMAS = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rises:
-    """(G, C) rise of the newest 20 steps, its minimum, and who is beyond; (C,) its standard error."""
+    """(G, C) rise of the newest 20 steps, its minimum, who is beyond; (C,) standard error."""
 
     rise: Floats
     minimum: Floats

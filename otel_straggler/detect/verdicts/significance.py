@@ -22,7 +22,7 @@ FALSE_ALARMS = 0.05
 
 
 def centred(log_seconds: Floats, groups: Groups, min_peers: int) -> Floats:
-    """(..., R) log time minus the median of the peers; NaN in groups with fewer than ``min_peers``."""
+    """(..., R) log time minus the peers' median; NaN in groups with fewer than ``min_peers``."""
     middle = groups.medians(log_seconds)
     present = groups.size
     if np.isnan(log_seconds).any():
