@@ -114,7 +114,7 @@ def gpu_relative_to_best(median_s: Floats, total_s: Floats, best_s: Floats) -> f
     return float(relative_gpu_scores(*times, _PEERS)[0])
 
 
-def find_section_stragglers(
+def find_stragglers(
     scores: Floats,
     kind_of_score: KindOfScore,
     sources: Sequence[Source],
@@ -132,18 +132,6 @@ def find_section_stragglers(
             score=float(scores[r, s]),
         )
         for r, s in np.argwhere((scores < threshold) & listed[None, :]).tolist()
-    ]
-
-
-def find_gpu_stragglers(
-    scores: Floats, kind_of_score: KindOfScore, sources: Sequence[Source], threshold: float
-) -> list[Straggler]:
-    """List every rank with a GPU score strictly under the threshold."""
-    return [
-        Straggler(
-            source=sources[r], section="", kind_of_score=kind_of_score, score=float(scores[r])
-        )
-        for r in np.flatnonzero(scores < threshold).tolist()
     ]
 
 

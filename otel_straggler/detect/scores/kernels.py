@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,15 +26,8 @@ class NamedTimes:
     times: GroupedTimes
 
 
-class Kernels(Protocol):
-    """Compute kernels; NCCL waits for others, and copies do not show speed."""
-
-    def of(self, section: int | None) -> NamedTimes | None:
-        """Kernels of a section, or over all; None if there are none."""
-
-
 class RowKernels:
-    """From rows, one for each run of a kernel."""
+    """Compute kernels from rows, one for each run of a kernel."""
 
     def __init__(self, rows: Batch, line_of_source: Ints, n_ranks: int) -> None:
         compute = np.array([k.kernel_class == "compute" for k in rows.kernels], bool)
@@ -56,7 +49,7 @@ class RowKernels:
             line * len(codes) + column, rows.duration_s[chosen], self._n_ranks * len(codes)
         )
         names = [rows.kernels[code].name for code in codes.tolist()]
-        return NamedTimes(names, _shaped(times, self._n_ranks))
+        return NamedTimes(names, times.reshape(self._n_ranks, -1))
 
 
 class KernelMedians:
@@ -86,7 +79,7 @@ None if there are none."""
 
 
 class HistogramKernels:
-    """From histograms; sections without rows in the window count for the whole rank only."""
+    """Compute kernels from histograms; of sections without rows only for the whole rank."""
 
     def __init__(self, medians: KernelMedians | None, sections: list[str], n_ranks: int) -> None:
         self._medians = medians
@@ -109,6 +102,9 @@ class HistogramKernels:
         codes, column = np.unique(kernel, return_inverse=True)
         names = [self._medians.names[code] for code in codes.tolist()]
         return NamedTimes(names, result.table(column, (self._n_ranks, len(codes))))
+
+
+Kernels: TypeAlias = RowKernels | HistogramKernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +171,6 @@ def _by_ranks(times: KernelTimes) -> Iterator[KernelTimes]:
 def is_scored(name: str, kernel_class: str) -> bool:
     """Whether a kernel shows how fast a GPU is."""
     return kernel_class == "compute" and name != OTHER_KERNEL
-
-
-def _shaped(times: GroupedTimes, n_ranks: int) -> GroupedTimes:
-    shape = (n_ranks, -1)
-    return GroupedTimes(
-        times.median_s.reshape(shape), times.total_s.reshape(shape), times.count.reshape(shape)
-    )
 
 
 _SHORTEST_S = 1e-9

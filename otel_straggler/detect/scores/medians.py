@@ -20,6 +20,11 @@ class GroupedTimes:
     total_s: Floats
     count: Ints
 
+    def reshape(self, *shape: int) -> GroupedTimes:
+        return GroupedTimes(
+            self.median_s.reshape(shape), self.total_s.reshape(shape), self.count.reshape(shape)
+        )
+
 
 def group_times(group: Ints, values_s: Floats, n_groups: int) -> GroupedTimes:
     """Median (the mean of the middle two), sum, and count of finite values in each of ``n_groups``.

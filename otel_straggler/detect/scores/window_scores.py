@@ -9,9 +9,8 @@ from typing import Literal
 import numpy as np
 
 from otel_straggler.detect.scores.formulas import (
-    find_gpu_stragglers,
     find_largest_excess,
-    find_section_stragglers,
+    find_stragglers,
     individual_gpu_scores,
     individual_scores,
     relative_gpu_scores,
@@ -40,7 +39,7 @@ from otel_straggler.detect.scores.step_tables import (
     rows_by_source,
     without_duplicates,
 )
-from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints
+from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints, Section
 from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import Straggler, WindowScores
@@ -48,6 +47,7 @@ from otel_straggler.model.scores import Straggler, WindowScores
 _LATEST_NS = np.iinfo(np.int64).max
 ClosedBy = Literal["complete", "grace", "idle", "end"]
 MAX_NAMED_MISSING = 1000
+_WHOLE = (Section(""),)
 
 
 def score_window(
@@ -99,12 +99,10 @@ def score_window(
     present = {s.rank for s in sources}
     missing = (r for r in range(world_size) if r not in present)
     stragglers = [
-        *find_section_stragglers(relative, "section_relative", sources, kept.sections, threshold),
-        *find_section_stragglers(
-            individual, "section_individual", sources, kept.sections, threshold
-        ),
-        *find_gpu_stragglers(gpu.relative, "gpu_relative", sources, threshold),
-        *find_gpu_stragglers(gpu.individual, "gpu_individual", sources, threshold),
+        *find_stragglers(relative, "section_relative", sources, kept.sections, threshold),
+        *find_stragglers(individual, "section_individual", sources, kept.sections, threshold),
+        *find_stragglers(gpu.relative[:, None], "gpu_relative", sources, _WHOLE, threshold),
+        *find_stragglers(gpu.individual[:, None], "gpu_individual", sources, _WHOLE, threshold),
     ]
     first = sources[0]
     return WindowScores(
@@ -152,7 +150,11 @@ class _GpuScores:
 
 
 def _gpu_scores(
-    table: _Table, kernels: Kernels, history: ReferenceSet, min_samples: int, now_ns: int
+    table: _Table,
+    kernels: Kernels,
+    history: ReferenceSet,
+    min_samples: int,
+    now_ns: int,
 ) -> _GpuScores:
     """Over all sections and per section, of compute kernels."""
     none = np.full((table.n_ranks, table.n_sections), np.nan)
@@ -274,11 +276,8 @@ class _Table:
         return first, last
 
     def _times(self, line: Ints, column: Ints, duration_s: Floats, n_columns: int) -> GroupedTimes:
-        shape = (self.n_ranks, n_columns)
-        times = group_times(line * n_columns + column, duration_s, shape[0] * shape[1])
-        return GroupedTimes(
-            times.median_s.reshape(shape), times.total_s.reshape(shape), times.count.reshape(shape)
-        )
+        times = group_times(line * n_columns + column, duration_s, self.n_ranks * n_columns)
+        return times.reshape(self.n_ranks, n_columns)
 
 
 def _distinct_steps(step: Ints) -> Ints:

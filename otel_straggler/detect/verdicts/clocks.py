@@ -31,8 +31,6 @@ from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Evidence
 from otel_straggler.semconv import LISTED_KINDS
 
-EVIDENCE: Final[tuple[Evidence, ...]] = ("host", "events", "cupti")
-"""By code of ``gpu_times``."""
 KINDS: Final = ("compute", "wait")
 """Other kinds stay with the host: there the GPU is not what takes time."""
 FADE = 0.75
@@ -71,7 +69,7 @@ class ClockedBlock:
     is_hidden: bool
 
     def evidence_of(self, group: int, section: int) -> Evidence:
-        return EVIDENCE[int(self.basis[group, section])]
+        return BASIS_NAMES[int(self.basis[group, section])]
 
     def has_gpu(self, group: int) -> bool:
         """Whether any section of the group goes by the GPU."""

@@ -176,57 +176,43 @@ class VerdictEngine:
         return step_s
 
     def _excesses(self, block: StepTable) -> Excesses:
-        if self._clocks.sees(block):
-            return self._excesses_by_clock(block)
-        self._memory.set_names(None)
         world = self._world
-        peers_s, late_s = late_seconds(block.seconds, world)
-        if self._waiting.observe(late_s, world.sections):
-            self._tracks = None
-            self._run.reset()
-        if not world.is_reported and not world.is_inferred and self._tracks is None:
-            self._infer(block.seconds, self._local())
-            peers_s, late_s = late_seconds(block.seconds, world)
-        local = local_sections(world, self._waiting)
-        seconds = self._memory.for_equal_work(block.seconds, block.tokens, world, local)
-        if seconds is not block.seconds:
-            peers_s, late_s = late_seconds(seconds, world)
-        return excesses(
-            seconds,
-            block.seconds,
-            peers_s,
-            late_s,
-            world,
-            self._waiting,
-            self._inner.shared(late_s, world),
-            self._settings.min_peers,
-        )
-
-    def _excesses_by_clock(self, block: StepTable) -> Excesses:
-        """Where some groups go by the GPU's clock."""
-        world = self._world
-        timed = self._timed(block)
+        timed = self._timed(block) if self._clocks.sees(block) else None
+        by_host = self._late_by_host(block) if timed is None else None
         if not world.is_reported and not world.is_inferred and self._tracks is None:
             peers = world.peers
-            self._infer(timed.seconds, np.asarray(timed.local.all(axis=0)))
+            if timed is None:
+                self._infer(block.seconds, self._local())
+            else:
+                self._infer(timed.seconds, np.asarray(timed.local.all(axis=0)))
             if world.peers is not peers:
-                self._clocks.reset()
-                timed = self._timed(block)
-        self._memory.set_names(self._clocks.names(world))
-        local = np.asarray(timed.local.any(axis=0))
-        seconds = self._memory.for_equal_work(timed.seconds, block.tokens, world, local)
-        peers_s, late_s = late_seconds(seconds, world)
+                by_host = None
+                if timed is not None:
+                    self._clocks.reset()
+                    timed = self._timed(block)
+        local = local_sections(world, self._waiting)
+        measured_s, carried_from = block.seconds, None
+        if timed is not None:
+            local, measured_s = np.asarray(timed.local.any(axis=0)), timed.seconds
+            carried_from = self._after_last_wait()
+        self._memory.set_names(None if timed is None else self._clocks.names(world))
+        seconds = self._memory.for_equal_work(measured_s, block.tokens, world, local)
+        if by_host is None or seconds is not block.seconds:
+            by_host = late_seconds(seconds, world)
+        peers_s, late_s = by_host
+        shared = self._inner.shared(late_s, world, carried_from)
+        min_peers = self._settings.min_peers
         return excesses(
-            seconds,
-            timed.seconds,
-            peers_s,
-            late_s,
-            world,
-            self._waiting,
-            self._inner.shared(late_s, world, self._after_last_wait()),
-            self._settings.min_peers,
-            timed,
+            seconds, measured_s, peers_s, late_s, world, self._waiting, shared, min_peers, timed
         )
+
+    def _late_by_host(self, block: StepTable) -> tuple[Floats, Floats]:
+        """:func:`late_seconds` by the host's clock, from which waiting is learned."""
+        peers_s, late_s = late_seconds(block.seconds, self._world)
+        if self._waiting.observe(late_s, self._world.sections):
+            self._tracks = None
+            self._run.reset()
+        return peers_s, late_s
 
     def _timed(self, block: StepTable) -> ClockedBlock:
         """The block by the clocks of its groups; what was learned ends when these change."""

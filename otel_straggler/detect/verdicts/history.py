@@ -35,8 +35,7 @@ class OwnHistory:
     0.0
     """
 
-    def __init__(self, half_life_s: float = HALF_LIFE_S, max_subjects: int = MAX_SUBJECTS) -> None:
-        self._half_life_s = half_life_s
+    def __init__(self, max_subjects: int = MAX_SUBJECTS) -> None:
         self._tables = KeyedTables(("mean", "weight", "seen_s"), max_subjects, MAX_NAMES)
 
     def update(
@@ -78,7 +77,7 @@ class OwnHistory:
     def _weight(self, index: Any, now_ns: int) -> Floats:
         age_s = np.maximum(0.0, now_ns / 1e9 - self._tables.get("seen_s", index))
         # Past 1,000 half-lives nothing is remembered; the cap keeps the power finite.
-        faded = np.exp2(-np.minimum(age_s / self._half_life_s, 1000.0))
+        faded = np.exp2(-np.minimum(age_s / HALF_LIFE_S, 1000.0))
         weight: Floats = self._tables.get("weight", index) * faded
         return weight
 

@@ -27,15 +27,6 @@ MAX_SUBJECTS = 300_000
 RUN_QUANTITIES = ("local", "wait", "step")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MoreWork:
-    """(G,) logarithms: how much longer own work takes for additional tokens, and would if only
-    tokens took time."""
-
-    local: Floats
-    maximum: Floats
-
-
 class Memory:
     """Histories by names that survive renumbering. State: 32 bytes per device and quantity."""
 
@@ -100,8 +91,11 @@ class Memory:
         equal[..., local] = result
         return equal
 
-    def more_work(self, tokens: Floats, peers_s: Floats, world: World, local: Bools) -> MoreWork:
-        """How much of a block's time is there because it has more tokens than the first.
+    def more_work(
+        self, tokens: Floats, peers_s: Floats, world: World, local: Bools
+    ) -> tuple[Floats, Floats]:
+        """(G,) log factor of own work from more tokens than in the first block, and what it would
+        be if only tokens took time.
 
         Args:
             tokens: (T, R); peers_s: (T, G, S) usual times for the block's usual tokens.
@@ -110,13 +104,13 @@ class Memory:
         names, groups = self._local_sections(world, local), _groups(world)
         none = np.zeros(len(groups))
         if not np.isfinite(tokens).any() or not names:
-            return MoreWork(local=none, maximum=none)
+            return none, none
         longer, maximum = self.work.longer_by_work(tokens, world.peers, groups, names)
         usual_s = np.nan_to_num(median_of_rows(peers_s[..., local]))
         now_s, then_s = usual_s.sum(axis=1), (usual_s / longer).sum(axis=1)
         is_known = (now_s > 0.0) & (then_s > 0.0)
         more = np.log(np.where(is_known, now_s, 1.0) / np.where(is_known, then_s, 1.0))
-        return MoreWork(local=more, maximum=np.log(np.maximum(maximum, 1.0)))
+        return more, np.log(np.maximum(maximum, 1.0))
 
     # --- over restarts of the collector ---
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.detect.scores.medians import nan_median
 from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
@@ -135,7 +136,7 @@ def stage_structure(seconds: Floats) -> Floats:
     count = known.sum(axis=0)
     per_worker = np.full(count.shape, np.nan)
     np.divide(np.where(known, seconds, 0.0).sum(axis=0), count, out=per_worker, where=count > 0)
-    stage_s = np.array([_median(column) for column in per_worker.T])
+    stage_s = nan_median(per_worker, axis=0)
     mean = _mean(stage_s)
     return stage_s / mean if mean > 0 else np.full(len(stage_s), np.nan)
 
@@ -193,11 +194,6 @@ def _ratio(total: Floats, count: npt.NDArray[np.integer]) -> Floats:
     result = np.full(count.shape, np.nan)
     np.divide(total, count, out=result, where=count > 0)
     return result
-
-
-def _median(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else float("nan")
 
 
 def _mean(values: Floats) -> float:

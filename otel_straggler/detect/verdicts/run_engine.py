@@ -59,16 +59,16 @@ class RunVerdictEngine:
         """
         hidden = _hides(excess, waiting)
         local = _local(excess, world, waiting)
-        more = memory.more_work(tokens, excess.peers_s, world, local)
+        more, max_more = memory.more_work(tokens, excess.peers_s, world, local)
         quantities = _quantities(excess)
         # What more tokens take longer is no slowdown; where work is hidden, all may be tokens.
-        quantities[..., _LOCAL] -= more.local
-        quantities[..., _STEP] -= more.maximum if hidden else 0.0
+        quantities[..., _LOCAL] -= more
+        quantities[..., _STEP] -= max_more if hidden else 0.0
         if self.past is None or self.past.shape != quantities.shape[1:]:
             self.past = OwnPast(quantities.shape[1:])
             self.past.seed(memory.group_reference(world, now.at_ns))
         rises = self.past.observe(np.where(counts[:, None, None], quantities, np.nan))
-        of_ranks = self._rises_of_ranks(excess, world, counts, more.local)
+        of_ranks = self._rises_of_ranks(excess, world, counts, more)
         self._world, self._now = world, now
         self._began = steps[len(steps) - 20] if len(steps) else None
         self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])

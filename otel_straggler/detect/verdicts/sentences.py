@@ -17,11 +17,11 @@ def sentence(verdict: Verdict, *, is_over: bool = False) -> str:
     ...     section="forward", cause="slow_gpu", state="confirmed", slowdown=1.5, since_step=40,
     ...     gpu_seconds_lost_per_hour=1440.0, n_peers=7, on_gpu=True))
     'rank 5 on node-1 takes 1.50x as long as its 7 peers in forward since step 40: slow GPU. The \
-    job loses 24 min of GPU time per hour.'
+job loses 24 min of GPU time per hour.'
     """
     if verdict.state in ("ok", "recovered"):
         return f"{subject(verdict)} {'was' if is_over else 'is'} as fast as before again."
-    what = _what_it_did(verdict) if is_over else _what(verdict)
+    what = _what(verdict, is_over=is_over)
     parts = [f"{subject(verdict)} {what}{_since(verdict)}: {_why(verdict)}."]
     if verdict.state == "flapping":
         parts.append("It came and went." if is_over else "It comes and goes.")
@@ -49,22 +49,19 @@ def subject(verdict: Verdict) -> str:
     return f"the run {verdict.group}".rstrip()
 
 
-def _what(verdict: Verdict) -> str:
+def _what(verdict: Verdict, *, is_over: bool) -> str:
+    comes, wait, is_, takes, it_would = (
+        ("came", "waited", "was", "took", "it would have if all had done")
+        if is_over
+        else ("comes", "wait", "is", "takes", "it would if all did")
+    )
     if verdict.cause == "late_arrival":
-        return f"comes late to its {verdict.n_peers} peers: they wait {_excess(verdict)} of a step"
+        excess = f"{100.0 * (verdict.slowdown - 1.0):.0f} %"
+        return f"{comes} late to its {verdict.n_peers} peers: they {wait} {excess} of a step"
     if math.isnan(verdict.slowdown):
-        return "is out of balance"
-    equal = "it would if all did the same work"
-    return f"takes {verdict.slowdown:.2f}x as long as {_compared(verdict, equal)}"
-
-
-def _what_it_did(verdict: Verdict) -> str:
-    if verdict.cause == "late_arrival":
-        return f"came late to its {verdict.n_peers} peers: they waited {_excess(verdict)} of a step"
-    if math.isnan(verdict.slowdown):
-        return "was out of balance"
-    equal = "it would have if all had done the same work"
-    return f"took {verdict.slowdown:.2f}x as long as {_compared(verdict, equal)}"
+        return f"{is_} out of balance"
+    compared = _compared(verdict, f"{it_would} the same work")
+    return f"{takes} {verdict.slowdown:.2f}x as long as {compared}"
 
 
 def _compared(verdict: Verdict, equal: str) -> str:
@@ -74,10 +71,6 @@ def _compared(verdict: Verdict, equal: str) -> str:
     if CAUSES[verdict.cause].is_imbalance:
         return f"{equal}{where}"
     return f"before{where}"
-
-
-def _excess(verdict: Verdict) -> str:
-    return f"{100.0 * (verdict.slowdown - 1.0):.0f} %"
 
 
 def _since(verdict: Verdict) -> str:

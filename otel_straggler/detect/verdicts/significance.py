@@ -61,7 +61,7 @@ def min_z(rows: int, columns: int, floor: float) -> float:
     return max(floor, math.sqrt(2.0 * math.log(max(rows * columns, 1) / FALSE_ALARMS)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Findings:
     """Of one evaluation, (R, C).
 
@@ -73,6 +73,7 @@ class Findings:
         floor: the smallest excess that counts in that window.
         recent: of the newest 20 steps at most; recent_error: (C,) its standard error.
         since: observed step (a count) at which the present rise began, -1 if there is none.
+        spread: (C,) smallest of the peers' in any window.
     """
 
     beyond: Bools
@@ -83,27 +84,10 @@ class Findings:
     recent: Floats
     recent_error: Floats
     since: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """(R, C) normal value of each subject, NaN if unknown, and its standard error."""
-
-    reference: Floats
-    error: Floats
-
-
-class Strongest:
-    """The strongest finding per cell over windows; of those beyond the shortest."""
-
-    def __init__(self, shape: tuple[int, int], effect: Floats) -> None:
-        self.beyond = np.zeros(shape, bool)
-        self.effect = effect.copy()
-        self.z = np.zeros(shape)
-        self.floor = np.full(shape, np.inf)
-        self.spread = np.full(shape[1], np.inf)
+    spread: Floats
 
     def add(self, effect: Floats, z: Floats, floor: Floats, z_limit: float) -> None:
+        """Of one window; the shortest that is beyond counts."""
         with np.errstate(invalid="ignore"):
             is_beyond = (z >= z_limit) & (effect >= floor)
         new = is_beyond & ~self.beyond
@@ -119,9 +103,7 @@ Z_POWER = 1.2816
 """Nine of ten evaluations detect a slowdown of the given size."""
 
 
-def resolvable_slowdown(
-    noise: float, steps: int, comparisons: int, false_alarms: float = FALSE_ALARMS
-) -> float:
+def resolvable_slowdown(noise: float, steps: int, comparisons: int) -> float:
     """Detection limit of ``steps`` steps: 1.04 means 4 %; NaN if unknown.
 
     exp((z_alpha + z_beta) 1.2533 noise / sqrt(steps)), z_alpha = sqrt(2 ln(comparisons / 0.05)),
@@ -139,7 +121,7 @@ def resolvable_slowdown(
     """
     if math.isnan(noise) or steps < 1 or comparisons < 1:
         return math.nan
-    z_alpha = math.sqrt(2.0 * math.log(max(1.0, comparisons / false_alarms)))
+    z_alpha = math.sqrt(2.0 * math.log(max(1.0, comparisons / FALSE_ALARMS)))
     exponent = (z_alpha + Z_POWER) * MEDIAN_ERROR * noise / math.sqrt(steps)
     return math.exp(min(exponent, 700.0))
 

@@ -8,6 +8,7 @@ single steps.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,6 @@ from otel_straggler.detect.verdicts.significance import (
     STEPS_PER_DAY,
     Z_POWER,
     Findings,
-    Past,
-    Strongest,
     advance_cusum,
     cusum_moves,
     cusum_slack,
@@ -187,40 +186,46 @@ class Track:
 
         Cost: O(R C log R).
         """
-        settings = self._settings
-        rows, columns = self.shape
         minimum = min_effect if min_effect.ndim == 2 else min_effect[:, None]
         minimum = np.broadcast_to(minimum, self.shape)
-        z_limit = min_z(rows, columns, settings.min_z)
-        recent = self.recent()
-        block_error = self.block_error
-        recent_error = ERROR_OF_SHORT * block_error * _short_of(self.steps, 20)
-        result, past = Strongest(self.shape, recent), self._past(block_error)
-        for window in settings.windows_steps:
-            if window == settings.windows_steps[0]:
-                effect, error = recent, recent_error
-            elif self.steps >= window:
-                count = np.maximum(self._counts[window], 1)
-                effect = self._sums[window] / count
-                length = window // settings.block_steps
-                effect = np.where(self._counts[window] >= length // 2, effect, np.nan)
-                error = block_error / math.sqrt(length)
-            else:
-                continue
-            floor = np.maximum(self.floor(error)[None, :], minimum)
-            self._compare(result, past, effect, error, floor, z_limit)
-        verified = self._verified(result, minimum, z_limit)
-        since = np.where(self.g > 0.0, self._zero_at + 1, -1)
-        return Findings(
-            beyond=result.beyond,
-            verified=verified,
-            effect=result.effect,
-            z=result.z,
-            floor=result.floor,
+        z_limit = min_z(*self.shape, self._settings.min_z)
+        blocks, block_error = self._reference_blocks, self.block_error
+        past = np.where(blocks >= MIN_REFERENCE, self.reference, np.nan)
+        past_error = block_error / np.sqrt(np.maximum(blocks, 1))
+        windows = list(self._windows(block_error))
+        recent, recent_error = windows[0]
+        result = Findings(
+            beyond=np.zeros(self.shape, bool),
+            verified=np.zeros(self.shape, bool),
+            effect=recent.copy(),
+            z=np.zeros(self.shape),
+            floor=np.full(self.shape, np.inf),
             recent=recent,
             recent_error=recent_error,
-            since=since,
+            since=np.where(self.g > 0.0, self._zero_at + 1, -1),
+            spread=np.full(self.shape[1], np.inf),
         )
+        for effect, error in windows:
+            floor = np.maximum(self.floor(error)[None, :], minimum)
+            spread = spread_of(effect, error)
+            result.spread = np.fmin(result.spread, spread)
+            result.add(effect, effect / spread, floor, z_limit)
+            # Against the own past, where the peers' spread hides a rise.
+            risen = effect - past
+            z = risen / np.sqrt(error**2 + past_error**2 + MIN_SIGMA**2)
+            result.add(risen, np.where(effect >= 0.5 * floor, z, np.nan), floor, z_limit)
+        self._verify(result, minimum, z_limit)
+        return result
+
+    def _windows(self, block_error: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Effect (R, C) and standard error (C,) of every window with enough steps."""
+        yield self.recent(), ERROR_OF_SHORT * block_error * _short_of(self.steps, 20)
+        for window in self._settings.windows_steps[1:]:
+            if self.steps >= window:
+                length = window // self._settings.block_steps
+                effect = self._sums[window] / np.maximum(self._counts[window], 1)
+                effect = np.where(self._counts[window] >= length // 2, effect, np.nan)
+                yield effect, block_error / math.sqrt(length)
 
     def since(self, rows: Ints, steps: int) -> Floats:
         """(rows, C) median excess of the newest ``steps`` steps, at most 20."""
@@ -251,32 +256,8 @@ class Track:
         """(R, C) the newest 20 steps: median of their blocks."""
         return median_of_rows(self._newest_blocks[: min(self.blocks, NEWEST_BLOCKS)])
 
-    def _past(self, block_error: Floats) -> Past:
-        blocks = self._reference_blocks
-        reference = np.where(blocks >= MIN_REFERENCE, self.reference, np.nan)
-        return Past(reference, block_error / np.sqrt(np.maximum(blocks, 1)))
-
-    def _compare(
-        self,
-        result: Strongest,
-        past: Past,
-        effect: Floats,
-        error: Floats,
-        floor: Floats,
-        z_limit: float,
-    ) -> None:
-        """Against the peers, and against the own past, where the peers' spread hides it."""
-        spread = spread_of(effect, error)
-        result.spread = np.fmin(result.spread, spread)
-        result.add(effect, effect / spread, floor, z_limit)
-        risen = effect - past.reference
-        enough = effect >= 0.5 * floor
-        z = np.where(enough, risen / np.sqrt(error**2 + past.error**2 + MIN_SIGMA**2), np.nan)
-        result.add(risen, z, floor, z_limit)
-
-    def _verified(self, result: Strongest, minimum: Floats, z_limit: float) -> Bools:
-        """Alarms whose excess since the onset is large enough for so many steps."""
-        verified = np.zeros(self.shape, bool)
+    def _verify(self, result: Findings, minimum: Floats, z_limit: float) -> None:
+        """Mark alarms whose excess since the onset is large enough for so many steps."""
         rows, columns = (self.g > self._h).nonzero()
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
             effect, error = self._since_onset(row, column)
@@ -285,12 +266,11 @@ class Track:
                 # Nobody knows how slow it always was: it must stand out from its peers.
                 floor = max(floor, z_limit * float(result.spread[column]))
             if effect >= floor:
-                verified[row, column] = True
+                result.verified[row, column] = True
                 result.effect[row, column] = np.fmax(effect, result.effect[row, column])
                 if not result.beyond[row, column]:
                     result.floor[row, column] = floor
                     result.z[row, column] = effect / max(float(error), MIN_SIGMA)
-        return verified
 
     def _since_onset(self, row: int, column: int) -> tuple[float, Floats]:
         """Median excess since CUSUM last was 0, and its standard error."""

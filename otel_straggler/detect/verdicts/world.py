@@ -200,8 +200,11 @@ def inner_key(source: Source) -> tuple[object, ...]:
 
 
 def describe_peers(key: tuple[str, tuple[tuple[str, int], ...]]) -> str:
-    """>>> describe_peers(("default", (("pipeline", 3),))), describe_peers(("actor", ()))
-    ('pipeline 3', 'actor')"""
+    """Name of a peer group.
+
+    >>> describe_peers(("default", (("pipeline", 3),))), describe_peers(("actor", ()))
+    ('pipeline 3', 'actor')
+    """
     role, indices = key
     text = [f"{name} {index}" for name, index in indices]
     return ", ".join(text if role == DEFAULT_ROLE and text else [role, *text])
