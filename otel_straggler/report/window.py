@@ -82,11 +82,11 @@ class ReportWindow:
         if result is None:
             distributed = initialised_process_group()
             if distributed is None:
-                return self._met(self.alone())
+                return self._joined(self.alone())
             result = distributed.group.WORLD
         if isinstance(self._peers, TorchPeers) and self._peers.group is result:
             return self._peers
-        return self._met(TorchPeers(result))
+        return self._joined(TorchPeers(result))
 
     def alone(self) -> Peers:
         """This rank alone, whatever groups exist."""
@@ -111,7 +111,7 @@ class ReportWindow:
     def completed(self, collected: CollectedReports) -> Report | None:
         """The collector's report with this rank's own summaries; begins a new window."""
         began_ns = time.perf_counter_ns()
-        sections = self._taken()
+        sections = self._drained()
         report = collected.newest()
         if report is None:
             return None
@@ -127,7 +127,7 @@ class ReportWindow:
         if scores were gathered on another rank. A report without scores, and one log line, if the
         ranks could not be compared. Cost: see ``report/reporter.py``."""
         began_ns = time.perf_counter_ns()
-        sections, kernels = self._taken(), self._kernels()
+        sections, kernels = self._drained(), self._kernels()
         rank: int | None = None
         try:
             peers = self.peers()
@@ -139,7 +139,7 @@ class ReportWindow:
         except StragglerError:
             raise
         except Exception as error:  # noqa: BLE001  a broken group must not end the training here
-            self._survive(error)
+            self._log_error(error)
             self._reporter.reset_group()
             scores = GroupScores.none()
         if scores is None:
@@ -157,13 +157,13 @@ class ReportWindow:
     def _timed_kernels(self) -> dict[str, Summary]:
         return kernel_summaries([] if self._share is None else self._share.take())
 
-    def _taken(self) -> SectionStatistics:
+    def _drained(self) -> SectionStatistics:
         """A rank that fails here still takes part in the report: the others wait for it."""
         try:
             RECORDING.pull()
             return SectionStatistics(self._samples.take())
         except Exception as error:  # noqa: BLE001
-            self._survive(error)
+            self._log_error(error)
             return SectionStatistics([])
 
     def _kernels(self) -> dict[str, Summary]:
@@ -171,11 +171,11 @@ class ReportWindow:
         try:
             result = self._kernel_summaries()
         except Exception as error:  # noqa: BLE001
-            self._survive(error)
+            self._log_error(error)
             return {}
         return {name: each for name, each in result.items() if kernel_class_of(name) == "compute"}
 
-    def _met(self, peers: Peers) -> Peers:
+    def _joined(self, peers: Peers) -> Peers:
         """A new group may contain processes that know no names yet."""
         if isinstance(self._peers, Alone) and isinstance(peers, Alone):
             return self._peers
@@ -183,7 +183,7 @@ class ReportWindow:
         self._peers = peers
         return peers
 
-    def _survive(self, error: Exception) -> None:
+    def _log_error(self, error: Exception) -> None:
         """Log the first error; telemetry never stops training."""
         if GUARD.is_strict:
             raise error

@@ -177,17 +177,26 @@ def _is_overtaken(record: FlightRecord, by_rank: Mapping[int, FlightRecord]) -> 
 
 
 def _waiting_for(rank: int, awaited: Mapping[int, set[int]]) -> tuple[int, ...]:
+    waiting: dict[int, set[int]] = {}
+    for who, whom in awaited.items():
+        for one in whom:
+            waiting.setdefault(one, set()).add(who)
+    return tuple(sorted(_reached(rank, waiting) - {rank}))
+
+
+def _reached(rank: int, edges: Mapping[int, set[int]]) -> set[int]:
+    """All that can be reached from a rank, itself included."""
     result: set[int] = set()
     newest = {rank}
     while newest:
-        newest = {who for who, whom in awaited.items() if whom & newest} - result - {rank}
         result |= newest
-    return tuple(sorted(result))
+        newest = {to for each in newest for to in edges.get(each, ())} - result
+    return result
 
 
 def _circles(awaited: Mapping[int, set[int]], blamed: set[int]) -> tuple[tuple[int, ...], ...]:
     """Circles of ranks of which nobody waits for a rank that is to blame."""
-    led = {rank for rank in awaited if _leads_to(rank, awaited, blamed)}
+    led = {rank for rank in awaited if _reached(rank, awaited) & blamed}
     circles: list[tuple[int, ...]] = []
     seen: set[int] = set(led)
     for start in sorted(awaited):
@@ -200,17 +209,6 @@ def _circles(awaited: Mapping[int, set[int]], blamed: set[int]) -> tuple[tuple[i
             circles.append(tuple(path[path.index(rank) :]))
         seen.update(path)
     return tuple(circles)
-
-
-def _leads_to(rank: int, awaited: Mapping[int, set[int]], blamed: set[int]) -> bool:
-    result: set[int] = set()
-    newest = {rank}
-    while newest:
-        if newest & blamed:
-            return True
-        result |= newest
-        newest = {whom for who in newest for whom in awaited.get(who, ())} - result
-    return False
 
 
 def _mismatches(records: Sequence[FlightRecord]) -> tuple[Mismatch, ...]:

@@ -151,12 +151,12 @@ class HangDetector:
             blame=None if state in ENDS else blame(heartbeats, states),
             hung_since_s=self._hung_since_s if state in HANGS else math.nan,
         )
-        stands = _standstill(result, heartbeats, now_s)
+        current = _standstill(result, heartbeats, now_s)
         if result.is_hung:
-            self._idle.observe(stands)
+            self._idle.observe(current)
         self.episodes.observe(
             state,
-            stands,
+            current,
             result.blame,
             heartbeats,
             attempt=attempt,
@@ -214,7 +214,7 @@ class HangDetector:
         return known[1]
 
     def _timeouts_of(self, heartbeats: HeartbeatTable, now_s: float) -> Floats:
-        names = [*heartbeats.sections, BETWEEN]  # the last stands for no section, whose code is -1
+        names = [*heartbeats.sections, BETWEEN]  # the last current for no section, whose code is -1
         by_code = np.array([self._timeouts.timeout_s(name, now_s) for name in names])
         of_each: Floats = by_code[heartbeats.section]
         if self._is_warm(heartbeats):

@@ -119,21 +119,21 @@ class Episodes:
 
     left_out: int = 0
     _over: list[Hang] = field(default_factory=list)
-    _lasts: Hang | None = None
+    _current: Hang | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._over) or self._lasts is not None
+        return bool(self._over) or self._current is not None
 
     def before(self, *, is_hung: bool) -> tuple[Hang, ...]:
         """Earlier hangs, oldest first; with the last one, if its end was not seen and the world
         does not hang now."""
-        last = () if is_hung or self._lasts is None else (self._lasts,)
+        last = () if is_hung or self._current is None else (self._current,)
         return (*self._over, *last)
 
     def observe(
         self,
         state: RunState,
-        stands: Standstill | None,
+        current: Standstill | None,
         blame: Blame | None,
         heartbeats: HeartbeatTable,
         *,
@@ -148,18 +148,18 @@ class Episodes:
             hung_since_s: when the present hang was detected.
             progress_s: when any rank last made progress; -inf if never.
         """
-        last = self._lasts
+        last = self._current
         if last is not None and self._is_over(last, state, attempt, hung_since_s, progress_s):
             end: End = "restarted" if attempt != last.attempt else "went_on"
             self._close(last, "ended" if state in ENDS else end, now_s)
         if state in HANGS:
-            if self._lasts is None:
-                self._lasts = Hang(
+            if self._current is None:
+                self._current = Hang(
                     since_s=math.nan, detected_s=hung_since_s, seen_s=now_s, attempt=attempt
                 )
-            self._lasts = _seen(self._lasts, stands, blame, heartbeats, now_s)
-        elif self._lasts is not None:
-            self._lasts = dataclasses.replace(self._lasts, seen_s=now_s)
+            self._current = _updated(self._current, current, blame, heartbeats, now_s)
+        elif self._current is not None:
+            self._current = dataclasses.replace(self._current, seen_s=now_s)
 
     @staticmethod
     def _is_over(
@@ -173,7 +173,7 @@ class Episodes:
         is_seen = now_s - last.seen_s <= _UNSEEN_S
         until_s = now_s if is_seen else last.seen_s
         over = dataclasses.replace(last, until_s=until_s, end=end, is_end_seen=is_seen)
-        self._lasts = None
+        self._current = None
         self._over.append(over)
         if len(self._over) > MAX_KEPT:
             self._over.remove(min(self._over, key=lambda hang: hang.duration_s))
@@ -183,7 +183,7 @@ class Episodes:
 
     def state(self, ahead_s: float = 0.0) -> dict[str, Any]:
         """In JSON types, with times of a clock that is ``ahead_s`` ahead."""
-        lasts = self._lasts
+        lasts = self._current
         return {
             "over": [hang_value(hang.on_clock(ahead_s)) for hang in self._over],
             "lasts": None if lasts is None else hang_value(lasts.on_clock(ahead_s)),
@@ -198,13 +198,13 @@ class Episodes:
         return cls(
             left_out=int(state.get("left_out", 0)),
             _over=[read_hang(value) for value in state.get("over", ())[-MAX_KEPT:]],
-            _lasts=None if lasts is None else read_hang(lasts),
+            _current=None if lasts is None else read_hang(lasts),
         )
 
 
-def _seen(
+def _updated(
     hang: Hang,
-    stands: Standstill | None,
+    current: Standstill | None,
     blame: Blame | None,
     heartbeats: HeartbeatTable,
     now_s: float,
@@ -212,13 +212,13 @@ def _seen(
     """With this evaluation. Of all that were blamed in turn the fewest count, and of as many the
     newest: once a launcher ends a run, all its ranks are lost, and one was the first."""
     hang = dataclasses.replace(hang, seen_s=now_s)
-    if stands is not None:
-        since_s = stands.since_s if math.isnan(hang.since_s) else hang.since_s
-        lost_s = stands.lost_s if stands.how == "idle" else 0.0
+    if current is not None:
+        since_s = current.since_s if math.isnan(hang.since_s) else hang.since_s
+        lost_s = current.lost_s if current.how == "idle" else 0.0
         hang = dataclasses.replace(
             hang,
             since_s=since_s,
-            how=stands.how,
+            how=current.how,
             gpu_seconds_lost=max(hang.gpu_seconds_lost, lost_s),
         )
     if math.isnan(hang.since_s):
@@ -332,14 +332,14 @@ class IdleGpus:
     def total_s(self) -> float:
         return self._before_s + self._newest_s
 
-    def observe(self, stands: Standstill | None) -> None:
+    def observe(self, current: Standstill | None) -> None:
         """None: it makes progress."""
-        if stands is None or stands.how != "idle" or not math.isfinite(stands.since_s):
+        if current is None or current.how != "idle" or not math.isfinite(current.since_s):
             return
-        if not stands.since_s < self._since_s + _SAME_S:
+        if not current.since_s < self._since_s + _SAME_S:
             self._before_s, self._newest_s = self.total_s, 0.0
-            self._since_s = stands.since_s
-        self._newest_s = max(self._newest_s, stands.lost_s)
+            self._since_s = current.since_s
+        self._newest_s = max(self._newest_s, current.lost_s)
 
     def state(self, ahead_s: float = 0.0) -> list[float | None]:
         """In JSON types, with times of a clock that is ``ahead_s`` ahead."""

@@ -60,7 +60,7 @@ class KernelHistograms:
         self._kernels: set[str] = set()
         self._intervals: dict[_Process, list[Interval]] = {}
         self._longest_ns = 0
-        self._taken = 0
+        self._n_intervals = 0
         self._scored: tuple[_Key, KernelMedians | None] | None = None
         self.nbytes = 0
 
@@ -137,8 +137,8 @@ class KernelHistograms:
         kept = replace(times, sources=(), cells=())
         end_ns = int(kept.end_ns[0])
         start_ns = int(kept.start_ns[0]) or end_ns
-        self._taken += 1
-        known.append(Interval(self._taken, start_ns, end_ns, kept))
+        self._n_intervals += 1
+        known.append(Interval(self._n_intervals, start_ns, end_ns, kept))
         self._longest_ns = max(self._longest_ns, min(end_ns - start_ns, int(_LONGEST_S * 1e9)))
         self.nbytes += kept.nbytes
 

@@ -13,6 +13,7 @@ from otel_straggler.detect.scores.references import ReferenceSet
 from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
 from otel_straggler.detect.scores.sources import SourceCache, split_by_route
 from otel_straggler.detect.scores.world import WorldResults, WorldScorer
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.detect.verdicts.log import Notification
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import ObservationBatch
@@ -65,7 +66,7 @@ class Scorer:
         """Observe kernel histograms, for the windows they belong to."""
         for source, points in by_interval(times):
             self._world(source).observe_kernels(source, points)
-        held = [kernels for world in self._worlds() for kernels in world.kernels]
+        held = [kernels for world in self._worlds() for kernels in world.kernels.values()]
         while sum(kernels.nbytes for kernels in held) > self._settings.kernel_bytes:
             max(held, key=lambda kernels: kernels.nbytes).drop_older_half()
 
@@ -103,16 +104,20 @@ class Scorer:
     def verdicts(self, run_id: str) -> RunVerdicts:
         """Changes of state of a run in memory, those of groups by their time, and the newest
         summaries."""
-        worlds = self._runs.get(run_id, {}).values()
-        changes = heapq.merge(*(world.changes for world in worlds), key=lambda v: v.at_ns)
-        summaries = (world.summary() for world in worlds)
+        engines = self._engines(run_id)
+        changes = heapq.merge(*(engine.changes for engine in engines), key=lambda v: v.at_ns)
+        summaries = (engine.summary() for engine in engines)
         return RunVerdicts(
             changes=tuple(changes), worlds=tuple(each for each in summaries if each is not None)
         )
 
     def notifications(self, run_id: str) -> list[Notification]:
+        each = (engine.notifications for engine in self._engines(run_id))
+        return list(heapq.merge(*each, key=lambda one: one.at_ns))
+
+    def _engines(self, run_id: str) -> list[VerdictEngine]:
         worlds = self._runs.get(run_id, {}).values()
-        return list(heapq.merge(*(w.notifications for w in worlds), key=lambda one: one.at_ns))
+        return [world.engine for world in worlds if world.engine is not None]
 
     def drain_changes(self) -> list[Verdict]:
         """Changes of state since the last call, over all runs, and subjects that began to page
@@ -166,7 +171,7 @@ class Scorer:
     def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
         """Sessions that keep sending although a newer session claims their rank."""
         worlds = self._runs.get(run_id, {}).values()
-        return tuple(source for world in worlds for source in world.clashes(now_ns))
+        return tuple(source for world in worlds for source in world.clashes.live(now_ns))
 
     def runs(self) -> tuple[str, ...]:
         """Runs with rows in memory, in the order in which they were first seen."""

@@ -96,14 +96,14 @@ class SourceTables:
     def code_of_section(self, section: Section, max_names: int) -> int:
         code = self.section_code.get(section.name)
         if code is not None:
-            self._note_parent(section)
+            self._record_parent(section)
             return code
         if len(self.sections) >= max_names and section.name != OTHER_SECTION:
             return self.code_of_section(Section(OTHER_SECTION, "other"), max_names)
         self.sections[section.name] = section
         return self.section_code.setdefault(section.name, len(self.section_code))
 
-    def _note_parent(self, section: Section) -> None:
+    def _record_parent(self, section: Section) -> None:
         """A section that also runs by itself is no part of another."""
         known = self.sections[section.name]
         if known.parent and not section.parent:

@@ -16,7 +16,6 @@ from otel_straggler.detect.scores.windows import (
     OpenWindow,
     Split,
     WindowIndex,
-    Windows,
     WindowTrack,
     are_in_order,
     newest_by_rank,
@@ -64,11 +63,12 @@ class Stream:
         self._names = SourceTables()
         self._ranks: dict[int, _RankState] = {}
         newest_step: dict[int, int] = {}
-        windows = Windows(settings.window_steps, settings.window_longest_s)
-        self._by_step = WindowTrack(windows, newest_step)
-        self._by_time = WindowTrack(Windows(1), {}, settings.window_s)
-        self._block_by_step = WindowTrack(Windows(verdicts.block_steps), newest_step)
-        self._block_by_time = WindowTrack(Windows(1), {}, verdicts.block_s)
+        self._by_step = WindowTrack(newest_step, settings.window_steps, settings.window_longest_s)
+        self._by_time = WindowTrack({}, interval_s=settings.window_s)
+        self._block_by_step = WindowTrack(newest_step, verdicts.block_steps)
+        self._block_by_time = WindowTrack({}, interval_s=verdicts.block_s)
+        self._tracks = self._by_step, self._by_time
+        self._block_tracks = self._block_by_step, self._block_by_time
         self._longest_pause_ns = 0
         self.world_size = 0
         self.last_row_at_ns = now_ns
@@ -104,7 +104,7 @@ class Stream:
             return
         state.finished = True
         for track in (*self._tracks, *self._block_tracks):
-            for window in track.windows.open.values():
+            for window in track.open.values():
                 window.passed_at_ns = window.passed_at_ns or now_ns
 
     def close_due(
@@ -151,17 +151,9 @@ class Stream:
 
     @property
     def has_open_windows(self) -> bool:
-        return any(track.windows.open for track in (*self._tracks, *self._block_tracks))
+        return any(track.open for track in (*self._tracks, *self._block_tracks))
 
-    @property
-    def _tracks(self) -> tuple[WindowTrack, WindowTrack]:
-        return self._by_step, self._by_time
-
-    @property
-    def _block_tracks(self) -> tuple[WindowTrack, WindowTrack]:
-        return self._block_by_step, self._block_by_time
-
-    # --- taking rows -----------------------------------------------------------------------
+    # --- rows in -----------------------------------------------------------------------------
 
     def _with_own_codes(self, batch: ObservationBatch) -> ObservationBatch:
         codes = self._names.codes_of_seen(batch.sources)
@@ -169,11 +161,11 @@ class Stream:
         self.world_size = next(filter(None, sizes), self.world_size)
         if codes is None:
             for source in batch.sources:
-                self._meet(source)
+                self._register(source)
             codes = self._names.codes_of(batch.sources)
         return self._names.recode(batch, codes, self._settings.max_names)
 
-    def _meet(self, source: Source) -> None:
+    def _register(self, source: Source) -> None:
         state = self._ranks.get(source.rank)
         if state is None:
             self._ranks[source.rank] = _RankState(source.session)
@@ -187,7 +179,7 @@ class Stream:
     def _index_stepped(self, rows: _Rows, now_ns: int) -> int:
         tracks = self._by_step, self._block_by_step
         split = Split.of(rows.batch.step)
-        window_of, block_of = (track.windows.number_of for track in tracks)
+        window_of, block_of = (track.number_of for track in tracks)
         starts_ns = rows.batch.start_ns[split.first_rows].tolist()
         indices = [
             (window_of(step, start_ns, now_ns), block_of(step, start_ns, now_ns))
@@ -211,8 +203,8 @@ class Stream:
             step, block = (unit * unit_ns // n if n else NO_STEP for n in lengths_ns)
             indices.append(
                 (
-                    tracks[0].windows.number_of(step, unit * unit_ns, now_ns),
-                    tracks[1].windows.number_of(block, unit * unit_ns, now_ns),
+                    tracks[0].number_of(step, unit * unit_ns, now_ns),
+                    tracks[1].number_of(block, unit * unit_ns, now_ns),
                 )
             )
         late = _put(rows, split, indices, tracks)
@@ -227,11 +219,11 @@ class Stream:
     def _closed_of(
         self, track: WindowTrack, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[OpenWindow, ClosedBy]]:
-        for number in sorted(track.windows.open):
-            cause = self._due(track, track.windows.open[number], now_ns, replaced=replaced)
+        for number in sorted(track.open):
+            cause = self._due(track, track.open[number], now_ns, replaced=replaced)
             if cause is None:
                 break
-            yield track.windows.close(number), cause
+            yield track.close(number), cause
 
     def _due(
         self, track: WindowTrack, window: OpenWindow, now_ns: int, *, replaced: bool
@@ -240,7 +232,7 @@ class Stream:
         grace_ns = int(settings.grace_s * 1e9)
         waited_ns = -1 if window.passed_at_ns is None else now_ns - window.passed_at_ns
         if waited_ns >= 0 and self._all_passed(track, window):
-            may_be_more = self.world_size == 0 and track.windows.n_closed == 0
+            may_be_more = self.world_size == 0 and track.n_closed == 0
             if not may_be_more or waited_ns >= grace_ns:
                 return "complete"
         if waited_ns >= grace_ns or (replaced and now_ns - self.last_row_at_ns >= grace_ns):
@@ -301,11 +293,11 @@ def _put(
         if window < 0:
             late += len(part)
         else:
-            tracks[0].windows.open[window].rows.append(part)
+            tracks[0].open[window].rows.append(part)
         if block < 0:
             continue
         if all_summed:
-            tracks[1].windows.open[block].rows.append(part)
+            tracks[1].open[block].rows.append(part)
         elif summed[piece].any():
-            tracks[1].windows.open[block].rows.append(part.take(summed[piece]))
+            tracks[1].open[block].rows.append(part.take(summed[piece]))
     return late

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -42,12 +41,13 @@ from otel_straggler.detect.scores.step_tables import (
 from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints, Section
 from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.rank import Source
-from otel_straggler.model.scores import Straggler, WindowScores
+from otel_straggler.model.scores import KindOfScore, Straggler, WindowScores
 
 _LATEST_NS = np.iinfo(np.int64).max
 ClosedBy = Literal["complete", "grace", "idle", "end"]
 MAX_NAMED_MISSING = 1000
 _WHOLE = (Section(""),)
+_GPU_SCORES: tuple[KindOfScore, ...] = ("gpu_relative", "gpu_individual")
 
 
 def score_window(
@@ -101,9 +101,9 @@ def score_window(
     stragglers = [
         *find_stragglers(relative, "section_relative", sources, kept.sections, threshold),
         *find_stragglers(individual, "section_individual", sources, kept.sections, threshold),
-        *find_stragglers(gpu.relative[:, None], "gpu_relative", sources, _WHOLE, threshold),
-        *find_stragglers(gpu.individual[:, None], "gpu_individual", sources, _WHOLE, threshold),
     ]
+    for kind in _GPU_SCORES:
+        stragglers += find_stragglers(gpu[kind][:, None], kind, sources, _WHOLE, threshold)
     first = sources[0]
     return WindowScores(
         run_id=first.run_id,
@@ -123,10 +123,7 @@ def score_window(
         section_relative=relative,
         section_individual=individual,
         section_slowdown=slowdowns(median_s, table.peers),
-        gpu_relative=gpu.relative,
-        gpu_individual=gpu.individual,
-        gpu_section_relative=gpu.section_relative,
-        gpu_section_individual=gpu.section_individual,
+        **gpu,
         stragglers=tuple(sorted(stragglers, key=_worst_first)),
         largest_excess=find_largest_excess(step_s, table.peers, sources, kept.sections),
         world_size=world_size or len(sources),
@@ -141,26 +138,13 @@ def _worst_first(straggler: Straggler) -> tuple[float, int, str]:
     return straggler.score, straggler.source.rank, straggler.section
 
 
-@dataclass(frozen=True, slots=True)
-class _GpuScores:
-    relative: Floats
-    individual: Floats
-    section_relative: Floats
-    section_individual: Floats
-
-
 def _gpu_scores(
-    table: _Table,
-    kernels: Kernels,
-    history: ReferenceSet,
-    min_samples: int,
-    now_ns: int,
-) -> _GpuScores:
-    """Over all sections and per section, of compute kernels."""
-    none = np.full((table.n_ranks, table.n_sections), np.nan)
-    scores = _GpuScores(
-        np.full(table.n_ranks, np.nan), np.full(table.n_ranks, np.nan), none, none.copy()
-    )
+    table: _Table, kernels: Kernels, history: ReferenceSet, min_samples: int, now_ns: int
+) -> dict[str, Floats]:
+    """Fields of ``WindowScores``: over all sections and per section, of compute kernels."""
+    whole, by_section = table.n_ranks, (table.n_ranks, table.n_sections)
+    relative, individual = np.full(whole, np.nan), np.full(whole, np.nan)
+    relative_by_section, individual_by_section = (np.full(by_section, np.nan) for _ in range(2))
 
     def score(result: NamedTimes, references: References, scope: str) -> tuple[Floats, Floats]:
         times = result.times
@@ -174,16 +158,20 @@ def _gpu_scores(
         )
 
     everywhere = kernels.of(None)
-    if everywhere is None:
-        return scores
-    scores.relative[:], scores.individual[:] = score(everywhere, history.kernels, "")
-    for s, name in enumerate(table.section_names):
-        inside = kernels.of(s)
-        if inside is not None:
-            scores.section_relative[:, s], scores.section_individual[:, s] = score(
-                inside, history.kernels_by_section, name
-            )
-    return scores
+    if everywhere is not None:
+        relative, individual = score(everywhere, history.kernels, "")
+        for s, name in enumerate(table.section_names):
+            inside = kernels.of(s)
+            if inside is not None:
+                relative_by_section[:, s], individual_by_section[:, s] = score(
+                    inside, history.kernels_by_section, name
+                )
+    return {
+        "gpu_relative": relative,
+        "gpu_individual": individual,
+        "gpu_section_relative": relative_by_section,
+        "gpu_section_individual": individual_by_section,
+    }
 
 
 class _Table:

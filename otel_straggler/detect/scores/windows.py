@@ -38,15 +38,25 @@ class OpenWindow:
     rows: list[ObservationBatch] = field(default_factory=list)
 
 
-class Windows:
-    """Windows of one stream, in the order in which they were opened.
+class WindowTrack:
+    """One division of a stream into windows, in the order in which they were opened.
 
     Args:
+        newest: progress by rank; tracks that count the same may share it.
         steps_per_window: None puts all steps into one.
         longest_s: after so long a window with :data:`MIN_STEPS` takes no further steps.
+        interval_s: length of an interval that stands for a step; 0: by steps.
     """
 
-    def __init__(self, steps_per_window: int | None, longest_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        newest: dict[int, int],
+        steps_per_window: int | None = 1,
+        longest_s: float = math.inf,
+        interval_s: float = 0.0,
+    ) -> None:
+        self.newest = newest
+        self.interval_ns = int(interval_s * 1e9)
         self._steps_per_window = steps_per_window
         self._longest_s = longest_s
         self._window_of_step: dict[int, int] = {}
@@ -102,38 +112,23 @@ class Windows:
         self._opened += 1
         return window
 
-
-WindowIndex = tuple[int, int]
-"""Numbers of a step's window of scores and block of verdicts; -1 if closed."""
-
-
-class WindowTrack:
-    """One division of rows into windows.
-
-    Attributes:
-        windows: those that are open.
-        interval_ns: length of an interval; 0: by steps.
-        newest: progress by rank; tracks that count the same may share it.
-    """
-
-    def __init__(self, windows: Windows, newest: dict[int, int], interval_s: float = 0.0) -> None:
-        self.windows = windows
-        self.newest = newest
-        self.interval_ns = int(interval_s * 1e9)
-
     def advance(self, newest: Mapping[int, int], now_ns: int) -> None:
         """Record the progress of ranks, and which windows somebody has passed."""
         for rank, step in newest.items():
             if step > self.newest.get(rank, NO_STEP):
                 self.newest[rank] = step
         furthest = max(newest.values(), default=NO_STEP)
-        for window in self.windows.open.values():
+        for window in self.open.values():
             if window.passed_at_ns is None and furthest > window.last_step:
                 window.passed_at_ns = now_ns
 
     def close_all(self) -> Iterator[OpenWindow]:
-        for number in sorted(self.windows.open):
-            yield self.windows.close(number)
+        for number in sorted(self.open):
+            yield self.close(number)
+
+
+WindowIndex = tuple[int, int]
+"""Numbers of a step's window of scores and block of verdicts; -1 if closed."""
 
 
 def newest_by_rank(sources: tuple[Source, ...], source: Codes, steps: Ints) -> dict[int, int]:

@@ -15,13 +15,12 @@ from otel_straggler.detect.scores.sources import ClashWatch, SourceCache, split_
 from otel_straggler.detect.scores.stream import Stream
 from otel_straggler.detect.scores.window_scores import ClosedBy, score_window
 from otel_straggler.detect.verdicts.engine import VerdictEngine
-from otel_straggler.detect.verdicts.log import Notification
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTable, StepTimes
-from otel_straggler.model.verdict import Verdict, WorldSummary
+from otel_straggler.model.verdict import Verdict
 
 RETIRE_S = 60.0
 """A replaced attempt that is silent for so long is dropped."""
@@ -67,9 +66,9 @@ class WorldScorer:
         self._retired_attempt = -1
         self._evaluated_attempt = -1
         self._streams: SourceCache[Stream] = SourceCache()
-        self._kernels: dict[int, KernelHistograms] = {}
-        self._clashes = ClashWatch(settings.grace_s)
-        self._engine: VerdictEngine | None = None
+        self.kernels: dict[int, KernelHistograms] = {}
+        self.clashes = ClashWatch(settings.grace_s)
+        self.engine: VerdictEngine | None = None
         self._idle_since_ns: int | None = None
         self.late = 0
 
@@ -81,14 +80,14 @@ class WorldScorer:
             folded = stream.folded_names[0]
             self._count_late(stream.observe(rows, now_ns))
             self._counts.names_folded += stream.folded_names[0] - folded
-        self._clashes.observe(batch, now_ns)
+        self.clashes.observe(batch, now_ns)
 
     def observe_kernels(self, source: Source, times: KernelTimes) -> None:
         """Kernel histograms of one source and interval."""
-        held = self._kernels.get(source.attempt)
+        held = self.kernels.get(source.attempt)
         if held is None:
             limit, counts = self._settings.max_kernels, self._counts.kernel_times
-            held = self._kernels[source.attempt] = KernelHistograms(limit, counts)
+            held = self.kernels[source.attempt] = KernelHistograms(limit, counts)
         held.add(source, times)
 
     def mark_alive(self, source: Source, now_ns: int) -> None:
@@ -119,8 +118,8 @@ class WorldScorer:
         results = WorldResults(windows=self.close("end"))
         for _, stream in self._by_attempt():
             self._evaluate(stream.close_all_tables(), results)
-        if self._engine is not None:
-            self._add_changes(self._engine.finish(), results)
+        if self.engine is not None:
+            self._add_changes(self.engine.finish(), results)
         return results
 
     def close(self, cause: ClosedBy = "idle") -> list[WindowScores]:
@@ -132,29 +131,10 @@ class WorldScorer:
         ]
 
     @property
-    def changes(self) -> tuple[Verdict, ...]:
-        return () if self._engine is None else self._engine.changes
-
-    @property
-    def notifications(self) -> tuple[Notification, ...]:
-        return () if self._engine is None else self._engine.notifications
-
-    def summary(self) -> WorldSummary | None:
-        return None if self._engine is None else self._engine.summary()
-
-    def clashes(self, now_ns: int) -> tuple[Source, ...]:
-        return self._clashes.live(now_ns)
-
-    @property
     def folded_name(self) -> str:
         """A section name that is folded because there are too many; or empty."""
         folded = (stream.folded_names for stream in self._all_streams())
         return next((name for rows, name in folded if rows), "")
-
-    @property
-    def kernels(self) -> Iterable[KernelHistograms]:
-        """Of its attempts; the owner bounds the memory of all worlds."""
-        return self._kernels.values()
 
     @property
     def has_rows(self) -> bool:
@@ -170,7 +150,7 @@ class WorldScorer:
 
     def state(self) -> dict[str, Any] | None:
         """See :meth:`.VerdictEngine.state`; None if there are no verdicts yet."""
-        return None if self._engine is None else self._engine.state()
+        return None if self.engine is None else self.engine.state()
 
     def restore(self, state: dict[str, Any]) -> None:
         self._verdict_engine().restore(state)
@@ -224,7 +204,7 @@ class WorldScorer:
     # --- scores and verdicts -----------------------------------------------------------------
 
     def _score(self, rows: ObservationBatch, stream: Stream, cause: ClosedBy) -> WindowScores:
-        kernels = self._kernels.get(rows.sources[0].attempt)
+        kernels = self.kernels.get(rows.sources[0].attempt)
         scores = score_window(
             rows,
             self._references,
@@ -273,9 +253,9 @@ class WorldScorer:
         results.changes += sorted((*changes, *late), key=lambda v: v.at_ns) if late else changes
 
     def _verdict_engine(self) -> VerdictEngine:
-        if self._engine is None:
-            self._engine = VerdictEngine(self._verdicts)
-        return self._engine
+        if self.engine is None:
+            self.engine = VerdictEngine(self._verdicts)
+        return self.engine
 
     def _retire_attempts(self, now_ns: int) -> None:
         for number, attempt in list(self._attempts.items()):
@@ -285,8 +265,8 @@ class WorldScorer:
             is_open = any(stream.has_open_windows for stream in attempt.streams)
             if not is_open and now_ns - last_row_ns >= RETIRE_S * 1e9:
                 del self._attempts[number]
-                self._kernels.pop(number, None)
-                self._clashes.drop_attempt(number)
+                self.kernels.pop(number, None)
+                self.clashes.drop_attempt(number)
                 self._streams.clear()
                 self._retired_attempt = max(self._retired_attempt, number)
 

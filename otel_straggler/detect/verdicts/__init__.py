@@ -2,7 +2,7 @@
 
 Start with ``engine.VerdictEngine._evaluate_block``. A block of 5 steps goes through
 
-1. ``blocks`` ``world`` ``groups``: does it count, who is there, who is compared with whom;
+1. ``blocks`` ``world``: does it count, who is there, who is compared with whom;
 2. ``clocks`` ``equal_work`` ``unequal_work``: by which clock; times for equal work;
 3. ``waits`` ``excess``: which sections hold waiting; each rank's log excess over its peers and its
 lateness, (T, R, C);

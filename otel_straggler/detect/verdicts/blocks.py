@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.detect.scores.medians import median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.detect.verdicts.groups import median_of_rows
 from otel_straggler.model.observation import HOST
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import GpuSeconds, StepTable
@@ -117,11 +117,11 @@ class WarmUp:
         sessions = {s.rank: (s.attempt, s.session_id) for s in table.sources}
         known = [rank for rank in sessions if rank in self._sessions]
         renewed = sum(sessions[rank] != self._sessions[rank] for rank in known)
-        anew = 2 * renewed > len(known)
-        self._sessions = sessions if anew else {**self._sessions, **sessions}
-        if anew:
+        is_restart = 2 * renewed > len(known)
+        self._sessions = sessions if is_restart else {**self._sessions, **sessions}
+        if is_restart:
             self._warm_up_left = self._settings.warm_up_steps
-        return anew
+        return is_restart
 
     def is_warming_up(self, table: StepTable) -> bool:
         if self._warm_up_left <= 0:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.scores.medians import Groups
 from otel_straggler.detect.verdicts.waits import ENOUGH_RANKS, WaitDetector
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.detect.scores.medians import median_of
+from otel_straggler.detect.scores.medians import median_of, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.blocks import TimedBlocks, WarmUp
 from otel_straggler.detect.verdicts.clocks import ClockedBlock, ClockSelector
@@ -20,7 +20,6 @@ from otel_straggler.detect.verdicts.excess import (
     local_sections,
     medians_by_step,
 )
-from otel_straggler.detect.verdicts.groups import median_of_rows
 from otel_straggler.detect.verdicts.log import EvaluationTime, Notification, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, Tracks
 from otel_straggler.detect.verdicts.peer_engine import PeerVerdictEngine
@@ -33,7 +32,7 @@ from otel_straggler.model.observation import Bools, Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict, WorldSummary
 
-LOOK_BLOCKS = 4
+MEMORY_BLOCKS = 4
 """Blocks (20 steps) between updates of the memory that outlives the world."""
 COMMON_MODE = 1.5
 """Steps that take all ranks this many times the usual are left out: an undeclared checkpoint,
@@ -47,14 +46,14 @@ class VerdictEngine:
 
     def __init__(self, settings: VerdictSettings | None = None) -> None:
         self._settings = settings or VerdictSettings()
-        self._cases = VerdictLog(self._settings.max_changes)
-        self._peers = PeerVerdictEngine(self._settings, self._cases)
-        self._run = RunVerdictEngine(self._cases)
-        self._structure = Structure(self._cases)
+        self._log = VerdictLog(self._settings.max_changes)
+        self._peers = PeerVerdictEngine(self._settings, self._log)
+        self._run = RunVerdictEngine(self._log)
+        self._structure = Structure(self._log)
         self._intervals = TimedBlocks()
-        self._opening = WarmUp(self._settings)
+        self._warm_up = WarmUp(self._settings)
         self._memory = Memory()
-        self._sums = SummaryBuilder()
+        self._builder = SummaryBuilder()
         self._summary: WorldSummary | None = None
         self._newest_step_s: Floats | None = None  # of a block that is not summed up yet
         self._ended_step_s: Floats | None = None  # of the newest steps of this world
@@ -63,8 +62,8 @@ class VerdictEngine:
     def _begin_world(self) -> None:
         self._world = World()
         self._waiting = WaitDetector()
-        self._inner = SharedSections()
-        self._evened = EqualizedSections()
+        self._shared = SharedSections()
+        self._equalized = EqualizedSections()
         self._clocks = ClockSelector()
         self._structure.reset()
         self._tracks: Tracks | None = None
@@ -75,45 +74,45 @@ class VerdictEngine:
         """Evaluate the next steps; returns changes of state."""
         changes: list[Verdict] = []
         for block in self._intervals.add(table):
-            for ready in self._opening.admit(block):
+            for ready in self._warm_up.admit(block):
                 changes += self._evaluate_block(ready)
         return tuple(changes)
 
     def finish(self) -> tuple[Verdict, ...]:
         """End of input: evaluate the rest."""
-        ready = [one for block in self._intervals.finish() for one in self._opening.admit(block)]
-        ready += self._opening.finish()
+        ready = [one for block in self._intervals.finish() for one in self._warm_up.admit(block)]
+        ready += self._warm_up.finish()
         changes = [change for one in ready for change in self._evaluate_block(one)]
         summary = self.summary()
         changes += self._structure.finish()
         if summary is not None:
-            self._summary = self._sums.revised(
-                summary, self._structure.balance, self._cases.latest()
+            self._summary = self._builder.revised(
+                summary, self._structure.balance, self._log.latest()
             )
         return tuple(changes)
 
     @property
     def changes(self) -> tuple[Verdict, ...]:
         """All changes of state in order; the last of a subject has its newest numbers."""
-        return self._cases.changes
+        return self._log.changes
 
     @property
     def notifications(self) -> tuple[Notification, ...]:
-        return self._cases.notifications
+        return self._log.notifications
 
     def drain_late_notifications(self) -> list[Verdict]:
         """Subjects that have begun to page since the last call without a change of state."""
-        return self._cases.drain_late_notifications()
+        return self._log.drain_late_notifications()
 
     def summary(self) -> WorldSummary | None:
         """Of the newest steps, made on request; None before the first."""
         if self._newest_step_s is not None and self._tracks is not None:
-            self._summary = self._sums.summary(
+            self._summary = self._builder.summary(
                 self._newest_step_s,
                 self._world,
                 self._structure.balance,
                 self._tracks.ranks.resolvable(),
-                self._cases.latest(),
+                self._log.latest(),
                 self._waiting.inside,
             )
             self._newest_step_s = None
@@ -122,9 +121,9 @@ class VerdictEngine:
     # --- one block -----------------------------------------------------------------------------
 
     def _evaluate_block(self, table: StepTable) -> list[Verdict]:
-        if self._opening.is_stray(table):
+        if self._warm_up.is_stray(table):
             return []
-        if self._opening.begins_again(table):
+        if self._warm_up.begins_again(table):
             self.summary()
             self._begin_world()
         if self._world.update(table):
@@ -133,11 +132,11 @@ class VerdictEngine:
             self._clocks.reset()
             self._structure.reset()
             self._ended_step_s = None
-            self._sums.waits.keep_only(self._world.rank_subjects)
+            self._builder.waits.keep_only(self._world.rank_subjects)
         block = self._world.align(table)
         excess = self._excesses(block)
         counts = self._counting_steps(excess)
-        if self._opening.is_warming_up(table):
+        if self._warm_up.is_warming_up(table):
             return []
         if self._tracks is None:
             self._tracks = Tracks.of(self._world, self._settings)
@@ -152,7 +151,7 @@ class VerdictEngine:
             self._tracks.numbers.add(block.steps)
         changes = self._evaluate(block, excess, counts)
         self._learn(block)
-        self._sums.add(excess.step_s, self._world, self._structure.balance, self._cases.costs())
+        self._builder.add(excess.step_s, self._world, self._structure.balance, self._log.costs())
         self._newest_step_s = self._with_steps_before(excess.step_s)
         return changes
 
@@ -162,9 +161,9 @@ class VerdictEngine:
         waits = any(self._waiting.waits(section) for section in world.sections)
         if waits or excess.timed is not None:
             self._waiting.inside = ""
-            self._evened = EqualizedSections()
+            self._equalized = EqualizedSections()
         else:
-            self._waiting.inside = self._evened.observe(excess, world.sections, local)
+            self._waiting.inside = self._equalized.observe(excess, world.sections, local)
 
     def _with_steps_before(self, step_s: Floats) -> Floats:
         """(T, R) of the block; a shorter one, as at the end of a run, is filled up with steps
@@ -200,7 +199,7 @@ class VerdictEngine:
         if by_host is None or seconds is not block.seconds:
             by_host = late_seconds(seconds, world)
         peers_s, late_s = by_host
-        shared = self._inner.shared(late_s, world, carried_from)
+        shared = self._shared.shared(late_s, world, carried_from)
         min_peers = self._settings.min_peers
         return excesses(
             seconds, measured_s, peers_s, late_s, world, self._waiting, shared, min_peers, timed
@@ -279,7 +278,7 @@ class VerdictEngine:
         )
         changes += self._structure.observe(_as_compared(block, excess.timed), counts, now)
         for waited_s in self._waits(block, excess.timed):
-            self._sums.waits.add(world.rank_subjects, waited_s[counts], world.peers)
+            self._builder.waits.add(world.rank_subjects, waited_s[counts], world.peers)
         return changes
 
     def _waits(self, block: StepTable, timed: ClockedBlock | None) -> Iterator[Floats]:
@@ -301,27 +300,27 @@ class VerdictEngine:
         held = self._peers.held(self._world)
         self._tracks.ranks.learn_reference(held[0])
         self._tracks.hosts.learn_reference(held[1])
-        if self._tracks.ranks.blocks % LOOK_BLOCKS == 0:
+        if self._tracks.ranks.blocks % MEMORY_BLOCKS == 0:
             now_ns = int(block.end_ns.max())
             self._memory.learn(self._tracks, self._world, held, now_ns)
             if self._run.past is not None:
                 self._memory.learn_groups(self._run.past.reference, self._world, now_ns)
-            self._sums.observe(block)
+            self._builder.observe(block)
 
     # --- over restarts -------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """State for a restart: JSON types and NumPy arrays, nested in dicts and lists."""
         return {
-            "cases": self._cases.state(),
+            "cases": self._log.state(),
             "memory": self._memory.state(self._tracks, self._world),
-            "sums": self._sums.state(),
+            "sums": self._builder.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._cases.restore(state.get("cases", {}))
+        self._log.restore(state.get("cases", {}))
         self._memory.restore(state.get("memory", {}))
-        self._sums.restore(state.get("sums", {}))
+        self._builder.restore(state.get("sums", {}))
 
 
 def _as_compared(block: StepTable, timed: ClockedBlock | None) -> StepTable:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.detect.scores.medians import nan_median
-from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.scores.medians import Groups, nan_median
 from otel_straggler.detect.verdicts.history import Destination, KeyedTables
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.unequal_work import for_equal_classes
@@ -100,7 +99,7 @@ _SUMS = (*_SLOPE, *EVIDENCE)
 _TOKENS = "tokens"
 
 
-class WorkNormaliser:
+class WorkNormaliser(KeyedTables):
     """Learns, per peer group and section, how time grows with tokens, and divides it out.
 
     With e, the part of the time that grows with tokens at the usual number n0 (the group's median
@@ -125,7 +124,7 @@ class WorkNormaliser:
     """
 
     def __init__(self) -> None:
-        self._sums = KeyedTables((*_SUMS, _TOKENS), MAX_GROUPS, MAX_SECTIONS)
+        super().__init__((*_SUMS, _TOKENS), MAX_GROUPS, MAX_SECTIONS)
 
     def normalise(
         self,
@@ -148,12 +147,12 @@ class WorkNormaliser:
         tokens = _reported(tokens)
         if not np.isfinite(tokens).any():
             return seconds
-        index = self._sums.index(groups, sections)
+        index = self.index(groups, sections)
         now = self._of_usual(index, tokens, peers)
         self._learn(index, seconds, tokens, peers.code, now)
         share = self._share(index)
         now = np.where(np.isfinite(now), now, 1.0)[peers.code]
-        of_first = tokens[:, :, None] / self._sums.get(_TOKENS, index)[peers.code]
+        of_first = tokens[:, :, None] / self.get(_TOKENS, index)[peers.code]
         of_first = np.where(np.isfinite(of_first), of_first, now[None])
         unseen = np.where(share > 0.0, 0.0, self._max_share(index))
         share = share[peers.code]
@@ -163,7 +162,7 @@ class WorkNormaliser:
 
     def share(self, groups: Sequence[str], sections: Sequence[str]) -> Floats:
         """(G, S) part of the time that grows with tokens, 0 to 1."""
-        return self._share(self._sums.index(groups, sections))
+        return self._share(self.index(groups, sections))
 
     def longer_by_work(
         self, tokens: Floats, peers: Groups, groups: Sequence[str], sections: Sequence[str]
@@ -173,22 +172,19 @@ class WorkNormaliser:
         If no share is seen, more tokens explain as much as they may (a longer sequence is no
         slowdown), and fewer nothing.
         """
-        index = self._sums.index(groups, sections)
+        index = self.index(groups, sections)
         now = np.nan_to_num(self._of_usual(index, _reported(tokens), peers), nan=1.0)
         share = np.where(now > 1.0, self._max_share(index), self._share(index))
         longer: Floats = np.maximum(1.0 + share * (now - 1.0), MIN_FACTOR)
         return longer, now.max(axis=1)
 
-    def state(self) -> dict[str, Any]:
-        return self._sums.state()
-
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state`; start over if it lacks sums, as in an older version."""
         if all(name in state for name in (*_SUMS, _TOKENS)):
-            self._sums.restore(state)
+            super().restore(state)
 
     def _share(self, index: Destination) -> Floats:
-        zy, zz = (self._sums.get(name, index) for name in _SLOPE)
+        zy, zz = (self.get(name, index) for name in _SLOPE)
         is_clear = (sureness(self._evidence(index)) >= MIN_Z) & (zz > 0)
         slope = np.zeros(zy.shape)
         np.divide(zy, zz, out=slope, where=is_clear)
@@ -201,16 +197,16 @@ class WorkNormaliser:
         return np.where(share > 0.0, share, unseen)
 
     def _evidence(self, index: Destination) -> Floats:
-        return np.array([self._sums.get(name, index) for name in EVIDENCE])
+        return np.array([self.get(name, index) for name in EVIDENCE])
 
     def _of_usual(self, index: Destination, tokens: Floats, peers: Groups) -> Floats:
         """(G, S) the group's median tokens / those of its first block; NaN if not reported."""
         now = np.broadcast_to(
             peers.medians(nan_median(tokens, axis=0))[:, None], (index[0].size, index[1].size)
         )
-        first = self._sums.get(_TOKENS, index)
+        first = self.get(_TOKENS, index)
         first = np.where((first == 0.0) & np.isfinite(now), now, first)
-        self._sums.put(_TOKENS, index, first)
+        self.put(_TOKENS, index, first)
         of_usual = np.full(first.shape, np.nan)
         np.divide(now, first, out=of_usual, where=first > 0.0)
         return of_usual
@@ -230,7 +226,7 @@ class WorkNormaliser:
         keep = np.where(new["zz"] > 0, 0.5 ** (1.0 / HALF_LIFE_BLOCKS), 1.0)
         for name in _SUMS:
             kept = keep * keep if name in EVIDENCE[2:] else keep
-            self._sums.put(name, index, kept * self._sums.get(name, index) + new[name])
+            self.put(name, index, kept * self.get(name, index) + new[name])
 
 
 def _reported(tokens: Floats) -> Floats:

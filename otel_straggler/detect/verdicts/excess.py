@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.scores.medians import median_of, nan_median
+from otel_straggler.detect.scores.medians import Groups, median_of, nan_median
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
-from otel_straggler.detect.verdicts.groups import Groups
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, centred
 from otel_straggler.detect.verdicts.waits import WaitDetector, lateness
 from otel_straggler.detect.verdicts.world import World

@@ -19,81 +19,6 @@ MAX_SUBJECTS = 50_000
 MAX_NAMES = 1_000
 
 
-class OwnHistory:
-    """Faded means of log values by subject and name.
-
-    Of a device the log time relative to its peers, of a run the log of its median step. mean <- (w
-    mean + value) / (w + 1), w <- w + 1; w halves in a day of the sender's time. A slow subject
-    should not be eligible, or slow becomes its normal.
-
-    State: 24 bytes per subject and name; those unseen for longest go first.
-
-    >>> history = OwnHistory()
-    >>> for minute in range(5):
-    ...     history.update(["gpu"], ["forward"], np.zeros((1, 1)), None, minute * 60 * 10**9)
-    >>> history.reference(["gpu"], ["forward"], 10**12).item()
-    0.0
-    """
-
-    def __init__(self, max_subjects: int = MAX_SUBJECTS) -> None:
-        self._tables = KeyedTables(("mean", "weight", "seen_s"), max_subjects, MAX_NAMES)
-
-    def update(
-        self,
-        keys: Sequence[str],
-        names: Sequence[str],
-        value: Floats,
-        eligible: npt.NDArray[np.bool_] | None,
-        now_ns: int,
-    ) -> None:
-        """Learn (R, S) logs of R subjects and S names, each once; not finite ones are left out.
-
-        Args:
-            eligible: (R, S) normal values; None for all.
-            now_ns: the sender's clock. Nothing fades if it runs backwards.
-        """
-        index = self._tables.index(keys, names)
-        taken = np.isfinite(value) if eligible is None else np.isfinite(value) & eligible
-        weight = self._weight(index, now_ns)
-        mean, seen_s = self._tables.get("mean", index), self._tables.get("seen_s", index)
-        moved = (weight * mean + np.where(taken, value, 0.0)) / (weight + 1.0)
-        kept = self._tables.get("weight", index)
-        self._tables.put("mean", index, np.where(taken, moved, mean))
-        self._tables.put("weight", index, np.where(taken, weight + 1.0, kept))
-        self._tables.put("seen_s", index, np.where(taken, np.fmax(seen_s, now_ns / 1e9), seen_s))
-
-    def reference(self, keys: Sequence[str], names: Sequence[str], now_ns: int) -> Floats:
-        """(R, S) normal log values; NaN below 3 evaluations. Ask before :meth:`update`."""
-        index = self._tables.index(keys, names)
-        is_enough = self._weight(index, now_ns) >= MIN_WEIGHT
-        return np.where(is_enough, self._tables.get("mean", index), np.nan)
-
-    def state(self) -> dict[str, Any]:
-        return self._tables.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._tables.restore(state)
-
-    def _weight(self, index: Any, now_ns: int) -> Floats:
-        age_s = np.maximum(0.0, now_ns / 1e9 - self._tables.get("seen_s", index))
-        # Past 1,000 half-lives nothing is remembered; the cap keeps the power finite.
-        faded = np.exp2(-np.minimum(age_s / HALF_LIFE_S, 1000.0))
-        weight: Floats = self._tables.get("weight", index) * faded
-        return weight
-
-
-def how_it_began(reference: float, floor: float) -> Beginning:
-    """Whether a slow subject became so: its normal log time was below half of ``floor``, the log
-    slowdown at which it is called slow.
-
-    >>> how_it_began(0.01, 0.05), how_it_began(0.2, 0.05), how_it_began(float("nan"), 0.05)
-    ('became', 'born', 'unknown')
-    """
-    if math.isnan(reference):
-        return "unknown"
-    return "became" if reference < 0.5 * floor else "born"
-
-
 Destination: TypeAlias = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 
 
@@ -138,6 +63,75 @@ class KeyedTables:
         self._tables = {
             table: np.array(state[table], np.float64).reshape(shape) for table in self._tables
         }
+
+
+class OwnHistory(KeyedTables):
+    """Faded means of log values by subject and name.
+
+    Of a device the log time relative to its peers, of a run the log of its median step. mean <- (w
+    mean + value) / (w + 1), w <- w + 1; w halves in a day of the sender's time. A slow subject
+    should not be eligible, or slow becomes its normal.
+
+    State: 24 bytes per subject and name; those unseen for longest go first.
+
+    >>> history = OwnHistory()
+    >>> for minute in range(5):
+    ...     history.update(["gpu"], ["forward"], np.zeros((1, 1)), None, minute * 60 * 10**9)
+    >>> history.reference(["gpu"], ["forward"], 10**12).item()
+    0.0
+    """
+
+    def __init__(self, max_subjects: int = MAX_SUBJECTS) -> None:
+        super().__init__(("mean", "weight", "seen_s"), max_subjects, MAX_NAMES)
+
+    def update(
+        self,
+        keys: Sequence[str],
+        names: Sequence[str],
+        value: Floats,
+        eligible: npt.NDArray[np.bool_] | None,
+        now_ns: int,
+    ) -> None:
+        """Learn (R, S) logs of R subjects and S names, each once; not finite ones are left out.
+
+        Args:
+            eligible: (R, S) normal values; None for all.
+            now_ns: the sender's clock. Nothing fades if it runs backwards.
+        """
+        index = self.index(keys, names)
+        taken = np.isfinite(value) if eligible is None else np.isfinite(value) & eligible
+        weight = self._weight(index, now_ns)
+        mean, seen_s = self.get("mean", index), self.get("seen_s", index)
+        moved = (weight * mean + np.where(taken, value, 0.0)) / (weight + 1.0)
+        kept = self.get("weight", index)
+        self.put("mean", index, np.where(taken, moved, mean))
+        self.put("weight", index, np.where(taken, weight + 1.0, kept))
+        self.put("seen_s", index, np.where(taken, np.fmax(seen_s, now_ns / 1e9), seen_s))
+
+    def reference(self, keys: Sequence[str], names: Sequence[str], now_ns: int) -> Floats:
+        """(R, S) normal log values; NaN below 3 evaluations. Ask before :meth:`update`."""
+        index = self.index(keys, names)
+        is_enough = self._weight(index, now_ns) >= MIN_WEIGHT
+        return np.where(is_enough, self.get("mean", index), np.nan)
+
+    def _weight(self, index: Any, now_ns: int) -> Floats:
+        age_s = np.maximum(0.0, now_ns / 1e9 - self.get("seen_s", index))
+        # Past 1,000 half-lives nothing is remembered; the cap keeps the power finite.
+        faded = np.exp2(-np.minimum(age_s / HALF_LIFE_S, 1000.0))
+        weight: Floats = self.get("weight", index) * faded
+        return weight
+
+
+def how_it_began(reference: float, floor: float) -> Beginning:
+    """Whether a slow subject became so: its normal log time was below half of ``floor``, the log
+    slowdown at which it is called slow.
+
+    >>> how_it_began(0.01, 0.05), how_it_began(0.2, 0.05), how_it_began(float("nan"), 0.05)
+    ('became', 'born', 'unknown')
+    """
+    if math.isnan(reference):
+        return "unknown"
+    return "became" if reference < 0.5 * floor else "born"
 
 
 class _Labels:

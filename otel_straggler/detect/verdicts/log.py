@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Final
 
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.sentences import sentence
@@ -21,28 +21,31 @@ class EvaluationTime:
     at_ns: int
 
 
+WELL: Final[tuple[State, ...]] = ("ok", "recovered")
+
+
 class VerdictLog:
     """States of all subjects and their changes. State: a few hundred bytes per change."""
 
     def __init__(self, max_changes: int) -> None:
         self._max_changes = max_changes
-        self._standings: dict[str, SubjectState] = {}
+        self._subjects: dict[str, SubjectState] = {}
         self._changes: list[Verdict] = []
         self._newest: dict[str, int] = {}
         self._costs: dict[str, float] = {}
         self._max = max_changes
-        self._page_book = NotificationLog(max_changes)
-        self._late_pages: deque[Verdict] = deque(maxlen=max_changes)
+        self._notifications = NotificationLog(max_changes)
+        self._late_notifications: deque[Verdict] = deque(maxlen=max_changes)
 
     def state_of(self, subject_id: str) -> SubjectState:
-        return self._standings.get(subject_id) or SubjectState()
+        return self._subjects.get(subject_id) or SubjectState()
 
     def open_subjects(self, scope: str) -> list[Verdict]:
         """The newest verdict of every subject of this scope in trouble."""
         return [
             verdict
             for verdict in self.latest()
-            if verdict.scope == scope and verdict.state not in ("ok", "recovered")
+            if verdict.scope == scope and verdict.state not in WELL
         ]
 
     def latest(self) -> list[Verdict]:
@@ -61,13 +64,13 @@ class VerdictLog:
     @property
     def notifications(self) -> tuple[Notification, ...]:
         """The newest ``max_changes`` notifications, in order."""
-        return self._page_book.notifications
+        return self._notifications.notifications
 
     def drain_late_notifications(self) -> list[Verdict]:
         """Subjects that have begun to page since the last call without a change of state, because
         the slowdown has grown. They are not in ``changes``."""
-        new = list(self._late_pages)
-        self._late_pages.clear()
+        new = list(self._late_notifications)
+        self._late_notifications.clear()
         return new
 
     def record(
@@ -88,12 +91,14 @@ class VerdictLog:
             flagged, sure, clear, confirmable: as for :meth:`SubjectState.observe`.
             floor: the smallest excess that counts; the subject is clear at half of it.
         """
-        standing = self._standings.setdefault(draft.subject_id, SubjectState())
-        if flagged and standing.state in ("ok", "recovered"):
-            standing.since_step = draft.since_step
-            standing.confirmed_step = None
-            standing.floor = floor
-        changed = standing.observe(
+        if not flagged and self.state_of(draft.subject_id).state in WELL:
+            return None
+        subject = self._subjects.setdefault(draft.subject_id, SubjectState())
+        if flagged and subject.state in WELL:
+            subject.since_step = draft.since_step
+            subject.confirmed_step = None
+            subject.floor = floor
+        changed = subject.observe(
             flagged=flagged,
             sure=sure,
             clear=clear,
@@ -101,35 +106,35 @@ class VerdictLog:
             steps=now.steps,
             at_ns=now.at_ns,
         )
-        if changed and standing.state in CALLED_SLOW:
-            standing.confirmed_step = now.step
-        verdict = self._finished(draft, standing, flagged=flagged)
+        if changed and subject.state in CALLED_SLOW:
+            subject.confirmed_step = now.step
+        verdict = self._finished(draft, subject, flagged=flagged)
         self._costs.pop(draft.subject_id, None)
         if flagged and verdict.state in CALLED_SLOW:
             self._costs[draft.subject_id] = verdict.gpu_seconds_lost_per_hour
         if changed:
             verdict = replace(verdict, at_step=now.step, at_ns=now.at_ns)
             verdict = self._append(replace(verdict, sentence=sentence(verdict)))
-            self._page_book.record(verdict, step=now.step, at_ns=now.at_ns)
+            self._notifications.record(verdict, step=now.step, at_ns=now.at_ns)
             return verdict
         if flagged and draft.subject_id in self._newest:
             at = self._newest[draft.subject_id]
             old = self._changes[at]
             verdict = replace(verdict, at_step=old.at_step, at_ns=old.at_ns)
             self._changes[at] = verdict = replace(verdict, sentence=sentence(verdict))
-            if self._page_book.record(verdict, step=now.step, at_ns=now.at_ns):
-                self._late_pages.append(replace(verdict, at_step=now.step, at_ns=now.at_ns))
-        elif standing.state == "ok":
-            del self._standings[draft.subject_id]
+            if self._notifications.record(verdict, step=now.step, at_ns=now.at_ns):
+                self._late_notifications.append(replace(verdict, at_step=now.step, at_ns=now.at_ns))
+        elif subject.state == "ok":
+            del self._subjects[draft.subject_id]
         return None
 
-    def _finished(self, draft: Verdict, standing: SubjectState, *, flagged: bool) -> Verdict:
-        active = standing.state in CALLED_SLOW
+    def _finished(self, draft: Verdict, subject: SubjectState, *, flagged: bool) -> Verdict:
+        active = subject.state in CALLED_SLOW
         return replace(
             draft,
-            state=standing.state,
-            since_step=standing.since_step,
-            confirmed_step=standing.confirmed_step,
+            state=subject.state,
+            since_step=subject.since_step,
+            confirmed_step=subject.confirmed_step,
             pages=draft.pages and active,
             confidence=draft.confidence if active else min(draft.confidence, 0.5),
             gpu_seconds_lost_per_hour=draft.gpu_seconds_lost_per_hour if flagged or active else 0.0,
@@ -149,7 +154,7 @@ class VerdictLog:
         kept = [
             verdict
             for at, verdict in enumerate(self._changes[:end])
-            if self._newest[verdict.subject_id] == at and verdict.state not in ("ok", "recovered")
+            if self._newest[verdict.subject_id] == at and verdict.state not in WELL
         ]
         self._changes = [*kept, *self._changes[end:]]
         self._newest = {v.subject_id: at for at, v in enumerate(self._changes)}
@@ -160,7 +165,7 @@ class VerdictLog:
 
     def state(self) -> dict[str, Any]:
         return {
-            "standings": {name: asdict(value) for name, value in self._standings.items()},
+            "standings": {name: asdict(value) for name, value in self._subjects.items()},
             "changes": [asdict(verdict) for verdict in self._changes],
         }
 
@@ -168,13 +173,13 @@ class VerdictLog:
         """Unknown fields of a newer version are ignored."""
         known = {field.name for field in fields(SubjectState)}
         for name, value in state.get("standings", {}).items():
-            standing = SubjectState(**{k: v for k, v in value.items() if k in known})
-            standing.flagged_at = []  # counted from the start of a process
-            self._standings[name] = standing
+            subject = SubjectState(**{k: v for k, v in value.items() if k in known})
+            subject.flagged_at = []  # counted from the start of a process
+            self._subjects[name] = subject
         known = {field.name for field in fields(Verdict)}
         for value in state.get("changes", []):
             verdict = self._append(Verdict(**{k: v for k, v in value.items() if k in known}))
-            self._page_book.record(verdict, step=verdict.at_step, at_ns=verdict.at_ns)
+            self._notifications.record(verdict, step=verdict.at_step, at_ns=verdict.at_ns)
 
 
 APART_STEPS = 10
@@ -221,8 +226,12 @@ class SubjectState:
         if flagged or sure:
             self.quiet = 0
             self._flag(steps, at_ns, sure=sure, confirmable=confirmable)
-        elif self._is_quiet(clear):
-            self._end(at_ns)
+        else:
+            # A suspicion ends without findings; what was confirmed must be clear.
+            is_quiet = self.state in ("suspect", "recovered") or clear
+            self.quiet = self.quiet + 1 if is_quiet else 0
+            if self.quiet >= HOLD:
+                self._end(at_ns)
         return self.state != before
 
     def _flag(self, steps: int, at_ns: int, *, sure: bool, confirmable: bool) -> None:
@@ -238,23 +247,14 @@ class SubjectState:
         self.confirmed_at_ns = [*recent, at_ns]
         self.state = "flapping" if len(self.confirmed_at_ns) >= FLAPS else "confirmed"
 
-    def _is_quiet(self, clear: bool) -> bool:
-        """A suspicion ends without findings; what was confirmed must be clear."""
-        if self.state in ("suspect", "recovered") or clear:
-            self.quiet += 1
-        else:
-            self.quiet = 0
-        return self.quiet >= HOLD
-
     def _end(self, at_ns: int) -> None:
+        last_ns = self.confirmed_at_ns[-1] if self.confirmed_at_ns else 0
         if self.state == "suspect":
             self.state = "recovered" if self.confirmed_at_ns else "ok"
-        elif self.state == "confirmed" or self._has_calmed_down(at_ns):
+            return
+        is_calm = self.state == "flapping" and at_ns - last_ns >= FLAP_WITHIN_NS
+        if self.state == "confirmed" or is_calm:
             self.state = "recovered"
-
-    def _has_calmed_down(self, at_ns: int) -> bool:
-        last_ns = self.confirmed_at_ns[-1] if self.confirmed_at_ns else 0
-        return self.state == "flapping" and at_ns - last_ns >= FLAP_WITHIN_NS
 
 
 def would_page(verdict: Verdict, settings: VerdictSettings) -> bool:
@@ -294,14 +294,14 @@ class NotificationLog:
     """One notification per episode: from the first evaluation at which a confirmed subject pages
     until it has recovered."""
 
-    def __init__(self, max_pages: int) -> None:
-        self._pages: deque[Notification] = deque(maxlen=max_pages)
+    def __init__(self, maximum: int) -> None:
+        self._newest: deque[Notification] = deque(maxlen=maximum)
         self._open: dict[tuple[str, str], Notification] = {}
 
     @property
     def notifications(self) -> tuple[Notification, ...]:
         """In the order in which they began."""
-        return tuple(self._pages)
+        return tuple(self._newest)
 
     def record(self, verdict: Verdict, *, step: int | None, at_ns: int) -> bool:
         """Record the newest verdict of a subject; True if it begins to page."""
@@ -311,8 +311,8 @@ class NotificationLog:
             if ended is not None:
                 ended.ended_ns = at_ns
         elif verdict.pages and subject not in self._open:
-            page = Notification(verdict=verdict, at_step=step, at_ns=at_ns)
-            self._open[subject] = page
-            self._pages.append(page)
+            new = Notification(verdict=verdict, at_step=step, at_ns=at_ns)
+            self._open[subject] = new
+            self._newest.append(new)
             return True
         return False

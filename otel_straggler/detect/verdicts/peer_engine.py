@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from otel_straggler.detect.scores.medians import Groups, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.candidates import (
     NEWEST_STEPS,
@@ -18,7 +19,6 @@ from otel_straggler.detect.verdicts.candidates import (
 )
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
 from otel_straggler.detect.verdicts.excess import Excesses
-from otel_straggler.detect.verdicts.groups import Groups, median_of_rows
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog, would_page
 from otel_straggler.detect.verdicts.memory import Tracks
 from otel_straggler.detect.verdicts.unequal_work import extra_work, tokens_of_peers
@@ -48,9 +48,9 @@ AGREEMENT = 0.3
 class PeerVerdictEngine:
     """Evaluates the tracks of one world."""
 
-    def __init__(self, settings: VerdictSettings, cases: VerdictLog) -> None:
+    def __init__(self, settings: VerdictSettings, log: VerdictLog) -> None:
         self._settings = settings
-        self._cases = cases
+        self._log = log
 
     def evaluate(
         self,
@@ -98,12 +98,12 @@ class PeerVerdictEngine:
     def held(self, world: World) -> tuple[Bools, Bools]:
         """(R,) ranks and (H,) hosts in trouble, which do not update their references."""
         ranks, hosts = np.zeros(world.n_ranks, bool), np.zeros(len(world.hosts), bool)
-        for verdict in self._cases.open_subjects("host"):
+        for verdict in self._log.open_subjects("host"):
             if verdict.subject_id in world.row_of_host:
                 row = world.row_of_host[verdict.subject_id]
                 hosts[row] = True
                 ranks[_members(world.hosts, row)] = True
-        for verdict in self._cases.open_subjects("rank"):
+        for verdict in self._log.open_subjects("rank"):
             if verdict.subject_id in world.row_of_rank:
                 ranks[world.row_of_rank[verdict.subject_id]] = True
         return ranks, hosts
@@ -139,7 +139,7 @@ class PeerVerdictEngine:
             if ranks.only_in(int(members[0]), self._shared)
             else draft.evidence,
         )
-        return self._cases.record(
+        return self._log.record(
             draft,
             flagged=True,
             sure=one.sure,
@@ -175,7 +175,7 @@ class PeerVerdictEngine:
         if named is not None and one.effect < ALONE * named.effect:
             return None
         subject = self._world.rank_subjects[one.row]
-        is_active = self._cases.state_of(subject).state in CALLED_SLOW
+        is_active = self._log.state_of(subject).state in CALLED_SLOW
         if named is None and not is_active and self._may_be_host(one, ranks):
             return None
         draft = self._with_extra_work(self._draft(one, subject, np.array([one.row]), ranks), one)
@@ -184,7 +184,7 @@ class PeerVerdictEngine:
             agrees = False
             draft = replace(draft, evidence="synchronised", is_localised=False, pages=False)
         taken.add(subject)
-        return self._cases.record(
+        return self._log.record(
             draft, flagged=True, sure=one.sure, floor=one.floor, now=self._now, confirmable=agrees
         )
 
@@ -239,24 +239,24 @@ class PeerVerdictEngine:
         changes: list[Verdict | None] = []
         world = self._world
         rows = world.row_of_host if scope == "host" else world.row_of_rank
-        for verdict in self._cases.open_subjects(scope):
+        for verdict in self._log.open_subjects(scope):
             if verdict.subject_id in taken:
                 continue
             row = rows.get(verdict.subject_id)
-            standing = self._cases.state_of(verdict.subject_id)
+            subject = self._log.state_of(verdict.subject_id)
             clear = row is None or (
                 self._is_seen_as_before(verdict, scope, row)
-                and view.is_clear(row, verdict, standing.floor)
+                and view.is_clear(row, verdict, subject.floor)
             )
-            changes.append(self._cases.record(verdict, flagged=False, clear=clear, now=self._now))
+            changes.append(self._log.record(verdict, flagged=False, clear=clear, now=self._now))
         return changes
 
     def _is_seen_as_before(self, verdict: Verdict, scope: str, row: int) -> bool:
         """Whether a subject slow by the GPU's clock is still timed by it; a new attempt starts
         over."""
         rank = row if scope == "rank" else int(self._world.hosts.members[row, 0])
-        is_anew = self._world.sources[rank].attempt != verdict.attempt
-        if is_anew or verdict.evidence not in ("events", "cupti"):
+        is_new_attempt = self._world.sources[rank].attempt != verdict.attempt
+        if is_new_attempt or verdict.evidence not in ("events", "cupti"):
             return True
         return self._timed is not None and self._timed.has_gpu(int(self._world.peers.code[rank]))
 

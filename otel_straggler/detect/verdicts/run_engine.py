@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from otel_straggler.detect.scores.medians import median_of
+from otel_straggler.detect.scores.medians import median_of, median_of_rows
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
 from otel_straggler.detect.verdicts.excess import Excesses, local_sections
-from otel_straggler.detect.verdicts.groups import median_of_rows
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, StepNumbers
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.waits import WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers, role_subject, run_subject
+from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import CUPTI, EVENTS, Bools, Floats
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Evidence, Verdict
@@ -32,8 +32,8 @@ _LOCAL, _WAIT, _STEP = 0, 1, 2
 class RunVerdictEngine:
     """Evaluates the groups of peers of one world."""
 
-    def __init__(self, cases: VerdictLog) -> None:
-        self._cases = cases
+    def __init__(self, log: VerdictLog) -> None:
+        self._log = log
         self.past: OwnPast | None = None
         self._past_of_ranks: OwnPast | None = None
 
@@ -75,13 +75,17 @@ class RunVerdictEngine:
         of_run = median_of_rows(rises.rise)
         minimum = median_of_rows(rises.minimum)
         self._evidence = _evidence(excess.timed)
-        blamed = bool(self._cases.open_subjects("rank") or self._cases.open_subjects("host"))
+        blamed = bool(self._log.open_subjects("rank") or self._log.open_subjects("host"))
         rises_of_run = of_run >= minimum
         is_slower = bool(rises_of_run[_LOCAL]) and not hidden
         some = None if hidden else only_some(of_ranks, float(of_run[_LOCAL]))
         cannot_report = bool(rises_of_run[_STEP]) and hidden and not blamed
         changes = [
-            self._uniform(float(of_run[_LOCAL]), is_present=is_slower and some is None, some=some),
+            self._record(
+                self._draft("uniform_slowdown", float(of_run[_LOCAL])),
+                is_present=is_slower and some is None,
+                is_over=some is not None,
+            ),
             self._unknown(float(of_run[_STEP]), waiting, is_present=cannot_report, is_all=is_slower)
             if some is None
             else self._of_some(float(of_run[_LOCAL]), some, accused, is_slower=is_slower),
@@ -103,12 +107,6 @@ class RunVerdictEngine:
         usable = np.isfinite(own) & counts[:, None]
         return self._past_of_ranks.observe(np.where(usable, own, np.nan)[..., None])
 
-    def _uniform(
-        self, rise: float, *, is_present: bool, some: PartialSlowdown | None
-    ) -> Verdict | None:
-        draft = self._draft("uniform_slowdown", rise)
-        return self._record(draft, is_present=is_present, is_over=some is not None)
-
     def _of_some(
         self, rise: float, some: PartialSlowdown, accused: Bools, *, is_slower: bool
     ) -> Verdict | None:
@@ -122,7 +120,7 @@ class RunVerdictEngine:
     def _unknown(
         self, rise: float, waiting: WaitDetector, *, is_present: bool, is_all: bool
     ) -> Verdict | None:
-        draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
+        draft = self._draft("unknown", rise, is_localised=False)
         if waiting.inside:
             draft = replace(draft, detail=f"with work and waiting of all ranks in {waiting.inside}")
         return self._record(draft, is_present=is_present, confirmable=False, is_over=is_all)
@@ -134,7 +132,7 @@ class RunVerdictEngine:
         beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
         at_run = free and bool(of_run[_WAIT] >= minimum[_WAIT])
         changes = [self._record(self._draft("link", float(of_run[_WAIT])), is_present=at_run)]
-        if not free and not self._cases.open_subjects("role"):
+        if not free and not self._log.open_subjects("role"):
             return changes
         for group in range(len(beyond)):
             result = free and bool(beyond[group] >= minimum[_WAIT])
@@ -145,39 +143,31 @@ class RunVerdictEngine:
     def _record(
         self, draft: Verdict, *, is_present: bool, confirmable: bool = True, is_over: bool = False
     ) -> Verdict | None:
-        state = self._cases.state_of(draft.subject_id).state
-        if not is_present and state in ("ok", "recovered"):
-            return None
         clear = is_over or math.log(draft.slowdown) < CLEAR_RISE
-        return self._cases.record(
+        return self._log.record(
             draft, flagged=is_present, clear=clear, now=self._now, confirmable=confirmable
         )
 
     def _draft(
-        self,
-        cause: str,
-        rise: float,
-        *,
-        group: int | None = None,
-        is_localised: bool = True,
-        evidence_is_shared: bool = False,
+        self, cause: Cause, rise: float, *, group: int | None = None, is_localised: bool = True
     ) -> Verdict:
         source = self._world.sources[0]
         role = "" if group is None else describe_peers(self._world.peers.keys[group])  # type: ignore[arg-type]
+        subject_id = run_subject(source.group, cause)
+        if role:
+            subject_id = role_subject(source.group, role, cause)
         n_ranks = max(self._world.expected, self._world.n_ranks)
         rise = max(rise, 0.0) if math.isfinite(rise) else 0.0
         return Verdict(
             run_id=source.run_id,
             group=source.group,
             attempt=source.attempt,
-            subject_id=run_subject(source.group, cause)  # type: ignore[arg-type]
-            if group is None
-            else role_subject(source.group, role, cause),  # type: ignore[arg-type]
+            subject_id=subject_id,
             scope="run" if group is None else "role",
             role=role,
-            cause=cause,  # type: ignore[arg-type]
+            cause=cause,
             state="suspect",
-            evidence="synchronised" if evidence_is_shared else self._evidence,
+            evidence=self._evidence if is_localised else "synchronised",
             slowdown=math.exp(rise),
             since_step=self._began,
             confidence=0.5,

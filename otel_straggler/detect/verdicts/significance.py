@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.scores.medians import Groups
 from otel_straggler.model.observation import Bools, Floats, Ints
 
 SIGMA_OF_MAD = 1.4826

@@ -104,7 +104,7 @@ MAX_COUNTED = 200
 MAX_BEYOND = 20.0
 WINSORISED = 0.05
 """Ranks with most spikes count for the mean like the first of the others."""
-LOOKS = 10.0
+EVALUATIONS = 10.0
 """Counts are evaluated after every block of a long run: less chance for each."""
 
 
@@ -173,7 +173,7 @@ class StallDetector:
         maximum = np.maximum(ordered[max(0, int(rows * (1.0 - WINSORISED)) - 1)], 1.0)
         usual = np.minimum(ordered, maximum).mean(axis=0)
         usual = np.maximum(usual, MIN_RATE * self._steps)
-        chance = FALSE_ALARMS / LOOKS / max(rows * columns, 1)
+        chance = FALSE_ALARMS / EVALUATIONS / max(rows * columns, 1)
         minimum = np.array([critical_count(float(mean), chance) for mean in usual])
         beyond = self._spikes >= np.maximum(minimum, MIN_TIMES * usual)
         z = 2.0 * (np.sqrt(self._spikes + 0.375) - np.sqrt(usual + 0.375))

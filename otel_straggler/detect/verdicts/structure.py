@@ -5,19 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.detect.scores.medians import median_of_rows
 from otel_straggler.detect.verdicts.blocks import joined
-from otel_straggler.detect.verdicts.groups import median_of_rows
 from otel_straggler.detect.verdicts.imbalance import (
     MAX_M_W,
     expert_imbalance,
     sequence_imbalance,
     which_expert,
 )
-from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
+from otel_straggler.detect.verdicts.log import WELL, EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.pipeline import (
     WhatIf,
     Workers,
@@ -89,8 +90,8 @@ def _part(block: StepTable, counts: Bools, rows: npt.NDArray[np.intp]) -> StepTa
 class Structure:
     """Evaluates the balance of one world."""
 
-    def __init__(self, cases: VerdictLog) -> None:
-        self._cases = cases
+    def __init__(self, log: VerdictLog) -> None:
+        self._log = log
         self.balance: Balance | None = None
         self.reset()
 
@@ -101,7 +102,7 @@ class Structure:
         self._steps: list[Ints] = []
         self._long_since: dict[int, int | None] = {}
         self._sample = Sample()
-        self._since_look = 0
+        self._since_evaluation = 0
         self.balance = None
 
     def observe(self, block: StepTable, counts: Bools, now: EvaluationTime) -> list[Verdict]:
@@ -119,16 +120,16 @@ class Structure:
             self._steps.pop(0)
         self._sample.add(block, counts)
         self._newest, self._now = block, now
-        self._since_look += len(seconds)
-        return self._evaluate() if self._since_look >= EVERY_STEPS else []
+        self._since_evaluation += len(seconds)
+        return self._evaluate() if self._since_evaluation >= EVERY_STEPS else []
 
     def finish(self) -> list[Verdict]:
         """A last evaluation, if there are new steps."""
-        return self._evaluate() if self._since_look >= MIN_STEPS else []
+        return self._evaluate() if self._since_evaluation >= MIN_STEPS else []
 
     def _evaluate(self) -> list[Verdict]:
         assert self._workers is not None
-        self._since_look = 0
+        self._since_evaluation = 0
         microbatches, _ = microbatches_of(self._newest, self._workers)
         seconds = np.concatenate(self._seconds)
         estimate = what_if(seconds, microbatches)
@@ -141,28 +142,30 @@ class Structure:
     def _sequences(self, sample: StepTable, estimate: WhatIf) -> Verdict | None:
         may_be = estimate.slowdown >= MIN_SLOWDOWN and not estimate.m_w >= MAX_M_W
         subject = run_subject(sample.sources[0].group, "sequence_imbalance")
-        if not may_be and self._is_well(subject):
+        if not may_be and self._log.state_of(subject).state in WELL:
             return None  # what it costs to be sure is most of a look
         result = sequence_imbalance(sample, estimate.m_w)
-        draft = self._of_run(
+        draft = self._draft(
             "sequence_imbalance",
             estimate.slowdown,
             result.strength,
-            estimate.waste,
-            result.sections[-1],
+            estimate.waste * self._n_ranks * 3600.0,
+            section=result.sections[-1],
         )
-        return self._record(
-            draft, is_present=result.is_present and estimate.slowdown >= MIN_SLOWDOWN
-        )
+        is_present = result.is_present and estimate.slowdown >= MIN_SLOWDOWN
+        return self._record(draft, is_present=is_present)
 
     def _experts(self, sample: StepTable, estimate: WhatIf) -> Verdict | None:
         result = expert_imbalance(sample)
-        draft = self._of_run(
-            "expert_imbalance", result.slowdown, result.strength, estimate.waste, result.section
+        draft = self._draft(
+            "expert_imbalance",
+            result.slowdown,
+            result.strength,
+            estimate.waste * self._n_ranks * 3600.0,
+            section=result.section,
+            detail=which_expert(result),
         )
-        return self._record(
-            replace(draft, detail=which_expert(result)), is_present=result.is_present
-        )
+        return self._record(draft, is_present=result.is_present)
 
     def _stages(
         self, seconds: Floats, estimate: WhatIf, result: LongStages
@@ -178,43 +181,31 @@ class Structure:
             elif stage not in self._long_since and not self._newest.is_timed:
                 self._long_since[stage] = became_long(seconds, steps, stage)
         return [
-            self._record(self._draft(stage, estimate, result), is_present=stage in result.stages)
+            self._record(
+                self._stage_draft(stage, estimate, result), is_present=stage in result.stages
+            )
             for stage in range(n_stages)
         ]
 
     def _record(self, draft: Verdict, *, is_present: bool) -> Verdict | None:
-        if not is_present and self._is_well(draft.subject_id):
-            return None
-        return self._cases.record(draft, flagged=is_present, clear=not is_present, now=self._now)
+        return self._log.record(draft, flagged=is_present, clear=not is_present, now=self._now)
 
-    def _is_well(self, subject_id: str) -> bool:
-        return self._cases.state_of(subject_id).state in ("ok", "recovered")
-
-    def _draft(self, stage: int, estimate: WhatIf, result: LongStages) -> Verdict:
+    def _stage_draft(self, stage: int, estimate: WhatIf, result: LongStages) -> Verdict:
         assert self._workers is not None
-        source = self._newest.sources[0]
         role = f"pipeline {self._workers.stages[stage]}"
-        n_ranks = max(self._newest.world_size, len(self._newest.sources))
         part = min(result.part, 1.0)
         since = self._long_since.get(stage)
-        lost = estimate.waste * part * n_ranks * 3600.0 / max(1, len(result.stages))
-        return Verdict(
-            run_id=source.run_id,
-            group=source.group,
-            attempt=source.attempt,
-            subject_id=role_subject(source.group, role, "stage_imbalance"),
-            scope="role",
+        lost = estimate.waste * part * self._n_ranks * 3600.0 / max(1, len(result.stages))
+        return self._draft(
+            "stage_imbalance",
+            float(estimate.stages[stage]),
+            min(0.95, 0.5 + 0.5 * part * estimate.waste / 0.1),
+            lost,
             role=role,
-            cause="stage_imbalance",
-            state="suspect",
-            slowdown=float(estimate.stages[stage]),
             since_step=since,
             began="unknown" if since is None else "became",
-            confidence=round(min(0.95, 0.5 + 0.5 * part * estimate.waste / 0.1), 3),
-            gpu_seconds_lost_per_hour=float(np.nan_to_num(lost)),
             n_peers=len(estimate.stages) - 1,
             detail=self._detail(stage, result),
-            on_gpu=_reports_gpu(self._newest),
         )
 
     def _detail(self, stage: int, result: LongStages) -> str:
@@ -230,29 +221,39 @@ class Structure:
         text.append(who_else_it_may_be(stage, self._workers, self._newest.sources))
         return "; ".join(filter(None, text))
 
-    def _of_run(
-        self, cause: Cause, slowdown: float, strength: float, waste: float, section: str
+    @property
+    def _n_ranks(self) -> int:
+        return max(self._newest.world_size, len(self._newest.sources))
+
+    def _draft(
+        self,
+        cause: Cause,
+        slowdown: float,
+        confidence: float,
+        lost: float,
+        role: str = "",
+        **fields: Any,
     ) -> Verdict:
+        """Of the role, or of the run, with ``lost`` GPU seconds per hour."""
         source = self._newest.sources[0]
-        n_ranks = max(self._newest.world_size, len(self._newest.sources))
+        subject_id = run_subject(source.group, cause)
+        if role:
+            subject_id = role_subject(source.group, role, cause)
         return Verdict(
             run_id=source.run_id,
             group=source.group,
             attempt=source.attempt,
-            subject_id=run_subject(source.group, cause),
-            scope="run",
-            section=section,
+            subject_id=subject_id,
+            scope="role" if role else "run",
+            role=role,
             cause=cause,
             state="suspect",
             slowdown=slowdown,
-            confidence=round(strength, 3),
-            gpu_seconds_lost_per_hour=float(np.nan_to_num(waste)) * n_ranks * 3600.0,
-            on_gpu=_reports_gpu(self._newest),
+            confidence=round(confidence, 3),
+            gpu_seconds_lost_per_hour=float(np.nan_to_num(lost)),
+            on_gpu=any(source.reports_gpu for source in self._newest.sources),
+            **fields,
         )
-
-
-def _reports_gpu(block: StepTable) -> bool:
-    return any(source.reports_gpu for source in block.sources)
 
 
 MIN_SLOWDOWN = 1.05

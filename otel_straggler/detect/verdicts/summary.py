@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.detect.verdicts.groups import median_of_rows
+from otel_straggler.detect.scores.medians import median_of_rows
 from otel_straggler.detect.verdicts.significance import MEDIAN_ERROR
 from otel_straggler.detect.verdicts.structure import Balance
 from otel_straggler.detect.verdicts.waits import WaitLedger
@@ -29,11 +29,11 @@ class SummaryBuilder:
     waits: WaitLedger = field(default_factory=WaitLedger)
     gpu_seconds_lost: float = 0.0
     _ledger: tuple[SectionCost, ...] = ()
-    _newest_look: StepTable | None = None
+    _newest_block: StepTable | None = None
 
     def observe(self, block: StepTable) -> None:
         """Take a block for the ledger of exposed time, which is made on request."""
-        self._newest_look = block
+        self._newest_block = block
 
     def add(
         self, step_s: Floats, world: World, balance: Balance | None, per_hour: list[float]
@@ -69,8 +69,8 @@ class SummaryBuilder:
         first = world.sources[0]
         reporting = int(np.isfinite(step_s).any(axis=0).sum())
         of_rank_s = median_of_rows(step_s)
-        if self._newest_look is not None:
-            self._ledger, self._newest_look = exposed_ledger(self._newest_look), None
+        if self._newest_block is not None:
+            self._ledger, self._newest_block = exposed_ledger(self._newest_block), None
         summary = WorldSummary(
             run_id=first.run_id,
             group=first.group,

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.scores.medians import median_of
+from otel_straggler.detect.scores.medians import low_median_of_rows, median_of, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.detect.verdicts.groups import low_median_of_rows, median_of_rows
 from otel_straggler.detect.verdicts.significance import (
     SIGMA_OF_MAD,
     STEPS_PER_DAY,

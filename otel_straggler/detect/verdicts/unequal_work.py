@@ -12,9 +12,8 @@ import math
 
 import numpy as np
 
-from otel_straggler.detect.scores.medians import median_of, nan_median
+from otel_straggler.detect.scores.medians import Groups, median_of, nan_median
 from otel_straggler.detect.verdicts.excess import MIN_PRESENCE, Excesses
-from otel_straggler.detect.verdicts.groups import Groups
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Ints
 

@@ -20,8 +20,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.scores.medians import median_of
-from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.scores.medians import Groups, median_of
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Section
 from otel_straggler.semconv import LISTED_KINDS

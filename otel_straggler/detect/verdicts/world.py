@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.verdicts.groups import Groups, median_of_rows
+from otel_straggler.detect.scores.medians import Groups, median_of_rows
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import HOST, Floats, Ints, Section
 from otel_straggler.model.rank import Source
@@ -66,7 +66,7 @@ class World:
                 self.sections.append(section)
         if table.sources == self._seen:
             return False
-        changed = self._take_sources(table.sources)
+        changed = self._add_sources(table.sources)
         self._seen = table.sources
         self._rows = np.array([self._row[s.rank] for s in table.sources], np.int64)
         return changed
@@ -104,7 +104,7 @@ class World:
             gpu=None if table.gpu is None else self._spread_gpu(table.gpu, columns),
         )
 
-    def _take_sources(self, sources: tuple[Source, ...]) -> bool:
+    def _add_sources(self, sources: tuple[Source, ...]) -> bool:
         changed = False
         for source in sources:
             row = self._row.setdefault(source.rank, len(self.sources))
