@@ -116,7 +116,7 @@ class ObservationBatch:
         """The same tables with only ``rows``; a slice copies nothing."""
         columns = {
             name: column[rows]
-            for name in (*_CODES, *_PLAIN, "runs", "tokens")
+            for name in (*_CODES, *_PLAIN, *_OPTIONAL)
             if (column := getattr(self, name)) is not None
         }
         return replace(self, gpu=None if self.gpu is None else self.gpu.take(rows), **columns)
@@ -124,6 +124,7 @@ class ObservationBatch:
 
 _CODES = ("source", "section", "kernel")
 _PLAIN = ("step", "start_ns", "duration_s", "seq")
+_OPTIONAL = ("runs", "tokens")
 
 
 def joined_columns(parts: Sequence[ObservationBatch]) -> dict[str, Any]:
@@ -194,20 +195,22 @@ class BatchBuilder:
 
     def build(self) -> ObservationBatch:
         columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * 9
-        runs, tokens = np.array(columns[7], np.int32), np.array(columns[8], np.float64)
+        types = (*[np.int32] * 3, *[np.int64] * 2, np.float64, np.int64, np.int32, np.float64)
+        named: dict[str, Any] = {
+            name: np.array(column, kind)
+            for name, column, kind in zip(
+                (*_CODES, *_PLAIN, *_OPTIONAL), columns, types, strict=True
+            )
+        }
+        if (named["runs"] == 1).all():
+            del named["runs"]
+        if np.isnan(named["tokens"]).all():
+            del named["tokens"]
         return ObservationBatch(
             sources=tuple(self._sources),
             sections=tuple(self._sections),
             kernels=tuple(self._kernels),
-            source=np.array(columns[0], np.int32),
-            section=np.array(columns[1], np.int32),
-            kernel=np.array(columns[2], np.int32),
-            step=np.array(columns[3], np.int64),
-            start_ns=np.array(columns[4], np.int64),
-            duration_s=np.array(columns[5], np.float64),
-            seq=np.array(columns[6], np.int64),
-            runs=runs if (runs != 1).any() else None,
-            tokens=tokens if not np.isnan(tokens).all() else None,
+            **named,
         )
 
 

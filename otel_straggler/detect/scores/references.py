@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.observation import Bools, Floats, Ints
@@ -51,7 +52,9 @@ class References:
         columns = np.array(
             [self._columns.setdefault(n, len(self._columns)) for n in names], np.intp
         )
-        self._grow()
+        shape = len(self._rows), len(self._columns)
+        self._best_s = grown(self._best_s, shape, np.nan)
+        self._met_at_ns = grown(self._met_at_ns, shape, 0)
         block = np.ix_(rows, columns)
         faded = self._faded(self._best_s[block], self._met_at_ns[block], now_ns)
         met = eligible & ~np.isnan(median_s) & ~(faded < median_s)
@@ -103,15 +106,18 @@ class References:
         faded: Floats = best_s * np.exp2(np.minimum(age_ns / self._half_life_ns, 1000.0))
         return faded
 
-    def _grow(self) -> None:
-        rows, columns = self._best_s.shape
-        if len(self._rows) <= rows and len(self._columns) <= columns:
-            return
-        shape = (_room(rows, len(self._rows)), _room(columns, len(self._columns)))
-        best, met = np.full(shape, np.nan), np.zeros(shape, np.int64)
-        best[:rows, :columns] = self._best_s
-        met[:rows, :columns] = self._met_at_ns
-        self._best_s, self._met_at_ns = best, met
+
+def grown(values: npt.NDArray[Any], shape: tuple[int, int], filler: float) -> npt.NDArray[Any]:
+    """At least of this shape, with room to grow."""
+    room = [
+        have if needed <= have else max(needed, have + have // 2, 8)
+        for have, needed in zip(values.shape, shape, strict=True)
+    ]
+    if tuple(room) == values.shape:
+        return values
+    result = np.full(room, filler, values.dtype)
+    result[: values.shape[0], : values.shape[1]] = values
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +140,6 @@ class ReferenceSet:
         for field in fields(self):
             if field.name in state:
                 getattr(self, field.name).restore(state[field.name])
-
-
-def _room(have: int, needed: int) -> int:
-    return have if needed <= have else max(needed, have + have // 2, 8)
 
 
 def _no_state(value: str) -> InputError:

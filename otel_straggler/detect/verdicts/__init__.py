@@ -3,7 +3,7 @@
 Start with ``engine.VerdictEngine._evaluate_block``. A block of 5 steps goes through
 
 1. ``blocks`` ``world``: does it count, who is there, who is compared with whom;
-2. ``clocks`` ``equal_work`` ``unequal_work``: by which clock; times for equal work;
+2. ``clocks`` ``equal_work``: by which clock; times for equal work;
 3. ``waits`` ``excess``: which sections hold waiting; each rank's log excess over its peers and its
 lateness, (T, R, C);
 4. ``track`` ``significance`` ``stalls``: windows of 20, 100, and 400 steps against the peers'

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.detect.scores.references import grown
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.verdict import Beginning
 
@@ -40,7 +41,7 @@ class KeyedTables:
                 self._tables = {t: np.take(v, kept, axis) for t, v in self._tables.items()}
         rows, columns = self._keys.numbers(keys), self._names.numbers(names)
         shape = (len(self._keys), len(self._names))
-        self._tables = {table: _grown(v, shape) for table, v in self._tables.items()}
+        self._tables = {table: grown(v, shape, 0.0) for table, v in self._tables.items()}
         return rows[:, None], columns[None, :]
 
     def get(self, table: str, index: Destination) -> Floats:
@@ -73,12 +74,6 @@ class OwnHistory(KeyedTables):
     should not be eligible, or slow becomes its normal.
 
     State: 24 bytes per subject and name; those unseen for longest go first.
-
-    >>> history = OwnHistory()
-    >>> for minute in range(5):
-    ...     history.update(["gpu"], ["forward"], np.zeros((1, 1)), None, minute * 60 * 10**9)
-    >>> history.reference(["gpu"], ["forward"], 10**12).item()
-    0.0
     """
 
     def __init__(self, max_subjects: int = MAX_SUBJECTS) -> None:
@@ -177,16 +172,3 @@ class _Labels:
         self._number = {str(label): i for i, label in enumerate(labels)}
         self._used = [0] * len(self._number)
         self._now = 0
-
-
-def _grown(values: Floats, shape: tuple[int, int]) -> Floats:
-    rows, columns = values.shape
-    if shape[0] <= rows and shape[1] <= columns:
-        return values
-    roomy = np.zeros((_room(rows, shape[0]), _room(columns, shape[1])))
-    roomy[:rows, :columns] = values
-    return roomy
-
-
-def _room(have: int, needed: int) -> int:
-    return have if needed <= have else max(needed, have + have // 2)

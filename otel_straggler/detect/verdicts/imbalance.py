@@ -38,11 +38,11 @@ class SequenceImbalance:
         strength: 0 if there is none, to 1.
     """
 
-    correlation: float
-    microbatch_cv: float
+    correlation: float = math.nan
+    microbatch_cv: float = math.nan
     m_w: float
-    sections: tuple[str, str]
-    strength: float
+    sections: tuple[str, str] = ("", "")
+    strength: float = 0.0
 
     @property
     def is_present(self) -> bool:
@@ -61,11 +61,6 @@ def sequence_imbalance(table: StepTable, m_w: float) -> SequenceImbalance:
 
     Cost: O(T R) for each of at most 15 pairs. Source: the correlation is from "Understanding
     Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025); the rest is ours.
-
-    >>> strength_of_sequences(0.99, 0.22, 0.02) > 0.5
-    True
-    >>> strength_of_sequences(0.99, 0.02, 0.02)
-    0.0
     """
     chosen = _main_sections(table)
     relative = {s: _tamed(relative_steps(table.seconds[:, :, s])) for s in chosen}
@@ -76,10 +71,9 @@ def sequence_imbalance(table: StepTable, m_w: float) -> SequenceImbalance:
             if not math.isnan(result) and not result <= best:
                 best, pair = result, (first, second)
     if pair == (-1, -1):
-        return SequenceImbalance(
-            correlation=math.nan, microbatch_cv=math.nan, m_w=m_w, sections=("", ""), strength=0.0
-        )
-    cv = _min([_microbatch_cv(table, s, relative[s], best) for s in pair])
+        return SequenceImbalance(m_w=m_w)
+    cvs = (_microbatch_cv(table, s, relative[s], best) for s in pair)
+    cv = min((cv for cv in cvs if not math.isnan(cv)), default=math.nan)
     return SequenceImbalance(
         correlation=best,
         microbatch_cv=cv,
@@ -101,11 +95,7 @@ def strength_of_sequences(correlation: float, microbatch_cv: float, m_w: float) 
 
 
 def relative_steps(seconds: Floats) -> Floats:
-    """(T, R) step / the rank's median, less the median of all ranks in the step; NaN where unknown.
-
-    >>> relative_steps(np.array([[1.0, 2.0], [1.5, 3.0]])).tolist()
-    [[0.0, 0.0], [0.0, 0.0]]
-    """
+    """(T, R) step / the rank's median, less the median of all ranks in the step; or NaN."""
     known = np.isfinite(seconds)
     usual = nan_median(np.where(known, seconds, np.nan), axis=0)
     ratio = np.full(seconds.shape, np.nan)
@@ -165,11 +155,6 @@ def _microbatch_cv(table: StepTable, section: int, relative: Floats, correlation
     runs = table.runs[:, :, section]
     often = float(np.median(runs[runs > 0]))
     return float(np.median(spread)) * math.sqrt(often * max(0.0, correlation))
-
-
-def _min(values: list[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return min(known, default=math.nan)
 
 
 MIN_SLOWDOWN = 1.05

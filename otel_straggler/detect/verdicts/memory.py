@@ -240,15 +240,7 @@ MAX_STRETCHES = 10_000
 
 class StepNumbers:
     """Observed step numbers in order, as stretches of consecutive steps; beyond 10,000 the oldest
-    go.
-
-    >>> import numpy as np
-    >>> steps = StepNumbers()
-    >>> steps.add(np.array([7, 8, 9])), steps.add(np.array([20, 21]))
-    (None, None)
-    >>> len(steps), steps[0], steps[2], steps[3], steps[4]
-    (5, 7, 9, 20, 21)
-    """
+    go."""
 
     def __init__(self) -> None:
         self._length = 0

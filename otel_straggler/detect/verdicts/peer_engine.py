@@ -18,10 +18,10 @@ from otel_straggler.detect.verdicts.candidates import (
     spiking,
 )
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
+from otel_straggler.detect.verdicts.equal_work import extra_work, tokens_of_peers
 from otel_straggler.detect.verdicts.excess import Excesses
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog, would_page
 from otel_straggler.detect.verdicts.memory import Tracks
-from otel_straggler.detect.verdicts.unequal_work import extra_work, tokens_of_peers
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,15 +37,15 @@ class WhatIf:
         steps: steps used.
     """
 
-    slowdown: float
-    waste: float
-    m_w: float
-    m_s: float
+    slowdown: float = math.nan
+    waste: float = math.nan
+    m_w: float = math.nan
+    m_s: float = math.nan
     of_data_rank: Floats
     of_stage: Floats
     of_worker: Floats
     stages: Floats
-    steps: int
+    steps: int = 0
 
 
 def what_if(seconds: Floats, microbatches: int) -> WhatIf:
@@ -68,22 +69,19 @@ def what_if(seconds: Floats, microbatches: int) -> WhatIf:
     Cost: O(T D P). Source: the surrogate is ours; S, M_W, and M_S are defined in "Understanding
     Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), on whose traces it lies
     within 4.5 % of the replay.
-
-    >>> even = np.ones((1, 2, 2))
-    >>> what_if(even, 4).slowdown
-    1.0
-    >>> slow = even.copy()
-    >>> slow[0, 1, 0] = 2.0
-    >>> result = what_if(slow, 4)
-    >>> round(result.slowdown, 2), result.m_w > 0.9, result.of_worker.argmax().item()
-    (1.44, True, 2)
     """
     a, used = filled(np.asarray(seconds, np.float64))
     a = a / max(1, microbatches)
     ideal = a.mean(axis=(1, 2)) if a.size else np.zeros(len(a))
     total_ideal = float(ideal.sum()) * (microbatches - 1 + a.shape[2])
     if not total_ideal > 0.0:
-        return _nothing_known(*a.shape[1:])
+        n_data, n_stages = a.shape[1:]
+        return WhatIf(
+            of_data_rank=np.full(n_data, np.nan),
+            of_stage=np.full(n_stages, np.nan),
+            of_worker=np.full((n_data, n_stages), np.nan),
+            stages=np.full(n_stages, np.nan),
+        )
     of_data_rank = row_seconds(a, microbatches)
     total = float(of_data_rank.max(axis=1).sum())
     return _result(a, ideal, of_data_rank, total, total_ideal, microbatches, used)
@@ -107,7 +105,7 @@ def _result(
 
     def part_won(workers: Bools) -> float:
         if not loss > 1e-9 * total_ideal:
-            return float("nan")
+            return math.nan
         mended = np.where(workers[None], ideal[:, None, None], a)
         return (total - float(row_seconds(mended, microbatches).max(axis=1).sum())) / loss
 
@@ -116,7 +114,7 @@ def _result(
         slowdown=slowdown,
         waste=1.0 - 1.0 / slowdown,
         m_w=part_won(_worst(of_worker)),
-        m_s=part_won(_last_stage(of_worker.shape)) if n_stages > 1 else float("nan"),
+        m_s=part_won(_last_stage(of_worker.shape)) if n_stages > 1 else math.nan,
         of_data_rank=of_data_rank,
         of_stage=of_stage,
         of_worker=of_worker,
@@ -198,22 +196,7 @@ def _ratio(total: Floats, count: npt.NDArray[np.integer]) -> Floats:
 
 def _mean(values: Floats) -> float:
     known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else float("nan")
-
-
-def _nothing_known(n_data: int, n_stages: int) -> WhatIf:
-    nan = float("nan")
-    return WhatIf(
-        slowdown=nan,
-        waste=nan,
-        m_w=nan,
-        m_s=nan,
-        of_data_rank=np.full(n_data, nan),
-        of_stage=np.full(n_stages, nan),
-        of_worker=np.full((n_data, n_stages), nan),
-        stages=np.full(n_stages, nan),
-        steps=0,
-    )
+    return float(known.mean()) if len(known) else math.nan
 
 
 ASSUMED_PER_STAGE = 4
@@ -251,12 +234,6 @@ def find_workers(sources: Sequence[Source]) -> Workers | None:
 
     Returns: None without ranks, if only some ranks report a dimension, or if ranks of several roles
     report no pipeline rank: nobody knows who waits for whom.
-
-    >>> from otel_straggler.model.rank import Source
-    >>> ranks = [Source(run_id="r", rank=i, parallel=(("pipeline", i // 2),)) for i in range(4)]
-    >>> result = find_workers(ranks)
-    >>> result.shape, result.data.tolist(), result.stage.tolist()
-    ((2, 2), [0, 1, 0, 1], [0, 0, 1, 1])
     """
     if not sources:
         return None

@@ -113,11 +113,6 @@ def resolvable_slowdown(noise: float, steps: int, comparisons: int) -> float:
     Args:
         noise: standard deviation of the log time of a step.
         comparisons: ranks x sections compared at once.
-
-    >>> round(resolvable_slowdown(0.024, 20, 64), 3)
-    1.035
-    >>> round(resolvable_slowdown(0.024, 400, 64), 3)
-    1.008
     """
     if math.isnan(noise) or steps < 1 or comparisons < 1:
         return math.nan

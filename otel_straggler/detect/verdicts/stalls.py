@@ -56,10 +56,8 @@ class StallHistory:
         """Insert new columns before the last."""
         last = self._count.shape[1] - 1
         at = [last] * (quantities - last - 1)
-        self._at = np.insert(self._at, at, 0, axis=1)
-        self._lost_s = np.insert(self._lost_s, at, 0.0, axis=1)
-        self._lasts = np.insert(self._lasts, at, False, axis=1)
-        self._count = np.insert(self._count, at, 0, axis=1)
+        for name in ("_at", "_lost_s", "_lasts", "_count"):
+            setattr(self, name, np.insert(getattr(self, name), at, 0, axis=1))
 
     def record(self, is_spike: Bools, is_new: Bools, lost_s: Floats) -> None:
         """The next steps: (T, R, C) who is slow, who was not in the step before, and seconds."""
@@ -133,9 +131,8 @@ class StallDetector:
         at = [self.shape[1] - 1] * (quantities - self.shape[1])
         self._stalls.widen(quantities)
         self.shape = (self.shape[0], quantities)
-        self._spikes = np.insert(self._spikes, at, 0.0, axis=1)
-        self._seconds = np.insert(self._seconds, at, 0.0, axis=1)
-        self._was_spike = np.insert(self._was_spike, at, False, axis=1)
+        for name in ("_spikes", "_seconds", "_was_spike"):
+            setattr(self, name, np.insert(getattr(self, name), at, 0, axis=1))
 
     def observe(self, excess: Floats, usual: Floats, columns_s: Floats, step_s: Floats) -> Spikes:
         """The next block: (T, R, C) log excess over the peers, NaN if unknown.

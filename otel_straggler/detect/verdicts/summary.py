@@ -136,10 +136,9 @@ def _ranks_of(world: World) -> int:
 
 def _cause(current: list[Verdict]) -> str:
     """Of the costliest confirmed verdict; or empty."""
-    active = [v for v in current if v.state in CALLED_SLOW]
-    if not active:
-        return ""
-    return max(active, key=lambda verdict: verdict.gpu_seconds_lost_per_hour).cause
+    active = (v for v in current if v.state in CALLED_SLOW)
+    costliest = max(active, key=lambda v: v.gpu_seconds_lost_per_hour, default=None)
+    return "" if costliest is None else costliest.cause
 
 
 def _heat(balance: Balance) -> tuple[tuple[int, int, float], ...]:

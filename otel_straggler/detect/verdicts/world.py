@@ -221,10 +221,6 @@ def inferred_groups(log_seconds: Floats, noise: float) -> Groups:
     A section splits the ranks where sorted times leave a gap of 10 % and 6 times the noise, with at
     least 3 ranks on both sides; fewer are suspects and no role. Ranks are peers if no section
     splits them.
-
-    >>> times = np.log([[1.0], [1.01], [0.99], [1.5], [1.51], [1.49], [9.0]])
-    >>> inferred_groups(times, 0.01).code.tolist()
-    [0, 0, 0, 1, 1, 1, 1]
     """
     gap = max(MIN_GAP, 6.0 * noise)
     log_seconds = np.where(np.isfinite(log_seconds), log_seconds, np.nan)
@@ -268,13 +264,7 @@ def _without_small(label: Ints, log_seconds: Floats) -> Groups:
 
 
 def rank_subject(source: Source) -> str:
-    """The device rather than the rank number, which an elastic restart may reassign.
-
-    >>> rank_subject(Source(run_id="r", rank=9, node="node-1", local_rank=1))
-    'rank/node-1/1'
-    >>> rank_subject(Source(run_id="r", rank=9, group="critic"))
-    'critic:rank/9'
-    """
+    """The device rather than the rank number, which an elastic restart may reassign."""
     device = source.device or (str(source.local_rank) if source.local_rank >= 0 else "")
     name = f"{source.node}/{device}" if source.node and device else f"{source.rank}"
     return _in_group(source.group, f"rank/{name}")
