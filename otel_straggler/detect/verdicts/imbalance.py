@@ -215,7 +215,7 @@ def which_expert(result: ExpertImbalance) -> str:
     if result.worst_expert < 0:
         return ""
     if result.is_rotating:
-        return "another one the longest from step to step"
+        return "the longest expert changes from step to step"
     return (
         f"expert {result.worst_expert} the longest in {100 * result.worst_share:.0f} % of the steps"
     )

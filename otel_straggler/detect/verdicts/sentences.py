@@ -75,16 +75,16 @@ def _compared(verdict: Verdict, equal: str) -> str:
 
 def _since(verdict: Verdict) -> str:
     if verdict.began == "born":
-        return ", as long as it is known"
+        return " since monitoring began"
     return "" if verdict.since_step is None else f" since step {verdict.since_step}"
 
 
 def _why(verdict: Verdict) -> str:
     if not verdict.is_localised and verdict.scope == "host":
-        return "a slow host, or other work: nobody told the roles of the ranks (set_topology)"
+        return "a slow host, or different work: no rank reported its role (set_topology)"
     if not verdict.is_localised:
         why = verdict.detail if verdict.scope == "run" else ""
-        return f"cannot localize, {why or 'the times at hand do not tell culprit from victims'}"
+        return f"cannot localize, {why or 'the timings do not separate culprit from victims'}"
     if verdict.cause == "unknown" and verdict.detail:
         return verdict.detail
     basis = f" ({verdict.evidence})" if verdict.evidence in ("events", "cupti") else ""

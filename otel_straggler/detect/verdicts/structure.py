@@ -217,7 +217,7 @@ class Structure:
         together = f" together with stage {' and '.join(others)}" if others else ""
         text = [f"to balance it{together} would save {result.saved_s:.2g} s of every step"]
         if self._long_since.get(stage) is not None:
-            text.append("it was even before: look at what its ranks share, not at its layers")
+            text.append("it was balanced before: look at what its ranks share, not at its layers")
         text.append(who_else_it_may_be(stage, self._workers, self._newest.sources))
         return "; ".join(filter(None, text))
 
