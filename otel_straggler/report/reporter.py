@@ -159,21 +159,15 @@ class Reporter:
         return Member(rank=peers.rank, node=own.node, role=self.role, settings=settings)
 
     def _score_individually(self, row: _Row, now_ns: int) -> None:
-        minimum = self._settings.min_reference_samples
-        sections, kernels = row.sections, row.kernels
-        reference = self._section_references.update(
-            _DEVICE,
-            sections.names,
-            sections.median_s[None],
-            (sections.count >= minimum)[None],
-            now_ns,
-        )
-        row.section_individual = individual_scores(sections.median_s[None], reference)[0]
-        reference = self._kernel_references.update(
-            _DEVICE, kernels.names, kernels.median_s[None], (kernels.count >= minimum)[None], now_ns
-        )
+        def reference(references: References, times: Times) -> Floats:
+            eligible = (times.count >= self._settings.min_reference_samples)[None]
+            return references.update(_DEVICE, times.names, times.median_s[None], eligible, now_ns)
+
+        sections_s = reference(self._section_references, row.sections)
+        row.section_individual = individual_scores(row.sections.median_s[None], sections_s)[0]
+        kernels, kernels_s = row.kernels, reference(self._kernel_references, row.kernels)
         row.gpu_individual = float(
-            individual_gpu_scores(kernels.median_s[None], kernels.total_s[None], reference)[0]
+            individual_gpu_scores(kernels.median_s[None], kernels.total_s[None], kernels_s)[0]
         )
 
     def _score_relatively(self, peers: Peers, row: _Row) -> None:

@@ -29,6 +29,12 @@ MAX_NAMED: Final = 20
 _UNSEEN_S: Final = 60.0
 """After so long without an evaluation, the end was missed: the collector was restarted."""
 End: TypeAlias = Literal["went_on", "restarted", "ended"]
+How = Literal["idle", "goes_on", "unheard"]
+_CHOICES: Final[dict[str, tuple[Any, ...]]] = {
+    "how": get_args(How),
+    "kind": (None, *get_args(HangKind)),
+    "end": (None, *get_args(End)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +71,11 @@ class Hang:
         """The same with times of a clock that is ``ahead_s`` ahead."""
         if not ahead_s:
             return self
-        return dataclasses.replace(
-            self,
-            since_s=self.since_s + ahead_s,
-            detected_s=self.detected_s + ahead_s,
-            seen_s=self.seen_s + ahead_s,
-            until_s=None if self.until_s is None else self.until_s + ahead_s,
-        )
+        moved = {
+            name: getattr(self, name) + ahead_s for name in ("since_s", "detected_s", "seen_s")
+        }
+        until_s = None if self.until_s is None else self.until_s + ahead_s
+        return dataclasses.replace(self, until_s=until_s, **moved)
 
     @property
     def duration_s(self) -> float:
@@ -87,30 +91,22 @@ def hang_value(hang: Hang) -> dict[str, Any]:
 
 def read_hang(value: Mapping[str, Any]) -> Hang:
     """From :func:`hang_value`. Raises: ValueError, KeyError, TypeError if it is none."""
-    _one_of(value["how"], get_args(How))
-    _one_of(value["kind"], (None, *get_args(HangKind)))
-    _one_of(value["end"], (None, *get_args(End)))
+    for name, known in _CHOICES.items():
+        if value[name] not in known:
+            raise ValueError(f"{value[name]!r}")
+    numbers = ("since_s", "detected_s", "seen_s", "gpu_seconds_lost")
+    fields: dict[str, Any] = {name: float(value[name]) for name in numbers}
     until_s = value["until_s"]
     return Hang(
-        since_s=float(value["since_s"]),
-        detected_s=float(value["detected_s"]),
-        seen_s=float(value["seen_s"]),
+        **fields,
+        **{name: value[name] for name in _CHOICES},
         until_s=None if until_s is None else float(until_s),
-        end=value["end"],
         is_end_seen=bool(value["is_end_seen"]),
         attempt=int(value["attempt"]),
-        how=value["how"],
-        kind=value["kind"],
         culprits=tuple(int(rank) for rank in value["culprits"][:MAX_NAMED]),
         nodes=tuple(str(node) for node in value["nodes"][:MAX_NAMED]),
         n_culprits=int(value["n_culprits"]),
-        gpu_seconds_lost=float(value["gpu_seconds_lost"]),
     )
-
-
-def _one_of(value: Any, known: Sequence[Any]) -> None:
-    if value not in known:
-        raise ValueError(f"{value!r}")
 
 
 @dataclass(slots=True)
@@ -252,8 +248,6 @@ _GOES_ON_S: Final = 20.0
 because a rank may have died at any moment after its last one."""
 _SAME_S: Final = 10.0
 """Moments closer than this are of one standstill: senders' delays move them."""
-
-How = Literal["idle", "goes_on", "unheard"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,15 +145,12 @@ def _medians(times: KernelTimes, column_of_cell: Ints, n_columns: int) -> _Media
         if len(key):
             line, distinct = np.divmod(key, n_columns)
             result.append(_Medians(line, distinct, group_histograms(part, group, len(key))))
-    return _Medians(
-        np.concatenate([each.line for each in result]),
-        np.concatenate([each.column for each in result]),
-        GroupedTimes(
-            np.concatenate([each.times.median_s for each in result]),
-            np.concatenate([each.times.total_s for each in result]),
-            np.concatenate([each.times.count for each in result]),
-        ),
-    )
+    columns = [
+        (each.line, each.column, each.times.median_s, each.times.total_s, each.times.count)
+        for each in result
+    ]
+    line, column, median_s, total_s, count = map(np.concatenate, zip(*columns, strict=True))
+    return _Medians(line, column, GroupedTimes(median_s, total_s, count))
 
 
 def _by_ranks(times: KernelTimes) -> Iterator[KernelTimes]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import Groups
-from otel_straggler.detect.verdicts.waits import ENOUGH_RANKS, WaitDetector
+from otel_straggler.detect.verdicts.waits import WaitDetector, first_groups
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import (
     BASIS_NAMES,
@@ -123,15 +123,14 @@ class ClockSelector:
         """(T, R', S) times that show waiting, of the first groups (at most 2,048 ranks); and these
         groups. By the host's clock, except sections that go by events: kernels do not show how
         waiting evens out lateness."""
-        code = world.peers.code
-        rows = code < max(1, ENOUGH_RANKS // int(world.peers.size.max(initial=1)))
+        rows, groups = first_groups(world.peers)
         seconds = block.seconds[:, rows]
-        by_events = (self.basis == EVENTS)[code[rows]]
+        by_events = (self.basis == EVENTS)[world.peers.code[rows]]
         if block.gpu is not None and by_events.any():
             gpu = block.gpu.of_rows(np.s_[:, rows])
             events_s = np.where(gpu.basis == EVENTS, gpu.own_s, np.nan)
             seconds = np.where(by_events, events_s, seconds)
-        return seconds, Groups.of(code[rows].tolist())
+        return seconds, groups
 
     def time(
         self, block: StepTable, world: World, waiting: WaitDetector

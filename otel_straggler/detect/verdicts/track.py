@@ -106,10 +106,10 @@ class Track:
         rows = slice(None, None, max(1, self.shape[0] // 4096))
         if len(excess) >= 3:
             apart = np.abs(excess[:, rows] - block[rows]).reshape(-1, self.shape[1])
-            new = SIGMA_OF_BLOCK_DEVIATION * _median_of_columns(apart)
+            new = SIGMA_OF_BLOCK_DEVIATION * median_of_rows(apart)
             self.sigma = _mixed(self.sigma, np.maximum(new, MIN_SIGMA))
         moved = np.abs(block[rows] - self._last_block[rows])
-        new = SIGMA_OF_MAD / math.sqrt(2.0) * _median_of_columns(moved)
+        new = SIGMA_OF_MAD / math.sqrt(2.0) * median_of_rows(moved)
         self._block_sigma = _mixed(self._block_sigma, new)
         self._last_block = block
 
@@ -316,10 +316,6 @@ def _quantile(values: npt.NDArray[Any], part: float) -> float:
     at, beyond = divmod(part * (len(ordered) - 1), 1.0)
     low, high = ordered[int(at)], ordered[min(int(at) + 1, len(ordered) - 1)]
     return float(low + (high - low) * values.dtype.type(beyond))
-
-
-def _median_of_columns(values: Floats) -> Floats:
-    return median_of_rows(values) if len(values) else np.full(values.shape[1], np.nan)
 
 
 def _mixed(old: Floats, new: Floats) -> Floats:

@@ -200,7 +200,7 @@ class SharedSections:
         shared = np.zeros(len(world.sections), bool)
         if len(world.inner) == world.n_ranks:
             return shared
-        rows, groups = _some(world.inner)
+        rows, groups = first_groups(world.inner)
         late_s = late_s[:, rows]
         middle = np.moveaxis(groups.medians(np.moveaxis(late_s, 1, -1)), -1, 1)
         apart = late_s - middle[:, groups.code]
@@ -217,7 +217,7 @@ class SharedSections:
         return shared
 
 
-def _some(inner: Groups) -> tuple[Bools, Groups]:
-    """Rows of the first groups, up to 2,048, and these groups."""
-    rows = inner.code < max(1, ENOUGH_RANKS // int(inner.size.max()))
-    return rows, Groups.of(inner.code[rows].tolist())
+def first_groups(groups: Groups) -> tuple[Bools, Groups]:
+    """(R,) rows of the first groups, up to 2,048, and these groups."""
+    rows = groups.code < max(1, ENOUGH_RANKS // int(groups.size.max(initial=1)))
+    return rows, Groups.of(groups.code[rows].tolist())
