@@ -36,8 +36,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """No alerts for lost or stuck ranks on ``node`` until ``until_ns`` (collector's clock); why, by
-    whom, and when that was set."""
+    """No alerts for lost or stuck ranks on ``node`` until ``until_ns`` (collector's clock)."""
 
     node: str
     reason: str

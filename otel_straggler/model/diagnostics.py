@@ -85,8 +85,7 @@ class StacksDump:
 
     @property
     def main(self) -> ThreadStack | None:
-        """The main thread: by its number, else by its name, else the last, as faulthandler writes
-        the oldest last."""
+        """By its number, else its name, else the last, as faulthandler writes the oldest last."""
         number = _number(self.head.main_thread)
         by_number = (one for one in self.threads if one.number == number)
         by_name = (one for one in self.threads if one.name == "MainThread")
@@ -180,8 +179,7 @@ def _number(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """A group of global ranks in its order; the same on all of them. ``description`` is the
-    program's, or empty."""
+    """Global ranks in the group's order. ``description`` is the program's, or empty."""
 
     description: str
     ranks: tuple[int, ...]

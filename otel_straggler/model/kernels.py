@@ -184,8 +184,7 @@ _MAX_PARTS = 8
 
 @dataclass(slots=True)
 class KernelCounts:
-    """Times of one kernel in one section: exact count, sum, and bounds, and buckets as in
-    :class:`KernelTimes`."""
+    """Times of a kernel in a section: exact count, sum, and bounds; buckets."""
 
     cell: KernelCell
     count: int = 0
@@ -240,8 +239,7 @@ class KernelCounts:
 
 
 class KernelTally:
-    """Adds up kernels from a timer in at most ``max_cells``; further ones count as ``<other>`` of
-    their class and section."""
+    """Adds up kernels from a timer; beyond ``max_cells`` as ``<other>`` of class and section."""
 
     def __init__(self, max_cells: int = MAX_CELLS) -> None:
         self._max_cells = max_cells

@@ -315,8 +315,7 @@ def _common(parts: Iterable[tuple[tuple[_Name, ...], Codes]]) -> tuple[tuple[_Na
 
 
 def first_and_last_start(batch: ObservationBatch) -> tuple[Ints, Ints]:
-    """Per source code, the first and the last start among its rows; the limits of the type
-    where it has none."""
+    """Per source code; the limits of the type where it has no rows."""
     limits = np.iinfo(np.int64)
     first = np.full(len(batch.sources), limits.max, np.int64)
     last = np.full(len(batch.sources), limits.min, np.int64)
@@ -326,8 +325,7 @@ def first_and_last_start(batch: ObservationBatch) -> tuple[Ints, Ints]:
 
 
 def overlapping_sessions(batch: ObservationBatch) -> tuple[Source, ...]:
-    """Sessions that worked as one rank of one attempt at the same time; one that begins after the
-    other has ended is a restart."""
+    """Sessions that worked as one rank of one attempt at the same time, unlike a restart."""
     first, last = first_and_last_start(batch)
     spans: dict[tuple[str, str, int, int], dict[tuple[str, str], tuple[int, int, Source]]] = {}
     for code, source in enumerate(batch.sources):

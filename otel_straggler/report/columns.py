@@ -21,8 +21,7 @@ MAX_COLUMNS = 65_536
 
 What = Literal["section", "kernel"]
 Column = tuple[str, What, str]
-"""Role, and one section by name or one kernel by hash. A plain tuple, because every report makes
-thousands."""
+"""Role, and a section by name or a kernel by hash; a tuple, as reports make thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

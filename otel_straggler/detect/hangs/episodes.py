@@ -121,8 +121,7 @@ class Episodes:
         return bool(self._over) or self._current is not None
 
     def before(self, *, is_hung: bool) -> tuple[Hang, ...]:
-        """Earlier hangs, oldest first; with the last one, if its end was not seen and the world
-        does not hang now."""
+        """Earlier hangs, oldest first; also an unfinished one if the world does not hang now."""
         last = () if is_hung or self._current is None else (self._current,)
         return (*self._over, *last)
 
@@ -188,8 +187,7 @@ class Episodes:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Episodes:
-        """From :meth:`state`; an older collector kept none. Raises: ValueError, KeyError, TypeError
-        if it is none."""
+        """From :meth:`state`. Raises: ValueError, KeyError, TypeError if it is none."""
         lasts = state.get("lasts")
         return cls(
             left_out=int(state.get("left_out", 0)),

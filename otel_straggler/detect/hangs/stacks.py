@@ -37,8 +37,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """``dominant``: the one with more than half of the ranks, which wait; ``others``: smallest
-    first."""
+    """``dominant``: more than half of the ranks, which wait; ``others``: smallest first."""
 
     dominant: Cluster | None
     others: tuple[Cluster, ...]

@@ -225,8 +225,7 @@ def _died_first(heartbeats: HeartbeatTable, is_lost: Bools, settings: HangSettin
 def _is_ending(
     heartbeats: HeartbeatTable, is_alive: Bools, is_lost: Bools, settings: HangSettings
 ) -> bool:
-    """Whether the run ends just now: an end is recorded, and nobody has sent anything for long
-    since."""
+    """Whether the run ends just now: an end is recorded, and all were heard until about then."""
     is_reported = heartbeats.has_ended & (heartbeats.ended != _OK)
     if not is_reported.any() or not is_alive.any():
         return False

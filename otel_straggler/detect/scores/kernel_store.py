@@ -106,8 +106,7 @@ class KernelHistograms:
         return chosen
 
     def drop_older_half(self) -> None:
-        """Drop half of the intervals, so that this is seldom done; all names, if there are no
-        intervals."""
+        """Drop half of the intervals, so that this is rare; without intervals all names."""
         ends = sorted(i.end_ns for held in self._intervals.values() for i in held)
         if not ends:
             self.clear()

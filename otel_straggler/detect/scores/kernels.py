@@ -74,8 +74,7 @@ class KernelMedians:
 
 
 CountedKernels: TypeAlias = Callable[[Sequence[Source], Ints, Ints], KernelMedians | None]
-"""Histograms of a window: of ranks, from first start to last end of each (ns, the rank's clock);
-None if there are none."""
+"""Histograms of a window of ranks, from first start to last end (ns, the rank's clock)."""
 
 
 class HistogramKernels:

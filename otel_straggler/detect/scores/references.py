@@ -81,8 +81,7 @@ class References:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Replace all references. Raises: InputError if it is no such state; nothing has changed
-        then."""
+        """Replace all references. Raises: InputError without a change if it is no such state."""
         try:
             subjects = list(zip(*state["subjects"], strict=True))
             names, best_s, met_at_ns = state["names"], state["best_s"], state["met_at_ns"]

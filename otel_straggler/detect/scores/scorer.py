@@ -83,8 +83,7 @@ class Scorer:
             world.finish(source, now_ns)
 
     def close_due(self, now_ns: int) -> list[WindowScores]:
-        """Score the windows that all ranks have passed, or whose wait is over, and those of evicted
-        runs; evaluate their steps."""
+        """Score windows that are due, and those of evicted runs; evaluate their steps."""
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
             closed += self._collected(world.close_due(now_ns))
@@ -102,8 +101,7 @@ class Scorer:
         return closed
 
     def verdicts(self, run_id: str) -> RunVerdicts:
-        """Changes of state of a run in memory, those of groups by their time, and the newest
-        summaries."""
+        """Changes of state of a run in memory by time, and the newest summaries."""
         engines = self._engines(run_id)
         changes = heapq.merge(*(engine.changes for engine in engines), key=lambda v: v.at_ns)
         summaries = (engine.summary() for engine in engines)
@@ -144,8 +142,7 @@ class Scorer:
         return {"references": self._references.state(), "judges": known}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state`, before the first row. Raises: InputError if a part is no
-        such state."""
+        """Continue from :meth:`state`, before the first row. Raises: InputError if it is none."""
         self._references.restore(state.get("references", {}))
         for key, saved in state.get("judges", {}).items():
             run_id, group = json.loads(key)

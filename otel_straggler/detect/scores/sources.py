@@ -112,8 +112,7 @@ class SourceTables:
     def recode(
         self, batch: ObservationBatch, codes_of_sources: Sequence[int], max_names: int
     ) -> ObservationBatch:
-        """The rows of ``batch`` with the codes of these tables, which learn what is new; sections
-        beyond ``max_names`` share one."""
+        """The same rows with codes of these tables; sections beyond ``max_names`` share one."""
         source_codes = np.array(codes_of_sources, np.int32)
         kernels = [self.kernel_code.setdefault(k, len(self.kernel_code)) for k in batch.kernels]
         kernel_codes = np.array([*kernels, NO_KERNEL], np.int32)  # code -1 picks the last

@@ -137,8 +137,7 @@ class _Cells:
         return _sums(self.cell, values, self.n_rows.shape)
 
     def order_of_sections(self) -> list[int]:
-        """By the median of their first start after the rank's first in the step; ties by
-        appearance."""
+        """By the median of their first start in the step; ties by appearance."""
         n_sections = len(self.section_codes)
         first_ns = self.first_ns.reshape(-1, n_sections)
         begun_ns = self.begun_ns.ravel()
@@ -222,8 +221,7 @@ def _nanoseconds(seconds: Floats) -> Ints:
 
 
 def without_duplicates(rows: Batch) -> Batch:
-    """Keep the first delivery of every row: source, section, kernel, and seq; rows with ``NO_SEQ``
-    are all kept."""
+    """Keep the first of rows with equal source, section, kernel, and seq (but ``NO_SEQ``)."""
     order = _delivery_order(rows)
     if order is None:
         return rows

@@ -130,8 +130,7 @@ class Stream:
                     yield from self._tables(self._rows_of([window]), track)
 
     def close_all_tables(self) -> Iterator[StepTable]:
-        """Close every open block: all steps in ascending order; world after world, if there was a
-        restart."""
+        """Close every open block: all steps in ascending order, world after world."""
         for track in self._block_tracks:
             windows = [window for window in track.close_all() if window.rows]
             at_once = 1 if track.interval_ns else self._block_steps

@@ -205,8 +205,7 @@ class _Table:
         return times.median_s, times.count, self.section_step_s()
 
     def _times_by_step(self) -> tuple[Floats, Ints] | None:
-        """Median and count of section runs; None if a section ran twice in a step, or without one,
-        or most steps are missing."""
+        """Median and count; None if a section ran twice in a step, or too many steps are missing."""
         rows, width = self.rows, len(self.steps)
         first, last = int(self.steps[0]), int(self.steps[-1])
         n_cells = self.n_ranks * self.n_sections
@@ -229,8 +228,7 @@ class _Table:
         return lines
 
     def section_step_s(self) -> Floats:
-        """Median over steps of a rank's time in a section per step; a row without a step is its
-        own."""
+        """Median over steps of the time per step; a row without a step is its own."""
         rows = np.flatnonzero(~self.is_kernel)
         step = self.rows.step[rows]
         alone = step == NO_STEP
@@ -282,8 +280,7 @@ def _distinct_steps(step: Ints) -> Ints:
 
 
 def device_key(source: Source) -> tuple[str, str, str, str, str | int]:
-    """Key of own history: the device, which survives a restart that renumbers ranks; or else the
-    rank."""
+    """Key of own history: the device, which survives renumbering of ranks; or else the rank."""
     device: str | int = source.device or source.local_rank
     if not source.node or device == -1:
         device = f"rank {source.rank}"

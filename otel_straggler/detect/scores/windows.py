@@ -26,8 +26,7 @@ MIN_STEPS = 5
 
 @dataclass(slots=True)
 class OpenWindow:
-    """A window that takes rows; ``began_ns`` of its first row by the rank's clock, ``opened_at_ns``
-    its arrival."""
+    """A window that takes rows; ``began_ns`` by the rank's clock, ``opened_at_ns`` on arrival."""
 
     number: int
     began_ns: int
@@ -144,8 +143,7 @@ def newest_by_rank(sources: tuple[Source, ...], source: Codes, steps: Ints) -> d
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Distinct steps in the order of their first rows, those rows, and the index of every row's
-    step."""
+    """Distinct steps in the order of their first rows, those rows, and each row's step."""
 
     steps: list[int]
     first_rows: Ints
@@ -166,8 +164,7 @@ class Split:
     def by_index(
         self, indices: list[WindowIndex]
     ) -> tuple[Ints | None, list[tuple[WindowIndex, slice]]]:
-        """An order of the rows that groups them by their steps' index, and the slices of it; None
-        if they are grouped already."""
+        """An order that groups rows by index, and the slices of it; None if they are grouped."""
         distinct = {index: number for number, index in enumerate(dict.fromkeys(indices))}
         if len(distinct) == 1:
             return None, [(indices[0], slice(None))]
@@ -188,8 +185,7 @@ def are_in_order(windows: Sequence[OpenWindow]) -> bool:
 
 
 def split_incarnations(rows: ObservationBatch) -> Iterator[ObservationBatch]:
-    """Rows of every incarnation, oldest first: a session of a known rank that repeats a step begins
-    a new one, as in a live stream."""
+    """Rows of every incarnation, oldest first: a session that repeats a step begins one."""
     incarnation = _incarnations(rows)
     for number in range(int(incarnation.max(initial=0)) + 1):
         of_rows = incarnation[rows.source] == number
@@ -222,8 +218,7 @@ def _incarnations(rows: ObservationBatch) -> Ints:
 def split_steps(
     rows: ObservationBatch, steps_at_once: int, interval_ns: int
 ) -> Iterator[ObservationBatch]:
-    """Rows of every ``steps_at_once`` distinct steps (or intervals of ``interval_ns``), ascending;
-    rows keep their order."""
+    """Rows of every ``steps_at_once`` distinct steps or intervals, ascending."""
     steps = rows.start_ns // interval_ns if interval_ns else rows.step
     _, number = number_densely(steps)
     block = number // steps_at_once

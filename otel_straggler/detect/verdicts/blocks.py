@@ -19,8 +19,7 @@ AT_ONCE = 3
 
 
 class TimedBlocks:
-    """For runs without steps: intervals of time stand for steps. If a run has steps, rows outside
-    of them are left out."""
+    """Joins intervals of time to blocks, for runs without steps; of others they are dropped."""
 
     def __init__(self) -> None:
         self._has_steps = False
@@ -101,8 +100,7 @@ class WarmUp:
         ]
 
     def is_stray(self, table: StepTable) -> bool:
-        """Whether it is of a few foreign processes: one that claims a rank, or the rest of a
-        replaced world."""
+        """Whether it is of a few processes: one that claims a rank, or the rest of an old world."""
         if table.sources == self._sources:
             return False
         known = [s for s in table.sources if s.rank in self._sessions]

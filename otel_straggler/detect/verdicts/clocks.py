@@ -77,8 +77,7 @@ class ClockedBlock:
 
 
 class ClockSelector:
-    """Chooses the clocks of one world; slowly, so that they rarely change. State: 24 bytes per rank
-    and section."""
+    """Chooses the clocks of one world; slowly. State: 24 bytes per rank and section."""
 
     def __init__(self) -> None:
         self.reset()
@@ -135,8 +134,7 @@ class ClockSelector:
     def time(
         self, block: StepTable, world: World, waiting: WaitDetector
     ) -> tuple[ClockedBlock, bool]:
-        """The block by the chosen clocks, and whether its numbers changed meaning since the last
-        block."""
+        """The block by the chosen clocks, and whether its numbers have changed meaning."""
         code = world.peers.code
         by_row = self.basis[code]
         behaves = np.array([section.name in waiting.behaves for section in world.sections], bool)

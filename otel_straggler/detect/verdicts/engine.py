@@ -35,8 +35,7 @@ from otel_straggler.model.verdict import Verdict, WorldSummary
 MEMORY_BLOCKS = 4
 """Blocks (20 steps) between updates of the memory that outlives the world."""
 COMMON_MODE = 1.5
-"""Steps that take all ranks this many times the usual are left out: an undeclared checkpoint,
-evaluation, or compilation."""
+"""Steps that take all ranks this many times the usual do not count: undeclared pauses."""
 USUAL_STEPS = 40
 """Steps whose median is the usual; nothing is left out before ten."""
 
@@ -166,8 +165,7 @@ class VerdictEngine:
             self._waiting.inside = self._equalized.observe(excess, world.sections, local)
 
     def _with_steps_before(self, step_s: Floats) -> Floats:
-        """(T, R) of the block; a shorter one, as at the end of a run, is filled up with steps
-        before."""
+        """(T, R) of the block; a shorter one, as at the end, with steps before it."""
         if self._ended_step_s is not None:
             with_before = np.concatenate([self._ended_step_s, step_s])
             step_s = with_before[-max(len(step_s), self._settings.block_steps) :]
@@ -294,8 +292,7 @@ class VerdictEngine:
             yield np.where(timed.by_kernels, timed.waited_s, np.nan)
 
     def _learn(self, block: StepTable) -> None:
-        """Ranks that are not in trouble update the references, every 20 steps also beyond this
-        world."""
+        """Update references of ranks not in trouble, every 20 steps also beyond this world."""
         assert self._tracks is not None
         held = self._peers.held(self._world)
         self._tracks.ranks.learn_reference(held[0])

@@ -316,8 +316,7 @@ def for_equal_classes(seconds: Floats, tokens: Floats, peers: Groups, maximum: F
 
 
 def tokens_of_peers(tokens: Floats, peers: Groups, row: int) -> float:
-    """A rank's lasting tokens / those of its usual peer; 1.0 where they overlap, NaN if not
-    reported."""
+    """A rank's lasting tokens / its usual peer's; 1.0 where they overlap, NaN if not reported."""
     low, high = _usual_range(tokens)
     others = np.flatnonzero((peers.code == peers.code[row]) & np.isfinite(low))
     others = others[others != row]
@@ -375,8 +374,7 @@ MIN_SHARE_OF_LOSS = 0.75
 
 
 def extra_work(excess: Excesses, world: World, local: Bools, row: int, lost_s: float) -> str:
-    """Text if most of ``lost_s`` (seconds per step) lies in a local section that most peers do not
-    run; else empty."""
+    """Text if a section that most peers do not run holds most of ``lost_s``; else empty."""
     peers = np.flatnonzero(world.peers.code == world.peers.code[row])
     others = peers[peers != row]
     if len(others) == 0:

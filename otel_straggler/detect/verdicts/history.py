@@ -33,8 +33,7 @@ class KeyedTables:
         self._names = _Labels(max_names)
 
     def index(self, keys: Sequence[str], names: Sequence[str]) -> Destination:
-        """Location of the values of R ``keys`` and S ``names``, valid until the next call; new ones
-        are 0."""
+        """Location of R ``keys`` and S ``names``, valid until the next call; new values are 0."""
         for axis, labels, wanted in ((0, self._keys, keys), (1, self._names, names)):
             kept = labels.make_room(wanted)
             if kept is not None:

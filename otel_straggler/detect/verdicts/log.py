@@ -291,8 +291,7 @@ class Notification:
 
 
 class NotificationLog:
-    """One notification per episode: from the first evaluation at which a confirmed subject pages
-    until it has recovered."""
+    """One per episode: from the evaluation at which a confirmed subject pages to recovery."""
 
     def __init__(self, maximum: int) -> None:
         self._newest: deque[Notification] = deque(maxlen=maximum)

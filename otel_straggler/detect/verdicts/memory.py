@@ -51,8 +51,7 @@ class Memory:
     # --- devices and hosts -----------------------------------------------------------------------
 
     def seed(self, tracks: Tracks, world: World, now_ns: int) -> None:
-        """Seed tracks with the references of their devices and, after a restart of the collector,
-        CUSUM."""
+        """Seed references of devices and, after a restart of the collector, CUSUM."""
         names = self._quantities(world)
         for track, subjects in _by_track(tracks, world):
             track.seed_reference(self._subjects.reference(subjects, names, now_ns))
@@ -79,8 +78,7 @@ class Memory:
     # --- work ---
 
     def for_equal_work(self, seconds: Floats, tokens: Floats, world: World, local: Bools) -> Floats:
-        """Times of local sections as if every rank had the same tokens; unchanged if none are
-        reported."""
+        """Local sections as if every rank had the same tokens; unchanged if none are reported."""
         if not np.isfinite(tokens).any():
             return seconds
         names = self._local_sections(world, local)
@@ -239,8 +237,7 @@ MAX_STRETCHES = 10_000
 
 
 class StepNumbers:
-    """Observed step numbers in order, as stretches of consecutive steps; beyond 10,000 the oldest
-    go."""
+    """Observed step numbers in order, as up to 10,000 stretches of consecutive steps."""
 
     def __init__(self) -> None:
         self._length = 0

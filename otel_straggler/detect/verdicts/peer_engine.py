@@ -37,8 +37,7 @@ HALF_OF_HOST = 0.5
 WHOLE_GROUP = 0.75
 """An inner group is slow as a whole if so many of its ranks are."""
 MIN_LASTING = 1.045
-"""Healthy devices differ by about 1 %: one that was always slower is called slow from 4.5 % on, or
-for a rise above that."""
+"""A device that was always slower is called slow from 4.5 % on: healthy ones differ by 1 %."""
 ALONE = 2.0
 """A rank on a slow host is named if it is so many times as slow as its host."""
 AGREEMENT = 0.3
@@ -166,8 +165,7 @@ class PeerVerdictEngine:
         slow_hosts: dict[int, Candidate],
         taken: set[str],
     ) -> Verdict | None:
-        """Record and add to ``taken``, unless its host is (or may soon be) slow, or it was always
-        like this."""
+        """Record and add to ``taken``, unless its host is or may be slow, or it always was."""
         host = int(self._world.hosts.code[one.row])
         if host == self._world.doubtful_host or _is_its_nature(one):
             return None
@@ -206,8 +204,7 @@ class PeerVerdictEngine:
         ]
 
     def _is_one_of_a_group(self, one: Candidate, ranks: CostedFindings) -> bool:
-        """Whether it is slow only where its inner group waits for each other, and the whole group
-        is."""
+        """Whether it is slow only where its inner group meets, and the whole group is."""
         if not self._shared.any() or not ranks.only_in(one.row, self._shared):
             return False
         members = _members(self._world.inner, int(self._world.inner.code[one.row]))
@@ -252,8 +249,7 @@ class PeerVerdictEngine:
         return changes
 
     def _is_seen_as_before(self, verdict: Verdict, scope: str, row: int) -> bool:
-        """Whether a subject slow by the GPU's clock is still timed by it; a new attempt starts
-        over."""
+        """Whether a subject slow by the GPU's clock is still timed by it, in this attempt."""
         rank = row if scope == "rank" else int(self._world.hosts.members[row, 0])
         is_new_attempt = self._world.sources[rank].attempt != verdict.attempt
         if is_new_attempt or verdict.evidence not in ("events", "cupti"):
@@ -318,8 +314,7 @@ class PeerVerdictEngine:
         return f"beyond what {times:.2f}x as many tokens as theirs explain"
 
     def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: ClockedBlock) -> Verdict:
-        """With the basis of the times. A GPU without times is not called slow where others have
-        some."""
+        """With the basis of the times; without GPU times no GPU is called slow if others have some."""
         if one.is_late:
             sees_kernels = timed.by_kernels[self._world.peers.members[group, 0]]
             return replace(draft, evidence="cupti" if sees_kernels else "host")

@@ -110,8 +110,7 @@ class RunVerdictEngine:
     def _of_some(
         self, rise: float, some: PartialSlowdown, accused: Bools, *, is_slower: bool
     ) -> Verdict | None:
-        """So many ranks are slower, or of so few, that peers cannot tell; unless all of them are
-        accused."""
+        """Slower ranks that peers cannot show; over once all of them are accused."""
         is_reported = bool(accused[some.slower].all())
         detail = in_text(some, self._world.sources)
         draft = replace(self._draft("unknown", rise), detail=detail)

@@ -159,8 +159,7 @@ def cusum_threshold(k: float, mean_steps: float) -> float:
 
 
 def cusum_moves(x: Floats, sigma: Floats, k: Floats) -> Floats:
-    """(R, C) change of the statistic from the excess of a step (NaN if unknown), with (C,) noise
-    and slack."""
+    """(R, C) change of the statistic by a step's excess, with (C,) noise and slack."""
     drawn = x / sigma
     np.maximum(drawn, -MAX_SIGMAS, out=drawn)
     np.minimum(drawn, MAX_SIGMAS, out=drawn)
@@ -169,8 +168,7 @@ def cusum_moves(x: Floats, sigma: Floats, k: Floats) -> Floats:
 
 
 def advance_cusum(g: Floats, move: Floats, maximum: Floats) -> Floats:
-    """(R, C) statistic after a step; NaN in ``move`` leaves it, ``maximum`` (C,) caps it, so that
-    it clears."""
+    """(R, C) statistic after a step; NaN leaves it, ``maximum`` (C,) caps it."""
     moved = g + move
     np.maximum(moved, 0.0, out=moved)
     np.minimum(moved, maximum, out=moved)

@@ -73,8 +73,7 @@ class StallHistory:
             self._count[rows, columns] += 1
 
     def of(self, row: int, column: int) -> StallPattern | None:
-        """Recent pattern; None if too little is known, stalls last longer than a step, or have
-        ceased."""
+        """Recent pattern; None if unknown, ceased, or if stalls last longer than a step."""
         count = int(self._count[row, column])
         kept = np.arange(max(count - NEWEST, 0), count) % NEWEST
         at = self._at[row, column, kept]

@@ -54,8 +54,7 @@ LOW_QUANTILE, LASTING = 0.25, 0.4
 
 
 class Track:
-    """Memory of R subjects and C quantities. State: about 4 bytes x (80 blocks + 20 steps) for each
-    pair."""
+    """Memory of R subjects and C quantities. State: 4 bytes x (80 blocks + 20 steps) per pair."""
 
     def __init__(self, shape: tuple[int, int], settings: VerdictSettings) -> None:
         self._settings = settings
@@ -88,8 +87,7 @@ class Track:
         self._remember(excess, block)
 
     def learn_reference(self, held: Bools) -> None:
-        """The newest block becomes part of the references of those not ``held`` (R,) whose CUSUM is
-        low."""
+        """The newest block updates references of those not ``held`` (R,) with a low CUSUM."""
         block = self._last_block
         # A rank that is a little slow from the start is so for good: that is its normal, although
         # CUSUM rises on it.

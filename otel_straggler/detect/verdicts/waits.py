@@ -113,8 +113,7 @@ def _add(sums: dict[str, _Moments], name: str, arrival: Floats, here: Floats) ->
 
 
 def _line(moments: _Moments) -> tuple[float, float, float] | None:
-    """Slope of time over arrival, its standard error, and the part of the variance explained; None
-    if too little is known."""
+    """Slope of time over arrival, its standard error, and the part of variance explained."""
     xx, xy, yy, n = moments
     if n < 16 or yy <= 0.0 or xx <= MIN_SIZE**2 * yy:
         return None
@@ -132,8 +131,7 @@ def _drawn_in(values: Floats) -> Floats:
 
 
 def lateness(waited_s: Floats, step_s: Floats, groups: Groups) -> Floats:
-    """(T, R) log1p of (median wait of the peers - own) / step; positive if others wait for the
-    rank."""
+    """(T, R) log1p of (median wait of the peers - own) / step; positive: others wait."""
     late = groups.medians(waited_s)[..., groups.code] - waited_s
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.log1p(np.maximum(late / step_s, -0.9)))
