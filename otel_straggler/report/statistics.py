@@ -279,12 +279,9 @@ _SELF = Source(run_id="", rank=0)
 
 
 def kernel_summaries(kernels: Sequence[KernelCounts]) -> dict[str, Summary]:
-    """Statistics of scored kernels, in microseconds, by name.
-
-    Minimum, maximum, mean, and count are exact. The median is within 0.28 % if the longest run of a
-    kernel takes at most 16 times as long as the shortest. The deviation takes every time as the
-    middle of its bucket.
-    """
+    """Statistics of scored kernels, in microseconds, by name. Minimum, maximum, mean, and count are
+    exact. The median is within 0.28 % if the longest run of a kernel takes at most 16 times as long
+    as the shortest. The deviation takes every time as the middle of its bucket."""
     scored = [k for k in kernels if is_scored(k.cell.kernel.name, k.cell.kernel.kernel_class)]
     times = times_of_counts(scored, _SELF, 0, 1)
     numbers: dict[str, int] = {}

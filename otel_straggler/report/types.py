@@ -17,11 +17,9 @@ SectionScores = Mapping[str, Scores]
 
 
 class Statistic(enum.Enum):
-    """Statistics of a section (milliseconds) or kernel (microseconds), as in NVRx.
-
-    ``MED`` is the true median (mean of the middle two), ``STD`` that of a sample (NaN for one run),
-    ``NUM`` the number of runs.
-    """
+    """Statistics of a section (milliseconds) or kernel (microseconds), as in NVRx. ``MED`` is the
+    true median (mean of the middle two), ``STD`` that of a sample (NaN for one run), ``NUM`` the
+    number of runs."""
 
     MIN = enum.auto()
     MAX = enum.auto()

@@ -124,9 +124,7 @@ class HangDetector:
 
     def evaluate(self, heartbeats: HeartbeatTable, attempt: int, now_s: float) -> HangStatus:
         """The states at ``now_s``; a newer attempt begins with new states, and keeps the timeouts.
-
-        Cost: O(ranks + distinct sections).
-        """
+        Cost: O(ranks + distinct sections)."""
         if attempt != self._attempt:
             self._attempt, self._ranks, self._ended_at_s = attempt, {}, -math.inf
         timeout_s = self._timeouts_of(heartbeats, now_s)
@@ -258,9 +256,7 @@ class HangDetector:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state`. Ranks of the same attempt beyond it have compiled already.
-
-        Raises: ValueError, KeyError, TypeError if it is no state.
-        """
+        Raises: ValueError, KeyError, TypeError if it is no state."""
         reached = state["reached"]
         restored = None if reached is None else (int(reached[0]), int(reached[1]))
         hung_since_s = state["hung_since_s"]
@@ -305,12 +301,9 @@ def is_hung(result: HangStatus, lost_quorum: float) -> bool:
 
 @dataclass(slots=True)
 class HungRun:
-    """Whether a run is hung, over evaluations.
-
-    When a frozen host resumes, its rank lets the others make progress before its next heartbeat:
-    the run stays hung until then, so that the end is reported once. It is over ``lost_after_s``
-    after the survivors made progress.
-    """
+    """Whether a run is hung, over evaluations. When a frozen host resumes, its rank lets the others
+    make progress before its next heartbeat: the run stays hung until then, so that the end is
+    reported once. It is over ``lost_after_s`` after the survivors made progress."""
 
     settings: HangSettings
     _last_s: float = -math.inf

@@ -67,12 +67,10 @@ _UNKNOWN = OUTCOMES.index("unknown")
 
 def rank_states(heartbeats: HeartbeatTable, timeout_s: Floats, settings: HangSettings) -> Codes:
     """(R,) codes into ``RANK_STATES``. ``timeout_s`` (R,) is of the ranks' current sections.
-
     finished: it recorded its end. lost: no heartbeat for ``lost_after_s``, or an end without an
     outcome. stuck: alive, without progress for longer than its timeout, with pending work of its
     own or of a rank that may wait for it. late: the same for a part of the timeout. starting: never
-    seen, or alive and never began a step or a section.
-    """
+    seen, or alive and never began a step or a section."""
     state = np.full(len(heartbeats), OK, np.int32)
     is_known = ~np.isnan(heartbeats.silent_s)
     has_begun = (heartbeats.step != NO_STEP) | heartbeats.is_working
@@ -169,13 +167,11 @@ _WORST_FIRST = ("failed", "preempted", "cancelled", "ok")
 def run_state(
     heartbeats: HeartbeatTable, states: Codes, settings: HangSettings, *, was_hung: bool = False
 ) -> RunState:
-    """State of a run with all expected ranks.
-
-    An end that one rank has recorded explains why the others are silent: a traceback or Ctrl-C
-    reaches some ranks first, and the launcher kills the rest. So a run with a rank that failed or
-    was cancelled has ended so, unless another still works. For preemption see :func:`_died_first`.
-    Until ``was_hung`` a run that ends just now is in training.
-    """
+    """State of a run with all expected ranks. An end that one rank has recorded explains why the
+    others are silent: a traceback or Ctrl-C reaches some ranks first, and the launcher kills the
+    rest. So a run with a rank that failed or was cancelled has ended so, unless another still
+    works. For preemption see :func:`_died_first`. Until ``was_hung`` a run that ends just now is in
+    training."""
     ended = {OUTCOMES[code] for code in set(heartbeats.ended[heartbeats.has_ended].tolist())}
     is_lost = states == LOST
     is_alive = np.isin(states, (OK, LATE, STUCK)) | ((states == STARTING) & ~_unheard(heartbeats))

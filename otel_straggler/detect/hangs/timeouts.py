@@ -40,11 +40,9 @@ class Timeouts:
         self._wanted: dict[str, float] = {}
 
     def learn(self, table: StepTable) -> None:
-        """Learn the times of all ranks in some steps. Cost: O(steps * ranks * sections).
-
-        Leave out the first steps of an attempt: they compile. A section that runs several times in
-        a step is learned by twice its mean run there: its longest is not reported.
-        """
+        """Learn the times of all ranks in some steps. Cost: O(steps * ranks * sections). Leave out
+        the first steps of an attempt: they compile. A section that runs several times in a step is
+        learned by twice its mean run there: its longest is not reported."""
         runs = np.maximum(table.runs, 1)
         each_s = np.where(runs == 1, table.seconds, 2.0 * table.seconds / runs)
         for s, section in enumerate(table.sections):
@@ -128,11 +126,9 @@ _MAX_COUNTED = 2**40
 
 
 class Durations:
-    """Lengths in seconds, in buckets of an eighth of an octave: quantiles are right to 4.4 %.
-
-    There are two generations: once the newer one has 20,000 lengths the older one is dropped, so
-    that what a run did hours ago does not count forever.
-    """
+    """Lengths in seconds, in buckets of an eighth of an octave: quantiles are right to 4.4 %. There
+    are two generations: once the newer one has 20,000 lengths the older one is dropped, so that
+    what a run did hours ago does not count forever."""
 
     def __init__(self) -> None:
         self._counts = np.zeros((2, _BUCKETS), np.int64)

@@ -34,10 +34,8 @@ def relative_scores(median_s: Floats, peers: Ints) -> Floats:
 
 def individual_scores(median_s: Floats, reference_s: Floats) -> Floats:
     """Score every rank against its own best: min(1, reference / median), 1 without a reference.
-
     Both (R, S) seconds; NaN where a rank ran nothing, or has no reference yet. Returns (R, S) in
-    (0, 1]; NaN where ``median_s`` is. Source: NVRx, "individual performance score".
-    """
+    (0, 1]; NaN where ``median_s`` is. Source: NVRx, "individual performance score"."""
     reference = np.where(np.isnan(reference_s), median_s, reference_s)
     return np.minimum(1.0, reference / median_s)
 

@@ -53,11 +53,9 @@ class RowKernels:
 
 
 class KernelMedians:
-    """Medians of histograms by rank and kernel, and by rank, kernel, and section.
-
-    Source codes are indexes of ranks; the points of a rank are contiguous. Cost: O(points and
-    buckets); memory for some dozens of ranks at a time.
-    """
+    """Medians of histograms by rank and kernel, and by rank, kernel, and section. Source codes are
+    indexes of ranks; the points of a rank are contiguous. Cost: O(points and buckets); memory for
+    some dozens of ranks at a time."""
 
     def __init__(self, times: KernelTimes) -> None:
         numbers: dict[str, int] = {}
@@ -177,12 +175,10 @@ _MAX_PADDING = 16
 
 
 def group_histograms(times: KernelTimes, group: Ints, n_groups: int) -> GroupedTimes:
-    """Median, sum, and count of all kernels per ``group`` (n,); NaN, 0, and 0 for an empty one.
-
-    A time is taken as the middle of its bucket, within the bounds of its group, so a median is off
-    by half a bucket at most: 0.28 % at scale 7. Sum and count are exact. Cost: O(b) for b buckets;
-    O(b log b) if they lie far apart.
-    """
+    """Median, sum, and count of all kernels per ``group`` (n,); NaN, 0, and 0 for an empty one. A
+    time is taken as the middle of its bucket, within the bounds of its group, so a median is off by
+    half a bucket at most: 0.28 % at scale 7. Sum and count are exact. Cost: O(b) for b buckets; O(b
+    log b) if they lie far apart."""
     count = np.bincount(group, times.count, n_groups).astype(np.int64)
     total: Floats = np.bincount(group, times.sum_s, n_groups).astype(np.float64)
     median = np.full(n_groups, np.nan)

@@ -49,10 +49,8 @@ def placed_times(
     index: Callable[[slice], Ints], values_s: Floats, n_groups: int, width: int
 ) -> tuple[Floats, Ints] | None:
     """Median and count of every group, if each value has its own cell; None if two share one.
-
     ``index`` gives the cells of a slice of values: group * width + index in the group. Cost: O(n +
-    n_groups * width * log width), much less than sorting all.
-    """
+    n_groups * width * log width), much less than sorting all."""
     flat = np.full(n_groups * width, np.inf)
     for part in slices(len(values_s)):
         flat[index(part)] = values_s[part]

@@ -17,11 +17,9 @@ MAX_SUBJECTS = 100_000
 
 
 class References:
-    """Best medians of subjects (devices) by name (section or kernel).
-
-    A best that is not reached again doubles in ``half_life_s``, so that one lucky window is
-    forgiven (in NVRx it lowers every later score). State: 16 bytes per (subject, name).
-    """
+    """Best medians of subjects (devices) by name (section or kernel). A best that is not reached
+    again doubles in ``half_life_s``, so that one lucky window is forgiven (in NVRx it lowers every
+    later score). State: 16 bytes per (subject, name)."""
 
     def __init__(self, half_life_s: float) -> None:
         self._half_life_ns = half_life_s * 1e9

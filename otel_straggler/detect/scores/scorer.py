@@ -30,9 +30,7 @@ _MAX_STEP_TIMES = 1_000
 
 class Scorer:
     """Scores every run it is shown. Pure, not thread-safe; ``now_ns`` is any monotonic time.
-
-    ``on_table`` is called with every step table that is evaluated, in order.
-    """
+    ``on_table`` is called with every step table that is evaluated, in order."""
 
     def __init__(
         self,

@@ -205,7 +205,7 @@ class _Table:
         return times.median_s, times.count, self.section_step_s()
 
     def _times_by_step(self) -> tuple[Floats, Ints] | None:
-        """Median and count; None if a section ran twice in a step, or too many steps are missing."""
+        """Median and count; None if a section ran twice in a step, or many steps are missing."""
         rows, width = self.rows, len(self.steps)
         first, last = int(self.steps[0]), int(self.steps[-1])
         n_cells = self.n_ranks * self.n_sections

@@ -54,11 +54,9 @@ SLOWER = 1.2
 
 
 class WarmUp:
-    """Holds back or admits the tables of one run.
-
-    The first steps of an attempt are slow, each rank by its own amount. They are left out if a
-    start was seen; those of a recording only if they turn out slower than those that follow.
-    """
+    """Holds back or admits the tables of one run. The first steps of an attempt are slow, each rank
+    by its own amount. They are left out if a start was seen; those of a recording only if they turn
+    out slower than those that follow."""
 
     def __init__(self, settings: VerdictSettings) -> None:
         self._settings = settings

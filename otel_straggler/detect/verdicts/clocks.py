@@ -177,7 +177,7 @@ class ClockSelector:
         groups = world.peers
         ran = self._ran > MIN_RAN
         lacks = ran & self._lacks(code, (self.basis == code)[groups.code])
-        n_ran, n_lacks = (_count(of, groups) for of in (ran, lacks))
+        n_ran, n_lacks = (_summed(of.astype(np.float64), groups) for of in (ran, lacks))
         reported: Bools = (n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran))
         return reported
 
@@ -237,10 +237,6 @@ def _of_groups(seconds: Floats, groups: Groups) -> Floats:
     return _summed(of_ranks, groups)
 
 
-def _count(flags: Bools, groups: Groups) -> Ints:
-    return _summed(flags.astype(np.float64), groups).astype(np.int64)
-
-
 def _summed(of_ranks: Floats, groups: Groups) -> Floats:
     sums: Floats = np.zeros((len(groups), of_ranks.shape[1]))
     for column, out in zip(of_ranks.T, sums.T, strict=True):
@@ -267,11 +263,9 @@ _FADE = 0.9
 
 
 class ClockResolution:
-    """Learns the tick of every section's clock. State: 24 bytes per section.
-
-    With a tick of 15.6 ms, ranks that take equally long differ by a whole tick at times, and so do
-    medians: less than 1.5 ticks is no difference.
-    """
+    """Learns the tick of every section's clock. State: 24 bytes per section. With a tick of 15.6
+    ms, ranks that take equally long differ by a whole tick at times, and so do medians: less than
+    1.5 ticks is no difference."""
 
     def __init__(self) -> None:
         self._changes = np.zeros(0)

@@ -54,13 +54,10 @@ def evidence_of_block(longer: Floats, more: Floats, known: Bools, peers: Ints, n
 
 def sureness(sums: Floats, *, of_all: bool = False) -> Floats:
     """Standard deviations of a normal distribution by which the sum lies above 0, from (5, ...)
-    sums.
-
-    The sum over its standard error has Student's distribution with (effective pieces - 1) degrees
-    of freedom; the effective number is (sum of full)^2 / (sum of full^2). 0 for fewer than two
-    pieces. With ``of_all``: if all of the time grew with tokens, i.e. whether a share could have
-    been seen. Source: Student's t as a normal deviate, Wallace (1959).
-    """
+    sums. The sum over its standard error has Student's distribution with (effective pieces - 1)
+    degrees of freedom; the effective number is (sum of full)^2 / (sum of full^2). 0 for fewer than
+    two pieces. With ``of_all``: if all of the time grew with tokens, i.e. whether a share could
+    have been seen. Source: Student's t as a normal deviate, Wallace (1959)."""
     seen, full, seen_seen, seen_full, full_full = sums
     some = full > 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -161,11 +158,9 @@ class WorkNormaliser(KeyedTables):
     def longer_by_work(
         self, tokens: Floats, peers: Groups, groups: Sequence[str], sections: Sequence[str]
     ) -> tuple[Floats, Floats]:
-        """(G, S) time / time with the tokens of the first block, and (G,) tokens / those.
-
-        If no share is seen, more tokens explain as much as they may (a longer sequence is no
-        slowdown), and fewer nothing.
-        """
+        """(G, S) time / time with the tokens of the first block, and (G,) tokens / those. If no
+        share is seen, more tokens explain as much as they may (a longer sequence is no slowdown),
+        and fewer nothing."""
         index = self.index(groups, sections)
         now = np.nan_to_num(self._of_usual(index, _reported(tokens), peers), nan=1.0)
         share = np.where(now > 1.0, self._max_share(index), self._share(index))

@@ -197,12 +197,10 @@ TIMES_COMMON = 5.0
 
 @dataclass(slots=True)
 class EqualizedSections:
-    """Detects, over the newest 40 steps, waiting inside the only sections there are.
-
-    Ranks that wait for each other continue together: if one section holds the whole step with its
-    collective, all ranks take what the slowest takes and differ little, while steps vary by the
-    luck of all ranks.
-    """
+    """Detects, over the newest 40 steps, waiting inside the only sections there are. Ranks that
+    wait for each other continue together: if one section holds the whole step with its collective,
+    all ranks take what the slowest takes and differ little, while steps vary by the luck of all
+    ranks."""
 
     _apart: deque[float] = field(default_factory=lambda: deque(maxlen=BLOCKS))
     _common: deque[Floats] = field(default_factory=lambda: deque(maxlen=BLOCKS))

@@ -314,7 +314,7 @@ class PeerVerdictEngine:
         return f"beyond what {times:.2f}x as many tokens as theirs explain"
 
     def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: ClockedBlock) -> Verdict:
-        """With the basis of the times; without GPU times no GPU is called slow if others have some."""
+        """With the basis of the times; no GPU is called slow without times if others have some."""
         if one.is_late:
             sees_kernels = timed.by_kernels[self._world.peers.members[group, 0]]
             return replace(draft, evidence="cupti" if sees_kernels else "host")

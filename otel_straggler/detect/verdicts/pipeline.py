@@ -259,11 +259,9 @@ def find_workers(sources: Sequence[Source]) -> Workers | None:
 
 def worker_seconds(table: StepTable, workers: Workers) -> Floats:
     """(T, D, P) compute seconds of every worker, for ``what_if``; NaN where no rank of the worker
-    has all sections that it usually runs.
-
-    In a pipeline, sections that run much less often than its microbatches (an optimizer) do not
-    count. The ranks of a worker, those of ``table`` in order, are averaged.
-    """
+    has all sections that it usually runs. In a pipeline, sections that run much less often than its
+    microbatches (an optimizer) do not count. The ranks of a worker, those of ``table`` in order,
+    are averaged."""
     sections = _scheduled_sections(table, workers.shape[1])
     seconds = table.seconds[:, :, sections]
     is_known = np.isfinite(seconds)

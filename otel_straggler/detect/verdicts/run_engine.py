@@ -53,10 +53,8 @@ class RunVerdictEngine:
         tokens: Floats,
         accused: Bools,
     ) -> list[Verdict]:
-        """Changes of state from the newest block, with (T, R) tokens.
-
-        ``accused`` (R,) are ranks that are slow or suspected, or on such a host.
-        """
+        """Changes of state from the newest block, with (T, R) tokens. ``accused`` (R,) are ranks
+        that are slow or suspected, or on such a host."""
         hidden = _hides(excess, waiting)
         local = _local(excess, world, waiting)
         more, max_more = memory.more_work(tokens, excess.peers_s, world, local)
@@ -108,11 +106,11 @@ class RunVerdictEngine:
         return self._past_of_ranks.observe(np.where(usable, own, np.nan)[..., None])
 
     def _of_some(
-        self, rise: float, some: PartialSlowdown, accused: Bools, *, is_slower: bool
+        self, rise: float, some: tuple[Bools, Bools], accused: Bools, *, is_slower: bool
     ) -> Verdict | None:
         """Slower ranks that peers cannot show; over once all of them are accused."""
-        is_reported = bool(accused[some.slower].all())
-        detail = in_text(some, self._world.sources)
+        is_reported = bool(accused[some[0]].all())
+        detail = in_text(*some, self._world.sources)
         draft = replace(self._draft("unknown", rise), detail=detail)
         return self._record(draft, is_present=is_slower and not is_reported, is_over=is_reported)
 
@@ -297,40 +295,32 @@ SURE_SIGMAS = 2.0
 MAX_NAMED = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PartialSlowdown:
-    """(R,) ranks that surely have become slower, and that surely have not, by their own past."""
-
-    slower: Bools
-    same: Bools
-
-
-def only_some(ranks: Rises, rise: float) -> PartialSlowdown | None:
-    """Ranks that are slower, if surely not all are; None if unknown, or if (R, 1) rises of the
-    ranks do not fit the rise of the run."""
+def only_some(ranks: Rises, rise: float) -> tuple[Bools, Bools] | None:
+    """(R,) ranks that surely are slower, and that surely are not, by their own past (R, 1); None if
+    it may be all, or if they do not fit the rise of the run."""
     own, error = ranks.rise[:, 0], SURE_SIGMAS * float(ranks.error[0])
     if not rise > 0.0 or np.isnan(own).any():
         return None
-    result = PartialSlowdown(slower=own - error >= 0.5 * rise, same=own + error < 0.5 * rise)
+    slower, same = own - error >= 0.5 * rise, own + error < 0.5 * rise
     fits = abs(median_of(own) - rise) <= 0.25 * rise + error
-    is_some = fits and result.slower.any() and result.same.mean() >= NOT_ALL
-    return result if is_some else None
+    is_some = fits and slower.any() and same.mean() >= NOT_ALL
+    return (slower, same) if is_some else None
 
 
-def in_text(some: PartialSlowdown, sources: list[Source]) -> str:
+def in_text(is_slower: Bools, is_same: Bools, sources: list[Source]) -> str:
     """How many ranks, and which, if one side is few.
 
     >>> sources = [Source(run_id="r", rank=rank) for rank in range(8)]
-    >>> in_text(PartialSlowdown(np.arange(8) < 2, np.arange(8) >= 2), sources)
+    >>> in_text(np.arange(8) < 2, np.arange(8) >= 2, sources)
     '2 of its 8 ranks take longer than before (0, 1), the others do not'
-    >>> in_text(PartialSlowdown(np.arange(8) > 0, np.arange(8) == 0), sources)
+    >>> in_text(np.arange(8) > 0, np.arange(8) == 0, sources)
     '7 of its 8 ranks take longer than before, the others do not (0)'
-    >>> in_text(PartialSlowdown(np.arange(8) > 4, np.arange(8) < 4), sources)
+    >>> in_text(np.arange(8) > 4, np.arange(8) < 4, sources)
     'at least 4 of its 8 ranks take no longer than before'
     """
     slower, same = (
         sorted(sources[row].rank for row in np.flatnonzero(side).tolist())
-        for side in (some.slower, some.same)
+        for side in (is_slower, is_same)
     )
     if len(slower) + len(same) < len(sources):
         takes = "takes" if len(same) == 1 else "take"

@@ -34,11 +34,9 @@ def centred(log_seconds: Floats, groups: Groups, min_peers: int) -> Floats:
 
 def spread_of(effect: Floats, standard_error: Floats) -> Floats:
     """(C,) robust standard deviation of what healthy rows differ by, from (R, C) effects (NaN where
-    unknown) and their (C,) standard error.
-
-    The measured spread (MAD, over all rows) and the standard error are weighed by the number of
-    rows, because the MAD of a few rows is nearly worthless. As a spread of n rows is uncertain by
-    about 1 / sqrt(n), it is taken larger by that.
+    unknown) and their (C,) standard error. The measured spread (MAD, over all rows) and the
+    standard error are weighed by the number of rows, because the MAD of a few rows is nearly
+    worthless. As a spread of n rows is uncertain by about 1 / sqrt(n), it is taken larger by that.
     """
     known = (effect == effect).sum(axis=0)
     size = np.sort(np.abs(effect), axis=0)

@@ -286,11 +286,9 @@ class LongStages:
 
 def long_stages(seconds: Floats, microbatches: int, estimate: WhatIf) -> LongStages:
     """The fewest stages, fewer than the others, that hold half of the loss, from (T, D, P) seconds.
-
     Stages are never equal (embedding, head, loss), so one is named by its cost: the run takes 1.05
     times as long as it could, and half of that goes if these stages take the mean. Three quarters
-    of the data ranks must agree, which one slow worker cannot bring about.
-    """
+    of the data ranks must agree, which one slow worker cannot bring about."""
     if not estimate.slowdown >= MIN_SLOWDOWN:
         return LongStages()
     a = filled(np.asarray(seconds, np.float64))[0] / max(1, microbatches)

@@ -179,10 +179,7 @@ class Track:
 
     def evaluate(self, min_effect: Floats) -> Findings:
         """Who is beyond its peers now; an excess below ``min_effect``, (R,) or (R, C), never
-        counts.
-
-        Cost: O(R C log R).
-        """
+        counts. Cost: O(R C log R)."""
         minimum = min_effect if min_effect.ndim == 2 else min_effect[:, None]
         minimum = np.broadcast_to(minimum, self.shape)
         z_limit = min_z(*self.shape, self._settings.min_z)

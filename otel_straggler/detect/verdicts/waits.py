@@ -145,11 +145,9 @@ class WaitLedger:
     suffered_s: dict[str, float] = field(default_factory=dict)
 
     def add(self, subjects: list[str], waited_s: Floats, groups: Groups) -> None:
-        """Add (T, R) seconds in a waiting section; NaN if none.
-
-        Per collective (step and group), the rank with the smallest time came last and caused the
-        median of its peers to wait ``median - smallest``; everybody suffered ``own - smallest``.
-        """
+        """Add (T, R) seconds in a waiting section; NaN if none. Per collective (step and group),
+        the rank with the smallest time came last and caused the median of its peers to wait
+        ``median - smallest``; everybody suffered ``own - smallest``."""
         gathered = groups.gather(waited_s)
         lowest = np.fmin.reduce(gathered, axis=-1)
         cost = groups.medians(waited_s) - lowest

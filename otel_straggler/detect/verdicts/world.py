@@ -216,12 +216,9 @@ def is_reported(sources: Sequence[Source]) -> bool:
 
 def inferred_groups(log_seconds: Floats, noise: float) -> Groups:
     """Roles by clustering (R, C) log medians per step with standard error ``noise``, if not
-    reported.
-
-    A section splits the ranks where sorted times leave a gap of 10 % and 6 times the noise, with at
-    least 3 ranks on both sides; fewer are suspects and no role. Ranks are peers if no section
-    splits them.
-    """
+    reported. A section splits the ranks where sorted times leave a gap of 10 % and 6 times the
+    noise, with at least 3 ranks on both sides; fewer are suspects and no role. Ranks are peers if
+    no section splits them."""
     gap = max(MIN_GAP, 6.0 * noise)
     log_seconds = np.where(np.isfinite(log_seconds), log_seconds, np.nan)
     label = np.zeros(len(log_seconds), np.int64)
