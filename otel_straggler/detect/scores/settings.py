@@ -1,4 +1,5 @@
-"""Settings of scores, verdicts, and hangs, with the product's defaults."""
+"""Settings of scores, verdicts, and hangs, with the product's defaults. Those that a collector
+takes are described in ``docs/reference/configuration.md``."""
 
 from __future__ import annotations
 
@@ -8,20 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSettings:
-    """Settings of scores.
+    """Settings of scores. ``window_steps`` None puts the whole input into one window.
 
     Attributes:
-        window_steps: steps of a window; None puts the whole input into one window.
-        window_longest_s: after so long a window of five steps takes no further ones.
-        window_s: length of a window for rows without a step.
-        grace_s: wait for other ranks after the first has passed a window.
-        idle_s: a stream without rows for so long (and 4 times its longest pause) closes its
-            windows.
-        threshold: a score below it lists the rank as a straggler.
-        min_reference_samples: a median of fewer runs never becomes an own-history reference.
-        reference_half_life_s: a best that is not reached again doubles in this time.
         max_names: section names per stream; further ones count as ``<other>``.
-        max_runs: runs kept; the one idle longest is evicted first.
         kernel_bytes: kernel histograms of all runs, kept until their windows are scored.
         max_kernels: names of kernels per run and attempt; further ones are left out.
         evict_s: a run without rows or heartbeats for so long is evicted.
@@ -69,23 +60,8 @@ class ScorerCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictSettings:
-    """When a rank or host is called slow.
-
-    Attributes:
-        block_steps: steps that are summed up by one median, and evaluated together.
-        block_s: length of a "step" for rows that have none.
-        windows_steps: lengths over which a rank is compared with its peers.
-        min_slowdown: no smaller one is ever confirmed (1.03 = 3 %).
-        floor_of_resolvable: nor one below so many times the detection limit.
-        min_z: nor one that lies fewer robust standard deviations beyond its peers.
-        page_slowdown: no smaller one pages.
-        page_loss: nor one that costs less than this part of the job's GPU time.
-        min_share: a section must lose at least this part of the step.
-        min_peers: smaller peer groups are not compared; below 5, only slowdowns of 1.25 count.
-        quorum: part of the ranks that must report.
-        warm_up_steps: left out after an observed start of an attempt.
-        max_changes: changes of state kept in memory.
-    """
+    """When a rank or host is called slow. ``block_s`` is the length of a "step" for rows without
+    one."""
 
     block_steps: int = 5
     block_s: float = 10.0
@@ -107,11 +83,7 @@ class HangSettings:
     """When a rank counts as lost or stuck. All times in seconds.
 
     Attributes:
-        lost_after_s: a rank without a heartbeat for so long is lost; four heartbeats by default.
-        min_timeout_s: no progress for less is never called stuck.
-        max_timeout_s: for more always; 0.8 of the 600 s of NCCL's watchdog.
-        start_timeout_s: for a rank that has never progressed, and in a world that has just begun.
-        unknown_timeout_s: for a section with fewer than ``min_samples`` runs.
+        min_samples: sections with fewer runs get ``unknown_timeout_s``.
         quantile_samples: with fewer runs the longest stands for the 99.9th percentile.
         quantile_factor: of the 99.9th percentile.
         mad_factor: of the median absolute deviation, above the median.
