@@ -12,6 +12,7 @@ from otel_straggler.detect.scores.kernel_store import by_interval
 from otel_straggler.detect.scores.references import ReferenceSet
 from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
 from otel_straggler.detect.scores.sources import SourceCache, split_by_route
+from otel_straggler.detect.scores.stream import Stream
 from otel_straggler.detect.scores.world import WorldResults, WorldScorer
 from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.detect.verdicts.log import Notification
@@ -70,15 +71,19 @@ class Scorer:
 
     def mark_alive(self, source: Source, now_ns: int) -> None:
         """A heartbeat: the rank's open windows are not idle."""
-        world = self._runs.get(source.run_id, {}).get(source.group)
-        if world is not None:
-            world.mark_alive(source, now_ns)
+        stream = self._stream(source)
+        if stream is not None:
+            stream.last_alive_at_ns = max(stream.last_alive_at_ns, now_ns)
 
     def finish(self, source: Source, now_ns: int) -> None:
         """The rank has ended: it has passed every window of its stream."""
+        stream = self._stream(source)
+        if stream is not None:
+            stream.finish(source, now_ns)
+
+    def _stream(self, source: Source) -> Stream | None:
         world = self._runs.get(source.run_id, {}).get(source.group)
-        if world is not None:
-            world.finish(source, now_ns)
+        return None if world is None else world.stream_of(source)
 
     def close_due(self, now_ns: int) -> list[WindowScores]:
         """Score windows that are due, and those of evicted runs; evaluate their steps."""

@@ -78,20 +78,15 @@ class SourceTables:
         return codes
 
     def codes_of(self, sources: Sequence[Source]) -> list[int]:
-        """Codes, new ones for new sources."""
-        codes = [self.code_of_source(source) for source in sources]
-        for source, code in zip(sources, codes, strict=True):
+        """Codes, new ones for new sources. A changed description (a late role) replaces the old one
+        of the same session."""
+        codes: list[int] = []
+        for source in sources:
+            code = self.source_code.setdefault((source.rank, *source.session), len(self.sources))
+            self.sources[code : code + 1] = [source]
             self._seen.put(source, code)
+            codes.append(code)
         return codes
-
-    def code_of_source(self, source: Source) -> int:
-        """A changed description (a late role) replaces the old one of the same session."""
-        code = self.source_code.setdefault((source.rank, *source.session), len(self.sources))
-        if code == len(self.sources):
-            self.sources.append(source)
-        else:
-            self.sources[code] = source
-        return code
 
     def code_of_section(self, section: Section, max_names: int) -> int:
         code = self.section_code.get(section.name)

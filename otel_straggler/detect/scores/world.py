@@ -90,16 +90,6 @@ class WorldScorer:
             held = self.kernels[source.attempt] = KernelHistograms(limit, counts)
         held.add(source, times)
 
-    def mark_alive(self, source: Source, now_ns: int) -> None:
-        stream = self._stream_of(source)
-        if stream is not None:
-            stream.last_alive_at_ns = max(stream.last_alive_at_ns, now_ns)
-
-    def finish(self, source: Source, now_ns: int) -> None:
-        stream = self._stream_of(source)
-        if stream is not None:
-            stream.finish(source, now_ns)
-
     # --- what goes out -----------------------------------------------------------------------
 
     def close_due(self, now_ns: int) -> WorldResults:
@@ -182,7 +172,7 @@ class WorldScorer:
             attempt.streams.append(Stream(self._settings, self._verdicts, now_ns))
         return attempt.by_session.setdefault(session, attempt.streams[-1])
 
-    def _stream_of(self, source: Source) -> Stream | None:
+    def stream_of(self, source: Source) -> Stream | None:
         attempt = self._attempts.get(source.attempt)
         session = (source.rank, *source.session)
         return None if attempt is None else attempt.by_session.get(session)
