@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.detect.scores.medians import Groups
 from otel_straggler.detect.verdicts.equal_work import WorkNormaliser
-from otel_straggler.detect.verdicts.groups import Groups
 from otel_straggler.model.observation import Floats
 
 BLOCKS, BLOCK_STEPS = 360, 5

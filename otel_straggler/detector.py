@@ -28,7 +28,7 @@ from otel_straggler.report import types
 from otel_straggler.report.peers import ReportInterval
 from otel_straggler.report.reporter import ReportSettings
 from otel_straggler.report.types import Report, Statistic, StragglerId
-from otel_straggler.report.window import CollectedReports, ReportWindow, Wanted
+from otel_straggler.report.window import CollectedReports, ReportWindow
 
 __all__ = ["CallableId", "Detector", "Report", "Statistic", "StragglerId"]
 
@@ -39,9 +39,9 @@ _MAX_KEPT = 10_000
 
 
 class Detector:
-    """Times sections, and scores the ranks against each other and against their own past.
+    """Times sections and scores ranks against each other and against their own past.
 
-    A process has one, so there are only class methods. All ranks call ``generate_report`` (or
+    Only class methods: a process has one detector. All ranks call ``generate_report`` (or
     ``generate_report_if_interval_elapsed``, every iteration) at the same place in their loops.
 
     Attributes:
@@ -83,26 +83,25 @@ class Detector:
         Args:
             scores_to_compute: "all", or a list of "relative_perf_scores" and
                 "individual_perf_scores".
-            gather_on_rank0: give the first rank of the group the scores of all, and the others
-                None; else every rank gets its own.
-            profiling_interval: time every so many-th run of each section.
+            gather_on_rank0: the first rank of the group gets the scores of all and the others None;
+                else every rank gets its own.
+            profiling_interval: time one of so many runs of each section.
             report_time_interval: seconds between reports of
                 ``generate_report_if_interval_elapsed``.
-            node_name: in reports; the host name if left out.
-            endpoint: of a collector; spans and heartbeats go there, as after ``configure()``.
-                ``OTEL_STRAGGLER_ENDPOINT`` does the same.
+            node_name: in reports; default: the host name.
+            endpoint: of a collector, for spans and heartbeats, as in ``configure()``; default:
+                ``OTEL_STRAGGLER_ENDPOINT``.
             tracer_provider: an SDK TracerProvider that gets a sample of the spans.
-            process_group: whose ranks are compared, by collectives in this group only; the
-                default group, if there is one at the time of a report, if left out.
-            role: ranks are compared within a role; the one that ``set_topology()`` has given by the
-                time of a report if left out.
-            report_from: "collector" reads the report over HTTP instead: no collective, at most
-                0.2 s, None if there is none.
-            collector: address of the collector's pages for that; ``OTEL_STRAGGLER_COLLECTOR``, or
-                port 9464 of this machine, if left out.
+            process_group: ranks to compare, by collectives in this group only; default: the default
+                group, if there is one at the time of a report.
+            role: ranks are compared within a role; default: that of ``set_topology()`` at the time
+                of a report.
+            report_from: "collector" reads the report over HTTP instead: no collective, at most 0.2
+                s, None if there is none.
+            collector: its address; default: ``OTEL_STRAGGLER_COLLECTOR``, or port 9464 of this
+                machine.
 
-        Raises:
-            UsageError: already initialized. ConfigError: an argument is wrong.
+        Raises: UsageError: already initialized. ConfigError: an argument is wrong.
         """
         if cls.initialized:
             message = "Detector is initialized already; call Detector.shutdown() first"
@@ -142,14 +141,13 @@ class Detector:
         name: str | None = None,
         profile_cuda: bool = True,  # noqa: ARG004 (NVRx's signature)
     ) -> AbstractContextManager[Any]:
-        """Time what runs inside ``with``; as a decorator, every call.
+        """Time a ``with`` block or, as a decorator, every call.
 
         Args:
-            name: the caller's file and line if left out.
-            profile_cuda: for code written against NVRx; a GPU timing tier, if one is on, times all.
+            name: default: the caller's file and line.
+            profile_cuda: ignored; a GPU timing tier, if on, times all sections.
 
-        Raises:
-            UsageError: before ``initialize()``.
+        Raises: UsageError: before ``initialize()``.
         """
         if COMPILATION.is_on():
             return transparent()
@@ -164,11 +162,8 @@ class Detector:
         callable_ids: Sequence[CallableId],
         profile_cuda: bool = True,  # noqa: ARG003 (NVRx's signature)
     ) -> None:
-        """Time every call of these callables; of coroutine functions, until they return.
-
-        Raises:
-            UsageError: one of them cannot be timed; those before it are.
-        """
+        """Time every call of these callables, and coroutine functions until they return. Raises:
+        UsageError: one of them cannot be timed; those before it are."""
         is_plain = cls.initialized and cls.profiling_interval == 1
         for callable_id in callable_ids:
             name = str(callable_id)
@@ -177,22 +172,16 @@ class Detector:
 
     @classmethod
     def restore_original_callables(cls) -> None:
-        """Put back what ``wrap_callables`` replaced, exactly."""
+        """Restore exactly what ``wrap_callables`` replaced."""
         cls._wrapped.restore()
 
     @classmethod
     def generate_report(cls) -> Report | None:
-        """Score what ran since the last report. All ranks of the group must call it.
-
-        Returns:
-            None on other ranks than the first if gathered.
-
-        Raises:
-            UsageError: before ``initialize()``, or the ranks were initialized differently.
-
-        Cost: two small collectives; one more when a rank has a new section, one more to compare
-            kernels; none for individual scores that are not gathered. No device is synchronised.
-        """
+        """Score the time since the last report. All ranks of the group must call it. Returns: None
+        on other ranks than the first if gathered. Raises: UsageError: before ``initialize()``, or
+        the ranks were initialized differently. Cost: two small collectives; one more if a rank has
+        a new section, one more to compare kernels; none for individual scores that are not
+        gathered. No device is synchronized."""
         return cls._running().report()
 
     @classmethod
@@ -209,7 +198,7 @@ class Detector:
 
     @classmethod
     def shutdown(cls) -> None:
-        """Restore callables, stop timing, end the telemetry that ``initialize()`` began."""
+        """Restore callables, stop timing, and end the telemetry that ``initialize()`` began."""
         cls._wrapped.restore()
         state, cls._state = cls._state, None
         cls.initialized = False
@@ -233,7 +222,7 @@ class Detector:
 
 
 class _Running:
-    """What lives between ``initialize()`` and ``shutdown()``."""
+    """State between ``initialize()`` and ``shutdown()``."""
 
     def __init__(
         self, settings: ReportSettings, *, process_group: Any, interval: ReportInterval
@@ -285,7 +274,7 @@ class _Running:
 
 
 _timed: dict[str | None, Section] = {}
-"""By name, while a detector is initialized that times every run: nothing else needs to be asked."""
+"""By name, while every run is timed."""
 
 
 def _clear_sections() -> None:
@@ -293,7 +282,7 @@ def _clear_sections() -> None:
 
 
 def _new_section(name: str | None) -> AbstractContextManager[Any]:
-    """Called by ``detection_section``, in the line of the user that called that."""
+    """Called by ``detection_section`` on the user's line."""
     if Detector._state is None:  # noqa: SLF001
         return _not_running(Detector._is_child)  # noqa: SLF001
     is_named = name is not None
@@ -314,7 +303,7 @@ def _is_turn(name: str) -> bool:
 
 
 def _not_running(is_child: bool) -> Transparent:
-    """A forked worker of an initialized process records nothing; anybody else forgot a call."""
+    """A forked worker of an initialized process records nothing; anyone else forgot a call."""
     if is_child:
         return transparent()
     message = "Detector is not initialized; call Detector.initialize() first"
@@ -324,14 +313,13 @@ def _not_running(is_child: bool) -> Transparent:
 def _collected(address: str | None, is_whole: bool) -> CollectedReports:
     settings = process.current() or resolve_settings({})
     named = address or os.environ.get("OTEL_STRAGGLER_COLLECTOR", "").strip() or _DEFAULT_PAGES
-    wanted = Wanted(
+    return CollectedReports(
         url=types.checked_url("collector", named),
         run_id=settings.run_id,
         group=settings.group,
         own_rank=settings.rank,
         is_whole=bool(is_whole),
     )
-    return CollectedReports(wanted)
 
 
 os.register_at_fork(after_in_child=Detector._reset_in_child)  # noqa: SLF001

@@ -117,7 +117,7 @@ class Explanation:
             yield "slowdown", f"{verdict['slowdown']:.3f}x"
         since = verdict["since_step"]
         if since is not None:
-            began = {"became": "was as its peers before", "born": "as long as it is known"}
+            began = {"became": "was as its peers before", "born": "since monitoring began"}
             yield "since", f"step {since:,}, {began.get(verdict['began'], 'without a known past')}"
         evidence = str(verdict["evidence"])
         yield "measured by", _EVIDENCE.get(evidence, evidence)

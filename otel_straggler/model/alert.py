@@ -1,4 +1,4 @@
-"""Alerts, as they are sent to an Alertmanager, and maintenance, which silences them."""
+"""Alerts as they are sent to an Alertmanager, and maintenance, which silences them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ class Alert:
 
     Attributes:
         labels: its identity, ``alertname`` included; none is empty.
-        annotations: what people read; none is empty.
-        starts_at_s: since when it fires, seconds since 1970.
-        ends_at_s: when it ended; None while it fires.
+        annotations: text for people; none is empty.
+        starts_at_s, ends_at_s: seconds since 1970; the end is None while it fires.
     """
 
     labels: Mapping[str, str]
@@ -37,12 +36,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """Nobody is called because ranks on ``node`` are lost or stuck, until ``until_ns``.
-
-    Attributes:
-        reason, by: why, and who said so.
-        at_ns, until_ns: when it was said, and its end, on the collector's clock.
-    """
+    """No alerts for lost or stuck ranks on ``node`` until ``until_ns`` (collector's clock)."""
 
     node: str
     reason: str

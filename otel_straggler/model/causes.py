@@ -1,4 +1,4 @@
-"""The closed list of causes of verdicts, with all that people read of each: one entry a cause."""
+"""Closed list of causes of verdicts, with all their texts."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ Cause = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseInfo:
-    """What people read of a cause, and whose it is.
+    """Texts and alert domain of a cause.
 
     Attributes:
-        name: on the page, in tables and alerts.
-        reason: the same at the end of a sentence.
-        action: what to do, where nothing more is known than the cause.
-        domain: of an alert; of a slow host that loses its time in a section of kind ``data`` it is
-            the data.
+        name: on the page, in tables and alerts; reason: at the end of a sentence.
+        action: what to do, if only the cause is known.
+        domain: of an alert; of a slow host that loses time in a section of kind ``data`` it is
+            data.
         headline: of a run that has it, now and once the run is over; None: no run has it.
-        is_imbalance: the run is compared with one of equal work, not with what it was before.
+        is_imbalance: the run is compared with one of equal work, not with its past.
         moves: another rank is slow from step to step.
         is_in_own_work: the time is lost in sections of own work.
-        name_on_gpu, action_on_gpu: of a subject that is known to compute on a GPU, if others.
+        name_on_gpu, action_on_gpu: if different for a subject known to compute on a GPU.
     """
 
     name: str
@@ -130,8 +129,7 @@ CAUSES: Final[dict[Cause, CauseInfo]] = {
 
 
 def cause_text(cause: Cause, *, on_gpu: bool) -> str:
-    """The cause for people. Own work that takes longer is the GPU's where one is known of; a rank
-    that reported none may have none.
+    """Name of a cause; a rank that reported no GPU may have none.
 
     >>> cause_text("slow_gpu", on_gpu=True), cause_text("slow_gpu", on_gpu=False)
     ('slow GPU', 'slow GPU or host')
@@ -141,12 +139,10 @@ def cause_text(cause: Cause, *, on_gpu: bool) -> str:
 
 
 def reason_text(cause: Cause, *, on_gpu: bool) -> str:
-    """The cause at the end of a sentence."""
     info = CAUSES[cause]
     return info.name_on_gpu if on_gpu and info.name_on_gpu else info.reason
 
 
 def next_action(cause: Cause, *, on_gpu: bool) -> str:
-    """What to do about a subject that is, or is not, known to compute on a GPU."""
     info = CAUSES[cause]
     return info.action_on_gpu if on_gpu and info.action_on_gpu else info.action

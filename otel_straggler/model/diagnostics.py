@@ -1,4 +1,4 @@
-"""Diagnostics of a rank that hangs: stacks of its threads, and PyTorch's flight recorder."""
+"""Diagnostics of a hanging rank: stacks of its threads, and PyTorch's flight recorder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HEAD_LINE = "=== otel-straggler stacks 1"
 HEAD_END = "---"
 SUFFIX = ".stacks.txt"
 ANNOUNCED = "announced"
-"""The first head of a file: who may be asked, before anybody was."""
+"""The first head of a file, before any dump."""
 MAX_DUMPS, MAX_THREADS, MAX_FRAMES, MAX_LINE = 1_000, 1_000, 200, 2_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
@@ -20,16 +20,15 @@ _FRAME = re.compile(r'  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StacksHead:
-    """Head of a dump: its process, time and reason, and what was open. All text, as in the file.
+    """Head of a dump, all text as in the file: its process, time and reason, and what was open.
 
     Attributes:
         run, group, rank, node, pid, session: identity.
-        started: when the process began, in ticks since the boot; distinguishes it from a later one.
-        at: UTC.
-        why, by: what asked for it; who wrote the stacks.
-        step, section, since: what was open, and since when (UTC); empty: nothing.
+        started: begin of the process, in ticks since the boot; distinguishes reused pids.
+        at: UTC; why, by: reason of the dump, and who wrote it.
+        step, section, since: what was open, and since when (UTC); or empty.
         main_thread: its number, as in the stacks.
-        signal: with which the process can be asked from outside; empty: with none.
+        signal: with which a dump can be requested from outside; or empty.
     """
 
     run: str = ""
@@ -50,24 +49,17 @@ class StacksHead:
 
     @property
     def is_announcement(self) -> bool:
-        """Nobody has asked for stacks here."""
         return self.why == ANNOUNCED
 
     def text(self) -> str:
-        """As it stands in a file; a line each, so nothing in it can begin another."""
+        """As in a file; a line each, without control characters."""
         lines = [f"{one.name}: {_plain(getattr(self, one.name))}" for one in fields(self)]
         return "\n".join([HEAD_LINE, *lines, HEAD_END, ""])
 
 
 @dataclass(frozen=True, slots=True)
 class StackFrame:
-    """One call.
-
-    Attributes:
-        function: its name.
-        file: as Python knows it.
-        line: 0 if it is not known.
-    """
+    """One call; ``line`` is 0 if unknown."""
 
     function: str
     file: str
@@ -76,14 +68,7 @@ class StackFrame:
 
 @dataclass(frozen=True, slots=True)
 class ThreadStack:
-    """One thread.
-
-    Attributes:
-        number: ``threading.get_ident()``.
-        name: empty if unknown.
-        frames: innermost first.
-        holds_gil: that it has the GIL was seen.
-    """
+    """One thread: ``threading.get_ident()``, its name or "", and frames, innermost first."""
 
     number: int
     name: str
@@ -93,20 +78,14 @@ class ThreadStack:
 
 @dataclass(frozen=True, slots=True)
 class StacksDump:
-    """One dump.
-
-    Attributes:
-        head: of it; of one that a signal began, that of the file.
-        threads: in the order of the file; none if the process did not answer.
-    """
+    """One dump; without threads if the process did not answer."""
 
     head: StacksHead
     threads: tuple[ThreadStack, ...] = ()
 
     @property
     def main(self) -> ThreadStack | None:
-        """The main thread: by its number, else by its name, else the last, as faulthandler writes
-        the oldest last. None if there is none."""
+        """By its number, else its name, else the last, as faulthandler writes the oldest last."""
         number = _number(self.head.main_thread)
         by_number = (one for one in self.threads if one.number == number)
         by_name = (one for one in self.threads if one.name == "MainThread")
@@ -124,17 +103,12 @@ def file_stem(*, run_id: str, group: str, rank: int, session_id: str) -> str:
 
 
 def parse_dumps(text: str) -> list[StacksDump]:
-    """All dumps of a file, in order. Lines that are none of ours are passed over; never raises.
-
-    Cost: O(characters). At most 1,000 dumps, the newest.
-    """
+    """The newest 1,000 dumps of a file in order. Ignores foreign lines; never raises."""
     return list(_dumps(text))[-MAX_DUMPS:]
 
 
 @dataclass(slots=True)
 class _Reading:
-    """A dump as far as it was read."""
-
     head: StacksHead = field(default_factory=StacksHead)
     threads: list[ThreadStack] = field(default_factory=list)
     frames: list[StackFrame] = field(default_factory=list)
@@ -205,12 +179,7 @@ def _number(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """A group of ranks; the same on all of them.
-
-    Attributes:
-        description: what the program calls it; empty if it does not.
-        ranks: global, in the order of the group.
-    """
+    """Global ranks in the group's order. ``description`` is the program's, or empty."""
 
     description: str
     ranks: tuple[int, ...]
@@ -221,17 +190,14 @@ class ProcessGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One call that the recorder remembers, in the order of the calls.
+    """One call that the recorder remembers.
 
     Attributes:
-        group: of whom.
-        sequence: its number among the collectives of the group (of a send or receive: among those).
+        sequence: number among the collectives of the group (or among its sends and receives).
         name: as ``all_reduce``, ``recv``.
-        is_point_to_point: a send or receive.
         peer: global rank at the other end of a send or receive; None if unknown.
-        is_done: the rank has seen that it has completed.
-        sizes: of the inputs, as recorded.
-        dtypes: of the inputs.
+        is_done: the rank has seen its completion.
+        sizes, dtypes: of the inputs, as recorded.
     """
 
     group: ProcessGroup
@@ -253,12 +219,10 @@ class FlightRecord:
     """The dump of one rank.
 
     Attributes:
-        rank: global.
-        groups: that the rank belongs to.
-        enqueued, completed: by group, the number of the newest collective that the rank has
-            launched, and seen completed. Groups that the dump leaves out are missing.
-        calls: what the recorder still remembers, oldest first; empty if the rank has launched
-            nothing lately, or could not say.
+        groups: of the rank.
+        enqueued, completed: newest collective that the rank has launched, and seen completed, by
+            group, as far as recorded.
+        calls: that the recorder remembers, oldest first.
     """
 
     rank: int

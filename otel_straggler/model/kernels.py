@@ -1,11 +1,11 @@
-"""Times of CUDA kernels: the counts of one rank, and many histograms as columns."""
+"""Times of CUDA kernels: counts of one rank, and many histograms as columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,21 +27,17 @@ class KernelCell:
 class KernelTimes:
     """Times of kernels on some ranks, over intervals. A point is one cell of one rank.
 
-    Its times are in exponential buckets in seconds, where bucket i ends at
-    2 ** ((i + 1) / 2 ** scale); what lies in none took no time. All columns of points have length
-    n, those of buckets length b.
+    Times are in exponential buckets in seconds: bucket i ends at 2 ** ((i + 1) / 2 ** scale); zeros
+    are in none. Columns of points have length n, those of buckets length b.
 
     Attributes:
-        sources, cells: tables of names; the code columns index them.
-        source, cell: (n,) codes.
+        sources, cells: tables of names; ``source`` and ``cell`` (n,) index them.
         start_ns, end_ns: (n,) the interval on the sender's clock; start is 0 if unknown.
-        count: (n,) kernels, > 0.
-        sum_s: (n,) of all times.
+        count: (n,) kernels, > 0; sum_s: (n,) of all times.
         min_s, max_s: (n,) bounds of the times; NaN if unknown.
         scale: (n,) of the buckets.
-        ends: (n,) where the buckets of the point end in ``index`` and ``runs``.
-        index: (b,) of a bucket that holds something, ascending within a point.
-        runs: (b,) kernels in it, > 0.
+        ends: (n,) end of the point's buckets in ``index`` and ``runs``.
+        index: (b,) of a filled bucket, ascending within a point; runs: (b,) its kernels.
     """
 
     sources: tuple[Source, ...]
@@ -69,80 +65,52 @@ class KernelTimes:
 
     @property
     def nbytes(self) -> int:
-        """Size of the columns."""
-        columns = (self.source, self.cell, self.start_ns, self.end_ns, self.count, self.sum_s)
-        others = (self.min_s, self.max_s, self.scale, self.ends, self.index, self.runs)
-        return sum(column.nbytes for column in (*columns, *others))
+        names = ("ends", *_OF_POINTS, *_OF_BUCKETS)
+        return sum(getattr(self, name).nbytes for name in names)
 
     def part(self, first: int, last: int) -> KernelTimes:
-        """The points from ``first`` to before ``last``, without a copy of what they hold."""
+        """Points from ``first`` to before ``last``, as views."""
         points = slice(first, last)
         begin = int(self.ends[first - 1]) if first else 0
         buckets = slice(begin, int(self.ends[last - 1]) if last else 0)
-        return replace(
-            self,
-            source=self.source[points],
-            cell=self.cell[points],
-            start_ns=self.start_ns[points],
-            end_ns=self.end_ns[points],
-            count=self.count[points],
-            sum_s=self.sum_s[points],
-            min_s=self.min_s[points],
-            max_s=self.max_s[points],
-            scale=self.scale[points],
-            ends=self.ends[points] - begin,
-            index=self.index[buckets],
-            runs=self.runs[buckets],
-        )
+        return self._chosen(points, buckets, self.ends[points] - begin)
 
     def take(self, points: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> KernelTimes:
-        """The same tables with only these points. Cost: O(points and buckets)."""
+        """The same tables with only these points."""
         chosen = np.flatnonzero(points) if points.dtype == bool else points
         sizes = self.sizes[chosen]
         ends = np.cumsum(sizes)
         shift = np.repeat((self.ends - self.sizes)[chosen] - (ends - sizes), sizes)
         bucket = np.arange(len(shift)) + shift
-        return replace(
-            self,
-            source=self.source[chosen],
-            cell=self.cell[chosen],
-            start_ns=self.start_ns[chosen],
-            end_ns=self.end_ns[chosen],
-            count=self.count[chosen],
-            sum_s=self.sum_s[chosen],
-            min_s=self.min_s[chosen],
-            max_s=self.max_s[chosen],
-            scale=self.scale[chosen],
-            ends=ends,
-            index=self.index[bucket],
-            runs=self.runs[bucket],
-        )
+        return self._chosen(chosen, bucket, ends)
+
+    def _chosen(self, points: Any, buckets: Any, ends: Ints) -> KernelTimes:
+        columns: dict[str, Any] = {name: getattr(self, name)[points] for name in _OF_POINTS}
+        columns |= {name: getattr(self, name)[buckets] for name in _OF_BUCKETS}
+        return replace(self, ends=ends, **columns)
+
+
+_OF_POINTS = (
+    "source", "cell", "start_ns", "end_ns", "count", "sum_s", "min_s", "max_s", "scale",
+)  # fmt: skip
+_OF_BUCKETS = ("index", "runs")
 
 
 def join_kernel_times(parts: Sequence[KernelTimes]) -> KernelTimes:
-    """All points in order; the codes of all parts (at least one) index the tables of the first."""
+    """All points in order; codes of all parts (at least one) index the tables of the first."""
     if len(parts) == 1:
         return parts[0]
     buckets = np.cumsum([0, *(len(part.index) for part in parts[:-1])])
-    return replace(
-        parts[0],
-        source=np.concatenate([p.source for p in parts]),
-        cell=np.concatenate([p.cell for p in parts]),
-        start_ns=np.concatenate([p.start_ns for p in parts]),
-        end_ns=np.concatenate([p.end_ns for p in parts]),
-        count=np.concatenate([p.count for p in parts]),
-        sum_s=np.concatenate([p.sum_s for p in parts]),
-        min_s=np.concatenate([p.min_s for p in parts]),
-        max_s=np.concatenate([p.max_s for p in parts]),
-        scale=np.concatenate([p.scale for p in parts]),
-        ends=np.concatenate([p.ends + at for p, at in zip(parts, buckets, strict=True)]),
-        index=np.concatenate([p.index for p in parts]),
-        runs=np.concatenate([p.runs for p in parts]),
-    )
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in (*_OF_POINTS, *_OF_BUCKETS)
+    }
+    ends = np.concatenate([p.ends + at for p, at in zip(parts, buckets, strict=True)])
+    return replace(parts[0], ends=ends, **columns)
 
 
 class KernelTimesBuilder:
-    """Collects points one by one and gives :class:`KernelTimes`; for decoders and tests."""
+    """Collects points one by one, for decoders and tests."""
 
     def __init__(self) -> None:
         self._sources: dict[Source, int] = {}
@@ -190,27 +158,25 @@ class KernelTimesBuilder:
 
     def build(self) -> KernelTimes:
         columns = list(zip(*self._points, strict=True)) if self._points else [()] * 10
+        *of_points, sizes = columns
+        types = (*[np.int32] * 2, *[np.int64] * 3, *[np.float64] * 3, np.int32)
+        named: dict[str, Any] = {
+            name: np.array(column, kind)
+            for name, column, kind in zip(_OF_POINTS, of_points, types, strict=True)
+        }
         return KernelTimes(
             sources=tuple(self._sources),
             cells=tuple(self._cells),
-            source=np.array(columns[0], np.int32),
-            cell=np.array(columns[1], np.int32),
-            start_ns=np.array(columns[2], np.int64),
-            end_ns=np.array(columns[3], np.int64),
-            count=np.array(columns[4], np.int64),
-            sum_s=np.array(columns[5], np.float64),
-            min_s=np.array(columns[6], np.float64),
-            max_s=np.array(columns[7], np.float64),
-            scale=np.array(columns[8], np.int32),
-            ends=np.cumsum(np.array(columns[9], np.int64)),
+            ends=np.cumsum(np.array(sizes, np.int64)),
             index=np.concatenate([np.empty(0, np.int32), *self._index]),
             runs=np.concatenate([np.empty(0, np.int64), *self._runs]),
+            **named,
         )
 
 
 TimedKernel: TypeAlias = tuple[str, int, int, int, int, int, int, int, int, bytes]
-"""A kernel as a timer gives it: name, class, section number, count, sum, shortest and longest in
-ns, scale, index of the first bucket, buckets as 32-bit numbers."""
+"""A kernel from a timer: name, class, section number, count, sum, shortest and longest in ns,
+scale, index of the first bucket, buckets as 32-bit numbers."""
 
 MAX_CELLS = 16_384
 _MAX_PARTS = 8
@@ -218,8 +184,7 @@ _MAX_PARTS = 8
 
 @dataclass(slots=True)
 class KernelCounts:
-    """Times of one kernel in one section: exact count, sum and bounds, and exponential buckets
-    in seconds, as in :class:`KernelTimes`; what took no time is in none."""
+    """Times of a kernel in a section: exact count, sum, and bounds; buckets."""
 
     cell: KernelCell
     count: int = 0
@@ -232,12 +197,7 @@ class KernelCounts:
     _parts: list[tuple[int, int, Ints]] = field(default_factory=list)
 
     def add(self, numbers: tuple[int, int, int, int], scale: int, first: int, runs: Ints) -> None:
-        """Add what was counted elsewhere.
-
-        Args:
-            numbers: count, sum, shortest, longest.
-            scale, first, runs: its buckets.
-        """
+        """Add ``numbers`` (count, sum, shortest, longest) and buckets counted elsewhere."""
         count, sum_ns, min_ns, max_ns = numbers
         self.count += count
         self.sum_ns += sum_ns
@@ -248,13 +208,12 @@ class KernelCounts:
             self.settle()
 
     def add_all(self, other: KernelCounts) -> None:
-        """Add another kernel's."""
         other.settle()
         numbers = other.count, other.sum_ns, other.min_ns, other.max_ns
         self.add(numbers, other.scale, other.first, other.runs)
 
     def trimmed(self) -> tuple[int, Ints]:
-        """Index of the first bucket that holds something, and the runs up to the last such."""
+        """Index of the first filled bucket, and the runs up to the last."""
         self.settle()
         filled = np.flatnonzero(self.runs)
         if len(filled) == 0:
@@ -262,7 +221,7 @@ class KernelCounts:
         return self.first + int(filled[0]), self.runs[filled[0] : filled[-1] + 1]
 
     def settle(self) -> None:
-        """Put all buckets together, at the coarsest of their scales."""
+        """Merge all buckets at the coarsest of their scales."""
         parts, self._parts = self._parts, []
         if len(self.runs):
             parts.append((self.scale, self.first, self.runs))
@@ -280,15 +239,13 @@ class KernelCounts:
 
 
 class KernelTally:
-    """Adds up what a timer gives, a bounded number of cells: further ones count as ``<other>`` of
-    their class and section."""
+    """Adds up kernels from a timer; beyond ``max_cells`` as ``<other>`` of class and section."""
 
     def __init__(self, max_cells: int = MAX_CELLS) -> None:
         self._max_cells = max_cells
         self._cells: dict[KernelCell, KernelCounts] = {}
 
     def add(self, kernels: Iterable[tuple[KernelCell, TimedKernel]]) -> None:
-        """Add what was taken from a timer, with the cell of each."""
         for cell, (_, _, _, *numbers, scale, first, buckets) in kernels:
             runs = np.frombuffer(buckets, np.uint32).astype(np.int64)
             count, sum_ns, min_ns, max_ns = numbers
@@ -314,16 +271,9 @@ def other_of(cell: KernelCell) -> KernelCell:
 
 
 def longest_kernels(kernels: Sequence[KernelCounts], max_cells: int) -> list[KernelCounts]:
-    """The kernels in which most time is spent, and all others together as ``<other>`` of their
-    class and section. Counts, sums and bounds stay exact.
-
-    A kernel is kept with all its sections or not at all, so that its median over all of them is
-    that of all its runs.
-
-    Args:
-        kernels: each cell once.
-        max_cells: kept, besides those of ``<other>``.
-    """
+    """The kernels with most time, in at most ``max_cells`` cells, and the rest as ``<other>`` of
+    their class and section. A kernel is kept with all its sections or not at all, so that its
+    median is that of all its runs."""
     if len(kernels) <= max_cells:
         return list(kernels)
     by_kernel: dict[Kernel, list[KernelCounts]] = {}
@@ -342,7 +292,7 @@ def longest_kernels(kernels: Sequence[KernelCounts], max_cells: int) -> list[Ker
 def times_of_counts(
     kernels: Iterable[KernelCounts], source: Source, start_ns: int, end_ns: int
 ) -> KernelTimes:
-    """The same as columns, for scoring in process; what scored elsewhere is sent instead."""
+    """As columns, for scoring in process."""
     builder = KernelTimesBuilder()
     for each in kernels:
         first, runs = each.trimmed()

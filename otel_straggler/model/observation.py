@@ -1,10 +1,10 @@
-"""Rows on their way from receiving to scoring: columns, never an object per span."""
+"""Rows on their way from ingest to scoring: columns, never an object per span."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -29,24 +29,19 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 NO_STEP = -1
 NO_KERNEL = -1
 NO_SEQ = np.iinfo(np.int64).min
-"""Value of ``seq`` for a row that is never taken for a duplicate."""
+"""Value of ``seq`` for a row that is never a duplicate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A named piece of a step.
-
-    Attributes:
-        name, kind: under which its runs are scored.
-        parent: name of the section around it; empty for a top-level one.
-    """
+    """A named piece of a step; ``parent`` is the section around it, empty for a top-level one."""
 
     name: str
     kind: SectionKind = "compute"
     parent: str = ""
 
     def in_phase(self, phase: str) -> Section:
-        """As it is scored in a declared phase: apart from training, and with the kind of the phase.
+        """As scored in a declared phase: apart from training, and with the kind of the phase.
 
         >>> Section("forward").in_phase("eval").name
         'eval/forward'
@@ -65,7 +60,7 @@ class Kernel:
 
 
 def kernel_class_of(name: str) -> KernelClass:
-    """The class of a kernel that comes without one, by its name.
+    """The class of a kernel by its name.
 
     >>> kernel_class_of("ncclSymkDevKernel_AllReduce_RSxLD_AGxST(ncclSymkDevWorkArgs4K)")
     'nccl'
@@ -82,14 +77,13 @@ class ObservationBatch:
 
     Attributes:
         sources, sections, kernels: tables of names; the code columns index them.
-        source, section: (n,) codes.
         kernel: (n,) code, ``NO_KERNEL`` for a section run.
-        step: (n,) optimizer step, ``NO_STEP`` if the row has none.
-        start_ns: (n,) start on the sender's wall clock.
+        step: (n,) optimizer step, or ``NO_STEP``.
+        start_ns: (n,) on the sender's wall clock.
         duration_s: (n,) > 0 and finite.
-        seq: (n,) rows of one source and section (and kernel) that share it are the same run,
-            delivered again; ``NO_SEQ`` for rows that are always distinct.
-        runs: (n,) how many runs of the section the row stands for, >= 1; None: each for one.
+        seq: (n,) rows of one source and section (and kernel) that share it are one run, delivered
+            again; ``NO_SEQ`` for rows that are always distinct.
+        runs: (n,) runs of the section that the row stands for, >= 1; None: each for one.
         tokens: (n,) work size of the row's runs together, NaN if unknown; None: no row has any.
         gpu: (n,) their time on the GPU; None: no row has any.
     """
@@ -112,7 +106,7 @@ class ObservationBatch:
         return len(self.duration_s)
 
     def pairs(self) -> list[tuple[Source, Section]]:
-        """The sections of which each source has rows. Cost: O(rows + sources * sections)."""
+        """Sections of which each source has rows. Cost: O(rows + sources * sections)."""
         n_sections = len(self.sections)
         cells = np.bincount(self.source.astype(np.int64) * n_sections + self.section)
         result = (divmod(cell, n_sections) for cell in np.flatnonzero(cells).tolist())
@@ -120,49 +114,38 @@ class ObservationBatch:
 
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> ObservationBatch:
         """The same tables with only ``rows``; a slice copies nothing."""
-        return ObservationBatch(
-            sources=self.sources,
-            sections=self.sections,
-            kernels=self.kernels,
-            source=self.source[rows],
-            section=self.section[rows],
-            kernel=self.kernel[rows],
-            step=self.step[rows],
-            start_ns=self.start_ns[rows],
-            duration_s=self.duration_s[rows],
-            seq=self.seq[rows],
-            runs=None if self.runs is None else self.runs[rows],
-            tokens=None if self.tokens is None else self.tokens[rows],
-            gpu=None if self.gpu is None else self.gpu.take(rows),
+        columns = {
+            name: column[rows]
+            for name in (*_CODES, *_PLAIN, *_OPTIONAL)
+            if (column := getattr(self, name)) is not None
+        }
+        return replace(self, gpu=None if self.gpu is None else self.gpu.take(rows), **columns)
+
+
+_CODES = ("source", "section", "kernel")
+_PLAIN = ("step", "start_ns", "duration_s", "seq")
+_OPTIONAL = ("runs", "tokens")
+
+
+def joined_columns(parts: Sequence[ObservationBatch]) -> dict[str, Any]:
+    """All columns of the parts in order, but for the codes, whose tables may differ."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in _PLAIN
+    }
+    if any(part.runs is not None for part in parts):
+        columns["runs"] = np.concatenate(
+            [np.ones(len(p), np.int32) if p.runs is None else p.runs for p in parts]
         )
-
-
-def join_runs(parts: Sequence[ObservationBatch]) -> Codes | None:
-    """The column ``runs`` of all parts, in order."""
-    if all(part.runs is None for part in parts):
-        return None
-    return np.concatenate([np.ones(len(p), np.int32) if p.runs is None else p.runs for p in parts])
-
-
-def join_tokens(parts: Sequence[ObservationBatch]) -> Floats | None:
-    """The column ``tokens`` of all parts, in order."""
-    if all(part.tokens is None for part in parts):
-        return None
-    return np.concatenate(
-        [np.full(len(p), np.nan) if p.tokens is None else p.tokens for p in parts]
-    )
-
-
-def join_gpu(parts: Sequence[ObservationBatch]) -> GpuTimes | None:
-    """The GPU times of all parts, in order."""
-    return GpuTimes.join([part.gpu for part in parts], [len(part) for part in parts])
+    if any(part.tokens is not None for part in parts):
+        columns["tokens"] = np.concatenate(
+            [np.full(len(p), np.nan) if p.tokens is None else p.tokens for p in parts]
+        )
+    columns["gpu"] = GpuTimes.join([part.gpu for part in parts], [len(part) for part in parts])
+    return columns
 
 
 class BatchBuilder:
-    """Collects rows one by one and gives an :class:`ObservationBatch`.
-
-    For decoders and tests; a million rows a second need columns from the start.
-    """
+    """Collects rows one by one, for decoders and tests; a million rows a second need columns."""
 
     def __init__(self) -> None:
         self._sources: dict[Source, int] = {}
@@ -212,25 +195,26 @@ class BatchBuilder:
 
     def build(self) -> ObservationBatch:
         columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * 9
-        runs, tokens = np.array(columns[7], np.int32), np.array(columns[8], np.float64)
+        types = (*[np.int32] * 3, *[np.int64] * 2, np.float64, np.int64, np.int32, np.float64)
+        named: dict[str, Any] = {
+            name: np.array(column, kind)
+            for name, column, kind in zip(
+                (*_CODES, *_PLAIN, *_OPTIONAL), columns, types, strict=True
+            )
+        }
+        if (named["runs"] == 1).all():
+            del named["runs"]
+        if np.isnan(named["tokens"]).all():
+            del named["tokens"]
         return ObservationBatch(
             sources=tuple(self._sources),
             sections=tuple(self._sections),
             kernels=tuple(self._kernels),
-            source=np.array(columns[0], np.int32),
-            section=np.array(columns[1], np.int32),
-            kernel=np.array(columns[2], np.int32),
-            step=np.array(columns[3], np.int64),
-            start_ns=np.array(columns[4], np.int64),
-            duration_s=np.array(columns[5], np.float64),
-            seq=np.array(columns[6], np.int64),
-            runs=runs if (runs != 1).any() else None,
-            tokens=tokens if not np.isnan(tokens).all() else None,
+            **named,
         )
 
 
 Bases: TypeAlias = npt.NDArray[np.uint8]
-_Floats: TypeAlias = npt.NDArray[np.float64]
 
 HOST, EVENTS, CUPTI = range(3)
 """Codes of ``GpuTimes.basis``."""
@@ -244,25 +228,24 @@ class GpuTimes:
 
     Attributes:
         basis: (n,) ``CUPTI`` if kernels were timed, ``EVENTS`` if the stream was, between two
-            events; ``HOST`` if nothing is known, and then all times are NaN.
-        busy_s: (n,) with ``CUPTI`` time in which at least one kernel was at work, with ``EVENTS``
-            time between the events, idle gaps and waiting included.
-        nccl_s: (n,) of communication kernels together, waiting for peers included; NaN with
-            ``EVENTS``.
-        kernel_s: (n,) of all kernels together; NaN with ``EVENTS``, and if it is not reported.
+            events; ``HOST`` if unknown, and then all times are NaN.
+        busy_s: (n,) with ``CUPTI`` time with at least one kernel at work, with ``EVENTS`` time
+            between the events, idle gaps and waiting included.
+        nccl_s: (n,) of communication kernels, waiting included; NaN with ``EVENTS``.
+        kernel_s: (n,) of all kernels together; NaN with ``EVENTS``, and if not reported.
     """
 
     basis: Bases
-    busy_s: _Floats
-    nccl_s: _Floats
-    kernel_s: _Floats
+    busy_s: Floats
+    nccl_s: Floats
+    kernel_s: Floats
 
     def __len__(self) -> int:
         return len(self.basis)
 
     @classmethod
     def none(cls, n: int) -> GpuTimes:
-        """Rows of which nothing is known."""
+        """Unknown times."""
         unknown = np.broadcast_to(np.nan, n)
         return cls(np.zeros(n, np.uint8), unknown, unknown, unknown)
 
@@ -276,19 +259,18 @@ class GpuTimes:
         return cls(*(np.concatenate([getattr(p, name) for p in whole]) for name in names))
 
     def take(self, rows: Any) -> GpuTimes | None:
-        """Only ``rows`` (numbers, flags or a slice); None if none of them has any."""
+        """Only ``rows`` (numbers, flags, or a slice); None if none of them has any."""
         basis = self.basis[rows]
         if not basis.any():
             return None
         return GpuTimes(basis, self.busy_s[rows], self.nccl_s[rows], self.kernel_s[rows])
 
-    def own_s(self) -> _Floats:
-        """(n,) the rank's own work, without waiting, as far as it is known; NaN where not known.
+    def own_s(self) -> Floats:
+        """(n,) the rank's own work without waiting, >= 0; NaN if unknown.
 
-        With ``CUPTI`` busy - nccl where communication runs alone. Where it runs beside other
-        kernels, which is what training is built to do, that would take away work as well: the
-        other kernels together (kernel - nccl) are then the work, as long as they fit into the busy
-        time. Never below 0. With ``EVENTS`` all the time between them.
+        With ``CUPTI`` busy - nccl if communication runs alone. If it overlaps other kernels, as
+        training is built to do, these together (kernel - nccl) are the work, within the busy time.
+        With ``EVENTS`` all the time between them.
 
         >>> times = GpuTimes(np.array([CUPTI, CUPTI, EVENTS], np.uint8), np.array([1.1, 1.1, 1.1]),
         ...     np.array([0.1, 0.9, np.nan]), np.array([1.1, 1.9, np.nan]))
@@ -297,12 +279,12 @@ class GpuTimes:
         """
         alone_s = np.maximum(self.busy_s - self.nccl_s, 0.0)
         others_s = np.fmax(self.kernel_s - self.nccl_s, alone_s)
-        own: _Floats = np.fmin(others_s, self.busy_s)
+        own: Floats = np.fmin(others_s, self.busy_s)
         return own
 
 
 def merge_batches(batches: Sequence[ObservationBatch]) -> ObservationBatch:
-    """All rows, in order, over common tables. Cost: O(rows + names of every batch)."""
+    """All rows in order, over common tables."""
     if not batches:
         return BatchBuilder().build()
     sources, source = _common((b.sources, b.source) for b in batches)
@@ -315,13 +297,7 @@ def merge_batches(batches: Sequence[ObservationBatch]) -> ObservationBatch:
         source=source,
         section=section,
         kernel=kernel,
-        step=np.concatenate([b.step for b in batches]),
-        start_ns=np.concatenate([b.start_ns for b in batches]),
-        duration_s=np.concatenate([b.duration_s for b in batches]),
-        seq=np.concatenate([b.seq for b in batches]),
-        runs=join_runs(batches),
-        tokens=join_tokens(batches),
-        gpu=join_gpu(batches),
+        **joined_columns(batches),
     )
 
 
@@ -338,25 +314,26 @@ def _common(parts: Iterable[tuple[tuple[_Name, ...], Codes]]) -> tuple[tuple[_Na
     return tuple(table), np.concatenate(columns)
 
 
-def overlapping_sessions(batch: ObservationBatch) -> tuple[Source, ...]:
-    """Sessions that worked as one rank of one attempt at the same time.
-
-    One that begins after the other has ended is a restart. Cost: O(rows + sources * log sources).
-    """
+def first_and_last_start(batch: ObservationBatch) -> tuple[Ints, Ints]:
+    """Per source code; the limits of the type where it has no rows."""
     limits = np.iinfo(np.int64)
     first = np.full(len(batch.sources), limits.max, np.int64)
     last = np.full(len(batch.sources), limits.min, np.int64)
     np.minimum.at(first, batch.source, batch.start_ns)
     np.maximum.at(last, batch.source, batch.start_ns)
+    return first, last
+
+
+def overlapping_sessions(batch: ObservationBatch) -> tuple[Source, ...]:
+    """Sessions that worked as one rank of one attempt at the same time, unlike a restart."""
+    first, last = first_and_last_start(batch)
     spans: dict[tuple[str, str, int, int], dict[tuple[str, str], tuple[int, int, Source]]] = {}
     for code, source in enumerate(batch.sources):
         rank = (source.run_id, source.group, source.attempt, source.rank)
-        session = (source.session_id, source.node)
         sessions = spans.setdefault(rank, {})
-        known = sessions.get(session, (int(first[code]), int(last[code]), source))
-        sessions[session] = (
-            min(known[0], int(first[code])), max(known[1], int(last[code])), source,
-        )  # fmt: skip
+        begin, end = int(first[code]), int(last[code])
+        known = sessions.get(source.session, (begin, end, source))
+        sessions[source.session] = (min(known[0], begin), max(known[1], end), source)
     clashing: dict[Source, None] = {}
     for sessions in spans.values():
         ordered = sorted(sessions.values(), key=lambda span: span[:2])

@@ -9,21 +9,18 @@ from otel_straggler.semconv import DEFAULT_ROLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One process (session) of one rank, as its telemetry describes it.
+    """One process (session) of one rank, as its telemetry describes it. Empty texts are unknown.
 
     Attributes:
         run_id: the training run, over all attempts.
-        rank: global rank in the group.
-        job: job name (``service.name``).
+        rank: global rank in the group; local_rank: within the node, -1 if unknown.
+        job: ``service.name``.
         group: one of several worlds in the job; empty where there is one.
         attempt: restart count of the launcher.
-        node: host name; empty if unknown.
-        session_id: new in every process; empty for telemetry that carries none.
-        local_rank: rank within the node, -1 if unknown.
+        session_id: new in every process.
         world_size: ranks in the group, 0 if unknown.
         role: ranks are compared within a role.
-        device: GPU UUID, empty if unknown.
-        device_model: of that GPU, empty if unknown.
+        device: GPU UUID; device_model: of that GPU.
         parallel: pairs of parallel dimension ("data", "tensor", ...) and rank in it.
     """
 
@@ -43,10 +40,14 @@ class Source:
 
     @property
     def reports_gpu(self) -> bool:
-        """True if it has reported the GPU that it computes on."""
         return bool(self.device or self.device_model)
 
     @property
+    def session(self) -> tuple[str, str]:
+        """Distinguishes two processes of one rank."""
+        return self.session_id, self.node
+
+    @property
     def key(self) -> str:
-        """The rank as reports print it: ``"3"``, or ``"critic/3"`` within a named group."""
+        """In reports: ``"3"``, or ``"critic/3"`` within a named group."""
         return f"{self.group}/{self.rank}" if self.group else str(self.rank)

@@ -1,4 +1,4 @@
-"""Metrics that ranks send: heartbeats, section histograms, metrics that pass through."""
+"""Metrics that ranks send: heartbeats, section histograms, and pass-through metrics."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ from otel_straggler.semconv import Metric, Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """One metrics request of one rank. ``None`` = the request did not carry the value.
+    """One metrics request of one rank. ``None`` or empty: it did not carry the value.
 
     Attributes:
-        source: who sent it.
-        sent_at_s: the sender's wall clock (``straggler.heartbeat.timestamp``).
-        progress_at_s: the sender's wall clock when it last progressed.
+        sent_at_s, progress_at_s: the sender's wall clock now, and when it last progressed.
         step: last step begun.
-        open_section, open_time_s: the innermost open section and its age; "step" while a step is
-            open and none of its sections, with the time since the last one ended.
-        phase: declared phase, empty if none.
+        open_section, open_time_s: the innermost open section and its age; "step" between sections
+            of an open step, with the time since the last one ended.
+        phase: declared phase.
         finished_at_s, outcome: set once the rank has ended.
         dropped: records lost so far in this session, by reason.
-        folded: section runs sent in spans for several so far, by section.
-        gpu_tier, gpu_reason: what times the rank on its GPU, and why not more; empty if unknown.
-        page: whether people may be called for the run; None if not reported.
-        team: whose run it is; empty if not reported.
-        is_ending: SIGTERM has come, and the rank's own handler decides what follows.
+        folded: section runs sent in folded spans so far, by section.
+        gpu_tier, gpu_reason: how the rank is timed on its GPU, and why not better.
+        page: whether the run may page people.
+        team: whose run it is.
+        is_ending: SIGTERM was received, and the rank's own handler decides what follows.
     """
 
     source: Source
@@ -53,14 +51,8 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class PassthroughMetric:
-    """One data point.
-
-    Attributes:
-        source: the rank that reported it.
-        metric: one of ``semconv.PASSTHROUGH_METRICS``.
-        values: of the attributes that are its labels, in their order; empty if not reported.
-        value: finite, at least 0, in the unit of the metric.
-    """
+    """One data point of a metric of ``semconv.PASSTHROUGH_METRICS``: values of its label attributes
+    in order, and a finite value >= 0."""
 
     source: Source
     metric: Metric
@@ -69,18 +61,18 @@ class PassthroughMetric:
 
 
 Edges: TypeAlias = tuple[Floats, Floats, Ints]
-"""Lower and upper edges in seconds, and counts, of buckets that hold something, ascending."""
+"""Lower and upper edges in seconds, and counts, of filled buckets, ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Buckets:
-    """Counts of times by length: explicit buckets, or exponential ones.
+    """Counts of times by length: explicit or exponential buckets.
 
     Attributes:
         counts: (n,) runs per bucket.
         bounds: (n - 1,) explicit upper bounds of all buckets but the last, in ``unit_s``.
-        scale: of exponential buckets, where bucket i ends at 2 ** ((i + 1) / 2 ** scale);
-            None for explicit ones.
+        scale: of exponential buckets, where bucket i ends at 2 ** ((i + 1) / 2 ** scale); None for
+            explicit ones.
         first: index of the first exponential bucket.
         zero, zero_bound: runs at or below a bound that passes for 0 in exponential buckets.
         sum: of all times, None if unknown.
@@ -105,10 +97,7 @@ class Buckets:
         return None if self.sum is None else self.sum * self.unit_s
 
     def minus(self, older: Buckets) -> Buckets | None:
-        """The counts since ``older``; None if it is not an earlier state of this one.
-
-        The scale of exponential buckets may have become coarser meanwhile.
-        """
+        """Counts since ``older``; None if it is not an earlier state, possibly of a finer scale."""
         if (self.scale is None) != (older.scale is None) or self.unit_s != older.unit_s:
             return None
         before = self._older_counts(older)
@@ -122,7 +111,7 @@ class Buckets:
         return replace(self, counts=counts, zero=zero, sum=total)
 
     def _older_counts(self, older: Buckets) -> Ints | None:
-        """The counts of ``older`` in the buckets of this one; None if they do not fit."""
+        """Counts of ``older`` in these buckets; None if they do not fit."""
         if self.scale is None or older.scale is None:
             return older.counts if self.bounds == older.bounds else None
         finer = older.scale - self.scale
@@ -135,7 +124,7 @@ class Buckets:
         ).astype(np.int64)
 
     def edges(self) -> Edges:
-        """The buckets that hold something. The last explicit one ends at infinity."""
+        """Filled buckets; the last explicit one ends at infinity."""
         lower, upper = self._all_edges()
         counts = self.counts
         if self.scale is not None and self.zero:
@@ -159,10 +148,8 @@ class SectionTimes:
     """Times of one rank in one section, over an interval.
 
     Attributes:
-        source, section: whose.
-        start_ns, end_ns: the interval on the sender's clock; start is 0 if unknown.
-        is_cumulative: the counts are since ``start_ns``, and a later point holds them again.
-        buckets: the times.
+        start_ns, end_ns: on the sender's clock; start is 0 if unknown.
+        is_cumulative: counts are since ``start_ns``, and later points contain them.
         min_s, max_s: bounds of the times; None if unknown.
     """
 

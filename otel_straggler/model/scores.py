@@ -1,5 +1,3 @@
-"""Scores of one window."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ KindOfScore = Literal["section_relative", "section_individual", "gpu_relative", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """A rank that a score under the threshold lists. ``section`` is empty for the whole rank."""
+    """A rank with a score under the threshold. ``section`` is empty for the whole rank."""
 
     source: Source
     section: str
@@ -23,7 +21,7 @@ class Straggler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excess:
-    """The seconds per step that a rank spends in a section beyond the median of its role."""
+    """Seconds per step of a rank in a section beyond the median of its role."""
 
     source: Source
     section: str
@@ -34,29 +32,26 @@ class Excess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowScores:
-    """Scores of one window of one run (and attempt, and group).
-
-    R ranks and S sections; NaN = no data or not comparable.
+    """Scores of one window of one run (and attempt, and group), R ranks and S sections; NaN = no
+    data or not comparable.
 
     Attributes:
-        run_id, job, group, attempt: whose window.
         first_step, last_step: smallest and largest step; None for a window by time.
         start_ns, end_ns: first start and last end among its rows, sender's clock.
         n_steps: distinct steps.
         sources: (R,) ranks with data, ordered by rank.
-        sections: (S,) sections, ordered by first appearance.
-        section_median_s: (R, S) median of the section runs, seconds.
-        section_step_s: (R, S) median over steps of the time per step, seconds.
-        section_count: (R, S) section runs.
+        sections: (S,) ordered by first appearance.
+        section_median_s: (R, S) median of the section runs; section_count: their number.
+        section_step_s: (R, S) median over steps of the time per step.
         section_relative, section_individual: (R, S) scores in (0, 1].
         section_slowdown: (R, S) own median / median of the role.
-        gpu_relative, gpu_individual: (R,) scores in (0, 1].
-        gpu_section_relative, gpu_section_individual: (R, S) the same from one section's kernels.
-        stragglers: what the threshold lists, lowest score first.
-        largest_excess: the rank and section that lose most against their role, if any is slower.
+        gpu_relative, gpu_individual: (R,) scores in (0, 1]; gpu_section_*: (R, S) from one
+            section's kernels.
+        stragglers: below the threshold, lowest score first.
+        largest_excess: the largest loss against the role, if any rank is slower.
         world_size: ranks expected; missing_ranks: those without a row, at most 1,000 named.
-        duplicates, superseded: rows left out because they were delivered twice, or because a
-            another session holds the same rank and has more rows.
+        duplicates, superseded: rows left out because they were delivered twice, or another session
+            of the rank has more rows.
         closed_by: "complete" (all ranks passed it), "grace" (some did not in time), "idle", "end".
     """
 

@@ -1,18 +1,12 @@
-"""Input of verdicts: the seconds of every step, rank and section, as dense tables."""
+"""Input of verdicts: seconds of every step, rank, and section, as dense tables."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from otel_straggler.model.observation import Bases, Floats, Ints, Section
+from otel_straggler.model.observation import Bases, Codes, Floats, Ints, Section
 from otel_straggler.model.rank import Source
-
-Floats32: TypeAlias = npt.NDArray[np.float32]
-Counts: TypeAlias = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,9 +14,9 @@ class GpuSeconds:
     """Time on the GPU, by step, rank and section, all (T, R, S).
 
     Attributes:
-        basis: codes of ``gpu_times``; the host's where one execution of the section has no times,
-            or executions were measured in several ways: nothing is known then.
-        own_s: the rank's own work, see :meth:`.GpuTimes.own_s`; NaN where not known.
+        basis: codes of ``gpu_times``; ``HOST`` where one run has no times, or runs were measured
+            differently: unknown.
+        own_s: own work, see :meth:`.GpuTimes.own_s`; NaN if unknown.
         nccl_s: communication kernels, waiting included; NaN where kernels were not timed.
     """
 
@@ -31,26 +25,22 @@ class GpuSeconds:
     nccl_s: Floats
 
     def of_rows(self, at: Any) -> GpuSeconds:
-        """The part of all three that ``at`` selects."""
         return GpuSeconds(self.basis[at], self.own_s[at], self.nccl_s[at])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepTable:
-    """Some consecutive steps of one world of ranks (one run, group, attempt and incarnation).
-
-    T steps, R ranks, S top-level sections. Rows without a step stand in intervals of time, one
-    interval a "step".
+    """Consecutive steps of one world of ranks (one run, group, attempt, and incarnation): T steps,
+    R ranks, S top-level sections. Rows without a step are in intervals of time, one a "step".
 
     Attributes:
-        steps: (T,) step numbers, ascending and distinct.
-        sources: (R,) ranks, ordered by rank; one session each.
+        steps: (T,) ascending and distinct.
+        sources: (R,) ordered by rank; one session each.
         sections: (S,) in the order in which they run within a step.
         seconds: (T, R, S) time of all runs of the section in the step; NaN if there was none.
-        runs: (T, R, S) runs of the section in the step (microbatches, where it runs once for
-            each); 0 where ``seconds`` is NaN.
-        run_cv: (R, S) standard deviation of single runs within their step / their mean, pooled
-            over the steps; NaN where no step has two runs.
+        runs: (T, R, S) their number, such as microbatches; 0 where ``seconds`` is NaN.
+        run_cv: (R, S) standard deviation of single runs within their step / their mean, pooled over
+            the steps; NaN where no step has two runs.
         tokens: (T, R) work done in the step; NaN if not reported.
         start_ns, end_ns: (T, R) first start and last end in the step, sender's clock; 0 if none.
         world_size: ranks expected, 0 if unknown.
@@ -62,7 +52,7 @@ class StepTable:
     sources: tuple[Source, ...]
     sections: tuple[Section, ...]
     seconds: Floats
-    runs: Counts
+    runs: Codes
     run_cv: Floats
     tokens: Floats
     start_ns: Ints
@@ -72,20 +62,12 @@ class StepTable:
     gpu: GpuSeconds | None = None
 
     def __len__(self) -> int:
-        """Steps."""
         return len(self.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """Durations of some steps, on the rank that took longest.
-
-    Attributes:
-        run_id, group, attempt: whose steps.
-        steps: step numbers.
-        slowest_s: per step, the largest time from a rank's first start to its last end, seconds.
-        is_timed: the "steps" are intervals of time.
-    """
+    """Durations of some steps on the slowest rank: from its first start to its last end."""
 
     run_id: str
     group: str
@@ -96,7 +78,6 @@ class StepTimes:
 
     @classmethod
     def of(cls, table: StepTable) -> StepTimes:
-        """Cost: O(steps * ranks)."""
         first = table.sources[0]
         longest_ns = (table.end_ns - table.start_ns).max(axis=1)  # 0 where a rank ran nothing
         return cls(

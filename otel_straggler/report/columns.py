@@ -1,8 +1,7 @@
-"""Which place of a shared array belongs to which section or kernel: agreed once, then only used.
+"""Index of each section and kernel in the shared array.
 
-Every rank reports what the others do not know yet; all learn it in the same order, so the
-tables stay equal on all ranks without a coordinator. Sections travel by name and kind. Of kernels,
-whose names are long and many, only a hash travels.
+Every rank reports what the others do not know yet; all learn it in the same order, so the tables
+stay equal without a coordinator. Sections travel by name and kind, kernels by hash.
 """
 
 from __future__ import annotations
@@ -17,18 +16,17 @@ from otel_straggler.errors import UsageError, describe
 from otel_straggler.model.observation import Section
 
 MAX_COLUMNS = 65_536
-"""Beyond it the tables are agreed again, so that names out of use are forgotten."""
+"""Beyond it the tables are agreed on again, which drops unused names."""
 
 
 What = Literal["section", "kernel"]
 Column = tuple[str, What, str]
-"""What is compared: within a role, one section by name or one kernel by hash. A plain tuple,
-because every report makes thousands."""
+"""Role, and a section by name or a kernel by hash; a tuple, as reports make thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """What a rank says of itself; ``settings`` must be the same on all."""
+    """Description of a rank; ``settings`` must be the same on all."""
 
     rank: int
     node: str
@@ -38,7 +36,7 @@ class Member:
 
 @dataclass(slots=True)
 class Columns:
-    """The tables that all ranks of a group hold alike.
+    """Tables that all ranks of a group hold alike.
 
     Attributes:
         index: of each column in the shared array.
@@ -71,18 +69,13 @@ class Columns:
         return json.dumps(news).encode()
 
     def no_news(self, me: Member) -> bytes:
-        """What a rank sends that has nothing to report; shorter than any news."""
+        """Message of a rank with nothing to report; shorter than any news."""
         return json.dumps(self._state(me)).encode()
 
     def learn(self, messages: Iterable[bytes]) -> bool:
-        """Take in what all ranks reported, in the order of the group.
-
-        Returns:
-            False if the ranks did not hold the same tables before; then nothing is learned.
-
-        Raises:
-            UsageError: the ranks do not have the same settings.
-        """
+        """Apply the reports of all ranks, in the order of the group. Returns: False if the ranks
+        did not hold the same tables before; then nothing is learned. Raises: UsageError: the ranks
+        do not have the same settings."""
         reports = [(message, json.loads(message)) for message in messages]
         settings = {each["settings"] for _, each in reports}
         if len(settings) > 1:
@@ -96,7 +89,7 @@ class Columns:
         return True
 
     def reset(self) -> None:
-        """Begin again; all ranks must."""
+        """Start over; all ranks must."""
         self.index.clear()
         self.members.clear()
         self.sections.clear()

@@ -1,7 +1,7 @@
-"""The ranks a report compares, and the three things they do together.
+"""The ranks that a report compares, and their collectives.
 
 Every call but those of :class:`Alone` is a collective: all ranks of the group make it, in the same
-order. ``collectives`` counts them.
+order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Peers(Protocol):
 
     Attributes:
         ranks: global ranks, in the order of the group.
-        rank: the own one.
+        rank: this one.
         collectives: calls so far.
     """
 
@@ -31,7 +31,7 @@ class Peers(Protocol):
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the rank that gathers."""
+        """Whether this rank gathers."""
 
     def minimum(self, values: Floats) -> Floats:
         """Element by element over all ranks."""
@@ -40,11 +40,11 @@ class Peers(Protocol):
         """The arrays of all ranks on the first, in the order of the group; None on the others."""
 
     def exchange(self, message: bytes, longest: int) -> list[bytes]:
-        """Give every rank the messages of all; ``longest`` of them is known to all."""
+        """Give every rank the messages of all, none longer than ``longest``."""
 
 
 class Alone:
-    """One rank by itself: no process group, no collective."""
+    """One rank without a process group."""
 
     def __init__(self, rank: int) -> None:
         self.ranks: tuple[int, ...] = (rank,)
@@ -66,16 +66,15 @@ class Alone:
 
 
 class TorchPeers:
-    """The ranks of a ``torch.distributed`` process group, on whichever device its backend needs.
+    """Ranks of a ``torch.distributed`` process group, on the device its backend needs.
 
-    Only this group is ever used, so ranks outside of it are never waited for. Each call takes as
-    long as the group's own time-out allows if a rank does not come.
+    Ranks outside of the group are never waited for. Each call lasts at most the group's own
+    timeout.
 
     Args:
         group: None for the default group.
 
-    Raises:
-        UsageError: this rank is not in the group, or the group is no process group.
+    Raises: UsageError: this rank is not in the group, or it is not a process group.
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -149,8 +148,8 @@ def _global_ranks(dist: Any, group: Any) -> tuple[int, ...]:
 
 
 def _device(torch: Any, dist: Any, group: Any) -> Any:
-    """Where tensors must lie: on the CPU if any backend of the group serves it (a mixed
-    ``cpu:gloo,cuda:nccl`` group does), else on the current device of the first that it serves."""
+    """Device of tensors: the CPU if a backend of the group serves it, as in a mixed
+    ``cpu:gloo,cuda:nccl`` group; else the current device of the first that is served."""
     served = {
         pair.partition(":")[0]
         for pair in str(dist.get_backend_config(group)).split(",")
@@ -169,15 +168,14 @@ ESTIMATED_OVER = 16
 
 
 class ReportInterval:
-    """Counts iterations; estimates once how many make up the wanted time.
+    """Counts iterations; estimates once how many make up ``interval_s``.
 
-    The median of the first 16 iteration times is taken, so slow first ones do not matter, and the
-    largest answer over the ranks counts (one collective, once).
+    The median of the first 16 iteration times counts, and the largest estimate of all ranks (one
+    collective).
 
     Args:
         interval_s: seconds between reports.
         minimum: of iterations.
-        monotonic_s: the clock.
     """
 
     def __init__(self, interval_s: float, minimum: int, monotonic_s: Callable[[], float]) -> None:
@@ -195,7 +193,7 @@ class ReportInterval:
         return self.iter_interval is not None and self.current_iter % self.iter_interval == 0
 
     def count(self, peers: Callable[[], Peers]) -> None:
-        """Another iteration has ended. A collective over ``peers()`` at the 17th call."""
+        """Count an iteration. A collective over ``peers()`` at the 17th call."""
         self.current_iter += 1
         if self.iter_interval is not None:
             return

@@ -1,16 +1,13 @@
-"""Scores of all ranks of a group, from what each of them measured, over ``torch.distributed``.
+"""Scores of all ranks of a group, over ``torch.distributed``.
 
-A report makes few collectives, and small ones:
+A report makes few, small collectives:
 
-1. does any rank have a name that the others do not know? (``all_reduce`` of one number; if
-   so, names are exchanged by one ``all_gather``);
-2. gathered: every rank's medians and own scores to the first rank (``gather``), which compares
-   them with the functions of ``detect/scores/``, as the collector does;
-3. not gathered, or where kernels are compared: the smallest medians over the ranks
-   (``all_reduce``), with which every rank scores itself.
-
-Kernels are many, so their medians are never gathered. Individual scores that are not gathered need
-no collective.
+1. Does any rank have a name that others do not know? (``all_reduce`` of one number; if so, names
+are exchanged by one ``all_gather``);
+2. gathered: every rank's medians and own scores go to the first rank (``gather``), which compares
+them with the functions of ``detect/scores/``, as the collector does;
+3. not gathered, or with kernels: the smallest medians over the ranks (``all_reduce``), with which
+every rank scores itself. Kernels are many, so their medians are never gathered.
 """
 
 from __future__ import annotations
@@ -34,22 +31,22 @@ from otel_straggler.report.peers import Peers
 from otel_straggler.report.statistics import Times
 
 MAX_KERNELS = 2_000
-"""Kernels that one rank compares: those in which it spends most time."""
+"""Kernels compared per rank: those with the most time."""
 _LACKS = -1.0
 _DEVICE = ("this device",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSettings:
-    """What all ranks of a group must agree on, and what is this rank's own.
+    """Settings that all ranks of a group share, and this rank's own.
 
     Attributes:
-        relative, individual: which scores to compute.
-        gather: give the first rank the scores of all; else every rank gets its own.
-        node, role: of this rank; it is compared with ranks of its role. No role: the one that
-            ``set_topology()`` has given by the time of a report.
+        relative, individual: scores to compute.
+        gather: the first rank gets the scores of all; else every rank gets its own.
+        node, role: of this rank, which is compared within its role. Empty role: that of
+            ``set_topology()`` at the time of a report.
         min_reference_samples: a median of fewer runs never becomes a reference.
-        half_life_s: a best that is not met again doubles in this time.
+        half_life_s: a best that is not reached again doubles in this time.
     """
 
     relative: bool = True
@@ -67,7 +64,6 @@ class GroupScores:
 
     Attributes:
         ranks: (R,) global ranks.
-        sections: (S,) with their kinds.
         section_relative, section_individual: (R, S).
         gpu_relative, gpu_individual: (R,).
     """
@@ -81,7 +77,7 @@ class GroupScores:
 
     @classmethod
     def none(cls) -> GroupScores:
-        """No scores of nobody."""
+        """Empty scores."""
         nothing = np.empty((0, 0))
         return cls(
             ranks=(),
@@ -94,10 +90,10 @@ class GroupScores:
 
 
 class Reporter:
-    """Scores windows one after another; keeps references and the agreed names between them.
+    """Scores one window after another; keeps references and agreed names between them.
 
     Attributes:
-        role: of this rank; may become known, or another, between two reports.
+        role: of this rank; may change between reports.
     """
 
     def __init__(self, settings: ReportSettings) -> None:
@@ -109,33 +105,23 @@ class Reporter:
 
     @property
     def nodes(self) -> dict[int, str]:
-        """Node by rank, of all ranks that are known."""
+        """Node by rank, of all known ranks."""
         return {rank: member.node for rank, member in self._columns.members.items()}
 
     def score(
-        self,
-        peers: Peers,
-        sections: Times,
-        kinds: Sequence[Section],
-        kernels: Times,
-        now_ns: int,
+        self, peers: Peers, sections: Times, kinds: Sequence[Section], kernels: Times, now_ns: int
     ) -> GroupScores | None:
         """Score one window. A collective over ``peers``, unless neither relative nor gathered.
 
         Args:
-            peers: the same group at every call; a new one begins again with :meth:`forget_group`.
+            peers: the same group at every call; call :meth:`reset_group` first for a new one.
             sections: times of this rank's sections, named as in ``kinds``.
-            kinds: (N,) the sections.
-            kernels: times of this rank's kernels, without those that wait for other ranks.
+            kernels: times of this rank's compute kernels.
             now_ns: end of the window.
 
-        Returns:
-            None on a rank from which the scores were gathered.
-
-        Raises:
-            UsageError: the ranks do not agree on the settings.
-
-        Cost: O(names) on every rank, O(ranks * sections) on the first if gathered.
+        Returns: None on a rank from which the scores were gathered. Raises: UsageError: the ranks
+        do not have the same settings. Cost: O(names) on every rank, O(ranks * sections) on the
+        first if gathered.
         """
         row = _Row(kinds, sections, _longest(kernels))
         wanted = self._settings
@@ -151,11 +137,11 @@ class Reporter:
         return scores
 
     def reset_group(self) -> None:
-        """The group is another one: its names have to be agreed again."""
+        """The group has changed: names must be agreed on again."""
         self._columns.reset()
 
     def _agree(self, peers: Peers, row: _Row) -> None:
-        """All ranks hold the same tables, with all names of all ranks, when this is done."""
+        """Exchange names until all ranks hold the same tables."""
         while True:
             me = self._me(peers)
             news = self._columns.news(me, row.kinds, row.hashes)
@@ -173,21 +159,15 @@ class Reporter:
         return Member(rank=peers.rank, node=own.node, role=self.role, settings=settings)
 
     def _score_individually(self, row: _Row, now_ns: int) -> None:
-        minimum = self._settings.min_reference_samples
-        sections, kernels = row.sections, row.kernels
-        reference = self._section_references.update(
-            _DEVICE,
-            sections.names,
-            sections.median_s[None],
-            (sections.count >= minimum)[None],
-            now_ns,
-        )
-        row.section_individual = individual_scores(sections.median_s[None], reference)[0]
-        reference = self._kernel_references.update(
-            _DEVICE, kernels.names, kernels.median_s[None], (kernels.count >= minimum)[None], now_ns
-        )
+        def reference(references: References, times: Times) -> Floats:
+            eligible = (times.count >= self._settings.min_reference_samples)[None]
+            return references.update(_DEVICE, times.names, times.median_s[None], eligible, now_ns)
+
+        sections_s = reference(self._section_references, row.sections)
+        row.section_individual = individual_scores(row.sections.median_s[None], sections_s)[0]
+        kernels, kernels_s = row.kernels, reference(self._kernel_references, row.kernels)
         row.gpu_individual = float(
-            individual_gpu_scores(kernels.median_s[None], kernels.total_s[None], reference)[0]
+            individual_gpu_scores(kernels.median_s[None], kernels.total_s[None], kernels_s)[0]
         )
 
     def _score_relatively(self, peers: Peers, row: _Row) -> None:
@@ -243,7 +223,7 @@ class Reporter:
 
 
 class _Row:
-    """One rank: what it measured, and its scores as they are found."""
+    """Measurements and scores of one rank."""
 
     def __init__(self, kinds: Sequence[Section], sections: Times, kernels: Times) -> None:
         self.kinds = kinds

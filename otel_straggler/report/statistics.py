@@ -1,6 +1,6 @@
-"""The section times of this rank since the last report, within bounded memory.
+"""Section and kernel times of this rank since the last report, in bounded memory.
 
-Records come in batches and are taken apart by column, because a report waits for it.
+Records come in batches and are processed by column, because a report waits for them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.client.kernels import KERNELS, KernelFeed, KernelShare
 from otel_straggler.client.native_records import FAILED, STEP_SPAN, NativeBatch
 from otel_straggler.client.recorder import Context, Record, SectionTimer, is_failure
 from otel_straggler.client.recording import STEP_TIMER
@@ -34,8 +33,6 @@ _MAX_SMALL = 2**14
 
 
 class _Runs:
-    """The newest runs of one section, as chunks."""
-
     __slots__ = ("chunks", "count", "section")
 
     def __init__(self, section: Section) -> None:
@@ -56,20 +53,15 @@ class _Runs:
 
 
 class SectionSamples:
-    """Takes records as they are drained, gives the times of every section.
-
-    State: 8 bytes per run, of at most 16,384 runs per section.
-    """
+    """Collects drained records by section. State: 8 bytes per run, at most 16,384 per section."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _Runs] = {}
         self._sections: dict[_Opened, Section] = {}
 
     def add(self, records: Sequence[Record]) -> None:
-        """Keep the durations; a run that an exception ended says nothing about speed.
-
-        Cost: about 0.2 µs per record; of a native batch of a thousand less than a tenth of that.
-        """
+        """Keep durations, except of runs that ended with an exception. Cost: about 0.2 µs per
+        record, a tenth of that in native batches of a thousand."""
         if isinstance(records, NativeBatch):
             self._add_native(records)
         else:
@@ -103,7 +95,7 @@ class SectionSamples:
         self._add(opened, codes[used], lengths_ns[used])
 
     def _add(self, opened: list[_Opened], codes: Ints, lengths_ns: Ints) -> None:
-        """``codes``: of each run, its place in ``opened``."""
+        """``codes``: index of each run in ``opened``."""
         if len(opened) == 1:
             self._of(opened[0]).add(lengths_ns)
             return
@@ -115,8 +107,8 @@ class SectionSamples:
                 self._of(each).add(lengths_ns[first:last])
 
     def take(self) -> list[tuple[Section, Ints]]:
-        """Every section as it is scored, each name once, with its durations in nanoseconds, oldest
-        first; then begin again. A section that was opened with two kinds has the first."""
+        """Every scored section once with its durations in nanoseconds, oldest first; then start
+        over. The first kind of a section counts."""
         taken, self._runs = self._runs, {}
         return [(runs.section, runs.newest()) for runs in taken.values()]
 
@@ -130,7 +122,6 @@ class SectionSamples:
         return runs
 
     def _scored(self, opened: _Opened) -> Section:
-        """Kept, because a section is opened window after window."""
         timer, phase = opened
         if len(self._sections) > 2 * MAX_SECTIONS:
             self._sections.clear()
@@ -139,15 +130,12 @@ class SectionSamples:
 
 
 _Opened = tuple[SectionTimer, str]
-"""What was opened, and in which phase."""
+"""A timer and its phase."""
 _OTHER = Section(OTHER_SECTION, "other")
 
 
 def _numbered(keys: npt.NDArray[np.unsignedinteger[Any]]) -> tuple[list[int], Ints]:
-    """The different keys, ascending, and of each key its place among them.
-
-    Cost: O(n) for the small numbers that sections have; O(n log n) for others.
-    """
+    """Distinct keys, ascending, and the index of each key among them. Cost: O(n) for small keys."""
     maximum = int(keys.max(initial=0))
     if maximum > _MAX_SMALL:
         result, codes = np.unique(keys, return_inverse=True)
@@ -159,7 +147,7 @@ def _numbered(keys: npt.NDArray[np.unsignedinteger[Any]]) -> tuple[list[int], In
 
 
 def _coded(timers: list[SectionTimer], contexts: list[Context]) -> tuple[Ints, list[_Opened]]:
-    """A number per record, -1 for a step's own span, and what the numbers stand for."""
+    """A code per record, -1 for a step's own span; and what the codes stand for."""
     if any(context.phase for context in set(contexts)):
         pairs = [(t, context.phase) for t, context in zip(timers, contexts, strict=True)]
         numbers = {pair: at for at, pair in enumerate(dict.fromkeys(pairs))}
@@ -180,10 +168,9 @@ _MS_PER_NS = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """One number per name, all arrays of length N.
+    """One number per name, arrays of length N.
 
     Attributes:
-        names: of sections or kernels, each once.
         median_s, total_s: seconds, > 0.
         count: runs.
     """
@@ -210,16 +197,14 @@ def times_of(summaries: Mapping[str, Summary], unit_s: float) -> Times:
 
 
 class SectionStatistics(Mapping[str, Summary]):
-    """All statistics of every section that ran, in milliseconds.
-
-    A mapping whose entries are made when they are looked at: most reports are not.
+    """Statistics of every section that ran, in milliseconds; entries are made on access.
 
     Args:
         samples: sections with their durations in nanoseconds, each name once, none empty.
 
     Attributes:
         sections: in the order given.
-        times: the same for scoring, in seconds.
+        times: for scoring, in seconds.
 
     Cost: O(n log n).
     """
@@ -293,41 +278,10 @@ _US_PER_S = 1e6
 _SELF = Source(run_id="", rank=0)
 
 
-class TimedKernels:
-    """What one report window knows of this rank's kernels.
-
-    Args:
-        feed: where they come from.
-    """
-
-    def __init__(self, feed: KernelFeed = KERNELS) -> None:
-        self._feed = feed
-        self._share: KernelShare | None = None
-
-    def begin(self) -> None:
-        """Kernels count from now on."""
-        self._share = self._feed.share()
-
-    def end(self) -> None:
-        share, self._share = self._share, None
-        if share is not None:
-            share.close()
-
-    def take(self) -> dict[str, Summary]:
-        """Kernels that compute since the last time, over all sections, by name; see
-        :func:`kernel_summaries`."""
-        return kernel_summaries([] if self._share is None else self._share.take())
-
-
 def kernel_summaries(kernels: Sequence[KernelCounts]) -> dict[str, Summary]:
-    """Statistics of the kernels that GPU scores rest on, in microseconds.
-
-    Minimum, maximum, mean and number are exact. The median is within 0.28 %, if the longest run of
-    a kernel takes at most 16 times as long as the shortest. The deviation is that of times in the
-    middle of their buckets: of a kernel that always takes the same it may be 0.28 % of the mean.
-
-    Cost: some µs a kernel.
-    """
+    """Statistics of scored kernels, in microseconds, by name. Minimum, maximum, mean, and count are
+    exact. The median is within 0.28 % if the longest run of a kernel takes at most 16 times as long
+    as the shortest. The deviation takes every time as the middle of its bucket."""
     scored = [k for k in kernels if is_scored(k.cell.kernel.name, k.cell.kernel.kernel_class)]
     times = times_of_counts(scored, _SELF, 0, 1)
     numbers: dict[str, int] = {}
@@ -347,7 +301,7 @@ def kernel_summaries(kernels: Sequence[KernelCounts]) -> dict[str, Summary]:
 
 
 def _timed_kernels_deviation(times: KernelTimes, group: Ints, mean: Floats, count: Ints) -> Floats:
-    """Of a sample, with every time in the middle of its bucket; NaN for one run."""
+    """Of a sample; NaN for one run."""
     sizes = times.sizes
     width = np.exp2(-np.repeat(times.scale, sizes).astype(float))
     of_bucket = np.repeat(group, sizes)

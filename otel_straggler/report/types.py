@@ -1,4 +1,4 @@
-"""What a report is, in the shape that code written against NVRx's straggler package expects."""
+"""The report, in the shape of NVRx's straggler package."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ SectionScores = Mapping[str, Scores]
 
 
 class Statistic(enum.Enum):
-    """What is reported of the times of one section or kernel.
-
-    Sections in milliseconds, kernels in microseconds, as in NVRx. ``MED`` is the true median (the
-    mean of the middle two of an even number), ``STD`` that of a sample (NaN for one run), ``NUM``
-    the number of runs.
-    """
+    """Statistics of a section (milliseconds) or kernel (microseconds), as in NVRx. ``MED`` is the
+    true median (mean of the middle two), ``STD`` that of a sample (NaN for one run), ``NUM`` the
+    number of runs."""
 
     MIN = enum.auto()
     MAX = enum.auto()
@@ -43,7 +40,7 @@ Summary = Mapping[Statistic, float]
 
 @dataclass(frozen=True)
 class StragglerId:
-    """A rank that a threshold lists, and where it runs."""
+    """A rank below a threshold, and its node."""
 
     rank: int
     node: str
@@ -53,21 +50,21 @@ class StragglerId:
 class Report:
     """Scores of one window: 1.0 is the best, 0.5 is twice as slow.
 
-    Gathered (``gather_on_rank0``), the report of the first rank has the scores of all ranks; else
-    every rank has its own. Ranks are global ranks.
+    If gathered, the first rank's report has the scores of all global ranks; else every rank has its
+    own.
 
     Attributes:
-        gpu_relative_perf_scores: against the fastest rank, over kernels that all compared ran.
+        gpu_relative_perf_scores: against the fastest rank, over kernels that all compared ranks
+            ran.
         section_relative_perf_scores: against the fastest rank, by section.
-        gpu_individual_perf_scores: against the rank's own best so far.
-        section_individual_perf_scores: the same by section.
-        rank_to_node: of all ranks that are known.
+        gpu_individual_perf_scores, section_individual_perf_scores: against the rank's own best.
+        rank_to_node: of all known ranks.
         local_section_summaries: statistics of this rank's sections, milliseconds.
         local_kernel_summaries: statistics of this rank's kernels, microseconds.
-        generate_report_elapsed_time: what the report took, milliseconds.
+        generate_report_elapsed_time: cost of the report, milliseconds.
         gather_on_rank0: whether it was gathered.
         rank: whose report it is.
-        section_kinds: kind of each section; sections that wait are scored but never listed.
+        section_kinds: sections that wait are scored but never listed.
     """
 
     gpu_relative_perf_scores: Scores = field(default_factory=dict)
@@ -89,13 +86,10 @@ class Report:
         gpu_indiv_threshold: float = 0.75,
         section_indiv_threshold: float = 0.75,
     ) -> dict[str, set[StragglerId] | dict[str, set[StragglerId]]]:
-        """The ranks with a score strictly below its threshold. NaN is never below.
-
-        Returns:
-            ``straggler_gpus_relative`` and ``straggler_gpus_individual``: sets;
-            ``straggler_sections_relative`` and ``straggler_sections_individual``: a set for every
-            section that has any.
-        """
+        """Ranks with a score strictly below its threshold; NaN is never below. Returns:
+        ``straggler_gpus_relative``, ``straggler_gpus_individual``: sets;
+        ``straggler_sections_relative``, ``straggler_sections_individual``: a set for every section
+        that has any."""
         return {
             "straggler_gpus_relative": self._below(
                 self.gpu_relative_perf_scores, gpu_rel_threshold
@@ -134,7 +128,7 @@ ReportFrom = Literal["process_group", "collector"]
 
 
 def checked_scores(given: object) -> tuple[str, ...]:
-    """Which scores are wanted.
+    """Requested scores.
 
     >>> checked_scores("all")
     ('relative_perf_scores', 'individual_perf_scores')
@@ -160,14 +154,12 @@ def checked_number(name: str, value: float, minimum: float) -> float:
 
 
 def checked_url(name: str, value: object) -> str:
-    """An address over HTTP."""
     if isinstance(value, str) and value.startswith(("http://", "https://")):
         return value
     raise _wrong(name, value, "a URL such as http://127.0.0.1:9464")
 
 
 def is_from_collector(report_from: object) -> bool:
-    """Whether reports are read from a collector."""
     if report_from in ("process_group", "collector"):
         return report_from == "collector"
     raise _wrong("report_from", report_from, '"process_group" or "collector"')

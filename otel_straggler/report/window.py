@@ -1,9 +1,10 @@
-"""The reports of one process: collects what its sections take, and scores it when asked."""
+"""Reports of one process: collects section times and scores them on request."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ from urllib.parse import urlencode
 
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.identity import detect_rank_numbers, initialised_process_group
+from otel_straggler.client.kernels import KERNELS, KernelShare
 from otel_straggler.client.recording import RECORDING
 from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.errors import StragglerError
@@ -25,7 +27,7 @@ from otel_straggler.report.reporter import GroupScores, Reporter, ReportSettings
 from otel_straggler.report.statistics import (
     SectionSamples,
     SectionStatistics,
-    TimedKernels,
+    kernel_summaries,
     times_of,
 )
 from otel_straggler.report.types import Report, SectionScores, Summary
@@ -36,15 +38,13 @@ _US_S = 1e-6
 
 
 class ReportWindow:
-    """From one report to the next.
+    """Time from one report to the next.
 
     Args:
-        settings: what to score and how.
-        process_group: a ``torch.distributed`` group, or None for the default group, looked for at
-            every report; without one, the rank is alone.
-        kernel_summaries: gives the kernels of the window, in microseconds; those that a timer
-            counted if left out.
-        wall_ns: the clock that references fade by.
+        process_group: a ``torch.distributed`` group; None: the default group, looked up at every
+            report, or this rank alone.
+        kernel_summaries: kernels of the window, in microseconds; None: those a timer counted.
+        wall_ns: clock by which references fade.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class ReportWindow:
     ) -> None:
         self._settings = settings
         self._process_group = process_group
-        self._timed_kernels = TimedKernels()
-        self._kernel_summaries = kernel_summaries or self._timed_kernels.take
+        self._share: KernelShare | None = None
+        self._kernel_summaries = kernel_summaries or self._timed_kernels
         self._wall_ns = wall_ns
         self._reporter = Reporter(settings)
         self._samples = SectionSamples()
@@ -66,28 +66,30 @@ class ReportWindow:
         self._has_logged = False
 
     def begin(self) -> None:
-        """Listen to what is recorded, and to what is timed on the GPU."""
-        self._timed_kernels.begin()
+        """Listen to recorded sections and timed kernels."""
+        self._share = KERNELS.share()
         RECORDING.listen(self._samples.add)
 
     def end(self) -> None:
-        self._timed_kernels.end()
+        if self._share is not None:
+            self._share.close()
+            self._share = None
         RECORDING.unlisten(self._samples.add)
 
     def peers(self) -> Peers:
-        """The group as it is now."""
+        """The current group."""
         result = self._process_group
         if result is None:
             distributed = initialised_process_group()
             if distributed is None:
-                return self._met(self.alone())
+                return self._joined(self.alone())
             result = distributed.group.WORLD
         if isinstance(self._peers, TorchPeers) and self._peers.group is result:
             return self._peers
-        return self._met(TorchPeers(result))
+        return self._joined(TorchPeers(result))
 
     def alone(self) -> Peers:
-        """This rank by itself, whatever groups there are."""
+        """This rank alone, whatever groups exist."""
         distributed = initialised_process_group()
         rank = (
             distributed.get_rank() if distributed else detect_rank_numbers(os.environ)["rank"].value
@@ -95,12 +97,12 @@ class ReportWindow:
         return Alone(rank or 0)
 
     def check_group(self) -> None:
-        """UsageError if a group was given that this rank cannot report over."""
+        """Raises: UsageError if this rank cannot report over the given group."""
         if self._process_group is not None:
             self.peers()
 
     def empty(self) -> Report | None:
-        """What a report is while everything is switched off."""
+        """The report while everything is switched off."""
         rank = self.alone().rank
         if self._settings.gather and rank != 0:
             return None
@@ -109,7 +111,7 @@ class ReportWindow:
     def completed(self, collected: CollectedReports) -> Report | None:
         """The collector's report with this rank's own summaries; begins a new window."""
         began_ns = time.perf_counter_ns()
-        sections = self._taken()
+        sections = self._drained()
         report = collected.newest()
         if report is None:
             return None
@@ -121,32 +123,23 @@ class ReportWindow:
         )
 
     def report(self) -> Report | None:
-        """Score the window and begin a new one. A collective over the process group.
-
-        Returns:
-            None where the scores were gathered on another rank. If the ranks could not be
-            compared, a report without scores, and one line in the log.
-
-        Cost: see ``report/reporter.py``.
-        """
+        """Score the window and begin a new one. A collective over the process group. Returns: None
+        if scores were gathered on another rank. A report without scores, and one log line, if the
+        ranks could not be compared. Cost: see ``report/reporter.py``."""
         began_ns = time.perf_counter_ns()
-        sections, kernels = self._taken(), self._kernels()
+        sections, kernels = self._drained(), self._kernels()
         rank: int | None = None
         try:
             peers = self.peers()
             rank = peers.rank
             self._reporter.role = self._settings.role or TOPOLOGY.current.role or DEFAULT_ROLE
             scores = self._reporter.score(
-                peers,
-                sections.times,
-                sections.sections,
-                times_of(kernels, _US_S),
-                self._wall_ns(),
+                peers, sections.times, sections.sections, times_of(kernels, _US_S), self._wall_ns()
             )
         except StragglerError:
             raise
         except Exception as error:  # noqa: BLE001  a broken group must not end the training here
-            self._survive(error)
+            self._log_error(error)
             self._reporter.reset_group()
             scores = GroupScores.none()
         if scores is None:
@@ -161,34 +154,37 @@ class ReportWindow:
             elapsed_ms=(time.perf_counter_ns() - began_ns) / 1e6,
         )
 
-    def _taken(self) -> SectionStatistics:
+    def _timed_kernels(self) -> dict[str, Summary]:
+        return kernel_summaries([] if self._share is None else self._share.take())
+
+    def _drained(self) -> SectionStatistics:
         """A rank that fails here still takes part in the report: the others wait for it."""
         try:
             RECORDING.pull()
             return SectionStatistics(self._samples.take())
         except Exception as error:  # noqa: BLE001
-            self._survive(error)
+            self._log_error(error)
             return SectionStatistics([])
 
     def _kernels(self) -> dict[str, Summary]:
-        """Kernels that compute; how long the others take says how long they waited or copied."""
+        """Compute kernels only: the others' times depend on waiting and copying."""
         try:
             result = self._kernel_summaries()
         except Exception as error:  # noqa: BLE001
-            self._survive(error)
+            self._log_error(error)
             return {}
         return {name: each for name, each in result.items() if kernel_class_of(name) == "compute"}
 
-    def _met(self, peers: Peers) -> Peers:
-        """A group that was made again may hold processes that know nothing yet."""
+    def _joined(self, peers: Peers) -> Peers:
+        """A new group may contain processes that know no names yet."""
         if isinstance(self._peers, Alone) and isinstance(peers, Alone):
             return self._peers
         self._reporter.reset_group()
         self._peers = peers
         return peers
 
-    def _survive(self, error: Exception) -> None:
-        """Telemetry never stops training: log the first error."""
+    def _log_error(self, error: Exception) -> None:
+        """Log the first error; telemetry never stops training."""
         if GUARD.is_strict:
             raise error
         if not self._has_logged:
@@ -233,20 +229,19 @@ def _report_of(
 
 
 LONGEST_S = 0.2
-"""What a training thread waits for a report at most."""
+"""Longest time that a report blocks the training thread."""
 _MAX_BYTES = 256 * 1024 * 1024
-_NAN = float("nan")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which report.
+@dataclass(slots=True, kw_only=True)
+class CollectedReports:
+    """Reports read from a collector; the first failure in a row is logged.
 
     Attributes:
-        url: of the collector's pages, for example ``http://127.0.0.1:9464``.
-        run_id, group: which world.
+        url: of the collector's pages, such as ``http://127.0.0.1:9464``.
+        run_id, group: of the world.
         own_rank: of this process.
-        is_whole: rank 0 gets the scores of all ranks and the others nothing; else each its own.
+        is_whole: rank 0 gets the scores of all ranks and the others None; else each its own.
     """
 
     url: str
@@ -254,52 +249,36 @@ class Wanted:
     group: str
     own_rank: int
     is_whole: bool
-
-    @property
-    def rank(self) -> int | None:
-        """Whose scores; None for all ranks."""
-        return None if self.is_whole else self.own_rank
-
-    @property
-    def is_for_others(self) -> bool:
-        return self.is_whole and self.own_rank != 0
-
-
-class CollectedReports:
-    """Reads the newest closed window; the first failure in a row is logged."""
-
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
-        self._asking: threading.Thread | None = None
-        self._has_logged = False
+    _request: threading.Thread | None = None
+    _has_logged: bool = False
 
     def newest(self, timeout_s: float = LONGEST_S) -> Report | None:
         """The newest window; None if there is none within ``timeout_s``, or it is for rank 0."""
-        if self._wanted.is_for_others:
+        if self.is_whole and self.own_rank != 0:
             return None
         response = self._get(timeout_s)
-        window = _newest_window(response.body, self._wanted) if response.status == 200 else None
+        window = self._newest_window(response.body) if response.status == 200 else None
         if window is None:
             self._log(response)
             return None
         self._has_logged = False
-        return report_of(window, self._wanted)
+        return self.report_of(window)
 
     def _get(self, timeout_s: float) -> Response:
-        """Never takes longer. A name server that hangs cannot be timed out from inside, so a thread
-        asks, which is left behind if it is late; meanwhile nothing is asked."""
-        if self._asking is not None and self._asking.is_alive():
-            return Response(NO_ANSWER, error="the request before is still not answered")
+        """Never exceeds ``timeout_s``: a hanging name server cannot be timed out from inside, so a
+        thread asks; if late it is abandoned, and nothing is requested until it ends."""
+        if self._request is not None and self._request.is_alive():
+            return Response(NO_ANSWER, error="the previous request is still open")
         answers: list[Response] = []
 
         def ask() -> None:
-            client = HttpClient(_address(self._wanted), timeout_s=timeout_s, max_bytes=_MAX_BYTES)
+            client = HttpClient(self._address(), timeout_s=timeout_s, max_bytes=_MAX_BYTES)
             answers.append(client.get())
             client.close()
 
-        self._asking = threading.Thread(target=ask, name="otel-straggler-fetch", daemon=True)
-        self._asking.start()
-        self._asking.join(timeout_s)
+        self._request = threading.Thread(target=ask, name="otel-straggler-fetch", daemon=True)
+        self._request.start()
+        self._request.join(timeout_s)
         late = Response(NO_ANSWER, error=f"no answer within {timeout_s:g} s")
         return answers[0] if answers else late
 
@@ -310,52 +289,49 @@ class CollectedReports:
         why = "no closed window yet" if response.status == 200 else f"status {response.status}"
         _LOG.warning(
             "no report of run %r from %s (%s); training goes on without",
-            self._wanted.run_id,
-            self._wanted.url,
+            self.run_id,
+            self.url,
             response.error or why,
         )
 
+    def report_of(self, window: dict[str, Any]) -> Report:
+        """A window of ``/v1/report`` in the shape of an in-process report."""
+        prefix = f"{self.group}/" if self.group else ""
+        ranks = {
+            key: int(key.removeprefix(prefix))
+            for key in window["ranks"]
+            if self.is_whole or key == f"{prefix}{self.own_rank}"
+        }
 
-def report_of(window: dict[str, Any], wanted: Wanted) -> Report:
-    """A window of ``/v1/report`` in the shape of a report in process."""
-    prefix = f"{wanted.group}/" if wanted.group else ""
-    ranks = {
-        key: int(key.removeprefix(prefix))
-        for key in window["ranks"]
-        if wanted.rank is None or key == f"{prefix}{wanted.rank}"
-    }
+        def column(scores: dict[str, float | None]) -> dict[int, float]:
+            values = ((rank, scores.get(key)) for key, rank in ranks.items())
+            return {rank: math.nan if score is None else score for rank, score in values}
 
-    def column(scores: dict[str, float | None]) -> dict[int, float]:
-        result = ((rank, scores.get(key)) for key, rank in ranks.items())
-        return {rank: _NAN if score is None else score for rank, score in result}
+        def table(scores: dict[str, dict[str, float | None]]) -> SectionScores:
+            return {section: column(by_rank) for section, by_rank in scores.items()}
 
-    def table(scores: dict[str, dict[str, float | None]]) -> SectionScores:
-        return {section: column(by_rank) for section, by_rank in scores.items()}
+        return Report(
+            gpu_relative_perf_scores=column(window["gpu_relative_scores"]),
+            section_relative_perf_scores=table(window["section_relative_scores"]),
+            gpu_individual_perf_scores=column(window["gpu_individual_scores"]),
+            section_individual_perf_scores=table(window["section_individual_scores"]),
+            rank_to_node={rank: window["ranks"][key]["node"] for key, rank in ranks.items()},
+            gather_on_rank0=self.is_whole,
+            rank=self.own_rank,
+            section_kinds=window["sections"],
+        )
 
-    return Report(
-        gpu_relative_perf_scores=column(window["gpu_relative_scores"]),
-        section_relative_perf_scores=table(window["section_relative_scores"]),
-        gpu_individual_perf_scores=column(window["gpu_individual_scores"]),
-        section_individual_perf_scores=table(window["section_individual_scores"]),
-        rank_to_node={rank: window["ranks"][key]["node"] for key, rank in ranks.items()},
-        gather_on_rank0=wanted.is_whole,
-        rank=wanted.own_rank,
-        section_kinds=window["sections"],
-    )
+    def _address(self) -> str:
+        query = {"run": self.run_id, "group": self.group}
+        if not self.is_whole:
+            query["rank"] = str(self.own_rank)
+        return f"{self.url.rstrip('/')}/v1/report?{urlencode(query)}"
 
-
-def _address(wanted: Wanted) -> str:
-    query = {"run": wanted.run_id, "group": wanted.group}
-    if wanted.rank is not None:
-        query["rank"] = str(wanted.rank)
-    return f"{wanted.url.rstrip('/')}/v1/report?{urlencode(query)}"
-
-
-def _newest_window(body: bytes, wanted: Wanted) -> dict[str, Any] | None:
-    """Of this world, the newest attempt; None also for an answer that is no report."""
-    try:
-        windows = json.loads(body)["runs"][wanted.run_id]["windows"]
-        own = [window for window in windows if window["group"] == wanted.group]
-        return max(own, key=lambda w: (w["attempt"], w["end_ns"]), default=None)
-    except (ValueError, LookupError, TypeError):
-        return None
+    def _newest_window(self, body: bytes) -> dict[str, Any] | None:
+        """The newest attempt's; None also for an answer that is no report."""
+        try:
+            windows = json.loads(body)["runs"][self.run_id]["windows"]
+            own = [window for window in windows if window["group"] == self.group]
+            return max(own, key=lambda w: (w["attempt"], w["end_ns"]), default=None)
+        except (ValueError, LookupError, TypeError):
+            return None

@@ -167,7 +167,7 @@ def test_a_worst_expert_that_changes_is_rotating() -> None:
     result = expert_imbalance(moe_table(seconds))
     assert result.is_present
     assert result.is_rotating
-    assert which_expert(result) == "another one the longest from step to step"
+    assert which_expert(result) == "the longest expert changes from step to step"
     assert which_expert(expert_imbalance(step_table(moe(), MOE))) == ""
 
 

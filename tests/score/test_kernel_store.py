@@ -52,7 +52,7 @@ def scorer(max_bytes: int) -> Scorer:
 
 
 def held_of(scorer: Scorer) -> list[KernelHistograms]:
-    return [held for world in scorer._worlds() for held in world.kernels]
+    return [held for world in scorer._worlds() for held in world.kernels.values()]
 
 
 def test_a_window_has_the_intervals_that_it_overlaps() -> None:

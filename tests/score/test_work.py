@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from otel_straggler.detect.scores.medians import nan_median
-from otel_straggler.detect.verdicts.equal_work import WorkNormaliser, sureness
-from otel_straggler.detect.verdicts.groups import Groups
-from otel_straggler.detect.verdicts.unequal_work import tokens_of_peers
+from otel_straggler.detect.scores.medians import Groups, nan_median
+from otel_straggler.detect.verdicts.equal_work import WorkNormaliser, sureness, tokens_of_peers
 from otel_straggler.model.observation import Floats
 
 GROUPS, SECTIONS = ["dp"], ["forward"]

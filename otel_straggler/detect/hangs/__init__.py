@@ -1,1 +1,1 @@
-"""Who has gone silent and who is stuck, and because of whom. Pure: time is an argument."""
+"""Which ranks are silent or stuck, and because of whom. Pure: time is an argument."""

@@ -1,19 +1,17 @@
 """Which ranks did not join which collective: from the flight records of a hang.
 
-Every rank waits for the oldest call that it has launched and not seen completed: later ones queue
-behind it. It waits
+Every rank waits for the oldest call that it has launched and not seen completed. It waits
 
 - for the members that have not launched that call: they *never joined*;
-- if all have, for those that have not got through it although another member has: *their GPU*
-  does not make progress;
+- if all have, for those that are still in it although another member is through: *their GPU* makes
+no progress;
 - of a send or receive, for the rank at the other end.
 
-Whoever is waited for and waits for nobody is the cause. Ranks that wait for each other in a circle,
-or all in one call that all have joined, are reported as such: the network, or calls in different
-order.
+A rank that is waited for and waits for nobody is the cause. Ranks that wait in a circle, or all in
+one call that all have joined, are reported as such: the network, or calls in different order.
 
-Source: PyTorch's flight recorder and its analysis of missing and mismatched ranks; MegaScale and
-scoring.md of the design's references for following the chain instead of counting complaints.
+Source: PyTorch's flight recorder and its analysis of missing and mismatched ranks; MegaScale for
+following the chain instead of counting complaints.
 """
 
 from __future__ import annotations
@@ -26,19 +24,12 @@ from otel_straggler.model.diagnostics import Collective, FlightRecord, ProcessGr
 
 Why = Literal["no_dump", "not_through", "never_joined", "other_end"]
 _TELLING: tuple[Why, ...] = ("no_dump", "not_through", "never_joined", "other_end")
-"""The most telling first."""
+"""The strongest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One rank waits for another.
-
-    Attributes:
-        rank: who waits.
-        awaited: for whom.
-        call: in what.
-        why: what the other has not done.
-    """
+    """``rank`` waits in ``call`` for ``awaited``, which is absent in the way of ``why``."""
 
     rank: int
     awaited: int
@@ -51,11 +42,10 @@ class Cause:
     """A rank that is to blame.
 
     Attributes:
-        rank: global.
-        why: what it has not done, as the ranks that wait for it see it.
-        call: in which others wait for it, directly.
+        why: as the ranks that wait for it directly see it.
+        call: in which they wait.
         waiting: all ranks that wait for it, directly or behind others.
-        is_silent: its record is missing, or holds nothing.
+        is_silent: its record is missing or empty.
     """
 
     rank: int
@@ -76,16 +66,14 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class HangFindings:
-    """What the records of a hang say.
+    """Analysis of the records of a hang.
 
     Attributes:
-        ranks: whose records there are.
-        causes: the ranks that all others wait for, most awaited first.
-        waits: who waits for whom.
-        stuck_together: calls that all members have joined and none has got through.
+        ranks: with records; missing: ranks that must exist and have none.
+        causes: ranks that all others wait for, most awaited first.
+        stuck_together: calls that all members have joined and none has completed.
         circles: ranks that wait for each other, in order.
         mismatches: different calls under one number.
-        missing: ranks that must exist and have no record.
     """
 
     ranks: tuple[int, ...]
@@ -98,7 +86,7 @@ class HangFindings:
 
 
 def find_hang(records: Sequence[FlightRecord]) -> HangFindings:
-    """Read the records of all ranks together. Cost: O(ranks * members of a group)."""
+    """Analyze the records of all ranks. Cost: O(ranks * members of a group)."""
     by_rank = {record.rank: record for record in records}
     expected = {rank for record in records for group in record.groups for rank in group.ranks}
     waits: list[Wait] = []
@@ -144,8 +132,8 @@ def _waits_of(
 def _count(
     by_rank: Mapping[int, FlightRecord], rank: int, group: ProcessGroup, which: str
 ) -> float:
-    """The newest collective of the group that a rank has launched or got through; without word of
-    it, none of the others can be said to wait for it."""
+    """The newest collective of the group that a rank has launched or completed. If its record lacks
+    the group, nobody can be said to wait for it."""
     record = by_rank.get(rank)
     if record is None:
         return float("inf")
@@ -154,7 +142,6 @@ def _count(
 
 
 def _awaited_by(waits: Sequence[Wait]) -> dict[int, set[int]]:
-    """By rank, for whom it waits."""
     awaited: dict[int, set[int]] = {}
     for wait in waits:
         awaited.setdefault(wait.rank, set()).add(wait.awaited)
@@ -180,7 +167,7 @@ def _causes(
 
 
 def _is_overtaken(record: FlightRecord, by_rank: Mapping[int, FlightRecord]) -> bool:
-    """Whether another member has got through the collective in which this rank still is."""
+    """Whether another member has completed the collective in which this rank still is."""
     for call in record.pending[:1]:
         others = (rank for rank in call.group.ranks if rank != record.rank)
         if call.is_point_to_point:
@@ -190,17 +177,26 @@ def _is_overtaken(record: FlightRecord, by_rank: Mapping[int, FlightRecord]) -> 
 
 
 def _waiting_for(rank: int, awaited: Mapping[int, set[int]]) -> tuple[int, ...]:
+    waiting: dict[int, set[int]] = {}
+    for who, whom in awaited.items():
+        for one in whom:
+            waiting.setdefault(one, set()).add(who)
+    return tuple(sorted(_reached(rank, waiting) - {rank}))
+
+
+def _reached(rank: int, edges: Mapping[int, set[int]]) -> set[int]:
+    """All that can be reached from a rank, itself included."""
     result: set[int] = set()
     newest = {rank}
     while newest:
-        newest = {who for who, whom in awaited.items() if whom & newest} - result - {rank}
         result |= newest
-    return tuple(sorted(result))
+        newest = {to for each in newest for to in edges.get(each, ())} - result
+    return result
 
 
 def _circles(awaited: Mapping[int, set[int]], blamed: set[int]) -> tuple[tuple[int, ...], ...]:
     """Circles of ranks of which nobody waits for a rank that is to blame."""
-    led = {rank for rank in awaited if _leads_to(rank, awaited, blamed)}
+    led = {rank for rank in awaited if _reached(rank, awaited) & blamed}
     circles: list[tuple[int, ...]] = []
     seen: set[int] = set(led)
     for start in sorted(awaited):
@@ -213,17 +209,6 @@ def _circles(awaited: Mapping[int, set[int]], blamed: set[int]) -> tuple[tuple[i
             circles.append(tuple(path[path.index(rank) :]))
         seen.update(path)
     return tuple(circles)
-
-
-def _leads_to(rank: int, awaited: Mapping[int, set[int]], blamed: set[int]) -> bool:
-    result: set[int] = set()
-    newest = {rank}
-    while newest:
-        if newest & blamed:
-            return True
-        result |= newest
-        newest = {whom for who in newest for whom in awaited.get(who, ())} - result
-    return False
 
 
 def _mismatches(records: Sequence[FlightRecord]) -> tuple[Mismatch, ...]:

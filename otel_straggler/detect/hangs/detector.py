@@ -1,8 +1,5 @@
-"""The hang detector of one world: from the heartbeats of its ranks to states that last.
-
-A rank or run that was called stuck or lost stays so until it makes progress, comes back, or has
-recorded how it ended; silence is no recovery.
-"""
+"""Hang detector of one world: from heartbeats to states that last. A stuck or lost rank or run
+stays so until it makes progress, comes back, or has recorded its end; silence is no recovery."""
 
 from __future__ import annotations
 
@@ -41,19 +38,17 @@ _MAX_SESSIONS = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HangStatus:
-    """The states of one world at one moment.
+    """States of one world at one moment.
 
     Attributes:
         state, since_s: of the run, and since when (the detector's clock).
         ranks: (R,) rank numbers.
-        rank_states: (R,) codes into ``RANK_STATES``.
-        rank_since_s: (R,) since when each is in its state.
-        timeout_s: (R,) what each may take for what it does now.
-        blame: because of whom; None while nobody waits, and once the run has ended.
-        hung_since_s: since when it is stuck or lost, whichever; NaN while it is neither. What comes
-            back without any progress is the same hang.
-        before: hangs of before the present one, oldest first; without those too short to be kept,
-            which ``before_left_out`` counts.
+        rank_states: (R,) codes into ``RANK_STATES``; rank_since_s: (R,) since when.
+        timeout_s: (R,) of the current section.
+        blame: None while nobody waits, and once the run has ended.
+        hung_since_s: since when it is stuck or lost; NaN if neither. A run that comes back without
+            progress is in the same hang.
+        before: earlier hangs, oldest first, without ``before_left_out`` short ones.
     """
 
     state: RunState
@@ -68,7 +63,7 @@ class HangStatus:
     before_left_out: int = 0
 
     def on_clock(self, ahead_s: float) -> HangStatus:
-        """The same with times of another clock, which shows so much more than the detector's."""
+        """The same with times of a clock that is ``ahead_s`` ahead."""
         if not ahead_s:
             return self
         return replace(
@@ -81,7 +76,6 @@ class HangStatus:
 
     @property
     def is_hung(self) -> bool:
-        """Whether people should know."""
         return self.state in HANGS
 
     def state_of(self, rank: int) -> RankState:
@@ -116,8 +110,8 @@ class HangDetector:
         self._timeouts = Timeouts(self.settings)
 
     def learn(self, table: StepTable, attempt: int) -> None:
-        """Take the times of some steps, without the first ones of an attempt, of new sessions and
-        after steps went back: they compile. Cost: see :meth:`Timeouts.learn`."""
+        """Learn the times of some steps, except the first ones of an attempt, of new sessions, and
+        after steps went back: they compile."""
         step = int(table.steps[0])
         sessions = frozenset((f"{attempt}", *(source.session_id for source in table.sources)))
         if not sessions <= self._sessions or step <= self._learnt_step:
@@ -129,11 +123,8 @@ class HangDetector:
             self._timeouts.learn(table)
 
     def evaluate(self, heartbeats: HeartbeatTable, attempt: int, now_s: float) -> HangStatus:
-        """The states at ``now_s``. Cost: O(ranks + distinct sections).
-
-        Args:
-            attempt: of the ranks; a newer one begins with new states, and keeps the timeouts.
-        """
+        """The states at ``now_s``; a newer attempt begins with new states, and keeps the timeouts.
+        Cost: O(ranks + distinct sections)."""
         if attempt != self._attempt:
             self._attempt, self._ranks, self._ended_at_s = attempt, {}, -math.inf
         timeout_s = self._timeouts_of(heartbeats, now_s)
@@ -158,12 +149,12 @@ class HangDetector:
             blame=None if state in ENDS else blame(heartbeats, states),
             hung_since_s=self._hung_since_s if state in HANGS else math.nan,
         )
-        stands = _standstill(result, heartbeats, now_s)
+        current = _standstill(result, heartbeats, now_s)
         if result.is_hung:
-            self._idle.observe(stands)
+            self._idle.observe(current)
         self.episodes.observe(
             state,
-            stands,
+            current,
             result.blame,
             heartbeats,
             attempt=attempt,
@@ -179,11 +170,11 @@ class HangDetector:
 
     @property
     def idle_gpu_s(self) -> float:
-        """GPU seconds that hangs of this world have cost, the present one among them."""
+        """GPU seconds lost in hangs of this world, the present one included."""
         return self._idle.total_s
 
     def _settle(self, heartbeats: HeartbeatTable, states: Codes, now_s: float) -> RunState:
-        """The state of the run; those of ranks are changed to what it explains."""
+        """The state of the run; changes those of ranks that it explains."""
         # An end of the run that was recorded explains who was silent by then, also to those who
         # come back before the others.
         states[(states == LOST) & (now_s - heartbeats.silent_s <= self._ended_at_s)] = FINISHED
@@ -198,8 +189,8 @@ class HangDetector:
         return state
 
     def _await_replaced(self, heartbeats: HeartbeatTable, states: Codes) -> None:
-        """A restart within an attempt brings new processes one by one: who fell silent before the
-        first of them has some time to come back, unless it was lost already."""
+        """A restart within an attempt brings new processes one by one: a rank that fell silent
+        before the first of them has some time to come back, unless it was lost already."""
         for at in np.flatnonzero(states == LOST).tolist():
             known = self._ranks.get(int(heartbeats.ranks[at]))
             later_s = heartbeats.began_s[heartbeats.began_s < heartbeats.silent_s[at]]
@@ -208,7 +199,7 @@ class HangDetector:
                 states[at] = STARTING
 
     def _record_hang(self, heartbeats: HeartbeatTable, state: RunState, now_s: float) -> None:
-        """A hang is a new one if there was progress since the last one began."""
+        """A hang is new if there was progress since the last one began."""
         progress_s = _progress_s(heartbeats, now_s)
         is_new = math.isnan(self._hung_since_s) or progress_s > self._hung_since_s
         if state in HANGS and is_new and self._state not in HANGS:
@@ -221,7 +212,7 @@ class HangDetector:
         return known[1]
 
     def _timeouts_of(self, heartbeats: HeartbeatTable, now_s: float) -> Floats:
-        names = [*heartbeats.sections, BETWEEN]  # the last stands for no section, whose code is -1
+        names = [*heartbeats.sections, BETWEEN]  # the last current for no section, whose code is -1
         by_code = np.array([self._timeouts.timeout_s(name, now_s) for name in names])
         of_each: Floats = by_code[heartbeats.section]
         if self._is_warm(heartbeats):
@@ -229,8 +220,8 @@ class HangDetector:
         return np.full(len(heartbeats), max(self.settings.start_timeout_s, 0.0))
 
     def _is_warm(self, heartbeats: HeartbeatTable) -> bool:
-        """Whether all ranks have done the first steps of their sessions, which compile: who has not
-        keeps the others waiting. One that reports no step counts for its first hour only."""
+        """Whether all ranks have done the first steps of their sessions, which compile. One that
+        reports no step counts for its first hour only."""
         is_live = ~heartbeats.has_ended & (heartbeats.silent_s <= self.settings.lost_after_s)
         first_step = np.where(
             heartbeats.first_step == NO_STEP, heartbeats.step, heartbeats.first_step
@@ -253,8 +244,7 @@ class HangDetector:
     # --- over restarts of the process --------------------------------------------------------
 
     def state(self, ahead_s: float = 0.0) -> dict[str, Any]:
-        """What it has learned, in JSON's types only, with times of a clock that shows so much more
-        than the detector's. Cost: O(sections)."""
+        """State in JSON types, with times of a clock that is ``ahead_s`` ahead."""
         hung_since_s = None if math.isnan(self._hung_since_s) else self._hung_since_s + ahead_s
         return {
             "timeouts": self._timeouts.state(),
@@ -265,12 +255,8 @@ class HangDetector:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`. Ranks of the same attempt that have come further than then
-        have compiled long ago.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none.
-        """
+        """Continue from :meth:`state`. Ranks of the same attempt beyond it have compiled already.
+        Raises: ValueError, KeyError, TypeError if it is no state."""
         reached = state["reached"]
         restored = None if reached is None else (int(reached[0]), int(reached[1]))
         hung_since_s = state["hung_since_s"]
@@ -304,13 +290,8 @@ def _standstill(result: HangStatus, heartbeats: HeartbeatTable, now_s: float) ->
 
 
 def is_hung(result: HangStatus, lost_quorum: float) -> bool:
-    """True if the run is stuck or lost; or partly lost, with at least ``lost_quorum`` of its world
-    lost, or with a survivor that is stuck. Cost: O(ranks) for a run that is partly lost.
-
-    Args:
-        lost_quorum: of ``HangSettings``; the world is all ranks that are expected, also those
-            never seen.
-    """
+    """Whether the run is stuck or lost; or partly lost, with ``lost_quorum`` of its expected ranks
+    lost or a survivor stuck. Cost: O(ranks) for a run that is partly lost."""
     if result.state != "partly_lost":
         return result.state in ("stuck", "lost")
     states = result.rank_states
@@ -320,19 +301,15 @@ def is_hung(result: HangStatus, lost_quorum: float) -> bool:
 
 @dataclass(slots=True)
 class HungRun:
-    """Whether a run is hung, evaluation after evaluation.
-
-    Where a frozen host resumes, its rank lets the others make progress at once and sends a
-    heartbeat later: the run is hung until then, so that its end is reported once, and not after it
-    that the rank is lost. A run whose lost rank stays away is no longer hung ``lost_after_s`` after
-    its survivors made progress.
-    """
+    """Whether a run is hung, over evaluations. When a frozen host resumes, its rank lets the others
+    make progress before its next heartbeat: the run stays hung until then, so that the end is
+    reported once. It is over ``lost_after_s`` after the survivors made progress."""
 
     settings: HangSettings
     _last_s: float = -math.inf
 
     def evaluate(self, result: HangStatus, now_s: float) -> bool:
-        """Whether it is hung at ``now_s``. Cost: see :func:`is_hung`."""
+        """Whether it is hung at ``now_s``."""
         if is_hung(result, self.settings.lost_quorum):
             self._last_s = now_s
             return True

@@ -1,7 +1,7 @@
-"""Hangs of one world: since when it stands still, what that costs, and the hangs of before.
+"""Hangs of one world: since when it makes no progress, the cost, and earlier hangs.
 
-People count from the last progress, not from when it was clear that there would be no more.
-Bounded: beyond :data:`MAX_KEPT` the shortest hangs are dropped, and counted.
+A hang counts from the last progress, not from its detection. Beyond :data:`MAX_KEPT` the shortest
+hangs are dropped, and counted.
 """
 
 from __future__ import annotations
@@ -27,28 +27,30 @@ from otel_straggler.model.observation import Floats, Ints
 MAX_KEPT: Final = 30
 MAX_NAMED: Final = 20
 _UNSEEN_S: Final = 60.0
-"""Who looks every second has missed the end if nobody looked for so long: it was restarted."""
+"""After so long without an evaluation, the end was missed: the collector was restarted."""
 End: TypeAlias = Literal["went_on", "restarted", "ended"]
+How = Literal["idle", "goes_on", "unheard"]
+_CHOICES: Final[dict[str, tuple[Any, ...]]] = {
+    "how": get_args(How),
+    "kind": (None, *get_args(HangKind)),
+    "end": (None, *get_args(End)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hang:
-    """A time in which a world was stuck or lost. Times are seconds since 1970.
+    """A time in which a world was stuck or lost, in seconds since 1970.
 
     Attributes:
-        since_s: the last progress, or the last heartbeat of who fell silent.
-        detected_s: when it was found out.
+        since_s: the last progress, or the last heartbeat of a silent rank; detected_s: its
+            detection.
         seen_s: when it was last seen to last.
-        until_s: when it was over; None while it lasts, or where nobody saw more of it.
-        end: how it was over; None likewise.
-        is_end_seen: False if nobody looked then: ``until_s`` is when it still lasted.
-        attempt: of the launcher.
+        until_s, end: when and how it ended; None while it lasts, or if that was not seen.
+        is_end_seen: False if ``until_s`` is only when it still lasted.
         how: whether all waited.
-        kind: because of whom; None if nobody knows.
-        culprits, nodes: the first 20 ranks that were waited for, and where they were ("" = not
-            known).
-        n_culprits: all of them.
-        gpu_seconds_lost: by GPUs that are known to have waited.
+        kind: because of whom; None if unknown.
+        culprits, nodes: the first 20 of ``n_culprits`` ranks that were waited for, and their nodes.
+        gpu_seconds_lost: of GPUs known to have waited.
     """
 
     since_s: float
@@ -66,16 +68,14 @@ class Hang:
     gpu_seconds_lost: float = 0.0
 
     def on_clock(self, ahead_s: float) -> Hang:
-        """The same with times of another clock, which shows so much more."""
+        """The same with times of a clock that is ``ahead_s`` ahead."""
         if not ahead_s:
             return self
-        return dataclasses.replace(
-            self,
-            since_s=self.since_s + ahead_s,
-            detected_s=self.detected_s + ahead_s,
-            seen_s=self.seen_s + ahead_s,
-            until_s=None if self.until_s is None else self.until_s + ahead_s,
-        )
+        moved = {
+            name: getattr(self, name) + ahead_s for name in ("since_s", "detected_s", "seen_s")
+        }
+        until_s = None if self.until_s is None else self.until_s + ahead_s
+        return dataclasses.replace(self, until_s=until_s, **moved)
 
     @property
     def duration_s(self) -> float:
@@ -84,68 +84,51 @@ class Hang:
 
 
 def hang_value(hang: Hang) -> dict[str, Any]:
-    """In JSON's types."""
+    """In JSON types."""
     value = dataclasses.asdict(hang)
     return value | {"culprits": list(hang.culprits), "nodes": list(hang.nodes)}
 
 
 def read_hang(value: Mapping[str, Any]) -> Hang:
-    """Back from :func:`hang_value`.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is none.
-    """
-    _one_of(value["how"], get_args(How))
-    _one_of(value["kind"], (None, *get_args(HangKind)))
-    _one_of(value["end"], (None, *get_args(End)))
+    """From :func:`hang_value`. Raises: ValueError, KeyError, TypeError if it is none."""
+    for name, known in _CHOICES.items():
+        if value[name] not in known:
+            raise ValueError(f"{value[name]!r}")
+    numbers = ("since_s", "detected_s", "seen_s", "gpu_seconds_lost")
+    fields: dict[str, Any] = {name: float(value[name]) for name in numbers}
     until_s = value["until_s"]
     return Hang(
-        since_s=float(value["since_s"]),
-        detected_s=float(value["detected_s"]),
-        seen_s=float(value["seen_s"]),
+        **fields,
+        **{name: value[name] for name in _CHOICES},
         until_s=None if until_s is None else float(until_s),
-        end=value["end"],
         is_end_seen=bool(value["is_end_seen"]),
         attempt=int(value["attempt"]),
-        how=value["how"],
-        kind=value["kind"],
         culprits=tuple(int(rank) for rank in value["culprits"][:MAX_NAMED]),
         nodes=tuple(str(node) for node in value["nodes"][:MAX_NAMED]),
         n_culprits=int(value["n_culprits"]),
-        gpu_seconds_lost=float(value["gpu_seconds_lost"]),
     )
-
-
-def _one_of(value: Any, known: Sequence[Any]) -> None:
-    if value not in known:
-        raise ValueError(f"{value!r}")
 
 
 @dataclass(slots=True)
 class Episodes:
-    """Owned by the detector of the world; times are those of its evaluations.
-
-    Attributes:
-        left_out: hangs that were dropped for longer ones.
-    """
+    """Hangs of a world; ``left_out`` were dropped for longer ones."""
 
     left_out: int = 0
     _over: list[Hang] = field(default_factory=list)
-    _lasts: Hang | None = None
+    _current: Hang | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._over) or self._lasts is not None
+        return bool(self._over) or self._current is not None
 
     def before(self, *, is_hung: bool) -> tuple[Hang, ...]:
-        """Those of before the present one, oldest first; one of which nobody saw the end is among
-        them if the world does not hang now."""
-        last = () if is_hung or self._lasts is None else (self._lasts,)
+        """Earlier hangs, oldest first; also an unfinished one if the world does not hang now."""
+        last = () if is_hung or self._current is None else (self._current,)
         return (*self._over, *last)
 
     def observe(
         self,
         state: RunState,
-        stands: Standstill | None,
+        current: Standstill | None,
         blame: Blame | None,
         heartbeats: HeartbeatTable,
         *,
@@ -154,24 +137,24 @@ class Episodes:
         progress_s: float,
         now_s: float,
     ) -> None:
-        """The next look. Cost: O(ranks) while the world hangs.
+        """Observe an evaluation. Cost: O(ranks) while the world hangs.
 
         Args:
-            hung_since_s: when the present hang was found out.
+            hung_since_s: when the present hang was detected.
             progress_s: when any rank last made progress; -inf if never.
         """
-        last = self._lasts
+        last = self._current
         if last is not None and self._is_over(last, state, attempt, hung_since_s, progress_s):
             end: End = "restarted" if attempt != last.attempt else "went_on"
             self._close(last, "ended" if state in ENDS else end, now_s)
         if state in HANGS:
-            if self._lasts is None:
-                self._lasts = Hang(
+            if self._current is None:
+                self._current = Hang(
                     since_s=math.nan, detected_s=hung_since_s, seen_s=now_s, attempt=attempt
                 )
-            self._lasts = _seen(self._lasts, stands, blame, heartbeats, now_s)
-        elif self._lasts is not None:
-            self._lasts = dataclasses.replace(self._lasts, seen_s=now_s)
+            self._current = _updated(self._current, current, blame, heartbeats, now_s)
+        elif self._current is not None:
+            self._current = dataclasses.replace(self._current, seen_s=now_s)
 
     @staticmethod
     def _is_over(
@@ -185,7 +168,7 @@ class Episodes:
         is_seen = now_s - last.seen_s <= _UNSEEN_S
         until_s = now_s if is_seen else last.seen_s
         over = dataclasses.replace(last, until_s=until_s, end=end, is_end_seen=is_seen)
-        self._lasts = None
+        self._current = None
         self._over.append(over)
         if len(self._over) > MAX_KEPT:
             self._over.remove(min(self._over, key=lambda hang: hang.duration_s))
@@ -194,8 +177,8 @@ class Episodes:
     # --- over restarts of the process --------------------------------------------------------
 
     def state(self, ahead_s: float = 0.0) -> dict[str, Any]:
-        """In JSON's types, with times of a clock that shows so much more."""
-        lasts = self._lasts
+        """In JSON types, with times of a clock that is ``ahead_s`` ahead."""
+        lasts = self._current
         return {
             "over": [hang_value(hang.on_clock(ahead_s)) for hang in self._over],
             "lasts": None if lasts is None else hang_value(lasts.on_clock(ahead_s)),
@@ -204,36 +187,32 @@ class Episodes:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Episodes:
-        """Of an older collector, which kept none, there are none.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is no state.
-        """
+        """From :meth:`state`. Raises: ValueError, KeyError, TypeError if it is none."""
         lasts = state.get("lasts")
         return cls(
             left_out=int(state.get("left_out", 0)),
             _over=[read_hang(value) for value in state.get("over", ())[-MAX_KEPT:]],
-            _lasts=None if lasts is None else read_hang(lasts),
+            _current=None if lasts is None else read_hang(lasts),
         )
 
 
-def _seen(
+def _updated(
     hang: Hang,
-    stands: Standstill | None,
+    current: Standstill | None,
     blame: Blame | None,
     heartbeats: HeartbeatTable,
     now_s: float,
 ) -> Hang:
-    """With what this look shows. Of all that were blamed in turn the fewest count, and of as many
-    the newest: once a launcher ends a run, all its ranks are lost, and one was the first."""
+    """With this evaluation. Of all that were blamed in turn the fewest count, and of as many the
+    newest: once a launcher ends a run, all its ranks are lost, and one was the first."""
     hang = dataclasses.replace(hang, seen_s=now_s)
-    if stands is not None:
-        since_s = stands.since_s if math.isnan(hang.since_s) else hang.since_s
-        lost_s = stands.lost_s if stands.how == "idle" else 0.0
+    if current is not None:
+        since_s = current.since_s if math.isnan(hang.since_s) else hang.since_s
+        lost_s = current.lost_s if current.how == "idle" else 0.0
         hang = dataclasses.replace(
             hang,
             since_s=since_s,
-            how=stands.how,
+            how=current.how,
             gpu_seconds_lost=max(hang.gpu_seconds_lost, lost_s),
         )
     if math.isnan(hang.since_s):
@@ -253,7 +232,7 @@ def _seen(
 
 
 def _breadth(n_culprits: int) -> float:
-    """Where all have joined and none makes progress, nobody is to blame: that says least."""
+    """A blame without culprits says least."""
     return n_culprits or math.inf
 
 
@@ -263,25 +242,21 @@ def _node(heartbeats: HeartbeatTable, at: int) -> str:
 
 
 _GOES_ON_S: Final = 20.0
-"""Ranks that progress for so much longer than one is silent do not wait for it. That is several
-heartbeats: until the last of them, a rank may have died at any moment after its last word."""
+"""Ranks that progress for so much longer than one is silent do not wait for it: several heartbeats,
+because a rank may have died at any moment after its last one."""
 _SAME_S: Final = 10.0
-"""Moments that are closer are of one standstill: what delays of senders are known moves them."""
-
-How = Literal["idle", "goes_on", "unheard"]
+"""Moments closer than this are of one standstill: senders' delays move them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """How a hung run stands.
+    """State of a hung run.
 
     Attributes:
-        how: ``idle``: all wait; ``goes_on``: the others train as if nothing were wrong;
-            ``unheard``: no rank says anything, so nobody knows.
-        since_s: when the run (or, if others go on, who is silent) last showed progress (or life),
-            seconds since 1970; NaN if nobody knows.
-        idle_s: for how long nothing has made progress.
-        n_idle: GPUs that are known to wait.
+        how: ``idle``: all wait; ``goes_on``: the others train; ``unheard``: no rank sends anything.
+        since_s: when the run (or, if others go on, the silent rank) last showed progress (or life),
+            seconds since 1970; NaN if unknown.
+        idle_s: time without progress; n_idle: GPUs known to wait.
     """
 
     how: How
@@ -291,7 +266,7 @@ class Standstill:
 
     @property
     def lost_s(self) -> float:
-        """GPU seconds that have been lost by it."""
+        """GPU seconds lost."""
         return self.idle_s * self.n_idle
 
 
@@ -309,10 +284,10 @@ def standstill(
     """None while the run makes progress, or has ended. Cost: O(ranks).
 
     Args:
-        ranks, blame: of the world, as the detector has them.
-        received: ranks of whom the ages are.
-        silent_s, stalled_s: since the newest heartbeat, and of progress; NaN: never.
-        known_since_s: when the detector found out, if nothing else is known.
+        ranks, blame: of the world, from the detector.
+        received: ranks of the ages ``silent_s`` (newest heartbeat) and ``stalled_s`` (progress);
+            NaN: never.
+        known_since_s: time of detection, if nothing else is known.
     """
     if state not in HANGS:
         return None
@@ -338,11 +313,8 @@ def _min(ages_s: Floats) -> float:
 
 @dataclass(slots=True)
 class IdleGpus:
-    """GPU seconds that the standstills of one world have cost so far. Never goes down.
-
-    The newest one counts until another begins: what is restored in the midst of it, and finds it
-    again, does not count it twice.
-    """
+    """GPU seconds lost in the standstills of one world so far; never decreases. The newest counts
+    until another begins, so that restoring in the midst of one does not count it twice."""
 
     _before_s: float = 0.0
     _newest_s: float = 0.0
@@ -352,27 +324,23 @@ class IdleGpus:
     def total_s(self) -> float:
         return self._before_s + self._newest_s
 
-    def observe(self, stands: Standstill | None) -> None:
-        """How the world stands now; None: it makes progress."""
-        if stands is None or stands.how != "idle" or not math.isfinite(stands.since_s):
+    def observe(self, current: Standstill | None) -> None:
+        """None: it makes progress."""
+        if current is None or current.how != "idle" or not math.isfinite(current.since_s):
             return
-        if not stands.since_s < self._since_s + _SAME_S:
+        if not current.since_s < self._since_s + _SAME_S:
             self._before_s, self._newest_s = self.total_s, 0.0
-            self._since_s = stands.since_s
-        self._newest_s = max(self._newest_s, stands.lost_s)
+            self._since_s = current.since_s
+        self._newest_s = max(self._newest_s, current.lost_s)
 
     def state(self, ahead_s: float = 0.0) -> list[float | None]:
-        """In JSON's types, with times of a clock that shows so much more."""
+        """In JSON types, with times of a clock that is ``ahead_s`` ahead."""
         since_s = self._since_s + ahead_s if math.isfinite(self._since_s) else None
         return [self._before_s, self._newest_s, since_s]
 
     @classmethod
     def restored(cls, state: Sequence[float | None]) -> IdleGpus:
-        """From :meth:`state`.
-
-        Raises:
-            ValueError, TypeError: it is none.
-        """
+        """From :meth:`state`. Raises: ValueError, TypeError if it is none."""
         before_s, newest_s, since_s = state
         return cls(
             float(before_s or 0.0), float(newest_s or 0.0), math.nan if since_s is None else since_s

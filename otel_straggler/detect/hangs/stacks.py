@@ -1,8 +1,8 @@
-"""Ranks by what their main threads are in: the many wait, the few are waited for.
+"""Ranks by their main threads' stacks: the many wait, the few are waited for.
 
-Stacks are compared by the names of their functions: numbers of lines differ between turns of one
-loop, addresses and counters in names between processes. Source: scoring.md of the design's
-references (ByteRobust: the dominant cluster are victims, the smallest are suspects).
+Stacks are compared by function names, as line numbers differ between turns of a loop, and addresses
+and counters in names between processes. Source: ByteRobust (the dominant cluster are victims, the
+smallest are suspects).
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ class Cluster:
     """Ranks whose main threads are in the same functions.
 
     Attributes:
-        ranks: in order.
-        innermost: frame of Python of the first of them; None if the stack is empty.
-        own: its innermost frame of the program's own code; None if there is none.
+        innermost: Python frame of the first of them; None if the stack is empty.
+        own: its innermost frame of the program's own code; or None.
     """
 
     ranks: tuple[int, ...]
@@ -38,12 +37,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """All of them.
-
-    Attributes:
-        dominant: the one with more than half of the ranks: they wait; None if there is none.
-        others: the rest, smallest first: suspects, if there is a dominant one.
-    """
+    """``dominant``: more than half of the ranks, which wait; ``others``: smallest first."""
 
     dominant: Cluster | None
     others: tuple[Cluster, ...]
@@ -54,10 +48,7 @@ class Clusters:
 
 
 def cluster(stacks: Iterable[tuple[int, ThreadStack]]) -> Clusters:
-    """Put ranks together by their main threads.
-
-    Cost: O(frames).
-    """
+    """Group ranks by their main threads. Cost: O(frames)."""
     members: dict[Path, list[tuple[int, ThreadStack]]] = {}
     for rank, thread in sorted(stacks, key=lambda one: one[0]):
         members.setdefault(_path(thread), []).append((rank, thread))
@@ -69,7 +60,7 @@ def cluster(stacks: Iterable[tuple[int, ThreadStack]]) -> Clusters:
 
 
 def own_frame(thread: ThreadStack) -> StackFrame | None:
-    """The innermost frame that is neither Python's, nor an installed package's, nor ours."""
+    """The innermost frame outside of Python, installed packages, and this one."""
     return next((frame for frame in thread.frames if not _NOT_OWN.search(frame.file)), None)
 
 
@@ -85,7 +76,7 @@ def _path(thread: ThreadStack) -> Path:
 
 
 def _reported(thread: ThreadStack) -> tuple[StackFrame, ...]:
-    """Frames of Python alone, where there are any: who took the stacks may have added C++."""
+    """Python frames alone, where there are any: stacks may contain C++."""
     python = (frame for frame in thread.frames if frame.file.endswith((".py", ">")))
     return tuple(python) or thread.frames
 

@@ -1,4 +1,4 @@
-"""The states of ranks and runs, from what the ranks last said of themselves."""
+"""States of ranks and runs, from the ranks' newest heartbeats."""
 
 from __future__ import annotations
 
@@ -28,17 +28,14 @@ class HeartbeatTable:
         ranks: (R,) ascending.
         silent_s: (R,) since the newest heartbeat; NaN: never seen, though expected.
         stalled_s: (R,) since the newest progress; NaN: it reported none.
-        step: (R,) last step begun, ``NO_STEP`` if none.
+        step: (R,) last step begun, ``NO_STEP`` if none; first_step: the first of its session.
         section: (R,) code of the innermost open section, ``NO_OPEN_SECTION`` if none is open.
-        sections: their names, with the phase, in the order in which they run within a step as far
-            as that is known.
+        sections: names with phase, in the order in which they run within a step as far as known.
         is_working: (R,) a section or a step is open.
-        ended: (R,) index into ``OUTCOMES``, ``NOT_ENDED`` while it has not.
-        ended_s: (R,) since it ended, NaN while it has not.
+        ended: (R,) index into ``OUTCOMES``, ``NOT_ENDED`` while it has not; ended_s: since then,
+            NaN likewise.
         node: (R,) a number for each node: the index of its name in ``nodes``, if it has one.
         began_s: (R,) since its session began; NaN: never seen.
-        first_step: (R,) the first step that it reported in its session, ``NO_STEP`` if none.
-        nodes: names of nodes; may be empty.
     """
 
     ranks: Ints
@@ -60,7 +57,7 @@ class HeartbeatTable:
 
     @property
     def has_ended(self) -> Bools:
-        """Whether a rank said that it ends, and how; who does not know how has not said it."""
+        """Whether a rank recorded its end with a known outcome."""
         known: Bools = (self.ended != NOT_ENDED) & (self.ended != _UNKNOWN)
         return known
 
@@ -69,22 +66,11 @@ _UNKNOWN = OUTCOMES.index("unknown")
 
 
 def rank_states(heartbeats: HeartbeatTable, timeout_s: Floats, settings: HangSettings) -> Codes:
-    """A state for each rank.
-
-    finished: it said how it ended. lost: no heartbeat for ``lost_after_s``, or it ended without
-    saying how. stuck: alive, without progress for longer than its timeout, and work is pending:
-    its own, or that of a rank which may wait for it. late: the same for a part of the timeout.
-    starting: alive, and never began a step or a section.
-
-    Args:
-        heartbeats: of R ranks.
-        timeout_s: (R,) what each may take for what it does now.
-
-    Returns:
-        (R,) codes into ``RANK_STATES``. A rank never seen is starting.
-
-    Cost: O(R).
-    """
+    """(R,) codes into ``RANK_STATES``. ``timeout_s`` (R,) is of the ranks' current sections.
+    finished: it recorded its end. lost: no heartbeat for ``lost_after_s``, or an end without an
+    outcome. stuck: alive, without progress for longer than its timeout, with pending work of its
+    own or of a rank that may wait for it. late: the same for a part of the timeout. starting: never
+    seen, or alive and never began a step or a section."""
     state = np.full(len(heartbeats), OK, np.int32)
     is_known = ~np.isnan(heartbeats.silent_s)
     has_begun = (heartbeats.step != NO_STEP) | heartbeats.is_working
@@ -147,8 +133,7 @@ def blame(heartbeats: HeartbeatTable, states: Codes) -> Blame | None:
 
 
 def _indexes(heartbeats: HeartbeatTable) -> Ints:
-    """How far each rank is: by step, then by section in the order of the step; in no section it is
-    before the first. Comparable between ranks only."""
+    """Progress of each rank: by step, then by section in the order of the step."""
     width = len(heartbeats.sections) + 1
     first = heartbeats.step.min()
     indexes: Ints = (heartbeats.step - first) * width + heartbeats.section + 1
@@ -182,19 +167,11 @@ _WORST_FIRST = ("failed", "preempted", "cancelled", "ok")
 def run_state(
     heartbeats: HeartbeatTable, states: Codes, settings: HangSettings, *, was_hung: bool = False
 ) -> RunState:
-    """What to call a run.
-
-    An end that one rank has recorded explains why the others fall silent: a traceback or Ctrl-C
-    reaches some ranks first, and the launcher kills the rest. So a run with a rank that failed or
-    was cancelled has ended so, unless another still works. Of a preemption see :func:`_died_first`.
-
-    Args:
-        heartbeats: of all expected ranks.
-        states: (R,) of ``rank_states``.
-        settings: how far apart ends may be that belong together.
-        was_hung: people know already that something is wrong; until then a run that ends just now
-            is in training.
-    """
+    """State of a run with all expected ranks. An end that one rank has recorded explains why the
+    others are silent: a traceback or Ctrl-C reaches some ranks first, and the launcher kills the
+    rest. So a run with a rank that failed or was cancelled has ended so, unless another still
+    works. For preemption see :func:`_died_first`. Until ``was_hung`` a run that ends just now is in
+    training."""
     ended = {OUTCOMES[code] for code in set(heartbeats.ended[heartbeats.has_ended].tolist())}
     is_lost = states == LOST
     is_alive = np.isin(states, (OK, LATE, STUCK)) | ((states == STARTING) & ~_unheard(heartbeats))
@@ -217,26 +194,18 @@ def run_state(
 def _explains(
     outcome: str, heartbeats: HeartbeatTable, is_lost: Bools, settings: HangSettings
 ) -> bool:
-    """Whether this end of some ranks says why the others are silent."""
+    """Whether this end of some ranks explains why the others are silent."""
     if outcome == "preempted":
         return not _died_first(heartbeats, is_lost, settings)
     return outcome != "ok" or not is_lost.any()
 
 
 def _died_first(heartbeats: HeartbeatTable, is_lost: Bools, settings: HangSettings) -> bool:
-    """Whether a rank died without a word before the others were ended by SIGTERM.
-
-    Schedulers end all ranks so, and of some the last word may be lost on its way. But a launcher
-    also ends the rest when one rank was killed. A rank died first
-
-    - if it had been silent for longer than ``ending_s`` by then, unless for so long
-      (``reported_s``) that it was reported, and who ends the run then knows;
-    - if it fell silent just before, and ranks without a last word are on its node only, and not the
-      whole of it: those of its neighbours arrived. The only rank of a node counts as well.
-
-    Of whole nodes, and of ranks here and there, the last words were lost. So were those of who
-    lived on after the first SIGTERM.
-    """
+    """Whether a rank died silently before SIGTERM ended the others: a launcher kills the rest after
+    one rank was killed. True if a rank had been silent for longer than ``ending_s`` by then (after
+    ``reported_s`` it was reported, and whoever ended the run knew); or if it fell silent just
+    before, and silent ranks are on its node only, but not all of that node (or the node has one
+    rank). Lost last messages of whole nodes and of scattered ranks prove nothing."""
     first_s = np.max(heartbeats.ended_s[heartbeats.ended == _PREEMPTED])
     earlier_s = np.where(is_lost, heartbeats.silent_s - first_s, 0.0)
     if ((earlier_s > settings.ending_s) & (earlier_s <= settings.reported_s)).any():
@@ -252,8 +221,7 @@ def _died_first(heartbeats: HeartbeatTable, is_lost: Bools, settings: HangSettin
 def _is_ending(
     heartbeats: HeartbeatTable, is_alive: Bools, is_lost: Bools, settings: HangSettings
 ) -> bool:
-    """Whether ranks are silent because the run ends just now: somebody has recorded its end, and
-    nobody has sent anything for long since."""
+    """Whether the run ends just now: an end is recorded, and all were heard until about then."""
     is_reported = heartbeats.has_ended & (heartbeats.ended != _OK)
     if not is_reported.any() or not is_alive.any():
         return False

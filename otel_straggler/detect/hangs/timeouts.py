@@ -1,16 +1,11 @@
-"""How long a rank may take for a section before it is called stuck: learnt from the run itself.
+"""Timeout of a section before a rank is called stuck: learned from the run itself.
 
     T = clip(max(3 p99.9, 1.2 longest, median + 10 MAD), 30 s, 480 s), but never under 1.5 p99.9
 
 per section, where a section in a declared phase is one of its own ("eval/forward"). Until 1,000
-runs were seen the longest stands for the 99.9th percentile; until 30, what is unknown gets 480 s.
-What a run has once survived, such as a checkpoint that nobody declared, is no hang when it comes
-back thousands of steps later: hence the longest.
-A timeout grows at once and shrinks by a fifth per hour at most. A checkpoint that takes ten
-minutes each time gets more than those 480 s, though a watchdog of the collectives may end it.
-
-Source: the formula is that of scoring.md in the design's references, after NVRx (five times the
-longest) and the checkpoint trouble that single timeouts have.
+runs the longest stands for the 99.9th percentile; until 30 the timeout is 480 s. A pause that the
+run survived once, such as an undeclared checkpoint, is no hang later: hence the longest. A timeout
+grows at once and shrinks by at most a fifth per hour. Source: after NVRx (five times the longest).
 """
 
 from __future__ import annotations
@@ -26,12 +21,12 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
 
 BETWEEN = ""
-"""Stands for a rank's time in no section."""
+"""A rank's time in no section."""
 
 _MAX_SECTIONS = 1_000
 _MAX_KEPT = 200
 _MAX_RANKS = 512
-"""Ranks whose times are counted, spread over all; of the others the longest is noted."""
+"""Ranks whose times are counted, spread over all; of the others only the longest."""
 _HOUR_S = 3_600.0
 
 
@@ -45,11 +40,9 @@ class Timeouts:
         self._wanted: dict[str, float] = {}
 
     def learn(self, table: StepTable) -> None:
-        """Take the times of all ranks in some steps. Cost: O(steps * ranks * sections).
-
-        The first steps of an attempt are left out by who calls: they compile. A section that runs
-        several times in a step is learnt by twice its mean run there: its longest is not reported.
-        """
+        """Learn the times of all ranks in some steps. Cost: O(steps * ranks * sections). Leave out
+        the first steps of an attempt: they compile. A section that runs several times in a step is
+        learned by twice its mean run there: its longest is not reported."""
         runs = np.maximum(table.runs, 1)
         each_s = np.where(runs == 1, table.seconds, 2.0 * table.seconds / runs)
         for s, section in enumerate(table.sections):
@@ -60,13 +53,8 @@ class Timeouts:
             self._add(BETWEEN, whole_s - inside_s)
 
     def timeout_s(self, section: str, now_s: float) -> float:
-        """The timeout of ``section``, or ``BETWEEN``. Cost: some tens of microseconds when it has
-        learnt since it was asked last, else one.
-
-        Args:
-            section: as it is scored, with its phase.
-            now_s: on any clock that does not go back.
-        """
+        """Timeout of ``section`` (with its phase), or ``BETWEEN``, at ``now_s`` of any clock that
+        does not go back. Cost: tens of microseconds after learning, else one."""
         wanted_s = self._wanted.get(section)
         if wanted_s is None:
             wanted_s = self._wanted_s(section)
@@ -107,13 +95,13 @@ class Timeouts:
     # --- what survives a restart ------------------------------------------------------------------
 
     def given(self) -> dict[str, float]:
-        """The timeouts that were asked for, by section, in seconds."""
+        """Requested timeouts by section, in seconds."""
         return {
             name: given_s for name, (given_s, _) in self._given.items() if math.isfinite(given_s)
         }
 
     def state(self) -> dict[str, Any]:
-        """What was learnt, in JSON's types only; of the 200 sections known first."""
+        """In JSON types; of the 200 sections known first."""
         names = list(self._durations)[:_MAX_KEPT]
         given = {name: list(self._given[name]) for name in names if name in self._given}
         return {
@@ -122,11 +110,7 @@ class Timeouts:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none.
-        """
+        """Continue from :meth:`state`. Raises: ValueError, KeyError, TypeError if it is none."""
         durations = {str(name): Durations.of(one) for name, one in state["durations"].items()}
         given = {str(name): (float(s), float(at_s)) for name, (s, at_s) in state["given"].items()}
         self._durations, self._given = durations, given
@@ -142,11 +126,9 @@ _MAX_COUNTED = 2**40
 
 
 class Durations:
-    """Lengths in seconds, in buckets of an eighth of an octave: quantiles are right to 4.4 %.
-
-    Two generations are kept: once the newer one holds 20,000 lengths it becomes the older one, and
-    what was older is forgotten. So what a run did hours ago does not rule it for ever.
-    """
+    """Lengths in seconds, in buckets of an eighth of an octave: quantiles are right to 4.4 %. There
+    are two generations: once the newer one has 20,000 lengths the older one is dropped, so that
+    what a run did hours ago does not count forever."""
 
     def __init__(self) -> None:
         self._counts = np.zeros((2, _BUCKETS), np.int64)
@@ -161,7 +143,7 @@ class Durations:
         return max(self._longest_s)
 
     def add(self, seconds: Floats) -> None:
-        """Count lengths of any shape; NaN, zero and less are left out. Cost: O(lengths)."""
+        """Count positive lengths of any shape, without NaN."""
         known = seconds[seconds > 0.0]
         if len(known) == 0:
             return
@@ -174,12 +156,12 @@ class Durations:
         self._longest_s[0] = max(self._longest_s[0], float(known.max()))
 
     def record_longest(self, seconds: float) -> None:
-        """That a length was seen which is not counted; NaN is none."""
+        """A length that is not counted; or NaN."""
         if seconds > self._longest_s[0]:
             self._longest_s[0] = seconds
 
     def state(self) -> dict[str, Any]:
-        """JSON's types only: of each generation the longest, and the buckets that hold some."""
+        """In JSON types: of each generation the longest, and the filled buckets."""
         return {
             "longest_s": list(self._longest_s),
             "counts": [
@@ -189,11 +171,7 @@ class Durations:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Durations:
-        """From :meth:`state`.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none.
-        """
+        """From :meth:`state`. Raises: ValueError, KeyError, TypeError if it is none."""
         made = cls()
         newer_s, older_s = (float(longest_s) for longest_s in state["longest_s"])
         made._longest_s = [newer_s, older_s]
@@ -206,7 +184,7 @@ class Durations:
         return made
 
     def quantile_s(self, q: float) -> float:
-        """The length that a part ``q`` of all does not exceed; NaN if there is none."""
+        """NaN if there is none."""
         return _quantile(self._counts.sum(axis=0), q)
 
     def median_deviation_s(self) -> float:

@@ -1,4 +1,4 @@
-"""The formulas of the scores: sections and GPUs against peers and own best, and who is listed."""
+"""Formulas of the scores: sections and GPUs against peers and own best, and who is listed."""
 
 from __future__ import annotations
 
@@ -16,19 +16,15 @@ from otel_straggler.semconv import LISTED_KINDS
 def relative_scores(median_s: Floats, peers: Ints) -> Floats:
     """Score every rank against its fastest peer, section by section.
 
-    score[r, s] = min over the peers of r of median[:, s] / median[r, s]
-
-    A section that only some ranks ran is scored among those that did (NVRx gives NaN to all).
-    A rank without a peer scores 1.0.
+    score[r, s] = min over the peers of r of median[:, s] / median[r, s]. A section that only some
+    ranks ran is scored among those (NVRx gives NaN to all). A rank without a peer scores 1.0.
 
     Args:
-        median_s: (R, S) window medians in seconds, > 0; NaN where a rank ran nothing.
+        median_s: (R, S) window medians, > 0; NaN where a rank ran nothing.
         peers: (R,) peer group of each rank (its role).
 
-    Returns:
-        (R, S) in (0, 1]; NaN exactly where ``median_s`` is NaN.
-
-    Cost: O(R * S). Source: NVRx straggler detection, "relative performance score".
+    Returns: (R, S) in (0, 1]; NaN where ``median_s`` is. Source: NVRx, "relative performance
+    score".
 
     >>> relative_scores(np.array([[1.0], [2.0], [np.nan]]), np.zeros(3, int)).ravel().tolist()
     [1.0, 0.5, nan]
@@ -37,51 +33,31 @@ def relative_scores(median_s: Floats, peers: Ints) -> Floats:
 
 
 def individual_scores(median_s: Floats, reference_s: Floats) -> Floats:
-    """Score every rank against its own best, section by section.
-
-    score[r, s] = min(1, reference[r, s] / median[r, s]); without a reference the window's own
-    median is its best, so the score is 1.
-
-    Args:
-        median_s: (R, S) window medians in seconds, > 0; NaN where a rank ran nothing.
-        reference_s: (R, S) own best medians so far; NaN where there is none yet.
-
-    Returns:
-        (R, S) in (0, 1]; NaN exactly where ``median_s`` is NaN.
-
-    Cost: O(R * S). Source: NVRx straggler detection, "individual performance score".
-    """
+    """Score every rank against its own best: min(1, reference / median), 1 without a reference.
+    Both (R, S) seconds; NaN where a rank ran nothing, or has no reference yet. Returns (R, S) in
+    (0, 1]; NaN where ``median_s`` is. Source: NVRx, "individual performance score"."""
     reference = np.where(np.isnan(reference_s), median_s, reference_s)
     return np.minimum(1.0, reference / median_s)
 
 
 def slowdowns(median_s: Floats, peers: Ints) -> Floats:
-    """Own median / median of the role (the rank itself included): 1.0 is ordinary, 2.0 is twice
-    as slow.
-
-    Returns:
-        (R, S), > 0; NaN exactly where ``median_s`` is NaN. Cost: O(R * S * log R).
-    """
+    """(R, S) own median / median of the role, itself included: 2.0 is twice as slow."""
     return median_s / median_of_peers(median_s, peers)
 
 
 def relative_gpu_scores(median_s: Floats, total_s: Floats, peers: Ints) -> Floats:
     """Score every rank's kernels against the fastest peer, weighted by the time spent in each.
 
-    score[r] = sum_k w[r, k] * (best[k] / median[r, k]) / sum_k w[r, k],  w = total_s,
-    best[k] = min over the peers of median[:, k], k over the kernels that all compared ranks ran.
-    Compared are the peers that ran any kernel: a rank without GPU work does not silence the rest.
+    score[r] = sum_k w[r, k] * (best[k] / median[r, k]) / sum_k w[r, k], w = total_s, best[k] = min
+    over the peers of median[:, k], k over the kernels that all peers with any kernel ran.
 
     Args:
-        median_s: (R, K) median kernel time in seconds, > 0; NaN where a rank did not run it.
-        total_s: (R, K) time spent in the kernel, seconds; 0 where a rank did not run it.
+        median_s: (R, K) median kernel time, > 0; NaN where a rank did not run it.
+        total_s: (R, K) time spent in the kernel; 0 likewise.
         peers: (R,) peer group of each rank.
 
-    Returns:
-        (R,) in (0, 1]; NaN for a rank without kernels, and for every compared rank if they have
-        no kernel in common.
-
-    Cost: O(R * K). Source: NVRx straggler detection, GPU performance score.
+    Returns: (R,) in (0, 1]; NaN without kernels, or without one in common. Source: NVRx, GPU
+    performance score.
     """
     ran = ~np.isnan(median_s)
     compared = ran.any(axis=1)
@@ -93,15 +69,8 @@ def relative_gpu_scores(median_s: Floats, total_s: Floats, peers: Ints) -> Float
 
 
 def individual_gpu_scores(median_s: Floats, total_s: Floats, reference_s: Floats) -> Floats:
-    """Score every rank's kernels against their own best medians, over all kernels it ran.
-
-    Args:
-        median_s, total_s: as for :func:`relative_gpu_scores`.
-        reference_s: (R, K) own best medians so far; NaN where there is none yet (scores 1).
-
-    Returns:
-        (R,) in (0, 1]; NaN for a rank without kernels. Cost: O(R * K).
-    """
+    """(R,) score of every rank's kernels against their own best medians (R, K), over all kernels it
+    ran; NaN without kernels. A kernel without a reference scores 1."""
     reference = np.where(np.isnan(reference_s), median_s, reference_s)
     return _weighted(np.minimum(1.0, reference / median_s), total_s, ~np.isnan(median_s))
 
@@ -119,14 +88,8 @@ _PEERS = np.zeros(2, np.int64)
 
 
 def relative_to_best(median_s: Floats, best_s: Floats) -> Floats:
-    """Section scores of one rank.
-
-    Args:
-        median_s: (S,) own medians in seconds; NaN where the rank ran nothing.
-        best_s: (S,) smallest medians of the peers, itself included.
-
-    Returns:
-        (S,) in (0, 1]; NaN exactly where ``median_s`` is NaN. Cost: O(S).
+    """Section scores (S,) of one rank, from its medians and the smallest of the peers, itself
+    included.
 
     >>> relative_to_best(np.array([2.0, np.nan]), np.array([1.0, 1.0])).tolist()
     [0.5, nan]
@@ -136,14 +99,8 @@ def relative_to_best(median_s: Floats, best_s: Floats) -> Floats:
 
 
 def gpu_relative_to_best(median_s: Floats, total_s: Floats, best_s: Floats) -> float:
-    """The GPU score of one rank.
-
-    Args:
-        median_s, total_s: (K,) own kernel medians (NaN where not run) and time spent, seconds.
-        best_s: (K,) smallest medians of the peers; NaN for a kernel that a compared peer lacks.
-
-    Returns:
-        In (0, 1]; NaN without a kernel that all compared ranks ran. Cost: O(K).
+    """The GPU score of one rank, from (K,) medians and times, and the smallest medians of the
+    peers: NaN for a kernel that a compared peer lacks. NaN without a common kernel.
 
     >>> own, best = np.array([2.0, 1.0]), np.array([1.0, np.nan])
     >>> gpu_relative_to_best(own, own, best)
@@ -155,18 +112,15 @@ def gpu_relative_to_best(median_s: Floats, total_s: Floats, best_s: Floats) -> f
     return float(relative_gpu_scores(*times, _PEERS)[0])
 
 
-def find_section_stragglers(
+def find_stragglers(
     scores: Floats,
     kind_of_score: KindOfScore,
     sources: Sequence[Source],
     sections: Sequence[Section],
     threshold: float,
 ) -> list[Straggler]:
-    """List every (rank, section) with a score under the threshold (strictly).
-
-    Sections of kind wait, checkpoint and eval are never listed: who waits is a victim. NaN is
-    never listed. Cost: O(R * S).
-    """
+    """List every (rank, section) with a score strictly under the threshold; never NaN, nor sections
+    of kind wait, checkpoint, and eval, where victims wait."""
     listed = np.array([s.kind in LISTED_KINDS for s in sections], bool)
     return [
         Straggler(
@@ -179,32 +133,11 @@ def find_section_stragglers(
     ]
 
 
-def find_gpu_stragglers(
-    scores: Floats, kind_of_score: KindOfScore, sources: Sequence[Source], threshold: float
-) -> list[Straggler]:
-    """List every rank with a GPU score under the threshold (strictly). Cost: O(R)."""
-    return [
-        Straggler(
-            source=sources[r], section="", kind_of_score=kind_of_score, score=float(scores[r])
-        )
-        for r in np.flatnonzero(scores < threshold).tolist()
-    ]
-
-
 def find_largest_excess(
     step_s: Floats, peers: Ints, sources: Sequence[Source], sections: Sequence[Section]
 ) -> Excess | None:
-    """The rank and section with the most seconds per step beyond the median of its role.
-
-    Args:
-        step_s: (R, S) median time per step in seconds; NaN where a rank ran nothing.
-        peers: (R,) peer group of each rank.
-
-    Returns:
-        None if no rank is slower than the median of its role in a section that can be listed.
-
-    Cost: O(R * S * log R).
-    """
+    """The rank and section with the most seconds per step beyond the median of its role, from (R,
+    S) ``step_s`` (NaN where a rank ran nothing); None if nobody is slower."""
     role_s = median_of_peers(step_s, peers)
     listed = np.array([s.kind in LISTED_KINDS for s in sections], bool)
     excess = np.where(listed[None, :], step_s - role_s, np.nan)

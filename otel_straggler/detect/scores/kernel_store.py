@@ -1,10 +1,9 @@
 """Kernel histograms, until the windows that they belong to are scored.
 
-Ranks report what they counted at intervals of their own (10 s), which no window knows of. So an
-interval belongs to every window that it overlaps, on its rank's clock. Where none does, because
-windows are shorter or close sooner than intervals are reported, the newest one before the window
-stands in, if it ended at most a minute before. What only some ranks have reported, because the
-others' is still on its way, is left for the next window: ranks are compared over the same time.
+Ranks report counts at intervals of their own (10 s). An interval belongs to every window that it
+overlaps on its rank's clock. If none does, because windows are shorter or close earlier, the newest
+one before the window stands in for up to a minute. What only some ranks have reported so far is
+left for the next window: ranks are compared over the same time.
 """
 
 from __future__ import annotations
@@ -18,13 +17,12 @@ import numpy as np
 
 from otel_straggler.detect.scores.kernels import KernelMedians
 from otel_straggler.detect.scores.settings import KEPT, OVER_LIMIT, REPEATED
-from otel_straggler.detect.scores.sources import session_of
 from otel_straggler.model.kernels import KernelCell, KernelTimes, join_kernel_times
 from otel_straggler.model.observation import Bools, Codes, Ints
 from otel_straggler.model.rank import Source
 
 STANDS_IN_S = 60.0
-"""How old the newest interval may be that stands in for one within the window."""
+"""Maximum age of an interval that stands in for one within the window."""
 _LONGEST_S = 120.0
 _MAX_CELLS = 65_536
 _CELL_BYTES = 400
@@ -35,12 +33,12 @@ _Key: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What one process reported of one interval, or a part of that.
+    """Report of one process for one interval, or a part of it.
 
     Attributes:
-        number: distinguishes it in its world.
+        number: unique in its world.
         start_ns, end_ns: on the sender's clock.
-        times: its points; their cells are codes of the world.
+        times: its points; cells are codes of the world.
     """
 
     number: int
@@ -50,12 +48,7 @@ class Interval:
 
 
 class KernelHistograms:
-    """Of the ranks of one run, group and attempt. Owned by one thread; time is that of the senders.
-
-    Args:
-        max_kernels: names of kernels; further ones are left out.
-        counts: of points, by what became of them; shared by all.
-    """
+    """Of the ranks of one run, group, and attempt. ``counts`` is shared: points by outcome."""
 
     def __init__(self, max_kernels: int, counts: Counter[str]) -> None:
         self._max_kernels = max_kernels
@@ -63,17 +56,16 @@ class KernelHistograms:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._codes: dict[KernelCell, int] = {}
         self._kernels: set[str] = set()
         self._intervals: dict[_Process, list[Interval]] = {}
         self._longest_ns = 0
-        self._taken = 0
+        self._n_intervals = 0
         self._scored: tuple[_Key, KernelMedians | None] | None = None
         self.nbytes = 0
 
     def add(self, source: Source, points: KernelTimes) -> None:
-        """Keep the points of one source and interval that were not received before."""
+        """Keep points of one source and interval, without repeated ones."""
         codes = np.array([self._code(cell) for cell in points.cells], np.int32)
         cell = codes[points.cell]
         known = self._intervals.setdefault(_process_of(source), [])
@@ -90,16 +82,8 @@ class KernelHistograms:
     def of_window(
         self, sources: Sequence[Source], first_ns: Ints, last_ns: Ints
     ) -> KernelMedians | None:
-        """What the histograms say that belong to a window.
-
-        Args:
-            sources: the ranks.
-            first_ns, last_ns: (ranks,) of each on its own clock.
-
-        Returns:
-            Medians of these ranks; None: they have sent nothing. Forgets what is too old for any
-            later window.
-        """
+        """Medians of histograms that belong to a window of ranks, each with (ranks,) first and last
+        time on its own clock; None if there are none. Drops what is too old for later windows."""
         chosen = self.intervals_of_window(sources, first_ns, last_ns)
         key = tuple((line, interval.number) for line, interval in chosen)
         if self._scored is None or self._scored[0] != key:  # short windows share intervals
@@ -109,8 +93,7 @@ class KernelHistograms:
     def intervals_of_window(
         self, sources: Sequence[Source], first_ns: Ints, last_ns: Ints
     ) -> list[tuple[int, Interval]]:
-        """The intervals that belong to a window, each with the index of its rank; see
-        :meth:`of_window`."""
+        """The intervals that belong to a window, each with the index of its rank."""
         held = [self._intervals.get(_process_of(source), []) for source in sources]
         until_ns = _reported_by_all(held, self._longest_ns)
         chosen: list[tuple[int, Interval]] = []
@@ -123,8 +106,7 @@ class KernelHistograms:
         return chosen
 
     def drop_older_half(self) -> None:
-        """Make room: half of the intervals go, so that this is seldom done; names, if there is
-        nothing else."""
+        """Drop half of the intervals, so that this is rare; without intervals all names."""
         ends = sorted(i.end_ns for held in self._intervals.values() for i in held)
         if not ends:
             self.clear()
@@ -154,8 +136,8 @@ class KernelHistograms:
         kept = replace(times, sources=(), cells=())
         end_ns = int(kept.end_ns[0])
         start_ns = int(kept.start_ns[0]) or end_ns
-        self._taken += 1
-        known.append(Interval(self._taken, start_ns, end_ns, kept))
+        self._n_intervals += 1
+        known.append(Interval(self._n_intervals, start_ns, end_ns, kept))
         self._longest_ns = max(self._longest_ns, min(end_ns - start_ns, int(_LONGEST_S * 1e9)))
         self.nbytes += kept.nbytes
 
@@ -179,7 +161,7 @@ class KernelHistograms:
 
 
 def by_interval(times: KernelTimes) -> Iterator[tuple[Source, KernelTimes]]:
-    """Points by source and interval: nearly always one request is one of each."""
+    """Points by source and interval: nearly always a request is one of each."""
     keys = np.stack([times.source.astype(np.int64), times.start_ns, times.end_ns])
     if len(times) == 0 or (keys == keys[:, :1]).all():
         if len(times):
@@ -191,7 +173,7 @@ def by_interval(times: KernelTimes) -> Iterator[tuple[Source, KernelTimes]]:
 
 
 def _is_known(known: list[Interval], part: KernelTimes, cell: Codes) -> Bools:
-    """Which points of an interval come again."""
+    """Which points of an interval are repeated."""
     start_ns, end_ns = int(part.start_ns[0]) or int(part.end_ns[0]), int(part.end_ns[0])
     again = np.zeros(len(cell), bool)
     for interval in known:
@@ -201,8 +183,7 @@ def _is_known(known: list[Interval], part: KernelTimes, cell: Codes) -> Bools:
 
 
 def _reported_by_all(held: Sequence[list[Interval]], longest_ns: int) -> int:
-    """Until when all ranks that report at all have reported; a clock may be off by half an
-    interval."""
+    """Until when all reporting ranks have reported; a clock may be off by half an interval."""
     newest = [max(i.end_ns for i in intervals) for intervals in held if intervals]
     if not newest:
         return 0
@@ -224,4 +205,4 @@ def _belonging(
 
 
 def _process_of(source: Source) -> _Process:
-    return (source.rank, *session_of(source))
+    return (source.rank, *source.session)

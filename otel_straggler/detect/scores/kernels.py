@@ -1,10 +1,10 @@
-"""The kernels of a window, from rows or from histograms: median, time and count for each rank."""
+"""Kernels of a window, from rows or histograms: median, time, and count per rank."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,21 +20,14 @@ _MAX_BUCKETS = 2**17
 
 @dataclass(frozen=True, slots=True)
 class NamedTimes:
-    """Times of K kernels on R ranks: names, and tables of shape (R, K)."""
+    """Times of K kernels on R ranks: names, and (R, K) tables."""
 
     names: list[str]
     times: GroupedTimes
 
 
-class Kernels(Protocol):
-    """Kernels that compute; those of NCCL wait for others, and copies are no measure of speed."""
-
-    def of(self, section: int | None) -> NamedTimes | None:
-        """Kernels of a section, or over all; None if there are none."""
-
-
 class RowKernels:
-    """From rows, one for each run of a kernel."""
+    """Compute kernels from rows, one for each run of a kernel."""
 
     def __init__(self, rows: Batch, line_of_source: Ints, n_ranks: int) -> None:
         compute = np.array([k.kernel_class == "compute" for k in rows.kernels], bool)
@@ -56,17 +49,13 @@ class RowKernels:
             line * len(codes) + column, rows.duration_s[chosen], self._n_ranks * len(codes)
         )
         names = [rows.kernels[code].name for code in codes.tolist()]
-        return NamedTimes(names, _shaped(times, self._n_ranks))
+        return NamedTimes(names, times.reshape(self._n_ranks, -1))
 
 
 class KernelMedians:
-    """What scores need of histograms: by rank and kernel, and by rank, kernel and section.
-
-    Args:
-        times: source codes are places among the ranks; the points of a rank stand together.
-
-    Cost: O(points and buckets), done when it is made; memory for some dozens of ranks at a time.
-    """
+    """Medians of histograms by rank and kernel, and by rank, kernel, and section. Source codes are
+    indexes of ranks; the points of a rank are contiguous. Cost: O(points and buckets); memory for
+    some dozens of ranks at a time."""
 
     def __init__(self, times: KernelTimes) -> None:
         numbers: dict[str, int] = {}
@@ -83,12 +72,11 @@ class KernelMedians:
 
 
 CountedKernels: TypeAlias = Callable[[Sequence[Source], Ints, Ints], KernelMedians | None]
-"""Histograms that belong to a window: of ranks, from first start to last end of each (ns, the
-rank's clock). Places in the answer are those of the ranks; None: there are none."""
+"""Histograms of a window of ranks, from first start to last end (ns, the rank's clock)."""
 
 
 class HistogramKernels:
-    """From histograms; sections that have no rows in the window count for the whole rank only."""
+    """Compute kernels from histograms; of sections without rows only for the whole rank."""
 
     def __init__(self, medians: KernelMedians | None, sections: list[str], n_ranks: int) -> None:
         self._medians = medians
@@ -111,6 +99,9 @@ class HistogramKernels:
         codes, column = np.unique(kernel, return_inverse=True)
         names = [self._medians.names[code] for code in codes.tolist()]
         return NamedTimes(names, result.table(column, (self._n_ranks, len(codes))))
+
+
+Kernels: TypeAlias = RowKernels | HistogramKernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +132,7 @@ _NOTHING = _Medians(_NO_INTS, _NO_INTS, GroupedTimes(np.empty(0), np.empty(0), _
 
 
 def _medians(times: KernelTimes, column_of_cell: Ints, n_columns: int) -> _Medians:
-    """By rank and column; cells of column -1 are left out. Points of a rank stand together."""
+    """By rank and column; cells of column -1 are left out."""
     result = [_NOTHING]
     for part in _by_ranks(times):
         column = column_of_cell[part.cell]
@@ -151,19 +142,16 @@ def _medians(times: KernelTimes, column_of_cell: Ints, n_columns: int) -> _Media
         if len(key):
             line, distinct = np.divmod(key, n_columns)
             result.append(_Medians(line, distinct, group_histograms(part, group, len(key))))
-    return _Medians(
-        np.concatenate([each.line for each in result]),
-        np.concatenate([each.column for each in result]),
-        GroupedTimes(
-            np.concatenate([each.times.median_s for each in result]),
-            np.concatenate([each.times.total_s for each in result]),
-            np.concatenate([each.times.count for each in result]),
-        ),
-    )
+    columns = [
+        (each.line, each.column, each.times.median_s, each.times.total_s, each.times.count)
+        for each in result
+    ]
+    line, column, median_s, total_s, count = map(np.concatenate, zip(*columns, strict=True))
+    return _Medians(line, column, GroupedTimes(median_s, total_s, count))
 
 
 def _by_ranks(times: KernelTimes) -> Iterator[KernelTimes]:
-    """Whole ranks, about as many buckets at a time as stay in the processor's cache."""
+    """Whole ranks, about as many buckets at a time as fit into the cache."""
     ends = np.append(np.flatnonzero(np.diff(times.source)) + 1, len(times))
     buckets = times.ends[ends - 1]
     first = 0
@@ -175,41 +163,22 @@ def _by_ranks(times: KernelTimes) -> Iterator[KernelTimes]:
 
 
 def is_scored(name: str, kernel_class: str) -> bool:
-    """Whether a kernel says how fast a GPU is."""
+    """Whether a kernel shows how fast a GPU is."""
     return kernel_class == "compute" and name != OTHER_KERNEL
-
-
-def _shaped(times: GroupedTimes, n_ranks: int) -> GroupedTimes:
-    shape = (n_ranks, -1)
-    return GroupedTimes(
-        times.median_s.reshape(shape), times.total_s.reshape(shape), times.count.reshape(shape)
-    )
 
 
 _SHORTEST_S = 1e-9
 _FINEST = 62
 _HIGHEST = 2**62
 _MAX_PADDING = 16
-"""Empty buckets for each that holds something, at most; else those that hold something are
-sorted."""
+"""Empty buckets per filled one, at most; beyond it they are sorted."""
 
 
 def group_histograms(times: KernelTimes, group: Ints, n_groups: int) -> GroupedTimes:
-    """Median, sum and count of all kernels in every group.
-
-    A time is taken to lie in the middle of its bucket, or of what the shortest and the longest of
-    its group leave of it. So a median is off by half a bucket at most: 0.28 % at scale 7. The sum
-    and the count are exact.
-
-    Args:
-        times: n points; histograms of any scales.
-        group: (n,) group of each point, in [0, n_groups).
-
-    Returns:
-        Arrays of length ``n_groups``; NaN, 0 and 0 for an empty group.
-
-    Cost: O(b) for b buckets; O(b log b) where they lie far apart.
-    """
+    """Median, sum, and count of all kernels per ``group`` (n,); NaN, 0, and 0 for an empty one. A
+    time is taken as the middle of its bucket, within the bounds of its group, so a median is off by
+    half a bucket at most: 0.28 % at scale 7. Sum and count are exact. Cost: O(b) for b buckets; O(b
+    log b) if they lie far apart."""
     count = np.bincount(group, times.count, n_groups).astype(np.int64)
     total: Floats = np.bincount(group, times.sum_s, n_groups).astype(np.float64)
     median = np.full(n_groups, np.nan)
@@ -223,7 +192,7 @@ def group_histograms(times: KernelTimes, group: Ints, n_groups: int) -> GroupedT
 
 
 class _Buckets:
-    """Kernels of every group by length, in one row: what took no time, then bucket by bucket."""
+    """Kernels of every group by length, in one row: zeros, then bucket by bucket."""
 
     def __init__(self, times: KernelTimes, group: Ints, n_groups: int) -> None:
         sizes = times.sizes
@@ -249,13 +218,12 @@ class _Buckets:
         self._before_group = self._until[row] - counted[row]
 
     def _at_scale(self, times: KernelTimes, group: Ints, sizes: Ints) -> Ints:
-        """Index of every bucket at the scale of its group."""
         index = times.index.astype(np.int64)
         coarser = times.scale - self._scale[group]
         return index if not coarser.any() else index >> np.repeat(coarser, sizes)
 
     def time_s(self, groups: Ints, rank: Ints) -> Floats:
-        """The time at place ``rank``, from 0, of each of some groups."""
+        """The time at ``rank``, from 0, in each group."""
         at = np.searchsorted(self._until, self._before_group[groups] + rank, side="right")
         position = (at if self._indexes is None else self._indexes[at]) - self._begin[groups]
         index = (position - 1 + self._first[groups]).astype(np.float64)
@@ -267,7 +235,7 @@ class _Buckets:
 
 
 def _ranges(index: Ints, group: Ints, ends: Ints, filled: Ints, n_groups: int) -> tuple[Ints, Ints]:
-    """First bucket of every group, and how many there are to its last; 0 and 0 if it has none."""
+    """First bucket and number of buckets of every group."""
     first, last = np.full(n_groups, _HIGHEST), np.full(n_groups, -_HIGHEST)
     begins = np.concatenate([[0], ends[:-1]])[filled]
     np.minimum.at(first, group[filled], index[begins])
@@ -277,7 +245,7 @@ def _ranges(index: Ints, group: Ints, ends: Ints, filled: Ints, n_groups: int) -
 
 
 def _bounds(times: KernelTimes, group: Ints, n_groups: int) -> tuple[Floats, Floats]:
-    """The shortest and longest time of every group; 0 and infinity where one is not known."""
+    """The shortest and longest time of every group; 0 and infinity if unknown."""
     minimum, maximum = np.full(n_groups, np.inf), np.zeros(n_groups)
     np.minimum.at(minimum, group, np.where(np.isnan(times.min_s), 0.0, times.min_s))
     np.maximum.at(maximum, group, np.where(np.isnan(times.max_s), np.inf, times.max_s))
@@ -285,7 +253,6 @@ def _bounds(times: KernelTimes, group: Ints, n_groups: int) -> tuple[Floats, Flo
 
 
 def _sums(values: Ints, ends: Ints, sizes: Ints) -> Ints:
-    """Sum of the values of every point."""
     running = np.concatenate([[0], np.cumsum(values)])
     sums: Ints = running[ends] - running[ends - sizes]
     return sums

@@ -1,4 +1,4 @@
-"""What normal is for a rank's own history: the best median so far, slowly forgotten."""
+"""A rank's own history: the best median so far, slowly forgotten."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.observation import Bools, Floats, Ints
 
 MAX_SUBJECTS = 100_000
-"""Devices in a state: those whose best was met last. Devices go, and nobody says so."""
+"""Devices in a state: those whose best was reached last."""
 
 
 class References:
-    """Best medians of subjects (devices) by name (section or kernel); grows as they appear.
-
-    A best that is not met again doubles in ``half_life_s``, so that one lucky window is
-    forgiven (in NVRx it lowers every later score for good).
-
-    State: 16 bytes per (subject, name).
-    """
+    """Best medians of subjects (devices) by name (section or kernel). A best that is not reached
+    again doubles in ``half_life_s``, so that one lucky window is forgiven (in NVRx it lowers every
+    later score). State: 16 bytes per (subject, name)."""
 
     def __init__(self, half_life_s: float) -> None:
         self._half_life_ns = half_life_s * 1e9
@@ -39,24 +36,23 @@ class References:
         eligible: Bools,
         now_ns: int,
     ) -> Floats:
-        """Take the medians of a window in, then give the references that score it.
+        """Learn the medians of a window, then return the references that score it.
 
         Args:
             subjects: R subjects, each once; names: S names, each once.
             median_s: (R, S) seconds; NaN where there is none.
-            eligible: (R, S) whether the median rests on enough runs to become a reference.
+            eligible: (R, S) enough runs to become a reference.
             now_ns: end of the window, the sender's clock.
 
-        Returns:
-            (R, S) references in seconds, faded to ``now_ns``; NaN where there is none yet.
-
-        Cost: O(R * S), and a copy of the state when it grows.
+        Returns: (R, S) seconds, faded to ``now_ns``; NaN where there is none yet.
         """
         rows = np.array([self._rows.setdefault(s, len(self._rows)) for s in subjects], np.intp)
         columns = np.array(
             [self._columns.setdefault(n, len(self._columns)) for n in names], np.intp
         )
-        self._grow()
+        shape = len(self._rows), len(self._columns)
+        self._best_s = grown(self._best_s, shape, np.nan)
+        self._met_at_ns = grown(self._met_at_ns, shape, 0)
         block = np.ix_(rows, columns)
         faded = self._faded(self._best_s[block], self._met_at_ns[block], now_ns)
         met = eligible & ~np.isnan(median_s) & ~(faded < median_s)
@@ -66,11 +62,7 @@ class References:
         return reference
 
     def state(self) -> dict[str, Any]:
-        """All that must survive a restart. Subjects must be tuples of text and whole numbers, all
-        of one length.
-
-        Cost: O(state), a copy.
-        """
+        """State for a restart. Subjects must be tuples of text and integers, of one length."""
         shape = len(self._rows), len(self._columns)
         best_s, met_at_ns = (a[: shape[0], : shape[1]] for a in (self._best_s, self._met_at_ns))
         rows = np.flatnonzero(~np.isnan(best_s).all(axis=1))
@@ -87,11 +79,7 @@ class References:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put the references of :meth:`state` in the place of all that are known.
-
-        Raises:
-            InputError: it is no such state; nothing has changed then.
-        """
+        """Replace all references. Raises: InputError without a change if it is no such state."""
         try:
             subjects = list(zip(*state["subjects"], strict=True))
             names, best_s, met_at_ns = state["names"], state["best_s"], state["met_at_ns"]
@@ -115,20 +103,23 @@ class References:
         faded: Floats = best_s * np.exp2(np.minimum(age_ns / self._half_life_ns, 1000.0))
         return faded
 
-    def _grow(self) -> None:
-        rows, columns = self._best_s.shape
-        if len(self._rows) <= rows and len(self._columns) <= columns:
-            return
-        shape = (_room(rows, len(self._rows)), _room(columns, len(self._columns)))
-        best, met = np.full(shape, np.nan), np.zeros(shape, np.int64)
-        best[:rows, :columns] = self._best_s
-        met[:rows, :columns] = self._met_at_ns
-        self._best_s, self._met_at_ns = best, met
+
+def grown(values: npt.NDArray[Any], shape: tuple[int, int], filler: float) -> npt.NDArray[Any]:
+    """At least of this shape, with room to grow."""
+    room = [
+        have if needed <= have else max(needed, have + have // 2, 8)
+        for have, needed in zip(values.shape, shape, strict=True)
+    ]
+    if tuple(room) == values.shape:
+        return values
+    result = np.full(room, filler, values.dtype)
+    result[: values.shape[0], : values.shape[1]] = values
+    return result
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSet:
-    """Own-history references of sections, of kernels, and of kernels within sections."""
+    """References of sections, of kernels, and of kernels within sections."""
 
     sections: References
     kernels: References
@@ -139,22 +130,13 @@ class ReferenceSet:
         return cls(References(half_life_s), References(half_life_s), References(half_life_s))
 
     def state(self) -> dict[str, Any]:
-        """All that must survive a restart, see :meth:`References.state`."""
         return {field.name: getattr(self, field.name).state() for field in fields(self)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`; what it does not name stays as it is.
-
-        Raises:
-            InputError: a part is no state of references.
-        """
+        """Parts that it lacks stay. Raises: InputError if one is no state of references."""
         for field in fields(self):
             if field.name in state:
                 getattr(self, field.name).restore(state[field.name])
-
-
-def _room(have: int, needed: int) -> int:
-    return have if needed <= have else max(needed, have + have // 2, 8)
 
 
 def _no_state(value: str) -> InputError:

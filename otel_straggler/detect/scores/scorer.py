@@ -12,7 +12,9 @@ from otel_straggler.detect.scores.kernel_store import by_interval
 from otel_straggler.detect.scores.references import ReferenceSet
 from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
 from otel_straggler.detect.scores.sources import SourceCache, split_by_route
+from otel_straggler.detect.scores.stream import Stream
 from otel_straggler.detect.scores.world import WorldResults, WorldScorer
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.detect.verdicts.log import Notification
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import ObservationBatch
@@ -24,18 +26,12 @@ from otel_straggler.model.verdict import RunVerdicts, Verdict
 __all__ = ["ScoreSettings", "Scorer", "ScorerCounts"]
 
 _MAX_STEP_TIMES = 1_000
-"""Tables whose times wait to be drained; the oldest go first."""
+"""Tables with times to be drained; the oldest are dropped."""
 
 
 class Scorer:
-    """Scores every run it is shown. Pure: no clock, no I/O; ``now_ns`` is any monotonic time.
-
-    Not thread-safe: one thread owns a scorer.
-
-    Args:
-        settings, verdicts: of scores, of verdicts.
-        on_table: called with the times of steps that are evaluated, in order.
-    """
+    """Scores every run it is shown. Pure, not thread-safe; ``now_ns`` is any monotonic time.
+    ``on_table`` is called with every step table that is evaluated, in order."""
 
     def __init__(
         self,
@@ -55,7 +51,7 @@ class Scorer:
         self.counts = ScorerCounts()
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> None:
-        """Take the rows of ``batch``; windows that became due are given by :meth:`close_due`."""
+        """Observe rows; :meth:`close_due` returns the windows that became due."""
         if len(batch) == 0:
             return
         sources = batch.sources
@@ -66,28 +62,31 @@ class Scorer:
             self._evicted += self.evict(min(runs, key=self._last_alive_ns))
 
     def observe_kernels(self, times: KernelTimes) -> None:
-        """Take kernel histograms, for the windows that they belong to; see ``kernel_store.py``."""
+        """Observe kernel histograms, for the windows they belong to."""
         for source, points in by_interval(times):
             self._world(source).observe_kernels(source, points)
-        held = [kernels for world in self._worlds() for kernels in world.kernels]
+        held = [kernels for world in self._worlds() for kernels in world.kernels.values()]
         while sum(kernels.nbytes for kernels in held) > self._settings.kernel_bytes:
             max(held, key=lambda kernels: kernels.nbytes).drop_older_half()
 
     def mark_alive(self, source: Source, now_ns: int) -> None:
         """A heartbeat: the rank's open windows are not idle."""
-        world = self._runs.get(source.run_id, {}).get(source.group)
-        if world is not None:
-            world.mark_alive(source, now_ns)
+        stream = self._stream(source)
+        if stream is not None:
+            stream.last_alive_at_ns = max(stream.last_alive_at_ns, now_ns)
 
     def finish(self, source: Source, now_ns: int) -> None:
         """The rank has ended: it has passed every window of its stream."""
+        stream = self._stream(source)
+        if stream is not None:
+            stream.finish(source, now_ns)
+
+    def _stream(self, source: Source) -> Stream | None:
         world = self._runs.get(source.run_id, {}).get(source.group)
-        if world is not None:
-            world.finish(source, now_ns)
+        return None if world is None else world.stream_of(source)
 
     def close_due(self, now_ns: int) -> list[WindowScores]:
-        """Close and score the windows that all ranks have passed, or whose wait is over; evaluate
-        the steps for which the same holds. With the windows of runs that were evicted since."""
+        """Score windows that are due, and those of evicted runs; evaluate their steps."""
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
             closed += self._collected(world.close_due(now_ns))
@@ -98,45 +97,45 @@ class Scorer:
         return closed
 
     def close_all(self) -> list[WindowScores]:
-        """Close and score every open window, and evaluate all steps that are left (end of
-        input)."""
+        """End of input: score every open window and evaluate all remaining steps."""
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
             closed += self._collected(world.close_all())
         return closed
 
     def verdicts(self, run_id: str) -> RunVerdicts:
-        """Of a run: all changes of state in memory, those of groups by their time, and the newest
-        summaries."""
-        worlds = self._runs.get(run_id, {}).values()
-        changes = heapq.merge(*(world.changes for world in worlds), key=lambda v: v.at_ns)
-        summaries = (world.summary() for world in worlds)
+        """Changes of state of a run in memory by time, and the newest summaries."""
+        engines = self._engines(run_id)
+        changes = heapq.merge(*(engine.changes for engine in engines), key=lambda v: v.at_ns)
+        summaries = (engine.summary() for engine in engines)
         return RunVerdicts(
             changes=tuple(changes), worlds=tuple(each for each in summaries if each is not None)
         )
 
     def notifications(self, run_id: str) -> list[Notification]:
-        """When somebody was notified because of a run, in order."""
+        each = (engine.notifications for engine in self._engines(run_id))
+        return list(heapq.merge(*each, key=lambda one: one.at_ns))
+
+    def _engines(self, run_id: str) -> list[VerdictEngine]:
         worlds = self._runs.get(run_id, {}).values()
-        return list(heapq.merge(*(w.notifications for w in worlds), key=lambda one: one.at_ns))
+        return [world.engine for world in worlds if world.engine is not None]
 
     def drain_changes(self) -> list[Verdict]:
-        """The changes of state since the last call, over all runs, in order; also who has begun to
-        page without one. Of more than ``max_changes`` the newest."""
+        """Changes of state since the last call, over all runs, and subjects that began to page
+        without one; of more than ``max_changes`` the newest."""
         new = list(self._changes)
         self._changes.clear()
         return new
 
     def drain_step_times(self) -> list[StepTimes]:
-        """How long the steps took that were evaluated since the last call, of the newest tables."""
+        """Durations of the steps evaluated since the last call."""
         new = list(self._step_times)
         self._step_times.clear()
         return new
 
     def state(self) -> dict[str, Any]:
-        """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and
-        lists. ``references`` are of all runs; ``judges`` has one entry per run and group, which a
-        history keeps apart."""
+        """State for a restart: JSON types and NumPy arrays. ``references`` are of all runs,
+        ``judges`` has an entry per run and group."""
         states = {
             json.dumps((run_id, group)): world.state()
             for run_id, worlds in self._runs.items()
@@ -146,18 +145,14 @@ class Scorer:
         return {"references": self._references.state(), "judges": known}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state` of an earlier process; call it before the first row.
-
-        Raises:
-            InputError: a part is no such state.
-        """
+        """Continue from :meth:`state`, before the first row. Raises: InputError if it is none."""
         self._references.restore(state.get("references", {}))
         for key, saved in state.get("judges", {}).items():
             run_id, group = json.loads(key)
             self._world_of(run_id, group).restore(saved)
 
     def folded_names(self) -> dict[str, str]:
-        """The runs in memory with too many section names, each with one that has no place."""
+        """Runs with too many section names, each with one name that is folded."""
         return {
             run_id: world.folded_name
             for run_id, worlds in self._runs.items()
@@ -174,12 +169,12 @@ class Scorer:
         return {run_id: rows for run_id, rows in late.items() if rows}
 
     def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
-        """Sessions that go on sending although a newer session claims their rank."""
+        """Sessions that keep sending although a newer session claims their rank."""
         worlds = self._runs.get(run_id, {}).values()
-        return tuple(source for world in worlds for source in world.clashes(now_ns))
+        return tuple(source for world in worlds for source in world.clashes.live(now_ns))
 
     def runs(self) -> tuple[str, ...]:
-        """The runs with rows in memory, in the order in which they were first seen."""
+        """Runs with rows in memory, in the order in which they were first seen."""
         return tuple(
             run_id
             for run_id, worlds in self._runs.items()
@@ -187,11 +182,7 @@ class Scorer:
         )
 
     def evict(self, run_id: str, group: str | None = None) -> list[WindowScores]:
-        """Drop a run, or one group of it, if it is known.
-
-        Returns:
-            Scores of the windows that were open.
-        """
+        """Drop a run, or one group of it; returns the scores of its open windows."""
         self._routes.clear()
         worlds = self._runs.get(run_id, {})
         groups = list(worlds) if group is None else [group] * (group in worlds)

@@ -1,4 +1,4 @@
-"""Sources of one stream: a cache by object, their codes and names, and where their rows belong."""
+"""Sources of one stream: a cache by object, codes and names, and where their rows belong."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from otel_straggler.model.observation import (
     Kernel,
     ObservationBatch,
     Section,
+    first_and_last_start,
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import OTHER_SECTION
@@ -25,11 +26,8 @@ _Value = TypeVar("_Value")
 
 
 class SourceCache(Generic[_Value]):
-    """Finds a value by the object that describes a source, not by its thirteen fields.
-
-    Whoever decodes gives the same object for the same description, so batch after batch this is one
-    look-up a source, about 0.1 µs, where hashing a description takes ten times as long. An equal
-    description in another object is simply not found.
+    """Finds a value by the object that describes a source, about ten times as fast as by its
+    fields; decoders give the same object for the same description.
 
     >>> seen = SourceCache[int]()
     >>> one, two = Source(run_id="r", rank=0), Source(run_id="r", rank=1)
@@ -42,33 +40,24 @@ class SourceCache(Generic[_Value]):
         self._by_id: dict[int, tuple[Source, _Value]] = {}  # the source keeps its id taken
 
     def values_of(self, sources: Sequence[Source]) -> list[_Value | None]:
-        """Their values, None where there is none."""
         get = self._by_id.get
         result = [get(id(source)) for source in sources]
         return [None if entry is None else entry[1] for entry in result]
 
     def put(self, source: Source, value: _Value) -> None:
-        """Remember; what was remembered is forgotten where it becomes too much."""
+        """Remember; all is forgotten when it becomes too much."""
         if len(self._by_id) >= _MAX:
             self._by_id.clear()
         self._by_id[id(source)] = (source, value)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._by_id.clear()
-
-
-def session_of(source: Source) -> tuple[str, str]:
-    """What distinguishes two processes of one rank."""
-    return source.session_id, source.node
 
 
 @dataclass(slots=True)
 class SourceTables:
-    """Tables that only grow: what the code columns of this stream's rows index.
-
-    ``folded`` counts rows whose section has no code of its own, ``folded_name`` is one of those.
-    """
+    """Tables that only grow, indexed by the code columns of this stream's rows. ``folded`` counts
+    rows whose section has no code of its own, ``folded_name`` is one of those."""
 
     sources: list[Source] = field(default_factory=list)
     source_code: dict[tuple[int, str, str], int] = field(default_factory=dict)
@@ -80,7 +69,7 @@ class SourceTables:
     _seen: SourceCache[int] = field(default_factory=SourceCache)
 
     def codes_of_seen(self, sources: Sequence[Source]) -> list[int] | None:
-        """Their codes; None if one is new, or has another description than it had last."""
+        """Codes; None if a source is new or has another description than last."""
         codes: list[int] = []
         for source, code in zip(sources, self._seen.values_of(sources), strict=True):
             if code is None or self.sources[code] is not source:
@@ -89,33 +78,28 @@ class SourceTables:
         return codes
 
     def codes_of(self, sources: Sequence[Source]) -> list[int]:
-        """Their codes, new ones for new sources."""
-        codes = [self.code_of_source(source) for source in sources]
-        for source, code in zip(sources, codes, strict=True):
+        """Codes, new ones for new sources. A changed description (a late role) replaces the old one
+        of the same session."""
+        codes: list[int] = []
+        for source in sources:
+            code = self.source_code.setdefault((source.rank, *source.session), len(self.sources))
+            self.sources[code : code + 1] = [source]
             self._seen.put(source, code)
+            codes.append(code)
         return codes
-
-    def code_of_source(self, source: Source) -> int:
-        """A changed description (a late role) replaces the old one of the same session."""
-        code = self.source_code.setdefault((source.rank, *session_of(source)), len(self.sources))
-        if code == len(self.sources):
-            self.sources.append(source)
-        else:
-            self.sources[code] = source
-        return code
 
     def code_of_section(self, section: Section, max_names: int) -> int:
         code = self.section_code.get(section.name)
         if code is not None:
-            self._note_parent(section)
+            self._record_parent(section)
             return code
         if len(self.sections) >= max_names and section.name != OTHER_SECTION:
             return self.code_of_section(Section(OTHER_SECTION, "other"), max_names)
         self.sections[section.name] = section
         return self.section_code.setdefault(section.name, len(self.section_code))
 
-    def _note_parent(self, section: Section) -> None:
-        """What also runs by itself is no part of another: its time is added up with theirs."""
+    def _record_parent(self, section: Section) -> None:
+        """A section that also runs by itself is no part of another."""
         known = self.sections[section.name]
         if known.parent and not section.parent:
             self.sections[section.name] = replace(known, parent="")
@@ -123,8 +107,7 @@ class SourceTables:
     def recode(
         self, batch: ObservationBatch, codes_of_sources: Sequence[int], max_names: int
     ) -> ObservationBatch:
-        """The rows of ``batch`` with the codes of these tables, which learn what is new; sections
-        beyond ``max_names`` share one."""
+        """The same rows with codes of these tables; sections beyond ``max_names`` share one."""
         source_codes = np.array(codes_of_sources, np.int32)
         kernels = [self.kernel_code.setdefault(k, len(self.kernel_code)) for k in batch.kernels]
         kernel_codes = np.array([*kernels, NO_KERNEL], np.int32)  # code -1 picks the last
@@ -148,21 +131,13 @@ class SourceTables:
 
 
 def _mark_of(folded_name: str) -> int:
-    """Never 0; the bits above those that a count of runs reaches."""
+    """Never 0; above the bits of a count of runs."""
     return (zlib.crc32(folded_name.encode()) or 1) << 31
 
 
 def _keep_apart(batch: ObservationBatch, marks: Ints) -> Ints:
-    """Sections folded into one name count their runs apart; mix the name in, so that two of
-    their runs are not taken for one that was delivered twice.
-
-    All names at once: with a pass over the rows for each, a flood of names kept the scoring thread
-    busy for minutes, and with it whoever wanted to end the collector.
-
-    Args:
-        batch: its rows have the codes of the batch.
-        marks: by code of a section; 0 of those that have a name of their own.
-    """
+    """Keep runs of sections folded into one name distinct by mixing the name (``marks``, by section
+    code) into ``seq``. All names at once: one pass per name was too slow under a flood of names."""
     return np.where(batch.seq != NO_SEQ, batch.seq ^ marks[batch.section], batch.seq)
 
 
@@ -179,10 +154,8 @@ class _Claim:
 
 
 class ClashWatch:
-    """Remembers who claimed each rank of a world, in order, and who goes on after a newer claim.
-
-    Two live processes with one rank are a mistake in the job's set-up: shown, never merged.
-    """
+    """Sessions that claimed each rank of a world, and who continues after a newer claim: two live
+    processes with one rank are a mistake in the job's setup, shown and never merged."""
 
     def __init__(self, tolerance_s: float) -> None:
         self._tolerance_ns = int(tolerance_s * 1e9)
@@ -191,13 +164,13 @@ class ClashWatch:
         self._alone: SourceCache[bool] = SourceCache()
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> None:
-        """An older session clashes once it sends work that began after the newer session's first
-        work by more than the tolerance: a late delivery of old work is no clash."""
+        """An older session clashes once it sends work that began after the newer session's first,
+        beyond the tolerance for late deliveries."""
         used = np.flatnonzero(np.bincount(batch.source)).tolist()
         alone = self._alone.values_of([batch.sources[code] for code in used])
         if all(alone):
             return
-        first, last = _first_and_last_start(batch)
+        first, last = first_and_last_start(batch)
         for code, is_alone in zip(used, alone, strict=True):
             if not is_alone:
                 self._observe_one(batch.sources[code], int(first[code]), int(last[code]), now_ns)
@@ -205,7 +178,7 @@ class ClashWatch:
     def _observe_one(self, source: Source, first_ns: int, last_ns: int, now_ns: int) -> None:
         key = source.attempt, source.rank
         claims = self._claims.setdefault(key, [])
-        mine = next((c for c in claims if _same_session(c.source, source)), None)
+        mine = next((c for c in claims if c.source.session == source.session), None)
         if mine is None:
             if claims:
                 self._alone.clear()
@@ -217,8 +190,7 @@ class ClashWatch:
             self._alone.put(source, True)
 
     def live(self, now_ns: int) -> tuple[Source, ...]:
-        """Sessions that clashed within the last minute. Cost: O(ranks that more than one session
-        has claimed)."""
+        """Sessions that clashed within the last minute."""
         return tuple(
             claim.source
             for key in self._contested
@@ -227,34 +199,17 @@ class ClashWatch:
         )
 
     def drop_attempt(self, attempt: int) -> None:
-        """Forget the claims of an attempt."""
         self._alone.clear()
         for key in [key for key in self._claims if key[0] == attempt]:
             del self._claims[key]
             self._contested.pop(key, None)
 
 
-def _first_and_last_start(batch: ObservationBatch) -> tuple[Ints, Ints]:
-    """Per source code: the first and the last start among its rows."""
-    limits = np.iinfo(np.int64)
-    first = np.full(len(batch.sources), limits.max, np.int64)
-    last = np.full(len(batch.sources), limits.min, np.int64)
-    np.minimum.at(first, batch.source, batch.start_ns)
-    np.maximum.at(last, batch.source, batch.start_ns)
-    return first, last
-
-
 def split_by_route(
-    batch: ObservationBatch,
-    cache: SourceCache[_Value],
-    find: Callable[[int], _Value | None],
+    batch: ObservationBatch, cache: SourceCache[_Value], find: Callable[[int], _Value | None]
 ) -> Iterator[tuple[_Value, ObservationBatch]]:
-    """The rows of a batch by where their sources belong, in the order in which these appear.
-
-    Args:
-        cache: of routes that are known.
-        find: the route of a source by its code; None: its rows are left out.
-    """
+    """Rows of a batch by the route of their sources, in order of appearance. ``find`` gives the
+    route of an unknown source by its code; None leaves its rows out."""
     used = np.flatnonzero(np.bincount(batch.source)).tolist()
     routes = cache.values_of([batch.sources[code] for code in used])
     first = routes[0]
@@ -280,11 +235,5 @@ def _only_sources(rows: ObservationBatch, codes: list[int]) -> ObservationBatch:
     new_code = np.full(len(rows.sources), -1, np.int32)
     new_code[codes] = np.arange(len(codes), dtype=np.int32)
     return replace(
-        rows,
-        sources=tuple(rows.sources[code] for code in codes),
-        source=new_code[rows.source],
+        rows, sources=tuple(rows.sources[code] for code in codes), source=new_code[rows.source]
     )
-
-
-def _same_session(a: Source, b: Source) -> bool:
-    return (a.session_id, a.node) == (b.session_id, b.node)

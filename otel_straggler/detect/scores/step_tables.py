@@ -1,8 +1,5 @@
-"""Rows of some steps -> the dense tables that verdicts read.
-
-Only top-level section runs count: kernels and nested sections are left out, for their time is in
-the section around them already.
-"""
+"""Rows of some steps -> dense tables for verdicts, of top-level section runs: the time of kernels
+and nested sections is in the section around them."""
 
 from __future__ import annotations
 
@@ -30,26 +27,21 @@ from otel_straggler.model.step_table import GpuSeconds, StepTable
 
 _LATEST = np.iinfo(np.int64).max
 _ENOUGH_FOR_A_MEDIAN = 1_000
-"""Starts of a section that are looked at to place it among the others."""
+"""Starts of a section that are used to order it among the others."""
 
 
 def build_step_table(
     rows: ObservationBatch, *, world_size: int = 0, interval_ns: int = 0
 ) -> StepTable | None:
-    """Sum up the top-level section runs of one world of ranks.
+    """Sum up the top-level section runs of one world; None if there are none. Duplicates and second
+    sessions of a rank are left out.
 
     Args:
-        rows: of one run, group, attempt and incarnation; what was delivered twice and second
-            sessions of a rank are left out here.
         world_size: ranks expected, 0 if unknown.
-        interval_ns: length of an interval of time that stands for a step; 0: go by steps, and
-            leave out rows without one.
+        interval_ns: length of an interval that stands for a step; 0: by steps, without rows that
+            have none.
 
-    Returns:
-        None if there is nothing to sum up.
-
-    Cost: O(rows + steps * ranks * sections); more by a sort if ``seq`` is spread widely or rows
-    came twice.
+    Cost: O(rows + steps * ranks * sections); a sort if ``seq`` is widely spread or rows came twice.
     """
     summed = replace(_only(rows, is_summed(rows)), kernels=())
     kept = one_session_per_rank(without_duplicates(summed))
@@ -88,11 +80,7 @@ def _only(rows: ObservationBatch, wanted: Bools) -> ObservationBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Rows by step, rank and section, all arrays (T, R, S); ``cell`` says where each row belongs.
-
-    Sections stand in the order of their codes; ``first_ns`` is the first start in a cell, the
-    latest possible time where the cell is empty; ``begun_ns`` (T, R) the first of the rank.
-    """
+    """Rows by step, rank, and section (T, R, S); ``cell`` is the index of each row."""
 
     rows: ObservationBatch
     steps: Ints
@@ -149,8 +137,7 @@ class _Cells:
         return _sums(self.cell, values, self.n_rows.shape)
 
     def order_of_sections(self) -> list[int]:
-        """Sections by the median of their first start after the rank's first in the step; of
-        equals the one that was seen first."""
+        """By the median of their first start in the step; ties by appearance."""
         n_sections = len(self.section_codes)
         first_ns = self.first_ns.reshape(-1, n_sections)
         begun_ns = self.begun_ns.ravel()
@@ -176,7 +163,7 @@ class _Cells:
         return last_ns.reshape(shape[:2])
 
     def tokens(self) -> Floats:
-        """(T, R) tokens of the section that reports most; NaN where none does."""
+        """(T, R) of the section that reports most; NaN where none does."""
         tokens = self.rows.tokens
         if tokens is None:
             return np.full(self.n_rows.shape[:2], np.nan)
@@ -200,11 +187,8 @@ class _Cells:
         return GpuSeconds(basis, own_s, nccl_s).of_rows(np.s_[:, :, in_order])
 
     def run_cv(self) -> Floats:
-        """(R, S) spread of single runs around the mean of their step, pooled over the steps.
-
-        A row that stands for k executions has only their mean, which varies k times less; it is
-        weighted so that the variance of a single run comes out.
-        """
+        """(R, S) spread of single runs around the mean of their step, pooled over the steps. A row
+        of k runs has only their mean, and is weighted accordingly."""
         freedom = np.where(self.n_rows > 1, self.n_rows - 1, 0).sum(axis=0)
         if not freedom.any():
             return np.full(freedom.shape, np.nan)
@@ -237,11 +221,7 @@ def _nanoseconds(seconds: Floats) -> Ints:
 
 
 def without_duplicates(rows: Batch) -> Batch:
-    """Keep the first delivery of every row; rows with ``NO_SEQ`` are all kept.
-
-    Two rows are deliveries of one run if source, section, kernel and seq agree.
-    Cost: O(n log n).
-    """
+    """Keep the first of rows with equal source, section, kernel, and seq (but ``NO_SEQ``)."""
     order = _delivery_order(rows)
     if order is None:
         return rows
@@ -254,11 +234,8 @@ def without_duplicates(rows: Batch) -> Batch:
 
 
 def one_session_per_rank(rows: Batch) -> Batch:
-    """Keep, of several sources with one rank, the one with most rows; of equals the last in
-    ``rows.sources``, which is the newest.
-
-    Two sessions that claim one rank are never merged into one median. Cost: O(n).
-    """
+    """Of several sessions of a rank, keep the one with most rows; of equals the newest, which is
+    last in ``rows.sources``. Sessions are never merged into one median."""
     count = rows_by_source(rows)
     used = np.flatnonzero(count).tolist()
     kept: dict[int, int] = {}
@@ -270,7 +247,6 @@ def one_session_per_rank(rows: Batch) -> Batch:
 
 
 def rows_by_source(rows: Batch) -> Ints:
-    """How many rows every source has."""
     count = np.zeros(len(rows.sources), np.int64)
     for part in slices(len(rows)):
         count += np.bincount(rows.source[part], minlength=len(count))
@@ -278,8 +254,8 @@ def rows_by_source(rows: Batch) -> Ints:
 
 
 def _delivery_order(rows: Batch) -> Ints | None:
-    """An order that puts deliveries of one run side by side, the first one first; None if it is
-    plain that there are none. One packed number per row is several times faster to sort."""
+    """An order that puts deliveries of one run side by side, the first one first; None if there
+    plainly are none. One packed number per row is several times faster to sort."""
     if len(rows) == 0 or (rows.seq == NO_SEQ).all():
         return None
     low, high = int(rows.seq.min()), int(rows.seq.max())
@@ -301,7 +277,7 @@ def _delivery_order(rows: Batch) -> Ints | None:
 
 
 def _delivery_key(rows: Batch, part: slice, lowest_seq: int, n_seq: int) -> Ints:
-    """Source, section, kernel and seq of each row of a part, in one number."""
+    """Source, section, kernel, and seq of each row, in one number."""
     key = rows.source[part].astype(np.int64)
     key *= len(rows.sections)
     key += rows.section[part]

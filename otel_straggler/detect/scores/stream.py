@@ -1,4 +1,4 @@
-"""The rows of one world of ranks: one run, group, attempt and incarnation."""
+"""Rows of one run, group, attempt, and incarnation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from otel_straggler.detect.scores.settings import ScoreSettings, VerdictSettings
-from otel_straggler.detect.scores.sources import SourceTables, session_of
+from otel_straggler.detect.scores.sources import SourceTables
 from otel_straggler.detect.scores.step_tables import build_step_table, is_summed
 from otel_straggler.detect.scores.window_scores import ClosedBy
 from otel_straggler.detect.scores.windows import (
     OpenWindow,
     Split,
     WindowIndex,
-    Windows,
     WindowTrack,
     are_in_order,
     newest_by_rank,
@@ -29,9 +28,7 @@ from otel_straggler.model.observation import (
     Bools,
     Codes,
     ObservationBatch,
-    join_gpu,
-    join_runs,
-    join_tokens,
+    joined_columns,
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
@@ -39,13 +36,7 @@ from otel_straggler.model.step_table import StepTable
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows on their way into windows.
-
-    Attributes:
-        batch: with the codes of the stream.
-        is_summed: (n,) which of them verdicts sum up.
-        sources, source: as they came.
-    """
+    """Rows with the codes of the stream, whether verdicts sum them up, and their own sources."""
 
     batch: ObservationBatch
     is_summed: Bools
@@ -63,8 +54,8 @@ class _RankState:
 
 
 class Stream:
-    """Takes rows, keeps them by window, says which windows are due: those of scores, and
-    the shorter blocks of verdicts. Both hold the same arrays."""
+    """Keeps rows by window and closes those that are due: windows of scores, and the shorter blocks
+    of verdicts. Both hold the same arrays."""
 
     def __init__(self, settings: ScoreSettings, verdicts: VerdictSettings, now_ns: int) -> None:
         self._settings = settings
@@ -72,28 +63,29 @@ class Stream:
         self._names = SourceTables()
         self._ranks: dict[int, _RankState] = {}
         newest_step: dict[int, int] = {}
-        windows = Windows(settings.window_steps, settings.window_longest_s)
-        self._by_step = WindowTrack(windows, newest_step)
-        self._by_time = WindowTrack(Windows(1), {}, settings.window_s)
-        self._block_by_step = WindowTrack(Windows(verdicts.block_steps), newest_step)
-        self._block_by_time = WindowTrack(Windows(1), {}, verdicts.block_s)
+        self._by_step = WindowTrack(newest_step, settings.window_steps, settings.window_longest_s)
+        self._by_time = WindowTrack({}, interval_s=settings.window_s)
+        self._block_by_step = WindowTrack(newest_step, verdicts.block_steps)
+        self._block_by_time = WindowTrack({}, interval_s=verdicts.block_s)
+        self._tracks = self._by_step, self._by_time
+        self._block_tracks = self._block_by_step, self._block_by_time
         self._longest_pause_ns = 0
         self.world_size = 0
         self.last_row_at_ns = now_ns
         self.last_alive_at_ns = now_ns
 
     def has_redone(self, source: Source, first_step: int) -> bool:
-        """Whether a new session of a known rank begins at a step that the rank has done before:
-        the world was restarted, and its steps must not fall into the old windows."""
+        """Whether a new session of a known rank repeats a step: the world was restarted, and its
+        steps must not fall into old windows."""
         state = self._ranks.get(source.rank)
         return (
             state is not None
-            and state.session != session_of(source)
+            and state.session != source.session
             and NO_STEP < first_step <= self._by_step.newest.get(source.rank, NO_STEP)
         )
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> int:
-        """Take rows of this stream's sources. Returns how many were late for their window."""
+        """Observe rows of this stream's sources; returns how many were late for their window."""
         rows = _Rows(self._with_own_codes(batch), is_summed(batch), batch.sources, batch.source)
         self._longest_pause_ns = max(self._longest_pause_ns, now_ns - self.last_row_at_ns)
         self.last_row_at_ns = self.last_alive_at_ns = now_ns
@@ -108,21 +100,18 @@ class Stream:
     def finish(self, source: Source, now_ns: int) -> None:
         """The session's rank has ended: it has passed every window."""
         state = self._ranks.get(source.rank)
-        if state is None or state.session != session_of(source):
+        if state is None or state.session != source.session:
             return
         state.finished = True
         for track in (*self._tracks, *self._block_tracks):
-            for window in track.windows.open.values():
+            for window in track.open.values():
                 window.passed_at_ns = window.passed_at_ns or now_ns
 
     def close_due(
         self, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[ObservationBatch, ClosedBy]]:
-        """Close the windows that are due: rows, and what closed the window.
-
-        Args:
-            replaced: a newer attempt or incarnation of this run is sending.
-        """
+        """Close the windows that are due: rows, and what closed the window. ``replaced``: a newer
+        attempt or incarnation of this run is sending."""
         for track in self._tracks:
             for window, cause in self._closed_of(track, now_ns, replaced=replaced):
                 yield self._rows_of([window]), cause
@@ -141,8 +130,7 @@ class Stream:
                     yield from self._tables(self._rows_of([window]), track)
 
     def close_all_tables(self) -> Iterator[StepTable]:
-        """Close every open block, and give all their steps in ascending order, whatever order they
-        came in; world after world, if there was a restart."""
+        """Close every open block: all steps in ascending order, world after world."""
         for track in self._block_tracks:
             windows = [window for window in track.close_all() if window.rows]
             at_once = 1 if track.interval_ns else self._block_steps
@@ -162,17 +150,9 @@ class Stream:
 
     @property
     def has_open_windows(self) -> bool:
-        return any(track.windows.open for track in (*self._tracks, *self._block_tracks))
+        return any(track.open for track in (*self._tracks, *self._block_tracks))
 
-    @property
-    def _tracks(self) -> tuple[WindowTrack, WindowTrack]:
-        return self._by_step, self._by_time
-
-    @property
-    def _block_tracks(self) -> tuple[WindowTrack, WindowTrack]:
-        return self._block_by_step, self._block_by_time
-
-    # --- taking rows -----------------------------------------------------------------------
+    # --- rows in -----------------------------------------------------------------------------
 
     def _with_own_codes(self, batch: ObservationBatch) -> ObservationBatch:
         codes = self._names.codes_of_seen(batch.sources)
@@ -180,25 +160,25 @@ class Stream:
         self.world_size = next(filter(None, sizes), self.world_size)
         if codes is None:
             for source in batch.sources:
-                self._meet(source)
+                self._register(source)
             codes = self._names.codes_of(batch.sources)
         return self._names.recode(batch, codes, self._settings.max_section_names)
 
-    def _meet(self, source: Source) -> None:
+    def _register(self, source: Source) -> None:
         state = self._ranks.get(source.rank)
         if state is None:
-            self._ranks[source.rank] = _RankState(session_of(source))
-        elif state.session != session_of(source) and not self._is_known(source):
-            state.session = session_of(source)
+            self._ranks[source.rank] = _RankState(source.session)
+        elif state.session != source.session and not self._is_known(source):
+            state.session = source.session
             state.finished = False
 
     def _is_known(self, source: Source) -> bool:
-        return (source.rank, *session_of(source)) in self._names.source_code
+        return (source.rank, *source.session) in self._names.source_code
 
     def _index_stepped(self, rows: _Rows, now_ns: int) -> int:
         tracks = self._by_step, self._block_by_step
         split = Split.of(rows.batch.step)
-        window_of, block_of = (track.windows.number_of for track in tracks)
+        window_of, block_of = (track.number_of for track in tracks)
         starts_ns = rows.batch.start_ns[split.first_rows].tolist()
         indices = [
             (window_of(step, start_ns, now_ns), block_of(step, start_ns, now_ns))
@@ -211,7 +191,6 @@ class Stream:
         return late
 
     def _index_timed(self, rows: _Rows, now_ns: int) -> int:
-        """Rows without a step."""
         tracks = self._by_time, self._block_by_time
         if self._settings.window_steps is None:
             tracks = self._by_step, self._block_by_time
@@ -223,8 +202,8 @@ class Stream:
             step, block = (unit * unit_ns // n if n else NO_STEP for n in lengths_ns)
             indices.append(
                 (
-                    tracks[0].windows.number_of(step, unit * unit_ns, now_ns),
-                    tracks[1].windows.number_of(block, unit * unit_ns, now_ns),
+                    tracks[0].number_of(step, unit * unit_ns, now_ns),
+                    tracks[1].number_of(block, unit * unit_ns, now_ns),
                 )
             )
         late = _put(rows, split, indices, tracks)
@@ -239,11 +218,11 @@ class Stream:
     def _closed_of(
         self, track: WindowTrack, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[OpenWindow, ClosedBy]]:
-        for number in sorted(track.windows.open):
-            cause = self._due(track, track.windows.open[number], now_ns, replaced=replaced)
+        for number in sorted(track.open):
+            cause = self._due(track, track.open[number], now_ns, replaced=replaced)
             if cause is None:
                 break
-            yield track.windows.close(number), cause
+            yield track.close(number), cause
 
     def _due(
         self, track: WindowTrack, window: OpenWindow, now_ns: int, *, replaced: bool
@@ -252,7 +231,7 @@ class Stream:
         grace_ns = int(settings.grace_s * 1e9)
         waited_ns = -1 if window.passed_at_ns is None else now_ns - window.passed_at_ns
         if waited_ns >= 0 and self._all_passed(track, window):
-            may_be_more = self.world_size == 0 and track.windows.n_closed == 0
+            may_be_more = self.world_size == 0 and track.n_closed == 0
             if not may_be_more or waited_ns >= grace_ns:
                 return "complete"
         if waited_ns >= grace_ns or (replaced and now_ns - self.last_row_at_ns >= grace_ns):
@@ -276,7 +255,7 @@ class Stream:
             yield table
 
     def _rows_of(self, windows: Sequence[OpenWindow]) -> ObservationBatch:
-        """The rows of windows, with only the sections that they hold."""
+        """Rows of windows, with only the sections that they hold."""
         parts = [part for window in windows for part in window.rows]
         section = np.concatenate([p.section for p in parts])
         sections = list(self._names.sections.values())
@@ -295,21 +274,14 @@ class Stream:
             kernel=np.concatenate([p.kernel for p in parts])
             if has_kernels
             else np.broadcast_to(np.int32(NO_KERNEL), len(section)),
-            step=np.concatenate([p.step for p in parts]),
-            start_ns=np.concatenate([p.start_ns for p in parts]),
-            duration_s=np.concatenate([p.duration_s for p in parts]),
-            seq=np.concatenate([p.seq for p in parts]),
-            runs=join_runs(parts),
-            tokens=join_tokens(parts),
-            gpu=join_gpu(parts),
+            **joined_columns(parts),
         )
 
 
 def _put(
     rows: _Rows, split: Split, indices: list[WindowIndex], tracks: tuple[WindowTrack, WindowTrack]
 ) -> int:
-    """Put the rows into their windows and blocks, which hold the same arrays; returns how many were
-    late for their window."""
+    """Put rows into their windows and blocks; returns how many were late for their window."""
     order, pieces = split.by_index(indices)
     batch = rows.batch if order is None else rows.batch.take(order)
     summed = rows.is_summed if order is None else rows.is_summed[order]
@@ -320,11 +292,11 @@ def _put(
         if window < 0:
             late += len(part)
         else:
-            tracks[0].windows.open[window].rows.append(part)
+            tracks[0].open[window].rows.append(part)
         if block < 0:
             continue
         if all_summed:
-            tracks[1].windows.open[block].rows.append(part)
+            tracks[1].open[block].rows.append(part)
         elif summed[piece].any():
-            tracks[1].windows.open[block].rows.append(part.take(summed[piece]))
+            tracks[1].open[block].rows.append(part.take(summed[piece]))
     return late

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from otel_straggler.detect.scores.formulas import (
-    find_gpu_stragglers,
     find_largest_excess,
-    find_section_stragglers,
+    find_stragglers,
     individual_gpu_scores,
     individual_scores,
     relative_gpu_scores,
@@ -40,14 +38,16 @@ from otel_straggler.detect.scores.step_tables import (
     rows_by_source,
     without_duplicates,
 )
-from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints
+from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints, Section
 from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.rank import Source
-from otel_straggler.model.scores import Straggler, WindowScores
+from otel_straggler.model.scores import KindOfScore, Straggler, WindowScores
 
 _LATEST_NS = np.iinfo(np.int64).max
 ClosedBy = Literal["complete", "grace", "idle", "end"]
 MAX_NAMED_MISSING = 1000
+_WHOLE = (Section(""),)
+_GPU_SCORES: tuple[KindOfScore, ...] = ("gpu_relative", "gpu_individual")
 
 
 def score_window(
@@ -60,18 +60,17 @@ def score_window(
     closed_by: ClosedBy,
     counted_kernels: CountedKernels | None = None,
 ) -> WindowScores:
-    """Score the rows of one window of one run, attempt and group.
+    """Score the rows (at least one) of one window of one run, attempt, and group.
 
     Args:
-        rows: at least one row; sources in the order in which they were first seen.
-        history: own-history references; updated by this window.
+        rows: sources in the order in which they were first seen.
+        history: own-history references; updated.
         world_size: ranks expected, 0 if unknown (then those with rows).
         threshold: a score strictly below it lists the rank.
         min_reference_samples: fewer runs never become a reference.
-        counted_kernels: gives the kernel histograms that belong to the window, where its rows
-            hold no kernels.
+        counted_kernels: histograms of the window, for rows without kernels.
 
-    Cost: O(n log n + ranks * (sections + kernels)); a dense table of ranks x kernels is held.
+    Cost: O(n log n + ranks * (sections + kernels)), with a dense table of ranks x kernels.
     """
     delivered = len(rows)
     distinct = without_duplicates(rows)
@@ -100,13 +99,11 @@ def score_window(
     present = {s.rank for s in sources}
     missing = (r for r in range(world_size) if r not in present)
     stragglers = [
-        *find_section_stragglers(relative, "section_relative", sources, kept.sections, threshold),
-        *find_section_stragglers(
-            individual, "section_individual", sources, kept.sections, threshold
-        ),
-        *find_gpu_stragglers(gpu.relative, "gpu_relative", sources, threshold),
-        *find_gpu_stragglers(gpu.individual, "gpu_individual", sources, threshold),
+        *find_stragglers(relative, "section_relative", sources, kept.sections, threshold),
+        *find_stragglers(individual, "section_individual", sources, kept.sections, threshold),
     ]
+    for kind in _GPU_SCORES:
+        stragglers += find_stragglers(gpu[kind][:, None], kind, sources, _WHOLE, threshold)
     first = sources[0]
     return WindowScores(
         run_id=first.run_id,
@@ -126,10 +123,7 @@ def score_window(
         section_relative=relative,
         section_individual=individual,
         section_slowdown=slowdowns(median_s, table.peers),
-        gpu_relative=gpu.relative,
-        gpu_individual=gpu.individual,
-        gpu_section_relative=gpu.section_relative,
-        gpu_section_individual=gpu.section_individual,
+        **gpu,
         stragglers=tuple(sorted(stragglers, key=_worst_first)),
         largest_excess=find_largest_excess(step_s, table.peers, sources, kept.sections),
         world_size=world_size or len(sources),
@@ -144,22 +138,13 @@ def _worst_first(straggler: Straggler) -> tuple[float, int, str]:
     return straggler.score, straggler.source.rank, straggler.section
 
 
-@dataclass(frozen=True, slots=True)
-class _GpuScores:
-    relative: Floats
-    individual: Floats
-    section_relative: Floats
-    section_individual: Floats
-
-
 def _gpu_scores(
     table: _Table, kernels: Kernels, history: ReferenceSet, min_samples: int, now_ns: int
-) -> _GpuScores:
-    """GPU scores over all sections and per section; NCCL and memory kernels are left out."""
-    none = np.full((table.n_ranks, table.n_sections), np.nan)
-    scores = _GpuScores(
-        np.full(table.n_ranks, np.nan), np.full(table.n_ranks, np.nan), none, none.copy()
-    )
+) -> dict[str, Floats]:
+    """Fields of ``WindowScores``: over all sections and per section, of compute kernels."""
+    whole, by_section = table.n_ranks, (table.n_ranks, table.n_sections)
+    relative, individual = np.full(whole, np.nan), np.full(whole, np.nan)
+    relative_by_section, individual_by_section = (np.full(by_section, np.nan) for _ in range(2))
 
     def score(result: NamedTimes, references: References, scope: str) -> tuple[Floats, Floats]:
         times = result.times
@@ -173,20 +158,24 @@ def _gpu_scores(
         )
 
     everywhere = kernels.of(None)
-    if everywhere is None:
-        return scores
-    scores.relative[:], scores.individual[:] = score(everywhere, history.kernels, "")
-    for s, name in enumerate(table.section_names):
-        inside = kernels.of(s)
-        if inside is not None:
-            scores.section_relative[:, s], scores.section_individual[:, s] = score(
-                inside, history.kernels_by_section, name
-            )
-    return scores
+    if everywhere is not None:
+        relative, individual = score(everywhere, history.kernels, "")
+        for s, name in enumerate(table.section_names):
+            inside = kernels.of(s)
+            if inside is not None:
+                relative_by_section[:, s], individual_by_section[:, s] = score(
+                    inside, history.kernels_by_section, name
+                )
+    return {
+        "gpu_relative": relative,
+        "gpu_individual": individual,
+        "gpu_section_relative": relative_by_section,
+        "gpu_section_individual": individual_by_section,
+    }
 
 
 class _Table:
-    """The rows of a window as dense tables with one line per rank."""
+    """Rows of a window as dense tables with a line per rank."""
 
     def __init__(self, rows: Batch, line_of_source: Ints, sources: Sequence[Source]) -> None:
         self.rows = rows
@@ -202,7 +191,7 @@ class _Table:
         self.steps = _distinct_steps(rows.step)
 
     def section_times(self) -> tuple[Floats, Ints, Floats]:
-        """Median and count of section runs, and :meth:`section_step_s`: (ranks, sections)."""
+        """(ranks, sections) median and count of section runs, and :meth:`section_step_s`."""
         shape = (self.n_ranks, self.n_sections)
         placed = None
         if not self.rows.kernels and len(self.steps):
@@ -216,8 +205,7 @@ class _Table:
         return times.median_s, times.count, self.section_step_s()
 
     def _times_by_step(self) -> tuple[Floats, Ints] | None:
-        """Median and count of section runs; None if a section ran twice in a step, or without one,
-        or if most steps are missing."""
+        """Median and count; None if a section ran twice in a step, or many steps are missing."""
         rows, width = self.rows, len(self.steps)
         first, last = int(self.steps[0]), int(self.steps[-1])
         n_cells = self.n_ranks * self.n_sections
@@ -236,13 +224,11 @@ class _Table:
         return placed_times(index, rows.duration_s, n_cells, width)
 
     def _lines(self, rows: Ints | slice) -> Ints:
-        """Line of each of some rows."""
         lines: Ints = self.line_of_source[self.rows.source[rows]]
         return lines
 
     def section_step_s(self) -> Floats:
-        """Median over steps of the time a rank spent in a section per step; a row without a
-        step stands for itself."""
+        """Median over steps of the time per step; a row without a step is its own."""
         rows = np.flatnonzero(~self.is_kernel)
         step = self.rows.step[rows]
         alone = step == NO_STEP
@@ -259,7 +245,7 @@ class _Table:
         return times.median_s.reshape(self.n_ranks, self.n_sections)
 
     def kernels(self, counted: CountedKernels | None) -> Kernels:
-        """Kernels of the rows; if they hold none, those that were counted by their senders."""
+        """Kernels of the rows; if there are none, those counted by their senders."""
         if self.is_kernel.any() or counted is None:
             return RowKernels(self.rows, self.line_of_source, self.n_ranks)
         result = counted(self.sources, *self._spans_ns())
@@ -276,15 +262,11 @@ class _Table:
         return first, last
 
     def _times(self, line: Ints, column: Ints, duration_s: Floats, n_columns: int) -> GroupedTimes:
-        shape = (self.n_ranks, n_columns)
-        times = group_times(line * n_columns + column, duration_s, shape[0] * shape[1])
-        return GroupedTimes(
-            times.median_s.reshape(shape), times.total_s.reshape(shape), times.count.reshape(shape)
-        )
+        times = group_times(line * n_columns + column, duration_s, self.n_ranks * n_columns)
+        return times.reshape(self.n_ranks, n_columns)
 
 
 def _distinct_steps(step: Ints) -> Ints:
-    """In order, without ``NO_STEP``."""
     low, high = int(step.min()), int(step.max())
     if high - low >= MAX_PADDING * len(step):
         result = np.unique(step)
@@ -298,8 +280,7 @@ def _distinct_steps(step: Ints) -> Ints:
 
 
 def device_key(source: Source) -> tuple[str, str, str, str, str | int]:
-    """What own history belongs to: the device, not the rank number, so that it survives a restart
-    that renumbers the ranks. Without a node and a local rank only the rank itself is left."""
+    """Key of own history: the device, which survives renumbering of ranks; or else the rank."""
     device: str | int = source.device or source.local_rank
     if not source.node or device == -1:
         device = f"rank {source.rank}"

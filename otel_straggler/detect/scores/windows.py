@@ -1,10 +1,9 @@
 """Which steps are scored together, and when a window can be closed.
 
 A step belongs to the window that was open when the first of its rows was seen, on any rank; so
-ranks that run ahead or lag cannot split a step. A window takes so many steps, or fewer if they are
-long: the ranks' clocks say when it is full, so a file and a live run have the same windows. Times
-without a step are handled as "steps" of their own: the number of the interval they start in, one
-interval a window.
+ranks that run ahead or lag cannot split a step. A window takes a number of steps, or fewer if they
+are long by the ranks' clocks, so a file and a live run have the same windows. Times without a step
+belong to the interval they start in, one interval a window.
 """
 
 from __future__ import annotations
@@ -22,16 +21,12 @@ from otel_straggler.model.rank import Source
 
 REMEMBERED_CLOSED_WINDOWS = 256
 MIN_STEPS = 5
-"""Of a window, however long they are: a median of fewer says little, and is no rank's own best."""
+"""Of a window, however long they are: a median of fewer says little."""
 
 
 @dataclass(slots=True)
 class OpenWindow:
-    """A window that still takes rows.
-
-    ``began_ns`` is the start of its first row, by the clock of a rank; ``opened_at_ns`` when that
-    row came.
-    """
+    """A window that takes rows; ``began_ns`` by the rank's clock, ``opened_at_ns`` on arrival."""
 
     number: int
     began_ns: int
@@ -42,16 +37,25 @@ class OpenWindow:
     rows: list[ObservationBatch] = field(default_factory=list)
 
 
-class Windows:
-    """The windows of one stream, in the order in which they were opened.
+class WindowTrack:
+    """One division of a stream into windows, in the order in which they were opened.
 
     Args:
+        newest: progress by rank; tracks that count the same may share it.
         steps_per_window: None puts all steps into one.
-        longest_s: a window that began so long before a new step takes no further ones, if it has
-            :data:`MIN_STEPS`.
+        longest_s: after so long a window with :data:`MIN_STEPS` takes no further steps.
+        interval_s: length of an interval that stands for a step; 0: by steps.
     """
 
-    def __init__(self, steps_per_window: int | None, longest_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        newest: dict[int, int],
+        steps_per_window: int | None = 1,
+        longest_s: float = math.inf,
+        interval_s: float = 0.0,
+    ) -> None:
+        self.newest = newest
+        self.interval_ns = int(interval_s * 1e9)
         self._steps_per_window = steps_per_window
         self._longest_s = longest_s
         self._window_of_step: dict[int, int] = {}
@@ -63,10 +67,7 @@ class Windows:
 
     def number_of(self, step: int, start_ns: int, now_ns: int) -> int:
         """Number of the step's window, opened if it is new; -1 if it is closed (late rows).
-
-        Args:
-            start_ns: of the step, or of any section of it.
-        """
+        ``start_ns`` is that of any section of the step."""
         number = self._window_of_step.get(step)
         if number is not None:
             return number if number in self.open else -1
@@ -86,7 +87,7 @@ class Windows:
         return known not in self.open
 
     def close(self, number: int) -> OpenWindow:
-        """Take the window out; later rows of its steps are late."""
+        """Remove the window; later rows of its steps are late."""
         self.n_closed += 1
         window = self.open.pop(number)
         self._closed_steps.append(window.steps)
@@ -110,44 +111,27 @@ class Windows:
         self._opened += 1
         return window
 
-
-WindowIndex = tuple[int, int]
-"""Where a step belongs: number of its window of scores and of its block of verdicts; -1 if that
-is closed."""
-
-
-class WindowTrack:
-    """One way to divide rows into windows: by steps, or by intervals of time.
-
-    Attributes:
-        windows: those that are open.
-        interval_ns: length of an interval; 0: by steps.
-        newest: by rank, how far it has come; tracks that count the same may share it.
-    """
-
-    def __init__(self, windows: Windows, newest: dict[int, int], interval_s: float = 0.0) -> None:
-        self.windows = windows
-        self.newest = newest
-        self.interval_ns = int(interval_s * 1e9)
-
     def advance(self, newest: Mapping[int, int], now_ns: int) -> None:
-        """Ranks have come so far: note it, and which windows somebody has passed."""
+        """Record the progress of ranks, and which windows somebody has passed."""
         for rank, step in newest.items():
             if step > self.newest.get(rank, NO_STEP):
                 self.newest[rank] = step
         furthest = max(newest.values(), default=NO_STEP)
-        for window in self.windows.open.values():
+        for window in self.open.values():
             if window.passed_at_ns is None and furthest > window.last_step:
                 window.passed_at_ns = now_ns
 
     def close_all(self) -> Iterator[OpenWindow]:
-        """Every open window, oldest first."""
-        for number in sorted(self.windows.open):
-            yield self.windows.close(number)
+        for number in sorted(self.open):
+            yield self.close(number)
+
+
+WindowIndex = tuple[int, int]
+"""Numbers of a step's window of scores and block of verdicts; -1 if closed."""
 
 
 def newest_by_rank(sources: tuple[Source, ...], source: Codes, steps: Ints) -> dict[int, int]:
-    """How far the ranks of some rows have come; ranks without a step are left out."""
+    """The newest step of each rank that has one."""
     newest = np.full(len(sources), NO_STEP, np.int64)
     np.maximum.at(newest, source, steps)
     result: dict[int, int] = {}
@@ -159,8 +143,7 @@ def newest_by_rank(sources: tuple[Source, ...], source: Codes, steps: Ints) -> d
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Steps of some rows: the distinct ones, in the order in which they were seen first, with the
-    first row of each, and for every row the number of its step among them."""
+    """Distinct steps in the order of their first rows, those rows, and each row's step."""
 
     steps: list[int]
     first_rows: Ints
@@ -181,11 +164,7 @@ class Split:
     def by_index(
         self, indices: list[WindowIndex]
     ) -> tuple[Ints | None, list[tuple[WindowIndex, slice]]]:
-        """An order of the rows in which those whose step has the same index stand together, and
-        where they stand in it. None: they do so already.
-
-        Cost: O(n), more by a sort if they do not.
-        """
+        """An order that groups rows by index, and the slices of it; None if they are grouped."""
         distinct = {index: number for number, index in enumerate(dict.fromkeys(indices))}
         if len(distinct) == 1:
             return None, [(indices[0], slice(None))]
@@ -206,13 +185,7 @@ def are_in_order(windows: Sequence[OpenWindow]) -> bool:
 
 
 def split_incarnations(rows: ObservationBatch) -> Iterator[ObservationBatch]:
-    """The rows of every incarnation, oldest first.
-
-    Sessions are met in the order of their first starts; one of a known rank that begins at a step
-    which the rank has done before begins a new incarnation, as in a stream that is read live.
-
-    Cost: O(rows) if there is one, else O(rows * incarnations).
-    """
+    """Rows of every incarnation, oldest first: a session that repeats a step begins one."""
     incarnation = _incarnations(rows)
     for number in range(int(incarnation.max(initial=0)) + 1):
         of_rows = incarnation[rows.source] == number
@@ -245,13 +218,7 @@ def _incarnations(rows: ObservationBatch) -> Ints:
 def split_steps(
     rows: ObservationBatch, steps_at_once: int, interval_ns: int
 ) -> Iterator[ObservationBatch]:
-    """The rows of every ``steps_at_once`` distinct steps, ascending; rows keep their order.
-
-    Args:
-        interval_ns: length of an interval that stands for a step; 0: by steps.
-
-    Cost: O(n log n).
-    """
+    """Rows of every ``steps_at_once`` distinct steps or intervals, ascending."""
     steps = rows.start_ns // interval_ns if interval_ns else rows.step
     _, number = number_densely(steps)
     block = number // steps_at_once

@@ -11,32 +11,24 @@ import numpy as np
 from otel_straggler.detect.scores.kernel_store import KernelHistograms
 from otel_straggler.detect.scores.references import ReferenceSet
 from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
-from otel_straggler.detect.scores.sources import ClashWatch, SourceCache, session_of, split_by_route
+from otel_straggler.detect.scores.sources import ClashWatch, SourceCache, split_by_route
 from otel_straggler.detect.scores.stream import Stream
 from otel_straggler.detect.scores.window_scores import ClosedBy, score_window
 from otel_straggler.detect.verdicts.engine import VerdictEngine
-from otel_straggler.detect.verdicts.log import Notification
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTable, StepTimes
-from otel_straggler.model.verdict import Verdict, WorldSummary
+from otel_straggler.model.verdict import Verdict
 
 RETIRE_S = 60.0
-"""An attempt that has been replaced, and silent for so long, is dropped: a job with a hundred
-restarts must not hold a hundred attempts."""
+"""A replaced attempt that is silent for so long is dropped."""
 
 
 @dataclass(slots=True)
 class WorldResults:
-    """What is new of a world.
-
-    Attributes:
-        windows: scores of the windows that were closed.
-        changes: changes of state, also of who has begun to page without one.
-        step_times: of the steps that were evaluated.
-    """
+    """New results of a world; ``changes`` include subjects that began to page without one."""
 
     windows: list[WindowScores] = field(default_factory=list)
     changes: list[Verdict] = field(default_factory=list)
@@ -45,22 +37,13 @@ class WorldResults:
 
 @dataclass(slots=True)
 class _Attempt:
-    """The streams of its incarnations, oldest first."""
-
     streams: list[Stream] = field(default_factory=list)
     by_session: dict[tuple[int, str, str], Stream] = field(default_factory=dict)
 
 
 class WorldScorer:
-    """Scores and verdicts of one world; who owns it evicts the world by deleting it.
-
-    Not thread-safe. ``now_ns`` is any monotonic time.
-
-    Args:
-        settings, verdicts: of scores, of verdicts.
-        references: own-history references, shared by all worlds: devices outlive them.
-        counts: shared by all worlds.
-        on_table: called with the times of steps that are evaluated, in order.
+    """Scores and verdicts of one world; see :class:`.Scorer`. ``references`` and ``counts`` are
+    shared by all worlds.
 
     Attributes:
         late: rows that came after their window was closed.
@@ -83,48 +66,33 @@ class WorldScorer:
         self._retired_attempt = -1
         self._evaluated_attempt = -1
         self._streams: SourceCache[Stream] = SourceCache()
-        self._kernels: dict[int, KernelHistograms] = {}
-        self._clashes = ClashWatch(settings.grace_s)
-        self._engine: VerdictEngine | None = None
+        self.kernels: dict[int, KernelHistograms] = {}
+        self.clashes = ClashWatch(settings.grace_s)
+        self.engine: VerdictEngine | None = None
         self._idle_since_ns: int | None = None
         self.late = 0
 
     # --- what comes in -----------------------------------------------------------------------
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> None:
-        """Take rows of this world."""
         self._counts.observed += len(batch)
         for stream, rows in split_by_route(batch, self._streams, self._finder(batch, now_ns)):
             folded = stream.folded_names[0]
             self._count_late(stream.observe(rows, now_ns))
             self._counts.names_folded += stream.folded_names[0] - folded
-        self._clashes.observe(batch, now_ns)
+        self.clashes.observe(batch, now_ns)
 
     def observe_kernels(self, source: Source, times: KernelTimes) -> None:
-        """Take kernel histograms of one source and interval."""
-        held = self._kernels.get(source.attempt)
+        """Kernel histograms of one source and interval."""
+        held = self.kernels.get(source.attempt)
         if held is None:
             limit, counts = self._settings.max_kernels, self._counts.kernel_times
-            held = self._kernels[source.attempt] = KernelHistograms(limit, counts)
+            held = self.kernels[source.attempt] = KernelHistograms(limit, counts)
         held.add(source, times)
-
-    def mark_alive(self, source: Source, now_ns: int) -> None:
-        """A heartbeat: the rank's open windows are not idle."""
-        stream = self._stream_of(source)
-        if stream is not None:
-            stream.last_alive_at_ns = max(stream.last_alive_at_ns, now_ns)
-
-    def finish(self, source: Source, now_ns: int) -> None:
-        """The rank has ended: it has passed every window of its stream."""
-        stream = self._stream_of(source)
-        if stream is not None:
-            stream.finish(source, now_ns)
 
     # --- what goes out -----------------------------------------------------------------------
 
     def close_due(self, now_ns: int) -> WorldResults:
-        """Score the windows that all ranks have passed, or whose wait is over, and evaluate the
-        steps for which the same holds."""
         if not self._attempts and self._idle_since_ns is None:
             self._idle_since_ns = now_ns
         results = WorldResults()
@@ -137,12 +105,11 @@ class WorldScorer:
         return results
 
     def close_all(self) -> WorldResults:
-        """Score every open window and evaluate all steps that are left (end of input)."""
         results = WorldResults(windows=self.close("end"))
         for _, stream in self._by_attempt():
             self._evaluate(stream.close_all_tables(), results)
-        if self._engine is not None:
-            self._add_changes(self._engine.finish(), results)
+        if self.engine is not None:
+            self._add_changes(self.engine.finish(), results)
         return results
 
     def close(self, cause: ClosedBy = "idle") -> list[WindowScores]:
@@ -154,53 +121,28 @@ class WorldScorer:
         ]
 
     @property
-    def changes(self) -> tuple[Verdict, ...]:
-        """All changes of state in memory, in order."""
-        return () if self._engine is None else self._engine.changes
-
-    @property
-    def notifications(self) -> tuple[Notification, ...]:
-        """When somebody was notified, in order."""
-        return () if self._engine is None else self._engine.notifications
-
-    def summary(self) -> WorldSummary | None:
-        """Of the newest steps; None before the first."""
-        return None if self._engine is None else self._engine.summary()
-
-    def clashes(self, now_ns: int) -> tuple[Source, ...]:
-        """Sessions that go on sending although a newer session claims their rank."""
-        return self._clashes.live(now_ns)
-
-    @property
     def folded_name(self) -> str:
-        """A section name that has no place, if there are too many; else empty."""
+        """A section name that is folded because there are too many; or empty."""
         folded = (stream.folded_names for stream in self._all_streams())
         return next((name for rows, name in folded if rows), "")
 
     @property
-    def kernels(self) -> Iterable[KernelHistograms]:
-        """Of its attempts; their owner bounds the memory of all worlds."""
-        return self._kernels.values()
-
-    @property
     def has_rows(self) -> bool:
-        """Whether rows have come; else it was restored, or knows of kernels only."""
+        """Whether rows have come; else it was restored, or knows kernels only."""
         return bool(self._attempts)
 
     @property
     def last_alive_ns(self) -> int:
-        """When rows or a heartbeat came last; without rows, when that was first noticed."""
+        """Time of the newest rows or heartbeat; without rows, when that was first noticed."""
         if not self._attempts:
             return self._idle_since_ns or 0
         return max(stream.last_alive_at_ns for stream in self._all_streams())
 
     def state(self) -> dict[str, Any] | None:
-        """All of the verdicts that must survive a restart: JSON's types and NumPy arrays, nested in
-        dicts and lists; None: there is nothing yet."""
-        return None if self._engine is None else self._engine.state()
+        """See :meth:`.VerdictEngine.state`; None if there are no verdicts yet."""
+        return None if self.engine is None else self.engine.state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state` of an earlier process."""
         self._verdict_engine().restore(state)
 
     # --- where rows belong -------------------------------------------------------------------
@@ -222,7 +164,7 @@ class WorldScorer:
 
     def _stream_for(self, source: Source, first_step: int, now_ns: int) -> Stream:
         attempt = self._attempts.setdefault(source.attempt, _Attempt())
-        session = (source.rank, *session_of(source))
+        session = (source.rank, *source.session)
         known = attempt.by_session.get(session)
         if known is not None:
             return known
@@ -230,20 +172,19 @@ class WorldScorer:
             attempt.streams.append(Stream(self._settings, self._verdicts, now_ns))
         return attempt.by_session.setdefault(session, attempt.streams[-1])
 
-    def _stream_of(self, source: Source) -> Stream | None:
+    def stream_of(self, source: Source) -> Stream | None:
         attempt = self._attempts.get(source.attempt)
-        session = (source.rank, *session_of(source))
+        session = (source.rank, *source.session)
         return None if attempt is None else attempt.by_session.get(session)
 
     def _all_streams(self) -> Iterator[Stream]:
         return (stream for attempt in self._attempts.values() for stream in attempt.streams)
 
     def _by_attempt(self) -> list[tuple[int, Stream]]:
-        """The streams with their attempts, oldest first."""
+        """Streams with their attempts, oldest first."""
         return [(n, s) for n in sorted(self._attempts) for s in self._attempts[n].streams]
 
     def _newest_stream(self) -> Stream | None:
-        """All others have been replaced."""
         return self._attempts[max(self._attempts)].streams[-1] if self._attempts else None
 
     def _count_late(self, rows: int) -> None:
@@ -253,7 +194,7 @@ class WorldScorer:
     # --- scores and verdicts -----------------------------------------------------------------
 
     def _score(self, rows: ObservationBatch, stream: Stream, cause: ClosedBy) -> WindowScores:
-        kernels = self._kernels.get(rows.sources[0].attempt)
+        kernels = self.kernels.get(rows.sources[0].attempt)
         scores = score_window(
             rows,
             self._references,
@@ -271,8 +212,7 @@ class WorldScorer:
         return scores
 
     def _due_tables(self, now_ns: int, newest: Stream | None) -> Iterator[StepTable]:
-        """The blocks that are due; once an attempt has one, all of the attempts before it are:
-        nothing of them would be evaluated any more."""
+        """The blocks that are due; once an attempt has one, all of the attempts before it are."""
         streams = self._by_attempt()
         due = [
             list(stream.close_due_tables(now_ns, replaced=stream is not newest))
@@ -287,7 +227,7 @@ class WorldScorer:
                 yield from stream.close_all_tables()
 
     def _evaluate(self, tables: Iterable[StepTable], results: WorldResults) -> None:
-        """Steps of an attempt that has been replaced are left out."""
+        """Steps of a replaced attempt are left out."""
         for table in tables:
             attempt = table.sources[0].attempt
             if attempt < self._evaluated_attempt:
@@ -303,9 +243,9 @@ class WorldScorer:
         results.changes += sorted((*changes, *late), key=lambda v: v.at_ns) if late else changes
 
     def _verdict_engine(self) -> VerdictEngine:
-        if self._engine is None:
-            self._engine = VerdictEngine(self._verdicts)
-        return self._engine
+        if self.engine is None:
+            self.engine = VerdictEngine(self._verdicts)
+        return self.engine
 
     def _retire_attempts(self, now_ns: int) -> None:
         for number, attempt in list(self._attempts.items()):
@@ -315,14 +255,14 @@ class WorldScorer:
             is_open = any(stream.has_open_windows for stream in attempt.streams)
             if not is_open and now_ns - last_row_ns >= RETIRE_S * 1e9:
                 del self._attempts[number]
-                self._kernels.pop(number, None)
-                self._clashes.drop_attempt(number)
+                self.kernels.pop(number, None)
+                self.clashes.drop_attempt(number)
                 self._streams.clear()
                 self._retired_attempt = max(self._retired_attempt, number)
 
 
 def _first_steps(batch: ObservationBatch) -> Ints:
-    """Per source code: the step of its first row that has one. Cost: O(n)."""
+    """Per source code: the step of its first row that has one."""
     stepped = np.flatnonzero(batch.step != NO_STEP)[::-1]  # the first row is written last
     first = np.full(len(batch.sources), NO_STEP, np.int64)
     first[batch.source[stepped]] = batch.step[stepped]

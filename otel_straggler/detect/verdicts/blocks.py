@@ -1,4 +1,4 @@
-"""Which blocks of steps are evaluated: intervals of time joined to blocks, warm-up left out."""
+"""Blocks of steps to evaluate: intervals of time joined to blocks, warm-up left out."""
 
 from __future__ import annotations
 
@@ -8,28 +8,24 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.detect.scores.medians import median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.detect.verdicts.groups import median_of_rows
 from otel_straggler.model.observation import HOST
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import GpuSeconds, StepTable
 
 AT_ONCE = 3
-"""Intervals of a block: with 10 s each, 30 s."""
+"""Intervals per block: 30 s."""
 
 
 class TimedBlocks:
-    """Runs without steps: intervals of time stand for steps, and some of them make a block.
-
-    Where a run has steps, what lies outside of them is left out.
-    """
+    """Joins intervals of time to blocks, for runs without steps; of others they are dropped."""
 
     def __init__(self) -> None:
         self._has_steps = False
         self._waiting: list[StepTable] = []
 
     def add(self, table: StepTable) -> list[StepTable]:
-        """The blocks that are complete now."""
         if not table.is_timed:
             self._has_steps = True
             self._waiting.clear()
@@ -41,12 +37,11 @@ class TimedBlocks:
         return [*ready, *(self.finish() if len(self._waiting) >= AT_ONCE else [])]
 
     def finish(self) -> list[StepTable]:
-        """What waits, as a block."""
+        """The incomplete block."""
         waiting, self._waiting = self._waiting, []
         return [joined(waiting)] if waiting else []
 
     def _fits(self, table: StepTable) -> bool:
-        """Whether ranks and sections are those of what waits."""
         if not self._waiting:
             return True
         last = self._waiting[-1]
@@ -59,12 +54,9 @@ SLOWER = 1.2
 
 
 class WarmUp:
-    """Holds back, and lets through, the tables of one run.
-
-    The first steps of an attempt are slow by compilation and caches, each rank by its own. They are
-    left out only where a start was seen. That a recording begins is no start, even at step 0: its
-    first steps are left out only if they turn out to be slower than those that follow.
-    """
+    """Holds back or admits the tables of one run. The first steps of an attempt are slow, each rank
+    by its own amount. They are left out if a start was seen; those of a recording only if they turn
+    out slower than those that follow."""
 
     def __init__(self, settings: VerdictSettings) -> None:
         self._settings = settings
@@ -75,7 +67,7 @@ class WarmUp:
         self._warm_up_left = 0
 
     def admit(self, table: StepTable) -> list[StepTable]:
-        """The tables that can be evaluated now, oldest first."""
+        """Tables to evaluate now, oldest first."""
         if len(table) == 0 or not table.sources:
             return []
         if not self._is_open and int(table.steps[0]) > FIRST_STEP and not self._held:
@@ -89,7 +81,7 @@ class WarmUp:
         return self.finish()
 
     def finish(self) -> list[StepTable]:
-        """What is held back, without a warm-up."""
+        """Tables held back, without the warm-up."""
         self._is_open = True
         held, self._held = self._held, []
         typical_s = [_typical_s(table) for table in held]
@@ -106,8 +98,7 @@ class WarmUp:
         ]
 
     def is_stray(self, table: StepTable) -> bool:
-        """Whether the table is of a few processes that are not those of the run: one that claims a
-        rank, or what is left of a world that has been replaced."""
+        """Whether it is of a few processes: one that claims a rank, or the rest of an old world."""
         if table.sources == self._sources:
             return False
         known = [s for s in table.sources if s.rank in self._sessions]
@@ -115,21 +106,20 @@ class WarmUp:
         return 2 * strange > len(table.sources) and 2 * len(table.sources) < len(self._sessions)
 
     def begins_again(self, table: StepTable) -> bool:
-        """Whether most ranks are other processes than before: a restart."""
+        """Whether most ranks are new processes: a restart."""
         if table.sources == self._sources:
             return False
         self._sources = table.sources
         sessions = {s.rank: (s.attempt, s.session_id) for s in table.sources}
         known = [rank for rank in sessions if rank in self._sessions]
         renewed = sum(sessions[rank] != self._sessions[rank] for rank in known)
-        anew = 2 * renewed > len(known)
-        self._sessions = sessions if anew else {**self._sessions, **sessions}
-        if anew:
+        is_restart = 2 * renewed > len(known)
+        self._sessions = sessions if is_restart else {**self._sessions, **sessions}
+        if is_restart:
             self._warm_up_left = self._settings.warm_up_steps
-        return anew
+        return is_restart
 
     def is_warming_up(self, table: StepTable) -> bool:
-        """Whether the table lies in the warm-up of an attempt whose start was seen."""
         if self._warm_up_left <= 0:
             return False
         self._warm_up_left -= len(table)
@@ -137,8 +127,7 @@ class WarmUp:
 
 
 def _typical_s(table: StepTable) -> float:
-    """Median seconds of a step over ranks and steps, waiting included: compilation of one rank
-    is waited for by all."""
+    """Median seconds of a step, waiting included: all wait for one rank's compilation."""
     present = np.isfinite(table.seconds).any(axis=2)
     total = np.nansum(table.seconds, axis=2)[present]
     return float(np.median(total)) if total.size else 0.0
@@ -148,8 +137,7 @@ _BY_STEP = ("steps", "seconds", "runs", "tokens", "start_ns", "end_ns")
 
 
 def joined(tables: Sequence[StepTable]) -> StepTable:
-    """All steps of tables with the same ranks and sections, in the order given; ``run_cv`` is the
-    median of theirs. Cost: a copy."""
+    """All steps of tables with the same ranks and sections; ``run_cv`` is the median of theirs."""
     if len(tables) == 1:
         return tables[0]
     columns: dict[str, Any] = {

@@ -1,10 +1,9 @@
-"""By which clock a section is compared: the host's, events on the GPU's stream, or its kernels.
+"""The clock by which a section is compared: the host's, GPU events, or its kernels.
 
-Host time of a section that only launches kernels says when they were launched, not how long they
-took. Where GPU times are reported they are taken instead: of kernels the rank's own work, while
-those of communication count as waiting; of events all the time between them. Peers are never
-compared by different clocks: a group goes by the GPU's in a section where (nearly) all of its ranks
-report it in (nearly) all steps, else all of it by the host's. What is not reported then is unknown.
+Host time of a section that launches kernels is not the time they took, so GPU times are used where
+reported: of kernels the rank's own work, with communication as waiting; of events all the time
+between them. Peers are never compared by different clocks: a group goes by the GPU's in a section
+where nearly all of its ranks report it in nearly all steps; who does not is unknown then.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.verdicts.groups import Groups
-from otel_straggler.detect.verdicts.waits import ENOUGH_RANKS, WaitDetector
+from otel_straggler.detect.scores.medians import Groups
+from otel_straggler.detect.verdicts.waits import WaitDetector, first_groups
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import (
     BASIS_NAMES,
@@ -32,36 +31,33 @@ from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Evidence
 from otel_straggler.semconv import LISTED_KINDS
 
-EVIDENCE: Final[tuple[Evidence, ...]] = ("host", "events", "cupti")
-"""By code of ``gpu_times``."""
 KINDS: Final = ("compute", "wait")
-"""Sections of other kinds stay with the host: there the GPU is not what takes time."""
+"""Other kinds stay with the host: there the GPU is not what takes time."""
 FADE = 0.75
 ENOUGH, TOO_FEW = 0.8, 0.6
-"""A rank reports its GPU time if it does so in this part of its steps, or no longer does."""
+"""A rank reports GPU time if it does so in this part of its steps, or no longer does."""
 MAX_LEFT_OUT = 0.05
-"""So many ranks of a group may not tell it; they are not compared."""
+"""Part of a group that may not report it, and is not compared."""
 MIN_GPU_PART = 0.01
-"""A section has work for the GPU if that takes this part of the host's time, or half of it where
-it has been so before."""
+"""A section has GPU work if that takes this part of host time; half of it if it had some before."""
 MIN_NCCL_PART = 0.001
-"""Waiting is read from communication kernels if these take this part of the steps, or half."""
+"""Waiting is read from communication kernels if they take this part of the steps, or half of it."""
 MIN_RAN = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClockedBlock:
-    """A block of T steps, R ranks and S sections by the clocks of their groups.
+    """A block by the clocks of its groups.
 
     Attributes:
-        seconds: (T, R, S) what is compared: of a waiting section its communication kernels. NaN
-            where a rank did not run the section, or does not tell what its group goes by.
+        seconds: (T, R, S) compared times; of a waiting section its communication kernels. NaN where
+            the section did not run, or the rank does not report what its group goes by.
         host_s: (T, R, S) by the host's clock.
-        local: (R, S) which sections hold the rank's own work and nothing else.
-        waited_s: (T, R) communication kernels of all sections together; NaN where not known.
-        by_kernels: (R,) whose waiting is ``waited_s``; of others it is that of their sections.
-        basis: (G, S) codes of ``gpu_times``, by group of peers.
-        is_hidden: somewhere the work of some ranks is not seen apart from waiting.
+        local: (R, S) sections with the rank's own work only.
+        waited_s: (T, R) communication kernels of all sections; NaN if unknown.
+        by_kernels: (R,) ranks whose waiting is ``waited_s``, not that of their sections.
+        basis: (G, S) codes of ``gpu_times``.
+        is_hidden: some ranks' work cannot be told from waiting.
     """
 
     seconds: Floats
@@ -73,8 +69,7 @@ class ClockedBlock:
     is_hidden: bool
 
     def evidence_of(self, group: int, section: int) -> Evidence:
-        """What the times of a section are measured with."""
-        return EVIDENCE[int(self.basis[group, section])]
+        return BASIS_NAMES[int(self.basis[group, section])]
 
     def has_gpu(self, group: int) -> bool:
         """Whether any section of the group goes by the GPU."""
@@ -82,16 +77,12 @@ class ClockedBlock:
 
 
 class ClockSelector:
-    """Chooses the clocks of one world, block by block; slowly, so that they rarely change.
-
-    State: 24 bytes per rank and section.
-    """
+    """Chooses the clocks of one world; slowly. State: 24 bytes per rank and section."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Ranks or their peers are others now."""
         self.basis: Bases = np.zeros((0, 0), np.uint8)
         self.by_kernels: Bools = np.zeros(0, bool)
         self._ran = np.zeros((0, 0))
@@ -106,7 +97,7 @@ class ClockSelector:
         return block.gpu is not None or bool(self.basis.any())
 
     def learn(self, block: StepTable, world: World) -> None:
-        """Learn who reports what in a block. Cost: O(T R S)."""
+        """Learn who reports what. Cost: O(T R S)."""
         self._make_room(world)
         ran = np.isfinite(block.seconds)
         self._ran = FADE * self._ran + ran.sum(axis=0)
@@ -128,27 +119,22 @@ class ClockSelector:
         self.by_kernels = is_timed & (self._nccl_s > part * self._host_s.sum(axis=1))
 
     def late_on_host(self, block: StepTable, world: World) -> tuple[Floats, Groups]:
-        """(T, R', S) times in which waiting shows, of the first groups, up to 2,048 ranks; and
-        these groups.
-
-        By the host's clock, but for sections that go by events: how work evens out what a rank
-        comes late is not seen in its own work.
-        """
-        code = world.peers.code
-        rows = code < max(1, ENOUGH_RANKS // int(world.peers.size.max(initial=1)))
+        """(T, R', S) times that show waiting, of the first groups (at most 2,048 ranks); and these
+        groups. By the host's clock, except sections that go by events: kernels do not show how
+        waiting evens out lateness."""
+        rows, groups = first_groups(world.peers)
         seconds = block.seconds[:, rows]
-        by_events = (self.basis == EVENTS)[code[rows]]
+        by_events = (self.basis == EVENTS)[world.peers.code[rows]]
         if block.gpu is not None and by_events.any():
             gpu = block.gpu.of_rows(np.s_[:, rows])
             events_s = np.where(gpu.basis == EVENTS, gpu.own_s, np.nan)
             seconds = np.where(by_events, events_s, seconds)
-        return seconds, Groups.of(code[rows].tolist())
+        return seconds, groups
 
     def time(
         self, block: StepTable, world: World, waiting: WaitDetector
     ) -> tuple[ClockedBlock, bool]:
-        """The block by the chosen clocks, and whether its numbers mean something else than those
-        of the block before. Cost: O(T R S)."""
+        """The block by the chosen clocks, and whether its numbers have changed meaning."""
         code = world.peers.code
         by_row = self.basis[code]
         behaves = np.array([section.name in waiting.behaves for section in world.sections], bool)
@@ -166,10 +152,7 @@ class ClockSelector:
         return timed, self._means_something_else(of_group)
 
     def names(self, world: World) -> list[str]:
-        """What sections are called where numbers of different clocks must not meet: over restarts.
-
-        A section that only some groups see by the GPU's clock is another again.
-        """
+        """Section names that keep numbers of different clocks apart over restarts."""
         result = []
         for s, section in enumerate(world.sections):
             codes = np.unique(self.basis[:, s]).tolist()
@@ -191,16 +174,14 @@ class ClockSelector:
         return chosen
 
     def _is_reported(self, code: int, world: World) -> Bools:
-        """(G, S) whether nearly all ranks report this."""
         groups = world.peers
         ran = self._ran > MIN_RAN
         lacks = ran & self._lacks(code, (self.basis == code)[groups.code])
-        n_ran, n_lacks = (_count(of, groups) for of in (ran, lacks))
+        n_ran, n_lacks = (_summed(of.astype(np.float64), groups) for of in (ran, lacks))
         reported: Bools = (n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran))
         return reported
 
     def _lacks(self, code: int, is_on: Bools) -> Bools:
-        """(R, S) whether a rank reports it in too few of its steps."""
         lacks: Bools = self._known[code] < np.where(is_on, TOO_FEW, ENOUGH) * self._ran
         return lacks
 
@@ -243,7 +224,7 @@ def _chosen_seconds(block: StepTable, world: World, by_row: Bases) -> Floats:
 
 
 def _nccl_of_step(block: StepTable, by_row: Bases) -> Floats:
-    """(T, R) over the sections that go by kernels; NaN if one of them does not tell."""
+    """(T, R) over the sections that go by kernels; NaN if one is unknown."""
     if block.gpu is None:
         return np.full(block.seconds.shape[:2], np.nan)
     is_due = (by_row == CUPTI) & np.isfinite(block.seconds)
@@ -252,13 +233,8 @@ def _nccl_of_step(block: StepTable, by_row: Bases) -> Floats:
 
 
 def _of_groups(seconds: Floats, groups: Groups) -> Floats:
-    """(G, S) sums over steps and ranks; NaN counts as 0."""
     of_ranks = np.where(np.isnan(seconds), 0.0, seconds).sum(axis=0)
     return _summed(of_ranks, groups)
-
-
-def _count(flags: Bools, groups: Groups) -> Ints:
-    return _summed(flags.astype(np.float64), groups).astype(np.int64)
 
 
 def _summed(of_ranks: Floats, groups: Groups) -> Floats:
@@ -269,7 +245,6 @@ def _summed(of_ranks: Floats, groups: Groups) -> Floats:
 
 
 def _roomy(values: npt.NDArray[Any], rows: int, columns: int) -> npt.NDArray[Any]:
-    """With zeros for what is new."""
     if values.shape == (rows, columns):
         return values
     roomy = np.zeros((rows, columns), values.dtype)
@@ -279,21 +254,18 @@ def _roomy(values: npt.NDArray[Any], rows: int, columns: int) -> npt.NDArray[Any
 
 TICKS = 1.5
 MIN_EQUAL, MIN_OTHER = 0.2, 0.02
-"""Of the changes from one step to the next, so many are none, and so many are some: a fine clock
-never shows the same time twice, and what never changes says nothing about the clock."""
+"""A clock is coarse if at least this part of the changes between steps is 0, and this part is not.
+"""
 EQUAL = 1e-5
-"""Times that differ by less than this part, or by a microsecond, are equal."""
+"""Times that differ by less than this part, or a microsecond, are equal."""
 SAMPLED_RANKS = 256
 _FADE = 0.9
 
 
 class ClockResolution:
-    """Learns the tick of every section, block by block. State: 24 bytes per section.
-
-    A clock of 15.6 ms says 15.6 or 31.3 ms of what takes 20. Two ranks that take equally long then
-    differ by a whole tick now and then, and the median of twenty steps does so too: what is less
-    than 1.5 ticks is no difference.
-    """
+    """Learns the tick of every section's clock. State: 24 bytes per section. With a tick of 15.6
+    ms, ranks that take equally long differ by a whole tick at times, and so do medians: less than
+    1.5 ticks is no difference."""
 
     def __init__(self) -> None:
         self._changes = np.zeros(0)
@@ -301,7 +273,7 @@ class ClockResolution:
         self._min_s = np.zeros(0)
 
     def learn(self, seconds: Floats) -> None:
-        """Take a block in: (T, R, S), NaN where there is none; S may grow. Cost: O(T S)."""
+        """Observe (T, R, S) seconds, NaN where there are none; S may grow."""
         self._widen(seconds.shape[2])
         some = seconds[:, :: max(1, seconds.shape[1] // SAMPLED_RANKS)]
         moved = np.abs(np.diff(some, axis=0))
@@ -316,18 +288,13 @@ class ClockResolution:
         self._min_s = np.fmin(faded_s, min_s)
 
     def ticks_s(self) -> Floats:
-        """(S,) seconds; 0 where nothing shows that the clock is coarse."""
+        """(S,) seconds; 0 unless the clock is known to be coarse."""
         equal = self._equal / np.maximum(self._changes, 1.0)
         is_coarse = (equal >= MIN_EQUAL) & (equal <= 1.0 - MIN_OTHER)
         return np.where(is_coarse & np.isfinite(self._min_s), self._min_s, 0.0)
 
     def min_effects(self, columns_s: Floats) -> Floats:
-        """(R, S + 2) the least log excess that is more than the clock, of own work, of each section
-        and of lateness.
-
-        Args:
-            columns_s: (R, S + 2) usual seconds of these; NaN where not known.
-        """
+        """(R, S + 2) the smallest log excess beyond the clock, from usual seconds of this shape."""
         ticks_s = self.ticks_s()
         whole_s = ticks_s.max(initial=0.0)
         per_column = np.concatenate([[whole_s], ticks_s, [whole_s]])

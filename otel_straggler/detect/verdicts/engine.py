@@ -1,4 +1,4 @@
-"""Verdicts of one run and group: tables of steps go in, changes of state come out."""
+"""Verdicts of one run and group: step tables in, changes of state out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.detect.scores.medians import median_of
+from otel_straggler.detect.scores.medians import median_of, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.blocks import TimedBlocks, WarmUp
 from otel_straggler.detect.verdicts.clocks import ClockedBlock, ClockSelector
@@ -20,7 +20,6 @@ from otel_straggler.detect.verdicts.excess import (
     local_sections,
     medians_by_step,
 )
-from otel_straggler.detect.verdicts.groups import median_of_rows
 from otel_straggler.detect.verdicts.log import EvaluationTime, Notification, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, Tracks
 from otel_straggler.detect.verdicts.peer_engine import PeerVerdictEngine
@@ -33,31 +32,27 @@ from otel_straggler.model.observation import Bools, Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict, WorldSummary
 
-LOOK_BLOCKS = 4
-"""So often (20 steps) what is normal goes into the memory that outlives the world."""
+MEMORY_BLOCKS = 4
+"""Blocks (20 steps) between updates of the memory that outlives the world."""
 COMMON_MODE = 1.5
-"""A step that takes all ranks so many times the usual is left out: a checkpoint nobody declared,
-an evaluation, a new compilation."""
+"""Steps that take all ranks this many times the usual do not count: undeclared pauses."""
 USUAL_STEPS = 40
-"""Steps whose median is the usual; of fewer than ten nothing is left out."""
+"""Steps whose median is the usual; nothing is left out before ten."""
 
 
 class VerdictEngine:
-    """Evaluates one run and group, over all its attempts. Pure: no clock, no I/O.
-
-    Not thread-safe: one thread owns it.
-    """
+    """Evaluates one run and group over all its attempts. Pure; not thread-safe."""
 
     def __init__(self, settings: VerdictSettings | None = None) -> None:
         self._settings = settings or VerdictSettings()
-        self._cases = VerdictLog(self._settings.max_changes)
-        self._peers = PeerVerdictEngine(self._settings, self._cases)
-        self._run = RunVerdictEngine(self._cases)
-        self._structure = Structure(self._cases)
+        self._log = VerdictLog(self._settings.max_changes)
+        self._peers = PeerVerdictEngine(self._settings, self._log)
+        self._run = RunVerdictEngine(self._log)
+        self._structure = Structure(self._log)
         self._intervals = TimedBlocks()
-        self._opening = WarmUp(self._settings)
+        self._warm_up = WarmUp(self._settings)
         self._memory = Memory()
-        self._sums = SummaryBuilder()
+        self._builder = SummaryBuilder()
         self._summary: WorldSummary | None = None
         self._newest_step_s: Floats | None = None  # of a block that is not summed up yet
         self._ended_step_s: Floats | None = None  # of the newest steps of this world
@@ -66,8 +61,8 @@ class VerdictEngine:
     def _begin_world(self) -> None:
         self._world = World()
         self._waiting = WaitDetector()
-        self._inner = SharedSections()
-        self._evened = EqualizedSections()
+        self._shared = SharedSections()
+        self._equalized = EqualizedSections()
         self._clocks = ClockSelector()
         self._structure.reset()
         self._tracks: Tracks | None = None
@@ -75,51 +70,48 @@ class VerdictEngine:
         self._ended_step_s = None
 
     def observe(self, table: StepTable) -> tuple[Verdict, ...]:
-        """Take the next steps in; returns the changes of state that they bring."""
+        """Evaluate the next steps; returns changes of state."""
         changes: list[Verdict] = []
         for block in self._intervals.add(table):
-            for ready in self._opening.admit(block):
+            for ready in self._warm_up.admit(block):
                 changes += self._evaluate_block(ready)
         return tuple(changes)
 
     def finish(self) -> tuple[Verdict, ...]:
-        """The input has ended: evaluate what has not been."""
-        ready = [one for block in self._intervals.finish() for one in self._opening.admit(block)]
-        ready += self._opening.finish()
+        """End of input: evaluate the rest."""
+        ready = [one for block in self._intervals.finish() for one in self._warm_up.admit(block)]
+        ready += self._warm_up.finish()
         changes = [change for one in ready for change in self._evaluate_block(one)]
         summary = self.summary()
         changes += self._structure.finish()
         if summary is not None:
-            self._summary = self._sums.revised(
-                summary, self._structure.balance, self._cases.latest()
+            self._summary = self._builder.revised(
+                summary, self._structure.balance, self._log.latest()
             )
         return tuple(changes)
 
     @property
     def changes(self) -> tuple[Verdict, ...]:
-        """All changes of state in order; the last of a subject counts, and has the newest
-        numbers."""
-        return self._cases.changes
+        """All changes of state in order; the last of a subject has its newest numbers."""
+        return self._log.changes
 
     @property
     def notifications(self) -> tuple[Notification, ...]:
-        """When somebody was notified, in order."""
-        return self._cases.notifications
+        return self._log.notifications
 
     def drain_late_notifications(self) -> list[Verdict]:
-        """Who has begun to page since the last call without a change of state."""
-        return self._cases.drain_late_notifications()
+        """Subjects that have begun to page since the last call without a change of state."""
+        return self._log.drain_late_notifications()
 
     def summary(self) -> WorldSummary | None:
-        """Of the newest steps; None before the first. Made when first asked for: blocks come more
-        often than anybody looks."""
+        """Of the newest steps, made on request; None before the first."""
         if self._newest_step_s is not None and self._tracks is not None:
-            self._summary = self._sums.summary(
+            self._summary = self._builder.summary(
                 self._newest_step_s,
                 self._world,
                 self._structure.balance,
                 self._tracks.ranks.resolvable(),
-                self._cases.latest(),
+                self._log.latest(),
                 self._waiting.inside,
             )
             self._newest_step_s = None
@@ -128,9 +120,9 @@ class VerdictEngine:
     # --- one block -----------------------------------------------------------------------------
 
     def _evaluate_block(self, table: StepTable) -> list[Verdict]:
-        if self._opening.is_stray(table):
+        if self._warm_up.is_stray(table):
             return []
-        if self._opening.begins_again(table):
+        if self._warm_up.begins_again(table):
             self.summary()
             self._begin_world()
         if self._world.update(table):
@@ -139,11 +131,11 @@ class VerdictEngine:
             self._clocks.reset()
             self._structure.reset()
             self._ended_step_s = None
-            self._sums.waits.keep_only(self._world.rank_subjects)
+            self._builder.waits.keep_only(self._world.rank_subjects)
         block = self._world.align(table)
         excess = self._excesses(block)
         counts = self._counting_steps(excess)
-        if self._opening.is_warming_up(table):
+        if self._warm_up.is_warming_up(table):
             return []
         if self._tracks is None:
             self._tracks = Tracks.of(self._world, self._settings)
@@ -158,24 +150,22 @@ class VerdictEngine:
             self._tracks.numbers.add(block.steps)
         changes = self._evaluate(block, excess, counts)
         self._learn(block)
-        self._sums.add(excess.step_s, self._world, self._structure.balance, self._cases.costs())
+        self._builder.add(excess.step_s, self._world, self._structure.balance, self._log.costs())
         self._newest_step_s = self._with_steps_before(excess.step_s)
         return changes
 
     def _look_for_waiting_inside(self, excess: Excesses) -> None:
-        """Where nobody is seen waiting: do all take equally long because they wait unseen?"""
+        """If no waiting is seen: do all ranks take equally long because a section hides it?"""
         world, local = self._world, local_sections(self._world, self._waiting)
         waits = any(self._waiting.waits(section) for section in world.sections)
         if waits or excess.timed is not None:
             self._waiting.inside = ""
-            self._evened = EqualizedSections()
+            self._equalized = EqualizedSections()
         else:
-            self._waiting.inside = self._evened.observe(excess, world.sections, local)
+            self._waiting.inside = self._equalized.observe(excess, world.sections, local)
 
     def _with_steps_before(self, step_s: Floats) -> Floats:
-        """(T, R) of a block and, if it is shorter than others, as the last one of a run may be, of
-        the steps before it: one step alone, in which no data came any more, is not how long steps
-        take."""
+        """(T, R) of the block; a shorter one, as at the end, with steps before it."""
         if self._ended_step_s is not None:
             with_before = np.concatenate([self._ended_step_s, step_s])
             step_s = with_before[-max(len(step_s), self._settings.block_steps) :]
@@ -183,60 +173,46 @@ class VerdictEngine:
         return step_s
 
     def _excesses(self, block: StepTable) -> Excesses:
-        if self._clocks.sees(block):
-            return self._excesses_by_clock(block)
-        self._memory.set_names(None)
         world = self._world
-        peers_s, late_s = late_seconds(block.seconds, world)
-        if self._waiting.observe(late_s, world.sections):
-            self._tracks = None
-            self._run.reset()
-        if not world.is_reported and not world.is_inferred and self._tracks is None:
-            self._infer(block.seconds, self._local())
-            peers_s, late_s = late_seconds(block.seconds, world)
-        local = local_sections(world, self._waiting)
-        seconds = self._memory.for_equal_work(block.seconds, block.tokens, world, local)
-        if seconds is not block.seconds:
-            peers_s, late_s = late_seconds(seconds, world)
-        return excesses(
-            seconds,
-            block.seconds,
-            peers_s,
-            late_s,
-            world,
-            self._waiting,
-            self._inner.shared(late_s, world),
-            self._settings.min_peers,
-        )
-
-    def _excesses_by_clock(self, block: StepTable) -> Excesses:
-        """Where some groups go by the GPU's clock."""
-        world = self._world
-        timed = self._timed(block)
+        timed = self._timed(block) if self._clocks.sees(block) else None
+        by_host = self._late_by_host(block) if timed is None else None
         if not world.is_reported and not world.is_inferred and self._tracks is None:
             peers = world.peers
-            self._infer(timed.seconds, np.asarray(timed.local.all(axis=0)))
+            if timed is None:
+                self._infer(block.seconds, self._local())
+            else:
+                self._infer(timed.seconds, np.asarray(timed.local.all(axis=0)))
             if world.peers is not peers:
-                self._clocks.reset()
-                timed = self._timed(block)
-        self._memory.set_names(self._clocks.names(world))
-        local = np.asarray(timed.local.any(axis=0))
-        seconds = self._memory.for_equal_work(timed.seconds, block.tokens, world, local)
-        peers_s, late_s = late_seconds(seconds, world)
+                by_host = None
+                if timed is not None:
+                    self._clocks.reset()
+                    timed = self._timed(block)
+        local = local_sections(world, self._waiting)
+        measured_s, carried_from = block.seconds, None
+        if timed is not None:
+            local, measured_s = np.asarray(timed.local.any(axis=0)), timed.seconds
+            carried_from = self._after_last_wait()
+        self._memory.set_names(None if timed is None else self._clocks.names(world))
+        seconds = self._memory.for_equal_work(measured_s, block.tokens, world, local)
+        if by_host is None or seconds is not block.seconds:
+            by_host = late_seconds(seconds, world)
+        peers_s, late_s = by_host
+        shared = self._shared.shared(late_s, world, carried_from)
+        min_peers = self._settings.min_peers
         return excesses(
-            seconds,
-            timed.seconds,
-            peers_s,
-            late_s,
-            world,
-            self._waiting,
-            self._inner.shared(late_s, world, self._after_last_wait()),
-            self._settings.min_peers,
-            timed,
+            seconds, measured_s, peers_s, late_s, world, self._waiting, shared, min_peers, timed
         )
 
+    def _late_by_host(self, block: StepTable) -> tuple[Floats, Floats]:
+        """:func:`late_seconds` by the host's clock, from which waiting is learned."""
+        peers_s, late_s = late_seconds(block.seconds, self._world)
+        if self._waiting.observe(late_s, self._world.sections):
+            self._tracks = None
+            self._run.reset()
+        return peers_s, late_s
+
     def _timed(self, block: StepTable) -> ClockedBlock:
-        """The block by the clocks of its groups; what was learnt ends where these change."""
+        """The block by the clocks of its groups; what was learned ends when these change."""
         world = self._world
         self._clocks.learn(block, world)
         seen_s, groups = self._clocks.late_on_host(block, world)
@@ -251,7 +227,7 @@ class VerdictEngine:
         return timed
 
     def _after_last_wait(self) -> int:
-        """Number of the first section behind all that hold waiting."""
+        """Index of the first section after all that hold waiting."""
         waits = np.array([self._waiting.waits(s) for s in self._world.sections], bool)
         return int(np.flatnonzero(waits)[-1]) + 1 if waits.any() else len(waits)
 
@@ -265,7 +241,7 @@ class VerdictEngine:
         self._world.use_inferred(inferred_groups(logs[:, local], 0.01))
 
     def _counting_steps(self, excess: Excesses) -> Bools:
-        """(T,) False for steps that took everybody much longer than usual."""
+        """(T,) False for steps that took everyone much longer than usual."""
         counts = np.ones(len(excess.local_s), bool)
         for t, seconds in enumerate(median_of_rows(excess.local_s.T).tolist()):
             usual_s = median_of(np.array(self._usual_s)) if len(self._usual_s) >= 10 else np.inf
@@ -300,12 +276,11 @@ class VerdictEngine:
         )
         changes += self._structure.observe(_as_compared(block, excess.timed), counts, now)
         for waited_s in self._waits(block, excess.timed):
-            self._sums.waits.add(world.rank_subjects, waited_s[counts], world.peers)
+            self._builder.waits.add(world.rank_subjects, waited_s[counts], world.peers)
         return changes
 
     def _waits(self, block: StepTable, timed: ClockedBlock | None) -> Iterator[Floats]:
-        """(T, R) of everything in which ranks wait for each other: waiting sections, or, where
-        communication kernels are seen, what these take in a step."""
+        """(T, R) per waiting section; or the communication kernels of a step, if seen."""
         seconds = block.seconds if timed is None else timed.seconds
         for s, section in enumerate(self._world.sections):
             if self._waiting.waits(section):
@@ -317,39 +292,36 @@ class VerdictEngine:
             yield np.where(timed.by_kernels, timed.waited_s, np.nan)
 
     def _learn(self, block: StepTable) -> None:
-        """What is not in trouble becomes what is normal; every 20 steps also beyond this world."""
+        """Update references of ranks not in trouble, every 20 steps also beyond this world."""
         assert self._tracks is not None
         held = self._peers.held(self._world)
         self._tracks.ranks.learn_reference(held[0])
         self._tracks.hosts.learn_reference(held[1])
-        if self._tracks.ranks.blocks % LOOK_BLOCKS == 0:
+        if self._tracks.ranks.blocks % MEMORY_BLOCKS == 0:
             now_ns = int(block.end_ns.max())
             self._memory.learn(self._tracks, self._world, held, now_ns)
             if self._run.past is not None:
                 self._memory.learn_groups(self._run.past.reference, self._world, now_ns)
-            self._sums.observe(block)
+            self._builder.observe(block)
 
     # --- over restarts -------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and
-        lists."""
+        """State for a restart: JSON types and NumPy arrays, nested in dicts and lists."""
         return {
-            "cases": self._cases.state(),
+            "cases": self._log.state(),
             "memory": self._memory.state(self._tracks, self._world),
-            "sums": self._sums.state(),
+            "sums": self._builder.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state` of an earlier process."""
-        self._cases.restore(state.get("cases", {}))
+        self._log.restore(state.get("cases", {}))
         self._memory.restore(state.get("memory", {}))
-        self._sums.restore(state.get("sums", {}))
+        self._builder.restore(state.get("sums", {}))
 
 
 def _as_compared(block: StepTable, timed: ClockedBlock | None) -> StepTable:
-    """With the times by which ranks are compared; by the host's where groups go by different
-    clocks, for stages are compared with each other."""
+    """With the compared times; the host's if groups differ in clocks, as stages are compared."""
     if timed is None or not (timed.basis == timed.basis[0]).all():
         return replace(block, gpu=None)
     return replace(block, seconds=timed.seconds, gpu=None)

@@ -1,7 +1,7 @@
-"""From seconds to excesses: how much longer than its peers, per rank, step and quantity.
+"""From seconds to excesses: log time over the peers, per rank, step, and quantity.
 
-The quantities (columns) are the whole local work of a step, each section of local work, and the
-lateness seen in waiting sections. All are logarithms: 0.1 is about 10 % longer.
+Quantities (columns): the local work of a step, each local section, and lateness in waiting
+sections.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.scores.medians import median_of, nan_median
+from otel_straggler.detect.scores.medians import Groups, median_of, nan_median
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
-from otel_straggler.detect.verdicts.groups import Groups
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, centred
 from otel_straggler.detect.verdicts.waits import WaitDetector, lateness
 from otel_straggler.detect.verdicts.world import World
@@ -22,25 +21,24 @@ from otel_straggler.model.observation import Bools, Floats, Ints, Section
 from otel_straggler.semconv import LISTED_KINDS
 
 MIN_PRESENCE = 0.5
-"""A section is compared where at least half of the ranks and steps have it."""
+"""A section is compared if at least this part of ranks and steps has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Excesses:
-    """One block of steps. S sections; columns: 0 the local work, 1 to S sections, S + 1 lateness.
+    """One block of steps. Columns: 0 local work, 1 to S sections, S + 1 lateness.
 
     Attributes:
         ranks: (T, R, S + 2) log excess over the peers; NaN where not compared.
-        local_s: (T, R) local work of the step; NaN if the rank lacks a section that most of its
-            peers have in this step: then part of its telemetry is lost.
-        waited_s: (T, R) in waiting sections; NaN likewise, and if there is none.
+        local_s: (T, R) local work; NaN if the rank lacks a section that most peers have in this
+            step.
+        waited_s: (T, R) in waiting sections; NaN likewise, and if there are none.
         step_s: (T, R) both, and checkpoint and eval sections.
         peers_local_s, peers_step_s: (T, G) medians of the peers.
         min_wait_s: (T, G) the shortest wait of a group.
-        peers_s: (T, G, S) median time of the peers in each section.
-        late_s: (T, R, S) seconds over that median.
-        shared: (S,) sections in which the ranks of an inner group wait for each other all along, so
-            that all of them take what the slowest takes.
+        peers_s: (T, G, S) median of the peers; late_s: (T, R, S) seconds over it.
+        shared: (S,) sections in which ranks of an inner group wait for each other, so that all take
+            what the slowest takes.
         timed: by which clocks; None: all by the host's.
     """
 
@@ -58,15 +56,12 @@ class Excesses:
 
 
 def local_sections(world: World, waiting: WaitDetector) -> Bools:
-    """(S,) which sections hold the rank's own work and nothing else."""
+    """(S,) sections with the rank's own work only."""
     return np.array([s.kind in LISTED_KINDS and not waiting.waits(s) for s in world.sections], bool)
 
 
 def late_seconds(seconds: Floats, world: World) -> tuple[Floats, Floats]:
-    """(T, G, S) median of the peers, and (T, R, S) seconds beyond it.
-
-    Cost: O(T R S log widest).
-    """
+    """(T, G, S) median of the peers, and (T, R, S) seconds beyond it. Cost: O(T R S log widest)."""
     peers_s = medians_by_step(seconds, world.peers)
     late_s = peers_s[:, world.peers.code]
     np.subtract(seconds, late_s, out=late_s)
@@ -144,15 +139,12 @@ def excesses(
 
 
 def host_excesses(ranks: Floats, world: World) -> Floats:
-    """(T, R, C) to (T, H, C): the median rank of every host.
-
-    One slow rank of eight does not make its host slow. Cost: O(T R C log ranks per host).
-    """
+    """(T, R, C) to (T, H, C): the median rank of every host."""
     return medians_by_step(ranks, world.hosts)
 
 
 def medians_by_step(values: Floats, groups: Groups) -> Floats:
-    """(T, R, C) to (T, G, C). Step by step, so that what is sorted stays in the cache."""
+    """(T, R, C) to (T, G, C), step by step to stay in the cache."""
     medians = np.empty((len(values), len(groups), values.shape[2]))
     for step, out in zip(values, medians, strict=True):
         out[:] = groups.medians(np.ascontiguousarray(step.T)).T
@@ -160,11 +152,7 @@ def medians_by_step(values: Floats, groups: Groups) -> Floats:
 
 
 def _lacks_what_peers_have(ran: Bools, present: Bools, world: World) -> Bools:
-    """(T, R) ranks that send something in the step, but not all that most of their peers do.
-
-    Without them, lost telemetry would make a rank look fast, and its peers slow.
-    Cost: O(T R) for each section that not everybody ran.
-    """
+    """(T, R) ranks that send part of what most peers do: lost telemetry makes them look fast."""
     steps, n_groups = len(ran), len(world.peers)
     cell = np.arange(steps)[:, None] * n_groups + world.peers.code
 
@@ -187,7 +175,7 @@ def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:
 def _part(
     seconds: Floats, sections: Bools, timed: ClockedBlock | None, *, is_local: bool
 ) -> Floats:
-    """(T, R, some S), with NaN where the section is not local to the row, or where it is."""
+    """(T, R, some S), NaN where the section is not local to the row, or where it is."""
     part = seconds[..., sections]
     if timed is None:
         return part
@@ -204,35 +192,22 @@ MIN_RANKS = 4
 MAX_APART = 0.003
 """No two devices that do their own work are so alike, ..."""
 TIMES_COMMON = 5.0
-"""... nor do their times vary together by so many times what they differ by."""
+"""... nor do their times vary together by so many times their differences."""
 
 
 @dataclass(slots=True)
 class EqualizedSections:
-    """Looks at the newest 40 steps of one world: does waiting lie within the only sections there
-    are, so that no rank can stand out?
-
-    Ranks that wait for each other go on together. Where one section holds the whole step, the
-    collective too, it takes all of them what the slowest takes, whoever that is: what differs from
-    rank to rank is a few moments on the way out, while the steps differ from each other by the luck
-    of all ranks. Ranks that only work differ from each other no less than from step to step, and
-    for good by some tenths of a per cent.
-    """
+    """Detects, over the newest 40 steps, waiting inside the only sections there are. Ranks that
+    wait for each other continue together: if one section holds the whole step with its collective,
+    all ranks take what the slowest takes and differ little, while steps vary by the luck of all
+    ranks."""
 
     _apart: deque[float] = field(default_factory=lambda: deque(maxlen=BLOCKS))
     _common: deque[Floats] = field(default_factory=lambda: deque(maxlen=BLOCKS))
 
     def observe(self, excess: Excesses, sections: list[Section], local: Bools) -> str:
-        """The next block, of ranks that wait in no section that is known.
-
-        Args:
-            local: (S,) which sections hold the ranks' own work, as far as is known.
-
-        Returns:
-            Name of the longest section, if all take equally long; else empty.
-
-        Cost: O(T R log R).
-        """
+        """Name of the longest local section if all ranks take equally long; else empty. For ranks
+        without known waiting. Cost: O(T R log R)."""
         apart = np.abs(excess.ranks[..., 0])
         apart = apart[np.isfinite(apart)]
         if len(apart) < MIN_RANKS * len(excess.ranks) or not local.any():

@@ -1,4 +1,4 @@
-"""What is normal for a device, or a run, by its own past."""
+"""Normal values of a device or run, from its own past."""
 
 from __future__ import annotations
 
@@ -9,123 +9,23 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.detect.scores.references import grown
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.verdict import Beginning
 
 HALF_LIFE_S = 24 * 3600.0
 MIN_WEIGHT = 3.0
-"""Evaluations, faded, below which there is no reference."""
+"""Evaluations, faded, that a reference needs."""
 MAX_SUBJECTS = 50_000
 MAX_NAMES = 1_000
-
-
-class OwnHistory:
-    """Faded means of log values by subject and name.
-
-    For a device the value is its log time relative to its peers, so that a change of the whole
-    run is none of its own; for a run it is the log of its median step, so that a slowdown of
-    everybody shows although no peer is left to compare with. It labels and finds what is uniform;
-    alone it calls nobody slow, because noise of the work would do.
-
-    mean <- (w mean + value) / (w + 1), w <- w + 1, and w halves in ``half_life_s`` of the
-    sender's time. A subject that is slow should not be eligible while it is, or its slowness
-    becomes its normal.
-
-    State: 24 bytes per subject and name; at most 50,000 subjects, the longest unseen go first.
-
-    >>> history = OwnHistory()
-    >>> for minute in range(5):
-    ...     history.update(["gpu"], ["forward"], np.zeros((1, 1)), None, minute * 60 * 10**9)
-    >>> history.reference(["gpu"], ["forward"], 10**12).item()
-    0.0
-    """
-
-    def __init__(self, half_life_s: float = HALF_LIFE_S, max_subjects: int = MAX_SUBJECTS) -> None:
-        self._half_life_s = half_life_s
-        self._tables = KeyedTables(("mean", "weight", "seen_s"), max_subjects, MAX_NAMES)
-
-    def update(
-        self,
-        keys: Sequence[str],
-        names: Sequence[str],
-        value: Floats,
-        eligible: npt.NDArray[np.bool_] | None,
-        now_ns: int,
-    ) -> None:
-        """Take the values of an evaluation in.
-
-        Args:
-            keys: R subjects, each once; names: S names, each once.
-            value: (R, S) logs; what is not finite is left out.
-            eligible: (R, S) which of them are normal; None for all.
-            now_ns: the sender's clock. If it runs backwards nothing fades.
-
-        Cost: O(R S), and a copy of the state when something is new.
-        """
-        index = self._tables.index(keys, names)
-        taken = np.isfinite(value) if eligible is None else np.isfinite(value) & eligible
-        weight = self._weight(index, now_ns)
-        mean, seen_s = self._tables.get("mean", index), self._tables.get("seen_s", index)
-        moved = (weight * mean + np.where(taken, value, 0.0)) / (weight + 1.0)
-        kept = self._tables.get("weight", index)
-        self._tables.put("mean", index, np.where(taken, moved, mean))
-        self._tables.put("weight", index, np.where(taken, weight + 1.0, kept))
-        self._tables.put("seen_s", index, np.where(taken, np.fmax(seen_s, now_ns / 1e9), seen_s))
-
-    def reference(self, keys: Sequence[str], names: Sequence[str], now_ns: int) -> Floats:
-        """(R, S) normal log values; NaN where fewer than 3 evaluations are remembered.
-
-        Ask before :meth:`update`, or the value is compared with itself. Cost: O(R S).
-        """
-        index = self._tables.index(keys, names)
-        is_enough = self._weight(index, now_ns) >= MIN_WEIGHT
-        return np.where(is_enough, self._tables.get("mean", index), np.nan)
-
-    def state(self) -> dict[str, Any]:
-        """Lists and arrays, for a restart."""
-        return self._tables.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`; what was there is forgotten."""
-        self._tables.restore(state)
-
-    def _weight(self, index: Any, now_ns: int) -> Floats:
-        age_s = np.maximum(0.0, now_ns / 1e9 - self._tables.get("seen_s", index))
-        # Past 1,000 half-lives nothing is remembered; the cap keeps the power finite.
-        faded = np.exp2(-np.minimum(age_s / self._half_life_s, 1000.0))
-        weight: Floats = self._tables.get("weight", index) * faded
-        return weight
-
-
-def how_it_began(reference: float, floor: float) -> Beginning:
-    """Whether a subject that is slow now was slow as long as it is known, or became so.
-
-    Args:
-        reference: its normal log time relative to its peers; NaN if not known.
-        floor: log of the slowdown from which it is called slow, > 0.
-
-    Returns:
-        "became" if it was normally less than half as slow as that, else "born".
-
-    >>> how_it_began(0.01, 0.05), how_it_began(0.2, 0.05), how_it_began(float("nan"), 0.05)
-    ('became', 'born', 'unknown')
-    """
-    if math.isnan(reference):
-        return "unknown"
-    return "became" if reference < 0.5 * floor else "born"
 
 
 Destination: TypeAlias = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 
 
 class KeyedTables:
-    """Tables of one float per key (a device, a role) and name (a section).
-
-    Bounded: when there are more keys or names than allowed, those not asked for longest go, a
-    quarter at once.
-
-    State: 8 bytes per table, key and name.
-    """
+    """Tables of one float per key (a device, a role) and name (a section). If there are more than
+    allowed, a quarter goes, unused for longest first."""
 
     def __init__(self, tables: Sequence[str], max_keys: int, max_names: int) -> None:
         self._tables: dict[str, Floats] = {table: np.zeros((0, 0)) for table in tables}
@@ -133,17 +33,14 @@ class KeyedTables:
         self._names = _Labels(max_names)
 
     def index(self, keys: Sequence[str], names: Sequence[str]) -> Destination:
-        """Where the values of R ``keys`` and S ``names`` stand; new ones stand at 0.
-
-        Valid until the next call. Cost: O(R + S), and a copy of all when something is new.
-        """
+        """Location of R ``keys`` and S ``names``, valid until the next call; new values are 0."""
         for axis, labels, wanted in ((0, self._keys, keys), (1, self._names, names)):
             kept = labels.make_room(wanted)
             if kept is not None:
                 self._tables = {t: np.take(v, kept, axis) for t, v in self._tables.items()}
         rows, columns = self._keys.numbers(keys), self._names.numbers(names)
         shape = (len(self._keys), len(self._names))
-        self._tables = {table: _grown(v, shape) for table, v in self._tables.items()}
+        self._tables = {table: grown(v, shape, 0.0) for table, v in self._tables.items()}
         return rows[:, None], columns[None, :]
 
     def get(self, table: str, index: Destination) -> Floats:
@@ -151,7 +48,6 @@ class KeyedTables:
         return self._tables[table][index]
 
     def put(self, table: str, index: Destination, values: Floats) -> None:
-        """Replace (R, S) values. A key that was given twice keeps the last."""
         self._tables[table][index] = values
 
     def state(self) -> dict[str, Any]:
@@ -161,7 +57,6 @@ class KeyedTables:
         return {"keys": self._keys.state(), "names": self._names.state(), **values}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a :meth:`state`; what was there is forgotten."""
         self._keys.restore(state["keys"])
         self._names.restore(state["names"])
         shape = (len(self._keys), len(self._names))
@@ -170,8 +65,71 @@ class KeyedTables:
         }
 
 
+class OwnHistory(KeyedTables):
+    """Faded means of log values by subject and name.
+
+    Of a device the log time relative to its peers, of a run the log of its median step. mean <- (w
+    mean + value) / (w + 1), w <- w + 1; w halves in a day of the sender's time. A slow subject
+    should not be eligible, or slow becomes its normal.
+
+    State: 24 bytes per subject and name; those unseen for longest go first.
+    """
+
+    def __init__(self, max_subjects: int = MAX_SUBJECTS) -> None:
+        super().__init__(("mean", "weight", "seen_s"), max_subjects, MAX_NAMES)
+
+    def update(
+        self,
+        keys: Sequence[str],
+        names: Sequence[str],
+        value: Floats,
+        eligible: npt.NDArray[np.bool_] | None,
+        now_ns: int,
+    ) -> None:
+        """Learn (R, S) logs of R subjects and S names, each once; not finite ones are left out.
+
+        Args:
+            eligible: (R, S) normal values; None for all.
+            now_ns: the sender's clock. Nothing fades if it runs backwards.
+        """
+        index = self.index(keys, names)
+        taken = np.isfinite(value) if eligible is None else np.isfinite(value) & eligible
+        weight = self._weight(index, now_ns)
+        mean, seen_s = self.get("mean", index), self.get("seen_s", index)
+        moved = (weight * mean + np.where(taken, value, 0.0)) / (weight + 1.0)
+        kept = self.get("weight", index)
+        self.put("mean", index, np.where(taken, moved, mean))
+        self.put("weight", index, np.where(taken, weight + 1.0, kept))
+        self.put("seen_s", index, np.where(taken, np.fmax(seen_s, now_ns / 1e9), seen_s))
+
+    def reference(self, keys: Sequence[str], names: Sequence[str], now_ns: int) -> Floats:
+        """(R, S) normal log values; NaN below 3 evaluations. Ask before :meth:`update`."""
+        index = self.index(keys, names)
+        is_enough = self._weight(index, now_ns) >= MIN_WEIGHT
+        return np.where(is_enough, self.get("mean", index), np.nan)
+
+    def _weight(self, index: Any, now_ns: int) -> Floats:
+        age_s = np.maximum(0.0, now_ns / 1e9 - self.get("seen_s", index))
+        # Past 1,000 half-lives nothing is remembered; the cap keeps the power finite.
+        faded = np.exp2(-np.minimum(age_s / HALF_LIFE_S, 1000.0))
+        weight: Floats = self.get("weight", index) * faded
+        return weight
+
+
+def how_it_began(reference: float, floor: float) -> Beginning:
+    """Whether a slow subject became so: its normal log time was below half of ``floor``, the log
+    slowdown at which it is called slow.
+
+    >>> how_it_began(0.01, 0.05), how_it_began(0.2, 0.05), how_it_began(float("nan"), 0.05)
+    ('became', 'born', 'unknown')
+    """
+    if math.isnan(reference):
+        return "unknown"
+    return "became" if reference < 0.5 * floor else "born"
+
+
 class _Labels:
-    """Texts numbered in order of appearance, the oldest unused forgotten."""
+    """Texts numbered in order of appearance."""
 
     def __init__(self, maximum: int) -> None:
         self._max = maximum
@@ -183,7 +141,7 @@ class _Labels:
         return len(self._number)
 
     def make_room(self, wanted: Sequence[str]) -> Ints | None:
-        """Forget some if ``wanted`` does not fit; returns the old numbers of those that stay."""
+        """Old numbers of the labels that stay; None if ``wanted`` fits."""
         new = {label for label in wanted if label not in self._number}
         if not new or len(self._number) + len(new) <= self._max:
             return None
@@ -207,23 +165,9 @@ class _Labels:
         return np.array(result, np.intp)
 
     def state(self) -> list[str]:
-        """In order of their numbers."""
         return list(self._number)
 
     def restore(self, labels: Sequence[str]) -> None:
         self._number = {str(label): i for i, label in enumerate(labels)}
         self._used = [0] * len(self._number)
         self._now = 0
-
-
-def _grown(values: Floats, shape: tuple[int, int]) -> Floats:
-    rows, columns = values.shape
-    if shape[0] <= rows and shape[1] <= columns:
-        return values
-    roomy = np.zeros((_room(rows, shape[0]), _room(columns, shape[1])))
-    roomy[:rows, :columns] = values
-    return roomy
-
-
-def _room(have: int, needed: int) -> int:
-    return have if needed <= have else max(needed, have + have // 2)

@@ -1,4 +1,4 @@
-"""Work that is unequal by its nature: sequences that make ranks slow in turn, popular experts."""
+"""Work that is unequal by nature: sequences that slow down ranks in turn, popular experts."""
 
 from __future__ import annotations
 
@@ -18,64 +18,49 @@ MIN_MICROBATCH_CV = 0.10
 MAX_M_W = 0.5
 MIN_STEPS = 8
 SHORTEST_S = 1e-13
-"""No run is shorter than 1e-12 s, on the wire or in a file."""
+"""No execution is shorter than 1e-12 s, on the wire or in a file."""
 MIN_SECTION_SHARE = 0.1
-"""A section takes part if it has this part of all compute time, ..."""
+"""A section takes part with at least this part of all compute time, ..."""
 MAX_SECTIONS = 6
-"""... and is among so many that take longest."""
+"""... if it is among this many longest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceImbalance:
-    """Whether sequences of different lengths make the steps of a rank long and short.
+    """Evidence that sequences of different lengths make steps of a rank long and short.
 
     Attributes:
-        correlation: of two compute sections over the steps of a rank, the median rank's; NaN if
-            there are no two sections or fewer than 8 steps.
-        microbatch_cv: standard deviation of a microbatch's time / its mean; NaN if not known.
+        correlation: of two compute sections over the steps of a rank, the median rank's; NaN
+            without two sections or 8 steps.
+        microbatch_cv: standard deviation of a microbatch's time / its mean; NaN if unknown.
         m_w: part of the loss that the worst workers have, as given.
-        sections: the two, in the order in which they run; empty names if there are none.
-        strength: 0 if it is none, to 1.
+        sections: the two, in the order in which they run; or empty names.
+        strength: 0 if there is none, to 1.
     """
 
-    correlation: float
-    microbatch_cv: float
+    correlation: float = math.nan
+    microbatch_cv: float = math.nan
     m_w: float
-    sections: tuple[str, str]
-    strength: float
+    sections: tuple[str, str] = ("", "")
+    strength: float = 0.0
 
     @property
     def is_present(self) -> bool:
-        """All three signs agree."""
         return self.strength > 0.0
 
 
 def sequence_imbalance(table: StepTable, m_w: float) -> SequenceImbalance:
-    """Look for sequence-length imbalance.
+    """Look for sequence-length imbalance in dozens of steps.
 
-    Long sequences take long in forward and in backward. So there must be two compute sections
-    whose times rise and fall together on one rank from step to step (correlation >= 0.9, after
-    what is common to all ranks is taken out), single microbatches must differ (coefficient of
-    variation >= 0.10), and the loss must not be that of a few workers (``m_w`` < 0.5). The first
-    sign alone misfires: a worker that is slow for a while moves both sections, too. Which two
-    sections is found out, names mean nothing.
-
-    The variation of microbatches is ``run_cv`` of the table. Where a row holds a whole step it is
-    sqrt(runs) x the part of the steps' variation that both sections share.
-
-    Args:
-        table: dozens of steps; kind compute counts.
-        m_w: of :func:`~otel_straggler.detect.verdicts.pipeline.what_if`; NaN (nothing lost, or not
-            known) does not speak against it.
+    Two compute sections (any) must rise and fall together on one rank from step to step
+    (correlation >= 0.9, without what is common to all ranks), microbatches must differ (coefficient
+    of variation >= 0.10), and the loss must not be that of a few workers (``m_w`` < 0.5; NaN does
+    not count against it). The first sign alone misfires: a worker that is slow for a while moves
+    both sections. Without single microbatches their variation is sqrt(runs) x what both sections
+    share.
 
     Cost: O(T R) for each of at most 15 pairs. Source: the correlation is from "Understanding
-    Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025); the other two signs
-    are ours.
-
-    >>> strength_of_sequences(0.99, 0.22, 0.02) > 0.5
-    True
-    >>> strength_of_sequences(0.99, 0.02, 0.02)
-    0.0
+    Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025); the rest is ours.
     """
     chosen = _main_sections(table)
     relative = {s: _tamed(relative_steps(table.seconds[:, :, s])) for s in chosen}
@@ -86,10 +71,9 @@ def sequence_imbalance(table: StepTable, m_w: float) -> SequenceImbalance:
             if not math.isnan(result) and not result <= best:
                 best, pair = result, (first, second)
     if pair == (-1, -1):
-        return SequenceImbalance(
-            correlation=math.nan, microbatch_cv=math.nan, m_w=m_w, sections=("", ""), strength=0.0
-        )
-    cv = _min([_microbatch_cv(table, s, relative[s], best) for s in pair])
+        return SequenceImbalance(m_w=m_w)
+    cvs = (_microbatch_cv(table, s, relative[s], best) for s in pair)
+    cv = min((cv for cv in cvs if not math.isnan(cv)), default=math.nan)
     return SequenceImbalance(
         correlation=best,
         microbatch_cv=cv,
@@ -100,7 +84,7 @@ def sequence_imbalance(table: StepTable, m_w: float) -> SequenceImbalance:
 
 
 def strength_of_sequences(correlation: float, microbatch_cv: float, m_w: float) -> float:
-    """0 unless all three signs agree; else 0.5 at the thresholds, growing to 1."""
+    """0 unless all three signs agree; else 0.5 at the thresholds, to 1."""
     if not (correlation >= MIN_CORRELATION and microbatch_cv >= MIN_MICROBATCH_CV):
         return 0.0
     if m_w >= MAX_M_W:
@@ -111,12 +95,7 @@ def strength_of_sequences(correlation: float, microbatch_cv: float, m_w: float) 
 
 
 def relative_steps(seconds: Floats) -> Floats:
-    """(T, R) how much longer a step is than the rank's own median, beyond what is common to all
-    ranks in this step; NaN where a time is not known, or a rank's usual time not known or 0.
-
-    >>> relative_steps(np.array([[1.0, 2.0], [1.5, 3.0]])).tolist()
-    [[0.0, 0.0], [0.0, 0.0]]
-    """
+    """(T, R) step / the rank's median, less the median of all ranks in the step; or NaN."""
     known = np.isfinite(seconds)
     usual = nan_median(np.where(known, seconds, np.nan), axis=0)
     ratio = np.full(seconds.shape, np.nan)
@@ -138,7 +117,7 @@ def _main_sections(table: StepTable) -> list[int]:
 
 
 def _median_correlation(one: Floats, other: Floats) -> float:
-    """Of each rank over its steps; the median over ranks, which a few faulty ranks do not move."""
+    """The median rank's correlation over its steps."""
     both = np.isfinite(one) & np.isfinite(other)
     enough = both.sum(axis=0) >= MIN_STEPS
     if not enough.any():
@@ -178,11 +157,6 @@ def _microbatch_cv(table: StepTable, section: int, relative: Floats, correlation
     return float(np.median(spread)) * math.sqrt(often * max(0.0, correlation))
 
 
-def _min(values: list[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return min(known, default=math.nan)
-
-
 MIN_SLOWDOWN = 1.05
 MIN_CONTRAST = 3.0
 ROTATES_BELOW = 0.5
@@ -191,14 +165,13 @@ MIN_EXPERT_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertImbalance:
-    """Whether the ranks of an expert take longer than those of the others.
+    """Evidence that the ranks of an expert take longer than the others'. NaN if unknown.
 
     Attributes:
-        section: the compute section where it shows most; empty if nothing can be said.
-        slowdown: the worst expert's ranks / the median expert's, in a usual step; NaN if not known.
-        contrast: this difference / what noise within experts would make of it; NaN if not known.
-        worst_expert: the expert rank that is worst most often; -1 if none.
-        worst_share: part of the steps in which it is.
+        section: where it shows most; empty if nothing can be said.
+        slowdown: the worst expert's ranks / the median expert's, in a usual step.
+        contrast: this difference / the noise within experts.
+        worst_expert: the expert rank that is worst most often, -1 if none; worst_share: how often.
         strength: 0 if there is none, to 1.
     """
 
@@ -211,7 +184,6 @@ class ExpertImbalance:
 
     @property
     def is_present(self) -> bool:
-        """The difference is large, and far beyond the noise."""
         return self.strength > 0.0
 
     @property
@@ -221,32 +193,21 @@ class ExpertImbalance:
 
 
 def expert_imbalance(table: StepTable) -> ExpertImbalance:
-    """Look for expert imbalance: the section that shows it most.
+    """Look for expert imbalance; empty if no stage has two experts of two ranks each.
 
-    Ranks of one stage are compared, by log time less the stage's median in the same step. The
-    worst expert's median rank must lie 5 % beyond the median expert's, by three times as much as
-    the spread within experts explains (1.2533 sigma / sqrt(ranks of an expert) x sqrt(2 ln
-    experts)). That it is the expert, and not a rank or a host, must show: three quarters of its
-    ranks are slow, and they stand on two hosts at least, if the job does.
+    Ranks of a stage are compared by log time less the stage's median in the step. The worst
+    expert's median rank must lie 5 % beyond the median expert's, and by three times the spread
+    within experts (1.2533 sigma / sqrt(ranks of an expert) x sqrt(2 ln experts)). Three quarters of
+    its ranks must be slow, on at least two hosts if the job has them: else it may be a rank or
+    host.
 
-    One rank per expert is not enough: nothing distinguishes the expert from the rank. Experts with
-    fewer than two ranks in a stage are left out.
-
-    Args:
-        table: ranks that report an expert rank; kind compute counts.
-
-    Returns:
-        An empty answer if no stage has two experts of two ranks each. Steps that not most ranks of
-        each expert reported are left out.
-
-    Cost: O(T R log R) a section. Source: ours.
+    Cost: O(T R log R) per section. Source: ours.
     """
     return max(_in_sections(table), key=lambda result: result.strength, default=ExpertImbalance())
 
 
 def which_expert(result: ExpertImbalance) -> str:
-    """Whether it is always the same one, which can be placed otherwise, or the routing of each
-    step; empty if nobody knows.
+    """Whether it is always the same expert or changes with the routing; empty if unknown.
 
     >>> which_expert(ExpertImbalance(worst_expert=3, worst_share=0.92))
     'expert 3 the longest in 92 % of the steps'
@@ -254,7 +215,7 @@ def which_expert(result: ExpertImbalance) -> str:
     if result.worst_expert < 0:
         return ""
     if result.is_rotating:
-        return "another one the longest from step to step"
+        return "the longest expert changes from step to step"
     return (
         f"expert {result.worst_expert} the longest in {100 * result.worst_share:.0f} % of the steps"
     )
@@ -324,7 +285,7 @@ def _in_stage(
 
 
 def _luck(log_s: Floats, experts: dict[int, Ints], middle: Floats) -> float:
-    """How far noise alone would take the worst of so many experts; never 0."""
+    """Noise of the worst of so many experts; never 0."""
     off = [
         np.abs(log_s[:, ranks] - middle[:, k : k + 1]).ravel()
         for k, ranks in enumerate(experts.values())
@@ -338,8 +299,7 @@ def _luck(log_s: Floats, experts: dict[int, Ints], middle: Floats) -> float:
 def _spans_hosts(
     experts: dict[int, Ints], worst: Ints, numbers: list[int], table: StepTable
 ) -> bool:
-    """False if the ranks of every expert that is worst stand on one host of several: then it may
-    be the host."""
+    """Whether the ranks of some worst expert span hosts; else it may be the host."""
     if len({source.node for source in table.sources}) < 2:
         return True
     return any(

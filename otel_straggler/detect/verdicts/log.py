@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Final
 
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.sentences import sentence
@@ -14,35 +14,38 @@ from otel_straggler.model.verdict import CALLED_SLOW, State, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationTime:
-    """When an evaluation happens: steps observed so far (a count), newest step, sender's time."""
+    """Time of an evaluation: steps observed (a count), newest step, and sender's time."""
 
     steps: int
     step: int | None
     at_ns: int
 
 
+WELL: Final[tuple[State, ...]] = ("ok", "recovered")
+
+
 class VerdictLog:
-    """Keeps one :class:`Standing` per subject. State: a few hundred bytes per change."""
+    """States of all subjects and their changes. State: a few hundred bytes per change."""
 
     def __init__(self, max_changes: int) -> None:
         self._max_changes = max_changes
-        self._standings: dict[str, SubjectState] = {}
+        self._subjects: dict[str, SubjectState] = {}
         self._changes: list[Verdict] = []
         self._newest: dict[str, int] = {}
         self._costs: dict[str, float] = {}
         self._max = max_changes
-        self._page_book = NotificationLog(max_changes)
-        self._late_pages: deque[Verdict] = deque(maxlen=max_changes)
+        self._notifications = NotificationLog(max_changes)
+        self._late_notifications: deque[Verdict] = deque(maxlen=max_changes)
 
     def state_of(self, subject_id: str) -> SubjectState:
-        return self._standings.get(subject_id) or SubjectState()
+        return self._subjects.get(subject_id) or SubjectState()
 
     def open_subjects(self, scope: str) -> list[Verdict]:
-        """The newest verdict of every subject of this scope that is not ok or recovered."""
+        """The newest verdict of every subject of this scope in trouble."""
         return [
             verdict
             for verdict in self.latest()
-            if verdict.scope == scope and verdict.state not in ("ok", "recovered")
+            if verdict.scope == scope and verdict.state not in WELL
         ]
 
     def latest(self) -> list[Verdict]:
@@ -50,25 +53,24 @@ class VerdictLog:
         return [self._changes[at] for at in self._newest.values()]
 
     def costs(self) -> list[float]:
-        """GPU seconds per hour of each that is called slow and was found so by its newest
-        evaluation: while a fault that comes and goes is not there, it costs nothing."""
+        """GPU seconds per hour of each slow subject that its newest evaluation found slow."""
         return list(self._costs.values())
 
     @property
     def changes(self) -> tuple[Verdict, ...]:
-        """In order; the last of each subject has the newest numbers."""
+        """In order; the last of each subject has its newest numbers."""
         return tuple(self._changes)
 
     @property
     def notifications(self) -> tuple[Notification, ...]:
-        """The newest ``max_changes`` episodes in which somebody was notified, in order."""
-        return self._page_book.notifications
+        """The newest ``max_changes`` notifications, in order."""
+        return self._notifications.notifications
 
     def drain_late_notifications(self) -> list[Verdict]:
-        """Who has begun to page since the last call without a change of state: the slowdown has
-        grown. They are no entries of ``changes``."""
-        new = list(self._late_pages)
-        self._late_pages.clear()
+        """Subjects that have begun to page since the last call without a change of state, because
+        the slowdown has grown. They are not in ``changes``."""
+        new = list(self._late_notifications)
+        self._late_notifications.clear()
         return new
 
     def record(
@@ -76,25 +78,27 @@ class VerdictLog:
         draft: Verdict,
         *,
         flagged: bool,
-        sure: bool,
-        clear: bool,
-        floor: float,
         now: EvaluationTime,
+        sure: bool = False,
+        clear: bool = False,
+        floor: float = 0.0,
         confirmable: bool = True,
     ) -> Verdict | None:
-        """One evaluation of one subject; the verdict if its state has changed.
+        """Record an evaluation of a subject; returns the verdict if its state has changed.
 
         Args:
-            draft: all but state and sentence; of a subject that is no longer flagged, its
-                newest verdict.
-            flagged, sure, clear, confirmable, floor: as :class:`Standing` has them.
+            draft: without state and sentence; the newest verdict of a subject that is not flagged.
+            flagged, sure, clear, confirmable: as for :meth:`SubjectState.observe`.
+            floor: the smallest excess that counts; the subject is clear at half of it.
         """
-        standing = self._standings.setdefault(draft.subject_id, SubjectState())
-        if flagged and standing.state in ("ok", "recovered"):
-            standing.since_step = draft.since_step
-            standing.confirmed_step = None
-            standing.floor = floor
-        changed = standing.observe(
+        if not flagged and self.state_of(draft.subject_id).state in WELL:
+            return None
+        subject = self._subjects.setdefault(draft.subject_id, SubjectState())
+        if flagged and subject.state in WELL:
+            subject.since_step = draft.since_step
+            subject.confirmed_step = None
+            subject.floor = floor
+        changed = subject.observe(
             flagged=flagged,
             sure=sure,
             clear=clear,
@@ -102,35 +106,35 @@ class VerdictLog:
             steps=now.steps,
             at_ns=now.at_ns,
         )
-        if changed and standing.state in CALLED_SLOW:
-            standing.confirmed_step = now.step
-        verdict = self._finished(draft, standing, flagged=flagged)
+        if changed and subject.state in CALLED_SLOW:
+            subject.confirmed_step = now.step
+        verdict = self._finished(draft, subject, flagged=flagged)
         self._costs.pop(draft.subject_id, None)
         if flagged and verdict.state in CALLED_SLOW:
             self._costs[draft.subject_id] = verdict.gpu_seconds_lost_per_hour
         if changed:
             verdict = replace(verdict, at_step=now.step, at_ns=now.at_ns)
             verdict = self._append(replace(verdict, sentence=sentence(verdict)))
-            self._page_book.record(verdict, step=now.step, at_ns=now.at_ns)
+            self._notifications.record(verdict, step=now.step, at_ns=now.at_ns)
             return verdict
         if flagged and draft.subject_id in self._newest:
             at = self._newest[draft.subject_id]
             old = self._changes[at]
             verdict = replace(verdict, at_step=old.at_step, at_ns=old.at_ns)
             self._changes[at] = verdict = replace(verdict, sentence=sentence(verdict))
-            if self._page_book.record(verdict, step=now.step, at_ns=now.at_ns):
-                self._late_pages.append(replace(verdict, at_step=now.step, at_ns=now.at_ns))
-        elif standing.state == "ok":
-            del self._standings[draft.subject_id]
+            if self._notifications.record(verdict, step=now.step, at_ns=now.at_ns):
+                self._late_notifications.append(replace(verdict, at_step=now.step, at_ns=now.at_ns))
+        elif subject.state == "ok":
+            del self._subjects[draft.subject_id]
         return None
 
-    def _finished(self, draft: Verdict, standing: SubjectState, *, flagged: bool) -> Verdict:
-        active = standing.state in CALLED_SLOW
+    def _finished(self, draft: Verdict, subject: SubjectState, *, flagged: bool) -> Verdict:
+        active = subject.state in CALLED_SLOW
         return replace(
             draft,
-            state=standing.state,
-            since_step=standing.since_step,
-            confirmed_step=standing.confirmed_step,
+            state=subject.state,
+            since_step=subject.since_step,
+            confirmed_step=subject.confirmed_step,
             pages=draft.pages and active,
             confidence=draft.confidence if active else min(draft.confidence, 0.5),
             gpu_seconds_lost_per_hour=draft.gpu_seconds_lost_per_hour if flagged or active else 0.0,
@@ -144,13 +148,13 @@ class VerdictLog:
         return verdict
 
     def _drop_oldest(self) -> None:
-        """Forget the older half, but for the newest verdict of subjects that are in trouble."""
+        """Drop the older half, except the newest verdict of subjects in trouble."""
         half = self._max_changes // 2
         end = len(self._changes) - half
         kept = [
             verdict
             for at, verdict in enumerate(self._changes[:end])
-            if self._newest[verdict.subject_id] == at and verdict.state not in ("ok", "recovered")
+            if self._newest[verdict.subject_id] == at and verdict.state not in WELL
         ]
         self._changes = [*kept, *self._changes[end:]]
         self._newest = {v.subject_id: at for at, v in enumerate(self._changes)}
@@ -160,29 +164,28 @@ class VerdictLog:
     # --- over restarts -------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """JSON's types."""
         return {
-            "standings": {name: asdict(value) for name, value in self._standings.items()},
+            "standings": {name: asdict(value) for name, value in self._subjects.items()},
             "changes": [asdict(verdict) for verdict in self._changes],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Unknown fields of a newer version are left out."""
+        """Unknown fields of a newer version are ignored."""
         known = {field.name for field in fields(SubjectState)}
         for name, value in state.get("standings", {}).items():
-            standing = SubjectState(**{k: v for k, v in value.items() if k in known})
-            standing.flagged_at = []  # counted from the start of a process
-            self._standings[name] = standing
+            subject = SubjectState(**{k: v for k, v in value.items() if k in known})
+            subject.flagged_at = []  # counted from the start of a process
+            self._subjects[name] = subject
         known = {field.name for field in fields(Verdict)}
         for value in state.get("changes", []):
             verdict = self._append(Verdict(**{k: v for k, v in value.items() if k in known}))
-            self._page_book.record(verdict, step=verdict.at_step, at_ns=verdict.at_ns)
+            self._notifications.record(verdict, step=verdict.at_step, at_ns=verdict.at_ns)
 
 
 APART_STEPS = 10
-"""Evaluations that confirm each other lie so far apart, and at most twice as far."""
+"""Evaluations confirm each other if so far apart, or up to twice as far."""
 HOLD = 3
-"""Evaluations in a row without a finding that end a suspicion, or a confirmed fault."""
+"""Evaluations in a row without a finding that end a suspicion or a confirmed fault."""
 FLAPS = 3
 FLAP_WITHIN_NS = 3_600 * 10**9
 """So many confirmations within an hour are one flapping subject, not many alarms."""
@@ -190,14 +193,7 @@ FLAP_WITHIN_NS = 3_600 * 10**9
 
 @dataclass(slots=True)
 class SubjectState:
-    """One subject.
-
-    Attributes:
-        state: now.
-        since_step: first step of the present trouble; None if not known.
-        confirmed_step: newest step seen when it was confirmed; None before.
-        floor: the least excess that counted when it was flagged; it is clear at half of it.
-    """
+    """State of one subject; since when, confirmed when, the floor when flagged."""
 
     state: State = "ok"
     since_step: int | None = None
@@ -217,22 +213,25 @@ class SubjectState:
         at_ns: int,
         confirmable: bool = True,
     ) -> bool:
-        """One evaluation; True if the state has changed.
+        """Apply an evaluation; True if the state has changed.
 
         Args:
-            flagged: beyond its peers now.
-            sure: confirmed at once (CUSUM, verified).
+            flagged: beyond its peers now. sure: confirmed at once.
             clear: as fast as its peers again. Neither flagged nor clear: unchanged.
-            confirmable: the evidence allows more than a suspicion.
             steps: observed so far, a count.
             at_ns: sender's time of the newest step.
+            confirmable: the evidence allows more than a suspicion.
         """
         before = self.state
         if flagged or sure:
             self.quiet = 0
             self._flag(steps, at_ns, sure=sure, confirmable=confirmable)
-        elif self._is_quiet(clear):
-            self._end(at_ns)
+        else:
+            # A suspicion ends without findings; what was confirmed must be clear.
+            is_quiet = self.state in ("suspect", "recovered") or clear
+            self.quiet = self.quiet + 1 if is_quiet else 0
+            if self.quiet >= HOLD:
+                self._end(at_ns)
         return self.state != before
 
     def _flag(self, steps: int, at_ns: int, *, sure: bool, confirmable: bool) -> None:
@@ -248,31 +247,19 @@ class SubjectState:
         self.confirmed_at_ns = [*recent, at_ns]
         self.state = "flapping" if len(self.confirmed_at_ns) >= FLAPS else "confirmed"
 
-    def _is_quiet(self, clear: bool) -> bool:
-        """A suspicion ends without findings; what was confirmed must be clear."""
-        if self.state in ("suspect", "recovered") or clear:
-            self.quiet += 1
-        else:
-            self.quiet = 0
-        return self.quiet >= HOLD
-
     def _end(self, at_ns: int) -> None:
+        last_ns = self.confirmed_at_ns[-1] if self.confirmed_at_ns else 0
         if self.state == "suspect":
             self.state = "recovered" if self.confirmed_at_ns else "ok"
-        elif self.state == "confirmed" or self._has_calmed_down(at_ns):
+            return
+        is_calm = self.state == "flapping" and at_ns - last_ns >= FLAP_WITHIN_NS
+        if self.state == "confirmed" or is_calm:
             self.state = "recovered"
-
-    def _has_calmed_down(self, at_ns: int) -> bool:
-        last_ns = self.confirmed_at_ns[-1] if self.confirmed_at_ns else 0
-        return self.state == "flapping" and at_ns - last_ns >= FLAP_WITHIN_NS
 
 
 def would_page(verdict: Verdict, settings: VerdictSettings) -> bool:
-    """Whether this would page, once it is confirmed.
-
-    It is about a rank or a host that is known to be the culprit, among peers whose layout was
-    reported; the slowdown and the part of the job's GPU time that is lost reach ``page_slowdown``
-    and ``page_loss``. An unknown number (NaN) does not.
+    """Whether this would page once confirmed: a localized rank or host among reported peers, with a
+    slowdown of ``page_slowdown`` and a loss of ``page_loss`` of the job's GPU time. NaN does not.
     """
     return (
         verdict.scope in ("rank", "host")
@@ -284,11 +271,8 @@ def would_page(verdict: Verdict, settings: VerdictSettings) -> bool:
 
 
 def decided_anew(verdict: Verdict, settings: VerdictSettings) -> Verdict:
-    """A recorded change of state as it would have been under other settings for paging.
-
-    What was recorded before the lost share was kept (NaN) pages if it did then and reaches the
-    slowdown: with less known there is no better answer.
-    """
+    """A recorded change of state under other paging settings. One from before the lost share was
+    kept (NaN) pages if it did then and reaches the slowdown."""
     if math.isnan(verdict.loss_share):
         pages = verdict.pages and verdict.slowdown >= settings.page_slowdown
     else:
@@ -298,13 +282,7 @@ def decided_anew(verdict: Verdict, settings: VerdictSettings) -> Verdict:
 
 @dataclass(slots=True, kw_only=True)
 class Notification:
-    """One call.
-
-    Attributes:
-        verdict: as it was when it began to page.
-        at_step, at_ns: newest step and sender's time then; the step is None where there are none.
-        ended_ns: sender's time when the subject had recovered; None if it has not.
-    """
+    """A verdict as it was when it began to page; ``ended_ns`` is None until recovery."""
 
     verdict: Verdict
     at_step: int | None
@@ -313,34 +291,27 @@ class Notification:
 
 
 class NotificationLog:
-    """One page per episode: from the first evaluation at which a confirmed subject pages, until
-    it has recovered. A slowdown that goes up and down around the least that counts is one episode,
-    and so is a flapping subject, which is not dropped for an hour.
+    """One per episode: from the evaluation at which a confirmed subject pages to recovery."""
 
-    Args:
-        max_pages: kept, the newest.
-    """
-
-    def __init__(self, max_pages: int) -> None:
-        self._pages: deque[Notification] = deque(maxlen=max_pages)
+    def __init__(self, maximum: int) -> None:
+        self._newest: deque[Notification] = deque(maxlen=maximum)
         self._open: dict[tuple[str, str], Notification] = {}
 
     @property
     def notifications(self) -> tuple[Notification, ...]:
         """In the order in which they began."""
-        return tuple(self._pages)
+        return tuple(self._newest)
 
     def record(self, verdict: Verdict, *, step: int | None, at_ns: int) -> bool:
-        """The newest verdict of a subject, at this moment; whether it begins to page. Cost:
-        O(1)."""
+        """Record the newest verdict of a subject; True if it begins to page."""
         subject = verdict.group, verdict.subject_id
         if verdict.state not in CALLED_SLOW:
             ended = self._open.pop(subject, None)
             if ended is not None:
                 ended.ended_ns = at_ns
         elif verdict.pages and subject not in self._open:
-            page = Notification(verdict=verdict, at_step=step, at_ns=at_ns)
-            self._open[subject] = page
-            self._pages.append(page)
+            new = Notification(verdict=verdict, at_step=step, at_ns=at_ns)
+            self._open[subject] = new
+            self._newest.append(new)
             return True
         return False

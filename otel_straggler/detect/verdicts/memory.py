@@ -1,8 +1,4 @@
-"""What a world remembers: its tracks, and what outlives it.
-
-That is what is normal for each device, each group of peers, and for work of a given size; restarts
-go on from it.
-"""
+"""Memory of a world: its tracks; and of its devices, groups of peers, and work, over restarts."""
 
 from __future__ import annotations
 
@@ -12,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.detect.scores.medians import Groups, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.candidates import StepCost
 from otel_straggler.detect.verdicts.clocks import ClockResolution
 from otel_straggler.detect.verdicts.equal_work import WorkNormaliser
 from otel_straggler.detect.verdicts.excess import Excesses, host_excesses
-from otel_straggler.detect.verdicts.groups import Groups, median_of_rows
 from otel_straggler.detect.verdicts.history import OwnHistory
 from otel_straggler.detect.verdicts.stalls import Spikes, StallDetector
 from otel_straggler.detect.verdicts.track import Track
@@ -31,20 +27,8 @@ MAX_SUBJECTS = 300_000
 RUN_QUANTITIES = ("local", "wait", "step")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MoreWork:
-    """Of each group of peers, logarithms: by how much its own work is longer for the tokens that
-    it has more than at first, and by how much it would be if nothing but tokens took time."""
-
-    local: Floats
-    maximum: Floats
-
-
 class Memory:
-    """Histories by names that survive renumbering.
-
-    State: 24 bytes per device and quantity, and 8 for the statistic of its onset.
-    """
+    """Histories by names that survive renumbering. State: 32 bytes per device and quantity."""
 
     def __init__(self) -> None:
         self.work = WorkNormaliser()
@@ -55,21 +39,19 @@ class Memory:
         self._names: list[str] | None = None
 
     def set_meaning(self, waiting: WaitDetector) -> None:
-        """Which sections are work and which wait decides what the sums mean: what is remembered
-        of them is only compared with its like."""
+        """Which sections wait decides what sums mean: only compare what has the same meaning."""
         self._meaning = "".join(f" -{name}" for name in sorted(waiting.behaves))
         for name in self._names or ():
             self._meaning += f" {name}" if name.endswith("]") else ""
 
     def set_names(self, names: list[str] | None) -> None:
-        """What the sections are called where some go by the GPU's clock; None: as ever."""
+        """Section names where some go by the GPU's clock; None: as reported."""
         self._names = names
 
     # --- devices and hosts -----------------------------------------------------------------------
 
     def seed(self, tracks: Tracks, world: World, now_ns: int) -> None:
-        """Give new tracks the references of their devices and hosts, and after a restart of the
-        collector also their CUSUM."""
+        """Seed references of devices and, after a restart of the collector, CUSUM."""
         names = self._quantities(world)
         for track, subjects in _by_track(tracks, world):
             track.seed_reference(self._subjects.reference(subjects, names, now_ns))
@@ -77,7 +59,7 @@ class Memory:
         self._cusum = None
 
     def learn(self, tracks: Tracks, world: World, held: tuple[Bools, Bools], now_ns: int) -> None:
-        """Take the newest 20 steps into the histories of those who are not in trouble."""
+        """Learn the newest 20 steps of those not in trouble."""
         names = self._quantities(world)
         for (track, subjects), is_held in zip(_by_track(tracks, world), held, strict=True):
             eligible = np.broadcast_to(~is_held[:, None], track.shape)
@@ -86,18 +68,17 @@ class Memory:
     # --- groups of peers ---
 
     def group_reference(self, world: World, now_ns: int) -> Floats:
-        """(G, 3) what was normal for the groups of peers; NaN where nothing is known."""
+        """(G, 3) normal values of the groups of peers; NaN if unknown."""
         return self._groups.reference(_groups(world), self._run_quantities(), now_ns)
 
     def learn_groups(self, reference: Floats, world: World, now_ns: int) -> None:
-        """Remember (G, 3) what is normal for them now."""
+        """Remember (G, 3) normal values."""
         self._groups.update(_groups(world), self._run_quantities(), reference, None, now_ns)
 
     # --- work ---
 
     def for_equal_work(self, seconds: Floats, tokens: Floats, world: World, local: Bools) -> Floats:
-        """Times of local sections as if every rank had the same tokens; unchanged where none are
-        reported."""
+        """Local sections as if every rank had the same tokens; unchanged if none are reported."""
         if not np.isfinite(tokens).any():
             return seconds
         names = self._local_sections(world, local)
@@ -108,28 +89,30 @@ class Memory:
         equal[..., local] = result
         return equal
 
-    def more_work(self, tokens: Floats, peers_s: Floats, world: World, local: Bools) -> MoreWork:
-        """How much of the time of a block is there because it has more tokens than the first.
+    def more_work(
+        self, tokens: Floats, peers_s: Floats, world: World, local: Bools
+    ) -> tuple[Floats, Floats]:
+        """(G,) log factor of own work from more tokens than in the first block, and what it would
+        be if only tokens took time.
 
         Args:
-            tokens: (T, R); peers_s: (T, G, S) usual times for the usual tokens of the block.
-            local: (S,) sections of own work, as for :meth:`for_equal_work`.
+            tokens: (T, R); peers_s: (T, G, S) usual times for the block's usual tokens.
+            local: (S,) sections of own work.
         """
         names, groups = self._local_sections(world, local), _groups(world)
         none = np.zeros(len(groups))
         if not np.isfinite(tokens).any() or not names:
-            return MoreWork(local=none, maximum=none)
+            return none, none
         longer, maximum = self.work.longer_by_work(tokens, world.peers, groups, names)
         usual_s = np.nan_to_num(median_of_rows(peers_s[..., local]))
         now_s, then_s = usual_s.sum(axis=1), (usual_s / longer).sum(axis=1)
         is_known = (now_s > 0.0) & (then_s > 0.0)
         more = np.log(np.where(is_known, now_s, 1.0) / np.where(is_known, then_s, 1.0))
-        return MoreWork(local=more, maximum=np.log(np.maximum(maximum, 1.0)))
+        return more, np.log(np.maximum(maximum, 1.0))
 
     # --- over restarts of the collector ---
 
     def state(self, tracks: Tracks | None, world: World) -> dict[str, Any]:
-        """JSON's types and arrays."""
         cusum: dict[str, Any] = self._cusum or {}
         if tracks is not None:
             pairs = _by_track(tracks, world)
@@ -191,7 +174,7 @@ def _groups(world: World) -> list[str]:
 
 @dataclass(slots=True)
 class Tracks:
-    """Memory of the ranks and of the hosts."""
+    """Tracks of the ranks and hosts of a world."""
 
     ranks: Track
     hosts: Track
@@ -213,13 +196,12 @@ class Tracks:
         )
 
     def widen(self, sections: int) -> None:
-        """Sections have appeared."""
         if self.ranks.shape[1] != sections + 2:
             for track in (self.ranks, self.hosts, self.spikes):
                 track.widen(sections + 2)
 
     def observe(self, excess: Excesses, world: World, counts: Bools) -> None:
-        """The next block; steps that do not count (T,) are unknown to all."""
+        """Observe a block; steps that do not count (T,) are unknown."""
         ranks = excess.ranks
         if not counts.all():
             ranks = np.where(counts[:, None, None], ranks, np.nan)
@@ -233,12 +215,12 @@ class Tracks:
 
 
 def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:
-    """Hosts of one rank are that rank, and say nothing of their own."""
+    """A host with one rank is that rank."""
     return np.where((hosts.size > 1)[None, :, None], excess, np.nan)
 
 
 def step_costs(excess: Excesses, world: World) -> tuple[StepCost, StepCost]:
-    """What the quantities cost, per rank and per host, in this block."""
+    """Cost of the quantities in this block, per rank and per host."""
     groups = world.peers
     local_s = median_of_rows(excess.peers_local_s)
     step_s = median_of_rows(excess.peers_step_s)
@@ -246,8 +228,7 @@ def step_costs(excess: Excesses, world: World) -> tuple[StepCost, StepCost]:
     columns = np.column_stack([local_s, sections_s, step_s])
     ranks = StepCost(columns_s=columns[groups.code], step_s=step_s[groups.code])
     hosts = StepCost(
-        columns_s=world.hosts.medians(ranks.columns_s.T).T,
-        step_s=world.hosts.medians(ranks.step_s),
+        columns_s=world.hosts.medians(ranks.columns_s.T).T, step_s=world.hosts.medians(ranks.step_s)
     )
     return ranks, hosts
 
@@ -256,18 +237,7 @@ MAX_STRETCHES = 10_000
 
 
 class StepNumbers:
-    """Step numbers in the order in which they were observed, from 0 on.
-
-    State: two numbers for each stretch of steps that follow each other, of which a whole run is
-    usually one. Beyond 10,000 stretches the oldest are forgotten.
-
-    >>> import numpy as np
-    >>> steps = StepNumbers()
-    >>> steps.add(np.array([7, 8, 9])), steps.add(np.array([20, 21]))
-    (None, None)
-    >>> len(steps), steps[0], steps[2], steps[3], steps[4]
-    (5, 7, 9, 20, 21)
-    """
+    """Observed step numbers in order, as up to 10,000 stretches of consecutive steps."""
 
     def __init__(self) -> None:
         self._length = 0
@@ -278,17 +248,12 @@ class StepNumbers:
         return self._length
 
     def __getitem__(self, index: int) -> int:
-        """The step at ``index``, or the one next to it of those that are known.
-
-        Raises:
-            IndexError: nothing was observed.
-        """
+        """The step at ``index``, or the nearest known. Raises: IndexError if there is none."""
         index = min(max(index, self._begins[0]), self._length - 1)
         stretch = bisect_right(self._begins, index) - 1
         return self._first[stretch] + index - self._begins[stretch]
 
     def add(self, steps: Ints) -> None:
-        """The next steps."""
         for step in steps.tolist():
             if not self._first or step != self._first[-1] + self._length - self._begins[-1]:
                 self._begins.append(self._length)

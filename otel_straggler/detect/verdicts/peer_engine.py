@@ -7,21 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from otel_straggler.detect.scores.medians import Groups, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.candidates import (
     NEWEST_STEPS,
     Candidate,
-    View,
+    CostedFindings,
     against_the_others,
     gpu_seconds_per_hour,
     spiking,
 )
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
+from otel_straggler.detect.verdicts.equal_work import extra_work, tokens_of_peers
 from otel_straggler.detect.verdicts.excess import Excesses
-from otel_straggler.detect.verdicts.groups import Groups, median_of_rows
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog, would_page
 from otel_straggler.detect.verdicts.memory import Tracks
-from otel_straggler.detect.verdicts.unequal_work import extra_work, tokens_of_peers
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict
@@ -32,25 +32,24 @@ SMALL_GROUP_SLOWDOWN = 1.25
 SMALL_GROUP_CONFIDENCE = 0.8
 INFERRED_CONFIDENCE = 0.6
 HALF_OF_HOST = 0.5
-"""A host is slow if more of its ranks are. Its ranks wait for it to be if half of the others are
-slow too, which is the same number: with fewer each is named, and nobody falls between."""
+"""A host is slow if more of its ranks are; its ranks wait for it to be if half of the others are.
+"""
 WHOLE_GROUP = 0.75
 """An inner group is slow as a whole if so many of its ranks are."""
 MIN_LASTING = 1.045
-"""Healthy devices differ for good by a per cent or so: who was always slower is called slow from
-4.5 % of all its steps on only, or for a rise above that."""
+"""A device that was always slower is called slow from 4.5 % on: healthy ones differ by 1 %."""
 ALONE = 2.0
-"""A rank on a slow host is named too if it is so many times as slow as its host."""
+"""A rank on a slow host is named if it is so many times as slow as its host."""
 AGREEMENT = 0.3
-"""Others must be seen waiting for at least this part of what a rank loses."""
+"""Others must be seen waiting for at least this part of a rank's loss."""
 
 
 class PeerVerdictEngine:
-    """Evaluates the tracks of one world and keeps the cases of its ranks and hosts."""
+    """Evaluates the tracks of one world."""
 
-    def __init__(self, settings: VerdictSettings, cases: VerdictLog) -> None:
+    def __init__(self, settings: VerdictSettings, log: VerdictLog) -> None:
         self._settings = settings
-        self._cases = cases
+        self._log = log
 
     def evaluate(
         self,
@@ -61,74 +60,69 @@ class PeerVerdictEngine:
         tokens: Floats,
         local: Bools,
     ) -> list[Verdict]:
-        """The changes of state that the newest block brings.
-
-        Args:
-            tokens: (T, R) of its steps.
-            local: (S,) which sections hold the ranks' own work and nothing else.
-        """
+        """Changes of state from the newest block, with (T, R) tokens and (S,) local sections."""
         self._world, self._steps, self._now = world, tracks.numbers, now
         self._tokens, self._local = tokens, local
-        self._excess, self._shared = excess, excess.shared
-        self._timed = excess.timed
+        self._excess, self._shared, self._timed = excess, excess.shared, excess.timed
         assert tracks.newest_costs is not None
         rank_costs, host_costs = tracks.newest_costs
         minimum = self._min_effects(world, tracks.resolution.min_effects(rank_costs.columns_s))
         hosts_min = _nan_min(world.hosts.gather(minimum.T)).T
-        by_gpu = self._timed is not None
-        ranks = View(tracks.ranks, minimum, rank_costs, world, self._settings, only_known=by_gpu)
-        hosts = View(tracks.hosts, hosts_min, host_costs, world, self._settings, only_known=by_gpu)
+        ranks, hosts = (
+            CostedFindings(
+                track,
+                least,
+                costs,
+                world.sections,
+                self._settings.min_share,
+                only_known=self._timed is not None,
+            )
+            for track, least, costs in (
+                (tracks.ranks, minimum, rank_costs),
+                (tracks.hosts, hosts_min, host_costs),
+            )
+        )
         slow_hosts = {one.row: one for one in hosts.candidates() if self._is_whole_host(one, ranks)}
         result = ranks.candidates()
         self._slow = np.isin(world.hosts.code, list(slow_hosts))
         self._slow[[one.row for one in result]] = True
         changes = [self._record_host(one, ranks) for one in slow_hosts.values()]
         taken = {world.host_subjects[row] for row in slow_hosts}
-        for one in result:
-            verdict = self._record_rank(one, ranks, slow_hosts)
-            if verdict is not None:
-                taken.add(verdict[0])
-                changes.append(verdict[1])
-        for one in self._spiking(tracks, ranks, taken):
-            verdict = self._record_rank(one, ranks, {})
-            if verdict is not None:
-                taken.add(verdict[0])
-                changes.append(verdict[1])
+        changes += [self._record_rank(one, ranks, slow_hosts, taken) for one in result]
+        stalling = self._spiking(tracks, ranks, taken)
+        changes += [self._record_rank(one, ranks, {}, taken) for one in stalling]
         changes += self._review("host", hosts, taken) + self._review("rank", ranks, taken)
         return [change for change in changes if change is not None]
 
     def held(self, world: World) -> tuple[Bools, Bools]:
-        """(R,) ranks and (H,) hosts in trouble, which do not change what is normal for them."""
+        """(R,) ranks and (H,) hosts in trouble, which do not update their references."""
         ranks, hosts = np.zeros(world.n_ranks, bool), np.zeros(len(world.hosts), bool)
-        for verdict in self._cases.open_subjects("host"):
+        for verdict in self._log.open_subjects("host"):
             if verdict.subject_id in world.row_of_host:
                 row = world.row_of_host[verdict.subject_id]
                 hosts[row] = True
                 ranks[_members(world.hosts, row)] = True
-        for verdict in self._cases.open_subjects("rank"):
+        for verdict in self._log.open_subjects("rank"):
             if verdict.subject_id in world.row_of_rank:
                 ranks[world.row_of_rank[verdict.subject_id]] = True
         return ranks, hosts
 
     def _min_effects(self, world: World, by_clock: Floats) -> Floats:
-        """(R, C) ``by_clock``, and in a small group as much as it needs."""
+        """(R, C) ``by_clock``, and at least what a small group needs."""
         size = world.peers.size[world.peers.code]
         in_small = np.where(size < SMALL_GROUP, math.log(SMALL_GROUP_SLOWDOWN), 0.0)
         return np.maximum(in_small[:, None], by_clock)
 
     # --- hosts ---------------------------------------------------------------------------------
 
-    def _is_whole_host(self, one: Candidate, ranks: View) -> bool:
-        """Whether more than half of its ranks are slow, each by half of what counts or more."""
+    def _is_whole_host(self, one: Candidate, ranks: CostedFindings) -> bool:
+        """Whether more than half of its ranks are slow, each by at least half of what counts."""
         members = _members(self._world.hosts, one.row)
         if len(self._world.hosts) < 2:
             return False
-        recent = ranks.worst_of(members, one)
-        with np.errstate(invalid="ignore"):
-            slow = recent >= 0.5 * min(one.floor, one.effect)
-        return float(slow.mean()) > HALF_OF_HOST
+        return ranks.slow_part(members, one, 0.5 * min(one.floor, one.effect)) > HALF_OF_HOST
 
-    def _record_host(self, one: Candidate, ranks: View) -> Verdict | None:
+    def _record_host(self, one: Candidate, ranks: CostedFindings) -> Verdict | None:
         node = str(self._world.hosts.keys[one.row])
         members = _members(self._world.hosts, one.row)
         draft = self._draft(one, self._world.host_subjects[one.row], members, ranks)
@@ -144,19 +138,17 @@ class PeerVerdictEngine:
             if ranks.only_in(int(members[0]), self._shared)
             else draft.evidence,
         )
-        return self._cases.record(
+        return self._log.record(
             draft,
             flagged=True,
             sure=one.sure,
-            clear=False,
             floor=one.floor,
             now=self._now,
             confirmable=is_sure_host,
         )
 
     def _peers(self, members: Ints) -> Bools:
-        """(R,) ranks in the role of a rank, or of the first of a host's ranks: of a host those on
-        other hosts, where there are such."""
+        """(R,) peers of a rank, or of a host's first rank; of a host on other hosts, if any."""
         code = self._world.peers.code
         same: Bools = code == code[members[0]]
         same[members[0]] = False
@@ -167,10 +159,13 @@ class PeerVerdictEngine:
     # --- ranks ---------------------------------------------------------------------------------
 
     def _record_rank(
-        self, one: Candidate, ranks: View, slow_hosts: dict[int, Candidate]
-    ) -> tuple[str, Verdict | None] | None:
-        """The subject and its change of state; None if the host answers for the rank, or may do so
-        soon, or if the rank was always like this."""
+        self,
+        one: Candidate,
+        ranks: CostedFindings,
+        slow_hosts: dict[int, Candidate],
+        taken: set[str],
+    ) -> Verdict | None:
+        """Record and add to ``taken``, unless its host is or may be slow, or it always was."""
         host = int(self._world.hosts.code[one.row])
         if host == self._world.doubtful_host or _is_its_nature(one):
             return None
@@ -178,7 +173,7 @@ class PeerVerdictEngine:
         if named is not None and one.effect < ALONE * named.effect:
             return None
         subject = self._world.rank_subjects[one.row]
-        is_active = self._cases.state_of(subject).state in CALLED_SLOW
+        is_active = self._log.state_of(subject).state in CALLED_SLOW
         if named is None and not is_active and self._may_be_host(one, ranks):
             return None
         draft = self._with_extra_work(self._draft(one, subject, np.array([one.row]), ranks), one)
@@ -186,19 +181,13 @@ class PeerVerdictEngine:
         if self._is_one_of_a_group(one, ranks):
             agrees = False
             draft = replace(draft, evidence="synchronised", is_localised=False, pages=False)
-        change = self._cases.record(
-            draft,
-            flagged=True,
-            sure=one.sure,
-            clear=False,
-            floor=one.floor,
-            now=self._now,
-            confirmable=agrees,
+        taken.add(subject)
+        return self._log.record(
+            draft, flagged=True, sure=one.sure, floor=one.floor, now=self._now, confirmable=agrees
         )
-        return subject, change
 
-    def _spiking(self, tracks: Tracks, ranks: View, taken: set[str]) -> list[Candidate]:
-        """Ranks that stall now and then, and are not found slow anyway."""
+    def _spiking(self, tracks: Tracks, ranks: CostedFindings, taken: set[str]) -> list[Candidate]:
+        """Ranks that stall intermittently and are not slow anyway."""
         spikes = tracks.newest_spikes
         if spikes is None:
             return []
@@ -214,33 +203,25 @@ class PeerVerdictEngine:
             and self._world.host_subjects[hosts.code[row]] not in taken
         ]
 
-    def _is_one_of_a_group(self, one: Candidate, ranks: View) -> bool:
-        """Whether the rank is slow only where its inner group waits for each other, and the whole
-        group is: then any of them may be the cause."""
+    def _is_one_of_a_group(self, one: Candidate, ranks: CostedFindings) -> bool:
+        """Whether it is slow only where its inner group meets, and the whole group is."""
         if not self._shared.any() or not ranks.only_in(one.row, self._shared):
             return False
         members = _members(self._world.inner, int(self._world.inner.code[one.row]))
         if len(members) < 2:
             return False
-        with np.errstate(invalid="ignore"):
-            slow = ranks.worst_of(members, one) >= 0.5 * one.effect
-        return float(slow.mean()) >= WHOLE_GROUP
+        return ranks.slow_part(members, one, 0.5 * one.effect) >= WHOLE_GROUP
 
-    def _may_be_host(self, one: Candidate, ranks: View) -> bool:
-        """Whether half of the other ranks of the host are slow too: then wait for the host."""
+    def _may_be_host(self, one: Candidate, ranks: CostedFindings) -> bool:
+        """Whether half of the other ranks of the host are slow: then wait for the host."""
         members = _members(self._world.hosts, int(self._world.hosts.code[one.row]))
         others = members[members != one.row]
-        if one.since < 0:
+        if one.since < 0 or len(others) < 2 or len(self._world.hosts) < 2:
             return False
-        if len(others) < 2 or len(self._world.hosts) < 2:
-            return False
-        recent = ranks.worst_of(others, one)
-        with np.errstate(invalid="ignore"):
-            slow = recent >= 0.5 * min(one.floor, one.effect)
-        return float(slow.mean()) >= 0.5
+        return ranks.slow_part(others, one, 0.5 * min(one.floor, one.effect)) >= HALF_OF_HOST
 
-    def _others_wait(self, one: Candidate, ranks: View) -> bool:
-        """Whether its peers are seen waiting for the rank; unknown counts as yes."""
+    def _others_wait(self, one: Candidate, ranks: CostedFindings) -> bool:
+        """Whether its peers are seen waiting for the rank, or that is unknown."""
         if one.is_late or one.since < 0:
             return True
         steps = ranks.track.steps - one.since + 1 if one.since > 0 else NEWEST_STEPS
@@ -250,38 +231,33 @@ class PeerVerdictEngine:
 
     # --- all -----------------------------------------------------------------------------------
 
-    def _review(self, scope: str, view: View, taken: set[str]) -> list[Verdict | None]:
+    def _review(self, scope: str, view: CostedFindings, taken: set[str]) -> list[Verdict | None]:
         """Subjects in trouble that were not found now: are they clear?"""
         changes: list[Verdict | None] = []
         world = self._world
         rows = world.row_of_host if scope == "host" else world.row_of_rank
-        for verdict in self._cases.open_subjects(scope):
+        for verdict in self._log.open_subjects(scope):
             if verdict.subject_id in taken:
                 continue
             row = rows.get(verdict.subject_id)
-            standing = self._cases.state_of(verdict.subject_id)
+            subject = self._log.state_of(verdict.subject_id)
             clear = row is None or (
                 self._is_seen_as_before(verdict, scope, row)
-                and view.is_clear(row, verdict, standing.floor)
+                and view.is_clear(row, verdict, subject.floor)
             )
-            changes.append(
-                self._cases.record(
-                    verdict, flagged=False, sure=False, clear=clear, floor=0.0, now=self._now
-                )
-            )
+            changes.append(self._log.record(verdict, flagged=False, clear=clear, now=self._now))
         return changes
 
     def _is_seen_as_before(self, verdict: Verdict, scope: str, row: int) -> bool:
-        """Whether who was slow by the GPU's clock is still looked at by it: launches that are as
-        long as ever say nothing. A new attempt starts over."""
+        """Whether a subject slow by the GPU's clock is still timed by it, in this attempt."""
         rank = row if scope == "rank" else int(self._world.hosts.members[row, 0])
-        is_anew = self._world.sources[rank].attempt != verdict.attempt
-        if is_anew or verdict.evidence not in ("events", "cupti"):
+        is_new_attempt = self._world.sources[rank].attempt != verdict.attempt
+        if is_new_attempt or verdict.evidence not in ("events", "cupti"):
             return True
         return self._timed is not None and self._timed.has_gpu(int(self._world.peers.code[rank]))
 
-    def _draft(self, one: Candidate, subject: str, members: Ints, ranks: View) -> Verdict:
-        """All of a verdict but its state; ``members`` is the rank, or the ranks of the host."""
+    def _draft(self, one: Candidate, subject: str, members: Ints, ranks: CostedFindings) -> Verdict:
+        """A verdict without its state; ``members`` is the rank, or the ranks of the host."""
         world, row, recent = self._world, int(members[0]), ranks.findings.recent
         group, peers = world.peers.code == world.peers.code[row], self._peers(members)
         min_peers = self._settings.min_peers
@@ -321,7 +297,7 @@ class PeerVerdictEngine:
         return replace(draft, pages=would_page(draft, self._settings))
 
     def _with_extra_work(self, draft: Verdict, one: Candidate) -> Verdict:
-        """Where the time lies in a section that its peers do not run, it says so, and no cause."""
+        """No cause where the time lies in a section that its peers do not run."""
         if one.section is not None or one.is_late:
             return draft
         result = extra_work(self._excess, self._world, self._local, one.row, one.lost_s)
@@ -332,15 +308,13 @@ class PeerVerdictEngine:
         return ", ".join(filter(None, (self._of_work(row), str(one.stalling or ""), also)))
 
     def _of_work(self, row: int) -> str:
-        """Of a rank that lastingly has more tokens than its peers, that it is slow beyond that."""
         times = tokens_of_peers(self._tokens, self._world.peers, row)
         if not times > 1.0:
             return ""
         return f"beyond what {times:.2f}x as many tokens as theirs explain"
 
     def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: ClockedBlock) -> Verdict:
-        """With what the times rest on. A GPU that was not looked at is not called slow where
-        others are."""
+        """With the basis of the times; no GPU is called slow without times if others have some."""
         if one.is_late:
             sees_kernels = timed.by_kernels[self._world.peers.members[group, 0]]
             return replace(draft, evidence="cupti" if sees_kernels else "host")
@@ -369,19 +343,14 @@ class PeerVerdictEngine:
 
 
 def _is_its_nature(one: Candidate) -> bool:
-    """Whether it was always like this, by too little to be called slow.
-
-    What it always had is known from all its steps; the newest ones alone would let the luck of
-    one window decide. What came on top counts by itself.
-    """
+    """Whether it was always like this, over all its steps, by too little to be called slow."""
     if one.began != "born":
         return False
     return one.normal < math.log(MIN_LASTING) and one.effect - one.normal < one.floor
 
 
 def _n_known(recent: Floats, of: Bools) -> int:
-    """How many of some ranks are known of late, by (R,) excesses; all, where none is: they are
-    compared over a longer window then."""
+    """Ranks with recent times; all, if none has: a longer window compares them then."""
     return int(np.isfinite(recent[of]).sum()) or int(of.sum())
 
 

@@ -1,51 +1,51 @@
-"""Ranks as the workers of a pipeline, and how fast the run would be if all of them were equal."""
+"""Ranks as workers of a pipeline, and the speed of the run if all were equal."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.detect.scores.medians import nan_median
 from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 
 WORST_WORKERS = 0.03
-"""Part of the workers that counts as "the worst" in ``m_w``; at least one."""
+"""Part of the workers in ``m_w``; at least one."""
 MIN_KNOWN = 0.5
-"""A step in which fewer of the workers reported their time is left out."""
+"""Steps with times of a smaller part of the workers are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WhatIf:
-    """What the differences between workers cost. NaN: not known, or nothing is lost.
+    """Cost of differences between workers. NaN: unknown, or nothing is lost.
 
     Attributes:
         slowdown: time of the steps / time if every worker took the mean (S).
         waste: 1 - 1 / slowdown, part of the GPU time.
-        m_w: part of the loss that goes if the worst 3 % of the workers take the mean; about 1 if
-            they are all there is. Noise where ``slowdown`` is hardly above 1.
-        m_s: the same for the last pipeline stage; may be above 1, because the mean of the run is
-            longer than the other stages, and below 0 where it is longer than the last one.
-        of_data_rank: (D,) slowdown if only this data rank were as it is.
-        of_stage: (P,) slowdown if only this stage were as it is.
-        of_worker: (D, P) the smaller of both: large where a single worker is slow.
-        stages: (P,) time of a stage / mean over stages; the median over data ranks, so that one
-            slow worker does not make its stage long.
-        steps: steps that were used.
+        m_w: part of the loss that goes if the worst 3 % of the workers take the mean; noise where
+            ``slowdown`` is hardly above 1.
+        m_s: the same for the last pipeline stage; above 1 or below 0 as the mean of the run is
+            longer than the other stages, or than the last.
+        of_data_rank: (D,) slowdown if only this data rank were as it is; of_stage: (P,) likewise.
+        of_worker: (D, P) the smaller of both.
+        stages: (P,) time of a stage / mean over stages, median over data ranks.
+        steps: steps used.
     """
 
-    slowdown: float
-    waste: float
-    m_w: float
-    m_s: float
+    slowdown: float = math.nan
+    waste: float = math.nan
+    m_w: float = math.nan
+    m_s: float = math.nan
     of_data_rank: Floats
     of_stage: Floats
     of_worker: Floats
     stages: Floats
-    steps: int
+    steps: int = 0
 
 
 def what_if(seconds: Floats, microbatches: int) -> WhatIf:
@@ -55,44 +55,33 @@ def what_if(seconds: Floats, microbatches: int) -> WhatIf:
 
         T(a) = max over d of [(M - 1) max over p of a[d, p] + sum over p of a[d, p]],
 
-    and slowdown = sum T(a) / sum T(mean of a over d and p). With one stage this is the slowest
-    data rank / the mean. An interleaved (virtual) pipeline is covered if every chunk is a run of
-    its own, so that ``microbatches`` counts microbatches x chunks: the shorter bubble follows.
-    Zero-bubble schedules have less bubble than this form. What ranks lose in communication, and
-    a slowdown of all workers alike, is not seen (slowdown stays 1).
-
-    A worker that reported nothing in a step is taken as the mean of its stage: unknown, not fast.
+    and slowdown = sum T(a) / sum T(mean of a over d and p). An interleaved pipeline is covered if
+    ``microbatches`` counts microbatches x chunks. Zero-bubble schedules have less bubble. Loss in
+    communication and a slowdown of all workers are not seen. An unknown worker takes the mean of
+    its stage. Slowing the slowest worker never lowers ``slowdown``.
 
     Args:
-        seconds: (T, D, P) compute time of a step, data rank and pipeline stage, without waiting;
-            NaN if not known.
+        seconds: (T, D, P) compute time, without waiting; NaN if unknown.
         microbatches: M, at least 1.
 
-    Returns:
-        All NaN if no step reports the time of half the workers, or all times are 0.
+    Returns: all NaN if no step has times of half the workers, or all are 0.
 
-    Slowing the slowest worker never lowers ``slowdown``; slowing another one may, because the
-    run comes nearer to balance.
-
-    Cost: O(T D P), a few copies of ``seconds``. Source: the surrogate is our own; S, M_W and M_S
-    are defined in "Understanding Stragglers in Large Model Training Using What-if Analysis"
-    (OSDI 2025). On its published traces the surrogate lies within 4.5 % of the replay.
-
-    >>> even = np.ones((1, 2, 2))
-    >>> what_if(even, 4).slowdown
-    1.0
-    >>> slow = even.copy()
-    >>> slow[0, 1, 0] = 2.0
-    >>> result = what_if(slow, 4)
-    >>> round(result.slowdown, 2), result.m_w > 0.9, result.of_worker.argmax().item()
-    (1.44, True, 2)
+    Cost: O(T D P). Source: the surrogate is ours; S, M_W, and M_S are defined in "Understanding
+    Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), on whose traces it lies
+    within 4.5 % of the replay.
     """
     a, used = filled(np.asarray(seconds, np.float64))
     a = a / max(1, microbatches)
     ideal = a.mean(axis=(1, 2)) if a.size else np.zeros(len(a))
     total_ideal = float(ideal.sum()) * (microbatches - 1 + a.shape[2])
     if not total_ideal > 0.0:
-        return _nothing_known(*a.shape[1:])
+        n_data, n_stages = a.shape[1:]
+        return WhatIf(
+            of_data_rank=np.full(n_data, np.nan),
+            of_stage=np.full(n_stages, np.nan),
+            of_worker=np.full((n_data, n_stages), np.nan),
+            stages=np.full(n_stages, np.nan),
+        )
     of_data_rank = row_seconds(a, microbatches)
     total = float(of_data_rank.max(axis=1).sum())
     return _result(a, ideal, of_data_rank, total, total_ideal, microbatches, used)
@@ -116,7 +105,7 @@ def _result(
 
     def part_won(workers: Bools) -> float:
         if not loss > 1e-9 * total_ideal:
-            return float("nan")
+            return math.nan
         mended = np.where(workers[None], ideal[:, None, None], a)
         return (total - float(row_seconds(mended, microbatches).max(axis=1).sum())) / loss
 
@@ -125,7 +114,7 @@ def _result(
         slowdown=slowdown,
         waste=1.0 - 1.0 / slowdown,
         m_w=part_won(_worst(of_worker)),
-        m_s=part_won(_last_stage(of_worker.shape)) if n_stages > 1 else float("nan"),
+        m_s=part_won(_last_stage(of_worker.shape)) if n_stages > 1 else math.nan,
         of_data_rank=of_data_rank,
         of_stage=of_stage,
         of_worker=of_worker,
@@ -135,16 +124,8 @@ def _result(
 
 
 def stage_structure(seconds: Floats) -> Floats:
-    """How long each pipeline stage is, compared with the mean stage.
-
-    Args:
-        seconds: (T, D, P) seconds, NaN if not known.
-
-    Returns:
-        (P,) median over data ranks of the mean over steps / mean of these over stages; NaN for a
-        stage that nobody reported.
-
-    Cost: O(T D P).
+    """(P,) time of a stage / mean over stages, from (T, D, P) seconds: the median over data ranks
+    of the mean over steps. NaN for a stage without times.
 
     >>> stage_structure(np.array([[[1.0, 1.0, 2.0], [1.0, 1.0, 2.0]]])).tolist()
     [0.75, 0.75, 1.5]
@@ -153,7 +134,7 @@ def stage_structure(seconds: Floats) -> Floats:
     count = known.sum(axis=0)
     per_worker = np.full(count.shape, np.nan)
     np.divide(np.where(known, seconds, 0.0).sum(axis=0), count, out=per_worker, where=count > 0)
-    stage_s = np.array([_median(column) for column in per_worker.T])
+    stage_s = nan_median(per_worker, axis=0)
     mean = _mean(stage_s)
     return stage_s / mean if mean > 0 else np.full(len(stage_s), np.nan)
 
@@ -162,14 +143,13 @@ def stage_structure(seconds: Floats) -> Floats:
 
 
 def row_seconds(a: Floats, microbatches: int) -> Floats:
-    """(T, D) time of a step if this data rank were alone; ``a`` (T, D, P) of a microbatch."""
+    """(T, D) time of a step if this data rank were alone, from (T, D, P) of a microbatch."""
     seconds: Floats = (microbatches - 1) * a.max(axis=2) + a.sum(axis=2)
     return seconds
 
 
 def _only_stage_s(a: Floats, ideal: Floats, microbatches: int) -> Floats:
-    """(P,) time of all steps if all but one stage took the mean. The form grows with each time,
-    so the slowest data rank of the stage decides."""
+    """(P,) time of all steps if all but one stage took the mean; the slowest data rank decides."""
     slowest = a.max(axis=1)
     mean = ideal[:, None]
     steady = (microbatches - 1) * np.maximum(slowest, mean)
@@ -192,8 +172,8 @@ def _last_stage(shape: tuple[int, ...]) -> Bools:
 
 
 def filled(seconds: Floats) -> tuple[Floats, int]:
-    """Steps that enough workers reported, unknown cells taken as the mean of their stage: in the
-    step, else in all steps, else as the mean of the step."""
+    """Steps that enough workers reported; unknown cells take the mean of their stage in the step,
+    else in all steps, else the mean of the step."""
     known = np.isfinite(seconds)
     if known.all() and seconds.size:
         return seconds, len(seconds)
@@ -214,42 +194,21 @@ def _ratio(total: Floats, count: npt.NDArray[np.integer]) -> Floats:
     return result
 
 
-def _median(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else float("nan")
-
-
 def _mean(values: Floats) -> float:
     known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else float("nan")
-
-
-def _nothing_known(n_data: int, n_stages: int) -> WhatIf:
-    nan = float("nan")
-    return WhatIf(
-        slowdown=nan,
-        waste=nan,
-        m_w=nan,
-        m_s=nan,
-        of_data_rank=np.full(n_data, nan),
-        of_stage=np.full(n_stages, nan),
-        of_worker=np.full((n_data, n_stages), nan),
-        stages=np.full(n_stages, nan),
-        steps=0,
-    )
+    return float(known.mean()) if len(known) else math.nan
 
 
 ASSUMED_PER_STAGE = 4
-"""Where a pipeline does not tell its microbatches, so many per stage are assumed."""
+"""Microbatches per stage, if a pipeline does not report them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workers:
-    """The layout of R ranks: D data ranks times P pipeline stages.
+    """Layout of R ranks: D data ranks times P pipeline stages.
 
     Attributes:
-        data, stage: (R,) index of each rank in the two tuples below.
-        data_ranks, stages: rank numbers in these dimensions, ascending.
+        data, stage: (R,) index of each rank in ``data_ranks`` and ``stages`` (ascending).
     """
 
     data: Ints
@@ -270,21 +229,11 @@ class Workers:
 def find_workers(sources: Sequence[Source]) -> Workers | None:
     """Lay ranks out by their data and pipeline dimension.
 
-    Ranks that report no pipeline rank stand in one stage. Ranks that report no data rank are
-    numbered by rank among those of the same stage, tensor, context and expert rank. Several ranks
-    of a worker (tensor, context, expert) share its place.
+    Without pipeline ranks there is one stage; without data ranks they are numbered by rank among
+    those with the same stage, tensor, context, and expert rank.
 
-    Returns:
-        None if there is no rank, if only some ranks report a dimension, or if ranks of several
-        roles report no pipeline rank: then nobody knows who waits for whom.
-
-    Cost: O(R log R).
-
-    >>> from otel_straggler.model.rank import Source
-    >>> ranks = [Source(run_id="r", rank=i, parallel=(("pipeline", i // 2),)) for i in range(4)]
-    >>> result = find_workers(ranks)
-    >>> result.shape, result.data.tolist(), result.stage.tolist()
-    ((2, 2), [0, 1, 0, 1], [0, 0, 1, 1])
+    Returns: None without ranks, if only some ranks report a dimension, or if ranks of several roles
+    report no pipeline rank: nobody knows who waits for whom.
     """
     if not sources:
         return None
@@ -309,20 +258,10 @@ def find_workers(sources: Sequence[Source]) -> Workers | None:
 
 
 def worker_seconds(table: StepTable, workers: Workers) -> Floats:
-    """Compute time of every worker in every step: what ``what_if`` reads.
-
-    Sections of kind compute count. In a pipeline those that run much less often than its
-    microbatches (an optimizer, once a step) do not: they are not part of the schedule.
-    The ranks of a worker are averaged, as they wait for each other all the time.
-
-    Args:
-        table: its ranks are those of ``workers``, in the same order.
-
-    Returns:
-        (T, D, P) seconds; NaN where no rank of the worker has all sections that it usually runs.
-
-    Cost: O(T R S).
-    """
+    """(T, D, P) compute seconds of every worker, for ``what_if``; NaN where no rank of the worker
+    has all sections that it usually runs. In a pipeline, sections that run much less often than its
+    microbatches (an optimizer) do not count. The ranks of a worker, those of ``table`` in order,
+    are averaged."""
     sections = _scheduled_sections(table, workers.shape[1])
     seconds = table.seconds[:, :, sections]
     is_known = np.isfinite(seconds)
@@ -333,13 +272,8 @@ def worker_seconds(table: StepTable, workers: Workers) -> Floats:
 
 
 def microbatches_of(table: StepTable, workers: Workers) -> tuple[int, bool]:
-    """Runs per step of the compute section that runs most often, and whether they were reported.
-
-    A pipeline in which everything runs once shows whole steps, not microbatches: four per stage
-    are assumed, a bubble of about a fifth. With one stage the number does not matter.
-
-    Cost: O(T R S).
-    """
+    """Runs per step of the compute section that runs most often, and whether they were reported. If
+    a pipeline runs everything once, four microbatches per stage are assumed."""
     maximum = max([_usual_runs(table, s) for s in _compute_sections(table)], default=0)
     n_stages = workers.shape[1]
     if n_stages == 1:
@@ -387,7 +321,7 @@ def _mean_by_worker(per_rank: Floats, workers: Workers) -> Floats:
 def _numbered(
     sources: Sequence[Source], indexes: list[dict[str, int]], stage: list[int]
 ) -> list[int]:
-    """A data rank for those that report none: the number by rank among their likes."""
+    """A data rank for those that report none: the number among ranks of the same place."""
     number = [0] * len(sources)
     seen: dict[tuple[int, ...], int] = {}
     for i in sorted(range(len(sources)), key=lambda i: sources[i].rank):

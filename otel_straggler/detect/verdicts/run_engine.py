@@ -1,5 +1,5 @@
-"""The run as a whole, and its groups of peers, against their own past: uniform slowdown, a slow
-link, and slowness that the times at hand cannot localize."""
+"""The run and its groups of peers against their own past: uniform slowdown, a slow link, and
+slowness that cannot be localized."""
 
 from __future__ import annotations
 
@@ -8,37 +8,36 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from otel_straggler.detect.scores.medians import median_of
+from otel_straggler.detect.scores.medians import median_of, median_of_rows
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
 from otel_straggler.detect.verdicts.excess import Excesses, local_sections
-from otel_straggler.detect.verdicts.groups import median_of_rows
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, StepNumbers
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.waits import WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers, role_subject, run_subject
+from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import CUPTI, EVENTS, Bools, Floats
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Evidence, Verdict
 
 HIDING_SHARE = 0.4
-"""Where even the last to arrive spends so much of the step in waiting sections, the measured
-sections do not hold the work: the GPU works on while the host waits."""
+"""If even the last to arrive spends this part of the step waiting, the measured sections do not
+hold the work: the GPU works while the host waits."""
 CLEAR_RISE = 0.015
-"""A rise that is over is below it."""
+"""A rise is over below it."""
 _LOCAL, _WAIT, _STEP = 0, 1, 2
 
 
 class RunVerdictEngine:
-    """Follows the groups of peers of one world."""
+    """Evaluates the groups of peers of one world."""
 
-    def __init__(self, cases: VerdictLog) -> None:
-        self._cases = cases
+    def __init__(self, log: VerdictLog) -> None:
+        self._log = log
         self.past: OwnPast | None = None
         self._past_of_ranks: OwnPast | None = None
 
     def reset(self) -> None:
-        """The groups are others now; what they took before says nothing."""
         self.past = None
         self._past_of_ranks = None
 
@@ -54,37 +53,37 @@ class RunVerdictEngine:
         tokens: Floats,
         accused: Bools,
     ) -> list[Verdict]:
-        """The changes of state that the newest block brings.
-
-        Args:
-            tokens: (T, R) of its steps.
-            accused: (R,) who is called slow, or suspected, or on a host that is.
-        """
+        """Changes of state from the newest block, with (T, R) tokens. ``accused`` (R,) are ranks
+        that are slow or suspected, or on such a host."""
         hidden = _hides(excess, waiting)
         local = _local(excess, world, waiting)
-        more = memory.more_work(tokens, excess.peers_s, world, local)
+        more, max_more = memory.more_work(tokens, excess.peers_s, world, local)
         quantities = _quantities(excess)
         # What more tokens take longer is no slowdown; where work is hidden, all may be tokens.
-        quantities[..., _LOCAL] -= more.local
-        quantities[..., _STEP] -= more.maximum if hidden else 0.0
+        quantities[..., _LOCAL] -= more
+        quantities[..., _STEP] -= max_more if hidden else 0.0
         if self.past is None or self.past.shape != quantities.shape[1:]:
             self.past = OwnPast(quantities.shape[1:])
             self.past.seed(memory.group_reference(world, now.at_ns))
         rises = self.past.observe(np.where(counts[:, None, None], quantities, np.nan))
-        of_ranks = self._rises_of_ranks(excess, world, counts, more.local)
+        of_ranks = self._rises_of_ranks(excess, world, counts, more)
         self._world, self._now = world, now
         self._began = steps[len(steps) - 20] if len(steps) else None
         self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
         of_run = median_of_rows(rises.rise)
         minimum = median_of_rows(rises.minimum)
         self._evidence = _evidence(excess.timed)
-        blamed = bool(self._cases.open_subjects("rank") or self._cases.open_subjects("host"))
+        blamed = bool(self._log.open_subjects("rank") or self._log.open_subjects("host"))
         rises_of_run = of_run >= minimum
         is_slower = bool(rises_of_run[_LOCAL]) and not hidden
         some = None if hidden else only_some(of_ranks, float(of_run[_LOCAL]))
         cannot_report = bool(rises_of_run[_STEP]) and hidden and not blamed
         changes = [
-            self._uniform(float(of_run[_LOCAL]), is_present=is_slower and some is None, some=some),
+            self._record(
+                self._draft("uniform_slowdown", float(of_run[_LOCAL])),
+                is_present=is_slower and some is None,
+                is_over=some is not None,
+            ),
             self._unknown(float(of_run[_STEP]), waiting, is_present=cannot_report, is_all=is_slower)
             if some is None
             else self._of_some(float(of_run[_LOCAL]), some, accused, is_slower=is_slower),
@@ -98,7 +97,7 @@ class RunVerdictEngine:
         return [change for change in changes if change is not None]
 
     def _rises_of_ranks(self, excess: Excesses, world: World, counts: Bools, more: Floats) -> Rises:
-        """(R, 1) of each rank's own work over its own past; ``more`` (G,) as for the groups."""
+        """(R, 1) of each rank's own work; ``more`` (G,) as for the groups."""
         if self._past_of_ranks is None or self._past_of_ranks.shape[0] != world.n_ranks:
             self._past_of_ranks = OwnPast((world.n_ranks, 1), MIN_RISES[:1])
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -106,26 +105,19 @@ class RunVerdictEngine:
         usable = np.isfinite(own) & counts[:, None]
         return self._past_of_ranks.observe(np.where(usable, own, np.nan)[..., None])
 
-    def _uniform(
-        self, rise: float, *, is_present: bool, some: PartialSlowdown | None
-    ) -> Verdict | None:
-        draft = self._draft("uniform_slowdown", rise)
-        return self._record(draft, is_present=is_present, is_over=some is not None)
-
     def _of_some(
-        self, rise: float, some: PartialSlowdown, accused: Bools, *, is_slower: bool
+        self, rise: float, some: tuple[Bools, Bools], accused: Bools, *, is_slower: bool
     ) -> Verdict | None:
-        """Not all ranks are slower, but so many, or of so few, that their peers cannot tell. Who is
-        called slow by peers needs no word of the run."""
-        is_reported = bool(accused[some.slower].all())
-        detail = in_text(some, self._world.sources)
+        """Slower ranks that peers cannot show; over once all of them are accused."""
+        is_reported = bool(accused[some[0]].all())
+        detail = in_text(*some, self._world.sources)
         draft = replace(self._draft("unknown", rise), detail=detail)
         return self._record(draft, is_present=is_slower and not is_reported, is_over=is_reported)
 
     def _unknown(
         self, rise: float, waiting: WaitDetector, *, is_present: bool, is_all: bool
     ) -> Verdict | None:
-        draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
+        draft = self._draft("unknown", rise, is_localised=False)
         if waiting.inside:
             draft = replace(draft, detail=f"with work and waiting of all ranks in {waiting.inside}")
         return self._record(draft, is_present=is_present, confirmable=False, is_over=is_all)
@@ -133,11 +125,11 @@ class RunVerdictEngine:
     def _links(
         self, rises: Rises, of_run: Floats, minimum: Floats, *, free: bool
     ) -> list[Verdict | None]:
-        """Waiting that grew for everybody, also for those who come last, is the network's."""
+        """Waiting that grew for everybody, also for the last to arrive, is the network's."""
         beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
         at_run = free and bool(of_run[_WAIT] >= minimum[_WAIT])
         changes = [self._record(self._draft("link", float(of_run[_WAIT])), is_present=at_run)]
-        if not free and not self._cases.open_subjects("role"):
+        if not free and not self._log.open_subjects("role"):
             return changes
         for group in range(len(beyond)):
             result = free and bool(beyond[group] >= minimum[_WAIT])
@@ -148,45 +140,31 @@ class RunVerdictEngine:
     def _record(
         self, draft: Verdict, *, is_present: bool, confirmable: bool = True, is_over: bool = False
     ) -> Verdict | None:
-        state = self._cases.state_of(draft.subject_id).state
-        if not is_present and state in ("ok", "recovered"):
-            return None
         clear = is_over or math.log(draft.slowdown) < CLEAR_RISE
-        return self._cases.record(
-            draft,
-            flagged=is_present,
-            sure=False,
-            clear=clear,
-            floor=0.0,
-            now=self._now,
-            confirmable=confirmable,
+        return self._log.record(
+            draft, flagged=is_present, clear=clear, now=self._now, confirmable=confirmable
         )
 
     def _draft(
-        self,
-        cause: str,
-        rise: float,
-        *,
-        group: int | None = None,
-        is_localised: bool = True,
-        evidence_is_shared: bool = False,
+        self, cause: Cause, rise: float, *, group: int | None = None, is_localised: bool = True
     ) -> Verdict:
         source = self._world.sources[0]
         role = "" if group is None else describe_peers(self._world.peers.keys[group])  # type: ignore[arg-type]
+        subject_id = run_subject(source.group, cause)
+        if role:
+            subject_id = role_subject(source.group, role, cause)
         n_ranks = max(self._world.expected, self._world.n_ranks)
         rise = max(rise, 0.0) if math.isfinite(rise) else 0.0
         return Verdict(
             run_id=source.run_id,
             group=source.group,
             attempt=source.attempt,
-            subject_id=run_subject(source.group, cause)  # type: ignore[arg-type]
-            if group is None
-            else role_subject(source.group, role, cause),  # type: ignore[arg-type]
+            subject_id=subject_id,
             scope="run" if group is None else "role",
             role=role,
-            cause=cause,  # type: ignore[arg-type]
+            cause=cause,
             state="suspect",
-            evidence="synchronised" if evidence_is_shared else self._evidence,
+            evidence=self._evidence if is_localised else "synchronised",
             slowdown=math.exp(rise),
             since_step=self._began,
             confidence=0.5,
@@ -199,7 +177,7 @@ class RunVerdictEngine:
 
 
 def _quantities(excess: Excesses) -> Floats:
-    """(T, G, 3): log local work, log of 1 + the least wait / local work, log step."""
+    """(T, G, 3): log local work, log of 1 + the shortest wait / local work, log step."""
     local_s = excess.peers_local_s
     with np.errstate(divide="ignore", invalid="ignore"):
         waited = np.log1p(excess.min_wait_s / local_s)
@@ -227,7 +205,7 @@ def _hides(excess: Excesses, waiting: WaitDetector) -> bool:
 
 
 def _evidence(timed: ClockedBlock | None) -> Evidence:
-    """What the work of all groups is measured with; the host's clock where they differ."""
+    """Basis of the work of all groups; the host's clock where they differ."""
     if timed is None:
         return "host"
     for name, code in (("cupti", CUPTI), ("events", EVENTS)):
@@ -245,13 +223,12 @@ MAX_PAST_BLOCKS = 400
 NEWEST_PAST_BLOCKS = 4
 """Blocks (20 steps) whose median is compared with it."""
 SIGMAS = 4.0
-"""A rise below so many standard errors does not count."""
+"""Standard errors that a rise needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rises:
-    """(G, C) rise of the newest 20 steps over the past; its least that counts; who is beyond; (C,)
-    the standard error of a rise."""
+    """(G, C) rise of the newest 20 steps, its minimum, who is beyond; (C,) standard error."""
 
     rise: Floats
     minimum: Floats
@@ -260,16 +237,9 @@ class Rises:
 
 
 class OwnPast:
-    """Memory of G groups (or ranks) and C quantities against their own past.
-
-    Quantities are logarithms or parts of a step, by group of peers. The past is the mean of its
-    blocks, frozen while a rise is seen. Alone it never pages: a longer sequence or a colder data
-    center looks the same.
-
-    Args:
-        shape: (G, C).
-        min_rises: (C,) as far as given; of local work, least wait and step.
-    """
+    """G groups (or ranks) and C quantities, logarithms, against their own past: the mean of its
+    blocks, frozen during a rise. Alone it never pages: a longer sequence or a colder data center
+    looks the same."""
 
     def __init__(self, shape: tuple[int, int], min_rises: Floats = MIN_RISES) -> None:
         self.shape = shape
@@ -280,13 +250,13 @@ class OwnPast:
         self._newest: list[Floats] = []
 
     def seed(self, reference: Floats) -> None:
-        """Go on from what was normal before; (G, C), NaN where nothing is known."""
+        """Continue from (G, C) normal values; NaN if unknown."""
         known = np.isfinite(reference)
         self.reference = np.where(known, reference, self.reference)
         self.blocks = np.where(known, MIN_PAST_BLOCKS, self.blocks)
 
     def observe(self, values: Floats) -> Rises:
-        """The next block, (T, G, C); NaN where unknown. Cost: O(T G C)."""
+        """The next block, (T, G, C); NaN if unknown."""
         block = median_of_rows(values)
         if self._newest:
             moved = np.abs(block - self._newest[-1])
@@ -320,55 +290,37 @@ class OwnPast:
 
 
 NOT_ALL = 0.1
-"""A slowdown is not of all if so many of the ranks are surely as fast as before."""
+"""A slowdown is not of all if this part of the ranks is surely as fast as before."""
 SURE_SIGMAS = 2.0
 MAX_NAMED = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PartialSlowdown:
-    """(R,) which ranks have surely become slower, and which surely have not.
-
-    The median of a group of peers rises as well where half of its ranks are slower, and where so
-    few peers are left that nobody is compared: of two, either may be the slow one. Each rank's own
-    past tells.
-    """
-
-    slower: Bools
-    same: Bools
-
-
-def only_some(ranks: Rises, rise: float) -> PartialSlowdown | None:
-    """Who has become slower, where it is surely not all; None where it may be all, or where the
-    ranks' own pasts are not known or do not fit the rise of the run.
-
-    Args:
-        ranks: (R, 1) of each rank's own work, by its own past.
-        rise: of the run, logarithmic, by its groups of peers.
-    """
+def only_some(ranks: Rises, rise: float) -> tuple[Bools, Bools] | None:
+    """(R,) ranks that surely are slower, and that surely are not, by their own past (R, 1); None if
+    it may be all, or if they do not fit the rise of the run."""
     own, error = ranks.rise[:, 0], SURE_SIGMAS * float(ranks.error[0])
     if not rise > 0.0 or np.isnan(own).any():
         return None
-    result = PartialSlowdown(slower=own - error >= 0.5 * rise, same=own + error < 0.5 * rise)
+    slower, same = own - error >= 0.5 * rise, own + error < 0.5 * rise
     fits = abs(median_of(own) - rise) <= 0.25 * rise + error
-    is_some = fits and result.slower.any() and result.same.mean() >= NOT_ALL
-    return result if is_some else None
+    is_some = fits and slower.any() and same.mean() >= NOT_ALL
+    return (slower, same) if is_some else None
 
 
-def in_text(some: PartialSlowdown, sources: list[Source]) -> str:
+def in_text(is_slower: Bools, is_same: Bools, sources: list[Source]) -> str:
     """How many ranks, and which, if one side is few.
 
     >>> sources = [Source(run_id="r", rank=rank) for rank in range(8)]
-    >>> in_text(PartialSlowdown(np.arange(8) < 2, np.arange(8) >= 2), sources)
+    >>> in_text(np.arange(8) < 2, np.arange(8) >= 2, sources)
     '2 of its 8 ranks take longer than before (0, 1), the others do not'
-    >>> in_text(PartialSlowdown(np.arange(8) > 0, np.arange(8) == 0), sources)
+    >>> in_text(np.arange(8) > 0, np.arange(8) == 0, sources)
     '7 of its 8 ranks take longer than before, the others do not (0)'
-    >>> in_text(PartialSlowdown(np.arange(8) > 4, np.arange(8) < 4), sources)
+    >>> in_text(np.arange(8) > 4, np.arange(8) < 4, sources)
     'at least 4 of its 8 ranks take no longer than before'
     """
     slower, same = (
         sorted(sources[row].rank for row in np.flatnonzero(side).tolist())
-        for side in (some.slower, some.same)
+        for side in (is_slower, is_same)
     )
     if len(slower) + len(same) < len(sources):
         takes = "takes" if len(same) == 1 else "take"

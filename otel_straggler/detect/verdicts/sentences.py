@@ -1,4 +1,4 @@
-"""A verdict as somebody reads it at night: who, where, how much, since when, what it costs."""
+"""Text of a verdict: who, where, how much, since when, and the cost."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def sentence(verdict: Verdict, *, is_over: bool = False) -> str:
-    """One or two sentences.
-
-    Args:
-        is_over: the run has ended: all of it is in the past.
+    """One or two sentences; in the past tense if ``is_over``, once the run has ended.
 
     >>> sentence(Verdict(run_id="r", subject_id="rank/5", scope="rank", rank=5, node="node-1",
     ...     section="forward", cause="slow_gpu", state="confirmed", slowdown=1.5, since_step=40,
@@ -24,7 +21,7 @@ job loses 24 min of GPU time per hour.'
     """
     if verdict.state in ("ok", "recovered"):
         return f"{subject(verdict)} {'was' if is_over else 'is'} as fast as before again."
-    what = _what_it_did(verdict) if is_over else _what(verdict)
+    what = _what(verdict, is_over=is_over)
     parts = [f"{subject(verdict)} {what}{_since(verdict)}: {_why(verdict)}."]
     if verdict.state == "flapping":
         parts.append("It came and went." if is_over else "It comes and goes.")
@@ -42,7 +39,6 @@ job loses 24 min of GPU time per hour.'
 
 
 def subject(verdict: Verdict) -> str:
-    """Who, in words."""
     group = f"{verdict.group}/" if verdict.group else ""
     if verdict.scope == "rank":
         return f"rank {group}{verdict.rank}" + (f" on {verdict.node}" if verdict.node else "")
@@ -53,26 +49,22 @@ def subject(verdict: Verdict) -> str:
     return f"the run {verdict.group}".rstrip()
 
 
-def _what(verdict: Verdict) -> str:
+def _what(verdict: Verdict, *, is_over: bool) -> str:
+    comes, wait, is_, takes, it_would = (
+        ("came", "waited", "was", "took", "it would have if all had done")
+        if is_over
+        else ("comes", "wait", "is", "takes", "it would if all did")
+    )
     if verdict.cause == "late_arrival":
-        return f"comes late to its {verdict.n_peers} peers: they wait {_excess(verdict)} of a step"
+        excess = f"{100.0 * (verdict.slowdown - 1.0):.0f} %"
+        return f"{comes} late to its {verdict.n_peers} peers: they {wait} {excess} of a step"
     if math.isnan(verdict.slowdown):
-        return "is out of balance"
-    equal = "it would if all did the same work"
-    return f"takes {verdict.slowdown:.2f}x as long as {_compared(verdict, equal)}"
-
-
-def _what_it_did(verdict: Verdict) -> str:
-    if verdict.cause == "late_arrival":
-        return f"came late to its {verdict.n_peers} peers: they waited {_excess(verdict)} of a step"
-    if math.isnan(verdict.slowdown):
-        return "was out of balance"
-    equal = "it would have if all had done the same work"
-    return f"took {verdict.slowdown:.2f}x as long as {_compared(verdict, equal)}"
+        return f"{is_} out of balance"
+    compared = _compared(verdict, f"{it_would} the same work")
+    return f"{takes} {verdict.slowdown:.2f}x as long as {compared}"
 
 
 def _compared(verdict: Verdict, equal: str) -> str:
-    """With what, and where."""
     where = f" in {verdict.section}" if verdict.section else ""
     if verdict.n_peers and verdict.scope in ("rank", "host"):
         return f"its {verdict.n_peers:,} peers{where}"
@@ -81,22 +73,18 @@ def _compared(verdict: Verdict, equal: str) -> str:
     return f"before{where}"
 
 
-def _excess(verdict: Verdict) -> str:
-    return f"{100.0 * (verdict.slowdown - 1.0):.0f} %"
-
-
 def _since(verdict: Verdict) -> str:
     if verdict.began == "born":
-        return ", as long as it is known"
+        return " since monitoring began"
     return "" if verdict.since_step is None else f" since step {verdict.since_step}"
 
 
 def _why(verdict: Verdict) -> str:
     if not verdict.is_localised and verdict.scope == "host":
-        return "a slow host, or other work: nobody told the roles of the ranks (set_topology)"
+        return "a slow host, or different work: no rank reported its role (set_topology)"
     if not verdict.is_localised:
         why = verdict.detail if verdict.scope == "run" else ""
-        return f"cannot localize, {why or 'the times at hand do not tell culprit from victims'}"
+        return f"cannot localize, {why or 'the timings do not separate culprit from victims'}"
     if verdict.cause == "unknown" and verdict.detail:
         return verdict.detail
     basis = f" ({verdict.evidence})" if verdict.evidence in ("events", "cupti") else ""

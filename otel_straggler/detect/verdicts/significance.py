@@ -1,8 +1,5 @@
-"""Is a rank slower than its peers by more than chance and by enough to matter?
-
-Times are compared as logarithms against the median of the peers, so every number here is a
-relative excess: 0.1 is about 10 % longer.
-"""
+"""Is a rank slower than its peers by more than chance, and by enough to matter? All numbers are log
+excesses over the peers' median."""
 
 from __future__ import annotations
 
@@ -11,31 +8,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.scores.medians import Groups
 from otel_straggler.model.observation import Bools, Floats, Ints
 
 SIGMA_OF_MAD = 1.4826
 """Standard deviation of a normal distribution / its median absolute deviation."""
 MIN_SPREAD = 0.005
-"""Peers are never taken to be more alike than 0.5 %: with tight groups a rank 0.5 % slower would
-score z = 13."""
+"""Peers always differ by 0.5 %: else, in tight groups, a rank 0.5 % slower would score z = 13."""
 PRIOR_ROWS = 16
-"""Weight of the spread expected from noise alone against the one measured, in rows."""
+"""Weight of the spread expected from noise against the measured one, in rows."""
 FALSE_ALARMS = 0.05
-"""Expected number of rows beyond the limit by chance, over all rows and sections together."""
+"""Rows beyond the limit by chance, over all rows and sections together."""
 
 
 def centred(log_seconds: Floats, groups: Groups, min_peers: int) -> Floats:
-    """Log time minus the median of the peers at the same step.
-
-    Args:
-        log_seconds: (..., R), NaN where a rank has no time.
-        groups: of the R rows.
-        min_peers: in smaller groups nobody is compared: NaN.
-
-    Returns:
-        (..., R). Cost: O(n log widest).
-    """
+    """(..., R) log time minus the peers' median; NaN in groups with fewer than ``min_peers``."""
     middle = groups.medians(log_seconds)
     present = groups.size
     if np.isnan(log_seconds).any():
@@ -46,19 +33,10 @@ def centred(log_seconds: Floats, groups: Groups, min_peers: int) -> Floats:
 
 
 def spread_of(effect: Floats, standard_error: Floats) -> Floats:
-    """Robust standard deviation of what healthy rows differ by, per column.
-
-    The measured spread (MAD, over all rows: also over groups, since each is centred) and the
-    noise's standard error are weighed by the number of rows, because the MAD of a few rows is
-    nearly worthless; never less than the standard error and 0.5 % together. As a spread measured on
-    n rows is itself uncertain by about 1 / sqrt(n), it is taken larger by that.
-
-    Args:
-        effect: (R, C) NaN where unknown.
-        standard_error: (C,) of ``effect``.
-
-    Returns:
-        (C,).
+    """(C,) robust standard deviation of what healthy rows differ by, from (R, C) effects (NaN where
+    unknown) and their (C,) standard error. The measured spread (MAD, over all rows) and the
+    standard error are weighed by the number of rows, because the MAD of a few rows is nearly
+    worthless. As a spread of n rows is uncertain by about 1 / sqrt(n), it is taken larger by that.
     """
     known = (effect == effect).sum(axis=0)
     size = np.sort(np.abs(effect), axis=0)
@@ -72,8 +50,8 @@ def spread_of(effect: Floats, standard_error: Floats) -> Floats:
 
 
 def min_z(rows: int, columns: int, floor: float) -> float:
-    """How many standard deviations beyond its peers a row must lie, so that among ``rows`` x
-    ``columns`` healthy ones 0.05 lie there by chance: sqrt(2 ln(n / 0.05)), at least ``floor``.
+    """Standard deviations beyond its peers that 0.05 of ``rows`` x ``columns`` healthy ones reach
+    by chance: sqrt(2 ln(n / 0.05)), at least ``floor``.
 
     >>> round(min_z(8, 4, 3.5), 2), round(min_z(16_384, 4, 3.5), 2)
     (3.59, 5.31)
@@ -81,19 +59,19 @@ def min_z(rows: int, columns: int, floor: float) -> float:
     return max(floor, math.sqrt(2.0 * math.log(max(rows * columns, 1) / FALSE_ALARMS)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Findings:
-    """Of one evaluation; all (R, C).
+    """Of one evaluation, (R, C).
 
     Attributes:
-        beyond: in one window at least, the excess is unlikely and large.
-        verified: CUSUM alarms, and what has passed since its onset is large enough.
-        effect: the excess: of the shortest window that is beyond, else of the newest 20 steps.
+        beyond: in at least one window, the excess is unlikely and large.
+        verified: CUSUM alarms, and the excess since its onset is large enough.
+        effect: excess in the shortest window that is beyond, else of the newest 20 steps.
         z: its distance from the peers, in robust standard deviations.
-        floor: the least excess that counts in that window.
-        recent: of the newest 20 steps at most.
-        recent_error: (C,) its standard error.
+        floor: the smallest excess that counts in that window.
+        recent: of the newest 20 steps at most; recent_error: (C,) its standard error.
         since: observed step (a count) at which the present rise began, -1 if there is none.
+        spread: (C,) smallest of the peers' in any window.
     """
 
     beyond: Bools
@@ -104,27 +82,10 @@ class Findings:
     recent: Floats
     recent_error: Floats
     since: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """(R, C) what is normal for each subject, NaN where nobody knows, and its standard error."""
-
-    reference: Floats
-    error: Floats
-
-
-class Strongest:
-    """The strongest finding per cell over windows; the shortest window that is beyond wins."""
-
-    def __init__(self, shape: tuple[int, int], effect: Floats) -> None:
-        self.beyond = np.zeros(shape, bool)
-        self.effect = effect.copy()
-        self.z = np.zeros(shape)
-        self.floor = np.full(shape, np.inf)
-        self.spread = np.full(shape[1], np.inf)
+    spread: Floats
 
     def add(self, effect: Floats, z: Floats, floor: Floats, z_limit: float) -> None:
+        """Of one window; the shortest that is beyond counts."""
         with np.errstate(invalid="ignore"):
             is_beyond = (z >= z_limit) & (effect >= floor)
         new = is_beyond & ~self.beyond
@@ -137,39 +98,23 @@ class Strongest:
 MEDIAN_ERROR = 1.2533
 """Standard error of a median of n normal values x sqrt(n) / their standard deviation."""
 Z_POWER = 1.2816
-"""A slowdown of the size given is seen by nine evaluations of ten."""
+"""Nine of ten evaluations detect a slowdown of the given size."""
 
 
-def resolvable_slowdown(
-    noise: float, steps: int, comparisons: int, false_alarms: float = FALSE_ALARMS
-) -> float:
-    """The smallest slowdown that ``steps`` steps can show: 1.04 means 4 %.
+def resolvable_slowdown(noise: float, steps: int, comparisons: int) -> float:
+    """Detection limit of ``steps`` steps: 1.04 means 4 %; NaN if unknown.
 
-    delta = (z_alpha + z_beta) 1.2533 noise / sqrt(steps), z_alpha = sqrt(2 ln(comparisons /
-    false_alarms)), z_beta for 90 %; the result is exp(delta), as noise is one of logs. The more
-    ranks and sections are compared, the more a rank must stand out: the false alarms of the whole
-    run stay the same.
+    exp((z_alpha + z_beta) 1.2533 noise / sqrt(steps)), z_alpha = sqrt(2 ln(comparisons / 0.05)),
+    z_beta for 90 %. Source: standard error of the median, and the tail bound of the normal
+    distribution; errors of steps are taken as independent.
 
     Args:
-        noise: standard deviation of the log time of a step, >= 0.
-        steps: steps whose median is compared.
-        comparisons: ranks x sections that are compared at once.
-        false_alarms: expected number of them among all comparisons.
-
-    Returns:
-        At least 1; NaN if ``noise`` is NaN or nothing is compared.
-
-    Cost: O(1). Source: standard error of the median, and the tail bound of the normal
-    distribution; the errors of steps are taken as independent.
-
-    >>> round(resolvable_slowdown(0.024, 20, 64), 3)
-    1.035
-    >>> round(resolvable_slowdown(0.024, 400, 64), 3)
-    1.008
+        noise: standard deviation of the log time of a step.
+        comparisons: ranks x sections compared at once.
     """
     if math.isnan(noise) or steps < 1 or comparisons < 1:
         return math.nan
-    z_alpha = math.sqrt(2.0 * math.log(max(1.0, comparisons / false_alarms)))
+    z_alpha = math.sqrt(2.0 * math.log(max(1.0, comparisons / FALSE_ALARMS)))
     exponent = (z_alpha + Z_POWER) * MEDIAN_ERROR * noise / math.sqrt(steps)
     return math.exp(min(exponent, 700.0))
 
@@ -212,12 +157,7 @@ def cusum_threshold(k: float, mean_steps: float) -> float:
 
 
 def cusum_moves(x: Floats, sigma: Floats, k: Floats) -> Floats:
-    """By how much the excesses of a step move the statistic.
-
-    Args:
-        x: (R, C) excess; NaN where unknown.
-        sigma, k: (C,) noise of one step, slack.
-    """
+    """(R, C) change of the statistic by a step's excess, with (C,) noise and slack."""
     drawn = x / sigma
     np.maximum(drawn, -MAX_SIGMAS, out=drawn)
     np.minimum(drawn, MAX_SIGMAS, out=drawn)
@@ -226,12 +166,7 @@ def cusum_moves(x: Floats, sigma: Floats, k: Floats) -> Floats:
 
 
 def advance_cusum(g: Floats, move: Floats, maximum: Floats) -> Floats:
-    """The statistic after one more step.
-
-    Args:
-        g, move: (R, C) statistic and :func:`cusum_moves`; NaN leaves ``g`` as it is.
-        maximum: (C,) cap, so that it clears after a long fault.
-    """
+    """(R, C) statistic after a step; NaN leaves it, ``maximum`` (C,) caps it."""
     moved = g + move
     np.maximum(moved, 0.0, out=moved)
     np.minimum(moved, maximum, out=moved)

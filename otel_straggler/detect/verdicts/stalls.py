@@ -1,9 +1,9 @@
-"""Now and then: a rank that stalls in one step of twenty, which no median sees.
+"""Stalls in one step of twenty, which no median shows.
 
-A spike begins where a rank takes a tenth of a step longer than its peers and than it usually does,
-and did not in the step before. Spikes are counted, fading with a half-life of 400 steps, and a rank
-is flagged that has so many of them that a Poisson variable with the mean of all has as many with a
-probability of at most 0.005 / (ranks x quantities).
+A spike begins where a rank takes a tenth of a step longer than its peers and than usual, and did
+not in the step before. Counts fade with a half-life of 400 steps; a rank is flagged if a Poisson
+variable with the mean of all reaches its count with a probability of at most 0.005 / (ranks x
+quantities).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from otel_straggler.detect.verdicts.significance import FALSE_ALARMS
 from otel_straggler.model.observation import Bools, Floats
 
 NEWEST = 12
-"""Spikes of a rank and quantity that are kept."""
+"""Spikes kept per rank and quantity."""
 MIN_STALLS = 4
-"""Fewer say nothing of how often they come."""
+"""Fewer do not show how often they come."""
 APART = 5.0
-"""A gap so many times as long as the usual one is the time before the trouble, or after it."""
+"""A gap this many times the usual one ends or precedes the trouble."""
 MAX_LASTING = 0.34
-"""Who is slow for more steps in a row is not slow in one of so many; some may fall together."""
+"""If more stalls last longer than a step, it is not a pattern of single steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class StallPattern:
 
 
 class StallHistory:
-    """Memory of R ranks and C quantities. State: 112 bytes per pair, where there are spikes."""
+    """Memory of R ranks and C quantities. State: 112 bytes per pair with spikes."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self._at = np.zeros((*shape, NEWEST), np.int32)
@@ -53,13 +53,11 @@ class StallHistory:
         self._steps = 0
 
     def widen(self, quantities: int) -> None:
-        """Make room for new sections: columns before the last, without spikes."""
+        """Insert new columns before the last."""
         last = self._count.shape[1] - 1
         at = [last] * (quantities - last - 1)
-        self._at = np.insert(self._at, at, 0, axis=1)
-        self._lost_s = np.insert(self._lost_s, at, 0.0, axis=1)
-        self._lasts = np.insert(self._lasts, at, False, axis=1)
-        self._count = np.insert(self._count, at, 0, axis=1)
+        for name in ("_at", "_lost_s", "_lasts", "_count"):
+            setattr(self, name, np.insert(getattr(self, name), at, 0, axis=1))
 
     def record(self, is_spike: Bools, is_new: Bools, lost_s: Floats) -> None:
         """The next steps: (T, R, C) who is slow, who was not in the step before, and seconds."""
@@ -75,8 +73,7 @@ class StallHistory:
             self._count[rows, columns] += 1
 
     def of(self, row: int, column: int) -> StallPattern | None:
-        """How a row has been stalling lately; None where too little is known, where stalls last
-        longer than a step, and where they have ceased."""
+        """Recent pattern; None if unknown, ceased, or if stalls last longer than a step."""
         count = int(self._count[row, column])
         kept = np.arange(max(count - NEWEST, 0), count) % NEWEST
         at = self._at[row, column, kept]
@@ -97,15 +94,15 @@ class StallHistory:
 SPIKE = 0.10
 HALF_LIFE_STEPS = 400.0
 MIN_RATE = 0.001
-"""Healthy ranks are taken to have a spike in 1,000 steps at least."""
+"""Healthy ranks have at least a spike in 1,000 steps."""
 MIN_TIMES = 3.0
 """A flagged rank has at least so many times the spikes of the others."""
 MAX_COUNTED = 200
 MAX_BEYOND = 20.0
 WINSORISED = 0.05
-"""The ranks with most spikes count for what is normal like the first of the others."""
-LOOKS = 10.0
-"""A count is looked at after every block of a long run: so much less may chance do at each look."""
+"""Ranks with most spikes count for the mean like the first of the others."""
+EVALUATIONS = 10.0
+"""Counts are evaluated after every block of a long run: less chance for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,24 +126,19 @@ class StallDetector:
         self._stalls = StallHistory(shape)
 
     def widen(self, quantities: int) -> None:
-        """Make room for new sections: columns before the last, without spikes."""
+        """Insert new columns before the last."""
         at = [self.shape[1] - 1] * (quantities - self.shape[1])
         self._stalls.widen(quantities)
         self.shape = (self.shape[0], quantities)
-        self._spikes = np.insert(self._spikes, at, 0.0, axis=1)
-        self._seconds = np.insert(self._seconds, at, 0.0, axis=1)
-        self._was_spike = np.insert(self._was_spike, at, False, axis=1)
+        for name in ("_spikes", "_seconds", "_was_spike"):
+            setattr(self, name, np.insert(getattr(self, name), at, 0, axis=1))
 
     def observe(self, excess: Floats, usual: Floats, columns_s: Floats, step_s: Floats) -> Spikes:
-        """The next block.
+        """The next block: (T, R, C) log excess over the peers, NaN if unknown.
 
         Args:
-            excess: (T, R, C) log excess over the peers; NaN where unknown.
-            usual: (R, C) what the rank has of late: a lasting rise is no spike.
-            columns_s: (R, C) usual seconds of the quantity.
-            step_s: (R,) of the step.
-
-        Cost: O(T R C).
+            usual: (R, C) recent excess: a lasting rise is no spike.
+            columns_s: (R, C) usual seconds of the quantity; step_s: (R,) of the step.
         """
         usual = np.fmax(usual, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -169,7 +161,6 @@ class StallDetector:
         return self._evaluate()
 
     def stalling(self, row: int, column: int) -> StallPattern | None:
-        """How often and how long a row stalls; None where that is not known."""
         return self._stalls.of(row, column)
 
     def _evaluate(self) -> Spikes:
@@ -178,7 +169,7 @@ class StallDetector:
         maximum = np.maximum(ordered[max(0, int(rows * (1.0 - WINSORISED)) - 1)], 1.0)
         usual = np.minimum(ordered, maximum).mean(axis=0)
         usual = np.maximum(usual, MIN_RATE * self._steps)
-        chance = FALSE_ALARMS / LOOKS / max(rows * columns, 1)
+        chance = FALSE_ALARMS / EVALUATIONS / max(rows * columns, 1)
         minimum = np.array([critical_count(float(mean), chance) for mean in usual])
         beyond = self._spikes >= np.maximum(minimum, MIN_TIMES * usual)
         z = 2.0 * (np.sqrt(self._spikes + 0.375) - np.sqrt(usual + 0.375))

@@ -1,24 +1,24 @@
-"""How the work is spread over the layout: what balance would win, which stages are too long, which
-imbalance it is. Evaluated every 20 steps, over the newest 100; no rank is blamed here.
-"""
+"""Distribution of work over the layout: what balance would save, long stages, and imbalance.
+Evaluated every 20 steps over the newest 100; no rank is blamed here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.detect.scores.medians import median_of_rows
 from otel_straggler.detect.verdicts.blocks import joined
-from otel_straggler.detect.verdicts.groups import median_of_rows
 from otel_straggler.detect.verdicts.imbalance import (
     MAX_M_W,
     expert_imbalance,
     sequence_imbalance,
     which_expert,
 )
-from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
+from otel_straggler.detect.verdicts.log import WELL, EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.pipeline import (
     WhatIf,
     Workers,
@@ -44,14 +44,14 @@ MAX_RANKS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """Of the newest look: the numbers, and where each worker stands."""
+    """Of the newest evaluation."""
 
     estimate: WhatIf
     workers: Workers
 
 
 class Sample:
-    """The newest 100 steps of at most 1,024 ranks, for questions about how work is dealt."""
+    """The newest 100 steps of at most 1,024 ranks."""
 
     def __init__(self) -> None:
         self._rows: npt.NDArray[np.intp] | None = None
@@ -68,7 +68,7 @@ class Sample:
             self._tables.pop(0)
 
     def table(self) -> StepTable:
-        """All steps in one; of the blocks that have the sections of the newest."""
+        """All steps in one; of the blocks with the sections of the newest."""
         newest = self._tables[-1]
         return joined([table for table in self._tables if table.sections == newest.sections])
 
@@ -88,27 +88,25 @@ def _part(block: StepTable, counts: Bools, rows: npt.NDArray[np.intp]) -> StepTa
 
 
 class Structure:
-    """Follows the balance of one world."""
+    """Evaluates the balance of one world."""
 
-    def __init__(self, cases: VerdictLog) -> None:
-        self._cases = cases
+    def __init__(self, log: VerdictLog) -> None:
+        self._log = log
         self.balance: Balance | None = None
         self.reset()
 
     def reset(self) -> None:
-        """Ranks or their places are others now."""
         self._workers: Workers | None = None
         self._is_laid_out = False
         self._seconds: list[Floats] = []
         self._steps: list[Ints] = []
         self._long_since: dict[int, int | None] = {}
         self._sample = Sample()
-        self._since_look = 0
+        self._since_evaluation = 0
         self.balance = None
 
     def observe(self, block: StepTable, counts: Bools, now: EvaluationTime) -> list[Verdict]:
-        """The next block; the changes of state that it brings. Cost: O(T R), and O(100 D P) every
-        20 steps."""
+        """Changes of state from the next block. Cost: O(T R), and O(100 D P) every 20 steps."""
         if not self._is_laid_out:
             self._workers = find_workers(block.sources)
             self._is_laid_out = True
@@ -122,16 +120,16 @@ class Structure:
             self._steps.pop(0)
         self._sample.add(block, counts)
         self._newest, self._now = block, now
-        self._since_look += len(seconds)
-        return self._evaluate() if self._since_look >= EVERY_STEPS else []
+        self._since_evaluation += len(seconds)
+        return self._evaluate() if self._since_evaluation >= EVERY_STEPS else []
 
     def finish(self) -> list[Verdict]:
-        """A last look, if there is something new to see."""
-        return self._evaluate() if self._since_look >= MIN_STEPS else []
+        """A last evaluation, if there are new steps."""
+        return self._evaluate() if self._since_evaluation >= MIN_STEPS else []
 
     def _evaluate(self) -> list[Verdict]:
         assert self._workers is not None
-        self._since_look = 0
+        self._since_evaluation = 0
         microbatches, _ = microbatches_of(self._newest, self._workers)
         seconds = np.concatenate(self._seconds)
         estimate = what_if(seconds, microbatches)
@@ -144,33 +142,35 @@ class Structure:
     def _sequences(self, sample: StepTable, estimate: WhatIf) -> Verdict | None:
         may_be = estimate.slowdown >= MIN_SLOWDOWN and not estimate.m_w >= MAX_M_W
         subject = run_subject(sample.sources[0].group, "sequence_imbalance")
-        if not may_be and self._is_well(subject):
+        if not may_be and self._log.state_of(subject).state in WELL:
             return None  # what it costs to be sure is most of a look
         result = sequence_imbalance(sample, estimate.m_w)
-        draft = self._of_run(
+        draft = self._draft(
             "sequence_imbalance",
             estimate.slowdown,
             result.strength,
-            estimate.waste,
-            result.sections[-1],
+            estimate.waste * self._n_ranks * 3600.0,
+            section=result.sections[-1],
         )
-        return self._record(
-            draft, is_present=result.is_present and estimate.slowdown >= MIN_SLOWDOWN
-        )
+        is_present = result.is_present and estimate.slowdown >= MIN_SLOWDOWN
+        return self._record(draft, is_present=is_present)
 
     def _experts(self, sample: StepTable, estimate: WhatIf) -> Verdict | None:
         result = expert_imbalance(sample)
-        draft = self._of_run(
-            "expert_imbalance", result.slowdown, result.strength, estimate.waste, result.section
+        draft = self._draft(
+            "expert_imbalance",
+            result.slowdown,
+            result.strength,
+            estimate.waste * self._n_ranks * 3600.0,
+            section=result.section,
+            detail=which_expert(result),
         )
-        return self._record(
-            replace(draft, detail=which_expert(result)), is_present=result.is_present
-        )
+        return self._record(draft, is_present=result.is_present)
 
     def _stages(
         self, seconds: Floats, estimate: WhatIf, result: LongStages
     ) -> list[Verdict | None]:
-        """Whether a stage has more to do than the others; one that is even again recovers."""
+        """Whether a stage has more work than the others."""
         n_stages = len(estimate.stages)
         if n_stages < 2:
             return []
@@ -181,49 +181,35 @@ class Structure:
             elif stage not in self._long_since and not self._newest.is_timed:
                 self._long_since[stage] = became_long(seconds, steps, stage)
         return [
-            self._record(self._draft(stage, estimate, result), is_present=stage in result.stages)
+            self._record(
+                self._stage_draft(stage, estimate, result), is_present=stage in result.stages
+            )
             for stage in range(n_stages)
         ]
 
     def _record(self, draft: Verdict, *, is_present: bool) -> Verdict | None:
-        if not is_present and self._is_well(draft.subject_id):
-            return None
-        return self._cases.record(
-            draft, flagged=is_present, sure=False, clear=not is_present, floor=0.0, now=self._now
-        )
+        return self._log.record(draft, flagged=is_present, clear=not is_present, now=self._now)
 
-    def _is_well(self, subject_id: str) -> bool:
-        return self._cases.state_of(subject_id).state in ("ok", "recovered")
-
-    def _draft(self, stage: int, estimate: WhatIf, result: LongStages) -> Verdict:
+    def _stage_draft(self, stage: int, estimate: WhatIf, result: LongStages) -> Verdict:
         assert self._workers is not None
-        source = self._newest.sources[0]
         role = f"pipeline {self._workers.stages[stage]}"
-        n_ranks = max(self._newest.world_size, len(self._newest.sources))
         part = min(result.part, 1.0)
         since = self._long_since.get(stage)
-        lost = estimate.waste * part * n_ranks * 3600.0 / max(1, len(result.stages))
-        return Verdict(
-            run_id=source.run_id,
-            group=source.group,
-            attempt=source.attempt,
-            subject_id=role_subject(source.group, role, "stage_imbalance"),
-            scope="role",
+        lost = estimate.waste * part * self._n_ranks * 3600.0 / max(1, len(result.stages))
+        return self._draft(
+            "stage_imbalance",
+            float(estimate.stages[stage]),
+            min(0.95, 0.5 + 0.5 * part * estimate.waste / 0.1),
+            lost,
             role=role,
-            cause="stage_imbalance",
-            state="suspect",
-            slowdown=float(estimate.stages[stage]),
             since_step=since,
             began="unknown" if since is None else "became",
-            confidence=round(min(0.95, 0.5 + 0.5 * part * estimate.waste / 0.1), 3),
-            gpu_seconds_lost_per_hour=float(np.nan_to_num(lost)),
             n_peers=len(estimate.stages) - 1,
             detail=self._detail(stage, result),
-            on_gpu=_reports_gpu(self._newest),
         )
 
     def _detail(self, stage: int, result: LongStages) -> str:
-        """What balance wins, and what speaks against stages that were made unequal."""
+        """What balance saves, and what contradicts stages that were made unequal."""
         assert self._workers is not None
         if stage not in result.stages:
             return ""
@@ -231,45 +217,55 @@ class Structure:
         together = f" together with stage {' and '.join(others)}" if others else ""
         text = [f"to balance it{together} would save {result.saved_s:.2g} s of every step"]
         if self._long_since.get(stage) is not None:
-            text.append("it was even before: look at what its ranks share, not at its layers")
+            text.append("it was balanced before: look at what its ranks share, not at its layers")
         text.append(who_else_it_may_be(stage, self._workers, self._newest.sources))
         return "; ".join(filter(None, text))
 
-    def _of_run(
-        self, cause: Cause, slowdown: float, strength: float, waste: float, section: str
+    @property
+    def _n_ranks(self) -> int:
+        return max(self._newest.world_size, len(self._newest.sources))
+
+    def _draft(
+        self,
+        cause: Cause,
+        slowdown: float,
+        confidence: float,
+        lost: float,
+        role: str = "",
+        **fields: Any,
     ) -> Verdict:
+        """Of the role, or of the run, with ``lost`` GPU seconds per hour."""
         source = self._newest.sources[0]
-        n_ranks = max(self._newest.world_size, len(self._newest.sources))
+        subject_id = run_subject(source.group, cause)
+        if role:
+            subject_id = role_subject(source.group, role, cause)
         return Verdict(
             run_id=source.run_id,
             group=source.group,
             attempt=source.attempt,
-            subject_id=run_subject(source.group, cause),
-            scope="run",
-            section=section,
+            subject_id=subject_id,
+            scope="role" if role else "run",
+            role=role,
             cause=cause,
             state="suspect",
             slowdown=slowdown,
-            confidence=round(strength, 3),
-            gpu_seconds_lost_per_hour=float(np.nan_to_num(waste)) * n_ranks * 3600.0,
-            on_gpu=_reports_gpu(self._newest),
+            confidence=round(confidence, 3),
+            gpu_seconds_lost_per_hour=float(np.nan_to_num(lost)),
+            on_gpu=any(source.reports_gpu for source in self._newest.sources),
+            **fields,
         )
-
-
-def _reports_gpu(block: StepTable) -> bool:
-    return any(source.reports_gpu for source in block.sources)
 
 
 MIN_SLOWDOWN = 1.05
 MIN_STAGE = 1.03
 STAGE_PART = 0.5
-"""Stages are to blame if mending them wins half of what is lost."""
+"""Stages are to blame if fixing them saves this part of the loss."""
 AGREEING = 0.75
-"""In so many of the data ranks a long stage is long by half of its excess at least."""
+"""In this part of the data ranks a long stage has at least half of its excess."""
 GAP_PART = 0.5
-"""Of several stages that are named each is longer than all others by so much of its excess."""
+"""Of several named stages each is longer than all others by this part of its excess."""
 BLOCK_STEPS, MIN_BEFORE = 5, 2
-"""Whether a stage was even before is asked of medians of 5 steps, at least two of them."""
+"""Whether a stage was even before shows in medians of 5 steps, at least two of them."""
 EVEN_PART = 0.25
 
 
@@ -278,9 +274,9 @@ class LongStages:
     """Stages that are too long, by index.
 
     Attributes:
-        stages: longest first; empty if none is to blame, as where only one is short.
-        part: part of the loss that goes if all of them take the mean of all stages.
-        saved_s: seconds per step that this wins, by the schedule that ``what_if`` assumes.
+        stages: longest first; empty if none is to blame.
+        part: part of the loss that goes if they take the mean of all stages.
+        saved_s: seconds per step that this saves, by the schedule of ``what_if``.
     """
 
     stages: tuple[int, ...] = ()
@@ -289,18 +285,10 @@ class LongStages:
 
 
 def long_stages(seconds: Floats, microbatches: int, estimate: WhatIf) -> LongStages:
-    """Look for the fewest stages, fewer than the others, with which half of the loss goes.
-
-    Stages are never equal: embedding, head and loss have no layers' worth. So a stage is named by
-    what it costs: the run takes 1.05 times as long as it could, and half of that goes if these
-    stages take the mean. One that is long by itself but hides behind a longer one costs nothing.
-    Three quarters of the data ranks must agree, which one slow worker cannot bring about.
-
-    Args:
-        seconds: (T, D, P) as in ``what_if``, which has ``estimate`` of them.
-
-    Cost: O(T D P) for each stage that is tried, at most half of them.
-    """
+    """The fewest stages, fewer than the others, that hold half of the loss, from (T, D, P) seconds.
+    Stages are never equal (embedding, head, loss), so one is named by its cost: the run takes 1.05
+    times as long as it could, and half of that goes if these stages take the mean. Three quarters
+    of the data ranks must agree, which one slow worker cannot bring about."""
     if not estimate.slowdown >= MIN_SLOWDOWN:
         return LongStages()
     a = filled(np.asarray(seconds, np.float64))[0] / max(1, microbatches)
@@ -327,9 +315,8 @@ def long_stages(seconds: Floats, microbatches: int, estimate: WhatIf) -> LongSta
 
 
 def became_long(seconds: Floats, steps: Ints, stage: int) -> int | None:
-    """The step since when a stage is long that was even before; None if it was long all along.
-
-    Layers do not move while a run goes on: what becomes long has another cause.
+    """The step since when a stage is long that was even before; None if it always was. Layers do
+    not move during a run: what becomes long has another cause.
 
     Args:
         seconds: (T, D, P) of the newest steps; steps: (T,) their numbers.
@@ -354,9 +341,8 @@ def became_long(seconds: Floats, steps: Ints, stage: int) -> int | None:
 
 
 def who_else_it_may_be(stage: int, workers: Workers, sources: Sequence[Source]) -> str:
-    """Of a stage that is not the last one, which nothing makes long by its nature: the node or the
-    rank that is all of it, for then no peer tells whether that is slow. Empty if there is none.
-    """
+    """The node or rank that is all of a stage, so that no peer shows whether it is slow. Empty if
+    there is none, or for the last stage, which is long by nature."""
     if stage == workers.shape[1] - 1:
         return ""
     here = [source for source, at in zip(sources, workers.stage, strict=True) if at == stage]

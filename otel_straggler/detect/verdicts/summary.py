@@ -1,4 +1,4 @@
-"""The summary of a world: what it loses, who waits, and where the time of a step is exposed."""
+"""Summary of a world: its loss, who waits, and where the time of a step is exposed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.detect.verdicts.groups import median_of_rows
+from otel_straggler.detect.scores.medians import median_of_rows
 from otel_straggler.detect.verdicts.significance import MEDIAN_ERROR
 from otel_straggler.detect.verdicts.structure import Balance
 from otel_straggler.detect.verdicts.waits import WaitLedger
@@ -19,31 +19,31 @@ from otel_straggler.model.verdict import CALLED_SLOW, RankWaits, SectionCost, Ve
 
 MAX_WAITS = 100
 _LONGEST_STEP = 10.0
-"""Times the usual step of a block: what is longer has stood still."""
+"""A step this many times the usual has stood still."""
 
 
 @dataclass(slots=True)
 class SummaryBuilder:
-    """Keeps what a summary adds up."""
+    """Accumulates a summary."""
 
     waits: WaitLedger = field(default_factory=WaitLedger)
     gpu_seconds_lost: float = 0.0
     _ledger: tuple[SectionCost, ...] = ()
-    _newest_look: StepTable | None = None
+    _newest_block: StepTable | None = None
 
     def observe(self, block: StepTable) -> None:
-        """Take a block for the ledger of exposed time, which is made when it is asked for."""
-        self._newest_look = block
+        """Take a block for the ledger of exposed time, which is made on request."""
+        self._newest_block = block
 
     def add(
         self, step_s: Floats, world: World, balance: Balance | None, per_hour: list[float]
     ) -> None:
-        """Add what a block has lost: what all would gain if they were equal, which is of work
-        alone, or by whom that is called slow, if that is more, as with a loader of data.
+        """Add the loss of a block: what equal work would save, or the costliest slow subject, if
+        more.
 
         Args:
             step_s: (T, R) seconds of the step.
-            per_hour: GPU seconds that each of those who are slow in this block costs.
+            per_hour: GPU seconds that each slow subject costs.
         """
         n_ranks = _ranks_of(world)
         parts = [share for share in (each / 3600.0 / n_ranks for each in per_hour) if share > 0.0]
@@ -65,16 +65,12 @@ class SummaryBuilder:
         current: list[Verdict],
         waits_inside: str,
     ) -> WorldSummary:
-        """After a block whose steps took ``step_s`` (T, R). Cost: O(T R S).
-
-        Args:
-            waits_inside: as :class:`WorldSummary` has it.
-        """
+        """After a block whose steps took ``step_s`` (T, R). Cost: O(T R S)."""
         first = world.sources[0]
         reporting = int(np.isfinite(step_s).any(axis=0).sum())
         of_rank_s = median_of_rows(step_s)
-        if self._newest_look is not None:
-            self._ledger, self._newest_look = exposed_ledger(self._newest_look), None
+        if self._newest_block is not None:
+            self._ledger, self._newest_block = exposed_ledger(self._newest_block), None
         summary = WorldSummary(
             run_id=first.run_id,
             group=first.group,
@@ -94,7 +90,7 @@ class SummaryBuilder:
     def revised(
         self, summary: WorldSummary, balance: Balance | None, current: list[Verdict]
     ) -> WorldSummary:
-        """The summary with the newest balance and cause."""
+        """With the newest balance and cause."""
         summary = replace(summary, cause=_cause(current))
         if balance is None:
             return summary
@@ -127,7 +123,6 @@ class SummaryBuilder:
         )
 
     def state(self) -> dict[str, Any]:
-        """JSON's types."""
         return {"gpu_seconds_lost": self.gpu_seconds_lost, "waits": self.waits.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -140,11 +135,10 @@ def _ranks_of(world: World) -> int:
 
 
 def _cause(current: list[Verdict]) -> str:
-    """Of the costliest verdict that is confirmed; empty if none is."""
-    active = [v for v in current if v.state in CALLED_SLOW]
-    if not active:
-        return ""
-    return max(active, key=lambda verdict: verdict.gpu_seconds_lost_per_hour).cause
+    """Of the costliest confirmed verdict; or empty."""
+    active = (v for v in current if v.state in CALLED_SLOW)
+    costliest = max(active, key=lambda v: v.gpu_seconds_lost_per_hour, default=None)
+    return "" if costliest is None else costliest.cause
 
 
 def _heat(balance: Balance) -> tuple[tuple[int, int, float], ...]:
@@ -159,35 +153,25 @@ def _heat(balance: Balance) -> tuple[tuple[int, int, float], ...]:
 RESIDUAL = "(residual)"
 """Time of a step in none of its sections."""
 LEADER_Z = 3.0
-"""A leader must be ahead by so many standard errors, or nobody is named."""
+"""Standard errors by which a leader must be ahead, ..."""
 LEADER_GAP = 0.001
-"""And by this part of the way so far."""
+"""... and part of the time so far."""
 MIN_STEPS = 3
 
 
 def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
-    """Say for each section what it adds to the step.
+    """What each section adds to the step, from a (T, R, S) table.
 
     With C[r, s] the time of rank r from the begin of its step to the end of section s (the sum of
-    its sections so far) and F[s] = max over r of C[r, s], the section adds F[s] - F[s-1]. These
-    add up to the slowest rank's step exactly. What a rank spends in no section stands in a last
-    line of its own, ``(residual)``, if there is any.
+    its sections so far) and F[s] = max over r of C[r, s], the section adds F[s] - F[s-1]; these add
+    up to the slowest rank's step. Time in no section is a last line, ``(residual)``. It needs
+    sections that follow each other and ranks that meet at least once a step; time of a late rank is
+    charged to the section that made it late. Asynchronous work hides in the section that waits for
+    it: read "exposed in", not "caused by".
 
-    It asks for sections that follow each other and ranks that meet at least once a step; where
-    they meet, the time of the late rank is charged to the section that made it late, and the
-    waiting of the others to nobody. Work that runs alongside (asynchronous communication) hides in
-    the section that waits for it: read "exposed in", not "caused by".
-
-    Args:
-        table: (T, R, S). A section that a rank did not run took 0 s; a rank of whom nothing is
-            known in a step takes no part in it.
-
-    Returns:
-        One line per section in order. ``leader_rank`` is the rank that was last at its end most
-        often; None if it is not clearly later than the next one, or there are less than 3 steps.
-        ``typical_s`` is NaN for a section that nobody ran. Empty without a step that was reported.
-
-    Cost: O(T R S). Source: StageFrontier (arXiv 2606.06751).
+    Returns: one line per section in order; empty without a reported step. ``leader_rank`` is the
+    rank that was last most often; None if not clearly, or with fewer than 3 steps. ``typical_s`` is
+    NaN for a section that nobody ran. Cost: O(T R S). Source: StageFrontier (arXiv 2606.06751).
     """
     is_finite: Bools = np.isfinite(table.seconds)
     reported: Bools = np.logical_or.reduce(is_finite, axis=(1, 2))
@@ -219,8 +203,7 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
 
 
 def _steps_of_frontier(prefix_s: Floats) -> Floats:
-    """(T, S) what each section adds to each step, from (T, R, S) sums of a rank's sections so far;
-    all that a step has of them together is the largest sum of a rank.
+    """(T, S) from (T, R, S) prefix sums of each rank.
 
     >>> _steps_of_frontier(np.cumsum(np.array([[[1.0, 3.0], [2.0, 2.0]]]), axis=2)).tolist()
     [[2.0, 2.0]]
@@ -271,7 +254,6 @@ def _leader(prefix_s: Floats, table: StepTable) -> int | None:
 
 
 def _next_to(first: int, prefix_s: Floats) -> int:
-    """The rank that is latest on average after ``first``."""
     known = np.isfinite(prefix_s)
     mean_s = np.where(known, prefix_s, 0.0).sum(axis=0) / np.maximum(1, known.sum(axis=0))
     mean_s[first] = -np.inf

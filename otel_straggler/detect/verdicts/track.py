@@ -1,28 +1,26 @@
-"""What is remembered of the excesses of many subjects (all ranks, or all hosts), and who is beyond.
+"""Memory of the excesses of all ranks, or all hosts, and who is beyond.
 
-Everything is summed up in blocks of 5 steps: a block counts with its median. Windows of 20 steps
-are medians of 4 blocks; those of 100 and 400 are means of blocks that are drawn in to a limit, so
-that they cost the same however long they are. CUSUM runs on single steps.
+A block of 5 steps counts with its median. Windows of 20 steps are medians of 4 blocks; those of 100
+and 400 are means of clipped blocks, whose cost does not depend on their length. CUSUM runs on
+single steps.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.scores.medians import median_of
+from otel_straggler.detect.scores.medians import low_median_of_rows, median_of, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.detect.verdicts.groups import low_median_of_rows, median_of_rows
 from otel_straggler.detect.verdicts.significance import (
     SIGMA_OF_MAD,
     STEPS_PER_DAY,
     Z_POWER,
     Findings,
-    Past,
-    Strongest,
     advance_cusum,
     cusum_moves,
     cusum_slack,
@@ -41,7 +39,7 @@ ERROR_OF_SHORT = 0.55
 """Standard error of the median of 4 blocks / that of a block."""
 MIN_SIGMA = 0.002
 MIN_REFERENCE = 4
-"""Blocks that a reference of one's own needs."""
+"""Blocks that an own reference needs."""
 FIRST_REFERENCE = 8
 MAX_REFERENCE = 400
 """Blocks after which older ones fade."""
@@ -56,10 +54,7 @@ LOW_QUANTILE, LASTING = 0.25, 0.4
 
 
 class Track:
-    """Memory of R subjects and C quantities.
-
-    State: about 4 bytes x (80 blocks + 20 steps) per subject and quantity.
-    """
+    """Memory of R subjects and C quantities. State: 4 bytes x (80 blocks + 20 steps) per pair."""
 
     def __init__(self, shape: tuple[int, int], settings: VerdictSettings) -> None:
         self._settings = settings
@@ -85,15 +80,14 @@ class Track:
     # --- taking in ---------------------------------------------------------------------------
 
     def observe(self, excess: Floats) -> None:
-        """The next block: (T, R, C), T <= 5 steps. Cost: O(T R C)."""
+        """The next block: (T, R, C), T <= 5 steps."""
         block = low_median_of_rows(excess)
         self._learn_noise(excess, block)
         self._advance_cusum(excess)
         self._remember(excess, block)
 
     def learn_reference(self, held: Bools) -> None:
-        """The newest block becomes part of what is normal for everybody who is not ``held`` (R,)
-        and whose CUSUM does not rise."""
+        """The newest block updates references of those not ``held`` (R,) with a low CUSUM."""
         block = self._last_block
         # A rank that is a little slow from the start is so for good: that is its normal, although
         # CUSUM rises on it.
@@ -110,16 +104,16 @@ class Track:
         rows = slice(None, None, max(1, self.shape[0] // 4096))
         if len(excess) >= 3:
             apart = np.abs(excess[:, rows] - block[rows]).reshape(-1, self.shape[1])
-            new = SIGMA_OF_BLOCK_DEVIATION * _median_of_columns(apart)
+            new = SIGMA_OF_BLOCK_DEVIATION * median_of_rows(apart)
             self.sigma = _mixed(self.sigma, np.maximum(new, MIN_SIGMA))
         moved = np.abs(block[rows] - self._last_block[rows])
-        new = SIGMA_OF_MAD / math.sqrt(2.0) * _median_of_columns(moved)
+        new = SIGMA_OF_MAD / math.sqrt(2.0) * median_of_rows(moved)
         self._block_sigma = _mixed(self._block_sigma, new)
         self._last_block = block
 
     @property
     def block_error(self) -> Floats:
-        """(C,) standard error of a block; more than single steps say where noise lasts."""
+        """(C,) standard error of a block; larger than single steps suggest where noise lasts."""
         return np.asarray(np.fmax(ERROR_OF_BLOCK * self.sigma, self._block_sigma))
 
     def _advance_cusum(self, excess: Floats) -> None:
@@ -153,7 +147,7 @@ class Track:
         self.blocks += 1
 
     def widen(self, quantities: int) -> None:
-        """Make room for new sections: columns before the last, of which nothing is known."""
+        """Insert new columns before the last."""
         more = quantities - self.shape[1]
         at = [self.shape[1] - 1] * more
 
@@ -176,7 +170,7 @@ class Track:
         self._reference_blocks = wider(self._reference_blocks, 0)
 
     def seed_reference(self, reference: Floats) -> None:
-        """Go on from what was normal before; (R, C), NaN where nothing is known."""
+        """Continue from (R, C) normal values; NaN if unknown."""
         known = np.isfinite(reference)
         self.reference = np.where(known, reference, self.reference)
         self._reference_blocks[known] = KEPT_REFERENCE
@@ -184,61 +178,58 @@ class Track:
     # --- judging -------------------------------------------------------------------------------
 
     def evaluate(self, min_effect: Floats) -> Findings:
-        """Who is beyond its peers now.
-
-        Args:
-            min_effect: (R,) or (R, C), an excess below it never counts (small peer groups, clocks
-                with a coarse clock).
-
-        Cost: O(R C log R).
-        """
-        settings = self._settings
-        rows, columns = self.shape
+        """Who is beyond its peers now; an excess below ``min_effect``, (R,) or (R, C), never
+        counts. Cost: O(R C log R)."""
         minimum = min_effect if min_effect.ndim == 2 else min_effect[:, None]
         minimum = np.broadcast_to(minimum, self.shape)
-        z_limit = min_z(rows, columns, settings.min_z)
-        recent = self.recent()
-        block_error = self.block_error
-        recent_error = ERROR_OF_SHORT * block_error * _short_of(self.steps, 20)
-        result, past = Strongest(self.shape, recent), self._past(block_error)
-        for window in settings.windows_steps:
-            if window == settings.windows_steps[0]:
-                effect, error = recent, recent_error
-            elif self.steps >= window:
-                count = np.maximum(self._counts[window], 1)
-                effect = self._sums[window] / count
-                length = window // settings.block_steps
-                effect = np.where(self._counts[window] >= length // 2, effect, np.nan)
-                error = block_error / math.sqrt(length)
-            else:
-                continue
-            floor = np.maximum(self.floor(error)[None, :], minimum)
-            self._compare(result, past, effect, error, floor, z_limit)
-        verified = self._verified(result, minimum, z_limit)
-        since = np.where(self.g > 0.0, self._zero_at + 1, -1)
-        return Findings(
-            beyond=result.beyond,
-            verified=verified,
-            effect=result.effect,
-            z=result.z,
-            floor=result.floor,
+        z_limit = min_z(*self.shape, self._settings.min_z)
+        blocks, block_error = self._reference_blocks, self.block_error
+        past = np.where(blocks >= MIN_REFERENCE, self.reference, np.nan)
+        past_error = block_error / np.sqrt(np.maximum(blocks, 1))
+        windows = list(self._windows(block_error))
+        recent, recent_error = windows[0]
+        result = Findings(
+            beyond=np.zeros(self.shape, bool),
+            verified=np.zeros(self.shape, bool),
+            effect=recent.copy(),
+            z=np.zeros(self.shape),
+            floor=np.full(self.shape, np.inf),
             recent=recent,
             recent_error=recent_error,
-            since=since,
+            since=np.where(self.g > 0.0, self._zero_at + 1, -1),
+            spread=np.full(self.shape[1], np.inf),
         )
+        for effect, error in windows:
+            floor = np.maximum(self.floor(error)[None, :], minimum)
+            spread = spread_of(effect, error)
+            result.spread = np.fmin(result.spread, spread)
+            result.add(effect, effect / spread, floor, z_limit)
+            # Against the own past, where the peers' spread hides a rise.
+            risen = effect - past
+            z = risen / np.sqrt(error**2 + past_error**2 + MIN_SIGMA**2)
+            result.add(risen, np.where(effect >= 0.5 * floor, z, np.nan), floor, z_limit)
+        self._verify(result, minimum, z_limit)
+        return result
+
+    def _windows(self, block_error: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Effect (R, C) and standard error (C,) of every window with enough steps."""
+        yield self.recent(), ERROR_OF_SHORT * block_error * _short_of(self.steps, 20)
+        for window in self._settings.windows_steps[1:]:
+            if self.steps >= window:
+                length = window // self._settings.block_steps
+                effect = self._sums[window] / np.maximum(self._counts[window], 1)
+                effect = np.where(self._counts[window] >= length // 2, effect, np.nan)
+                yield effect, block_error / math.sqrt(length)
 
     def since(self, rows: Ints, steps: int) -> Floats:
-        """(rows, C) median excess of the newest ``steps`` steps, at most 20.
-
-        Newer than the window of 20, where a rise has just begun.
-        """
+        """(rows, C) median excess of the newest ``steps`` steps, at most 20."""
         size = len(self._step_ring)
         n = max(1, min(steps, size, self.steps))
         at = [(self.steps - 1 - i) % size for i in range(n)]
         return median_of_rows(self._step_ring[np.array(at)[:, None], rows].astype(np.float64))
 
     def floor(self, error: Floats) -> Floats:
-        """The least excess that counts: 3 %, and 1.5 times what ``error`` can resolve."""
+        """The smallest excess that counts: 3 %, and 1.5 times what ``error`` can resolve."""
         settings = self._settings
         z = min_z(*self.shape, 0.0) + Z_POWER
         minimum = math.log(settings.min_slowdown)
@@ -246,45 +237,21 @@ class Track:
         return np.asarray(np.maximum(minimum, resolvable))
 
     def resolvable(self) -> float:
-        """The smallest slowdown of the whole local work that 20 steps can show (1.04 = 4 %)."""
+        """Detection limit of the local work in 20 steps (1.04 = 4 %)."""
         noise = float(self.block_error[0]) / ERROR_OF_BLOCK
         return resolvable_slowdown(noise, self._settings.windows_steps[0], math.prod(self.shape))
 
     def normal_of(self, row: int, column: int) -> float:
-        """What is normal for a subject; NaN if too little is known of it."""
+        """Normal excess of a subject; NaN if unknown."""
         usable = self._reference_blocks[row, column] >= MIN_REFERENCE
         return float(self.reference[row, column]) if usable else math.nan
 
     def recent(self) -> Floats:
-        """The newest 20 steps: median of their blocks (fewer, where there are not so many)."""
+        """(R, C) the newest 20 steps: median of their blocks."""
         return median_of_rows(self._newest_blocks[: min(self.blocks, NEWEST_BLOCKS)])
 
-    def _past(self, block_error: Floats) -> Past:
-        blocks = self._reference_blocks
-        reference = np.where(blocks >= MIN_REFERENCE, self.reference, np.nan)
-        return Past(reference, block_error / np.sqrt(np.maximum(blocks, 1)))
-
-    def _compare(
-        self,
-        result: Strongest,
-        past: Past,
-        effect: Floats,
-        error: Floats,
-        floor: Floats,
-        z_limit: float,
-    ) -> None:
-        """Against the peers; and against one's own past, where the peers' spread hides it."""
-        spread = spread_of(effect, error)
-        result.spread = np.fmin(result.spread, spread)
-        result.add(effect, effect / spread, floor, z_limit)
-        risen = effect - past.reference
-        enough = effect >= 0.5 * floor
-        z = np.where(enough, risen / np.sqrt(error**2 + past.error**2 + MIN_SIGMA**2), np.nan)
-        result.add(risen, z, floor, z_limit)
-
-    def _verified(self, result: Strongest, minimum: Floats, z_limit: float) -> Bools:
-        """Alarms whose excess since the onset is large enough for so many steps."""
-        verified = np.zeros(self.shape, bool)
+    def _verify(self, result: Findings, minimum: Floats, z_limit: float) -> None:
+        """Mark alarms whose excess since the onset is large enough for so many steps."""
         rows, columns = (self.g > self._h).nonzero()
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
             effect, error = self._since_onset(row, column)
@@ -293,12 +260,11 @@ class Track:
                 # Nobody knows how slow it always was: it must stand out from its peers.
                 floor = max(floor, z_limit * float(result.spread[column]))
             if effect >= floor:
-                verified[row, column] = True
+                result.verified[row, column] = True
                 result.effect[row, column] = np.fmax(effect, result.effect[row, column])
                 if not result.beyond[row, column]:
                     result.floor[row, column] = floor
                     result.z[row, column] = effect / max(float(error), MIN_SIGMA)
-        return verified
 
     def _since_onset(self, row: int, column: int) -> tuple[float, Floats]:
         """Median excess since CUSUM last was 0, and its standard error."""
@@ -347,10 +313,6 @@ def _quantile(values: npt.NDArray[Any], part: float) -> float:
     return float(low + (high - low) * values.dtype.type(beyond))
 
 
-def _median_of_columns(values: Floats) -> Floats:
-    return median_of_rows(values) if len(values) else np.full(values.shape[1], np.nan)
-
-
 def _mixed(old: Floats, new: Floats) -> Floats:
     """An eighth of the new one; all of it where there was none."""
     mixed = np.where(np.isnan(old), new, old + 0.125 * (new - old))
@@ -358,5 +320,5 @@ def _mixed(old: Floats, new: Floats) -> Floats:
 
 
 def _short_of(steps: int, full: int) -> float:
-    """How much larger an error is while there are fewer steps than a window has."""
+    """Factor of an error while there are fewer steps than in a window."""
     return math.sqrt(full / max(min(steps, full), 1))

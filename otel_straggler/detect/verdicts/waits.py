@@ -1,18 +1,13 @@
 """Culprit and victims, from durations alone.
 
-Ranks that wait for each other leave a section together, so the one that comes last waits least:
-with d the time in the section, wait = d - min(d) over the peers, and the rank with the smallest d
-is the one the others waited for. Scored the usual way round ("longer is worse") such a section
-accuses the victims.
+Ranks that wait for each other leave a section together, so the last to arrive waits least: wait = d
+- min(d) over the peers. Scored as "longer is worse", such a section accuses the victims.
 
-A section waits if it says so (kind ``wait``) or if it behaves so: what a rank arrives late, it
-stays shorter. Regressing the time in the section on the time since the last waiting, over ranks
-and steps, gives a slope of -1 then, and explains most of what ranks differ by; for local work the
-slope is 0.
-
-That alone would take work for waiting where a step begins with the waiting for the step before: who
-is slow for good has waited little there, and then takes long. So the slope must be seen as well in
-what changes from step to step on a rank, where that shows anything.
+A section waits by its kind, or if it behaves so: a regression of the time in the section on the
+time since the last waiting, over ranks and steps, has a slope of -1 then, and explains most of the
+differences; for local work the slope is 0. The slope must also show in changes from step to step on
+a rank: where a step begins with the wait for the last one, a lastingly slow rank has waited little,
+and would look alike.
 """
 
 from __future__ import annotations
@@ -25,37 +20,34 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.scores.medians import median_of
-from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.scores.medians import Groups, median_of
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Section
 from otel_straggler.semconv import LISTED_KINDS
 
 WAITS_BELOW, LOCAL_ABOVE = -0.6, -0.3
 WAITS_ABOVE, LOCAL_BELOW = 0.5, 0.35
-"""Part of the section's variance that the arrival explains: in generated runs above 0.5 for waiting
-and below 0.25 for work. A section in which only a few ranks meet evens out what they come late,
-too, and in a pipeline the waiting before a section depends on that section: neither explains most.
-"""
+"""Part of the section's variance that the arrival explains: above 0.5 for waiting and below 0.25
+for work in generated runs. A section in which few ranks meet, and pipelines, explain less."""
 MIN_T = 6.0
-"""The slope must be so many standard errors from 0."""
+"""Standard errors of the slope from 0."""
 MIN_SIZE = 0.01
-"""Arrivals must differ by this part of what the section differs by, or nothing can be said."""
+"""Arrivals must differ by this part of what the section differs by."""
 _Moments: TypeAlias = npt.NDArray[np.float64]
 ENOUGH_RANKS = 2048
-"""More of them make the slope no clearer."""
+"""More do not make the slope clearer."""
 _FADE = 0.9
 _MAX_SPREADS = 6.0
 
 
 @dataclass(slots=True)
 class WaitDetector:
-    """Which sections hold waiting. Learns from block to block.
+    """Which sections hold waiting; learns from block to block.
 
     Attributes:
-        behaves: names of sections that wait although their kind does not say so.
-        inside: the section that holds the work and the waiting of all ranks, so that all take
-            equally long; empty if there is none. See :class:`evened.Evened`.
+        behaves: sections that wait although their kind does not say so.
+        inside: the section that holds work and waiting of all ranks; or empty. See
+            :class:`.EqualizedSections`.
     """
 
     behaves: set[str] = field(default_factory=set)
@@ -71,15 +63,12 @@ class WaitDetector:
     ) -> bool:
         """Learn from a block; True if the answer for a section has changed.
 
-        A rank that is late, or early, stays so until a section evens it out. What it took longer
-        than its peers since the step began is its arrival.
+        A rank's lateness lasts until a section evens it out. Its arrival is the time beyond its
+        peers since the step began.
 
         Args:
-            late_s: (T, R, S) seconds in the section minus the median of the peers, NaN if none;
-                sections in the order in which they run.
-            carried_s: (T, R) how late the ranks begin the step; None: not known.
-
-        Cost: O(T R S).
+            late_s: (T, R, S) seconds beyond the median of the peers, NaN if none.
+            carried_s: (T, R) lateness at the begin of the step; None: unknown.
         """
         every = max(1, late_s.shape[1] // ENOUGH_RANKS)
         late_s = late_s[:, ::every]
@@ -109,13 +98,13 @@ class WaitDetector:
         return before != self.behaves
 
     def _is_lasting_only(self, name: str) -> bool:
-        """Whether what changes from step to step surely does not even out what comes late."""
+        """Whether changes from step to step surely do not even out."""
         line = _line(self._of_changes[name])
         return line is not None and line[0] - MIN_T * line[1] > LOCAL_ABOVE
 
 
 def _add(sums: dict[str, _Moments], name: str, arrival: Floats, here: Floats) -> None:
-    """A block more: sums of x x, x y, y y and the count, outliers drawn in; earlier ones fade."""
+    """Add sums of x x, x y, y y and the count, clipped; earlier ones fade."""
     known = arrival != 0.0
     x, y = _drawn_in(arrival[known]), _drawn_in(here[known])
     # Not "x @ y": for a few thousand numbers a BLAS that starts threads is far slower.
@@ -124,8 +113,7 @@ def _add(sums: dict[str, _Moments], name: str, arrival: Floats, here: Floats) ->
 
 
 def _line(moments: _Moments) -> tuple[float, float, float] | None:
-    """Slope of time over arrival, its standard error, and the part of the variance that it
-    explains; None where too little is known, or arrivals hardly differ."""
+    """Slope of time over arrival, its standard error, and the part of variance explained."""
     xx, xy, yy, n = moments
     if n < 16 or yy <= 0.0 or xx <= MIN_SIZE**2 * yy:
         return None
@@ -135,7 +123,7 @@ def _line(moments: _Moments) -> tuple[float, float, float] | None:
 
 
 def _drawn_in(values: Floats) -> Floats:
-    """Values no further than 6 typical sizes from 0: one rank must not decide for all."""
+    """Clip to 6 typical sizes: one rank must not decide for all."""
     if len(values) == 0:
         return values
     maximum = _MAX_SPREADS * median_of(np.abs(values))
@@ -143,15 +131,7 @@ def _drawn_in(values: Floats) -> Floats:
 
 
 def lateness(waited_s: Floats, step_s: Floats, groups: Groups) -> Floats:
-    """How late a rank comes, as a part of the step: (median wait of its peers - own) / step.
-
-    Args:
-        waited_s: (T, R) seconds in waiting sections; NaN if none.
-        step_s: (T, R) seconds of the step.
-
-    Returns:
-        (T, R) positive for a rank that others wait for; logarithmic, as all excesses are.
-    """
+    """(T, R) log1p of (median wait of the peers - own) / step; positive: others wait."""
     late = groups.medians(waited_s)[..., groups.code] - waited_s
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.log1p(np.maximum(late / step_s, -0.9)))
@@ -159,23 +139,15 @@ def lateness(waited_s: Floats, step_s: Floats, groups: Groups) -> Floats:
 
 @dataclass(slots=True)
 class WaitLedger:
-    """Seconds that every device has caused and suffered, since the start, by subject."""
+    """Seconds that every device has caused and suffered since the start, by subject."""
 
     caused_s: dict[str, float] = field(default_factory=dict)
     suffered_s: dict[str, float] = field(default_factory=dict)
 
     def add(self, subjects: list[str], waited_s: Floats, groups: Groups) -> None:
-        """Take one waiting section in.
-
-        For every collective (step and group): who has the smallest time came last, and caused the
-        median of its peers to wait ``median - smallest``; everybody suffered ``own - smallest``.
-
-        Args:
-            subjects: (R,) what the ranks are called, whatever their number.
-            waited_s: (T, R) seconds in the section; NaN if none.
-
-        Cost: O(T R log widest).
-        """
+        """Add (T, R) seconds in a waiting section; NaN if none. Per collective (step and group),
+        the rank with the smallest time came last and caused the median of its peers to wait
+        ``median - smallest``; everybody suffered ``own - smallest``."""
         gathered = groups.gather(waited_s)
         lowest = np.fmin.reduce(gathered, axis=-1)
         cost = groups.medians(waited_s) - lowest
@@ -189,7 +161,7 @@ class WaitLedger:
             totals.update(zip(subjects, map(operator.add, before, values.tolist()), strict=False))
 
     def keep_only(self, subjects: list[str]) -> None:
-        """Forget devices that are no longer in the run."""
+        """Drop devices that are no longer in the run."""
         known = set(subjects)
         self.caused_s = {k: v for k, v in self.caused_s.items() if k in known}
         self.suffered_s = {k: v for k, v in self.suffered_s.items() if k in known}
@@ -203,37 +175,28 @@ class WaitLedger:
 
 
 ALIKE = 0.25
-"""Ranks that meet differ from each other by less than this part of what they differ from peers."""
+"""Ranks that meet differ from each other by less than this part of their difference from peers."""
 
 
 class SharedSections:
-    """Which sections the ranks of an inner group go through together; learns block by block.
-
-    Ranks that split the same layers among them (tensor and context parallel) meet in every layer:
-    in such a section all of them take what the slowest takes, and none can be distinguished from
-    the others.
-    """
+    """Which sections an inner group (tensor and context parallel) goes through together, so that
+    all its ranks take what the slowest takes."""
 
     def __init__(self) -> None:
         self._meeting = WaitDetector()
 
     def shared(self, late_s: Floats, world: World, carried_from: int | None = None) -> Bools:
-        """(S,) the sections that are shared.
-
-        They are where the ranks of a group take alike, or where what one comes late evens out
-        within the group.
+        """(S,) sections where ranks of a group take alike, or lateness evens out within the group.
 
         Args:
             late_s: (T, R, S) seconds beyond the median of the peers.
-            carried_from: from this section on, what a rank comes late it carries into the next
-                step, as it does where nobody waits at the end of a step; None: it does not.
-
-        Cost: O(T R S log of the group's size), for 2,048 ranks at most.
+            carried_from: lateness from this section on carries into the next step, as nobody waits
+                at its end; None: it does not.
         """
         shared = np.zeros(len(world.sections), bool)
         if len(world.inner) == world.n_ranks:
             return shared
-        rows, groups = _some(world.inner)
+        rows, groups = first_groups(world.inner)
         late_s = late_s[:, rows]
         middle = np.moveaxis(groups.medians(np.moveaxis(late_s, 1, -1)), -1, 1)
         apart = late_s - middle[:, groups.code]
@@ -250,7 +213,7 @@ class SharedSections:
         return shared
 
 
-def _some(inner: Groups) -> tuple[Bools, Groups]:
-    """Rows of the first groups, up to 2,048, and these groups."""
-    rows = inner.code < max(1, ENOUGH_RANKS // int(inner.size.max()))
-    return rows, Groups.of(inner.code[rows].tolist())
+def first_groups(groups: Groups) -> tuple[Bools, Groups]:
+    """(R,) rows of the first groups, up to 2,048, and these groups."""
+    rows = groups.code < max(1, ENOUGH_RANKS // int(groups.size.max(initial=1)))
+    return rows, Groups.of(groups.code[rows].tolist())

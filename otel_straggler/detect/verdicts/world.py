@@ -1,4 +1,4 @@
-"""The ranks and sections of one attempt, who is compared with whom, and what verdicts call them."""
+"""Ranks and sections of one attempt, who is compared with whom, and subject ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.verdicts.groups import Groups, median_of_rows
+from otel_straggler.detect.scores.medians import Groups, median_of_rows
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import HOST, Floats, Ints, Section
 from otel_straggler.model.rank import Source
@@ -25,18 +25,12 @@ class World:
     Attributes:
         sources: newest description of every rank, in order of appearance.
         sections: in the order in which they run.
-        peers: who is compared with whom.
-        hosts: ranks by node; a rank without one is a host of its own.
-        inner: ranks that work on the same thing together, in every layer (tensor and context
-            parallel); each alone where no layout was reported.
+        peers: who is compared with whom; hosts: ranks by node, or alone without one.
+        inner: ranks that share the work of every layer (tensor and context parallel); or alone.
         is_inferred: the peers were found by clustering.
-        doubtful_host: a host that was slow from the start where no roles were reported, so that
-            it may have other work; -1 if there is none.
-        is_reported: somebody said what the ranks do.
+        doubtful_host: a host that was slow from the start without reported roles; -1 if none.
+        is_reported: some rank reported its role or place.
         expected: ranks of the run.
-        on_gpu: any rank reported a GPU.
-        rank_subjects, host_subjects: what verdicts call them.
-        row_of_rank, row_of_host: where they stand.
     """
 
     def __init__(self) -> None:
@@ -64,8 +58,7 @@ class World:
         return len(self.sources)
 
     def update(self, table: StepTable) -> bool:
-        """Take the names of a table in. True if ranks or peers are others than before, so that
-        what is remembered by row means something else now."""
+        """Add the names of a table. True if ranks or peers have changed, and with them the rows."""
         self.expected = table.world_size or self.expected
         for section in table.sections:
             if section.name not in self._column:
@@ -73,17 +66,14 @@ class World:
                 self.sections.append(section)
         if table.sources == self._seen:
             return False
-        changed = self._take_sources(table.sources)
+        changed = self._add_sources(table.sources)
         self._seen = table.sources
         self._rows = np.array([self._row[s.rank] for s in table.sources], np.int64)
         return changed
 
     def use_inferred(self, groups: Groups) -> None:
-        """Compare within these groups from now on.
-
-        Two groups of which the smaller is one whole host, of several, may as well be a slow host:
-        all are peers then, and the host is in doubt.
-        """
+        """Compare within these groups from now on. If the smaller of two is one whole host of
+        several, it may as well be a slow host: all are peers then, and the host is doubtful."""
         self.doubtful_host = self._only_host_of_the_smaller(groups)
         if self.doubtful_host < 0:
             self.peers = groups
@@ -99,7 +89,7 @@ class World:
         return int(hosts[0])
 
     def align(self, table: StepTable) -> StepTable:
-        """The table in this world's order; ranks and sections that it lacks are NaN, 0."""
+        """The table in this world's order; NaN or 0 for ranks and sections that it lacks."""
         columns = np.array([self._column[s.name] for s in table.sections], np.int64)
         return replace(
             table,
@@ -114,7 +104,7 @@ class World:
             gpu=None if table.gpu is None else self._spread_gpu(table.gpu, columns),
         )
 
-    def _take_sources(self, sources: tuple[Source, ...]) -> bool:
+    def _add_sources(self, sources: tuple[Source, ...]) -> bool:
         changed = False
         for source in sources:
             row = self._row.setdefault(source.rank, len(self.sources))
@@ -172,25 +162,22 @@ class World:
 
 
 def _index(source: Source) -> tuple[object, ...]:
-    """What decides with whom a rank is compared, and what its memory belongs to."""
+    """What decides who is compared with a rank, and whose memory it has."""
     return source.role, source.parallel, source.node, source.device, source.local_rank
 
 
 MIN_GAP = 0.10
-"""Roles that nobody reported must lie so far apart (10 %) to be distinguished."""
+"""Roles that nobody reported must lie 10 % apart."""
 MIN_CLUSTER = 3
 INNER = ("tensor", "context")
 
 
 def peer_groups(sources: Sequence[Source]) -> Groups:
-    """Groups of ranks that do the same work: same role, pipeline stage, virtual stage, context,
-    tensor and expert index; they differ in the data-parallel index only. A last pipeline stage that
-    is half as long again as the others is then no reason to call its ranks slow."""
     return Groups.of([peer_key(source) for source in sources])
 
 
 def peer_key(source: Source) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """What peers have in common.
+    """What peers have in common: role and all indexes but the data-parallel one.
 
     >>> peer_key(Source(run_id="r", rank=9, parallel=(("data", 1), ("pipeline", 3))))
     ('default', (('pipeline', 3),))
@@ -199,8 +186,7 @@ def peer_key(source: Source) -> tuple[str, tuple[tuple[str, int], ...]]:
 
 
 def inner_key(source: Source) -> tuple[object, ...]:
-    """What ranks have in common that split the same layers among them: all but the tensor and the
-    context index. Ranks that report neither share nothing.
+    """What ranks have in common that split the same layers: all but the tensor and context index.
 
     >>> inner_key(Source(run_id="r", rank=9, parallel=(("data", 1), ("tensor", 3))))
     ('default', (('data', 1),))
@@ -214,7 +200,7 @@ def inner_key(source: Source) -> tuple[object, ...]:
 
 
 def describe_peers(key: tuple[str, tuple[tuple[str, int], ...]]) -> str:
-    """A peer group in words.
+    """Name of a peer group.
 
     >>> describe_peers(("default", (("pipeline", 3),))), describe_peers(("actor", ()))
     ('pipeline 3', 'actor')
@@ -225,27 +211,14 @@ def describe_peers(key: tuple[str, tuple[tuple[str, int], ...]]) -> str:
 
 
 def is_reported(sources: Sequence[Source]) -> bool:
-    """Whether anybody said what the ranks do."""
     return any(source.parallel or source.role != DEFAULT_ROLE for source in sources)
 
 
 def inferred_groups(log_seconds: Floats, noise: float) -> Groups:
-    """Roles by clustering, where nobody reported them.
-
-    A section splits the ranks where their sorted times leave a gap of at least 10 % and 6 times
-    the noise, and both sides have 3 ranks or more; a rank or two that stand apart are suspects and
-    no role. Ranks are peers if no section splits them.
-
-    Args:
-        log_seconds: (R, C) log of the median time per step; not finite where a rank ran nothing.
-        noise: standard error of ``log_seconds``.
-
-    Cost: O(C R log R).
-
-    >>> times = np.log([[1.0], [1.01], [0.99], [1.5], [1.51], [1.49], [9.0]])
-    >>> inferred_groups(times, 0.01).code.tolist()
-    [0, 0, 0, 1, 1, 1, 1]
-    """
+    """Roles by clustering (R, C) log medians per step with standard error ``noise``, if not
+    reported. A section splits the ranks where sorted times leave a gap of 10 % and 6 times the
+    noise, with at least 3 ranks on both sides; fewer are suspects and no role. Ranks are peers if
+    no section splits them."""
     gap = max(MIN_GAP, 6.0 * noise)
     log_seconds = np.where(np.isfinite(log_seconds), log_seconds, np.nan)
     label = np.zeros(len(log_seconds), np.int64)
@@ -272,7 +245,7 @@ def _parts(column: Floats, gap: float) -> Ints:
 
 
 def _without_small(label: Ints, log_seconds: Floats) -> Groups:
-    """Ranks of clusters that are too small go to the cluster whose times are nearest."""
+    """Ranks of small clusters go to the cluster with the nearest times."""
     size = np.bincount(label)
     large = np.flatnonzero(size >= MIN_CLUSTER)
     if len(large) == 0:
@@ -288,13 +261,7 @@ def _without_small(label: Ints, log_seconds: Floats) -> Groups:
 
 
 def rank_subject(source: Source) -> str:
-    """The device rather than the rank number, which an elastic restart may give to another.
-
-    >>> rank_subject(Source(run_id="r", rank=9, node="node-1", local_rank=1))
-    'rank/node-1/1'
-    >>> rank_subject(Source(run_id="r", rank=9, group="critic"))
-    'critic:rank/9'
-    """
+    """The device rather than the rank number, which an elastic restart may reassign."""
     device = source.device or (str(source.local_rank) if source.local_rank >= 0 else "")
     name = f"{source.node}/{device}" if source.node and device else f"{source.rank}"
     return _in_group(source.group, f"rank/{name}")
@@ -317,7 +284,7 @@ def _in_group(group: str, name: str) -> str:
 
 
 def cause_of_section(section: Section | None) -> Cause:
-    """What a rank that loses its time there suffers from, by the kind of the section."""
+    """By the kind of the section that loses time."""
     if section is None or section.kind == "compute":
         return "slow_gpu"
     return "slow_host"

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.candidates import (
     Candidate,
-    Result,
+    CostedFindings,
     StepCost,
-    candidate,
-    material,
     spiking,
 )
 from otel_straggler.detect.verdicts.stalls import Spikes
@@ -48,13 +46,14 @@ def tracked(size: dict[int, float]) -> Track:
     return track
 
 
+def findings(size: dict[int, float], factor: float = 1.0) -> CostedFindings:
+    return CostedFindings(tracked(size), np.zeros(RANKS), priced(factor), SECTIONS, 0.01)
+
+
 def named(size: dict[int, float], factor: float = 1.0) -> Candidate:
-    track, prices = tracked(size), priced(factor)
-    findings = track.evaluate(np.zeros(RANKS))
-    beyond, verified = material(findings, prices, 0.01)
-    assert np.flatnonzero((beyond | verified).any(axis=1)).tolist() == [SLOW]
-    result = Result(track=track, findings=findings, beyond=beyond, verified=verified)
-    return candidate(SLOW, result, prices, SECTIONS)
+    costed = findings(size, factor)
+    assert np.flatnonzero(costed.flagged.any(axis=1)).tolist() == [SLOW]
+    return costed.candidate(SLOW)
 
 
 def test_the_section_that_holds_most_of_the_loss_is_named() -> None:
@@ -70,15 +69,12 @@ def test_the_section_that_holds_most_of_the_loss_is_named() -> None:
 
 def test_a_candidate_is_as_sure_as_the_surest_of_its_findings() -> None:
     """And counts from the least that any of them had to reach."""
-    track, prices = tracked({0: 0.2, 2: 0.2, 3: 0.2}), priced()
-    findings = track.evaluate(np.zeros(RANKS))
-    beyond, verified = material(findings, prices, 0.01)
-    result = Result(track=track, findings=findings, beyond=beyond, verified=verified)
-    flagged = (beyond | verified)[SLOW]
+    costed = findings({0: 0.2, 2: 0.2, 3: 0.2})
+    flagged = costed.flagged[SLOW]
     assert flagged.sum() == 3
-    one = candidate(SLOW, result, prices, SECTIONS)
-    assert one.z == findings.z[SLOW][flagged].max()
-    assert one.floor == findings.floor[SLOW][flagged].min()
+    one = costed.candidate(SLOW)
+    assert one.z == costed.findings.z[SLOW][flagged].max()
+    assert one.floor == costed.findings.floor[SLOW][flagged].min()
 
 
 def test_where_several_sections_lose_the_whole_step_is_named() -> None:
@@ -105,11 +101,9 @@ def test_who_is_late_for_a_measured_reason_is_slow() -> None:
 
 def test_what_costs_less_than_a_hundredth_of_the_step_is_left_out() -> None:
     """Data loading that takes 1.15 times 0.1 s."""
-    track, prices = tracked({1: np.log(1.15)}), priced()
-    findings = track.evaluate(np.zeros(RANKS))
-    assert findings.beyond[SLOW, 1]
-    beyond, verified = material(findings, prices, 0.01)
-    assert not (beyond | verified).any()
+    costed = findings({1: np.log(1.15)})
+    assert costed.findings.beyond[SLOW, 1]
+    assert not costed.flagged.any()
 
 
 @settings(max_examples=10)

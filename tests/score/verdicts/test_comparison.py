@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.scores.medians import Groups
 from otel_straggler.detect.verdicts.significance import centred, min_z, spread_of
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.detect.verdicts.groups import Groups, low_median_of_rows, median_of_rows
+from otel_straggler.detect.scores.medians import Groups, low_median_of_rows, median_of_rows
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -91,7 +91,7 @@ def test_a_stage_that_becomes_long_says_so() -> None:
     (result,) = active(judge).values()
     assert (result.role, result.began, result.since_step) == ("pipeline 1", "became", 60)
     assert "since step 60" in result.sentence
-    assert "it was even before: look at what its ranks share" in result.sentence
+    assert "it was balanced before: look at what its ranks share" in result.sentence
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.scores.medians import Groups
 from otel_straggler.detect.verdicts.waits import WaitDetector, WaitLedger, lateness
 from otel_straggler.model.observation import Section
 

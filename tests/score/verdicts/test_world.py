@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.scores.medians import Groups
 from otel_straggler.detect.verdicts.world import World
 
 from .worlds import by_hand, ranks, silent, take_ranks, take_sections, usual, with_sources, world_of
