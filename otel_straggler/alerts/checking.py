@@ -14,7 +14,7 @@ from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import NAMES
 from otel_straggler.alerts.prometheus import LABELS, label_of
 from otel_straggler.alerts.promql import RECORDED
-from otel_straggler.errors import InputError, UnavailableError, describe
+from otel_straggler.errors import InputError, UnavailableError
 from otel_straggler.semconv import OF_RANK, Metric
 
 with contextlib.suppress(ImportError):  # for development; nothing else reads PromQL
@@ -42,22 +42,18 @@ def read_file(path: Path) -> Mapping[str, Any]:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = getattr(error, "strerror", None) or getattr(error, "problem", None) or error
-        raise InputError(
-            describe(
-                where=str(path),
-                value=str(reason),
-                expected="a readable YAML file in UTF-8",
-                remedy="Name a file of rules or a configuration of Alertmanager.",
-            )
+        raise InputError.of(
+            str(path),
+            str(reason),
+            "a readable YAML file in UTF-8",
+            "Name a file of rules or a configuration of Alertmanager.",
         ) from None
     if not isinstance(document, dict):
-        raise InputError(
-            describe(
-                where=str(path),
-                value=_shortened(document),
-                expected="a mapping with groups of rules, or with a route",
-                remedy="Name a file of rules or a configuration of Alertmanager.",
-            )
+        raise InputError.of(
+            str(path),
+            _shortened(document),
+            "a mapping with groups of rules, or with a route",
+            "Name a file of rules or a configuration of Alertmanager.",
         )
     return document
 

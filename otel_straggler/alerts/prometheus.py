@@ -150,11 +150,7 @@ def recording_file() -> str:
             "expr": f"min_over_time({_P50}[1h]) / ({_P50} > 0)",
         },
     ]
-    group = {
-        "name": "otel-straggler-scores",
-        "interval": duration(_EVERY_S),
-        "rules": rules,
-    }
+    group = {"name": "otel-straggler-scores", "interval": duration(_EVERY_S), "rules": rules}
     return _NOTE + to_yaml({"groups": [group]})
 
 

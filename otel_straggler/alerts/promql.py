@@ -95,14 +95,10 @@ ENDED: Final = Recorded(
     "run:straggler_run_ended:max", OF_RUN, newest(OF_RUN, semconv.RUN_STATE, f'state=~"{_ENDS}"')
 )
 HEARTBEAT: Final = Recorded(
-    "run:straggler_last_heartbeat:timestamp_seconds",
-    OF_RUN,
-    newest(OF_RUN, semconv.LAST_HEARTBEAT),
+    "run:straggler_last_heartbeat:timestamp_seconds", OF_RUN, newest(OF_RUN, semconv.LAST_HEARTBEAT)
 )
 SCORED: Final = Recorded(
-    "run:straggler_last_scored:timestamp_seconds",
-    OF_RUN,
-    newest(OF_RUN, semconv.RANK_LAST_SCORED),
+    "run:straggler_last_scored:timestamp_seconds", OF_RUN, newest(OF_RUN, semconv.RANK_LAST_SCORED)
 )
 RECORDED: Final = (HUNG, LAST_SEEN, HUNG_AT, ENDED, HEARTBEAT, SCORED)
 

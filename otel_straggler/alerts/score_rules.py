@@ -145,9 +145,7 @@ def _slow_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance
 
 def _slowdown_of(scope: Scope, label: str) -> dict[str, Lookup]:
     of = ("cluster", "collector", "run_id", "group", label, "section")
-    return {
-        "slowdown": Lookup(metric=semconv.VERDICT_SLOWDOWN, of=of, more=f'scope="{scope}"'),
-    }
+    return {"slowdown": Lookup(metric=semconv.VERDICT_SLOWDOWN, of=of, more=f'scope="{scope}"')}
 
 
 _ADVICE: Final = "Cause: {cause|cause}. Next: {cause|action}."

@@ -145,14 +145,7 @@ def parse_settings(texts: Iterable[str], *, where: str = "--set") -> AlertSettin
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ConfigError(
-                describe(
-                    where=where,
-                    value=text,
-                    expected="NAME=VALUE",
-                    remedy="For example relative_threshold=0.7.",
-                )
-            )
+            raise ConfigError.of(where, text, "NAME=VALUE", "For example relative_threshold=0.7.")
         values[name.strip()] = _number_or_text(value.strip())
     return read_settings(values, where=where)
 
@@ -172,14 +165,7 @@ def _checked(where: str, name: str, value: Any, default: float | str) -> float |
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits = is_number and math.isfinite(value)
     if not fits or not holds(value):
-        raise ConfigError(
-            describe(
-                where=where,
-                value=value,
-                expected=expected,
-                remedy="Correct it, or leave it out for the default.",
-            )
-        )
+        raise ConfigError.of(where, value, expected, "Correct it, or leave it out for the default.")
     return str(value) if isinstance(default, str) else float(value)
 
 

@@ -35,7 +35,7 @@ from otel_straggler.collector.alerting.trial import (
     try_alertmanagers,
     try_webhook,
 )
-from otel_straggler.errors import ConfigError, InputError, UnavailableError, UsageError, describe
+from otel_straggler.errors import ConfigError, InputError, UnavailableError, UsageError
 from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.otlp.clients.http import HttpClient
 
@@ -68,13 +68,11 @@ def render(values: tuple[str, ...], folder: Path | None, only: str | None) -> No
     if folder is not None:
         _write(rendered, folder)
     elif only is None:
-        raise UsageError(
-            describe(
-                where="alerts render",
-                value="no --out and no --only",
-                expected="a folder for all files, or one part to print",
-                remedy=f"Say --out DIR, or --only {'|'.join(PARTS)}.",
-            )
+        raise UsageError.of(
+            "alerts render",
+            "no --out and no --only",
+            "a folder for all files, or one part to print",
+            f"Say --out DIR, or --only {'|'.join(PARTS)}.",
         )
     else:
         click.echo(next(iter(rendered.values())), nl=False)
@@ -107,13 +105,11 @@ def check(files: tuple[Path, ...]) -> int:
     amtool are asked where they are installed. Exit code 1 if anything is wrong.
     """
     if not files:
-        raise UsageError(
-            describe(
-                where="alerts check",
-                value="no file",
-                expected="at least one",
-                remedy="For example alerts/otel-straggler-rules.yaml.",
-            )
+        raise UsageError.of(
+            "alerts check",
+            "no file",
+            "at least one",
+            "For example alerts/otel-straggler-rules.yaml.",
         )
     return max(_check(file) for file in files)
 
@@ -144,13 +140,11 @@ def runbook(name: str) -> None:
     """Print what an alert means and what to do first."""
     wanted = {n.lower(): n for n in NAMES} | {n.lower().removeprefix("straggler"): n for n in NAMES}
     if name.lower() not in wanted:
-        raise ConfigError(
-            describe(
-                where="ALERT",
-                value=name,
-                expected=f"one of {', '.join(NAMES)}",
-                remedy="Case does not matter, and 'Straggler' may be left out.",
-            )
+        raise ConfigError.of(
+            "ALERT",
+            name,
+            f"one of {', '.join(NAMES)}",
+            "Case does not matter, and 'Straggler' may be left out.",
         )
     click.echo(chapter(wanted[name.lower()], AlertSettings()), nl=False)
 
@@ -200,11 +194,7 @@ def trial_command(
     """
     lasts_s = seconds_of(length, "--for")
     if lasts_s > MAX_TRIAL_S:
-        raise ConfigError(
-            describe(
-                where="--for", value=length, expected="an hour at most", remedy="For example 2m."
-            )
-        )
+        raise ConfigError.of("--for", length, "an hour at most", "For example 2m.")
     if sum(map(bool, (collector, alertmanagers, webhook))) > 1:
         raise ConfigError("--collector, --alertmanager and --webhook: give one of them.")
     settings = NotifySettings(alertmanagers=alertmanagers, webhook=webhook, **access)
@@ -262,13 +252,11 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
     response = client.post(body, content_type="application/json", headers=headers)
     client.close()
     if response.status in (404, 405):
-        raise InputError(
-            describe(
-                where=where,
-                value=f"HTTP {response.status}",
-                expected="a collector that can test its alerts",
-                remedy="Is it an older one, or is metrics.decisions off?",
-            )
+        raise InputError.of(
+            where,
+            f"HTTP {response.status}",
+            "a collector that can test its alerts",
+            "Is it an older one, or is metrics.decisions off?",
         )
     if not response.is_success:
         raise UnavailableError(printable(tried_once(answer_of(response, where).why), 1_000))

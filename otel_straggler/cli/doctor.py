@@ -17,7 +17,7 @@ from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.cli.top import DEFAULT_COLLECTOR
 from otel_straggler.doctor.examination import Options, examine
 from otel_straggler.doctor.findings import Finding, Status, findings_json
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 
 PROBLEM_RESULT = 1
 _MARKS: dict[Status, tuple[str, str]] = {
@@ -137,7 +137,6 @@ def _rank() -> int | None:
 def _checked(flag: str, value: float) -> float:
     if math.isfinite(value) and 0 < value <= 86_400:
         return value
-    expected = "a number above 0, at most 86400"
-    raise ConfigError(
-        describe(where=flag, value=value, expected=expected, remedy="Leave it out for the default.")
+    raise ConfigError.of(
+        flag, value, "a number above 0, at most 86400", "Leave it out for the default."
     )

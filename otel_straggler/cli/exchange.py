@@ -100,9 +100,7 @@ def exchange(
 
 def unavailable(where: str, response: Response, expected: str, remedy: str) -> UnavailableError:
     """Nobody answers there."""
-    return UnavailableError(
-        describe(where=where, value=printable(response.error), expected=expected, remedy=remedy)
-    )
+    return UnavailableError.of(where, printable(response.error), expected, remedy)
 
 
 def reason_in(response: Response) -> str:
@@ -143,11 +141,14 @@ def base_url(url: str, option: str, example: str) -> str:
     if _HOST_AND_PORT.fullmatch(url):
         url = f"http://{url}"
     if url.startswith(("http://", "https://")) and not _has_index(url):
-        expected = f"a host and a port of 1 to 65535, as in {example}"
-        remedy = f"Correct {option}."
-        raise ConfigError(describe(where=option, value=url, expected=expected, remedy=remedy))
+        raise ConfigError.of(
+            option, url, f"a host and a port of 1 to 65535, as in {example}", f"Correct {option}."
+        )
     if not url.startswith(("http://", "https://")):
-        expected = f"a URL such as {example}"
-        remedy = f"Give {option} with http:// or https:// before it."
-        raise ConfigError(describe(where=option, value=url, expected=expected, remedy=remedy))
+        raise ConfigError.of(
+            option,
+            url,
+            f"a URL such as {example}",
+            f"Give {option} with http:// or https:// before it.",
+        )
     return url.rstrip("/")

@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 
 _RULED, _BARE = 3, 2
 """Places between two columns, with a rule under the names and without."""
@@ -98,8 +98,5 @@ def seconds_of(length: str, where: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", length.strip(), re.ASCII)
     seconds = 0.0 if match is None else float(match[1]) * _SECONDS[match[2]]
     if not 0 < seconds < math.inf:
-        expected = "a number and s, m, h or d"
-        raise ConfigError(
-            describe(where=where, value=length, expected=expected, remedy="For example 8h.")
-        )
+        raise ConfigError.of(where, length, "a number and s, m, h or d", "For example 8h.")
     return seconds

@@ -24,7 +24,7 @@ from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
 from otel_straggler.collector.commands_settings import TOKEN_VARIABLE
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.detect.hangs.collectives import find_hang
-from otel_straggler.errors import ConfigError, InputError, describe
+from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.diagnostics import FlightRecord
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.recordings.diagnostics_files import read_flight_records
@@ -179,24 +179,20 @@ def _fetched(url: str, body: Any = None) -> dict[str, Any]:
 
 def _refused(url: str, response: Response) -> InputError | ConfigError:
     if response.status in {401, 403}:
-        return ConfigError(
-            describe(
-                where=TOKEN_VARIABLE,
-                value="nothing" if response.status == 401 else "...",
-                expected="the collector's commands.token",
-                remedy="Set it in this shell.",
-            )
+        return ConfigError.of(
+            TOKEN_VARIABLE,
+            "nothing" if response.status == 401 else "...",
+            "the collector's commands.token",
+            "Set it in this shell.",
         )
     reason = reason_in(response)
     if response.status == 400 and reason:
         return InputError(reason)
-    return InputError(
-        describe(
-            where=url,
-            value=f"HTTP {response.status}",
-            expected="a collector that takes commands there",
-            remedy="Set commands.enabled in its file.",
-        )
+    return InputError.of(
+        url,
+        f"HTTP {response.status}",
+        "a collector that takes commands there",
+        "Set commands.enabled in its file.",
     )
 
 

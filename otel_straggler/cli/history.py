@@ -14,7 +14,7 @@ import click
 from otel_straggler.cli.report_table import printable
 from otel_straggler.collector.history.codec import WindowSummary
 from otel_straggler.collector.history.reader import HistoryReader, RunEntry, WindowEntry
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.verdict import Verdict
 
 NEWEST_WINDOWS = 20
@@ -168,9 +168,7 @@ def _window(reader: HistoryReader, path: str, window_id: int) -> WindowSummary:
 
 
 def _refuse(where: str, value: object, expected: str, remedy: str) -> NoReturn:
-    raise ConfigError(
-        describe(where=where, value=value, expected=expected, remedy=f"{remedy} to list them.")
-    )
+    raise ConfigError.of(where, value, expected, f"{remedy} to list them.")
 
 
 def _say_json(content: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.top import DEFAULT_COLLECTOR
 from otel_straggler.collector.metrics.families import label
-from otel_straggler.errors import InputError, StragglerError, describe
+from otel_straggler.errors import InputError, StragglerError
 
 _PATH = "/v1/maintenance"
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -162,9 +162,7 @@ def _read(server: Server, answer: Any, needed: str) -> dict[str, Any]:
     """A collector's answer; something else's is refused."""
     if not isinstance(answer, dict) or needed not in answer:
         where, value = server.url + _PATH, f"JSON without {needed}"
-        raise InputError(
-            describe(where=where, value=value, expected=server.expected, remedy=server.remedy)
-        )
+        raise InputError.of(where, value, server.expected, server.remedy)
     return answer
 
 
@@ -236,13 +234,11 @@ class Alertmanager:
         return ended
 
     def _foreign(self, answer: Any) -> InputError:
-        return InputError(
-            describe(
-                where=self.url,
-                value=str(answer)[:100],
-                expected="an answer of Alertmanager's v2 API",
-                remedy="Is another program listening there?",
-            )
+        return InputError.of(
+            self.url,
+            str(answer)[:100],
+            "an answer of Alertmanager's v2 API",
+            "Is another program listening there?",
         )
 
 

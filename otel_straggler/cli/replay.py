@@ -19,7 +19,7 @@ from otel_straggler.cli.page_report import (
 from otel_straggler.cli.report_table import report_console
 from otel_straggler.cli.score import configured, read_input, report_what_is_left_out
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 
 
 @click.command(short_help="Say what settings would have done on what was recorded.")
@@ -74,10 +74,10 @@ def _only(recorded: Recorded, run_id: str | None, file: str) -> Recorded:
         return recorded
     runs = tuple(run for run in recorded.runs if run.run_id == run_id)
     if not runs:
-        expected = f"one of the {len(recorded.runs)} runs in {file}"
-        raise ConfigError(
-            describe(
-                where="--run", value=run_id, expected=expected, remedy="Leave --run out for all."
-            )
+        raise ConfigError.of(
+            "--run",
+            run_id,
+            f"one of the {len(recorded.runs)} runs in {file}",
+            "Leave --run out for all.",
         )
     return dataclasses.replace(recorded, runs=runs)

@@ -18,7 +18,7 @@ from otel_straggler.cli.report_source import KeptRunViews, LiveRunViews, RunView
 from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.cli.top import DEFAULT_COLLECTOR
 from otel_straggler.collector.history.reader import HistoryReader
-from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.errors import ConfigError, InputError, UnavailableError
 
 STDOUT = "-"
 
@@ -45,10 +45,7 @@ def command(
     code is 0 whether or not somebody is slow, 2 if there is no such run.
     """
     if as_json and html == STDOUT:
-        remedy = "Leave one of the two out."
-        raise ConfigError(
-            describe(where="--json", value="--html -", expected="one output", remedy=remedy)
-        )
+        raise ConfigError.of("--json", "--html -", "one output", "Leave one of the two out.")
     with opened(collector, history) as run_views:
         chosen = choose_run(run_views, run_id)
         run_view = run_views.run_view(chosen["run_id"], group)
@@ -75,10 +72,8 @@ def opened(collector: str | None, history: str | None) -> Iterator[RunViews]:
         yield LiveRunViews(collector or DEFAULT_COLLECTOR)
         return
     if collector is not None:
-        remedy = "Leave one of the two out."
-        expected = "a collector or a history"
-        raise ConfigError(
-            describe(where="--history", value=collector, expected=expected, remedy=remedy)
+        raise ConfigError.of(
+            "--history", collector, "a collector or a history", "Leave one of the two out."
         )
     with HistoryReader(history) as reader:
         yield KeptRunViews(reader, history)
@@ -104,11 +99,12 @@ def _write(path: str, page: str) -> None:
     try:
         _replace(Path(path), content)
     except OSError as error:
-        expected = "a file that can be written"
-        remedy = "Does its folder exist, is there room on the disk, and may you write there?"
         value = error.strerror or str(error)
-        raise UnavailableError(
-            describe(where=path, value=value, expected=expected, remedy=remedy)
+        raise UnavailableError.of(
+            path,
+            value,
+            "a file that can be written",
+            "Does its folder exist, is there room on the disk, and may you write there?",
         ) from error
 
 

@@ -19,7 +19,7 @@ from otel_straggler.collector.views.rank_json import rank_json
 from otel_straggler.collector.views.runs_json import run_entry, runs_json
 from otel_straggler.collector.views.timeline import Column, timeline_json
 from otel_straggler.collector.views.world_view import WorldView
-from otel_straggler.errors import ConfigError, InputError, describe
+from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.semconv import FORMAT_VERSION
 
 Json = dict[str, Any]
@@ -59,13 +59,11 @@ def choose_run(run_views: RunViews, run_id: str | None) -> Json:
             return result
     names = ", ".join(printable(run["run_id"]) for run in runs[:MAX_NAMED])
     more = f" and {len(runs) - MAX_NAMED:,} more" if len(runs) > MAX_NAMED else ""
-    raise ConfigError(
-        describe(
-            where="RUN",
-            value=run_id or "nothing",
-            expected=f"one of: {names}{more}" if runs else f"a run; {run_views.where} has none yet",
-            remedy="Leave it out for the first." if runs else "Wait for ranks to send something.",
-        )
+    raise ConfigError.of(
+        "RUN",
+        run_id or "nothing",
+        f"one of: {names}{more}" if runs else f"a run; {run_views.where} has none yet",
+        "Leave it out for the first." if runs else "Wait for ranks to send something.",
     )
 
 
@@ -127,22 +125,19 @@ class LiveRunViews:
         return answer
 
     def _refuse(self, value: str) -> NoReturn:
-        raise InputError(
-            describe(
-                where=self.where,
-                value=value,
-                expected=f"a collector of otel-straggler {__version__} or later",
-                remedy="It is an older one, or another program: use the otel-straggler of its "
-                "version, or --history with the file that it keeps.",
-            )
+        raise InputError.of(
+            self.where,
+            value,
+            f"a collector of otel-straggler {__version__} or later",
+            "It is an older one, or another program: use the otel-straggler of its "
+            "version, or --history with the file that it keeps.",
         )
 
 
 def _no_group(run_view: Json, group: str) -> NoReturn:
     names = ", ".join(printable(name) or "''" for name in run_view["run"]["groups"])
-    remedy = "Leave --group out for the one that has lost most."
-    raise ConfigError(
-        describe(where="--group", value=group, expected=f"one of: {names}", remedy=remedy)
+    raise ConfigError.of(
+        "--group", group, f"one of: {names}", "Leave --group out for the one that has lost most."
     )
 
 

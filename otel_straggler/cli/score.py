@@ -31,7 +31,7 @@ from otel_straggler.collector.views.report_json import (
 )
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
@@ -104,17 +104,15 @@ def command(
 
 def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
     if not 0.0 < threshold <= 1.0:
-        expected = "a number above 0 and at most 1"
-        remedy = "The default is 0.75."
-        raise ConfigError(
-            describe(where="--threshold", value=threshold, expected=expected, remedy=remedy)
+        raise ConfigError.of(
+            "--threshold", threshold, "a number above 0 and at most 1", "The default is 0.75."
         )
     if window_steps is not None and window_steps < 1:
-        remedy = "Leave it out to score the whole file as one window."
-        raise ConfigError(
-            describe(
-                where="--window-steps", value=window_steps, expected="at least 1", remedy=remedy
-            )
+        raise ConfigError.of(
+            "--window-steps",
+            window_steps,
+            "at least 1",
+            "Leave it out to score the whole file as one window.",
         )
     return ScoreSettings(
         window_steps=window_steps, threshold=threshold, max_runs=2**62, kernel_bytes=2**62

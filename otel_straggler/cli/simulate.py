@@ -14,12 +14,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from otel_straggler.cli.simulate_plan import (
-    build_plan,
-    generator_options,
-    is_generated,
-    read_noise,
-)
+from otel_straggler.cli.simulate_plan import build_plan, generator_options, is_generated, read_noise
 from otel_straggler.client.endpoints import resolve_endpoints
 from otel_straggler.collector.alerting.posting import answer_of, tried_once
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
@@ -195,7 +190,7 @@ def _check_outputs(
 
 
 def _refuse(where: str, value: object, expected: str, remedy: str) -> None:
-    raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+    raise ConfigError.of(where, value, expected, remedy)
 
 
 def _scenario(given: dict[str, Any], start_ns: int) -> _Chosen:
@@ -243,10 +238,8 @@ def _opened(output: str, option: str) -> Iterator[BinaryIO]:
         with Path(output).open("wb") as file:
             yield file
     except OSError as error:
-        expected = "a file that can be written"
-        remedy = f"{error.strerror}."
-        raise InputError(
-            describe(where=option, value=output, expected=expected, remedy=remedy)
+        raise InputError.of(
+            option, output, "a file that can be written", f"{error.strerror}."
         ) from error
 
 

@@ -21,11 +21,7 @@ _SHARED: Final = ("ranks_per_node", "noise", "seed", "run_id")
 
 _OPTIONS: Final[tuple[tuple[str, Any, str], ...]] = (
     ("--timing", click.Choice(TIMINGS), "What the times hold: work alone, waiting too, launches."),
-    (
-        "--gpu-timing",
-        click.Choice(GPU_TIMINGS),
-        "What GPUs tell: nothing, events, kernels.",
-    ),
+    ("--gpu-timing", click.Choice(GPU_TIMINGS), "What GPUs tell: nothing, events, kernels."),
     ("--microbatches", int, "Runs of forward and backward in a step."),
     ("--step-s", float, "Usual seconds of a step."),
     ("--stage-factor", float, "Work of the last pipeline stage / of the others."),
@@ -138,6 +134,9 @@ def _steps(faults: tuple[Fault, ...], first: int) -> int:
 
 def _refuse_scenario_option(name: str, value: object) -> None:
     option = f"--{name.replace('_', '-')}"
-    expected = "nothing, beside options of a generated run"
-    remedy = "It belongs to the named scenarios; say what is slow with --fault."
-    raise ConfigError(describe(where=option, value=value, expected=expected, remedy=remedy))
+    raise ConfigError.of(
+        option,
+        value,
+        "nothing, beside options of a generated run",
+        "It belongs to the named scenarios; say what is slow with --fault.",
+    )

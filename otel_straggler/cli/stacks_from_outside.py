@@ -20,7 +20,7 @@ import click
 from otel_straggler.cli.report_table import printable
 from otel_straggler.client.diagnostics.processes import is_stopped, started_ticks, takes_signal
 from otel_straggler.detect.hangs.stacks import own_frame
-from otel_straggler.errors import ConfigError, InputError, describe
+from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.diagnostics import SUFFIX, StacksDump, StacksHead, parse_dumps
 from otel_straggler.recordings.diagnostics_files import read_stacks_file
 
@@ -266,13 +266,11 @@ def _targets(
     if result:
         return result
     some = ", ".join(target.name for target in known[:20])
-    raise ConfigError(
-        describe(
-            where="hang stacks",
-            value=", ".join(map(str, ranks)) if ranks else str(folder or "no folder"),
-            expected=f"one of: {some}" if some else "files of living ranks of this host",
-            remedy=f"Name the folder with --dir or {_DIR}, or a process with --pid.",
-        )
+    raise ConfigError.of(
+        "hang stacks",
+        ", ".join(map(str, ranks)) if ranks else str(folder or "no folder"),
+        f"one of: {some}" if some else "files of living ranks of this host",
+        f"Name the folder with --dir or {_DIR}, or a process with --pid.",
     )
 
 

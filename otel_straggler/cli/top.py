@@ -33,7 +33,7 @@ from otel_straggler.cli.verdict_lines import (
     without_victims,
 )
 from otel_straggler.collector.views.report_json import Json
-from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.errors import ConfigError, InputError, UnavailableError
 from otel_straggler.otlp.clients.client import NO_ANSWER
 from otel_straggler.semconv import FORMAT_VERSION
 
@@ -56,10 +56,7 @@ def command(collector: str, run_id: str | None, interval: float, once: bool) -> 
     """Watch verdicts and scores of a running collector. Ends with Ctrl-C."""
     url = report_url(collector)
     if not 0.1 <= interval <= 3600.0:
-        expected = "0.1 to 3600 seconds"
-        raise ConfigError(
-            describe(where="--interval", value=interval, expected=expected, remedy="Try 1.")
-        )
+        raise ConfigError.of("--interval", interval, "0.1 to 3600 seconds", "Try 1.")
     console = report_console()
     if once:
         console.print(View(_report_with(fetch_report(url), run_id), run_id, collector))
@@ -98,9 +95,12 @@ def fetch_report(url: str) -> Json:
 
 
 def _no_collector(url: str, value: str) -> InputError:
-    expected = f"a report with schema_version {FORMAT_VERSION}"
-    remedy = "Is another program, or another version of the collector, listening there?"
-    return InputError(describe(where=url, value=value, expected=expected, remedy=remedy))
+    return InputError.of(
+        url,
+        value,
+        f"a report with schema_version {FORMAT_VERSION}",
+        "Is another program, or another version of the collector, listening there?",
+    )
 
 
 def report_url(collector: str) -> str:
@@ -111,10 +111,7 @@ def report_url(collector: str) -> str:
 def _report_with(report: Json, run_id: str | None) -> Json:
     if run_id is not None and run_id not in report["runs"]:
         known = ", ".join(map(printable, list(report["runs"])[:10])) or "it has no run yet"
-        remedy = "Leave --run out for the newest."
-        raise ConfigError(
-            describe(where="--run", value=run_id, expected=f"one of: {known}", remedy=remedy)
-        )
+        raise ConfigError.of("--run", run_id, f"one of: {known}", "Leave --run out for the newest.")
     return report
 
 

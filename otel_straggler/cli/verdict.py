@@ -16,7 +16,7 @@ from otel_straggler.cli.liveness_lines import is_over
 from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, fetch_report, report_url
 from otel_straggler.detect.hangs.states import HANGS
-from otel_straggler.errors import ConfigError, InputError, describe
+from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.verdict import hang_subject, hung_group
 from otel_straggler.otlp.clients.client import NO_ANSWER
 
@@ -120,13 +120,11 @@ def _send(url: str, asked: Json) -> None:
     reason = reason_in(response)
     if response.status in _REFUSED and reason:
         raise InputError(reason)
-    raise InputError(
-        describe(
-            where=url,
-            value=f"HTTP {response.status}",
-            expected="a collector that takes decisions there",
-            remedy="Is it an older one, or is metrics.decisions off?",
-        )
+    raise InputError.of(
+        url,
+        f"HTTP {response.status}",
+        "a collector that takes decisions there",
+        "Is it an older one, or is metrics.decisions off?",
     )
 
 
@@ -159,13 +157,11 @@ def _result(
     known = result or [(n, r, v) for n, r in runs.items() for v in r.get("verdicts", ())]
     names = dict.fromkeys(f"{v['subject_id']} (run {n})" for n, _, v in known)
     some = ", ".join(printable(name, 120) for name in list(names)[:10])
-    raise ConfigError(
-        describe(
-            where="SUBJECT",
-            value=subject,
-            expected=f"one of: {some}" if some else "a verdict; there is none",
-            remedy="Name one of them, and its --run." if some else "See 'otel-straggler top'.",
-        )
+    raise ConfigError.of(
+        "SUBJECT",
+        subject,
+        f"one of: {some}" if some else "a verdict; there is none",
+        "Name one of them, and its --run." if some else "See 'otel-straggler top'.",
     )
 
 
@@ -184,15 +180,13 @@ def _result_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, s
         return result[0][0], hang_subject(result[0][1]["group"])
     names = [f"{hang_subject(world['group'])} (run {name})" for name, world in hung or known]
     some = ", ".join(printable(name, 120) for name in names[:10])
-    raise ConfigError(
-        describe(
-            where="SUBJECT",
-            value=subject,
-            expected=f"one of: {some}" if hung and some else "a run that is stuck or lost",
-            remedy="Name one of them, and its --run."
-            if hung and some
-            else "None is; see 'liveness' in /v1/report.",
-        )
+    raise ConfigError.of(
+        "SUBJECT",
+        subject,
+        f"one of: {some}" if hung and some else "a run that is stuck or lost",
+        "Name one of them, and its --run."
+        if hung and some
+        else "None is; see 'liveness' in /v1/report.",
     )
 
 

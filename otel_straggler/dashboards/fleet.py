@@ -110,12 +110,7 @@ def _runs() -> Panel:
             ("goodput", "percentunit", newest(semconv.RUN_GOODPUT, RUN), GOODPUTS),
             ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN), SHARES),
             ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN), PLAIN),
-            (
-                "in state",
-                "short",
-                f"{newest(semconv.RUN_STATE, f'{RUN}, state')} == 1",
-                PLAIN,
-            ),
+            ("in state", "short", f"{newest(semconv.RUN_STATE, f'{RUN}, state')} == 1", PLAIN),
         ],
         links=[
             link(f"{title} of ${{__data.fields.run_id}}", name, *_RUN, is_table=True)

@@ -178,10 +178,7 @@ def _describe(
 
 
 def _linked(
-    panel: Any,
-    links: Sequence[d.DashboardLink],
-    colours: Colours = (),
-    texts: Sequence[str] = (),
+    panel: Any, links: Sequence[d.DashboardLink], colours: Colours = (), texts: Sequence[str] = ()
 ) -> Panel:
     """The panel with links, and with colours by the beginning of a name."""
     panel.data_links(list(links))

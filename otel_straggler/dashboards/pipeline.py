@@ -173,10 +173,7 @@ def _points() -> Panel:
 
     Both kinds of histograms are series of one query: many a run sends neither.
     """
-    kinds = {
-        "sections": semconv.COLLECTOR_SECTION_TIMES,
-        "kernels": semconv.COLLECTOR_KERNEL_TIMES,
-    }
+    kinds = {"sections": semconv.COLLECTOR_SECTION_TIMES, "kernels": semconv.COLLECTOR_KERNEL_TIMES}
     histograms = "\nor\n".join(
         f'label_replace({_some(metric, "outcome")}, "of", "{name}", "", "")'
         for name, metric in kinds.items()

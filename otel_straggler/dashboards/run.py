@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.page import (
-    hidden,
-    many,
-    page,
-    run_variables,
-    section_variable,
-)
+from otel_straggler.dashboards.page import hidden, many, page, run_variables, section_variable
 from otel_straggler.dashboards.panels import (
     GOODPUTS,
     OF_ONE_RUN,
@@ -279,12 +273,7 @@ def _ledger() -> Panel:
         "What each section adds to a step on the slowest path; together about a step. Work on the "
         "thickest band; a band that grows while others stay is where the change is.",
         "s",
-        [
-            (
-                "{{section}} {{group}}",
-                highest(semconv.SECTION_EXPOSED, _OF_SECTION, OF_RUN, 15),
-            )
-        ],
+        [("{{section}} {{group}}", highest(semconv.SECTION_EXPOSED, _OF_SECTION, OF_RUN, 15))],
         stacked=True,
         span=24,
     )

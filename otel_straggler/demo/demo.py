@@ -23,7 +23,7 @@ from otel_straggler.demo.processes import (
 )
 from otel_straggler.demo.receiver import Received, Receiver
 from otel_straggler.demo.training import Fault, Training
-from otel_straggler.errors import UnavailableError, describe
+from otel_straggler.errors import UnavailableError
 
 RUN_ID = "demo"
 MIN_STEPS = 80
@@ -188,8 +188,9 @@ class Demo:
         return {**QUICK_ALERTS, "notify": whom}
 
     def _give_up(self, where: str, value: str, expected: str) -> NoReturn:
-        remedy = f"The ranks' log ends with:\n{self.training.log}"
-        raise UnavailableError(describe(where=where, value=value, expected=expected, remedy=remedy))
+        raise UnavailableError.of(
+            where, value, expected, f"The ranks' log ends with:\n{self.training.log}"
+        )
 
 
 def began_at_s(alert: Json) -> float:

@@ -6,11 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from otel_straggler.client.endpoints import parse_pairs
-from otel_straggler.client.identity import (
-    DetectedIdentity,
-    detect_rank_numbers,
-    explain_run_id,
-)
+from otel_straggler.client.identity import DetectedIdentity, detect_rank_numbers, explain_run_id
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.semconv import DEFAULT_ROLE
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from otel_straggler.client import process
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.settings import is_switched_off, resolve_settings
-from otel_straggler.errors import ConfigError, UsageError, describe
+from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.integrations.polling import Asked, Polling, scalars_of_report
 from otel_straggler.report.types import Report, checked_url
 
@@ -134,13 +134,11 @@ class TrackerScalars:
         except Exception as error:  # noqa: BLE001 - another's package, in the training loop
             GUARD.note(
                 _MISTAKE,
-                UsageError(
-                    describe(
-                        where="TrackerScalars.log()",
-                        value=f"{type(error).__name__}: {error}",
-                        expected="a tracker that takes scalars",
-                        remedy="Is its run still open? Training goes on without them.",
-                    )
+                UsageError.of(
+                    "TrackerScalars.log()",
+                    f"{type(error).__name__}: {error}",
+                    "a tracker that takes scalars",
+                    "Is its run still open? Training goes on without them.",
                 ),
             )
 
@@ -152,13 +150,8 @@ def _no_tracker(*_: object) -> None:
 def _checked_interval(every_s: float) -> float:
     if MIN_EVERY_S <= every_s < float("inf"):
         return float(every_s)
-    raise ConfigError(
-        describe(
-            where="TrackerScalars(every_s)",
-            value=every_s,
-            expected=f"at least {MIN_EVERY_S:g} s",
-            remedy="Leave it out for 10 s.",
-        )
+    raise ConfigError.of(
+        "TrackerScalars(every_s)", every_s, f"at least {MIN_EVERY_S:g} s", "Leave it out for 10 s."
     )
 
 
@@ -203,14 +196,11 @@ def logging_to(tracker: Any) -> LogScalars:
             return adapt(tracker)
     if callable(tracker):
         return _to_function(tracker)
-    raise ConfigError(
-        describe(
-            where="TrackerScalars(tracker)",
-            value=type(tracker).__name__,
-            expected="a SummaryWriter, the module mlflow, a W&B run, or a function of "
-            "(name, value, step)",
-            remedy="Give what your script logs its loss with.",
-        )
+    raise ConfigError.of(
+        "TrackerScalars(tracker)",
+        type(tracker).__name__,
+        "a SummaryWriter, the module mlflow, a W&B run, or a function of (name, value, step)",
+        "Give what your script logs its loss with.",
     )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.observation import (
     NO_KERNEL,
     NO_SEQ,
@@ -32,11 +32,7 @@ from otel_straggler.model.observation import (
     kernel_class_of,
 )
 from otel_straggler.model.rank import Source
-from otel_straggler.semconv import (
-    DEFAULT_ROLE,
-    KERNEL_CLASSES,
-    SECTION_KINDS,
-)
+from otel_straggler.semconv import DEFAULT_ROLE, KERNEL_CLASSES, SECTION_KINDS
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -387,5 +383,6 @@ def _lines_of(row: list[str]) -> int:
 def _fail(name: str, line: int, column: str, value: object, expected: str, remedy: str) -> NoReturn:
     if isinstance(value, str) and len(value) > _MAX_SHOWN:
         value = f"{value[:_MAX_SHOWN]}... ({len(value):,} characters)"
-    where = f"{name}:{line}" + (f", column {column}" if column else "")
-    raise InputError(describe(where=where, value=value, expected=expected, remedy=remedy)) from None
+    raise InputError.of(
+        f"{name}:{line}" + (f", column {column}" if column else ""), value, expected, remedy
+    ) from None

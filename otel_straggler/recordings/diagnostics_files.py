@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.diagnostics import (
     SUFFIX,
     Collective,
@@ -121,14 +121,12 @@ def read_flight_records(folder: Path) -> tuple[list[FlightRecord], list[str]]:
         InputError: there is no such folder, or no dump in it; two dumps of one rank.
     """
     if not folder.is_dir():
-        raise InputError(
-            describe(
-                where="flight records",
-                value=str(folder),
-                expected="a folder with one dump for each rank",
-                remedy="Set TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_NCCL_TRACE_BUFFER_SIZE=2000, "
-                "and give the folder of TORCH_NCCL_DEBUG_INFO_TEMP_FILE.",
-            )
+        raise InputError.of(
+            "flight records",
+            str(folder),
+            "a folder with one dump for each rank",
+            "Set TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_NCCL_TRACE_BUFFER_SIZE=2000, "
+            "and give the folder of TORCH_NCCL_DEBUG_INFO_TEMP_FILE.",
         )
     records: dict[int, FlightRecord] = {}
     remarks: list[str] = []
@@ -138,26 +136,22 @@ def read_flight_records(folder: Path) -> tuple[list[FlightRecord], list[str]]:
             continue
         rank = int(named.group(1))
         if rank in records:
-            raise InputError(
-                describe(
-                    where=str(path),
-                    value=f"a second dump of rank {rank}",
-                    expected="one dump for each rank",
-                    remedy="Give a folder with the dumps of one hang.",
-                )
+            raise InputError.of(
+                str(path),
+                f"a second dump of rank {rank}",
+                "one dump for each rank",
+                "Give a folder with the dumps of one hang.",
             )
         try:
             records[rank] = read_flight_record(path, rank)
         except InputError as error:
             remarks.append(str(error))
     if not records:
-        raise InputError(
-            describe(
-                where=str(folder),
-                value="no dump" if not remarks else remarks[0],
-                expected="files whose names end with a rank, as nccl_trace_rank_12",
-                remedy="Give the folder that TORCH_NCCL_DEBUG_INFO_TEMP_FILE names.",
-            )
+        raise InputError.of(
+            str(folder),
+            "no dump" if not remarks else remarks[0],
+            "files whose names end with a rank, as nccl_trace_rank_12",
+            "Give the folder that TORCH_NCCL_DEBUG_INFO_TEMP_FILE names.",
         )
     return [records[rank] for rank in sorted(records)], remarks
 
@@ -206,13 +200,11 @@ def _decoded(path: Path, body: bytes) -> Any:
 
 
 def _refuse(path: Path, value: str, expected: str) -> NoReturn:
-    raise InputError(
-        describe(
-            where=str(path),
-            value=value,
-            expected=f"a flight-recorder dump: {expected}",
-            remedy="Leave the file out if it is none; it was not run.",
-        )
+    raise InputError.of(
+        str(path),
+        value,
+        f"a flight-recorder dump: {expected}",
+        "Leave the file out if it is none; it was not run.",
     )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NoReturn, cast
 
 from otel_straggler import semconv
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import ObservationBatch, merge_batches, overlapping_sessions
 from otel_straggler.model.rank import Source
@@ -371,4 +371,4 @@ def _shortened(content: bytes) -> str:
 
 
 def _fail(where: str, value: object, expected: str, remedy: str) -> NoReturn:
-    raise InputError(describe(where=where, value=value, expected=expected, remedy=remedy)) from None
+    raise InputError.of(where, value, expected, remedy) from None

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 
 GPU_KINDS: Final = ("compute", "ramp", "forward", "backward", "transient", "flap")
 HOST_KINDS: Final = ("data", "data_stall", "late")
@@ -143,5 +143,6 @@ def _read_who(text: str, who: str) -> dict[str, Any]:
 
 
 def _refuse(value: object, expected: str) -> NoReturn:
-    value = value if isinstance(value, str) else str(value)
-    raise ConfigError(describe(where="fault", value=value, expected=expected, remedy=_EXAMPLE))
+    raise ConfigError.of(
+        "fault", value if isinstance(value, str) else str(value), expected, _EXAMPLE
+    )

@@ -193,11 +193,7 @@ def _lasting(
 
 
 def _label(
-    plan: RunPlan,
-    attempt: Attempt,
-    who: Bools,
-    by_attempt: tuple[frozenset[int], ...],
-    **rest: Any,
+    plan: RunPlan, attempt: Attempt, who: Bools, by_attempt: tuple[frozenset[int], ...], **rest: Any
 ) -> Label:
     indexes = np.unique(attempt.slot[who] // plan.ranks_per_node) * plan.ranks_per_node
     nodes = frozenset(node_name(plan, slot) for slot in indexes.tolist())

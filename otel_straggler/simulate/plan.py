@@ -11,7 +11,7 @@ from typing import Final, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.observation import Section
 from otel_straggler.simulate.faults import HANG_KINDS, Fault
 from otel_straggler.simulate.scenarios import NEW_YEAR_2026_NS
@@ -222,17 +222,20 @@ def _check_fault(plan: RunPlan, fault: Fault) -> None:
 
 
 def _refuse(plan: RunPlan, name: str, expected: str) -> NoReturn:
-    where = f"simulated run, {name}"
-    remedy = f"Change --{name.replace('_', '-')}."
     value = getattr(plan, name)
-    raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+    raise ConfigError.of(
+        f"simulated run, {name}", value, expected, f"Change --{name.replace('_', '-')}."
+    )
 
 
 def _refuse_fault(fault: Fault, expected: str) -> NoReturn:
-    remedy = "Change --fault, --layout, --steps or --ranks-per-node."
     value = str(fault)
-    where = "simulated run, fault"
-    raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+    raise ConfigError.of(
+        "simulated run, fault",
+        value,
+        expected,
+        "Change --fault, --layout, --steps or --ranks-per-node.",
+    )
 
 
 _PART = re.compile(r"(tp|cp|ep|pp|dp)=?(\d{1,9})")
@@ -347,5 +350,4 @@ class Layout:
 
 
 def _layout_refuse(value: object, expected: str) -> NoReturn:
-    remedy = f"Change --layout; it takes {_EXAMPLE}."
-    raise ConfigError(describe(where="layout", value=value, expected=expected, remedy=remedy))
+    raise ConfigError.of("layout", value, expected, f"Change --layout; it takes {_EXAMPLE}.")

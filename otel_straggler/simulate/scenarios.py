@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.observation import NO_KERNEL, Floats, Ints, ObservationBatch, Section
 from otel_straggler.model.rank import Source
 
@@ -75,10 +75,10 @@ _LOCAL = tuple(section.name for section in SECTIONS if section.name != WAIT)
 
 def _check(name: str, is_right: bool, plan: Plan, expected: str) -> None:
     if not is_right:
-        where = f"simulated run, {name}"
-        remedy = f"Change --{name.replace('_', '-')}."
         value = getattr(plan, name)
-        raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+        raise ConfigError.of(
+            f"simulated run, {name}", value, expected, f"Change --{name.replace('_', '-')}."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +111,7 @@ def simulate(name: str, plan: Plan | None = None) -> Scenario:
     """
     if name not in SCENARIOS:
         known = ", ".join(SCENARIOS)
-        remedy = "Choose one of them."
-        raise ConfigError(describe(where="scenario", value=name, expected=known, remedy=remedy))
+        raise ConfigError.of("scenario", name, known, "Choose one of them.")
     plan = plan or Plan()
     truth = SCENARIOS[name](plan)
     return Scenario(name=name, plan=plan, batch=_observe(plan, truth), truth=truth)

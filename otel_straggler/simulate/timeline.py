@@ -177,10 +177,7 @@ def _active(
         generator = draws.once("faults", number)
         end = first + int(generator.integers(SHORTEST_TRANSIENT, LONGEST_TRANSIENT + 1))
     return ActiveFault(
-        fault=fault,
-        first_made=first,
-        end_made=end,
-        slots=find_slots(plan, fault, attempt),
+        fault=fault, first_made=first, end_made=end, slots=find_slots(plan, fault, attempt)
     )
 
 
