@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, statetimeline, table, timeseries
@@ -59,14 +61,45 @@ _MAX_POINTS: Final = 200
 _KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 
 
+# --- texts ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Texts of a panel; ``empty`` is shown where there is nothing to draw."""
+
+    id: int
+    title: str
+    unit: str
+    description: str
+    empty: str
+
+
+_PARAGRAPH: Final = re.compile(r"(\d+) (.*?)(?: \[(\w+)\])?\. (.*)")
+
+
+def texts(catalogue: str) -> dict[int, Text]:
+    """Texts of a page, by panel. A paragraph: id, title, [unit] and description; what to show
+    where there is nothing to draw.
+
+    >>> texts("1 Power [watt]. Of the GPU.\nEmpty: No GPU.")[1]
+    Text(id=1, title='Power', unit='watt', description='Of the GPU.', empty='No GPU.')
+    """
+    result = {}
+    for paragraph in catalogue.strip().split("\n\n"):
+        text, _, empty = paragraph.partition("\nEmpty: ")
+        match = _PARAGRAPH.fullmatch(text.replace("\n", " "))
+        assert match is not None, text
+        shown = (empty or "Nothing was reported in this range.").replace("\n", " ")
+        result[int(match[1])] = Text(int(match[1]), match[2], match[3] or "short", match[4], shown)
+    return result
+
+
 # --- lines, numbers, bars ------------------------------------------------------------------------
 
 
 def lines(
-    id_: int,
-    title: str,
-    description: str,
-    unit: str,
+    text: Text,
     queries: Queries,
     *,
     steps: Steps = PLAIN,
@@ -75,9 +108,8 @@ def lines(
     span: int = 12,
     lowest: float = 0,
     colours: Colours = (),
-    empty: str = "",
 ) -> Panel:
-    """Lines over time, from ``lowest`` up; ``empty`` is shown where there is nothing to draw."""
+    """Lines over time, from ``lowest`` up."""
     panel = timeseries.Panel().min(lowest).max_data_points(_MAX_POINTS)
     legend_options = common.VizLegendOptions().display_mode(cm.LegendDisplayMode.LIST)
     panel.legend(legend_options.show_legend(True))
@@ -89,17 +121,14 @@ def lines(
         panel.fill_opacity(30).stacking(common.StackingConfig().mode(cm.StackingMode.NORMAL))
     for ref, (legend, expression) in zip("ABCDEFGHIJ", queries, strict=False):
         panel.with_target(_query(ref, expression).legend_format(legend).range())
-    _describe(panel, id_, title, description, unit, steps, empty, (span, 8))
+    _describe(panel, text, steps, (span, 8))
     return _linked(panel, links, colours)
 
 
 def number(
-    id_: int,
-    title: str,
-    description: str,
-    unit: str,
+    text: Text,
     expression: str,
-    steps: Steps,
+    steps: Steps = PLAIN,
     span: int = 4,
     links: Sequence[d.DashboardLink] = (),
     *,
@@ -107,73 +136,55 @@ def number(
     shows: cm.BigValueTextMode = cm.BigValueTextMode.AUTO,
     texts: Sequence[str] = (),
     colours: Colours = (),
-    empty: str = "",
 ) -> Panel:
     """One figure now, or one for each series; ``texts`` stand for 0, 1, 2."""
     panel = stat.Panel().decimals(0 if is_count else 2).text_mode(shows)
     panel.graph_mode(cm.BigValueGraphMode.NONE).color_mode(cm.BigValueColorMode.VALUE)
     panel.with_target(_query("A", expression).legend_format("__auto").instant())
-    _describe(panel, id_, title, description, unit, steps, empty, (span, 4))
+    _describe(panel, text, steps, (span, 4))
     return _linked(panel, links, colours, texts)
 
 
 def bars(
-    id_: int,
-    title: str,
-    description: str,
-    unit: str,
+    text: Text,
     legend: str,
     expression: str,
     *,
     steps: Steps = PLAIN,
     links: Sequence[d.DashboardLink] = (),
     span: int = 12,
-    empty: str = "",
 ) -> Panel:
     """One bar for each series now."""
     panel = bargauge.Panel().min(0).orientation(cm.VizOrientation.HORIZONTAL)
     panel.display_mode(cm.BarGaugeDisplayMode.BASIC)
     panel.with_target(_query("A", expression).legend_format(legend).instant())
-    _describe(panel, id_, title, description, unit, steps, empty, (span, 9))
+    _describe(panel, text, steps, (span, 9))
     return _linked(panel, links)
 
 
 def timeline(
-    id_: int,
-    title: str,
-    description: str,
-    unit: str,
+    text: Text,
     legend: str,
     expression: str,
     *,
-    steps: Steps,
+    steps: Steps = PLAIN,
     links: Sequence[d.DashboardLink] = (),
     texts: Sequence[str] = (),
     colours: Colours = (),
-    empty: str = "",
 ) -> Panel:
     """A row for each series, coloured by its value; ``texts`` stand for 0, 1, 2."""
     panel = statetimeline.Panel().per_page(20).max_data_points(_MAX_POINTS)
     panel.color_scheme(d.FieldColor().mode(dm.FieldColorModeId.THRESHOLDS))
     panel.show_value(cm.VisibilityMode.NEVER).merge_values(True)
     panel.with_target(_query("A", expression).legend_format(legend).range())
-    _describe(panel, id_, title, description, unit, steps, empty, (24, 10))
+    _describe(panel, text, steps, (24, 10))
     return _linked(panel, links, colours, texts)
 
 
-def _describe(
-    panel: Any,
-    id_: int,
-    title: str,
-    description: str,
-    unit: str,
-    steps: Steps,
-    empty: str,
-    size: tuple[int, int],
-) -> None:
+def _describe(panel: Any, text: Text, steps: Steps, size: tuple[int, int]) -> None:
     """Set what every kind of panel has."""
-    panel.id(id_).title(title).description(description).unit(unit).datasource(DATASOURCE)
-    panel.no_value(empty or "Nothing was reported in this range.")
+    panel.id(text.id).title(text.title).description(text.description).no_value(text.empty)
+    panel.unit(text.unit).datasource(DATASOURCE)
     panel.thresholds(_thresholds(steps)).span(size[0]).height(size[1])
 
 
@@ -211,9 +222,7 @@ def link(
 
 
 def rows(
-    id_: int,
-    title: str,
-    description: str,
+    text: Text,
     columns: Sequence[tuple[str, str, str, Steps]],
     *,
     links: Sequence[d.DashboardLink] = (),
@@ -221,7 +230,6 @@ def rows(
     dropped: Sequence[str] = (),
     is_lowest_first: bool = False,
     states: Colours = (),
-    empty: str,
 ) -> Panel:
     """A table of current values. ``columns`` are name, unit, expression and steps of each value.
 
@@ -230,10 +238,9 @@ def rows(
 
     Args:
         states: colours of texts in the column ``state``.
-        empty: text where there is no row.
     """
     panel = table.Panel().filterable(True).data_links(list(links))
-    _describe(panel, id_, title, description, "string", PLAIN, empty, (span, 9))
+    _describe(panel, replace(text, unit="string"), PLAIN, (span, 9))
     _leave_cells_empty(panel)
     if states:
         panel.override_by_name("state", _texts(states))
@@ -260,15 +267,7 @@ def rows(
     )
 
 
-def matrix(
-    id_: int,
-    title: str,
-    description: str,
-    cell: tuple[str, str],
-    expression: str,
-    steps: Steps,
-    empty: str,
-) -> Panel:
+def matrix(text: Text, cell: tuple[str, str], expression: str, steps: Steps) -> Panel:
     """A coloured cell for each pair of labels that are numbers, in their order.
 
     Args:
@@ -276,7 +275,7 @@ def matrix(
             comes, and sorts text by its letters: so cells are made numbers and sorted before.
     """
     panel = table.Panel().decimals(2)
-    _describe(panel, id_, title, description, "string", steps, empty, (24, 14))
+    _describe(panel, replace(text, unit="string"), steps, (24, 14))
     panel.color_scheme(d.FieldColor().mode(dm.FieldColorModeId.THRESHOLDS))
     _leave_cells_empty(panel)
     panel.override_by_regexp("^(?!.*\\\\).*$", _cells("short", steps))
