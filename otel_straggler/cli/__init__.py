@@ -1,6 +1,6 @@
-"""The command line: one file per verb, each parses, calls and prints.
+"""The command line: one file per verb.
 
-This file loads neither click nor rich, so that it can say in one line how to get them.
+This file loads neither click nor rich, so that it can report in one line how to install them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 MISSING_EXTRA = 2
 INTERRUPTED = 130
 READER_WENT_AWAY = 141
-"""As of a program that SIGPIPE ended. 1 would be an answer: doctor's of a problem, for one."""
+"""The exit code of a program ended by SIGPIPE; 1 has a meaning of its own in some verbs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``otel-straggler``; the answer is the exit code."""
+    """Run ``otel-straggler``; returns the exit code."""
     _print_any_name()
     try:
         exit_code = _run(arguments)
@@ -68,8 +68,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _sentence(error: click.UsageError) -> str:
-    """What is wrong; of a verb that is not there, with the one that looks like it. New versions
-    of click know that themselves, of verbs that are not loaded lazily."""
+    """The message, with the verb that the user probably meant: click does not suggest lazy ones."""
     reported = error.format_message().rstrip(".")
     unknown = re.fullmatch(r"No such command '(.+)'", reported)
     listing = getattr(error.ctx.command if error.ctx else None, "list_commands", None)
@@ -85,14 +84,15 @@ def _say(message: str, exit_code: int = MISSING_EXTRA) -> int:
 
 
 def _print_any_name() -> None:
-    """Names of others may have letters that the terminal has not: ``?`` stands for them."""
+    """Print ``?`` for letters that the terminal's encoding lacks."""
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     if encoding != "utf8" and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _give_up_output() -> None:
-    """What is still in a buffer cannot be written either; the interpreter must not try."""
+    """Redirect output that cannot be written, so that the interpreter does not try again at
+    exit."""
     for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
         try:
             stream.flush()

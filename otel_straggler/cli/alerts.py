@@ -1,4 +1,4 @@
-"""``otel-straggler alerts``: rules for Prometheus and Alertmanager, and whether they are right."""
+"""``otel-straggler alerts``: rules for Prometheus and Alertmanager, checks, and a test alert."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def runbook(name: str) -> None:
 
 
 _COLLECTOR_S: Final = 120.0
-"""It asks several servers, each of which may take its time."""
+"""A collector asks several servers in turn."""
 _PAGE: Final = "/v1/alerts/test"
 Json = Mapping[str, Any]
 
@@ -216,7 +216,7 @@ def trial_command(
 def _report_webhook(
     url: str, access: Access, alert: Alert, lasts_s: float, *, as_json: bool
 ) -> None:
-    """Twice: that it fires, and after some time, or at Ctrl-C, that it has ended."""
+    """Send the alert, and that it has ended after ``lasts_s`` or at Ctrl-C."""
     ends_at_s = alert.starts_at_s + lasts_s
     fired = try_webhook(url, access, alert)
     _show(_answer(alert, ends_at_s, (fired,)), as_json=as_json)
@@ -231,7 +231,6 @@ def _report_webhook(
 
 
 def _answer(alert: Alert, ends_at_s: float, destinations: Iterable[Destination]) -> Json:
-    """As a collector gives it."""
     return {
         "labels": dict(alert.labels),
         "ends_at": rfc3339(ends_at_s),
@@ -268,7 +267,7 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
 
 
 def _show(reported: Json, *, as_json: bool) -> None:
-    """Print; raises click's exit if it did not arrive everywhere."""
+    """Print; exit with 1 if it did not arrive everywhere."""
     if as_json:
         click.echo(json.dumps(reported))
     else:

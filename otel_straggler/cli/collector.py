@@ -1,4 +1,4 @@
-"""``otel-straggler collector``: receive OTLP from every rank, score it, serve what was found."""
+"""``otel-straggler collector``: receive OTLP from every rank, score it, serve the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from otel_straggler.collector.settings_file import load_settings
 _log = logging.getLogger(__name__)
 _END_S = 2.0
 _DESCRIPTORS = 8_192
-"""4,096 connections of ranks, 512 of pages, those that are told that there are too many, files."""
+"""4,096 connections of ranks, 512 of pages, connections to refuse, files."""
 
 
 @click.command(short_help="Receive OTLP from every rank, score it, serve metrics and reports.")
@@ -84,7 +84,7 @@ def command(
 
 
 def signals_that_end() -> list[signal.Signals]:
-    """A terminal that closes ends in order as well, unless the process was told to outlive it."""
+    """SIGTERM, SIGINT, and SIGHUP unless the process is to outlive its terminal (nohup)."""
     result = [signal.SIGTERM, signal.SIGINT]
     hang_up = getattr(signal, "SIGHUP", None)  # Windows has none
     if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:
@@ -93,7 +93,7 @@ def signals_that_end() -> list[signal.Signals]:
 
 
 def page_url(address: str) -> str:
-    """Where a browser on this machine finds the live page.
+    """URL of the live page for a browser on this machine.
 
     >>> page_url("127.0.0.1:9464"), page_url("0.0.0.0:9464"), page_url("[::]:9464")
     ('http://127.0.0.1:9464/', 'http://127.0.0.1:9464/', 'http://[::1]:9464/')
@@ -104,8 +104,7 @@ def page_url(address: str) -> str:
 
 
 def take_file_descriptors() -> None:
-    """As many as all connections together may need, if the system allows; many systems begin with
-    1,024, which two thousand ranks or a flood of pages would use up."""
+    """Raise the limit on open files; many systems start with 1,024."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -117,7 +116,8 @@ def take_file_descriptors() -> None:
 
 
 def end_without_waiting() -> None:
-    """Who still decodes a large request is not waited for: nobody was told that it was taken."""
+    """Exit while a large request is still being decoded: its sender got no answer and will
+    retry."""
     from otel_straggler.collector.stopping import has_ended
 
     others = [t for t in threading.enumerate() if t is not threading.current_thread()]
@@ -128,8 +128,7 @@ def end_without_waiting() -> None:
 
 
 def spare_the_garbage_collector() -> None:
-    """Take what was loaded so far out of its sight: it lives as long as the process. Looking
-    through all modules again and again took half of a receiver's time."""
+    """Freeze what is loaded: scanning all modules took half of a receiver's time."""
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""``otel-straggler dashboards``: pages for Grafana, as files."""
+"""``otel-straggler dashboards``: dashboards for Grafana, as files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-straggler demo``: something goes wrong in a training, and an alert arrives."""
+"""``otel-straggler demo``: a rank fails in a training run, and an alert arrives."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def command(
 
 
 def _wait_for_enter() -> None:
-    """For ever, where nobody can press it."""
+    """Wait forever where there is no keyboard."""
     if sys.stdin.isatty():
         input()
     else:
@@ -120,7 +120,6 @@ def _wait_for_enter() -> None:
 
 
 def outcome_json(fault: Fault, rank: int, section: str, arrival: Arrival, demo: Demo) -> Json:
-    """The outcome, for programs."""
     return {
         "fault": fault,
         "planted": {
@@ -140,7 +139,7 @@ def outcome_json(fault: Fault, rank: int, section: str, arrival: Arrival, demo: 
 
 
 class Shown:
-    """What people see; each line with the seconds since the start."""
+    """Progress for people; each line starts with the seconds since the start."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -151,7 +150,6 @@ class Shown:
         self._console.print(line.append(text, style=style or "not dim"))
 
     def waiting(self, what: str) -> AbstractContextManager[object]:
-        """A spinner, on a terminal."""
         return self._console.status(f"{what} ...") if self._console.is_terminal else nullcontext()
 
     def who_watches(self, demo: Demo, ranks: int) -> None:
@@ -165,7 +163,7 @@ class Shown:
         self.say(f"Watch it on the live page: {demo.collector.url}/", "bold")
 
     def arrival(self, arrival: Arrival, has_alertmanager: bool) -> None:
-        """The message that the person on call would get."""
+        """Print the notification that the person on call would get."""
         first = arrival.alerts[0]
         way = "through Alertmanager" if has_alertmanager else "from the collector"
         self.say(f"A notification arrives, {arrival.delay_s:.1f} s after the fault, {way}:")

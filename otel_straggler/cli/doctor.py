@@ -1,4 +1,4 @@
-"""``otel-straggler doctor``: why does nothing arrive, and who says so?"""
+"""``otel-straggler doctor``: find why no telemetry arrives."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def command(
 
 
 def _shown(console: Console, findings: Iterable[Finding], rank: int | None) -> Iterator[Finding]:
-    """Print findings as they come; of a rank other than 0 the problems."""
+    """Print findings as they come; of a rank other than 0, problems only."""
     counts: dict[Status, int] = dict.fromkeys(_MARKS, 0)
     subject = ""
     for finding in findings:

@@ -1,4 +1,4 @@
-"""What processes have left in a folder: their stacks, and the files of their rings."""
+"""Diagnostics that processes left in a folder: stacks and ring files."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MAX_RINGS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingFile:
-    """The file of one process.
+    """The ring file of one process.
 
     Attributes:
-        life: of the process; "elsewhere": it ran on another machine, where nobody looked.
-        now_ns: until when its open sections have lasted, on its clock: for a living one now, else
-            when it last wrote.
+        status: of the process; "elsewhere": it ran on another machine and cannot be checked.
+        now_ns: end of its open sections on its clock: now for a living process, else its last
+            write.
     """
 
     path: Path
@@ -45,12 +45,12 @@ class RingFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that was found of one run.
+    """Diagnostics of one run.
 
     Attributes:
-        run: whose; None if nobody says.
+        run: its id; None if unknown.
         rings: those with the least progress first.
-        remarks: a sentence for every file that is damaged.
+        remarks: one for each file that is damaged.
     """
 
     run: str | None
@@ -60,10 +60,10 @@ class Evidence:
 
 
 def gather(folder: Path, run: str | None = None) -> Evidence:
-    """Read what is there.
+    """Read a folder.
 
     Args:
-        run: whose; the one of the newest file if left out.
+        run: id of a run; by default that of the newest file.
 
     Raises:
         InputError: the folder cannot be read.
@@ -89,7 +89,6 @@ def gather(folder: Path, run: str | None = None) -> Evidence:
 
 
 def life_of(state: RingState) -> Life:
-    """Whether the process that wrote a ring lives."""
     identity = state.identity
     if not identity.boot or identity.boot != index_of_pids():
         return "elsewhere"
@@ -117,7 +116,7 @@ def _rings(paths: Iterable[Path]) -> tuple[list[RingFile], list[str]]:
 
 
 def _runs(stacks: Iterable[RankStacks], rings: Iterable[RingFile]) -> list[str]:
-    """Newest first."""
+    """Run ids, newest first."""
     written = {**{one.path: _run_of(one) for one in stacks}, **{r.path: r.run for r in rings}}
     newest: dict[str, float] = {}
     for path, run in written.items():
@@ -148,18 +147,18 @@ def _progress(ring: RingFile) -> tuple[int, int, int]:
 
 
 MAX_LINES = 20
-"""Ranks of which each has a line; the rest is counted."""
+"""Ranks that get a line each; the rest is counted."""
 _LIFE = {"dead": "dead", "alive": "alive", "stopped": "stopped", "elsewhere": "another machine"}
 
 
 def clusters_of(evidence: Evidence) -> Clusters:
-    """By the newest stacks of each rank."""
+    """Cluster ranks by their newest stacks."""
     main = ((one.rank, one.newest.main) for one in evidence.stacks if one.newest is not None)
     return cluster((rank, thread) for rank, thread in main if thread is not None)
 
 
 def evidence_lines(evidence: Evidence) -> Iterator[str]:
-    """The suspects first."""
+    """Text for people, suspects first."""
     yield from _cluster_lines(clusters_of(evidence))
     yield from _silent_lines(evidence.stacks)
     for ring in evidence.rings[:MAX_LINES]:
@@ -169,7 +168,6 @@ def evidence_lines(evidence: Evidence) -> Iterator[str]:
 
 
 def evidence_json(evidence: Evidence) -> dict[str, Any]:
-    """The same for programs."""
     clusters = clusters_of(evidence)
     return {
         "run": evidence.run,
@@ -219,7 +217,6 @@ def _silent_lines(stacks: tuple[RankStacks, ...]) -> Iterator[str]:
 
 
 def ring_line(ring: RingFile) -> str:
-    """Where one rank was."""
     state, identity = ring.state, ring.state.identity
     who = f"process {state.pid}" if identity.rank is None else f"rank {identity.rank}"
     if identity.group:

@@ -1,4 +1,4 @@
-"""One request to a server and its answer, in JSON; what goes wrong is one sentence."""
+"""Requests to a server and its JSON answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
 
 _SILENCE_S, _TIMEOUT_S = 5.0, 600.0
-"""For one wait, and for a whole request: a large report may take its time."""
+"""For a whole request; a large report takes time."""
 _MAX_BYTES = 1024 * 1024 * 1024
 _REFUSED, _NOT_FOUND = 400, 404
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -33,9 +33,8 @@ class Server:
     """A server that commands ask.
 
     Attributes:
-        url: without a slash at its end.
-        expected: what should be there, for people.
-        remedy: what to do where it is not.
+        url: without a trailing slash.
+        expected, remedy: for messages if something else answers.
     """
 
     url: str
@@ -43,11 +42,11 @@ class Server:
     remedy: str
 
     def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
-        """What a GET gives, or the POST of ``body``, or ``method``; None if that is nothing.
+        """The JSON answer to a GET, to a POST of ``body``, or to ``method``; None if it is empty.
 
         Raises:
             InputError: it refuses, or is another program.
-            UnavailableError: nobody answers.
+            UnavailableError: there is no answer.
         """
         where = self.url + path
         response = exchange(where, body, method)
@@ -78,8 +77,7 @@ class Server:
 def exchange(
     url: str, body: Any = None, method: str | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The response to a GET, which follows redirects, or to the POST of ``body`` as JSON, or to
-    ``method``."""
+    """Send a GET, which follows redirects, a POST of ``body`` as JSON, or ``method``."""
     data = None if body is None else json.dumps(body).encode()
     json_headers = {"Accept": "application/json", "Content-Type": "application/json"}
     for _ in range(_MAX_REDIRECTS):
@@ -99,12 +97,11 @@ def exchange(
 
 
 def unavailable(where: str, response: Response, expected: str, remedy: str) -> UnavailableError:
-    """Nobody answers there."""
     return UnavailableError.of(where, printable(response.error), expected, remedy)
 
 
 def reason_in(response: Response) -> str:
-    """The server's own sentence for a refusal; empty if it has none."""
+    """The server's own message for a refusal; empty if it has none."""
     try:
         answer = json.loads(response.body)
     except (ValueError, RecursionError):
@@ -115,7 +112,7 @@ def reason_in(response: Response) -> str:
 
 
 def remedy_of(url: str, reason: str, usual: str) -> str:
-    """What to do where nobody answers a command: ``usual``, unless TLS is in the way."""
+    """What to do if there is no answer: ``usual``, unless TLS is the reason."""
     ca = "Who signed its certificate is named in a file: export SSL_CERT_FILE=/path/to/ca.pem"
     own = "commands have none of their own; ask an address that wants none, or --history."
     advice = tls_advice(url, reason, ca=ca, own=own)
@@ -133,10 +130,10 @@ def _has_index(url: str) -> bool:
 
 
 def base_url(url: str, option: str, example: str) -> str:
-    """Without a slash at its end; HOST:PORT alone, as a collector prints it, is taken for HTTP.
+    """The URL without a trailing slash; HOST:PORT becomes HTTP.
 
     Raises:
-        ConfigError: it is none of HTTP.
+        ConfigError: it is no HTTP URL.
     """
     if _HOST_AND_PORT.fullmatch(url):
         url = f"http://{url}"

@@ -1,4 +1,4 @@
-"""A verdict with the numbers it rests on, as people read it and as JSON."""
+"""A verdict with the numbers it rests on, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from otel_straggler.model.verdict import hours_text
 
 Json = Mapping[str, Any]
 MAX_PEERS = 16
-"""Peers that are listed one by one: the fastest and the slowest."""
+"""Peers listed one by one: the fastest and the slowest."""
 _PEER_COLUMNS = (
     Column(""),
     Column("rank", is_number=True),
@@ -40,7 +40,7 @@ _EVIDENCE = {
 
 @dataclass(frozen=True, slots=True)
 class PeerTime:
-    """Seconds per step of one rank in the newest window, and whether it is (of) the subject."""
+    """Seconds per step of one rank in the newest window."""
 
     rank: str
     node: str
@@ -50,18 +50,16 @@ class PeerTime:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is known of a verdict.
+    """A verdict and what it rests on.
 
     Attributes:
-        run_id: of the run.
         verdict: the newest on the subject; of the report.
-        changes: all of them.
+        changes: all changes of its state.
         decisions: of people on the subject.
         window: the newest of its group; None if there is none.
-        peers: who they are, in words.
+        peers: description of its peers.
         times: of the subject and its peers in that window, slowest first.
-        sentence: of the verdict, in the past if the run is over.
-        is_over: whether it is.
+        sentence: in the past tense if the run is over.
     """
 
     run_id: str
@@ -162,12 +160,12 @@ class Explanation:
 
     @property
     def _only(self) -> bool:
-        """All that are listed belong to the subject."""
+        """All listed ranks belong to the subject."""
         return all(time.is_subject for time in self.times)
 
 
 def explanation(run_id: str, run: Json, verdict: Json) -> Explanation:
-    """Gather what a run of the report knows of a verdict."""
+    """Explain a verdict of a run of the report."""
     subject_id = verdict["subject_id"]
     of_group = [each for each in run.get("windows", ()) if each["group"] == verdict["group"]]
     window = of_group[-1] if of_group else None
@@ -199,7 +197,7 @@ def _peer_times(window: Json, verdict: Json) -> tuple[str, list[PeerTime]]:
 
 
 def _seconds(window: Json, section: str | None) -> dict[str, float]:
-    """By rank: of a section, or of all that is the rank's own work."""
+    """By rank: seconds in a section, or in all of the rank's own work."""
     tables = window["section_step_s"]
     if section in tables:
         return {key: value for key, value in tables[section].items() if value is not None}

@@ -1,4 +1,4 @@
-"""A table that gives way in a narrow terminal: whole columns go, no cell ends in dots."""
+"""A table for narrow terminals: it drops whole columns instead of cutting cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from otel_straggler.errors import ConfigError
 
 _RULED, _BARE = 3, 2
-"""Places between two columns, with a rule under the names and without."""
+"""Characters between two columns, with a rule under the names and without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,8 @@ class Column:
     """One column.
 
     Attributes:
-        name: its head.
-        is_number: set to the right.
-        gives_way: who goes first where there is no room: 1 before 2. 0 never goes.
-        wraps: its cells may be broken at spaces when nothing is left that could go.
+        gives_way: order in which columns are dropped if there is no room: 1 before 2, 0 never.
+        wraps: cells may wrap at spaces once nothing more can be dropped.
     """
 
     name: str
@@ -41,9 +39,7 @@ class FittingTable:
     """Rows of plain text under columns, as wide as the terminal allows.
 
     Attributes:
-        columns: in the order in which they are shown.
-        rows: a cell for each column.
-        is_ruled: whether there is a rule under the names, and air around the table.
+        is_ruled: a rule under the names, and blank lines around the table.
     """
 
     columns: Sequence[Column]
@@ -90,7 +86,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def seconds_of(length: str, where: str) -> float:
-    """Seconds, more than 0.
+    """Seconds of a length such as 90m or 8h; above 0.
 
     Raises:
         ConfigError: it is no length of time; ``where`` names the option.

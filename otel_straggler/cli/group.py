@@ -1,4 +1,4 @@
-"""The verbs, and how they are found: a verb is loaded when it is called, not before."""
+"""The verbs; each is loaded when it is called."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VERBS = {
 
 @contextlib.contextmanager
 def _quiet_where_nobody_reads() -> Iterator[None]:
-    """``| head`` is no error, whether click or rich notices; both would end with 1."""
+    """``| head`` is no error, whether click or rich notices it."""
     try:
         yield
     except BrokenPipeError as error:
@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
     """Each verb lives in ``otel_straggler/cli/<verb>.py`` as ``command``."""
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        """Prints the help, too."""
+        """Covers printing the help."""
         with _quiet_where_nobody_reads():
             return super().make_context(*arguments, **options)
 

@@ -1,4 +1,4 @@
-"""``otel-straggler hang``: who is waited for, and what it was doing."""
+"""``otel-straggler hang``: which rank the others wait for, and what it was doing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _READ = "read"
 
 
 class _ReadsByDefault(click.Group):
-    """``hang DIR`` reads a folder; a folder with the name of a verb is given as ``./stacks``."""
+    """``hang DIR`` reads a folder; a folder named like a verb is given as ``./stacks``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
@@ -87,7 +87,7 @@ def read(folder: Path, run: str | None, as_json: bool) -> None:
 
 
 def _flight_records(folder: Path, *, is_needed: bool) -> tuple[list[FlightRecord], list[str]]:
-    """Where there is other evidence a folder need not have any."""
+    """Flight records; none if the folder has other diagnostics only."""
     try:
         return read_flight_records(folder)
     except InputError as error:
@@ -104,7 +104,7 @@ command.add_command(stacks)
 
 _POLL_S = 0.5
 _MAX_IDS = 50
-"""Asked about in one request; an id takes 17 characters of the 8 KiB that its line may have."""
+"""Ids per request; each takes 17 of the 8,192 bytes that its line may have."""
 _TEXT = {
     "done": "has done it",
     "failed": "could not; its log says why",

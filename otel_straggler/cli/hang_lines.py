@@ -1,4 +1,4 @@
-"""What the flight records of a hang say, as sentences for people and as JSON."""
+"""Findings from flight records, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from otel_straggler.detect.hangs.collectives import Cause, HangFindings
 
 
 def hang_lines(result: HangFindings) -> Iterator[str]:
-    """The verdict first, then what else was found."""
+    """Messages for people, the culprits first."""
     for cause in result.causes:
         yield _sentence(cause)
     for call in result.stuck_together:
@@ -41,7 +41,6 @@ def hang_lines(result: HangFindings) -> Iterator[str]:
 
 
 def hang_json(result: HangFindings) -> dict[str, Any]:
-    """The same for programs; ``schema_version`` 1."""
     return {
         "schema_version": 1,
         "ranks": list(result.ranks),

@@ -1,4 +1,4 @@
-"""``otel-straggler history``: what a collector has kept in its file."""
+"""``otel-straggler history``: list what a collector has stored."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _say_json(content: dict[str, Any]) -> None:
 
 
 def _nullable(value: Any) -> Any:
-    """NaN is no JSON."""
+    """NaN as None, since JSON has no NaN."""
     if isinstance(value, dict):
         return {key: _nullable(item) for key, item in value.items()}
     if isinstance(value, list):

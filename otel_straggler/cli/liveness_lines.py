@@ -1,4 +1,4 @@
-"""Whether a run gets on, as ``top`` says it before all scores: a run that hangs has none."""
+"""Liveness of a run: shown before all scores, since a hung run has none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STANDS = ("stuck", "partly_lost", "lost", "forgotten")
 
 
 def liveness_lines(run: Json) -> Iterator[Text]:
-    """For each world that does not get on, or has ended: since when, and for whom it waits."""
+    """A line for each world that hangs or has ended: since when, and which ranks it waits for."""
     for world in run.get("liveness", ()):
         group = f" (group {printable(world['group'])})" if world["group"] else ""
         since = clock(world["since_s"])
@@ -40,10 +40,10 @@ def liveness_lines(run: Json) -> Iterator[Text]:
 
 
 def earlier_line(hang: Json, hours: str) -> str:
-    """One hang of before: when, for how long, because of whom, what it cost, how it was over.
+    """One earlier hang: when, for how long, why, what it cost, how it ended.
 
     Args:
-        hours: what they are called that it cost.
+        hours: unit of the cost, such as "GPU hours".
     """
     lost_h = (hang["gpu_seconds_lost"] or 0.0) / 3600
     lost = f" {digits(lost_h)} {hours} were lost." if lost_h >= WORTH_TELLING_H else ""
@@ -77,7 +77,7 @@ def state_in_text(state: str) -> str:
 
 
 def clock(at_s: float | None) -> str:
-    """Seconds since 1970 as people read them; UTC, as all times here are."""
+    """Seconds since 1970 as text, in UTC."""
     if at_s is None:
         return "an unknown time"
     try:
@@ -91,7 +91,7 @@ _FIELDS: Final = tuple(field.name for field in dataclasses.fields(Verdict))
 
 
 def is_over(run: Json, group: str) -> bool:
-    """Whether a world of the run has ended, as far as its ranks told.
+    """Whether a world of the run has ended, as reported by its ranks.
 
     >>> is_over({"liveness": [{"group": "", "state": "finished"}]}, "")
     True
@@ -102,7 +102,7 @@ def is_over(run: Json, group: str) -> bool:
 
 
 def text_of(run: Json, verdict: Json) -> str:
-    """The sentence of a verdict; in the past if the run has ended, or was restarted since."""
+    """The sentence of a verdict; in the past tense if the run has ended or was restarted since."""
     line = str(verdict["sentence"] or "")
     is_past = is_over(run, verdict["group"]) or verdict["attempt"] < _attempt(run, verdict["group"])
     if not line or not is_past or verdict["cause"] not in CAUSES:
@@ -112,6 +112,6 @@ def text_of(run: Json, verdict: Json) -> str:
 
 
 def _attempt(run: Json, group: str) -> int:
-    """That was judged last; 0 if none was."""
+    """The attempt of the newest verdicts; 0 if there is none."""
     world = run["run"]["worlds"].get(group)
     return 0 if world is None else int(world["attempt"])

@@ -1,4 +1,4 @@
-"""``otel-straggler maintenance``: which hosts are being worked on, so that nobody is called."""
+"""``otel-straggler maintenance``: hosts under maintenance, whose alerts notify nobody."""
 
 from __future__ import annotations
 
@@ -128,10 +128,10 @@ def list_(collectors: tuple[str, ...], as_json: bool) -> None:
 
 
 def _each(acts: Iterable[Callable[[], str]]) -> None:
-    """Do all of it, whatever fails, and say what each gave.
+    """Do all, and print what each returns.
 
     Raises:
-        StragglerError: the first that failed, after the others have been said.
+        StragglerError: the first that failed, once all have been tried.
     """
     failed: list[StragglerError] = []
     for act in acts:
@@ -159,7 +159,7 @@ def _listed(server: Server) -> list[dict[str, Any]]:
 
 
 def _read(server: Server, answer: Any, needed: str) -> dict[str, Any]:
-    """A collector's answer; something else's is refused."""
+    """The collector's answer; raises InputError for any other program's."""
     if not isinstance(answer, dict) or needed not in answer:
         where, value = server.url + _PATH, f"JSON without {needed}"
         raise InputError.of(where, value, server.expected, server.remedy)
@@ -184,17 +184,13 @@ def _me() -> str:
 
 
 _MARK: Final = "otel-straggler maintenance: "
-"""Begins the comment of every silence that is made here; others are left alone."""
+"""Prefix of the comment of our silences; others are left alone."""
 _EXAMPLE: Final = "http://127.0.0.1:9093"
 _IN_FORCE: Final = frozenset({"active", "pending"})
 
 
 class Alertmanager:
-    """One server, or one of a cluster: they tell each other.
-
-    Raises:
-        ConfigError: the URL is none; see also :meth:`Server.ask`.
-    """
+    """One server, or one of a cluster, which share silences."""
 
     def __init__(self, url: str) -> None:
         self.url = base_url(url, "--alertmanager", _EXAMPLE)
@@ -205,7 +201,7 @@ class Alertmanager:
         )
 
     def silence(self, node: str, seconds: float, reason: str, by: str) -> str:
-        """Silence all alerts that name the node; the id of the silence."""
+        """Silence all alerts of a node; returns the id of the silence."""
         now_s = time.time()
         answer = self._server.ask(
             "/api/v2/silences",
@@ -223,7 +219,7 @@ class Alertmanager:
         return result
 
     def end(self, node: str) -> list[str]:
-        """End the silences that were made for maintenance of the node; their ids."""
+        """End our silences of a node; returns their ids."""
         asked = quote(label("node", node), safe="")
         answer = self._server.ask(f"/api/v2/silences?filter={asked}")
         if not isinstance(answer, list):

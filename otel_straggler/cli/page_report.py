@@ -1,4 +1,4 @@
-"""Pages that settings would have sent: as JSON, and as tables and sentences for people."""
+"""Notifications that settings would have sent, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OF_THE_TIME_OF_RECORDING = (
 
 
 def pages_json(recorded: Recorded, settings: VerdictSettings) -> Json:
-    """All runs; what is not known is null."""
+    """All runs; unknown values are null."""
     return {
         "schema_version": FORMAT_VERSION,
         "source": recorded.kind,
@@ -104,7 +104,7 @@ def _nullable(value: float) -> float | None:
 
 
 def print_pages(recorded: Recorded, settings: VerdictSettings, name: str, console: Console) -> None:
-    """A table per run, and one of all if there are several."""
+    """A table per run, and a total if there are several."""
     if not recorded.runs:
         _say(console, f"no runs in {printable(name, 200)}: nobody would have been called")
         return
@@ -215,11 +215,10 @@ Kind = Literal["telemetry", "history"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """One run and its pages.
+    """One run and its notifications, oldest first.
 
     Attributes:
-        began_ns, ended_ns: first and last that was recorded of it, on the senders' clocks.
-        pages: in the order in which they began.
+        began_ns, ended_ns: first and last record, on the senders' clocks.
     """
 
     run_id: str
@@ -232,7 +231,7 @@ class RecordedRun:
         return (self.ended_ns - self.began_ns) / 1e9
 
     def gpu_hours_lost(self, page: Notification) -> float:
-        """Hours of all ranks lost while it lasted, at the rate that was known when it began."""
+        """Hours of all ranks lost while it lasted, at the rate known when it began."""
         until_ns = self.ended_ns if page.ended_ns is None else page.ended_ns
         lasted_s = max(until_ns - page.at_ns, 0) / 1e9
         return page.verdict.gpu_seconds_lost_per_hour * lasted_s / HOUR_S / HOUR_S
@@ -240,14 +239,14 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """All runs of a file, in the order in which they were recorded."""
+    """All runs of a file, in the order of the file."""
 
     kind: Kind
     runs: tuple[RecordedRun, ...]
 
 
 def is_history(path: str) -> bool:
-    """Whether a file is an SQLite database, by its first bytes; what cannot be read is none."""
+    """Whether a file is an SQLite database; False if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return file.read(len(_SQLITE)) == _SQLITE
@@ -259,13 +258,13 @@ def is_history(path: str) -> bool:
 
 
 def judge_all(recording: Recording, settings: VerdictSettings) -> Scorer:
-    """Judge telemetry from its start; every page is kept. Cost: as of ``otel-straggler score``."""
+    """Score telemetry from its start and keep every notification."""
     patient = dataclasses.replace(settings, max_changes=ALL_PAGES)
     return score_recording(recording, ScoreSettings(max_runs=2**62, kernel_bytes=2**62), patient)[1]
 
 
 def pages_of_recording(recording: Recording, scorer: Scorer) -> Recorded:
-    """What :func:`judge_all` has found."""
+    """Notifications of a recording that :func:`judge_all` has scored."""
     batch = recording.batch
     ends_ns = batch.start_ns + (batch.duration_s * 1e9).astype(np.int64)
     runs = []
@@ -287,7 +286,7 @@ def pages_of_recording(recording: Recording, scorer: Scorer) -> Recorded:
 
 
 def pages_of_history(path: str, settings: VerdictSettings) -> Recorded:
-    """Decide the changes of verdicts anew that a collector has kept.
+    """Apply the settings to the changes of verdicts that a collector has stored.
 
     Raises:
         ConfigError, UnavailableError, InputError: as :class:`HistoryReader` does.
@@ -314,10 +313,9 @@ def _run_of_history(reader: HistoryReader, run: RunEntry, settings: VerdictSetti
 
 
 def per_week(pages: int, recorded_s: float) -> float | None:
-    """None if no time was recorded."""
+    """None if nothing was recorded."""
     return pages * WEEK_S / recorded_s if recorded_s > 0.0 else None
 
 
 def total_s(runs: Iterable[RecordedRun]) -> float:
-    """Recorded time of all runs together."""
     return sum(run.recorded_s for run in runs)

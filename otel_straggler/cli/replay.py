@@ -1,4 +1,4 @@
-"""``otel-straggler replay``: what settings would have done on what was recorded."""
+"""``otel-straggler replay``: what settings would have done on recorded telemetry."""
 
 from __future__ import annotations
 

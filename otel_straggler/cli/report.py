@@ -1,4 +1,4 @@
-"""``otel-straggler report``: the picture of one run, to read, to send, to keep."""
+"""``otel-straggler report``: one run, to read, to send, to keep."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def command(
 
 @contextlib.contextmanager
 def opened(collector: str | None, history: str | None) -> Iterator[RunViews]:
-    """Where pictures come from.
+    """Where views of runs come from.
 
     Raises:
         ConfigError: both are named, or the file is none.
@@ -86,7 +86,7 @@ def _page(data: dict[str, object], run_id: str) -> str:
 
 
 def _write(path: str, page: str) -> None:
-    """All of it or nothing: who opens the file never sees half a page.
+    """Write the whole page or nothing.
 
     Raises:
         UnavailableError: it cannot be written.
@@ -127,7 +127,7 @@ def _umask() -> int:
 
 
 def _note(left_out: dict[str, object], html: str) -> None:
-    """What is not in the file, on standard error."""
+    """Print to standard error what was left out."""
     sections, ranks = left_out["sections"], left_out["ranks"]
     reported = []
     if isinstance(sections, list) and sections:
@@ -142,16 +142,15 @@ def _note(left_out: dict[str, object], html: str) -> None:
 
 Json = dict[str, Any]
 MAX_TIMELINE_BYTES: Final = 12 * 1024 * 1024
-"""Of all sections together, as they stand in the file."""
+"""Of all sections together, as stored in the file."""
 WORST_RANKS: Final = 50
 MAX_FLAGGED: Final = 50
 RANK_COLUMNS: Final = 120
-"""Windows in the history of one rank; the timelines have more."""
+"""Windows in the history of one rank; timelines have more."""
 
 
 def report_data(run_views: RunViews, chosen: Json, run_view: Json) -> Json:
-    """What stands in ``straggler-data``; ``left_out`` says what had no room: names of sections
-    without a timeline, and how many ranks have no details.
+    """Content of ``straggler-data``; ``left_out`` counts what did not fit.
 
     Args:
         chosen: entry of the run in ``/v1/runs``.
@@ -175,7 +174,7 @@ def report_data(run_views: RunViews, chosen: Json, run_view: Json) -> Json:
 
 
 def ranks_of_interest(run_view: Json) -> list[int]:
-    """Those that verdicts and the answer name, then the slowest of the newest window."""
+    """Ranks that verdicts and the answer name, then the slowest of the newest window."""
     flagged = list(dict.fromkeys(_flagged(run_view)))[:MAX_FLAGGED]
     ranks, slowdowns = run_view["ranks"]["rank"], run_view["slowdowns"]["overall"]
     known = set(ranks)
@@ -200,7 +199,7 @@ def _flagged(run_view: Json) -> Iterator[int]:
 def _timelines(
     run_views: RunViews, run_view: Json, run_id: str, group: str
 ) -> tuple[dict[str, Json], list[str]]:
-    """By section, all together first; and the sections for which there was no room."""
+    """Timelines by section, all sections together first; and the sections that did not fit."""
     if not run_view["timeline"]["n_columns"]:
         return {}, []
     timelines: dict[str, Json] = {}
@@ -218,7 +217,7 @@ def _timelines(
 
 
 def _costliest_first(run_view: Json) -> list[str]:
-    """Sections in which somebody is called slow, then as they run."""
+    """Sections with a slow verdict, then the others in order."""
     called = [verdict["section"] for verdict in run_view["verdicts"] if verdict["stands"]]
     names = [section["name"] for section in run_view["sections"]]
     return [name for name in dict.fromkeys([*called, *names]) if name in names]

@@ -1,4 +1,4 @@
-"""A picture as people read it in a terminal: the answer first, then what it rests on."""
+"""A run view as text: the answer first, then what it rests on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAME = 40
 _STYLES = {"good": "bold green", "watch": "bold yellow", "bad": "bold red", "ended": "bold"}
 _HOUR_S = 3600.0
 _OLD_S = 2.0
-"""A history is written every some seconds: its picture is not of now."""
+"""A history is written every few seconds: its view is older than now."""
 _WORTH_A_LINE_S = 1e-6
 _RANK_COLUMNS = (
     Column("rank", is_number=True),
@@ -43,7 +43,6 @@ _LEDGER_COLUMNS = (
 
 
 def report_lines(run_view: Json) -> Iterator[RenderableType]:
-    """All of it, in the order in which it is read."""
     yield _title(run_view)
     yield from _answer(run_view)
     yield from _figures(run_view)
@@ -136,7 +135,7 @@ def _peers(answer: Json) -> Iterator[str]:
 
 
 def _hours(run_view: Json) -> str:
-    """What lost hours are those of. A collector of before does not tell of GPUs."""
+    """Unit of lost hours. Older collectors do not report GPUs."""
     return hours_text(on_gpu=bool(run_view["run"].get("on_gpu")))
 
 
@@ -150,7 +149,6 @@ def _cost(answer: Json, hours: str) -> Iterator[str]:
 
 
 def _in_hours(seconds: float) -> str:
-    """Some seconds are not "0.00" hours."""
     hours = seconds / _HOUR_S
     return digits(hours) if hours >= 0.01 else f"{hours:.2g}"
 
@@ -173,7 +171,7 @@ def _figures(run_view: Json) -> Iterator[Text]:
 
 
 def _verdicts(run_view: Json) -> Iterator[Text]:
-    """But for the one that the answer has told."""
+    """All but the one in the answer."""
     reported = (run_view["answer"]["sentence"] or "").lower()
     standing = [v for v in run_view["verdicts"] if v["stands"]]
     others = [v for v in standing if v["sentence"] and v["sentence"].lower() not in reported]
@@ -195,7 +193,7 @@ def _heat(heat: Json) -> Iterator[Text]:
 
 
 def _slowest(run_view: Json) -> Iterator[RenderableType]:
-    """The slowest ranks of the newest window, with the section in which each is slowest."""
+    """The slowest ranks of the newest window, each with its slowest section."""
     ranks, slowdowns = run_view["ranks"], run_view["slowdowns"]
     known = [at for at, reported in enumerate(slowdowns["overall"]) if reported is not None]
     known.sort(key=lambda at: -slowdowns["overall"][at])
@@ -224,7 +222,7 @@ def _own_time(run_view: Json, at: int) -> str:
 
 
 def _is_alone(run_view: Json, slowdowns: Sequence[float | None], at: int) -> bool:
-    """Whether no other rank of its role has such a time: 1.00x says nothing then."""
+    """Whether no other rank of its role has such a time: 1.00x means nothing then."""
     roles = run_view["ranks"]["role"]
     return not any(
         reported is not None and other != at and roles[other] == roles[at]
@@ -271,7 +269,7 @@ def _waits(waits: Sequence[Json]) -> Iterator[Text]:
 
 
 def _states(ranks: Json) -> Iterator[Text]:
-    """Ranks that are neither well nor of unknown state."""
+    """Ranks that are not well."""
     by_state: dict[str, list[int]] = {}
     for rank, state in zip(ranks["rank"], ranks["state"], strict=True):
         by_state.setdefault(_named(ranks["states"], state), []).append(rank)
@@ -281,8 +279,7 @@ def _states(ranks: Json) -> Iterator[Text]:
 
 
 def _earlier_hangs(worlds: Sequence[Json], hours: str) -> Iterator[Text]:
-    """The longest, newest first, and many brief ones in sum. Of a collector of before there are
-    none."""
+    """The longest, newest first, and brief ones as a sum. Older collectors report none."""
     for world in worlds:
         brief = world.get("earlier_brief")
         earlier = [hang for hang in world.get("earlier", ()) if not hang.get("is_brief")]

@@ -1,4 +1,4 @@
-"""Where the pictures of a report come from: a running collector, or the file that one has kept."""
+"""Sources of run views: a running collector, or its history file."""
 
 from __future__ import annotations
 
@@ -27,27 +27,23 @@ MAX_NAMED = 10
 
 
 class RunViews(Protocol):
-    """What docs/reference/http-api.md describes, wherever it comes from."""
+    """The API of docs/reference/http-api.md, from any source."""
 
     where: str
     """For messages: a URL or a path."""
 
-    def runs(self) -> Json:
-        """As ``/v1/runs``."""
+    def runs(self) -> Json: ...
 
     def run_view(self, run_id: str, group: str | None) -> Json:
-        """As ``/v1/run``. Raises: ConfigError if there is no such group."""
+        """Raises ConfigError if there is no such group."""
 
-    def timeline(self, run_id: str, group: str, section: str) -> Json:
-        """As ``/v1/timeline``, all that there is."""
+    def timeline(self, run_id: str, group: str, section: str) -> Json: ...
 
-    def rank(self, run_id: str, group: str, rank: int) -> Json:
-        """As ``/v1/rank``."""
+    def rank(self, run_id: str, group: str, rank: int) -> Json: ...
 
 
 def choose_run(run_views: RunViews, run_id: str | None) -> Json:
-    """The entry of a run in ``/v1/runs``; of the first, which needs somebody most, if none is
-    named.
+    """The entry of a run in ``/v1/runs``; by default the first, which needs attention most.
 
     Raises:
         ConfigError: there is none, or none of that name.
@@ -74,7 +70,7 @@ class LiveRunViews:
     """Asks a collector.
 
     Raises (all methods):
-        UnavailableError: nobody answers.
+        UnavailableError: there is no answer.
         InputError: another program answers, or an older collector.
     """
 
@@ -115,7 +111,7 @@ class LiveRunViews:
         return details
 
     def _address(self, reported: Json) -> None:
-        """Commands ask the collector of which this is, also where a file of it is read."""
+        """Add the collector's address to suggested commands."""
         if self.where != DEFAULT_COLLECTOR:
             address = shlex.join(["--collector", self.where])
             reported["commands"] = [f"{command} {address}" for command in reported["commands"]]
@@ -145,7 +141,7 @@ def _no_group(run_view: Json, group: str) -> NoReturn:
 
 
 class KeptRunViews:
-    """Reads a history; what is asked for last is kept.
+    """Reads a history; caches the last run.
 
     Raises (all methods):
         InputError: the file is damaged.

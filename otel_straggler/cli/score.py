@@ -1,4 +1,4 @@
-"""``otel-straggler score``: the scores of a recorded run."""
+"""``otel-straggler score``: scores of a recorded run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from otel_straggler.recordings.files import (
 )
 
 ALL_RANKS = 64
-"""Up to so many ranks, all are shown."""
+"""Up to this many ranks, all are shown."""
 WORST_RANKS = 20
 ROWS_AT_ONCE = 65_536
 SHOW_PROGRESS_BYTES = 8_000_000
@@ -120,7 +120,7 @@ def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
 
 
 def configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
-    """What a file with the collector's settings says of a recording; None: the defaults."""
+    """Settings for recordings from a collector's settings file; None: the defaults."""
     if config is None:
         return Decoders(), VerdictSettings()
     from otel_straggler.collector.settings_file import load_settings
@@ -132,7 +132,7 @@ def configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
 
 
 def read_input(file: str, decoders: Decoders, form: Format | None = None) -> Recording:
-    """All of a path, or of standard input for ``-``; with a bar if it takes long."""
+    """Read a path, or standard input for ``-``; with a progress bar if it takes long."""
     name = _name(file)
     if name == STDIN and sys.stdin.isatty():
         _note("reads what is typed here, until Ctrl-D; to score a file, name it")
@@ -199,7 +199,6 @@ def _note(text: str) -> None:
 
 
 def report_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> None:
-    """Notes on standard error."""
     name = _name(file)
     if recording.not_scored:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in recording.not_scored.items())
@@ -219,7 +218,7 @@ def report_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> 
 
 @contextlib.contextmanager
 def _shown_progress(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
-    """A bar on standard error while a big file is read, if somebody watches."""
+    """A progress bar on standard error for large files, on a terminal."""
     size = _size(file)
     if not sys.stderr.isatty() or size < SHOW_PROGRESS_BYTES:
         with file:

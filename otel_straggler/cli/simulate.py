@@ -145,8 +145,6 @@ def command(
 
 @dataclass(frozen=True)
 class _Chosen:
-    """A run to be written or sent."""
-
     run_id: str
     batches: Iterable[ObservationBatch]
     labels: tuple[Label, ...] = ()
@@ -154,7 +152,7 @@ class _Chosen:
     sensors: Sensors | None = None
 
     def ending(self, hold_s: float) -> Ending | None:
-        """How it ends if it does not end well."""
+        """How the run ends if it does not end well."""
         hangs = [x for x in self.labels if x.kind in HANG_KINDS and x.end_step is None]
         silent = [label.ranks_by_attempt[-1] for label in hangs if label.kind == "crash"]
         return Ending(silent=frozenset().union(*silent), hold_s=hold_s) if hangs else None
@@ -269,14 +267,14 @@ def _replay(chosen: _Chosen, url: str, pace: _Pace) -> int:
 
 
 def _why(answer: Response, url: str) -> str:
-    """Why it was not taken; of TLS with the variables that are read here."""
+    """Why the request failed; TLS errors with the variables that apply here."""
     if advice := tls_advice(url, answer.error, ca=_CA, own=_OWN):
         return describe(where=url, value=answer.error, expected="a collector", remedy=advice)
     return f"{tried_once(answer_of(answer, url).why)} A collector is expected there."
 
 
 class _Poster:
-    """Sends requests to a collector over HTTP, one connection for each signal."""
+    """Sends requests to a collector over HTTP, one connection per signal."""
 
     def __init__(self, url: str) -> None:
         target = url.rstrip("/").removesuffix("/v1/traces")
@@ -292,13 +290,12 @@ class _Poster:
         }
 
     def post(self, signal: str, body: bytes) -> None:
-        """Raises UnavailableError if it is not taken."""
+        """Raises UnavailableError if it is refused."""
         client = self._clients[signal]
         answer = client.post(body, content_type="application/x-protobuf")
         if not answer.is_success:
             raise UnavailableError(f"--send: {_why(answer, client.url)}")
 
     def close(self) -> None:
-        """Drop the connections."""
         for client in self._clients.values():
             client.close()

@@ -1,4 +1,4 @@
-"""Options of ``otel-straggler simulate`` for runs of any layout, and the plan that they make."""
+"""Options of ``otel-straggler simulate`` for runs of any layout."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _FLAG_NAMES: Final = ("tells_topology", "tells_tokens", "tells_hardware", "renum
 
 
 def generator_options(command: Command) -> Command:
-    """The options of a generated run, each None where it is not given."""
+    """The options of a generated run; None where not given."""
     for flags, meaning in reversed(_FLAGS):
         command = click.option(flags, is_flag=True, default=None, help=meaning)(command)
     for name, kind, meaning in reversed(_OPTIONS):
@@ -71,12 +71,12 @@ def generator_options(command: Command) -> Command:
 
 
 def is_generated(given: Mapping[str, Any]) -> bool:
-    """Whether any option asks for a generated run rather than for a named scenario."""
+    """Whether an option asks for a generated run rather than a named scenario."""
     return any(given[name] not in (None, ()) for name in (*_NAMES, *_FLAG_NAMES))
 
 
 def build_plan(given: Mapping[str, Any], start_ns: int) -> RunPlan:
-    """The plan of the options that are given; the plan's own defaults for the others.
+    """The plan of the given options.
 
     Raises:
         ConfigError: an option is wrong, or belongs to named scenarios.
@@ -127,7 +127,7 @@ def _layout(text: str | None, ranks: int | None) -> Layout:
 
 
 def _steps(faults: tuple[Fault, ...], first: int) -> int:
-    """Long enough to see what every fault does."""
+    """Long enough to show the effect of every fault."""
     ends = (fault.end_step or fault.onset_step for fault in faults)
     return max(DEFAULT_STEPS, *(end - first + STEPS_AFTER_FAULT for end in ends), 1)
 

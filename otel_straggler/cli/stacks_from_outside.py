@@ -1,4 +1,4 @@
-"""Stacks of another process of this machine: by py-spy, else by the signal it has announced."""
+"""Stacks of another process on this machine: by py-spy, else by the signal it has announced."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A process to look at.
+    """A process to inspect.
 
     Attributes:
         path: its file of stacks; None if it has none.
@@ -70,16 +70,16 @@ def targets_in(folder: Path) -> list[Target]:
 
 
 def find_py_spy() -> str | None:
-    """Beside this interpreter, else on the path."""
+    """Next to this interpreter, else on the path."""
     beside = Path(sys.executable).parent / "py-spy"
     return str(beside) if beside.is_file() else shutil.which("py-spy")
 
 
 def take(target: Target, py_spy: str | None, *, native: bool) -> tuple[StacksDump, str]:
-    """The stacks of now, and a remark; they are in the target's file too, if it has one.
+    """The stacks of now, and a remark; appended to the target's file if it has one.
 
     Raises:
-        InputError: there is no way; says why.
+        InputError: neither way works.
     """
     if not started_ticks(target.pid):
         raise InputError("there is no such process")
@@ -120,7 +120,7 @@ def _by_py_spy(target: Target, py_spy: str, *, native: bool) -> StacksDump:
 
 
 def _by_signal(target: Target) -> StacksDump:
-    """The handler is in C, so the GIL is no matter."""
+    """The handler is in C, so the GIL does not matter."""
     if target.path is None or not target.head.signal.isdecimal():
         raise InputError(
             "it has announced no signal for its stacks (OTEL_STRAGGLER_EVIDENCE_DIR), and without "
@@ -142,7 +142,7 @@ def _by_signal(target: Target) -> StacksDump:
 
 
 def _settled(path: Path, before: int) -> Iterator[str]:
-    """What was appended, whenever nothing came for a moment."""
+    """The text appended, each time nothing has come for a moment."""
     ends_at_s = time.monotonic() + _SIGNAL_S
     view, since_s = "", time.monotonic()
     while time.monotonic() < ends_at_s:
@@ -176,7 +176,7 @@ def _head(target: Target, by: str) -> StacksHead:
 
 
 def _lines(body: bytes) -> Iterator[str]:
-    """What py-spy says, as faulthandler would; what makes no sense is left out."""
+    """py-spy's output in the format of faulthandler; malformed parts are left out."""
     try:
         threads: Any = json.loads(body)
     except (ValueError, RecursionError):

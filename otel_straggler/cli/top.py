@@ -73,8 +73,8 @@ def fetch_report(url: str) -> Json:
     """The report of a collector.
 
     Raises:
-        UnavailableError: nobody answers there.
-        InputError: somebody else answers there.
+        UnavailableError: there is no answer.
+        InputError: another program answers.
     """
     response = exchange(url)
     if response.status == NO_ANSWER:
@@ -116,7 +116,7 @@ def _report_with(report: Json, run_id: str | None) -> Json:
 
 
 def _views(url: str, run_id: str | None, collector: str, interval_s: float) -> Iterator[View]:
-    """One view after each look, for ever. A collector that does not answer is shown as such."""
+    """A view after each poll, forever; a collector that does not answer is shown as such."""
     report: Json | None = None
     seen_at_s = 0.0
     while True:
@@ -133,11 +133,11 @@ def _views(url: str, run_id: str | None, collector: str, interval_s: float) -> I
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One look at a report, as large as the terminal allows.
+    """One view of a report, as large as the terminal allows.
 
     Attributes:
         report: None before the first answer.
-        run_id: the run to show, None for the one with the newest window.
+        run_id: the run to show; None for the one with the newest window.
         collector: address, for messages.
         trouble: why there is no newer report; empty if there is.
     """
@@ -182,7 +182,7 @@ class View:
 
 
 def _other_runs(runs: Json, shown: str) -> Iterator[Text]:
-    """Those that hang first, since nobody looks at them."""
+    """Hung runs first."""
     others = sorted(
         (run for run in runs if run != shown), key=lambda run: not stands_still(runs[run])
     )
@@ -197,14 +197,14 @@ def _other_runs(runs: Json, shown: str) -> Iterator[Text]:
 
 
 def _newest(runs: Json) -> str | None:
-    """The run with the newest window; if none has one, a run that hangs."""
+    """The run with the newest window; if none has one, a hung run."""
     ends = {run_id: run["windows"][-1]["end_ns"] for run_id, run in runs.items() if run["windows"]}
     hung = next((run_id for run_id, run in runs.items() if stands_still(run)), None)
     return max(ends, key=lambda run_id: ends[run_id], default=hung)
 
 
 def _verdicts(first: list[Text], run: Json, console: Console, width: int, room: int) -> list[Text]:
-    """Whole sentences if there is room for them, else the beginning of each."""
+    """Whole sentences if they fit, else the beginning of each."""
     reported = [*first, *verdict_lines(run, MAX_VERDICTS), *run_line(run)]
     wrapped = [line for text in reported for line in text.wrap(console, width)]
     return wrapped if len(wrapped) <= room else list(map(_in_one_line, reported))

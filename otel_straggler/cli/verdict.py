@@ -1,4 +1,4 @@
-"""``otel-straggler verdict``: what a verdict rests on; and to say that it is wrong, or not now."""
+"""``otel-straggler verdict``: explain a verdict; dismiss or mute it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from otel_straggler.otlp.clients.client import NO_ANSWER
 Json = Mapping[str, Any]
 _REFUSED = (400, 404)
 _HANG = "hang"
-"""A subject: whatever group of a run it is that hangs."""
+"""A subject: whichever group of a run hangs."""
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
@@ -131,11 +131,10 @@ def _send(url: str, asked: Json) -> None:
 def _result(
     report: Json, subject: str, run_id: str | None, *, or_newest: bool = False
 ) -> tuple[str, Json, Json]:
-    """Run, and the newest verdict on the subject: of a run that is not over, if there is one.
+    """Run and newest verdict of a subject, preferably of a run that is not over.
 
     Args:
-        or_newest: where all runs that fit are over, take the verdict that changed last: enough to
-            read it, not to decide about it.
+        or_newest: if all matching runs are over, take the verdict that changed last.
 
     Raises:
         ConfigError: there is none, or more than one.
@@ -166,7 +165,7 @@ def _result(
 
 
 def _result_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, str]:
-    """Run and ``subject_id`` of what hangs; of a named group also where it does not.
+    """Run and ``subject_id`` of a hang; a named group need not hang.
 
     Raises:
         ConfigError: there is none, or more than one.
