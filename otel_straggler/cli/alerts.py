@@ -21,9 +21,10 @@ from otel_straggler.alerts.checking import (
 )
 from otel_straggler.alerts.render import PARTS, chapter, render_all
 from otel_straggler.alerts.settings import AlertSettings, parse_settings
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR
 from otel_straggler.cli.fitting_table import seconds_of
-from otel_straggler.cli.report_table import printable
-from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
+from otel_straggler.cli.text import AS_JSON, printable
+from otel_straggler.cli.top import report_url
 from otel_straggler.collector.alerting.alert_json import rfc3339
 from otel_straggler.collector.alerting.posting import Access, answer_of, tried_once
 from otel_straggler.collector.alerting.settings import NotifySettings, check_notify, check_urls
@@ -175,7 +176,7 @@ Json = Mapping[str, Any]
 @click.option("--ca-file", default="", metavar="FILE", help="Authorities to trust, PEM.")
 @click.option("--cert-file", default="", metavar="FILE", help="Own certificate, PEM.")
 @click.option("--key-file", default="", metavar="FILE", help="Key of that certificate, PEM.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@AS_JSON
 def trial_command(
     collector: str | None,
     alertmanagers: tuple[str, ...],

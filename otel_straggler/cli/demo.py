@@ -21,7 +21,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from otel_straggler.cli.report_table import printable, report_console
+from otel_straggler.cli.text import printable, report_console
 from otel_straggler.demo.demo import RUN_ID, Arrival, Demo, began_at_s
 from otel_straggler.demo.training import FAULTS, SECTIONS, TEXT, Fault, node_of
 

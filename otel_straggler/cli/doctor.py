@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from otel_straggler.cli.exchange import base_url
-from otel_straggler.cli.report_table import printable, report_console
-from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, base_url
+from otel_straggler.cli.text import printable, report_console
 from otel_straggler.doctor.examination import Options, examine
 from otel_straggler.doctor.findings import Finding, Status, findings_json
 from otel_straggler.errors import ConfigError

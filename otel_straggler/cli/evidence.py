@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
-from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.text import printable
 from otel_straggler.client.diagnostics.processes import index_of_pids, is_stopped, started_ticks
 from otel_straggler.client.ring_file import OpenRun, RingFileError, RingState, read_ring_file
 from otel_straggler.collector.views.hang_json import ranks_text

@@ -5,27 +5,32 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
-from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.text import printable
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
 
+DEFAULT_COLLECTOR: Final = "http://127.0.0.1:9464"
 _SILENCE_S, _TIMEOUT_S = 5.0, 600.0
-"""For a whole request; a large report takes time."""
+"""For a single wait, and for a whole request: a large report takes time."""
 _MAX_BYTES = 1024 * 1024 * 1024
-_REFUSED, _NOT_FOUND = 400, 404
+_BAD_REQUEST = 400
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 10
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:.]+\]:\d{1,5}")
 
 
-class NotFoundError(InputError):
-    """Raised when a server has no such page."""
+class RefusedError(InputError):
+    """Raised when a server answers with an error status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,42 +40,46 @@ class Server:
     Attributes:
         url: without a trailing slash.
         expected, remedy: for messages if something else answers.
+        away: remedy if there is no answer; by default the same.
+        headers: of each request.
     """
 
     url: str
     expected: str
     remedy: str
+    away: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
         """The JSON answer to a GET, to a POST of ``body``, or to ``method``; None if it is empty.
 
         Raises:
-            InputError: it refuses, or is another program.
+            RefusedError: it answers with an error status.
+            InputError: it answers with something else than JSON.
             UnavailableError: there is no answer.
         """
         where = self.url + path
-        response = exchange(where, body, method)
+        response = exchange(where, body, method, self.headers)
         if response.status == NO_ANSWER:
-            remedy = remedy_of(where, response.error, self.remedy)
-            raise unavailable(where, response, self.expected, remedy)
+            value, remedy = (
+                printable(response.error),
+                _remedy(where, response.error, self.away or self.remedy),
+            )
+            raise UnavailableError.of(where, value, self.expected, remedy)
         if not response.is_success:
-            text = self._refusal(where, response)
-            raise NotFoundError(text) if response.status == _NOT_FOUND else InputError(text)
+            raise RefusedError(self._refusal(where, response), response.status)
         if not response.body:
             return None
         try:
             return json.loads(response.body)
         except (ValueError, RecursionError) as error:
-            raise InputError(self._wrong(where, "no JSON")) from error
+            raise InputError.of(where, "no JSON", self.expected, self.remedy) from error
 
     def _refusal(self, where: str, response: Response) -> str:
-        reason = reason_in(response)
-        if response.status == _REFUSED and reason:
+        reason = _reason_in(response)
+        if response.status == _BAD_REQUEST and reason:
             return f"{where}: {reason}"
         value = f"HTTP {response.status}" + (f": {reason}" if reason else "")
-        return self._wrong(where, value)
-
-    def _wrong(self, where: str, value: str) -> str:
         return describe(where=where, value=value, expected=self.expected, remedy=self.remedy)
 
 
@@ -96,11 +105,7 @@ def exchange(
     return response
 
 
-def unavailable(where: str, response: Response, expected: str, remedy: str) -> UnavailableError:
-    return UnavailableError.of(where, printable(response.error), expected, remedy)
-
-
-def reason_in(response: Response) -> str:
+def _reason_in(response: Response) -> str:
     """The server's own message for a refusal; empty if it has none."""
     try:
         answer = json.loads(response.body)
@@ -111,7 +116,7 @@ def reason_in(response: Response) -> str:
     return printable(str(answer), 1_000)
 
 
-def remedy_of(url: str, reason: str, usual: str) -> str:
+def _remedy(url: str, reason: str, usual: str) -> str:
     """What to do if there is no answer: ``usual``, unless TLS is the reason."""
     ca = "Who signed its certificate is named in a file: export SSL_CERT_FILE=/path/to/ca.pem"
     own = "commands have none of their own; ask an address that wants none, or --history."

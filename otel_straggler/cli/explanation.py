@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from otel_straggler.cli.fitting_table import Column, FittingTable
 from otel_straggler.cli.liveness_lines import is_over, text_of
-from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.text import clock, printable
 from otel_straggler.cli.verdict_lines import action_of, cause_of, subject
 from otel_straggler.detect.verdicts.world import describe_peers, peer_key
 from otel_straggler.model.rank import Source
@@ -97,9 +96,9 @@ class Explanation:
         yield from self._peer_lines()
         yield Text("Changes of state", style="bold")
         for change in self.changes:
-            yield Text(f"  {_when(change['at_ns'])}  {_step(change):>12}  {change['state']}")
+            yield Text(f"  {clock(change['at_ns'] / 1e9)}  {_step(change):>12}  {change['state']}")
         for decision in self.decisions:
-            yield Text(f"  {_when(decision['at_ns'])}  {_decision(decision)}")
+            yield Text(f"  {clock(decision['at_ns'] / 1e9)}  {_decision(decision)}")
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         verdict = self.verdict
@@ -241,14 +240,10 @@ def _step(change: Json) -> str:
     return "" if change["at_step"] is None else f"step {change['at_step']:,}"
 
 
-def _when(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns / 1e9, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def _decision(decision: Json) -> str:
     text = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}
     who = f" by {printable(decision['by'], 60)}" if decision["by"] else ""
-    until = f" until {_when(decision['until_ns'])}" if decision["until_ns"] else ""
+    until = f" until {clock(decision['until_ns'] / 1e9)}" if decision["until_ns"] else ""
     over = "" if decision["is_in_force"] or decision["action"] == "restore" else " (over)"
     what = text.get(decision["action"], decision["action"])
     return f"{what}{until}{who}{over}: {printable(decision['reason'], 300)}"

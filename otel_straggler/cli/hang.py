@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -16,17 +14,16 @@ import click
 
 from otel_straggler import semconv
 from otel_straggler.cli.evidence import evidence_json, evidence_lines, gather
-from otel_straggler.cli.exchange import exchange, reason_in, unavailable
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server
 from otel_straggler.cli.hang_lines import hang_json, hang_lines
-from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.stacks_from_outside import stacks
-from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
+from otel_straggler.cli.text import AS_JSON, print_json, printable
+from otel_straggler.cli.top import report_url
 from otel_straggler.collector.commands_settings import TOKEN_VARIABLE
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.detect.hangs.collectives import find_hang
 from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.diagnostics import FlightRecord
-from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.recordings.diagnostics_files import read_flight_records
 
 _READ = "read"
@@ -56,7 +53,7 @@ def command() -> None:
 @command.command(_READ)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--run", metavar="ID", help="Of stacks and rings, those of this run.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@AS_JSON
 def read(folder: Path, run: str | None, as_json: bool) -> None:
     """Read a folder of evidence; 'hang DIR' is the same.
 
@@ -71,8 +68,7 @@ def read(folder: Path, run: str | None, as_json: bool) -> None:
     remarks += evidence.remarks
     result = find_hang(records)
     if as_json:
-        reported = {**hang_json(result), **evidence_json(evidence), "remarks": remarks}
-        click.echo(json.dumps(reported, separators=(",", ":")))
+        print_json({**hang_json(result), **evidence_json(evidence), "remarks": remarks})
         return
     for line in (*(hang_lines(result) if records else ()), *evidence_lines(evidence)):
         click.echo(line)
@@ -133,25 +129,31 @@ def ask(
     The collector's token is taken from OTEL_STRAGGLER_COMMANDS_TOKEN. Ranks answer with their next
     heartbeat and write to their own OTEL_STRAGGLER_EVIDENCE_DIR.
     """
-    url = report_url(collector).removesuffix("/v1/report") + semconv.COMMANDS_PATH
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    server = Server(
+        url=report_url(collector).removesuffix("/v1/report"),
+        expected="a collector that accepts commands",
+        remedy="Is it running, and does its file set commands.enabled?",
+        headers={semconv.COMMANDS_TOKEN_HEADER: token} if token else {},
+    )
     asked: dict[str, Any] = {"verb": verb, "run": run_id, "group": group}
     if ranks:
         asked["ranks"] = list(ranks)
-    reported = _fetched(url, asked)
+    reported = _asked(server, semconv.COMMANDS_PATH, asked)
     rank_of = {str(one["id"]): int(one["rank"]) for one in reported["commands"]}
     click.echo(f"Asked {ranks_text(list(rank_of.values()))} of run {printable(run_id)}: {verb}.")
     if wait_s > 0:
-        _say(_outcomes(url, rank_of, wait_s), rank_of)
+        _say(_outcomes(server, rank_of, wait_s), rank_of)
 
 
-def _outcomes(url: str, rank_of: Mapping[str, int], wait_s: float) -> dict[str, str]:
+def _outcomes(server: Server, rank_of: Mapping[str, int], wait_s: float) -> dict[str, str]:
     ends_at_s = time.monotonic() + wait_s
     outcomes = dict.fromkeys(rank_of, "waiting")
     while True:
         open_ids = [id_ for id_, outcome in outcomes.items() if outcome == "waiting"]
         for first in range(0, len(open_ids), _MAX_IDS):
             query = urlencode({"ids": ",".join(open_ids[first : first + _MAX_IDS])})
-            outcomes.update(_fetched(f"{url}?{query}")["outcomes"])
+            outcomes.update(_asked(server, f"{semconv.COMMANDS_PATH}?{query}")["outcomes"])
         if "waiting" not in outcomes.values() or time.monotonic() >= ends_at_s:
             return outcomes
         time.sleep(_POLL_S)
@@ -163,37 +165,18 @@ def _say(outcomes: Mapping[str, str], rank_of: Mapping[str, int]) -> None:
         click.echo(f"{who[0].upper()}{who[1:]}: {_TEXT.get(outcome, outcome)}.")
 
 
-def _fetched(url: str, body: Any = None) -> dict[str, Any]:
-    token = os.environ.get(TOKEN_VARIABLE, "").strip()
-    headers = {semconv.COMMANDS_TOKEN_HEADER: token} if token else {}
-    response = exchange(url, body, headers=headers)
-    if response.status != NO_ANSWER and not response.is_success:
-        raise _refused(url, response)
+def _asked(server: Server, path: str, body: Any = None) -> dict[str, Any]:
     try:
-        reported: dict[str, Any] = json.loads(response.body)
-        return reported
-    except ValueError as error:
-        response = replace(response, error=response.error or str(error))
-        raise unavailable(url, response, "an answer", "Is it still running?") from error
-
-
-def _refused(url: str, response: Response) -> InputError | ConfigError:
-    if response.status in {401, 403}:
-        return ConfigError.of(
-            TOKEN_VARIABLE,
-            "nothing" if response.status == 401 else "...",
-            "the collector's commands.token",
-            "Set it in this shell.",
-        )
-    reason = reason_in(response)
-    if response.status == 400 and reason:
-        return InputError(reason)
-    return InputError.of(
-        url,
-        f"HTTP {response.status}",
-        "a collector that takes commands there",
-        "Set commands.enabled in its file.",
-    )
+        answer: dict[str, Any] = server.ask(path, body)
+    except RefusedError as error:
+        if error.status in {401, 403}:
+            value = "nothing" if error.status == 401 else "..."
+            expected = "the collector's commands.token"
+            raise ConfigError.of(
+                TOKEN_VARIABLE, value, expected, "Set it in this shell."
+            ) from error
+        raise
+    return answer
 
 
 command.add_command(ask)

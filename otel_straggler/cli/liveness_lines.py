@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from rich.text import Text
 
-from otel_straggler.cli.report_table import digits, printable
+from otel_straggler.cli.text import clock, digits, printable
 from otel_straggler.collector.views.hang_json import in_minutes
 from otel_straggler.detect.verdicts.sentences import sentence
 from otel_straggler.model.causes import CAUSES
@@ -74,16 +73,6 @@ def state_in_text(state: str) -> str:
     'partly lost'
     """
     return printable(state.replace("_", " "))
-
-
-def clock(at_s: float | None) -> str:
-    """Seconds since 1970 as text, in UTC."""
-    if at_s is None:
-        return "an unknown time"
-    try:
-        return f"{datetime.fromtimestamp(at_s, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-    except (ValueError, OverflowError, OSError):  # a sender's clock may say anything
-        return f"{at_s:.0f} s"
 
 
 ENDED: Final = frozenset({"finished", "cancelled", "preempted", "failed"})

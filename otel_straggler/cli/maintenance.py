@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
@@ -13,10 +11,9 @@ from urllib.parse import quote
 
 import click
 
-from otel_straggler.cli.exchange import Server, base_url
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, Server, base_url
 from otel_straggler.cli.fitting_table import seconds_of
-from otel_straggler.cli.report_table import printable
-from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.cli.text import AS_JSON, clock, print_json, printable, user_name
 from otel_straggler.collector.metrics.families import label
 from otel_straggler.errors import InputError, StragglerError
 
@@ -65,14 +62,14 @@ def add(
 ) -> None:
     """Begin maintenance of a host, or change its end."""
     seconds = seconds_of(length, "--for")
-    by = _me() if by is None else by
+    by = user_name() if by is None else by
     servers = [_collector(url) for url in collectors]
     silencing = [Alertmanager(url) for url in alertmanagers]
     asked = {"node": node, "seconds": seconds, "reason": reason, "by": by or None}
 
     def report(server: Server) -> str:
         reported = _read(server, server.ask(_PATH, asked), "until_ns")
-        until = _time(reported["until_ns"] / 1e9)
+        until = clock(reported["until_ns"] / 1e9)
         return f"{printable(node)} is under maintenance until {until} at {server.url}"
 
     def silence(alertmanager: Alertmanager) -> str:
@@ -94,7 +91,7 @@ def end(node: str, collectors: tuple[str, ...], alertmanagers: tuple[str, ...]) 
     def report(server: Server) -> str:
         reported = _read(
             server,
-            server.ask(_PATH, {"node": node, "until": 0, "by": _me() or None}),
+            server.ask(_PATH, {"node": node, "until": 0, "by": user_name() or None}),
             "was_in_force",
         )
         was = "is no longer" if reported["was_in_force"] else "was not"
@@ -110,13 +107,13 @@ def end(node: str, collectors: tuple[str, ...], alertmanagers: tuple[str, ...]) 
 
 @command.command("list")
 @_to_collectors
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@AS_JSON
 def list_(collectors: tuple[str, ...], as_json: bool) -> None:
     """List what is under maintenance, and until when."""
     servers = [_collector(url) for url in collectors]
     if as_json:
         result = {server.url: _listed(server) for server in servers}
-        click.echo(json.dumps({"schema_version": 1, "collectors": result}))
+        print_json({"schema_version": 1, "collectors": result})
         return
 
     def lines(server: Server) -> str:
@@ -168,19 +165,8 @@ def _read(server: Server, answer: Any, needed: str) -> dict[str, Any]:
 
 def _line(each: dict[str, Any]) -> str:
     by = f", {printable(each['by'])}" if each["by"] else ""
-    until = _time(each["until_ns"] / 1e9)
+    until = clock(each["until_ns"] / 1e9)
     return f"{printable(each['node'])} until {until}{by}: {printable(each['reason'], 500)}"
-
-
-def _time(at_s: float) -> str:
-    return f"{datetime.fromtimestamp(at_s, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container without a name for its user
-        return ""
 
 
 _MARK: Final = "otel-straggler maintenance: "

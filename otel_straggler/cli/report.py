@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import click
 
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR
 from otel_straggler.cli.report_lines import report_lines
 from otel_straggler.cli.report_source import KeptRunViews, LiveRunViews, RunViews, choose_run
-from otel_straggler.cli.report_table import printable, report_console
-from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.cli.text import printable, report_console
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.errors import ConfigError, InputError, UnavailableError
 

@@ -9,8 +9,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from otel_straggler.cli.fitting_table import Column, FittingTable
-from otel_straggler.cli.liveness_lines import WORTH_TELLING_H, clock, earlier_line, state_in_text
-from otel_straggler.cli.report_table import digits, duration, printable
+from otel_straggler.cli.liveness_lines import WORTH_TELLING_H, earlier_line, state_in_text
+from otel_straggler.cli.text import clock, digits, duration, printable
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.model.verdict import hours_text
 

@@ -9,9 +9,8 @@ from typing import Any, NoReturn, Protocol
 from urllib.parse import urlencode
 
 from otel_straggler._version import __version__
-from otel_straggler.cli.exchange import NotFoundError, Server, base_url
-from otel_straggler.cli.report_table import printable
-from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server, base_url
+from otel_straggler.cli.text import printable
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.history.run_views import FromHistory, one_of
 from otel_straggler.collector.views.page_json import ResponseMeta, TimelineEnds, page_json
@@ -24,6 +23,7 @@ from otel_straggler.semconv import FORMAT_VERSION
 
 Json = dict[str, Any]
 MAX_NAMED = 10
+_NOT_FOUND = 404
 
 
 class RunViews(Protocol):
@@ -85,7 +85,9 @@ class LiveRunViews:
     def runs(self) -> Json:
         try:
             runs = self._server.ask("/v1/runs")
-        except NotFoundError:
+        except RefusedError as error:
+            if error.status != _NOT_FOUND:
+                raise
             self._refuse("no /v1/runs")
         if not isinstance(runs, dict) or runs.get("schema_version") != FORMAT_VERSION:
             self._refuse("another answer to /v1/runs")
@@ -95,8 +97,8 @@ class LiveRunViews:
         asked = {"run": run_id} | ({} if group is None else {"group": group})
         try:
             run_view = self._ask("/v1/run", asked)
-        except NotFoundError:
-            if group is not None:
+        except RefusedError as error:
+            if error.status == _NOT_FOUND and group is not None:
                 _no_group(self.run_view(run_id, None), group)
             raise
         self._address(run_view["answer"])

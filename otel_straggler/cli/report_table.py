@@ -5,9 +5,7 @@ All of it reads the JSON report, so that ``score``, ``top`` and the demo show th
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from otel_straggler.cli.text import digits, duration, printable, rank_ranges, unit_for
 from otel_straggler.semconv import LISTED_KINDS
 
 Json = Mapping[str, Any]
@@ -26,66 +25,7 @@ _MAX_NAME = 24
 _MAX_NODE = 20
 _CELL = 11
 _GPU_COLUMN = 7
-_WIDTH_WITHOUT_TERMINAL = 160
-_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _MARK = "<"
-_NOT_PRINTABLE = re.compile(
-    r"[^\x20-\x7e\u00a1-\ufffd]|[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
-)
-"""Control characters, invisible ones and those that change the direction, lone surrogates."""
-
-
-def report_console() -> Console:
-    """A console as wide as the terminal; wide where there is none."""
-    console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _WIDTH_WITHOUT_TERMINAL
-    return console
-
-
-def printable(text: str, maximum: int = 80) -> str:
-    """Make foreign text safe for a terminal: no control characters, bounded length.
-
-    >>> printable("a\\x1b[31mb", 20)
-    'a?[31mb'
-    """
-    clean = _NOT_PRINTABLE.sub("?", text)
-    return clean if len(clean) <= maximum else clean[: maximum - 1] + "~"
-
-
-def duration(seconds: float) -> str:
-    """Seconds with three digits and a unit.
-
-    >>> duration(0.0451), duration(2.5), duration(0.00000123)
-    ('45.1 ms', '2.50 s', '1.23 us')
-    """
-    scale, unit = unit_for(seconds)
-    return f"{digits(seconds / scale)} {unit}"
-
-
-def unit_for(seconds: float) -> tuple[float, str]:
-    """The largest unit in which ``seconds`` is at least 1."""
-    return next((u for u in _UNITS if abs(seconds) >= u[0]), _UNITS[-1])
-
-
-def digits(value: float) -> str:
-    """Three significant digits, without an exponent."""
-    if value >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
-
-
-def rank_ranges(ranks: Iterable[int]) -> str:
-    """>>> rank_ranges([1, 2, 3, 7])
-    '1-3, 7'
-    """
-    ranges: list[list[int]] = []
-    for rank in sorted(ranks):
-        if ranges and rank == ranges[-1][1] + 1:
-            ranges[-1][1] = rank
-        else:
-            ranges.append([rank, rank])
-    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)
 
 
 def steps_of(window: Json) -> str:

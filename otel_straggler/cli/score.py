@@ -13,14 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from otel_straggler.cli.report_table import (
-    ScoreTable,
-    printable,
-    report_console,
-    run_lines,
-    run_title,
-    windows_lines,
-)
+from otel_straggler.cli.report_table import ScoreTable, run_lines, run_title, windows_lines
+from otel_straggler.cli.text import printable, report_console
 from otel_straggler.cli.verdict_lines import history_lines, run_line, verdict_lines, without_victims
 from otel_straggler.collector.views.report_json import (
     Json,

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.text import printable
 from otel_straggler.client.diagnostics.processes import is_stopped, started_ticks, takes_signal
 from otel_straggler.detect.hangs.stacks import own_frame
 from otel_straggler.errors import ConfigError, InputError

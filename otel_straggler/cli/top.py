@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,18 +12,17 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from otel_straggler.cli.exchange import base_url, exchange, remedy_of, unavailable
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, Server, base_url
 from otel_straggler.cli.liveness_lines import is_over, liveness_lines, stands_still
 from otel_straggler.cli.report_table import (
     ScoreTable,
     excess_sentence,
     missing_sentence,
-    printable,
     rank_on_node,
-    report_console,
     run_title,
     straggler_sentences,
 )
+from otel_straggler.cli.text import printable, report_console
 from otel_straggler.cli.verdict_lines import (
     called_ranks,
     no_wait_line,
@@ -34,10 +32,8 @@ from otel_straggler.cli.verdict_lines import (
 )
 from otel_straggler.collector.views.report_json import Json
 from otel_straggler.errors import ConfigError, InputError, UnavailableError
-from otel_straggler.otlp.clients.client import NO_ANSWER
 from otel_straggler.semconv import FORMAT_VERSION
 
-DEFAULT_COLLECTOR = "http://127.0.0.1:9464"
 MAX_SENTENCES = 5
 MAX_VERDICTS = 5
 _PART_FOR_VERDICTS = 3
@@ -76,31 +72,19 @@ def fetch_report(url: str) -> Json:
         UnavailableError: there is no answer.
         InputError: another program answers.
     """
-    response = exchange(url)
-    if response.status == NO_ANSWER:
-        remedy = "Is it running, and is this its --metrics address?"
-        remedy = remedy_of(url, response.error, remedy)
-        raise unavailable(url, response, "the report of a collector", remedy)
-    if not response.is_success:
-        raise _no_collector(url, f"HTTP {response.status}")
-    try:
-        report: Any = json.loads(response.body)
-    except (ValueError, RecursionError) as error:
-        raise _no_collector(url, "no JSON") from error
-    if not isinstance(report, dict) or not isinstance(report.get("runs"), dict):
-        raise _no_collector(url, "JSON without runs")
-    if report.get("schema_version") != FORMAT_VERSION:
-        raise _no_collector(url, f"schema_version {report.get('schema_version')}")
-    return report
-
-
-def _no_collector(url: str, value: str) -> InputError:
-    return InputError.of(
-        url,
-        value,
-        f"a report with schema_version {FORMAT_VERSION}",
-        "Is another program, or another version of the collector, listening there?",
+    server = Server(
+        url=url,
+        expected=f"a report with schema_version {FORMAT_VERSION}",
+        remedy="Is another program, or another version of the collector, listening there?",
+        away="Is it running, and is this its --metrics address?",
     )
+    report: Any = server.ask("")
+    if not isinstance(report, dict) or not isinstance(report.get("runs"), dict):
+        raise InputError.of(url, "JSON without runs", server.expected, server.remedy)
+    if report.get("schema_version") != FORMAT_VERSION:
+        value = f"schema_version {report.get('schema_version')}"
+        raise InputError.of(url, value, server.expected, server.remedy)
+    return report
 
 
 def report_url(collector: str) -> str:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
-from otel_straggler.cli.exchange import exchange, reason_in, unavailable
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, Server
 from otel_straggler.cli.explanation import explanation
 from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.cli.liveness_lines import is_over
-from otel_straggler.cli.report_table import printable, report_console
-from otel_straggler.cli.top import DEFAULT_COLLECTOR, fetch_report, report_url
+from otel_straggler.cli.text import AS_JSON, printable, report_console, user_name
+from otel_straggler.cli.top import fetch_report, report_url
 from otel_straggler.detect.hangs.states import HANGS
-from otel_straggler.errors import ConfigError, InputError
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.verdict import hang_subject, hung_group
-from otel_straggler.otlp.clients.client import NO_ANSWER
 
 Json = Mapping[str, Any]
-_REFUSED = (400, 404)
 _HANG = "hang"
 """A subject: whichever group of a run hangs."""
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -51,7 +48,7 @@ def _about_one(function: _Command) -> _Command:
 
 @command.command(short_help="Say what a verdict rests on: numbers of its subject and peers.")
 @_about_one
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@AS_JSON
 def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> None:
     """Say what a verdict rests on: the numbers of the subject and of its peers."""
     report = fetch_report(report_url(collector))
@@ -103,29 +100,17 @@ def _decide(
         "run_id": run_id,
         "subject_id": subject_id,
         "reason": reason,
-        "by": _me(),
+        "by": user_name(),
         **more,
     }
-    _send(url.removesuffix("/v1/report") + "/v1/decisions", asked)
+    server = Server(
+        url=url.removesuffix("/v1/report"),
+        expected="a collector that accepts decisions",
+        remedy="Is it an older one, or is metrics.decisions off?",
+    )
+    server.ask("/v1/decisions", asked)
     text = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}[action]
     click.echo(f"{text}: {printable(subject_id)} in run {printable(run_id)}")
-
-
-def _send(url: str, asked: Json) -> None:
-    response = exchange(url, asked)
-    if response.status == NO_ANSWER:
-        raise unavailable(url, response, "an answer", "Is it still running?")
-    if response.is_success:
-        return
-    reason = reason_in(response)
-    if response.status in _REFUSED and reason:
-        raise InputError(reason)
-    raise InputError.of(
-        url,
-        f"HTTP {response.status}",
-        "a collector that takes decisions there",
-        "Is it an older one, or is metrics.decisions off?",
-    )
 
 
 def _result(
@@ -196,10 +181,3 @@ def _fits(verdict: Json, subject: str) -> bool:
         key = f"{verdict['group']}/{verdict['rank']}" if verdict["group"] else verdict["rank"]
         return subject == str(key)
     return bool(verdict["scope"] == "host" and subject == verdict["node"])
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container without a name for its user
-        return ""

@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from otel_straggler.cli.liveness_lines import is_over, text_of
-from otel_straggler.cli.report_table import printable, rank_ranges
+from otel_straggler.cli.text import printable, rank_ranges
 from otel_straggler.detect.verdicts.pipeline import WORST_WORKERS
 from otel_straggler.model.causes import CAUSES, cause_text, next_action
 from otel_straggler.model.verdict import CALLED_SLOW, WAITS_INSIDE, hours_text
