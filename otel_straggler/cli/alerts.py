@@ -41,7 +41,7 @@ from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.otlp.clients.http import HttpClient
 
 
-@click.group(short_help="Render alert rules, check them, read the runbook.")
+@click.group()
 def command() -> None:
     """Render alert rules for Prometheus and Alertmanager, check them, read the runbook."""
 

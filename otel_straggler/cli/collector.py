@@ -20,7 +20,7 @@ _DESCRIPTORS = 8_192
 """4,096 connections of ranks, 512 of pages, connections to refuse, files."""
 
 
-@click.command(short_help="Receive OTLP from every rank, score it, serve metrics and reports.")
+@click.command()
 @click.option("--otlp-http", metavar="HOST:PORT", help="OTLP/HTTP.  [default: 127.0.0.1:4318]")
 @click.option("--otlp-grpc", metavar="HOST:PORT", help="OTLP/gRPC.  [default: 127.0.0.1:4317]")
 @click.option(

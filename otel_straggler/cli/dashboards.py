@@ -9,7 +9,7 @@ import click
 from otel_straggler.dashboards.export import export as export_files
 
 
-@click.group(short_help="Write pages for Grafana.")
+@click.group()
 def command() -> None:
     """Pages for Grafana over the metrics of a collector."""
 

@@ -34,7 +34,7 @@ _SHORT = (
 )
 
 
-@click.command(short_help="Let a rank go wrong, and see the alert arrive.")
+@click.command()
 @click.option("--fault", type=click.Choice(FAULTS), default="lost", show_default=True)
 @click.option(
     "--section", type=click.Choice(SECTIONS), help="Where a slow rank is slow.  [default: either]"

@@ -38,7 +38,7 @@ _TITLES = {
 _MAX_TEXT = 1_000
 
 
-@click.command(short_help="Say what stands between a training process and its scores.")
+@click.command()
 @click.option("--endpoint", metavar="URL", help="As configure(endpoint=...).")
 @click.option("--protocol", metavar="NAME", help="As configure(protocol=...).")
 @click.option(

@@ -13,10 +13,15 @@ from urllib.parse import urlencode
 import click
 
 from otel_straggler import semconv
-from otel_straggler.cli.evidence import evidence_json, evidence_lines, gather
+from otel_straggler.cli.diagnostics import (
+    diagnostics_json,
+    diagnostics_lines,
+    hang_json,
+    hang_lines,
+    read_diagnostics,
+)
 from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server
-from otel_straggler.cli.hang_lines import hang_json, hang_lines
-from otel_straggler.cli.stacks_from_outside import stacks
+from otel_straggler.cli.hang_stacks import stacks
 from otel_straggler.cli.text import AS_JSON, print_json, printable
 from otel_straggler.cli.top import report_url
 from otel_straggler.collector.commands_settings import TOKEN_VARIABLE
@@ -40,13 +45,13 @@ class _ReadsByDefault(click.Group):
 
 @click.group(
     cls=_ReadsByDefault,
-    short_help="Say which ranks did not join which collective, and what they did.",
+    short_help="Find which ranks did not join which collective, and what they did.",
     subcommand_metavar="DIR | COMMAND [ARGS]...",
 )
 def command() -> None:
-    """Say of a hang who is waited for, and what it was doing.
+    """Find which rank a hang waits for, and what it was doing.
 
-    With a folder: what the flight records, stacks and rings in it say. See 'hang read --help'.
+    With a folder: read its flight records, stacks and rings. See 'hang read --help'.
     """
 
 
@@ -55,35 +60,34 @@ def command() -> None:
 @click.option("--run", metavar="ID", help="Of stacks and rings, those of this run.")
 @AS_JSON
 def read(folder: Path, run: str | None, as_json: bool) -> None:
-    """Read a folder of evidence; 'hang DIR' is the same.
+    """Read a folder of diagnostics; 'hang DIR' is the same.
 
     DIR has dumps of PyTorch's flight recorder, one for each rank (TORCH_NCCL_DUMP_ON_TIMEOUT=1,
     TORCH_NCCL_TRACE_BUFFER_SIZE=2000), files of stacks (OTEL_STRAGGLER_EVIDENCE_DIR), ring files
     (OTEL_STRAGGLER_RING_DIR), or several of them. Dumps are pickles; one that holds more than plain
     data is not read.
     """
-    evidence = gather(folder, run)
-    has_evidence = bool(evidence.stacks or evidence.rings)
-    records, remarks = _flight_records(folder, is_needed=not has_evidence and not evidence.remarks)
-    remarks += evidence.remarks
+    diagnostics = read_diagnostics(folder, run)
+    has_any = bool(diagnostics.stacks or diagnostics.rings)
+    records, remarks = _flight_records(folder, is_needed=not has_any and not diagnostics.remarks)
+    remarks += diagnostics.remarks
     result = find_hang(records)
     if as_json:
-        print_json({**hang_json(result), **evidence_json(evidence), "remarks": remarks})
+        print_json({**hang_json(result), **diagnostics_json(diagnostics), "remarks": remarks})
         return
-    for line in (*(hang_lines(result) if records else ()), *evidence_lines(evidence)):
+    for line in (*(hang_lines(result) if records else ()), *diagnostics_lines(diagnostics)):
         click.echo(line)
     if records:
         click.echo(f"Read: the dumps of {ranks_text(list(result.ranks))}.", err=True)
-    if has_evidence:
-        of_run = f" of run {evidence.run}" if evidence.run else ""
-        counts = f"{len(evidence.stacks)} files of stacks, {len(evidence.rings)} rings"
+    if has_any:
+        of_run = f" of run {diagnostics.run}" if diagnostics.run else ""
+        counts = f"{len(diagnostics.stacks)} files of stacks, {len(diagnostics.rings)} rings"
         click.echo(f"Read: {counts}{of_run}.", err=True)
     for remark in remarks:
         click.echo(remark, err=True)
 
 
 def _flight_records(folder: Path, *, is_needed: bool) -> tuple[list[FlightRecord], list[str]]:
-    """Flight records; none if the folder has other diagnostics only."""
     try:
         return read_flight_records(folder)
     except InputError as error:
@@ -143,7 +147,7 @@ def ask(
     rank_of = {str(one["id"]): int(one["rank"]) for one in reported["commands"]}
     click.echo(f"Asked {ranks_text(list(rank_of.values()))} of run {printable(run_id)}: {verb}.")
     if wait_s > 0:
-        _say(_outcomes(server, rank_of, wait_s), rank_of)
+        _print(_outcomes(server, rank_of, wait_s), rank_of)
 
 
 def _outcomes(server: Server, rank_of: Mapping[str, int], wait_s: float) -> dict[str, str]:
@@ -159,7 +163,7 @@ def _outcomes(server: Server, rank_of: Mapping[str, int], wait_s: float) -> dict
         time.sleep(_POLL_S)
 
 
-def _say(outcomes: Mapping[str, str], rank_of: Mapping[str, int]) -> None:
+def _print(outcomes: Mapping[str, str], rank_of: Mapping[str, int]) -> None:
     for outcome in Counter(outcomes.values()):
         who = ranks_text([rank_of[id_] for id_, one in outcomes.items() if one == outcome])
         click.echo(f"{who[0].upper()}{who[1:]}: {_TEXT.get(outcome, outcome)}.")

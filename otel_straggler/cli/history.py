@@ -19,7 +19,7 @@ MAX_NAMED = 10
 _VERSION = {"schema_version": 1}
 
 
-@click.command(short_help="List what a collector has kept: runs, windows, verdicts.")
+@click.command()
 @click.argument("file", required=False)
 @click.option("--path", metavar="FILE", help="The same as FILE.")
 @click.option("--run", "run_id", metavar="ID", help="Windows and verdicts of this run.")

@@ -21,7 +21,7 @@ _PATH = "/v1/maintenance"
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
-@click.group(short_help="Say which hosts are being worked on, so that nobody is called.")
+@click.group()
 def command() -> None:
     """Say which hosts are being worked on: nobody is called because their ranks are lost or stuck.
 

@@ -44,7 +44,7 @@ OF_THE_TIME_OF_RECORDING = (
 _SQLITE = b"SQLite format 3\0"
 
 
-@click.command(short_help="Show what settings would have done on recorded telemetry.")
+@click.command()
 @click.argument("file")
 @click.option(
     "--would-have-paged",

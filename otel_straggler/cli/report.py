@@ -23,7 +23,7 @@ from otel_straggler.errors import ConfigError, InputError, UnavailableError
 STDOUT = "-"
 
 
-@click.command(short_help="Show a run, or keep it as one HTML file that opens offline.")
+@click.command()
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--collector", metavar="URL", help=f"Ask this one.  [default: {DEFAULT_COLLECTOR}]")
 @click.option("--history", metavar="FILE", help="Read what a collector has kept instead.")

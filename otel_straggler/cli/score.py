@@ -46,7 +46,7 @@ ROWS_AT_ONCE = 65_536
 SHOW_PROGRESS_BYTES = 8_000_000
 
 
-@click.command(short_help="Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.")
+@click.command()
 @click.argument("file", default="-")
 @click.option(
     "--format",

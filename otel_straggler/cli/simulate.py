@@ -43,7 +43,7 @@ _OWN = "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIE
 _DEFAULT = Plan()
 
 
-@click.command(short_help="Write or send the telemetry of a run whose slow rank is known.")
+@click.command()
 @click.option(
     "--scenario",
     type=click.Choice(list(SCENARIOS)),

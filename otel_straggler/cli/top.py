@@ -41,7 +41,7 @@ _LINES_AROUND = 9
 _ROOM_WITHOUT_TERMINAL = 64
 
 
-@click.command(short_help="Watch verdicts and scores of a running collector in the terminal.")
+@click.command()
 @click.option(
     "--collector", default=DEFAULT_COLLECTOR, show_default=True, help="Its --metrics address."
 )

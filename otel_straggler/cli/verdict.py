@@ -24,7 +24,7 @@ _HANG = "hang"
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
-@click.group(short_help="Say what a verdict rests on; dismiss or mute it.")
+@click.group()
 def command() -> None:
     """Say what a verdict rests on; dismiss or mute it.
 

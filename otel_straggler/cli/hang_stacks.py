@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from otel_straggler.cli.diagnostics import frame_text
 from otel_straggler.cli.text import printable
 from otel_straggler.client.diagnostics.processes import is_stopped, started_ticks, takes_signal
 from otel_straggler.detect.hangs.stacks import own_frame
@@ -27,7 +28,7 @@ from otel_straggler.recordings.diagnostics_files import read_stacks_file
 _PY_SPY_S = 30.0
 _SIGNAL_S = 5.0
 _STILL_S = 0.3
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +49,6 @@ class Target:
         return int(self.head.rank) if self.head.rank.isdecimal() else None
 
     @property
-    def run(self) -> str:
-        return self.head.run
-
-    @property
     def name(self) -> str:
         return f"process {self.pid}" if self.rank is None else f"rank {self.rank} ({self.pid})"
 
@@ -66,16 +63,16 @@ def targets_in(folder: Path) -> list[Target]:
             is_alive = head.pid.isdecimal() and len(head.pid) <= 10
             if is_alive and head.started and started_ticks(int(head.pid)) == head.started:
                 result.append(Target(pid=int(head.pid), path=path, head=head))
-    return sorted(result, key=lambda target: (target.run, target.rank or 0))
+    return sorted(result, key=lambda target: (target.head.run, target.rank or 0))
 
 
 def find_py_spy() -> str | None:
     """Next to this interpreter, else on the path."""
-    beside = Path(sys.executable).parent / "py-spy"
-    return str(beside) if beside.is_file() else shutil.which("py-spy")
+    own = Path(sys.executable).parent / "py-spy"
+    return str(own) if own.is_file() else shutil.which("py-spy")
 
 
-def take(target: Target, py_spy: str | None, *, native: bool) -> tuple[StacksDump, str]:
+def take_stacks(target: Target, py_spy: str | None, *, native: bool) -> tuple[StacksDump, str]:
     """The stacks of now, and a remark; appended to the target's file if it has one.
 
     Raises:
@@ -146,7 +143,7 @@ def _settled(path: Path, before: int) -> Iterator[str]:
     ends_at_s = time.monotonic() + _SIGNAL_S
     view, since_s = "", time.monotonic()
     while time.monotonic() < ends_at_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
         text = _text(path)[before:]
         if text != view:
             view, since_s = text, time.monotonic()
@@ -238,14 +235,14 @@ def stacks(
     failures = 0
     for target in wanted:
         try:
-            dump, remark = take(target, py_spy, native=native)
+            dump, remark = take_stacks(target, py_spy, native=native)
         except InputError as error:
             failures += 1
             click.echo(f"{target.name}: {error}", err=True)
-            continue
-        if remark:
-            click.echo(f"{target.name}: {remark}", err=True)
-        _say(target, dump)
+        else:
+            if remark:
+                click.echo(f"{target.name}: {remark}", err=True)
+            _print(target, dump)
     if failures:
         raise click.exceptions.Exit(1)
 
@@ -259,7 +256,7 @@ def _targets(
         for target in known
         if (pid is None or target.pid == pid)
         and (not ranks or target.rank in ranks)
-        and (run_id is None or target.run == run_id)
+        and (run_id is None or target.head.run == run_id)
     ]
     if not result and pid is not None and not ranks:
         return [Target(pid=pid)]
@@ -274,15 +271,11 @@ def _targets(
     )
 
 
-def _say(target: Target, dump: StacksDump) -> None:
+def _print(target: Target, dump: StacksDump) -> None:
     main = dump.main
     frame = None if main is None else own_frame(main) or next(iter(main.frames), None)
-    where = "no function of Python"
-    if frame is not None:
-        file = frame.file.rpartition("/")[2]
-        where = f"{printable(frame.function)} ({printable(file)}, line {frame.line})"
     gil = ", and holds the GIL" if main is not None and main.holds_gil else ""
-    click.echo(f"{target.name}: the main thread is in {where}{gil}.")
+    click.echo(f"{target.name}: the main thread is in {frame_text(frame)}{gil}.")
     if target.path is not None:
         click.echo(f"  All {len(dump.threads)} threads are in {target.path}")
         return
