@@ -1,4 +1,4 @@
-"""``alerts check``: find what is wrong with a file of rules, or of Alertmanager's configuration."""
+"""``alerts check``: errors in files of rules, or of Alertmanager's configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_SHOWN: Final = 80
 
 
 def read_file(path: Path) -> Mapping[str, Any]:
-    """A YAML mapping.
+    """Read a YAML mapping.
 
     Raises:
         InputError: it cannot be read, or is none.
@@ -59,7 +59,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
 
 
 def findings_in_rules(document: Mapping[str, Any]) -> list[str]:
-    """Names and labels that nothing publishes, by the rule that uses them. Needs promql-parser."""
+    """Names and labels that nothing publishes, by rule. Needs promql-parser."""
     names = dict(labels_by_name())
     findings: list[str] = []
     for rule in (rule for group in document.get("groups", ()) for rule in group.get("rules", ())):
@@ -135,7 +135,7 @@ def _shortened(document: object) -> object:
 # --- labels of series ----------------------------------------------------------------------------
 
 CONSTANT: Final = frozenset({"collector", "cluster"})
-"""On every series; ``cluster`` only where ``metrics.cluster`` is set."""
+"""On every series; ``cluster`` only if ``metrics.cluster`` is set."""
 _OF_HISTOGRAM: Final = frozenset({*map(label_of, LABELS.values()), "cluster"})
 _OF_ALERT: Final = frozenset(
     {"alertname", "alertstate", "severity", "domain", "mode", "team", *OF_RANK, "section", "cause"}
@@ -143,7 +143,7 @@ _OF_ALERT: Final = frozenset(
 
 
 def labels_by_name() -> Mapping[str, frozenset[str]]:
-    """Labels that a series may have, by its name in Prometheus; also of what is recorded here."""
+    """Labels that a series may have, by its name in Prometheus; recorded series included."""
     histogram = semconv.SECTION_DURATION.prometheus_name
     return {
         **{m.prometheus_name: CONSTANT.union(m.published_labels) for m in _published()},
@@ -168,10 +168,10 @@ _SETS: Final = frozenset({"and", "unless"})
 
 
 class QueryLabels:
-    """Finds which labels PromQL expressions give, and names in them that nothing publishes.
+    """Labels of PromQL expressions, and names in them that nothing publishes.
 
     Attributes:
-        findings: what is wrong in the expressions so far, as messages.
+        findings: errors so far.
     """
 
     def __init__(self, names: Names) -> None:

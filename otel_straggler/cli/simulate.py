@@ -179,9 +179,9 @@ def _check_outputs(
     if labels is not None and not is_generated(given):
         remedy = "Name what is slow with --fault."
         _refuse("--labels", labels, "a generated run", remedy)
-    if given.get("tells_hardware") and speed is None:
+    if given.get("report_hardware") and speed is None:
         remedy = "Sensors go with signs of life, which only --speed sends."
-        _refuse("--tells-hardware", "no --speed", "--send URL --speed N with it", remedy)
+        _refuse("--report-hardware", "no --speed", "--send URL --speed N with it", remedy)
     if send is not None and not send.startswith(("http://", "https://")):
         expected = "a URL such as http://127.0.0.1:4318"
         raise click.BadParameter(f"got {send!r}; expected {expected}", param_hint="--send")
@@ -213,7 +213,7 @@ def _generated(given: dict[str, Any], start_ns: int) -> _Chosen:
     plan: RunPlan = build_plan(given, start_ns)
     run = generate(plan)
     is_restarted = plan.restart_at_step is not None
-    sensors = Sensors(run.labels, plan.seed) if plan.tells_hardware else None
+    sensors = Sensors(run.labels, plan.seed) if plan.report_hardware else None
     return _Chosen(plan.run_id, run.batches(), run.labels, is_restarted, sensors)
 
 

@@ -42,13 +42,13 @@ _OPTIONS: Final[tuple[tuple[str, Any, str], ...]] = (
     ("--restart-at-step", int, "A new attempt goes on from the last checkpoint."),
 )
 _FLAGS: Final = (
-    ("--tells-topology/--hides-topology", "Whether ranks tell their place in the layout."),
-    ("--tells-tokens", "Forward tells its tokens."),
-    ("--tells-hardware", "Ranks name their GPUs; with --speed their sensors are sent, too."),
+    ("--report-topology/--no-report-topology", "Whether ranks tell their place in the layout."),
+    ("--report-tokens", "Forward tells its tokens."),
+    ("--report-hardware", "Ranks name their GPUs; with --speed their sensors are sent, too."),
     ("--renumbers", "After the restart the nodes have other ranks."),
 )
 _NAMES: Final = ("layout", "faults", *(name.lstrip("-").replace("-", "_") for name, *_ in _OPTIONS))
-_FLAG_NAMES: Final = ("tells_topology", "tells_tokens", "tells_hardware", "renumbers")
+_FLAG_NAMES: Final = ("report_topology", "report_tokens", "report_hardware", "renumbers")
 
 
 def generator_options(command: Command) -> Command:

@@ -1,4 +1,4 @@
-"""All runs: which lose time, and to whom."""
+"""All runs: which lose time, and to which ranks."""
 
 from __future__ import annotations
 

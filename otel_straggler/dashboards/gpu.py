@@ -1,7 +1,7 @@
 """The GPU of one rank: sensors as the rank or DCGM exporter reports them, and kernels.
 
-DCGM exporter knows no ranks; its series are joined to a rank by the UUID of the GPU, which the rank
-reports (``straggler_rank_info``).
+DCGM exporter knows no ranks; its series are joined to a rank by the UUID of the GPU in
+``straggler_rank_info``.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def kernels() -> list[p.Panel]:
 
 
 def from_dcgm(name: str) -> str:
-    """A gauge of DCGM exporter, of the GPU that the chosen rank names.
+    """A gauge of DCGM exporter, of the GPU of the chosen rank.
 
     >>> from_dcgm("DCGM_FI_DEV_SM_CLOCK")[:62]
     '(max by (hw_id) (label_replace(DCGM_FI_DEV_SM_CLOCK, "hw_id", '

@@ -1,4 +1,4 @@
-"""Who is silent, who is stuck, and for whom a hung run waits."""
+"""Silent ranks, stuck ranks, and which rank a hung run waits for."""
 
 from __future__ import annotations
 

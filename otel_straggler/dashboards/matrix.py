@@ -73,8 +73,8 @@ def _shares() -> list[p.Panel]:
 
 
 def _share(metric: semconv.Metric) -> str:
-    """A part of the loss. Where work is uneven otherwise, mending one part may win more than all is
-    worth, or make it worse: nobody can act on how far beyond."""
+    """A share of the loss. Where work is uneven otherwise, fixing one part may win more than all is
+    worth, or make it worse: clamped, as nobody can act on how far."""
     return f"clamp({q.newest(metric, q.RUN, _WORLD)}, 0, 1)"
 
 
@@ -92,7 +92,7 @@ def _flagged() -> list[p.Panel]:
 
 
 def _slowest(scope: str, by: str) -> str:
-    """By the verdicts' series, which only those have who are called slow: to look through whether
-    each of 10,000 ranks straggles takes Prometheus seconds. Rounded, an answer is half as long."""
+    """From the verdicts' series, which only slow subjects have: checking each of 10,000 ranks takes
+    Prometheus seconds. Rounded, an answer is half as long."""
     chosen = f'{_WORLD}, scope="{scope}"'
     return f"round({q.highest(semconv.VERDICT_SLOWDOWN, by, chosen, _MAX_FLAGGED)}, 0.01)"

@@ -1,4 +1,4 @@
-"""Kinds of panels and their colours, as the pages use them. Ids are given, so that links stay."""
+"""Kinds of panels and their colors. Ids are fixed, so that links stay."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 DATASOURCE: Final = cm.DataSourceRef(type_val="prometheus", uid="${datasource}")
 Panel: TypeAlias = Builder[dm.Panel]
 Steps = Sequence[tuple[float | None, str]]
-"""Where a colour begins. Those that alerts look at are the alerts' defaults; a test says so."""
+"""Where a color begins. Those used by alerts are the alerts' defaults; a test checks it."""
 Colours = Sequence[tuple[str, str]]
-"""First words of a legend, as a pattern, and their colour."""
+"""First words of a legend, as a pattern, and their color."""
 Queries = Sequence[tuple[str, str]]
 """Pairs of legend and expression."""
 PLAIN: Final = ((None, "blue"),)
@@ -35,7 +35,7 @@ SHARES: Final = ((None, "dark-red"), (0.5, "orange"), (0.95, "green"))
 GOODPUTS: Final = ((None, "dark-red"), (0.7, "orange"), (0.9, "green"))
 HEAT: Final = ((None, "green"), (85.0, "orange"), (92.0, "dark-red"))
 HEARTBEAT_AGES: Final = ((None, "green"), (20.0, "dark-red"))
-"""Seconds since the last heartbeat: after so many a rank is lost, unless that is set otherwise."""
+"""Seconds since the last heartbeat: after so many a rank is lost by default."""
 RATE_IS_ODD: Final = ((None, "green"), (0.001, "orange"))
 PART_IS_ODD: Final = ((None, "green"), (0.05, "orange"))
 STATES: Final = (
@@ -47,7 +47,7 @@ STATES: Final = (
     ("stuck", "dark-red"),
     ("lost", "dark-purple"),
 )
-"""Of ranks: by the order of lines, those that are well would be red."""
+"""Of ranks: Grafana's default colors would make healthy ones red."""
 RUN_STATES: Final = (
     ("training", "green"),
     ("starting", "light-blue"),
@@ -55,7 +55,7 @@ RUN_STATES: Final = (
     ("forgotten", "orange"),
 )
 OF_ONE_RUN: Final = ("job_name", "run_id")
-"""Columns that are the same in each row, on a page about one run."""
+"""Columns that are the same in each row, on a dashboard about one run."""
 _MAX_POINTS: Final = 200
 """Of a line, so that an answer about 10,000 ranks stays small on a screen of any width."""
 _KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
@@ -182,7 +182,6 @@ def timeline(
 
 
 def _describe(panel: Any, text: Text, steps: Steps, size: tuple[int, int]) -> None:
-    """Set what every kind of panel has."""
     panel.id(text.id).title(text.title).description(text.description).no_value(text.empty)
     panel.unit(text.unit).datasource(DATASOURCE)
     panel.thresholds(_thresholds(steps)).span(size[0]).height(size[1])
@@ -191,7 +190,7 @@ def _describe(panel: Any, text: Text, steps: Steps, size: tuple[int, int]) -> No
 def _linked(
     panel: Any, links: Sequence[d.DashboardLink], colours: Colours = (), texts: Sequence[str] = ()
 ) -> Panel:
-    """The panel with links, and with colours by the beginning of a name."""
+    """Add links, and colors by the beginning of a name."""
     panel.data_links(list(links))
     for label, colour in colours:  # without slashes a pattern would have to match the whole name
         fixed = {"mode": "fixed", "fixedColor": colour}
@@ -207,11 +206,9 @@ def _linked(
 def link(
     title: str, page: str, *labels: str, is_table: bool = False, of_run: bool = False
 ) -> d.DashboardLink:
-    """From a series, or a row of a table, to the page about it, with the range; ``of_run``: about
-    the run that is chosen.
-
-    Grafana leaves a ``+`` of a name as it is, which a URL reads as a space: hence the format.
-    """
+    """From a series, or a row of a table, to a dashboard about it, with the range; ``of_run``:
+    about the chosen run. Grafana leaves a ``+`` in a name, which a URL reads as a space: hence
+    the format."""
     source = "__data.fields" if is_table else "__field.labels"
     chosen = "".join(f"&var-{name}=${{{source}.{name}:percentencode}}" for name in labels)
     kept = f"{_KEPT}&${{job_name:queryparam}}&${{run_id:queryparam}}" if of_run else _KEPT
@@ -233,11 +230,11 @@ def rows(
 ) -> Panel:
     """A table of current values. ``columns`` are name, unit, expression and steps of each value.
 
-    Rows of the expressions with equal labels become one row; the first column sorts them. Labels
-    have the unit ``string``: with any other, rank 1024 is written as 1.02 K.
+    Rows with equal labels become one row; the first column sorts them. Labels have the unit
+    ``string``: with any other, rank 1024 is written as 1.02 K.
 
     Args:
-        states: colours of texts in the column ``state``.
+        states: colors of texts in the column ``state``.
     """
     panel = table.Panel().filterable(True).data_links(list(links))
     _describe(panel, replace(text, unit="string"), PLAIN, (span, 9))
@@ -268,11 +265,12 @@ def rows(
 
 
 def matrix(text: Text, cell: tuple[str, str], expression: str, steps: Steps) -> Panel:
-    """A coloured cell for each pair of labels that are numbers, in their order.
+    """A colored cell for each pair of numeric labels, in their order.
 
     Args:
-        cell: labels of rows and of columns. Grafana puts rows and columns where their first cell
-            comes, and sorts text by its letters: so cells are made numbers and sorted before.
+        cell: labels of rows and of columns. Grafana orders them by their first cell, and text by
+            its
+            letters: so cells are converted to numbers and sorted before.
     """
     panel = table.Panel().decimals(2)
     _describe(panel, replace(text, unit="string"), steps, (24, 14))
@@ -290,12 +288,12 @@ def matrix(text: Text, cell: tuple[str, str], expression: str, steps: Steps) -> 
 
 
 def _leave_cells_empty(panel: table.Panel) -> None:
-    """The text of an empty table stands in its place; Grafana would repeat it in empty cells."""
+    """Grafana would repeat the text of an empty table in empty cells."""
     panel.override_by_regexp(".*", [dm.DynamicConfigValue(id_val="noValue", value="")])
 
 
 def _texts(colours: Colours) -> list[dm.DynamicConfigValue]:
-    """Colours of a column, by its text."""
+    """Colors of a column, by its text."""
     options = {word: {"color": colour} for label, colour in colours for word in label.split("|")}
     return [
         dm.DynamicConfigValue(id_val="mappings", value=[{"type": "value", "options": options}]),

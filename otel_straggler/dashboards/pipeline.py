@@ -1,4 +1,4 @@
-"""Our own part: what collectors receive, score, lose and pass on."""
+"""The monitoring itself: what collectors receive, score, lose and forward."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOSSES: tuple[tuple[str, Metric, str], ...] = (
     ("not forwarded", semconv.COLLECTOR_FORWARDED, 'outcome=~"refused|dropped"'),
     ("spans without room to wait", semconv.COLLECTOR_FORWARD_SPANS, 'reason=~"no_room|unreadable"'),
 )
-"""Everything that should be there and is not, and how it is called."""
+"""Everything that should be there and is not, and its name."""
 
 
 _TEXT: Final = p.texts(
@@ -195,9 +195,9 @@ def _incoming() -> list[p.Panel]:
 
 
 def _points() -> p.Panel:
-    """Data points, and what became of those that are scored; only what there was in the range.
+    """Data points by use, and the outcome of those that are scored; only what came in the range.
 
-    Both kinds of histograms are series of one query: many a run sends neither.
+    Both kinds of histograms are in one query: many runs send neither.
     """
     kinds = {"sections": semconv.COLLECTOR_SECTION_TIMES, "kernels": semconv.COLLECTOR_KERNEL_TIMES}
     histograms = "\nor\n".join(
@@ -289,7 +289,7 @@ def _rate(metric: Metric, *labels: str) -> str:
 
 
 def _some(metric: Metric, *labels: str) -> str:
-    """Rates of a counter by its labels; of those only that grew in the range."""
+    """Rates of a counter by its labels; only of those that grew in the range."""
     by = ", ".join((_WHERE, *labels))
     gained = f"increase({q.series(metric, q.OF_COLLECTORS)}[$__range] @ end())"
     return f"{_rate(metric, *labels)} and on ({by}) sum by ({by}) ({gained}) > 0"

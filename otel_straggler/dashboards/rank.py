@@ -1,4 +1,4 @@
-"""One rank: what of it is slow, since when, and whether it or its work is to blame."""
+"""One rank: what is slow, since when, and whether it or its work is to blame."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def _sources() -> list[d.DatasourceVariable]:
 
 
 def _links_of_rank() -> list[d.DashboardLink]:
-    """Of the rank that the page is about, in the range of the page."""
+    """Links in the range of the dashboard."""
     urls = {
         "Traces of this rank": _traces(f"{{ {_OF_RANK} }}"),
         "Logs of this rank": _explore("logs", "loki", expr=f'{{service_name=~".+"}} | {_OF_LOGS}'),
@@ -215,7 +215,7 @@ def _links_of_rank() -> list[d.DashboardLink]:
 
 
 def _link_of_step() -> d.DashboardLink:
-    """From a value that is a step to its trace, which has the spans of all ranks."""
+    """From a step to its trace, which has the spans of all ranks."""
     url = _traces(f"{{ {_OF_RUN} && span.{semconv.STEP} = ${{__value.numeric}} }}")
     return d.DashboardLink("Trace of step ${__value.text}").url(url)
 
@@ -225,7 +225,7 @@ def _traces(query: str) -> str:
 
 
 def _explore(variable: str, kind: str, **query: str) -> str:
-    """Explore with a query. Variables stay as they are, for Grafana to fill in."""
+    """Explore with a query. Grafana fills in the variables."""
     uid = f"${{{variable}}}"
     pane = {
         "datasource": uid,

@@ -1,4 +1,4 @@
-"""One run: whether it is healthy, who is slow, since when, and what it costs."""
+"""One run: whether it is healthy, which ranks are slow, since when, and what it costs."""
 
 from __future__ import annotations
 

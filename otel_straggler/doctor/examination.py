@@ -1,4 +1,4 @@
-"""All checks in order: what is here, who this would be, the way out, and what has arrived."""
+"""All checks in order: installation, identity, endpoint, collector."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ METRICS_PORT = 9464
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user says beside the environment.
+    """Options besides the environment.
 
     Attributes:
         endpoint, protocol: as the arguments of ``configure()``.
-        collector: metrics address of a collector; None: where the endpoint is, port 9464.
-        run: the run to look at there; None: this environment's.
+        collector: metrics address; None: host of the endpoint, port 9464.
+        run: the run to look at; None: this environment's.
         timeout_s: of every single request.
-        sections_per_step, step_s: for the volume, where it cannot be measured.
+        sections_per_step, step_s: for the volume, if it cannot be measured.
     """
 
     endpoint: str | None = None
@@ -73,7 +73,7 @@ class Options:
 
 
 def examine(options: Options, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Every finding, as soon as it is known. Takes a few requests; changes nothing."""
+    """Every finding, as soon as it is known."""
     identity = find_identity(env)
     yield from check_versions()
     yield from check_recording(env)
@@ -98,7 +98,7 @@ def examine(options: Options, env: Mapping[str, str]) -> Iterator[Finding]:
 def _endpoint_findings(
     target: Endpoints, env: Mapping[str, str], timeout_s: float
 ) -> Generator[Finding, None, ClockBounds | None]:
-    """Walk the way once for each address, then ask each signal's endpoint."""
+    """Check each address once, then each signal's endpoint."""
     clock: ClockBounds | None = None
     walked: dict[str, bool] = {}
     for signal, endpoint in target.by_signal.items():
@@ -122,7 +122,7 @@ def _endpoint_findings(
 def _walk(
     endpoint: Endpoint, env: Mapping[str, str], timeout_s: float
 ) -> Generator[Finding, None, bool]:
-    """The way to an address; whether it leads there."""
+    """Check the way to an address; returns whether it leads there."""
     is_open = True
     for finding in check_way(endpoint, env, timeout_s):
         is_open = is_open and finding.status != "problem"
@@ -131,7 +131,7 @@ def _walk(
 
 
 def _result_on_the_way(finding: Finding, endpoint: Endpoint, env: Mapping[str, str]) -> Finding:
-    """What went wrong behind a proxy is most likely the proxy's doing."""
+    """A failure behind a proxy is most likely the proxy's."""
     proxy = proxy_for(endpoint, env)
     if finding.status == "ok" or proxy is None:
         return finding

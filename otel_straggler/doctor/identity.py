@@ -1,4 +1,4 @@
-"""Which rank of which run a process started like this one would be, and who says so."""
+"""Rank and run of a process started like this one, and their sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUN_ID_REMEDY = "export OTEL_STRAGGLER_RUN_ID=my-run-1   # the same text on all 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What is known, and from where; empty and None = nobody says it."""
+    """Detected values and their sources; empty and None if there are none."""
 
     run_id: str
     run_id_where: str
@@ -32,7 +32,7 @@ class Identity:
 
 
 def find_identity(env: Mapping[str, str]) -> Identity:
-    """Nothing is left behind: no token in a store."""
+    """Leaves nothing behind: no token in a store."""
     named = env.get("OTEL_STRAGGLER_RUN_ID", "").strip()
     run_id, where = (named, "OTEL_STRAGGLER_RUN_ID") if named else explain_run_id(env)
     sizes = (env.get("WORLD_SIZE", "1").strip(), env.get("LOCAL_WORLD_SIZE", "").strip())
@@ -79,7 +79,6 @@ def check_run_id(identity: Identity) -> Finding:
 
 
 def check_rank(identity: Identity) -> Finding:
-    """Rank, world, local rank and attempt."""
     text = {name: result for name, result in identity.numbers.items() if result.value is not None}
     value = {name: result.value for name, result in identity.numbers.items()}
     listed = ", ".join(f"{name} {result.value} ({result.where})" for name, result in text.items())
@@ -94,7 +93,7 @@ def check_rank(identity: Identity) -> Finding:
 
 
 def check_numbers(env: Mapping[str, str]) -> Iterator[Finding]:
-    """Variables that should be numbers and are not; they count as not set."""
+    """Variables that should be numbers and are not; they are ignored."""
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         text = env.get(name, "").strip()
         if text and not (text.isascii() and text.isdigit()):

@@ -1,4 +1,4 @@
-"""Variables that switch telemetry off, are misspelt, or do not fit together."""
+"""Settings that disable telemetry, are misspelled, or contradict each other."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _refusal(error: ConfigError) -> Finding:
 
 
 class _Warnings(logging.Handler):
-    """Keeps what the package would log while it settles."""
+    """Keeps warnings that the package logs meanwhile."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -79,7 +79,7 @@ class _Warnings(logging.Handler):
 
 
 def _way_out(text: str) -> str:
-    """What to type, from a warning that begins with the variable it is about."""
+    """A command, from a warning that begins with its variable."""
     install = re.search(r"pip install '[^']+'", text)
     if install:
         return install[0]
@@ -89,7 +89,7 @@ def _way_out(text: str) -> str:
 
 
 def check_switches(env: Mapping[str, str]) -> Iterator[Finding]:
-    """What is switched off, and names that nobody reads."""
+    """Switches that are off, and variables that nothing reads."""
     for name in ("OTEL_SDK_DISABLED", "OTEL_STRAGGLER_DISABLED"):
         if env.get(name, "").strip().lower() in {"1", "true"}:
             sentence = f"{name} is set: nothing is recorded and nothing sent."
@@ -110,7 +110,7 @@ def check_switches(env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_evidence(env: Mapping[str, str]) -> Iterator[Finding]:
-    """What a rank that is stuck leaves behind: nothing, if its folder cannot be written."""
+    """Folders for diagnostics that cannot be written."""
     for name, what in (("EVIDENCE_DIR", "stacks are written"), ("RING_DIR", "rings are kept")):
         folder = env.get(f"{_PREFIX}{name}", "").strip()
         if folder and not _may_write(Path(folder)):
@@ -125,7 +125,7 @@ def check_evidence(env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _may_write(folder: Path) -> bool:
-    """Whether it can be written to, or made within the nearest folder above that is there."""
+    """Whether it can be written, or created within the nearest existing folder."""
     there = next((index for index in (folder, *folder.parents) if index.exists()), Path.cwd())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
@@ -146,7 +146,7 @@ def _is_none(env: Mapping[str, str], name: str) -> bool:
 def check_target(
     target: Endpoints, env: Mapping[str, str], identity: Identity
 ) -> Iterator[Finding]:
-    """Where telemetry goes, and whether address, port and protocol fit together."""
+    """Destinations of telemetry, and whether address, port and protocol match."""
     for signal, endpoint in target.by_signal.items():
         if endpoint.is_enabled:
             yield _destination(target, signal, endpoint)
@@ -217,7 +217,7 @@ _START = "otel-straggler collector   # then export OTEL_STRAGGLER_ENDPOINT=http:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer, and when it was asked for and came, in Unix seconds."""
+    """An answer, and when it was requested and received, in Unix seconds."""
 
     response: Response
     asked_s: float
@@ -229,7 +229,7 @@ class Answered:
 
 
 def ask(endpoint: Endpoint, signal: Signal, timeout_s: float) -> Answered:
-    """Send a request without content: by OTLP's specification a success that changes nothing."""
+    """Send an empty request: by OTLP's specification a success that changes nothing."""
     client = client_for(replace(endpoint, timeout_s=timeout_s), signal)
     asked_s = time.time()
     response = client.post(b"", content_type=_PROTOBUF)
@@ -241,7 +241,6 @@ def ask(endpoint: Endpoint, signal: Signal, timeout_s: float) -> Answered:
 def check_answer(
     endpoint: Endpoint, signal: Signal, answered: Answered, timeout_s: float
 ) -> Finding:
-    """Would telemetry be taken?"""
     response = answered.response
     finding_id = f"endpoint.{signal}"
     took_ms = (answered.came_s - answered.asked_s) * 1e3
@@ -320,7 +319,6 @@ def check_scorer(endpoint: Endpoint, answered: Answered, *, is_trusted: bool) ->
 
 
 def check_own_address(*, is_named: bool) -> Iterator[Finding]:
-    """Whether anybody said where the collector is."""
     if not is_named:
         sentence = "Nobody named an endpoint: this machine's own is tried."
         remedy = "export OTEL_STRAGGLER_ENDPOINT=http://COLLECTOR_HOST:4318"

@@ -1,4 +1,4 @@
-"""``TrackerScalars``: what stragglers cost, beside the loss in TensorBoard, MLflow or W&B."""
+"""``TrackerScalars``: cost of stragglers next to the loss in TensorBoard, MLflow or W&B."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _MISTAKE: Final = "tracker_scalars"
 
 
 class TrackerScalars:
-    """Gives at most nine scalars of this run to the tracker that the script already uses.
+    """Logs at most nine scalars of this run to the tracker of the script.
 
         scalars = TrackerScalars(SummaryWriter())
         for step in range(steps):
             ...
             scalars.log(step)
 
-    On rank 0 a thread asks the collector; ``log`` gives what has come to the tracker, in the thread
-    that calls it, because not every tracker may be called from two. On other ranks all of it is
-    nothing. Nothing here raises into training or waits for the collector.
+    On rank 0 a thread polls the collector; ``log`` passes new values to the tracker in the thread
+    that calls it, because not every tracker is thread-safe. On other ranks it does nothing. Nothing
+    here raises into training or waits for the collector.
 
     Args:
         tracker: a ``SummaryWriter`` of TensorBoard or tensorboardX, the module ``mlflow``, a run of
             W&B, anything with ``log_metrics(metrics, step=)``, or a function of
-            (name, value, step). None, as on ranks that have no writer: all of it is nothing.
+            (name, value, step). None, as on ranks without a writer: do nothing.
         collector: address of the collector's pages; ``OTEL_STRAGGLER_COLLECTOR``, or port 9464 of
             this machine, if left out.
-        every_s: seconds between questions; at least 1.
-        run_id, group, rank: of this process; what ``configure()`` has decided if left out.
+        every_s: seconds between polls; at least 1.
+        run_id, group, rank: of this process; by default those of ``configure()``.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -66,8 +66,8 @@ class TrackerScalars:
         _ALIVE.add(self)
 
     def log(self, step: int | None = None) -> None:
-        """Give the tracker what is new since the last call, if anything is; the first call begins
-        to ask. Cost: 0.2 us if nothing is new, else what the tracker takes.
+        """Pass what is new to the tracker; the first call starts polling. Cost: 0.2 us if nothing
+        is new, else what the tracker takes.
 
         Args:
             step: of the training, as the tracker counts it.
@@ -87,13 +87,12 @@ class TrackerScalars:
         self._give(newest[1], step)
 
     def log_report(self, report: Report | None, step: int | None = None) -> None:
-        """Give the tracker what a report of ``Detector`` says; no collector is asked. None, which
-        most ranks get, and most iterations, is nothing."""
+        """Log a report of ``Detector``, without a collector; None is ignored."""
         if report is not None and self._is_on and not report.rank:
             self._give(scalars_of_report(report), step)
 
     def close(self) -> None:
-        """Ask no more. The tracker is the caller's: it is neither flushed nor closed."""
+        """Stop polling. The tracker is neither flushed nor closed."""
         self._is_on = False
         if self._polling is not None:
             self._polling.stop()
@@ -105,8 +104,8 @@ class TrackerScalars:
         self._polling = None
 
     def _begun(self) -> Polling | None:
-        """None on other ranks than 0. Who this process is may have been decided after this object
-        was made, by ``configure()``."""
+        """None on ranks other than 0, which ``configure()`` may decide after this object is
+        created."""
         try:
             settings = process.current() or resolve_settings(self._given)
         except ConfigError as error:
@@ -143,8 +142,7 @@ class TrackerScalars:
             )
 
 
-def _no_tracker(*_: object) -> None:
-    """Where there is no writer."""
+def _no_tracker(*_: object) -> None: ...
 
 
 def _checked_interval(every_s: float) -> float:
@@ -177,15 +175,10 @@ LogScalars = Callable[[Scalars, int | None], None]
 
 
 def logging_to(tracker: Any) -> LogScalars:
-    """How scalars are given to a tracker.
-
-    Args:
-        tracker: a ``SummaryWriter`` of TensorBoard or tensorboardX, the module ``mlflow`` or a
-            logger with its ``log_metrics(metrics, step=)``, a run of W&B, or any function of
-            (name, value, step).
+    """A function that logs scalars to a tracker, as of :class:`TrackerScalars`.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: it is no tracker.
     """
     for method, adapt in (
         ("add_scalar", _to_summary_writer),
@@ -220,7 +213,7 @@ def _to_metrics_logger(logger: Any) -> LogScalars:
 
 
 def _to_wandb_run(run: Any) -> LogScalars:
-    """Without a step they wait for what the script logs next, and come with that."""
+    """Without a step they wait for the next log call of the script."""
 
     def log(scalars: Scalars, step: int | None) -> None:
         if step is None:

@@ -106,7 +106,7 @@ struct Columns {
   std::vector<Progress> progress;
   std::array<std::uint64_t, kOutcomes> outcomes{};
   std::vector<Question> questions;
-  bool tells_tokens = false;
+  bool report_tokens = false;
   GpuColumns gpu;
 
   std::size_t size() const { return source.size(); }
