@@ -120,7 +120,7 @@ PyObject* gpu_of(const Columns& found) {
 PyObject* columns_of(const Columns& found) {
   return Py_BuildValue("NNNNNNNNNNNNK", column(found.source), column(found.section),
                        column(found.step), column(found.start_ns), column(found.duration_s),
-                       column(found.sequence), found.report_tokens ? column(found.tokens) : none(),
+                       column(found.sequence), found.tells_tokens ? column(found.tokens) : none(),
                        gpu_of(found), codes(found.sources), codes(found.sections), outcomes_of(found),
                        list_of(found.progress, progress_of),
                        static_cast<unsigned long long>(found.gpu.refused));

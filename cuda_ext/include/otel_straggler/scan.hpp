@@ -250,7 +250,7 @@ class Scanner {
     to_->sequence.push_back(sequence_of(shape));
     const double tokens = tokens_of(shape);
     to_->tokens.push_back(tokens);
-    to_->report_tokens |= tokens == tokens;
+    to_->tells_tokens |= tokens == tokens;
   }
 
   // As otlp/span_rules.py does.

@@ -106,7 +106,7 @@ struct Columns {
   std::vector<Progress> progress;
   std::array<std::uint64_t, kOutcomes> outcomes{};
   std::vector<Question> questions;
-  bool report_tokens = false;
+  bool tells_tokens = false;
   GpuColumns gpu;
 
   std::size_t size() const { return source.size(); }
