@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -20,67 +22,64 @@ _DESCRIPTORS = 8_192
 """4,096 connections of ranks, 512 of pages, connections to refuse, files."""
 
 
+_FLAGS = {
+    "--otlp-http": ("receivers.otlp_http", "HOST:PORT", "OTLP/HTTP.  [default: 127.0.0.1:4318]"),
+    "--otlp-grpc": ("receivers.otlp_grpc", "HOST:PORT", "OTLP/gRPC.  [default: 127.0.0.1:4317]"),
+    "--metrics": (
+        "metrics.listen",
+        "HOST:PORT",
+        "Live page, /metrics, /v1/report, health.  [default: 127.0.0.1:9464]",
+    ),
+    "--forward": ("forward.url", "URL", "Forward requests to URL/v1/..."),
+    "--forward-mode": ("forward.mode", "MODE", "off, all, or sampled: what is worth keeping."),
+    "--history": ("history.path", "PATH", "File that references and verdicts survive in."),
+    "--window-seconds": ("scoring.window_seconds", "S", "Windows of spans without a step."),
+    "--window-steps": ("scoring.window_steps", "N", "Steps that are scored together."),
+}
+"""By flag: the setting, what its value is, what it is for."""
+_NUMBERS = {"--window-seconds": float, "--window-steps": int}
+
+
+def _flags(command: Callable[..., None]) -> Callable[..., None]:
+    for flag, (setting, metavar, text) in reversed(_FLAGS.items()):
+        option = click.option(
+            flag, setting.replace(".", "__"), type=_NUMBERS.get(flag), metavar=metavar, help=text
+        )
+        command = option(command)
+    return command
+
+
 @click.command()
-@click.option("--otlp-http", metavar="HOST:PORT", help="OTLP/HTTP.  [default: 127.0.0.1:4318]")
-@click.option("--otlp-grpc", metavar="HOST:PORT", help="OTLP/gRPC.  [default: 127.0.0.1:4317]")
-@click.option(
-    "--metrics", metavar="HOST:PORT",
-    help="Live page, /metrics, /v1/report, health.  [default: 127.0.0.1:9464]",
-)  # fmt: skip
-@click.option("--forward", metavar="URL", help="Pass requests on to URL/v1/...")
-@click.option("--forward-mode", metavar="MODE", help="off, all, or sampled: what is worth keeping.")
-@click.option("--history", metavar="PATH", help="File that references and verdicts survive in.")
-@click.option("--window-seconds", type=float, metavar="S", help="Windows of spans without a step.")
-@click.option("--window-steps", type=int, metavar="N", help="Steps that are scored together.")
+@_flags
 @click.option(
     "--config", metavar="FILE", help="YAML; docs/collector.yaml has all settings. Flags win."
 )
-def command(
-    otlp_http: str | None,
-    otlp_grpc: str | None,
-    metrics: str | None,
-    forward: str | None,
-    forward_mode: str | None,
-    history: str | None,
-    window_seconds: float | None,
-    window_steps: int | None,
-    config: str | None,
-) -> None:
+def command(config: str | None, **flags: Any) -> None:
     """Receive OTLP from every rank, score it, serve metrics and reports.
 
     The first line on standard output, once all ports are open, is a JSON object with the
     addresses. Port 0 picks a free one. SIGTERM, SIGINT and SIGHUP (a terminal that closes; not
     with nohup) score what was received and end, within 20 s.
     """
-    settings = load_settings(
-        config,
-        {
-            "receivers.otlp_http": otlp_http,
-            "receivers.otlp_grpc": otlp_grpc,
-            "metrics.listen": metrics,
-            "forward.url": forward,
-            "forward.mode": forward_mode,
-            "history.path": history,
-            "scoring.window_seconds": window_seconds,
-            "scoring.window_steps": window_steps,
-        },
+    settings = load_settings(config, {k.replace("__", "."): v for k, v in flags.items()})
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    _log_to_stderr()
     from otel_straggler.collector.service import Collector
 
     stop = threading.Event()
     for number in signals_that_end():
         signal.signal(number, lambda *_: stop.set())
-    take_file_descriptors()
+    raise_file_limit()
     collector = Collector(settings)
     addresses = collector.start()
-    spare_the_garbage_collector()
+    freeze_garbage_collector()
     _log.info("live page: %s", page_url(addresses["metrics"]))
     click.echo(json.dumps(addresses))
     sys.stdout.flush()
     stop.wait()
     collector.stop()
-    end_without_waiting()
+    exit_without_waiting()
 
 
 def signals_that_end() -> list[signal.Signals]:
@@ -103,7 +102,7 @@ def page_url(address: str) -> str:
     return f"http://{host}:{port}/"
 
 
-def take_file_descriptors() -> None:
+def raise_file_limit() -> None:
     """Raise the limit on open files; many systems start with 1,024."""
     try:
         import resource
@@ -115,7 +114,7 @@ def take_file_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def end_without_waiting() -> None:
+def exit_without_waiting() -> None:
     """Exit while a large request is still being decoded: its sender got no answer and will
     retry."""
     from otel_straggler.collector.stopping import has_ended
@@ -127,13 +126,7 @@ def end_without_waiting() -> None:
         os._exit(0)
 
 
-def spare_the_garbage_collector() -> None:
+def freeze_garbage_collector() -> None:
     """Freeze what is loaded: scanning all modules took half of a receiver's time."""
     gc.collect()
     gc.freeze()
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )

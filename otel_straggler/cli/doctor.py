@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, base_url
-from otel_straggler.cli.text import printable, report_console
+from otel_straggler.cli.text import many, printable, report_console
 from otel_straggler.doctor.examination import Options, examine
 from otel_straggler.doctor.findings import Finding, Status, findings_json
 from otel_straggler.errors import ConfigError
@@ -24,16 +24,6 @@ _MARKS: dict[Status, tuple[str, str]] = {
     "info": ("--", "dim"),
     "warning": ("!!", "yellow"),
     "problem": ("XX", "bold red"),
-}
-_TITLES = {
-    "versions": "Installed",
-    "recording": "Recording",
-    "identity": "Identity",
-    "settings": "Settings",
-    "endpoint": "Endpoint",
-    "collector": "Collector",
-    "clock": "Clock",
-    "volume": "Volume",
 }
 _MAX_TEXT = 1_000
 
@@ -98,7 +88,8 @@ def _shown(console: Console, findings: Iterable[Finding], rank: int | None) -> I
         if not rank:
             if finding.subject != subject:
                 subject = finding.subject
-                console.print(Text(_TITLES.get(subject, subject), style="bold"))
+                title = "Installed" if subject == "versions" else subject.capitalize()
+                console.print(Text(title, style="bold"))
             _print(console, finding)
         elif finding.status == "problem":
             _print(console, finding, f"rank {rank}: ")
@@ -120,12 +111,9 @@ def _print(console: Console, finding: Finding, before: str = "") -> None:
 def _summary(counts: dict[Status, int]) -> Text:
     problems, warnings = counts["problem"], counts["warning"]
     style = "bold red" if problems else "yellow" if warnings else "bold green"
-    text = f"{_many(problems, 'problem')}, {_many(warnings, 'warning')}."
-    return Text(text, style=style)
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
+    found = ((problems, "problem"), (warnings, "warning"))
+    text = ", ".join(many(n, what) if n else f"no {what}s" for n, what in found)
+    return Text(f"{text}.", style=style)
 
 
 def _rank() -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -23,10 +23,10 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 @click.group()
 def command() -> None:
-    """Say which hosts are being worked on: nobody is called because their ranks are lost or stuck.
+    """Put hosts under maintenance: their lost or stuck ranks notify nobody.
 
-    A collector goes on scoring them. A silence in Alertmanager (--alertmanager) covers all alerts
-    that name the host.
+    A collector still scores them. A silence in Alertmanager (--alertmanager) covers all alerts that
+    name the host.
     """
 
 
@@ -37,7 +37,7 @@ def _to_collectors(function: _Command) -> _Command:
         multiple=True,
         default=(DEFAULT_COLLECTOR,),
         show_default=True,
-        help="Its --metrics URL; several may be named.",
+        help="Its --metrics URL; repeatable.",
     )(function)
 
 
@@ -48,8 +48,8 @@ def _to_alertmanagers(what: str) -> Callable[[_Command], _Command]:
 @command.command()
 @click.option("--node", required=True, help="As its alerts name it.")
 @click.option("--for", "length", required=True, metavar="TIME", help="Such as 30m, 4h, 2d.")
-@click.option("--reason", required=True, help="Why; it is kept and shown.")
-@click.option("--by", help="Who says so.  [default: your user name]")
+@click.option("--reason", required=True, help="Stored and shown.")
+@click.option("--by", help="Your name.  [default: your user name]")
 @_to_collectors
 @_to_alertmanagers("Silence the host there too; one of a cluster will do.")
 def add(
@@ -60,49 +60,39 @@ def add(
     collectors: tuple[str, ...],
     alertmanagers: tuple[str, ...],
 ) -> None:
-    """Begin maintenance of a host, or change its end."""
+    """Start maintenance of a host, or change its end."""
     seconds = seconds_of(length, "--for")
     by = user_name() if by is None else by
-    servers = [_collector(url) for url in collectors]
-    silencing = [Alertmanager(url) for url in alertmanagers]
     asked = {"node": node, "seconds": seconds, "reason": reason, "by": by or None}
 
     def report(server: Server) -> str:
-        reported = _read(server, server.ask(_PATH, asked), "until_ns")
-        until = clock(reported["until_ns"] / 1e9)
+        until = clock(_ask(server, "until_ns", asked)["until_ns"] / 1e9)
         return f"{printable(node)} is under maintenance until {until} at {server.url}"
 
     def silence(alertmanager: Alertmanager) -> str:
         silence_id = alertmanager.silence(node, seconds, reason, by)
         return f"silence {printable(silence_id)} at {alertmanager.url}"
 
-    _each([*(partial(report, s) for s in servers), *(partial(silence, a) for a in silencing)])
+    _each(report, silence, collectors, alertmanagers)
 
 
 @command.command()
 @click.option("--node", required=True, help="As its alerts name it.")
 @_to_collectors
-@_to_alertmanagers("End there what maintenance has silenced.")
+@_to_alertmanagers("End our silences of the host there.")
 def end(node: str, collectors: tuple[str, ...], alertmanagers: tuple[str, ...]) -> None:
     """End maintenance of a host."""
-    servers = [_collector(url) for url in collectors]
-    silencing = [Alertmanager(url) for url in alertmanagers]
 
     def report(server: Server) -> str:
-        reported = _read(
-            server,
-            server.ask(_PATH, {"node": node, "until": 0, "by": user_name() or None}),
-            "was_in_force",
-        )
-        was = "is no longer" if reported["was_in_force"] else "was not"
+        asked = {"node": node, "until": 0, "by": user_name() or None}
+        was = "is no longer" if _ask(server, "was_in_force", asked)["was_in_force"] else "was not"
         return f"{printable(node)} {was} under maintenance at {server.url}"
 
     def unsilence(alertmanager: Alertmanager) -> str:
-        ended = alertmanager.end(node)
-        text = ", ".join(map(printable, ended)) if ended else "none"
-        return f"silences ended at {alertmanager.url}: {text}"
+        ended = ", ".join(map(printable, alertmanager.end(node))) or "none"
+        return f"silences ended at {alertmanager.url}: {ended}"
 
-    _each([*(partial(report, s) for s in servers), *(partial(unsilence, a) for a in silencing)])
+    _each(report, unsilence, collectors, alertmanagers)
 
 
 @command.command("list")
@@ -110,26 +100,33 @@ def end(node: str, collectors: tuple[str, ...], alertmanagers: tuple[str, ...]) 
 @AS_JSON
 def list_(collectors: tuple[str, ...], as_json: bool) -> None:
     """List what is under maintenance, and until when."""
-    servers = [_collector(url) for url in collectors]
     if as_json:
-        result = {server.url: _listed(server) for server in servers}
+        servers = map(_collector, collectors)
+        result = {server.url: _ask(server, "maintenance")["maintenance"] for server in servers}
         print_json({"schema_version": 1, "collectors": result})
         return
 
     def lines(server: Server) -> str:
-        known = _listed(server)
-        reported = [_line(each) for each in known] or ["no host is under maintenance"]
-        return "\n".join([f"{server.url}:", *(f"  {line}" for line in reported)])
+        hosts = list(map(_line, _ask(server, "maintenance")["maintenance"]))
+        listed = hosts or ["no host is under maintenance"]
+        return "\n".join([f"{server.url}:", *(f"  {line}" for line in listed)])
 
-    _each([partial(lines, server) for server in servers])
+    _each(lines, lambda _: "", collectors, ())
 
 
-def _each(acts: Iterable[Callable[[], str]]) -> None:
-    """Do all, and print what each returns.
+def _each(
+    tell_collector: Callable[[Server], str],
+    tell_alertmanager: Callable[[Alertmanager], str],
+    collectors: Sequence[str],
+    alertmanagers: Sequence[str],
+) -> None:
+    """Tell all of them, and print each answer.
 
     Raises:
         StragglerError: the first that failed, once all have been tried.
     """
+    acts = [partial(tell_collector, _collector(url)) for url in collectors]
+    acts += [partial(tell_alertmanager, Alertmanager(url)) for url in alertmanagers]
     failed: list[StragglerError] = []
     for act in acts:
         try:
@@ -145,21 +142,17 @@ def _each(acts: Iterable[Callable[[], str]]) -> None:
 def _collector(url: str) -> Server:
     return Server(
         url=base_url(url, "--collector", DEFAULT_COLLECTOR),
-        expected="a collector that takes maintenance there",
+        expected="a collector that accepts maintenance",
         remedy="Is it running, is this its --metrics address, or is metrics.decisions off?",
     )
 
 
-def _listed(server: Server) -> list[dict[str, Any]]:
-    result: list[dict[str, Any]] = _read(server, server.ask(_PATH), "maintenance")["maintenance"]
-    return result
-
-
-def _read(server: Server, answer: Any, needed: str) -> dict[str, Any]:
+def _ask(server: Server, needed: str, body: Any = None) -> dict[str, Any]:
     """The collector's answer; raises InputError for any other program's."""
+    answer = server.ask(_PATH, body)
     if not isinstance(answer, dict) or needed not in answer:
-        where, value = server.url + _PATH, f"JSON without {needed}"
-        raise InputError.of(where, value, server.expected, server.remedy)
+        value = f"JSON without {needed}"
+        raise InputError.of(server.url + _PATH, value, server.expected, server.remedy)
     return answer
 
 
