@@ -73,7 +73,7 @@ def render(values: tuple[str, ...], folder: Path | None, only: str | None) -> No
             "alerts render",
             "no --out and no --only",
             "a folder for all files, or one part to print",
-            f"Say --out DIR, or --only {'|'.join(PARTS)}.",
+            f"Give --out DIR, or --only {'|'.join(PARTS)}.",
         )
     else:
         click.echo(next(iter(rendered.values())), nl=False)
@@ -97,13 +97,13 @@ def _write(rendered: dict[str, str], folder: Path) -> None:
         click.echo(str(file))
 
 
-@command.command(short_help="Say what is wrong with files of rules and configurations.")
+@command.command(short_help="Find errors in files of rules and configurations.")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 def check(files: tuple[Path, ...]) -> int:
-    """Say what is wrong with FILES: rules for Prometheus, configurations of Alertmanager.
+    """Find errors in FILES: rules for Prometheus, configurations of Alertmanager.
 
-    PromQL, metrics and labels are looked at (with the package promql-parser), and promtool and
-    amtool are asked where they are installed. Exit code 1 if anything is wrong.
+    Checks PromQL, metrics and labels (with the package promql-parser), and runs promtool and amtool
+    if they are installed. The exit code is 1 if anything is wrong.
     """
     if not files:
         raise UsageError.of(
@@ -120,13 +120,13 @@ def _check(file: Path) -> int:
     is_rules = "groups" in document
     result = findings_in_config(document) if not is_rules else []
     if is_rules and find_spec("promql_parser") is None:
-        click.echo(f"{file}: PromQL not looked at: pip install promql-parser", err=True)
+        click.echo(f"{file}: PromQL is not checked: pip install promql-parser", err=True)
     elif is_rules:
         result += findings_in_rules(document)
     text = findings_of_program(file, document)
     if text is None:
         program = "promtool" if is_rules else "amtool"
-        click.echo(f"{file}: {program} is not installed, so it was not asked", err=True)
+        click.echo(f"{file}: {program} is not installed, so it was not run", err=True)
     result += text or []
     for finding in result:
         click.echo(f"{file}: {finding}")
@@ -157,9 +157,9 @@ Json = Mapping[str, Any]
 
 
 @command.command(
-    "test", short_help="Send a test alert through the real route; say where it arrived."
+    "test", short_help="Send a test alert through the real route; show where it arrived."
 )
-@click.option("--collector", metavar="URL", help="Its --metrics URL: test what it is set to tell.")
+@click.option("--collector", metavar="URL", help="Its --metrics URL: test its notifications.")
 @click.option("--alertmanager", "alertmanagers", multiple=True, metavar="URL", help="Each replica.")
 @click.option("--webhook", default="", metavar="URL", help="That understands Alertmanager's.")
 @click.option(
@@ -186,11 +186,11 @@ def trial_command(
     as_json: bool,
     **access: Any,
 ) -> None:
-    """Send a test alert through the real route; say where it arrived.
+    """Send a test alert through the real route; show where it arrived.
 
     Through a running collector (the default), as its alerts.notify says; or straight to
     Alertmanagers or a webhook. The alert is called StragglerTest, carries test="true" and mode
-    page, and ends after --for: an Alertmanager ends it by itself, a webhook is told so. The exit
+    page, and ends after --for: an Alertmanager ends it by itself, a webhook is notified. The exit
     code is 1 if it did not arrive everywhere.
     """
     lasts_s = seconds_of(length, "--for")
@@ -222,7 +222,7 @@ def _report_webhook(
     fired = try_webhook(url, access, alert)
     _show(_answer(alert, ends_at_s, (fired,)), as_json=as_json)
     if not as_json:
-        click.echo(f"It is told of the end in {lasts_s:g} s; Ctrl-C ends it now.")
+        click.echo(f"Its end is sent in {lasts_s:g} s; Ctrl-C ends it now.")
     try:
         time.sleep(lasts_s)
     finally:

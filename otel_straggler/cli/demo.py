@@ -30,7 +30,7 @@ _COLOUR = {"critical": "red", "warning": "yellow"}
 _WIDEST = 100
 _SHORT = (
     "Timeouts and waits are short here. With the defaults a lost rank is reported within about a "
-    "minute;\nwhat every wait is for stands in docs/operate/alerts.md."
+    "minute;\ndocs/operate/alerts.md explains every delay."
 )
 
 
@@ -48,11 +48,13 @@ _SHORT = (
 @click.option("--ranks", type=click.IntRange(4, 64), default=4, show_default=True)
 @click.option(
     "--seconds", type=click.FloatRange(0, 3600), default=8.0, show_default=True,
-    help="Of good training before the fault.",
+    help="Of training before the fault.",
 )  # fmt: skip
-@click.option("--rank", type=click.IntRange(0), help="Who goes wrong.  [default: anybody]")
-@click.option("--keep", is_flag=True, help="Keep everything, and the page, until Ctrl-C or Enter.")
-@click.option("--seed", type=int, help="Repeats what is left to chance.")
+@click.option("--rank", type=click.IntRange(0), help="The rank that fails.  [default: any]")
+@click.option(
+    "--keep", is_flag=True, help="Keep all running, with the page, until Ctrl-C or Enter."
+)
+@click.option("--seed", type=int, help="Of the random choices.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, and no more.")
 def command(
     fault: Fault,
@@ -65,12 +67,12 @@ def command(
     seed: int | None,
     as_json: bool,
 ) -> int:
-    """Let a rank go wrong, and see the alert arrive.
+    """Let a rank fail, and see the alert arrive.
 
     Starts a collector and ranks, in processes of their own, and makes one of them slow, stuck
     (it does not join a collective) or lost (killed). Alerts go to an Alertmanager if one is on
     PATH, else from the collector to the demo's own webhook. Times are shorter than by default.
-    It needs no torch, but for --train: what a GPU would do is waited out.
+    Torch is needed for --train only: GPU work is replaced by sleeping.
 
     The exit code is 0 if the right rank was named, 1 if not.
     """
@@ -90,15 +92,15 @@ def command(
     ):
         with show.waiting("starting"):
             demo.start()
-        show.who_watches(demo, ranks)
+        show.setup(demo, ranks)
         with show.waiting(f"{ranks} ranks train"):
             demo.wait_until_trained(seconds)
-        show.say(f"{ranks} ranks train in lockstep: step {demo.step}.")
-        demo.go_wrong(fault, chosen)
-        show.say(
+        show.print(f"{ranks} ranks train in lockstep: step {demo.step}.")
+        demo.inject(fault, chosen)
+        show.print(
             f"Rank {chosen} on {node_of(chosen)} {TEXT[fault].format(section=slow_in)}.", "bold"
         )
-        show.say("The collector does not know.")
+        show.print("The collector does not know.")
         with show.waiting("waiting for the alert"):
             arrival = demo.wait_for_alert(chosen)
         show.arrival(arrival, demo.alertmanager is not None)
@@ -106,7 +108,7 @@ def command(
             click.echo(json.dumps(outcome_json(fault, chosen, slow_in, arrival, demo)))
         if keep:
             with contextlib.suppress(KeyboardInterrupt, EOFError):
-                show.say(f"{demo.collector.url}/ stays until Ctrl-C or Enter.", "bold")
+                show.print(f"{demo.collector.url}/ stays until Ctrl-C or Enter.", "bold")
                 _wait_for_enter()
     return 0 if arrival.is_right else 1
 
@@ -145,28 +147,28 @@ class Shown:
         self._console = console
         self._began_s = time.monotonic()
 
-    def say(self, text: str, style: str = "") -> None:
+    def print(self, text: str, style: str = "") -> None:
         line = Text(f"{time.monotonic() - self._began_s:5.1f} s  ", style="dim")
         self._console.print(line.append(text, style=style or "not dim"))
 
     def waiting(self, what: str) -> AbstractContextManager[object]:
         return self._console.status(f"{what} ...") if self._console.is_terminal else nullcontext()
 
-    def who_watches(self, demo: Demo, ranks: int) -> None:
+    def setup(self, demo: Demo, ranks: int) -> None:
         where = (
             f"a real Alertmanager at {demo.alertmanager.url}"
             if demo.alertmanager is not None
             else "a webhook of the demo (no Alertmanager is on PATH)"
         )
-        self.say(f"A collector at {demo.collector.url} watches {ranks} ranks;")
-        self.say(f"it sends alerts to {where}.")
-        self.say(f"Watch it on the live page: {demo.collector.url}/", "bold")
+        self.print(f"A collector at {demo.collector.url} watches {ranks} ranks;")
+        self.print(f"it sends alerts to {where}.")
+        self.print(f"Watch it on the live page: {demo.collector.url}/", "bold")
 
     def arrival(self, arrival: Arrival, has_alertmanager: bool) -> None:
         """Print the notification that the person on call would get."""
         first = arrival.alerts[0]
         way = "through Alertmanager" if has_alertmanager else "from the collector"
-        self.say(f"A notification arrives, {arrival.delay_s:.1f} s after the fault, {way}:")
+        self.print(f"A notification arrives, {arrival.delay_s:.1f} s after the fault, {way}:")
         severity = first["labels"].get("severity", "")
         colour = _COLOUR.get(severity, "blue")
         body: list[RenderableType] = [_message(first)]

@@ -39,9 +39,9 @@ _MAX_TEXT = 1_000
 @click.option("--timeout", "timeout_s", default=5.0, show_default=True, help="Seconds per request.")
 @click.option(
     "--sections-per-step", default=10.0, show_default=True,
-    help="For the volume, where it cannot be measured.",
+    help="For the volume, if it cannot be measured.",
 )  # fmt: skip
-@click.option("--step-seconds", default=1.0, show_default=True, help="For the volume likewise.")
+@click.option("--step-seconds", default=1.0, show_default=True, help="For the volume, too.")
 @click.option("--json", "as_json", is_flag=True, help="All findings as one JSON object.")
 def command(
     endpoint: str | None,
@@ -53,11 +53,11 @@ def command(
     step_seconds: float,
     as_json: bool,
 ) -> int:
-    """Say what stands between a training process and its scores.
+    """Find why telemetry or scores are missing.
 
     Run it with the environment of the training: in the job script before the training, with srun
-    or `torchrun --no-python otel-straggler doctor` on every rank, or in a terminal. Nothing is
-    changed; what is sent is an empty request. A rank other than 0 prints its problems only.
+    or `torchrun --no-python otel-straggler doctor` on every rank, or in a terminal. It
+    changes nothing and sends only empty requests. A rank other than 0 prints its problems only.
 
     Exit code: 0 without a problem, 1 with one, 2 for wrong use.
     """

@@ -114,7 +114,7 @@ class Explanation:
             yield "slowdown", f"{verdict['slowdown']:.3f}x"
         since = verdict["since_step"]
         if since is not None:
-            began = {"became": "was as its peers before", "born": "as long as it is known"}
+            began = {"became": "as fast as its peers before", "born": "since monitoring began"}
             yield "since", f"step {since:,}, {began.get(verdict['began'], 'without a known past')}"
         evidence = str(verdict["evidence"])
         yield "measured by", _EVIDENCE.get(evidence, evidence)
@@ -128,11 +128,11 @@ class Explanation:
     def _calls(self) -> str:
         if self.is_over:
             return ", when the run ended"
-        return ", pages" if self.verdict["pages"] else ", calls nobody"
+        return ", pages" if self.verdict["pages"] else ", does not page"
 
     def _peer_lines(self) -> Iterator[RenderableType]:
         if not self.times or self.window is None:
-            yield Text("No window of these peers is kept any more.", style="dim")
+            yield Text("No window of these peers is stored any more.", style="dim")
             return
         steps = "" if self.window["first_step"] is None else _steps(self.window)
         section = printable(self.verdict["section"] or "all sections but those that wait", 100)
@@ -152,7 +152,7 @@ class Explanation:
         since, last = self.verdict["since_step"], self.window["last_step"]
         is_before = since is not None and last is not None and last < since
         if is_before and not self.is_over:
-            yield Text("  It ends before the change began: ask again in a minute.", style="yellow")
+            yield Text("  It ends before the change began: try again in a minute.", style="yellow")
         left_out = len(self.times) - len(_shown(self.times))
         if left_out:
             yield Text(f"  and {left_out:,} between them", style="dim")

@@ -15,18 +15,18 @@ from otel_straggler.cli import READER_WENT_AWAY
 VERBS = {
     "alerts": "Render alert rules, check them, read the runbook.",
     "collector": "Receive OTLP from every rank, score it, serve metrics and reports.",
-    "dashboards": "Write pages for Grafana, or draw them without it.",
-    "demo": "Let a rank go wrong, and see the alert arrive.",
-    "doctor": "Say what stands between a training process and its scores.",
-    "hang": "Say which ranks did not join which collective, and what they did.",
-    "history": "List what a collector has kept: runs, windows, verdicts.",
-    "maintenance": "Say which hosts are being worked on, so that nobody is called.",
-    "replay": "Say what settings would have done on what was recorded.",
-    "report": "Show a run, or keep it as one HTML file that opens offline.",
+    "dashboards": "Write dashboards for Grafana.",
+    "demo": "Let a rank fail, and see the alert arrive.",
+    "doctor": "Find why telemetry or scores are missing.",
+    "hang": "Find which ranks did not join which collective, and what they did.",
+    "history": "List what a collector has stored: runs, windows, verdicts.",
+    "maintenance": "Put hosts under maintenance, so that they notify nobody.",
+    "replay": "Show what settings would have done on recorded telemetry.",
+    "report": "Show a run, or save it as one HTML file that opens offline.",
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",
     "simulate": "Write or send the telemetry of a run whose slow rank is known.",
     "top": "Watch the scores of a running collector in the terminal.",
-    "verdict": "Say what a verdict rests on; dismiss or mute it.",
+    "verdict": "Explain a verdict; dismiss or mute it.",
 }
 
 

@@ -106,8 +106,8 @@ _POLL_S = 0.5
 _MAX_IDS = 50
 """Ids per request; each takes 17 of the 8,192 bytes that its line may have."""
 _TEXT = {
-    "done": "has done it",
-    "failed": "could not; its log says why",
+    "done": "done",
+    "failed": "failed; see its log",
     "refused": "refused: OTEL_STRAGGLER_EVIDENCE_DIR is not set there",
     "expired": "did not fetch it in time",
     "waiting": "has not answered: commands are off there, or it holds the GIL or is stopped "
@@ -115,7 +115,7 @@ _TEXT = {
 }
 
 
-@click.command(short_help="Have a collector ask ranks for their stacks.")
+@click.command(short_help="Have a collector request stacks of ranks.")
 @click.option(
     "--collector", default=DEFAULT_COLLECTOR, show_default=True, help="Its --metrics URL."
 )
@@ -123,14 +123,14 @@ _TEXT = {
 @click.option("--group", default="", metavar="NAME", help="Of which of its groups.")
 @click.option("--rank", "ranks", type=int, multiple=True, help="Several may be given; all if none.")
 @click.option("--wait", "wait_s", type=float, default=30.0, show_default=True, metavar="S",
-              help="For the answers; 0: not at all.")  # fmt: skip
+              help="For the answers; 0: do not wait.")  # fmt: skip
 @click.argument("verb", type=click.Choice(semconv.VERBS))
 def ask(
     collector: str, run_id: str, group: str, ranks: tuple[int, ...], wait_s: float, verb: str
 ) -> None:
-    """Ask ranks through their collector; both sides must allow it.
+    """Send a command to ranks through their collector; both sides must allow it.
 
-    The collector's token is taken from OTEL_STRAGGLER_COMMANDS_TOKEN. Ranks answer with their next
+    The collector's token is read from OTEL_STRAGGLER_COMMANDS_TOKEN. Ranks answer with their next
     heartbeat and write to their own OTEL_STRAGGLER_EVIDENCE_DIR.
     """
     token = os.environ.get(TOKEN_VARIABLE, "").strip()

@@ -203,7 +203,7 @@ def _one_line(text: object) -> str:
 _DIR = "OTEL_STRAGGLER_EVIDENCE_DIR"
 
 
-@click.command(short_help="Take the stacks of ranks on this host, from outside.")
+@click.command(short_help="Dump stacks of ranks on this host, from outside.")
 @click.option("--pid", type=int, help="Of this process.")
 @click.option("--rank", "ranks", type=int, multiple=True, help="Several may be given; all if none.")
 @click.option("--run", "run_id", metavar="ID", help="Of which run, if there are several.")
@@ -219,9 +219,9 @@ def stacks(
     native: bool,
     signal_only: bool,
 ) -> None:
-    """Take stacks of ranks on this host, also of one that holds the GIL.
+    """Dump stacks of ranks on this host, also of one that holds the GIL.
 
-    py-spy takes them if it is installed (pip install py-spy) and may trace the process; without it
+    py-spy dumps them if it is installed (pip install py-spy) and may trace the process; without it
     the process is sent the signal that it has announced in its file of stacks, and writes them by a
     handler in C. Stacks go to the rank's file in DIR; with --pid and without such a file, to the
     terminal.

@@ -28,11 +28,11 @@ _VERSION = {"schema_version": 1}
 def command(
     file: str | None, path: str | None, run_id: str | None, window_id: int | None, as_json: bool
 ) -> None:
-    """List what a collector has kept: runs; of one run, its windows and all changes of verdicts.
+    """List what a collector has stored: runs; of one run, its windows and changes of verdicts.
 
-    FILE is what --history named when the collector was started; it may be running. What a run was
-    like, and what it lost: otel-straggler report --history FILE. The exit code is 2 if FILE cannot
-    be read, or has no such run or window.
+    FILE is the collector's --history; it may be running. For a summary of a run and its losses:
+    otel-straggler report --history FILE. The exit code is 2 if FILE cannot be read, or has no such
+    run or window.
     """
     path = path or file
     if path is None:

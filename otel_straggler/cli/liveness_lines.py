@@ -32,7 +32,7 @@ def liveness_lines(run: Json) -> Iterator[Text]:
         elif world["state"] in _STANDS or world["sentence"]:
             known = ", acknowledged" if world["acknowledged"] else ""
             state = state_in_text(world["state"])
-            why = printable(world["sentence"] or "nobody says why.", _SENTENCE)
+            why = printable(world["sentence"] or "unknown reason.", _SENTENCE)
             yield Text(f"{state} since {since}{known}{group}: {why}", style="bold red")
         reported = run["run"]["worlds"].get(world["group"], {})
         yield from _longest_earlier(world, hours_text(on_gpu=reported.get("on_gpu", False)))

@@ -26,10 +26,12 @@ STDOUT = "-"
 @click.command()
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--collector", metavar="URL", help=f"Ask this one.  [default: {DEFAULT_COLLECTOR}]")
-@click.option("--history", metavar="FILE", help="Read what a collector has kept instead.")
-@click.option("--group", metavar="NAME", help="Of several worlds.  [default: which lost most]")
+@click.option("--history", metavar="FILE", help="Read a collector's history file instead.")
+@click.option(
+    "--group", metavar="NAME", help="Of several worlds.  [default: the one that lost most]"
+)
 @click.option("--html", metavar="OUT", help="Write the page with this run in it; - for stdout.")
-@click.option("--json", "as_json", is_flag=True, help="Print the picture as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run as JSON.")
 def command(
     run_id: str | None,
     collector: str | None,
@@ -38,11 +40,11 @@ def command(
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Show RUN as it stands or as it ended: who is slow, since when, why, what it costs.
+    """Show RUN as it is or as it ended: which ranks are slow, since when, why, what it costs.
 
-    RUN is the one in most trouble if none is named, of a history the newest. With --html the
-    picture becomes one file, with the page that a collector serves; it needs no network. The exit
-    code is 0 whether or not somebody is slow, 2 if there is no such run.
+    RUN defaults to the one that needs attention most, of a history to the newest. With --html it
+    becomes one file with the collector's live page, which needs no network. The exit code is 0
+    whether or not a rank is slow, 2 if there is no such run.
     """
     if as_json and html == STDOUT:
         raise ConfigError.of("--json", "--html -", "one output", "Leave one of the two out.")

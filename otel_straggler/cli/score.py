@@ -54,7 +54,7 @@ SHOW_PROGRESS_BYTES = 8_000_000
     type=click.Choice(["auto", *FORMATS]),
     default="auto",
     show_default=True,
-    help="What FILE must be; auto goes by its content.",
+    help="Format of FILE; auto detects it.",
 )
 @click.option(
     "--window-steps", type=int,
@@ -67,7 +67,7 @@ SHOW_PROGRESS_BYTES = 8_000_000
 @click.option(
     "--config",
     metavar="FILE",
-    help="Settings of the collector: of them, attributes, spans and verdicts hold.",
+    help="Settings of the collector; attributes, spans and verdicts are used.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, all windows.")
 def command(
@@ -129,7 +129,7 @@ def read_input(file: str, decoders: Decoders, form: Format | None = None) -> Rec
     """Read a path, or standard input for ``-``; with a progress bar if it takes long."""
     name = _name(file)
     if name == STDIN and sys.stdin.isatty():
-        _note("reads what is typed here, until Ctrl-D; to score a file, name it")
+        _note("reading standard input until Ctrl-D; to score a file, name it")
     with _shown_progress(open_input(file), name) as content:
         return read_recording(content, name, form, _note, decoders)
 
@@ -180,8 +180,8 @@ def _print(report: Json) -> None:
         count = len(newest["ranks"])
         console.print(ScoreTable(newest, count if count <= ALL_RANKS else WORST_RANKS))
         run_verdicts = (*verdict_lines(run), *run_line(run))
-        layer_1 = (*run_lines(run, newest), *victims, *windows_lines(run["windows"]))
-        for line in (*run_verdicts, *layer_1, *history_lines(run)):
+        scores = (*run_lines(run, newest), *victims, *windows_lines(run["windows"]))
+        for line in (*run_verdicts, *scores, *history_lines(run)):
             console.print(line, soft_wrap=not console.is_terminal)
 
 

@@ -46,8 +46,8 @@ _ROOM_WITHOUT_TERMINAL = 64
     "--collector", default=DEFAULT_COLLECTOR, show_default=True, help="Its --metrics address."
 )
 @click.option("--run", "run_id", help="Show this run.  [default: the one with the newest window]")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between looks.")
-@click.option("--once", is_flag=True, help="Look once, print, and end.")
+@click.option("--interval", default=1.0, show_default=True, help="Seconds between polls.")
+@click.option("--once", is_flag=True, help="Poll once, print, and exit.")
 def command(collector: str, run_id: str | None, interval: float, once: bool) -> None:
     """Watch verdicts and scores of a running collector. Ends with Ctrl-C."""
     url = report_url(collector)
@@ -57,7 +57,7 @@ def command(collector: str, run_id: str | None, interval: float, once: bool) -> 
     if once:
         console.print(View(_report_with(fetch_report(url), run_id), run_id, collector))
     elif console.is_terminal:
-        with Live(Text("looking ..."), console=console, screen=True, auto_refresh=False) as live:
+        with Live(Text("polling ..."), console=console, screen=True, auto_refresh=False) as live:
             for view in _views(url, run_id, collector, interval):
                 live.update(view, refresh=True)
     else:

@@ -26,10 +26,10 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 @click.group()
 def command() -> None:
-    """Say what a verdict rests on; dismiss or mute it.
+    """Explain a verdict; dismiss or mute it.
 
-    SUBJECT is the subject_id of the report, such as rank/node-1/1; a rank's number or a host's name
-    will do where it fits one verdict only, or one only of a run that is not over. "hang", or
+    SUBJECT is the subject_id of the report, such as rank/node-1/1, or the number of a rank or the
+    name of a host that matches one verdict only, or one only of a run that is not over. "hang", or
     "hang:GROUP", is a run that is stuck or lost.
     """
 
@@ -46,11 +46,11 @@ def _about_one(function: _Command) -> _Command:
     return function
 
 
-@command.command(short_help="Say what a verdict rests on: numbers of its subject and peers.")
+@command.command(short_help="Show the numbers that a verdict rests on.")
 @_about_one
 @AS_JSON
 def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> None:
-    """Say what a verdict rests on: the numbers of the subject and of its peers."""
+    """Show the numbers that a verdict rests on: of the subject and of its peers."""
     report = fetch_report(report_url(collector))
     run_id, run, verdict = _result(report, subject, run_id, or_newest=True)
     reported = explanation(run_id, run, verdict)
@@ -60,28 +60,28 @@ def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> 
         report_console().print(reported)
 
 
-@command.command(short_help="It is wrong: call nobody for it until it is called anew.")
+@command.command(short_help="It is wrong: do not page for it until it is confirmed again.")
 @_about_one
-@click.option("--reason", required=True, help="Why; it is kept and shown.")
+@click.option("--reason", required=True, help="Stored and shown.")
 def dismiss(subject: str, run_id: str | None, collector: str, reason: str) -> None:
-    """It is wrong: call nobody for it until the subject was well and is called slow anew."""
+    """It is wrong: do not page for it until the subject recovers and is confirmed slow again."""
     _decide("dismiss", subject, run_id, collector, reason)
 
 
-@command.command(short_help="Not now: call nobody for it for some time.")
+@command.command(short_help="Not now: do not page for it for some time.")
 @_about_one
 @click.option("--for", "length", required=True, metavar="TIME", help="Such as 90m, 8h, 2d.")
-@click.option("--reason", required=True, help="Why; it is kept and shown.")
+@click.option("--reason", required=True, help="Stored and shown.")
 def mute(subject: str, run_id: str | None, collector: str, length: str, reason: str) -> None:
-    """Not now: call nobody for the subject for some time, whatever it does."""
+    """Not now: do not page for the subject for some time, whatever it does."""
     _decide("mute", subject, run_id, collector, reason, seconds=seconds_of(length, "--for"))
 
 
 @command.command()
 @_about_one
-@click.option("--reason", required=True, help="Why; it is kept and shown.")
+@click.option("--reason", required=True, help="Stored and shown.")
 def restore(subject: str, run_id: str | None, collector: str, reason: str) -> None:
-    """Take back what was dismissed or muted."""
+    """Undo dismiss or mute."""
     _decide("restore", subject, run_id, collector, reason)
 
 

@@ -136,10 +136,10 @@ class Demo:
         self._wait_for_step(MIN_STEPS, LONGEST_S)
         time.sleep(max(0.0, ends_at_s - time.monotonic()))
 
-    def go_wrong(self, fault: Fault, rank: int) -> None:
+    def inject(self, fault: Fault, rank: int) -> None:
         self._fault = fault
         self._fault_at_s = time.time()
-        self.training.go_wrong(fault, rank)
+        self.training.inject(fault, rank)
 
     def wait_for_alert(self, rank: int) -> Arrival:
         """The first notification that names the rank, else the first of any.

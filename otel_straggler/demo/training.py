@@ -115,7 +115,7 @@ class Training:
         ends_at_s = time.monotonic() + timeout_s
         return [process.wait(ends_at_s - time.monotonic()) for process in self._ranks]
 
-    def go_wrong(self, fault: Fault, rank: int) -> None:
+    def inject(self, fault: Fault, rank: int) -> None:
         self._ranks[rank].send_signal(SIGNALS[fault])
 
     def close(self) -> None:
