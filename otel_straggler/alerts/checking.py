@@ -92,7 +92,12 @@ def findings_of_program(path: Path, document: Mapping[str, Any]) -> list[str] | 
 def findings_in_config(document: Mapping[str, Any]) -> list[str]:
     """Names of alerts in matchers that the catalogue does not have."""
     matchers = [
-        *(m for rule in document.get("inhibit_rules", ()) for m in _matchers_of_rule(rule)),
+        *(
+            matcher
+            for rule in document.get("inhibit_rules", ())
+            for side in ("source_matchers", "target_matchers")
+            for matcher in rule.get(side, ())
+        ),
         *_matchers_of_route(document.get("route", {})),
     ]
     return [
@@ -113,11 +118,6 @@ def _check_template(text: str, labels: frozenset[str], query: QueryLabels) -> No
     for name in _QUERIED.findall(text):
         if name not in result:
             query.findings.append(f"template: no query there gives the label {name!r}")
-
-
-def _matchers_of_rule(rule: Mapping[str, Any]) -> Iterator[str]:
-    yield from rule.get("source_matchers", ())
-    yield from rule.get("target_matchers", ())
 
 
 def _matchers_of_route(route: Mapping[str, Any]) -> Iterator[str]:

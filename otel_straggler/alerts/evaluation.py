@@ -88,7 +88,7 @@ class AlertEvaluator:
     def _end(self, holding: Mapping[Labels, object], now_s: float) -> Iterator[Alert]:
         for labels in [labels for labels in self._active if labels not in holding]:
             each = self._active[labels]
-            if each.since_s is not None and self._is_kept(each):
+            if each.since_s is not None and self._keeps_firing(each):
                 continue
             del self._active[labels]
             if each.since_s is not None:
@@ -99,7 +99,7 @@ class AlertEvaluator:
                     ends_at_s=max(now_s, each.since_s),
                 )
 
-    def _is_kept(self, each: _Active) -> bool:
+    def _keeps_firing(self, each: _Active) -> bool:
         if each.ended_at is None:
             each.ended_at = self._clock
         return self._clock - each.ended_at < each.rule.keep_firing_s(self._settings)

@@ -68,10 +68,6 @@ def _forgotten(settings: AlertSettings) -> str:
     )
 
 
-def _forgotten_runs(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
-    return (Instance(run) for run in fleet.runs if run.state == "forgotten")
-
-
 def _missing(_: AlertSettings) -> str:
     running = series(semconv.RUN_STATE, f'state=~"{"|".join(_RUNNING)}"')
     missing = newest(OF_RUN, semconv.RUN_RANKS, 'state="missing"')
@@ -189,7 +185,9 @@ HANG_RULES: Final = (
         domain="platform",
         labels=OF_RUN,
         expression=_forgotten,
-        predicate=_forgotten_runs,
+        predicate=lambda fleet, _: (
+            Instance(run) for run in fleet.runs if run.state == "forgotten"
+        ),
         summary=Message("Monitoring gave up on run {run_id}[ (job {job_name})]"),
         description=Message(
             "Monitoring gave up on run {run_id}[, group {group}]: it has been silent for so long "

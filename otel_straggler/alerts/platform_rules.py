@@ -54,10 +54,6 @@ def _runs_without_data(fleet: FleetStatus, settings: AlertSettings) -> Iterable[
             yield Instance(run)
 
 
-def _clashes(_: AlertSettings) -> str:
-    return f"{newest(('run_id',), semconv.RUN_IDENTITY_CLASHES)} > 0"
-
-
 def _clashing_runs(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
     """One for each run: a clash concerns all its groups."""
     first: dict[str, Instance] = {}
@@ -108,10 +104,6 @@ def _down(_: AlertSettings) -> str:
     return f"max {by(())} (last_over_time({start}[1h]))\nunless on (cluster, collector) {start}"
 
 
-def _watchdog(_: AlertSettings) -> str:
-    return f"count {by(())} ({series(semconv.COLLECTOR_START)})"
-
-
 PLATFORM_RULES: Final = (
     AlertRule(
         name="StragglerNoData",
@@ -132,7 +124,7 @@ PLATFORM_RULES: Final = (
         severity="warning",
         domain="platform",
         labels=("run_id",),
-        expression=_clashes,
+        expression=lambda _: f"{newest(('run_id',), semconv.RUN_IDENTITY_CLASHES)} > 0",
         predicate=_clashing_runs,
         for_s=a_minute,
         summary=Message("Two processes claim the same rank of run {run_id}"),
@@ -187,7 +179,7 @@ PLATFORM_RULES: Final = (
         severity="info",
         domain="platform",
         labels=(),
-        expression=_watchdog,
+        expression=lambda _: f"count {by(())} ({series(semconv.COLLECTOR_START)})",
         predicate=lambda _fleet, _settings: (Instance(),),
         summary=Message("Alerts from collector {collector} get through"),
         description=Message(

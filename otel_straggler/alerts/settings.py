@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,29 +69,16 @@ class AlertSettings:
         return self.give_up_seconds + 86_400.0
 
 
-def _is_share(value: float) -> bool:
-    return 0 < value <= 1
-
-
-def _is_length(value: float) -> bool:
-    return 0 <= value <= _LONGEST_S
-
-
-def _is_window(value: float) -> bool:
-    return 1 <= value <= _LONGEST_S
-
-
 def _is_link(value: str) -> bool:
-    if not value:
-        return True
-    return value.startswith(("http://", "https://")) and not any(c in _NO_LINK for c in value)
+    is_url = value.startswith(("http://", "https://")) and not any(c in _NO_LINK for c in value)
+    return is_url or not value
 
 
 _LONGEST_S = 30 * 86_400.0
 _NO_LINK = " \"'<>{}\\\n\t"
-_SHARE: Final = ("a number above 0 and at most 1", _is_share)
-_LENGTH: Final = ("a number of 0 to 2592000", _is_length)
-_WINDOW: Final = ("a number of 1 to 2592000", _is_window)
+_SHARE: Final = ("a number above 0 and at most 1", lambda value: 0 < value <= 1)
+_LENGTH: Final = ("a number of 0 to 2592000", lambda value: 0 <= value <= _LONGEST_S)
+_WINDOW: Final = ("a number of 1 to 2592000", lambda value: 1 <= value <= _LONGEST_S)
 _LINK: Final = ("an http:// or https:// URL without blanks, quotes and braces", _is_link)
 RULES: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "mode": ('"observe" or "page"', lambda value: value in ("observe", "page")),
@@ -127,7 +114,10 @@ def read_settings(values: Mapping[str, Any], *, where: str = "alerts") -> AlertS
     checked: dict[str, Any] = {}
     for name, value in values.items():
         if name not in RULES:
-            raise ConfigError(_unknown(name, where))
+            known = [field.name for field in dataclasses.fields(AlertSettings)]
+            close = difflib.get_close_matches(str(name), known, n=3)
+            meant = f"Did you mean {' or '.join(close)}?" if close else "Correct the spelling."
+            raise ConfigError.of(where, name, "one of " + ", ".join(known), meant)
         checked[name] = _checked(f"{where}.{name}", name, value, getattr(defaults, name))
     return AlertSettings(**checked)
 
@@ -167,14 +157,3 @@ def _checked(where: str, name: str, value: Any, default: float | str) -> float |
     if not fits or not holds(value):
         raise ConfigError.of(where, value, expected, "Correct it, or leave it out for the default.")
     return str(value) if isinstance(default, str) else float(value)
-
-
-def _unknown(name: object, where: str) -> str:
-    known = [field.name for field in dataclasses.fields(AlertSettings)]
-    close = difflib.get_close_matches(str(name), known, n=3)
-    return describe(
-        where=where,
-        value=name,
-        expected="one of " + ", ".join(known),
-        remedy=f"Did you mean {' or '.join(close)}?" if close else "Correct the spelling.",
-    )

@@ -285,12 +285,12 @@ def _lines(reported: Json) -> Iterable[str]:
     what = f"severity {labels['severity']}, mode {labels['mode']}"
     yield f"{TRIAL}: {what}, until {reported['ends_at']}"
     for destination in reported["places"]:
-        yield f"  {destination['url']}: {_became(destination)}"
+        yield f"  {destination['url']}: {_outcome(destination)}"
     if reported["note"]:
         yield str(reported["note"])
 
 
-def _became(destination: Json) -> str:
+def _outcome(destination: Json) -> str:
     if not destination["arrived"]:
         return f"not arrived. {destination['why']}"
     if not destination["receivers"]:

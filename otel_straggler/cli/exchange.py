@@ -118,7 +118,7 @@ def _reason_in(response: Response) -> str:
 
 def _remedy(url: str, reason: str, usual: str) -> str:
     """What to do if there is no answer: ``usual``, unless TLS is the reason."""
-    ca = "Who signed its certificate is named in a file: export SSL_CERT_FILE=/path/to/ca.pem"
+    ca = "Name a file with the CA of its certificate: export SSL_CERT_FILE=/path/to/ca.pem"
     own = "commands have none of their own; ask an address that wants none, or --history."
     advice = tls_advice(url, reason, ca=ca, own=own)
     if not advice or not url.startswith("https://"):
@@ -126,7 +126,7 @@ def _remedy(url: str, reason: str, usual: str) -> str:
     return advice
 
 
-def _has_index(url: str) -> bool:
+def _has_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return bool(parts.hostname) and parts.port != 0
@@ -142,7 +142,7 @@ def base_url(url: str, option: str, example: str) -> str:
     """
     if _HOST_AND_PORT.fullmatch(url):
         url = f"http://{url}"
-    if url.startswith(("http://", "https://")) and not _has_index(url):
+    if url.startswith(("http://", "https://")) and not _has_address(url):
         raise ConfigError.of(
             option, url, f"a host and a port of 1 to 65535, as in {example}", f"Correct {option}."
         )

@@ -25,7 +25,7 @@ MAX_PEERS = 16
 _PEER_COLUMNS = (
     Column(""),
     Column("rank", is_number=True),
-    Column("host", gives_way=1),
+    Column("host", drop_order=1),
     Column("time", is_number=True),
     Column("of the peers' median", is_number=True),
 )

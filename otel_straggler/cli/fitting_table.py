@@ -24,13 +24,13 @@ class Column:
     """One column.
 
     Attributes:
-        gives_way: order in which columns are dropped if there is no room: 1 before 2, 0 never.
+        drop_order: order in which columns are dropped if there is no room: 1 before 2, 0 never.
         wraps: cells may wrap at spaces once nothing more can be dropped.
     """
 
     name: str
     is_number: bool = False
-    gives_way: int = 0
+    drop_order: int = 0
     wraps: bool = False
 
 
@@ -47,29 +47,29 @@ class FittingTable:
     is_ruled: bool = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        kept = list(range(len(self.columns)))
+        shown = list(range(len(self.columns)))
         could_go = sorted(
-            (at for at in kept if self.columns[at].gives_way),
-            key=lambda at: self.columns[at].gives_way,
+            (at for at in shown if self.columns[at].drop_order),
+            key=lambda at: self.columns[at].drop_order,
         )
         gone = []
-        while could_go and self._width(kept) > options.max_width:
+        while could_go and self._width(shown) > options.max_width:
             gone.append(could_go.pop(0))
-            kept.remove(gone[-1])
-        yield self._table(kept, is_narrow=self._width(kept) > options.max_width)
+            shown.remove(gone[-1])
+        yield self._table(shown, is_narrow=self._width(shown) > options.max_width)
         if gone:
             names = ", ".join(self.columns[at].name for at in sorted(gone))
             yield Text(f"without room: {names}", style="dim")
 
-    def _width(self, kept: Sequence[int]) -> int:
-        cells = [[self.columns[at].name, *(row[at] for row in self.rows)] for at in kept]
+    def _width(self, shown: Sequence[int]) -> int:
+        cells = [[self.columns[at].name, *(row[at] for row in self.rows)] for at in shown]
         widest = [max(cell_len(cell) for cell in column) for column in cells]
         between = _RULED if self.is_ruled else _BARE
-        return sum(widest) + between * (len(kept) - 1) + 2 * self.is_ruled
+        return sum(widest) + between * (len(shown) - 1) + 2 * self.is_ruled
 
-    def _table(self, kept: Sequence[int], *, is_narrow: bool) -> Table:
+    def _table(self, shown: Sequence[int], *, is_narrow: bool) -> Table:
         table = Table(box=box.SIMPLE_HEAD if self.is_ruled else None, pad_edge=False)
-        for column in (self.columns[at] for at in kept):
+        for column in (self.columns[at] for at in shown):
             wraps = is_narrow and column.wraps
             table.add_column(
                 column.name.replace(" ", "\n") if is_narrow else column.name,
@@ -78,7 +78,7 @@ class FittingTable:
                 overflow="fold" if wraps else "ellipsis",
             )
         for row in self.rows:
-            table.add_row(*(Text(row[at]) for at in kept))
+            table.add_row(*(Text(row[at]) for at in shown))
         return table
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from otel_straggler._version import __version__
-from otel_straggler.cli import READER_WENT_AWAY
+from otel_straggler.cli import BROKEN_PIPE
 
 VERBS = {
     "alerts": "Render alert rules, check them, read the runbook.",
@@ -31,16 +31,16 @@ VERBS = {
 
 
 @contextlib.contextmanager
-def _quiet_where_nobody_reads() -> Iterator[None]:
+def _exit_on_broken_pipe() -> Iterator[None]:
     """``| head`` is no error, whether click or rich notices it."""
     try:
         yield
     except BrokenPipeError as error:
-        raise click.exceptions.Exit(READER_WENT_AWAY) from error
+        raise click.exceptions.Exit(BROKEN_PIPE) from error
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        raise click.exceptions.Exit(READER_WENT_AWAY) from end
+        raise click.exceptions.Exit(BROKEN_PIPE) from end
 
 
 class LazyGroup(click.Group):
@@ -48,11 +48,11 @@ class LazyGroup(click.Group):
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Covers printing the help."""
-        with _quiet_where_nobody_reads():
+        with _exit_on_broken_pipe():
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _quiet_where_nobody_reads():
+        with _exit_on_broken_pipe():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)

@@ -15,7 +15,7 @@ import click
 
 from otel_straggler.cli.exchange import DEFAULT_COLLECTOR
 from otel_straggler.cli.report_lines import report_lines
-from otel_straggler.cli.report_source import KeptRunViews, LiveRunViews, RunViews, choose_run
+from otel_straggler.cli.report_source import LiveRunViews, RunViews, StoredRunViews, choose_run
 from otel_straggler.cli.text import printable, report_console
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.errors import ConfigError, InputError, UnavailableError
@@ -54,7 +54,7 @@ def command(
         if html is not None:
             data = report_data(run_views, chosen, run_view)
             _write(html, _page(data, chosen["run_id"]))
-            _note(data["left_out"], html)
+            _print_note(data["left_out"], html)
         if as_json:
             click.echo(json.dumps(run_view, allow_nan=False, separators=(",", ":")))
         elif html is None:
@@ -78,7 +78,7 @@ def opened(collector: str | None, history: str | None) -> Iterator[RunViews]:
             "--history", collector, "a collector or a history", "Leave one of the two out."
         )
     with HistoryReader(history) as reader:
-        yield KeptRunViews(reader, history)
+        yield StoredRunViews(reader, history)
 
 
 def _page(data: dict[str, object], run_id: str) -> str:
@@ -128,7 +128,7 @@ def _umask() -> int:
     return mask
 
 
-def _note(left_out: dict[str, object], html: str) -> None:
+def _print_note(left_out: dict[str, object], html: str) -> None:
     """Print to standard error what was left out."""
     sections, ranks = left_out["sections"], left_out["ranks"]
     reported = []

@@ -28,17 +28,17 @@ _OLD_S = 2.0
 _WORTH_A_LINE_S = 1e-6
 _RANK_COLUMNS = (
     Column("rank", is_number=True),
-    Column("host", gives_way=3),
-    Column("role", gives_way=1),
-    Column("state", gives_way=2),
+    Column("host", drop_order=3),
+    Column("role", drop_order=1),
+    Column("state", drop_order=2),
     Column("own time", is_number=True),
     Column("slowest in", wraps=True),
 )
 _LEDGER_COLUMNS = (
     Column("section", wraps=True),
     Column("of the step", is_number=True),
-    Column("typical", is_number=True, gives_way=2),
-    Column("last of all", gives_way=1),
+    Column("typical", is_number=True, drop_order=2),
+    Column("last of all", drop_order=1),
 )
 
 
@@ -74,15 +74,15 @@ def _moments(run_view: Json) -> str:
     if run["finished_at_s"] is not None:
         return f"{clock(run['began_at_s'])} to {clock(run['finished_at_s'])}"
     view = f"now {clock(run_view['now_s'])}"
-    seen_at_s = run.get("seen_at_s", run_view["now_s"])  # collectors of before do not tell it
+    seen_at_s = run.get("seen_at_s", run_view["now_s"])  # older collectors do not report it
     awaited_since_s = run.get("awaited_since_s")
     if awaited_since_s is not None:
-        restarted = f"not heard of since the collector was restarted {clock(awaited_since_s)}"
+        restarted = f"not seen since the collector was restarted {clock(awaited_since_s)}"
         return f"since {clock(run['began_at_s'])}, as of {clock(seen_at_s)}, {restarted}"
     if run["is_live"] and run_view["now_s"] - seen_at_s > _OLD_S:
         view = f"as of {clock(seen_at_s)}"
     if not run["is_live"]:
-        view = f"last heard of {clock(run['received_at_s'])}"
+        view = f"last seen {clock(run['received_at_s'])}"
     return f"since {clock(run['began_at_s'])}, {view}"
 
 

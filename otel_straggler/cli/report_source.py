@@ -128,7 +128,7 @@ class LiveRunViews:
             value,
             f"a collector of otel-straggler {__version__} or later",
             "It is an older one, or another program: use the otel-straggler of its "
-            "version, or --history with the file that it keeps.",
+            "version, or --history with its history file.",
         )
 
 
@@ -142,7 +142,7 @@ def _no_group(run_view: Json, group: str) -> NoReturn:
 # --- a history -----------------------------------------------------------------------------------
 
 
-class KeptRunViews:
+class StoredRunViews:
     """Reads a history; caches the last run.
 
     Raises (all methods):
@@ -152,20 +152,20 @@ class KeptRunViews:
     def __init__(self, reader: HistoryReader, path: str) -> None:
         self.where = path
         self._history = FromHistory(reader)
-        self._maker = ResponseMeta(version=__version__)
+        self._meta = ResponseMeta(version=__version__)
         self._worlds: tuple[str, list[WorldView]] = ("", [])
         self._columns: tuple[tuple[str, str] | None, list[Column]] = (None, [])
 
     def runs(self) -> Json:
         entries = [run_entry(self._of(run.run_id)) for run in self._history.runs()]
-        return runs_json(entries, self._maker, time.time())
+        return runs_json(entries, self._meta, time.time())
 
     def run_view(self, run_id: str, group: str | None) -> Json:
         view = self._view(run_id, group)
         if view is None:
             _no_group(self.run_view(run_id, None), group or "")
         ends = TimelineEnds.of(self._columns_of(run_id, view.group))
-        return page_json(view, self._maker, timeline=ends, now_s=time.time())
+        return page_json(view, self._meta, timeline=ends, now_s=time.time())
 
     def timeline(self, run_id: str, group: str, section: str) -> Json:
         columns = self._columns_of(run_id, group)
@@ -175,7 +175,7 @@ class KeptRunViews:
         view = self._view(run_id, group)
         assert view is not None
         columns = self._columns_of(run_id, group)
-        return rank_json(view, rank, columns, self._maker, now_s=time.time())
+        return rank_json(view, rank, columns, self._meta, now_s=time.time())
 
     def _of(self, run_id: str) -> list[WorldView]:
         if self._worlds[0] != run_id or not self._worlds[1]:

@@ -129,9 +129,9 @@ def read_input(file: str, decoders: Decoders, form: Format | None = None) -> Rec
     """Read a path, or standard input for ``-``; with a progress bar if it takes long."""
     name = _name(file)
     if name == STDIN and sys.stdin.isatty():
-        _note("reading standard input until Ctrl-D; to score a file, name it")
+        _print_note("reading standard input until Ctrl-D; to score a file, name it")
     with _shown_progress(open_input(file), name) as content:
-        return read_recording(content, name, form, _note, decoders)
+        return read_recording(content, name, form, _print_note, decoders)
 
 
 def _name(file: str) -> str:
@@ -188,7 +188,7 @@ def _print(report: Json) -> None:
 # --- standard error ----------------------------------------------------------------------------
 
 
-def _note(text: str) -> None:
+def _print_note(text: str) -> None:
     click.echo(f"otel-straggler: note: {printable(text, 400)}", err=True)
 
 
@@ -196,9 +196,9 @@ def report_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> 
     name = _name(file)
     if recording.not_scored:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in recording.not_scored.items())
-        _note(f"{name}: spans left out: {reasons}")
+        _print_note(f"{name}: spans left out: {reasons}")
     if recording.skipped:
-        _note(f"{name}: {recording.skipped:,} requests of metrics or logs skipped")
+        _print_note(f"{name}: {recording.skipped:,} requests of metrics or logs skipped")
     counts = scorer.counts
     reported = (
         (counts.duplicates, "spans were delivered twice and count once"),
@@ -207,7 +207,7 @@ def report_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> 
     )
     for count, what in reported:
         if count:
-            _note(f"{name}: {count:,} {what}")
+            _print_note(f"{name}: {count:,} {what}")
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ from otel_straggler.simulate.writers import (
     write_csv_of,
 )
 
-_CA = "Who signed its certificate is named by export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem"
+_CA = "The CA of its certificate is set by export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem"
 _OWN = "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY, PEM files."
 _DEFAULT = Plan()
 _STEPS_AFTER_FAULT: Final = 200
@@ -158,7 +158,7 @@ def _run_options(command: _Command) -> _Command:
     type=click.FloatRange(min=0.0),
     default=60.0,
     show_default=True,
-    help="With --speed: how long a run that hangs is kept alive.",
+    help="With --speed: how long a hung run goes on sending heartbeats.",
 )
 def command(
     form: str,
@@ -266,7 +266,7 @@ def _plan(given: Mapping[str, Any], start_ns: int) -> RunPlan:
     for name in _SCENARIO_ONLY:
         if given[name] is not None:
             option = f"--{name.replace('_', '-')}"
-            remedy = "It belongs to the named scenarios; say what is slow with --fault."
+            remedy = "It belongs to the named scenarios; name what is slow with --fault."
             _refuse(option, given[name], "nothing, with options of a generated run", remedy)
     faults = tuple(map(Fault.parse, given["faults"]))
     names = (*_PLANNED, "ranks_per_node", "seed", "run_id")

@@ -55,7 +55,7 @@ def command(collector: str, run_id: str | None, interval: float, once: bool) -> 
         raise ConfigError.of("--interval", interval, "0.1 to 3600 seconds", "Try 1.")
     console = report_console()
     if once:
-        console.print(View(_report_with(fetch_report(url), run_id), run_id, collector))
+        console.print(View(_check_run(fetch_report(url), run_id), run_id, collector))
     elif console.is_terminal:
         with Live(Text("polling ..."), console=console, screen=True, auto_refresh=False) as live:
             for view in _views(url, run_id, collector, interval):
@@ -92,7 +92,7 @@ def report_url(collector: str) -> str:
     return base.removesuffix("/v1/report") + "/v1/report"
 
 
-def _report_with(report: Json, run_id: str | None) -> Json:
+def _check_run(report: Json, run_id: str | None) -> Json:
     if run_id is not None and run_id not in report["runs"]:
         known = ", ".join(map(printable, list(report["runs"])[:10])) or "it has no run yet"
         raise ConfigError.of("--run", run_id, f"one of: {known}", "Leave --run out for the newest.")
@@ -219,7 +219,7 @@ def _sentences(run: Json, window: Json, victims: list[Text]) -> Iterator[Text]:
         yield Text(f"{which} score {is_} at or above the threshold", style="dim")
     elif not stragglers:
         yield Text("no straggler", style="green")
-        if not run["run"].get("waits_inside"):  # told above, and surely
+        if not run["run"].get("waits_inside"):  # reported above with certainty
             yield from no_wait_line(window)
     elif excess := excess_sentence(window):
         yield Text(excess)

@@ -11,7 +11,6 @@ from typing import Final
 from otel_straggler import semconv
 from otel_straggler.dashboards import panels as p
 from otel_straggler.dashboards import queries as q
-from otel_straggler.semconv import Metric
 
 _GPU: Final = f"{q.RANK}, hw_id"
 _PART: Final = f"{_GPU}, hw_sensor_location"
@@ -150,9 +149,6 @@ def from_dcgm(name: str) -> str:
     '(max by (hw_id) (label_replace(DCGM_FI_DEV_SM_CLOCK, "hw_id", '
     """
     named = f'label_replace({name}, "hw_id", "$1", "UUID", "(.+)")'
-    return f"(max by (hw_id) ({named}) and on (hw_id) {_of_rank(semconv.RANK_INFO)})"
-
-
-def _of_rank(info: Metric) -> str:
     uuid = 'hw_id!=""'
-    return f"max by (hw_id) ({q.series(info, q.OF_RANK, uuid)})"
+    of_rank = f"max by (hw_id) ({q.series(semconv.RANK_INFO, q.OF_RANK, uuid)})"
+    return f"(max by (hw_id) ({named}) and on (hw_id) {of_rank})"

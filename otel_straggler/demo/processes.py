@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from otel_straggler.errors import UnavailableError, describe
+from otel_straggler.errors import UnavailableError
 
 READY_WITHIN_S = 60.0
 PROGRAMS = ("alertmanager", "prometheus-alertmanager")
@@ -133,13 +133,10 @@ class Server:
                 if answer.status == 200:
                     return
             time.sleep(0.05)
-        message = describe(
-            where=program,
-            value=f"exit code {self._process.poll()}",
-            expected="an answer on /-/ready",
-            remedy=f"Its log ends with:\n{self.log}",
+        exit_code, remedy = self._process.poll(), f"Its log ends with:\n{self.log}"
+        raise UnavailableError.of(
+            program, f"exit code {exit_code}", "an answer on /-/ready", remedy
         )
-        raise UnavailableError(message)
 
 
 def find_alertmanager() -> str | None:

@@ -63,13 +63,13 @@ class Receiver:
     def wait_for(self, is_it: Callable[[Received], bool], timeout_s: float) -> Received | None:
         """The first past or future request for which ``is_it`` holds; None after ``timeout_s``."""
         ends_at_s = time.monotonic() + timeout_s
-        n_seen = 0
+        n_checked = 0
         with self._has_new:
             while True:
-                for one in self._received[n_seen:]:
+                for one in self._received[n_checked:]:
                     if is_it(one):
                         return one
-                n_seen = len(self._received)
+                n_checked = len(self._received)
                 left_s = ends_at_s - time.monotonic()
                 if left_s <= 0 or not self._has_new.wait(left_s):
                     return None
@@ -79,7 +79,7 @@ class Receiver:
         self._server.server_close()
         self._thread.join()
 
-    def take(self, path: str, payload: Json) -> int:
+    def record(self, path: str, payload: Json) -> int:
         """Store one request; returns the status of its answer."""
         status = self._answer(path, payload)
         with self._has_new:
@@ -93,7 +93,7 @@ def _handler_of(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             try:
-                status = receiver.take(self.path, json.loads(body))
+                status = receiver.record(self.path, json.loads(body))
             except ValueError:
                 status = 400
             self.send_response(status)

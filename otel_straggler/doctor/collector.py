@@ -107,7 +107,7 @@ def _silence(collector: Collector, beats: dict[tuple[str, int], float]) -> Itera
     if silent:
         longest = max(silent.values())
         ranks = ", ".join(str(rank) for _, rank in sorted(silent)[:_MAX_LISTED])
-        sentence = f"No sign of life from rank {ranks} for up to {longest:.0f} s."
+        sentence = f"No heartbeat from rank {ranks} for up to {longest:.0f} s."
         yield problem("collector.silent", sentence, _RESTART, sorted(rank for _, rank in silent))
 
 
@@ -164,7 +164,7 @@ def check_collector(collector: Collector) -> Iterator[Finding]:
         yield warning("collector.rejected", sentence, remedy, rejected)
     failures = _total(collector, semconv.COLLECTOR_FAILURES)
     if failures:
-        sentence = f"The collector survived {failures:,} mistakes of its own."
+        sentence = f"The collector survived {failures:,} internal errors."
         yield warning("collector.failures", sentence, "Look into the collector's log.", failures)
 
 
@@ -173,22 +173,22 @@ def _crowded(collector: Collector) -> Iterator[Finding]:
     runs = _total(collector, semconv.COLLECTOR_REJECTED, what="run")
     if runs:
         sentence = (
-            f"{runs:,} requests were turned away because more runs send than the collector watches "
-            "(scoring.max_runs). A run id for each process or restart, from a time stamp, does so."
+            f"{runs:,} requests were rejected because more runs send than the collector accepts "
+            "(scoring.max_runs). A common cause: a run id from a time stamp, in each process or restart."
         )
         yield problem("collector.crowded", sentence, RUN_ID_REMEDY, runs)
     groups = _total(collector, semconv.COLLECTOR_REJECTED, what="group")
     if groups:
         sentence = (
-            f"{groups:,} requests were turned away because a run has more groups than the "
-            "collector watches (scoring.max_groups)."
+            f"{groups:,} requests were rejected because a run has more groups than the "
+            "collector accepts (scoring.max_groups)."
         )
         remedy = "Give each world of ranks a group that keeps its name, or its own run id."
         yield problem("collector.groups", sentence, remedy, groups)
     folded = _total(collector, semconv.COLLECTOR_NAMES_FOLDED)
     if folded:
         sentence = (
-            f"{folded:,} section runs count as <other>: a run has too many section names "
+            f"{folded:,} section executions count as <other>: a run has too many section names "
             "(scoring.max_section_names)."
         )
         remedy = 'section("forward")   # one name for the whole run, without the step in it'
@@ -246,7 +246,7 @@ class Collector:
         return list(dict.fromkeys((*self.runs, *seen)))
 
 
-def look(url: str, timeout_s: float) -> Collector | str:
+def read_collector(url: str, timeout_s: float) -> Collector | str:
     """Both pages of a collector, or why there are none."""
     base = url.rstrip("/").removesuffix("/v1/report").removesuffix("/metrics")
     report = fetch(f"{base}/v1/report", timeout_s)

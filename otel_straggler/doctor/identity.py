@@ -83,10 +83,12 @@ def check_rank(identity: Identity) -> Finding:
     value = {name: result.value for name, result in identity.numbers.items()}
     listed = ", ".join(f"{name} {result.value} ({result.where})" for name, result in text.items())
     if identity.rank is None:
-        sentence = "No launcher says a rank: a training process started like this is rank 0 of 1."
+        sentence = "No launcher sets a rank: a training process started like this is rank 0 of 1."
         return info("identity.rank", sentence, value)
     if identity.world_size is None:
-        sentence = f"{listed}; the size of the world is not known, so nobody can be missed."
+        sentence = (
+            f"{listed}; the size of the world is not known, so missing ranks cannot be detected."
+        )
         remedy = "export WORLD_SIZE=8   # or configure(world_size=8): how many ranks there are"
         return warning("identity.rank", sentence, remedy, value)
     return ok("identity.rank", f"{listed}.", value)
@@ -106,7 +108,7 @@ def check_role(env: Mapping[str, str]) -> Finding:
     if role:
         return ok("identity.role", f"The role is {role!r}, from OTEL_STRAGGLER_ROLE.", role)
     sentence = (
-        f"The role is {DEFAULT_ROLE!r}: no variable says one. configure(role=...) or "
+        f"The role is {DEFAULT_ROLE!r}: no variable sets one. configure(role=...) or "
         "set_topology(role=...) in the program would; they cannot be seen from here."
     )
     return info("identity.role", sentence, DEFAULT_ROLE)
@@ -121,5 +123,5 @@ def check_job(env: Mapping[str, str]) -> Finding:
     ):
         if name:
             return ok("identity.job", f"The job is called {name!r}, from {where}.", name)
-    sentence = "The job is called like the training script: no variable says another name."
+    sentence = "The job is called like the training script: no variable sets another name."
     return info("identity.job", sentence)

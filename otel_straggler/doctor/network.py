@@ -18,13 +18,11 @@ from otel_straggler.config import Endpoint
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.otlp.clients.tls import tls_advice, tls_context
 
-CA_REMEDY = (
-    "export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem   # whoever signed its certificate"
-)
+CA_REMEDY = "export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem   # the CA of its certificate"
 _KEY_REMEDY = "export OTEL_EXPORTER_OTLP_CLIENT_KEY=/path/to/own.key   # of the own certificate"
 OWN_REMEDY = (
     "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=/path/to/own.pem "
-    "OTEL_EXPORTER_OTLP_CLIENT_KEY=/path/to/own.key   # signed by whom it trusts"
+    "OTEL_EXPORTER_OTLP_CLIENT_KEY=/path/to/own.key   # signed by an authority that it trusts"
 )
 _SOON_DAYS = 14
 _PROXY_VARIABLES = {
@@ -121,7 +119,7 @@ def resolve(host: str, port: int, timeout_s: float) -> list[str] | str:
 def _no_connection(host: str, port: int, error: OSError) -> Finding:
     reason = error.strerror or str(error)
     if isinstance(error, ConnectionRefusedError):
-        sentence = f"Nobody listens on port {port} of {host}."
+        sentence = f"Nothing listens on port {port} of {host}."
         remedy = (
             f"otel-straggler collector --otlp-http 0.0.0.0:{port}   # there; --otlp-grpc for gRPC"
             if host not in {"localhost", "127.0.0.1", "::1"}

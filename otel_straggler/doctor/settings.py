@@ -34,7 +34,7 @@ _SIGNALS: Final = ("TRACES", "METRICS")
 _LOOPBACK: Final = ("localhost", "127.", "::1")
 
 
-def settle(
+def resolve_target(
     env: Mapping[str, str], endpoint: str | None, protocol: str | None, identity: Identity
 ) -> tuple[Endpoints | None, list[Finding]]:
     """What ``configure()`` would decide here; None if it would refuse."""
@@ -72,13 +72,13 @@ class _Warnings(logging.Handler):
 
     def findings(self) -> list[Finding]:
         return [
-            warning("settings.ignored", text, _way_out(text))
+            warning("settings.ignored", text, _remedy(text))
             for text in self._texts
             if text.startswith("OTEL_")
         ]
 
 
-def _way_out(text: str) -> str:
+def _remedy(text: str) -> str:
     """A command, from a warning that begins with its variable."""
     install = re.search(r"pip install '[^']+'", text)
     if install:
@@ -109,9 +109,9 @@ def check_switches(env: Mapping[str, str]) -> Iterator[Finding]:
         yield _unknown(name)
 
 
-def check_evidence(env: Mapping[str, str]) -> Iterator[Finding]:
+def check_diagnostics(env: Mapping[str, str]) -> Iterator[Finding]:
     """Folders for diagnostics that cannot be written."""
-    for name, what in (("EVIDENCE_DIR", "stacks are written"), ("RING_DIR", "rings are kept")):
+    for name, what in (("EVIDENCE_DIR", "stacks are written"), ("RING_DIR", "rings are stored")):
         folder = env.get(f"{_PREFIX}{name}", "").strip()
         if folder and not _may_write(Path(folder)):
             sentence = f"{folder} cannot be made, or not be written to, so no {what} there."
@@ -216,7 +216,7 @@ _START = "otel-straggler collector   # then export OTEL_STRAGGLER_ENDPOINT=http:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class TimedResponse:
     """An answer, and when it was requested and received, in Unix seconds."""
 
     response: Response
@@ -228,18 +228,18 @@ class Answered:
         return clock_bounds(self.response.headers.get("date", ""), self.asked_s, self.came_s)
 
 
-def ask(endpoint: Endpoint, signal: Signal, timeout_s: float) -> Answered:
+def ask(endpoint: Endpoint, signal: Signal, timeout_s: float) -> TimedResponse:
     """Send an empty request: by OTLP's specification a success that changes nothing."""
     client = client_for(replace(endpoint, timeout_s=timeout_s), signal)
     asked_s = time.time()
     response = client.post(b"", content_type=_PROTOBUF)
     came_s = time.time()
     client.close()
-    return Answered(response, asked_s, came_s)
+    return TimedResponse(response, asked_s, came_s)
 
 
 def check_answer(
-    endpoint: Endpoint, signal: Signal, answered: Answered, timeout_s: float
+    endpoint: Endpoint, signal: Signal, answered: TimedResponse, timeout_s: float
 ) -> Finding:
     response = answered.response
     finding_id = f"endpoint.{signal}"
@@ -297,7 +297,9 @@ def _in_other_protocol(endpoint: Endpoint, signal: Signal) -> Endpoint:
     return replace(endpoint, protocol="grpc", url=base)
 
 
-def check_scorer(endpoint: Endpoint, answered: Answered, *, is_trusted: bool) -> Iterator[Finding]:
+def check_scorer(
+    endpoint: Endpoint, answered: TimedResponse, *, is_trusted: bool
+) -> Iterator[Finding]:
     """Full-rate spans are for a collector that scores them."""
     if not answered.response.is_success:
         return
@@ -306,20 +308,20 @@ def check_scorer(endpoint: Endpoint, answered: Answered, *, is_trusted: bool) ->
         yield ok("endpoint.scorer", f"{endpoint.url} is a collector that scores.", text)
     elif is_trusted:
         sentence = (
-            f"{endpoint.url} does not say that it scores, yet it was named as a scorer: it gets "
-            "every span. A tracing backend would pay for that; a proxy may have cut the header."
+            f"{endpoint.url} does not announce that it scores, yet it is configured as a scorer: "
+            "it gets every span. A tracing backend would pay for that; a proxy may have cut the header."
         )
         yield warning("endpoint.scorer", sentence, _START)
     else:
         sentence = (
-            f"{endpoint.url} does not say that it scores: it gets heartbeats, histograms and the "
-            "spans of a few steps. Nobody scores this run there."
+            f"{endpoint.url} does not announce that it scores: it gets heartbeats, histograms and "
+            "the spans of a few steps. No scores are made there."
         )
         yield warning("endpoint.scorer", sentence, _START)
 
 
-def check_own_address(*, is_named: bool) -> Iterator[Finding]:
+def check_endpoint_named(*, is_named: bool) -> Iterator[Finding]:
     if not is_named:
-        sentence = "Nobody named an endpoint: this machine's own is tried."
+        sentence = "No endpoint is set: this machine's own is tried."
         remedy = "export OTEL_STRAGGLER_ENDPOINT=http://COLLECTOR_HOST:4318"
         yield info("settings.endpoint", sentence, None, remedy)

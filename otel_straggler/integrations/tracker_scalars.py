@@ -17,7 +17,7 @@ from otel_straggler.report.types import Report, checked_url
 
 DEFAULT_PAGES: Final = "http://127.0.0.1:9464"
 MIN_EVERY_S: Final = 1.0
-_MISTAKE: Final = "tracker_scalars"
+_ERROR_NAME: Final = "tracker_scalars"
 
 
 class TrackerScalars:
@@ -84,12 +84,12 @@ class TrackerScalars:
         if newest is None or newest[0] == self._logged:
             return
         self._logged = newest[0]
-        self._give(newest[1], step)
+        self._send(newest[1], step)
 
     def log_report(self, report: Report | None, step: int | None = None) -> None:
         """Log a report of ``Detector``, without a collector; None is ignored."""
         if report is not None and self._is_on and not report.rank:
-            self._give(scalars_of_report(report), step)
+            self._send(scalars_of_report(report), step)
 
     def close(self) -> None:
         """Stop polling. The tracker is neither flushed nor closed."""
@@ -109,7 +109,7 @@ class TrackerScalars:
         try:
             settings = process.current() or resolve_settings(self._given)
         except ConfigError as error:
-            GUARD.note(_MISTAKE, error)
+            GUARD.note(_ERROR_NAME, error)
             return None
         given = {name: value for name, value in self._given.items() if value is not None}
         if given.get("rank", settings.rank) != 0:
@@ -125,14 +125,14 @@ class TrackerScalars:
         polling.start()
         return polling
 
-    def _give(self, scalars: Scalars, step: int | None) -> None:
+    def _send(self, scalars: Scalars, step: int | None) -> None:
         if not scalars:
             return
         try:
             self._log_to(scalars, step)
         except Exception as error:  # noqa: BLE001 - another's package, in the training loop
             GUARD.note(
-                _MISTAKE,
+                _ERROR_NAME,
                 UsageError.of(
                     "TrackerScalars.log()",
                     f"{type(error).__name__}: {error}",

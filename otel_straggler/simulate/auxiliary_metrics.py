@@ -22,7 +22,7 @@ Numbers = Sequence[tuple[Metric, dict[str, str], float]]
 
 
 @dataclass
-class TimeSpent:
+class Goodput:
     """Adds up the steps of a run over all attempts.
 
     Attributes:

@@ -15,7 +15,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.otlp.encode_metrics import encode_heartbeat, encode_kernel_times, encode_numbers
 from otel_straggler.semconv import Outcome
-from otel_straggler.simulate.auxiliary_metrics import KernelReports, Sensors, TimeSpent
+from otel_straggler.simulate.auxiliary_metrics import Goodput, KernelReports, Sensors
 from otel_straggler.simulate.writers import encode_requests, resource_of
 
 BEAT_S = 5.0
@@ -84,7 +84,7 @@ class Replay:
     spans: int = 0
     _ranks: list[_Rank] = field(default_factory=list)
     _kernels: KernelReports = field(default_factory=KernelReports)
-    _spent: TimeSpent = field(default_factory=TimeSpent)
+    _goodput: Goodput = field(default_factory=Goodput)
     _beat_at_s: float = 0.0
     _started_at_s: float = 0.0
     _paced_since_s: float = 0.0
@@ -122,7 +122,7 @@ class Replay:
             now_s = self.clock.now_s()
             if now_s >= self._beat_at_s + BEAT_S:
                 if silent is not None:
-                    self._spent.hang(now_s - self._beat_at_s)
+                    self._goodput.hang(now_s - self._beat_at_s)
                 gone = silent or frozenset()
                 self._beat([rank for rank in self._ranks if rank.source.rank not in gone])
             if now_s >= due_s:
@@ -134,7 +134,7 @@ class Replay:
             self.post("traces", body)
         self.spans += len(rows)
         self._kernels.add(rows)
-        self._spent.add(rows)
+        self._goodput.add(rows)
         now_s = self.clock.now_s()
         codes, backwards = np.unique(rows.source[::-1], return_index=True)
         last_rows = len(rows) - 1 - backwards
@@ -161,7 +161,7 @@ class Replay:
             yield encode_kernel_times(counts, resource=reported, start_ns=since_ns, end_ns=until_ns)
         now_s = self.clock.now_s()
         for rank in ranks:
-            numbers = [] if rank is not ranks[0] else list(self._spent.numbers())
+            numbers = [] if rank is not ranks[0] else list(self._goodput.numbers())
             if self.sensors is not None:
                 numbers += self.sensors.numbers(rank.source, rank.step, now_s)
             if numbers:

@@ -113,30 +113,17 @@ def simulate(name: str, plan: Plan | None = None) -> Scenario:
     return Scenario(name=name, plan=plan, batch=_observe(plan, truth), truth=truth)
 
 
-def _healthy(plan: Plan) -> Truth:
-    del plan
-    return Truth()
-
-
-def _one_slow_rank(plan: Plan) -> Truth:
-    return Truth(slow=frozenset({(plan.slow_rank, plan.section)}))
-
-
 def _slow_host(plan: Plan) -> Truth:
     node = plan.slow_rank // plan.ranks_per_node
     ranks = (rank for rank in range(plan.ranks) if rank // plan.ranks_per_node == node)
     return Truth(slow=frozenset((rank, plan.section) for rank in ranks))
 
 
-def _missing_rank(plan: Plan) -> Truth:
-    return Truth(missing=(plan.slow_rank,))
-
-
 SCENARIOS: dict[str, Callable[[Plan], Truth]] = {
-    "healthy": _healthy,
-    "one_slow_rank": _one_slow_rank,
+    "healthy": lambda _: Truth(),
+    "one_slow_rank": lambda plan: Truth(slow=frozenset({(plan.slow_rank, plan.section)})),
     "slow_host": _slow_host,
-    "missing_rank": _missing_rank,
+    "missing_rank": lambda plan: Truth(missing=(plan.slow_rank,)),
 }
 
 

@@ -82,11 +82,18 @@ def measure(plan: RunPlan, work: Work, carry_s: Floats) -> Measured:
     """
     passes = [section for section in PASSES if section in work.seconds]
     met = _meet(plan, work, carry_s, passes)
-    shown = {"local": _local, "synchronised": _synchronised, "asynchronous": _asynchronous}
-    seconds, gap_before = shown[plan.timing](plan, work, met, passes)
+    if plan.timing == "asynchronous":
+        seconds, gap_before = _asynchronous(work, met), SYNC
+    elif plan.timing == "synchronised":
+        seconds, gap_before = _synchronised(plan, work, met, passes), BACKWARD
+    else:
+        seconds, gap_before = _local(plan, work, met, passes), SYNC
     gpu = None
     if plan.gpu_timing != "off":
-        elapsed = seconds if plan.timing != "asynchronous" else _on_stream(plan, work, met, passes)
+        elapsed = seconds
+        if plan.timing == "asynchronous":  # launched work runs in order, collectives in backward
+            on_stream = _synchronised(plan, work, met, passes)
+            elapsed = {**on_stream, OPTIMIZER: work.seconds[OPTIMIZER]}
         gpu = measure_on_gpu(plan, work, elapsed)
     return Measured(
         seconds={section: seconds[section] for section in plan.sections},
@@ -142,7 +149,7 @@ def _through_pipeline(plan: RunPlan, loaded: Floats, work: Floats) -> Floats:
 
 def _local(
     plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
-) -> tuple[dict[Section, Floats], Section]:
+) -> dict[Section, Floats]:
     """Sections hold work; waiting has sections of its own."""
     seconds = dict(work.seconds)
     own = sum(work.seconds[section] for section in passes)
@@ -153,12 +160,12 @@ def _local(
         seconds[SYNC] = work.seconds[SYNC] + waited
     else:
         seconds[SYNC] = work.seconds[SYNC] + waited + inside
-    return seconds, SYNC
+    return seconds
 
 
 def _synchronised(
     plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
-) -> tuple[dict[Section, Floats], Section]:
+) -> dict[Section, Floats]:
     """Collectives run inside the sections: backward meets all ranks, the others the group."""
     layout = plan.layout
     seconds = dict(work.seconds)
@@ -171,27 +178,16 @@ def _synchronised(
     waited = met.meet_s[:, None] - met.ready_s
     seconds[BACKWARD] = seconds[BACKWARD] + waited + OVERLAPPED * work.seconds[SYNC]
     seconds[SYNC] = (1.0 - OVERLAPPED) * work.seconds[SYNC]
-    return seconds, BACKWARD
+    return seconds
 
 
-def _asynchronous(
-    plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
-) -> tuple[dict[Section, Floats], Section]:
+def _asynchronous(work: Work, met: _Meeting) -> dict[Section, Floats]:
     """Sections hold launches; the last one waits for the device."""
-    del plan, passes
     seconds = {**work.seconds, **work.launch}
     launched = met.loaded_s + sum(work.launch.values()) + work.late_s
     left = met.meet_s[:, None] + work.seconds[SYNC]
     seconds[OPTIMIZER] = left - launched + work.seconds[OPTIMIZER]
-    return seconds, SYNC
-
-
-def _on_stream(
-    plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
-) -> dict[Section, Floats]:
-    """Launched work runs in order; collectives run inside backward."""
-    elapsed, _ = _synchronised(plan, work, met, passes)
-    return {**elapsed, OPTIMIZER: work.seconds[OPTIMIZER]}
+    return seconds
 
 
 HIDDEN = 0.8

@@ -109,7 +109,7 @@ class Workers:
         plan, ranks = self._plan, self._plan.layout.ranks
         local = (DATA, OPTIMIZER, *self._passes)
         normal = self._draws.normals("sections", first, (steps, 1 + len(local), ranks))
-        pace = self._pace(first, steps)[:, None] * self._offset[attempt.slot]
+        common = self._common_factor(first, steps)[:, None] * self._offset[attempt.slot]
         own, shared = _mixture(plan, self._passes)
         seconds = {}
         for index, section in enumerate(local, 1):
@@ -119,16 +119,16 @@ class Workers:
                 log += shared * normal[:, 0]
             seconds[section] = plan.usual_s(section) * np.exp(log, out=log)
             if section != DATA:
-                seconds[section] *= pace
+                seconds[section] *= common
         seconds[SYNC] = self._transfer(first, steps)
         return seconds
 
-    def _pace(self, first: int, steps: int) -> Floats:
+    def _common_factor(self, first: int, steps: int) -> Floats:
         """(steps,) factor that all ranks share."""
         plan = self._plan
-        pace = np.exp(plan.common_mode * self._draws.normals("common", first, (steps,)))
+        common = np.exp(plan.common_mode * self._draws.normals("common", first, (steps,)))
         hour = np.arange(first, first + steps) * plan.step_s * (2 * math.pi / DAY_S)
-        return np.asarray(pace * (1.0 + plan.diurnal * np.sin(hour)))
+        return np.asarray(common * (1.0 + plan.diurnal * np.sin(hour)))
 
     def _transfer(self, first: int, steps: int) -> Floats:
         layout = self._plan.layout

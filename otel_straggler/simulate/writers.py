@@ -127,25 +127,16 @@ def as_json_line(request: bytes) -> str:
 
     message = ExportTraceServiceRequest.FromString(request)
     document: dict[str, Any] = MessageToDict(message, use_integers_for_enums=True)
-    pairs = zip(_spans(document), _messages(message), strict=True)
-    for span, reported in pairs:  # protobuf's JSON writes bytes in base64; OTLP's writes ids in hex
+    spans = (s for r in document["resourceSpans"] for g in r["scopeSpans"] for s in g["spans"])
+    messages = (s for r in message.resource_spans for g in r.scope_spans for s in g.spans)
+    for span, reported in zip(
+        spans, messages, strict=True
+    ):  # protobuf's JSON writes bytes in base64; OTLP's writes ids in hex
         span["traceId"] = reported.trace_id.hex()
         span["spanId"] = reported.span_id.hex()
         if reported.parent_span_id:
             span["parentSpanId"] = reported.parent_span_id.hex()
     return json.dumps(document, separators=(",", ":")) + "\n"
-
-
-def _spans(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for resource in document["resourceSpans"]:
-        for scope in resource["scopeSpans"]:
-            yield from scope["spans"]
-
-
-def _messages(request: Any) -> Iterator[Any]:
-    for resource in request.resource_spans:
-        for scope in resource.scope_spans:
-            yield from scope.spans
 
 
 def _by_source(batch: ObservationBatch, first: int, end: int) -> Iterator[Ints]:
