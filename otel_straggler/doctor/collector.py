@@ -174,7 +174,7 @@ def _crowded(collector: Collector) -> Iterator[Finding]:
     if runs:
         sentence = (
             f"{runs:,} requests were rejected because more runs send than the collector accepts "
-            "(scoring.max_runs). A common cause: a run id from a time stamp, in each process or restart."
+            "(scoring.max_runs). A common cause: a run id from a time stamp in each process."
         )
         yield problem("collector.crowded", sentence, RUN_ID_REMEDY, runs)
     groups = _total(collector, semconv.COLLECTOR_REJECTED, what="group")

@@ -309,7 +309,8 @@ def check_scorer(
     elif is_trusted:
         sentence = (
             f"{endpoint.url} does not announce that it scores, yet it is configured as a scorer: "
-            "it gets every span. A tracing backend would pay for that; a proxy may have cut the header."
+            "it gets every span. A tracing backend would pay for that; a proxy may have cut the "
+            "header."
         )
         yield warning("endpoint.scorer", sentence, _START)
     else:
