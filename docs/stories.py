@@ -57,7 +57,7 @@ class Story:
 STORIES = (
     Story(
         name="bad-gpu",
-        options=("--fault", f"compute:1.3@rank{WHO}:stepSTEP", "--tells-hardware"),
+        options=("--fault", f"compute:1.3@rank{WHO}:stepSTEP", "--report-hardware"),
         says="slow GPU",
         pattern="hot_cell",
         hot=frozenset({(1, 5)}),

@@ -11,11 +11,21 @@ A message says where, which value, what was expected, and what to do.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class StragglerError(Exception):
     """Base of all errors that this package raises on purpose."""
 
     exit_code = 2
+
+    @classmethod
+    def of(cls, where: str, value: object, expected: str, remedy: str) -> Self:
+        """The error with the message that :func:`describe` builds."""
+        return cls(describe(where=where, value=value, expected=expected, remedy=remedy))
 
 
 class ConfigError(StragglerError, ValueError):

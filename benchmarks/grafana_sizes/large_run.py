@@ -41,7 +41,7 @@ def plan_of(ranks: int, stages: int) -> RunPlan:
         microbatches=1,
         ranks_per_node=_PER_NODE,
         faults=(Fault(kind="compute", size=1.5, ranks=tuple(slow)),),
-        tells_hardware=True,
+        report_hardware=True,
         checkpoint_every=WINDOW_STEPS,
         run_id=RUN_ID,
         start_ns=int(_BEGAN_S * 1e9),

@@ -1,7 +1,5 @@
-"""All alerts, and which of them stand for which others.
-
-Rules files are rendered from it, and the collector evaluates it.
-"""
+"""All alerts, and which of them inhibit others; rendered as rules and evaluated by the
+collector."""
 
 from __future__ import annotations
 
@@ -28,13 +26,13 @@ _COLLECTOR: Final = ("cluster", "collector", "mode")
 
 @dataclass(frozen=True, slots=True)
 class Inhibition:
-    """While ``source`` fires, nobody is notified of ``targets`` about the same.
+    """While ``source`` fires, ``targets`` about the same subject notify nobody.
 
     Attributes:
         source: name of an alert.
         targets: names of alerts.
-        equal: labels that must have the same value on both; one that both lack is equal. ``mode``
-            is always among them: an alert that notifies nobody must not silence one that does.
+        equal: labels with the same value on both, or on neither. ``mode`` is always among them: an
+            alert that notifies nobody must not silence one that does.
         covered: "any"; "not_graver": none that is critical unless the source is; "milder": only
             what is not critical, by a source that is.
     """
@@ -99,7 +97,7 @@ def uninhibited(alerts: Iterable[Alert], firing: Iterable[Alert]) -> tuple[Alert
     """Alerts that no firing alert inhibits, in order.
 
     Args:
-        alerts: any, ended ones too: that the ranks of a hung run are no longer lost is no news.
+        alerts: ended ones too: that the ranks of a hung run are no longer lost is no news.
         firing: all that fire. A source counts although it is inhibited itself, as in Alertmanager.
 
     Cost: O(alerts · sources that fire).

@@ -1,4 +1,4 @@
-"""``alerts check``: find what is wrong with a file of rules, or of Alertmanager's configuration."""
+"""``alerts check``: errors in files of rules, or of Alertmanager's configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import NAMES
 from otel_straggler.alerts.prometheus import LABELS, label_of
 from otel_straggler.alerts.promql import RECORDED
-from otel_straggler.errors import InputError, UnavailableError, describe
+from otel_straggler.errors import InputError, UnavailableError
 from otel_straggler.semconv import OF_RANK, Metric
 
 with contextlib.suppress(ImportError):  # for development; nothing else reads PromQL
@@ -27,7 +27,7 @@ _MAX_SHOWN: Final = 80
 
 
 def read_file(path: Path) -> Mapping[str, Any]:
-    """A YAML mapping.
+    """Read a YAML mapping.
 
     Raises:
         InputError: it cannot be read, or is none.
@@ -42,28 +42,24 @@ def read_file(path: Path) -> Mapping[str, Any]:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = getattr(error, "strerror", None) or getattr(error, "problem", None) or error
-        raise InputError(
-            describe(
-                where=str(path),
-                value=str(reason),
-                expected="a readable YAML file in UTF-8",
-                remedy="Name a file of rules or a configuration of Alertmanager.",
-            )
+        raise InputError.of(
+            str(path),
+            str(reason),
+            "a readable YAML file in UTF-8",
+            "Name a file of rules or a configuration of Alertmanager.",
         ) from None
     if not isinstance(document, dict):
-        raise InputError(
-            describe(
-                where=str(path),
-                value=_shortened(document),
-                expected="a mapping with groups of rules, or with a route",
-                remedy="Name a file of rules or a configuration of Alertmanager.",
-            )
+        raise InputError.of(
+            str(path),
+            _shortened(document),
+            "a mapping with groups of rules, or with a route",
+            "Name a file of rules or a configuration of Alertmanager.",
         )
     return document
 
 
 def findings_in_rules(document: Mapping[str, Any]) -> list[str]:
-    """Names and labels that nothing publishes, by the rule that uses them. Needs promql-parser."""
+    """Names and labels that nothing publishes, by rule. Needs promql-parser."""
     names = dict(labels_by_name())
     findings: list[str] = []
     for rule in (rule for group in document.get("groups", ()) for rule in group.get("rules", ())):
@@ -96,7 +92,12 @@ def findings_of_program(path: Path, document: Mapping[str, Any]) -> list[str] | 
 def findings_in_config(document: Mapping[str, Any]) -> list[str]:
     """Names of alerts in matchers that the catalogue does not have."""
     matchers = [
-        *(m for rule in document.get("inhibit_rules", ()) for m in _matchers_of_rule(rule)),
+        *(
+            matcher
+            for rule in document.get("inhibit_rules", ())
+            for side in ("source_matchers", "target_matchers")
+            for matcher in rule.get(side, ())
+        ),
         *_matchers_of_route(document.get("route", {})),
     ]
     return [
@@ -119,11 +120,6 @@ def _check_template(text: str, labels: frozenset[str], query: QueryLabels) -> No
             query.findings.append(f"template: no query there gives the label {name!r}")
 
 
-def _matchers_of_rule(rule: Mapping[str, Any]) -> Iterator[str]:
-    yield from rule.get("source_matchers", ())
-    yield from rule.get("target_matchers", ())
-
-
 def _matchers_of_route(route: Mapping[str, Any]) -> Iterator[str]:
     yield from route.get("matchers", ())
     for child in route.get("routes", ()):
@@ -139,7 +135,7 @@ def _shortened(document: object) -> object:
 # --- labels of series ----------------------------------------------------------------------------
 
 CONSTANT: Final = frozenset({"collector", "cluster"})
-"""On every series; ``cluster`` only where ``metrics.cluster`` is set."""
+"""On every series; ``cluster`` only if ``metrics.cluster`` is set."""
 _OF_HISTOGRAM: Final = frozenset({*map(label_of, LABELS.values()), "cluster"})
 _OF_ALERT: Final = frozenset(
     {"alertname", "alertstate", "severity", "domain", "mode", "team", *OF_RANK, "section", "cause"}
@@ -147,7 +143,7 @@ _OF_ALERT: Final = frozenset(
 
 
 def labels_by_name() -> Mapping[str, frozenset[str]]:
-    """Labels that a series may have, by its name in Prometheus; also of what is recorded here."""
+    """Labels that a series may have, by its name in Prometheus; recorded series included."""
     histogram = semconv.SECTION_DURATION.prometheus_name
     return {
         **{m.prometheus_name: CONSTANT.union(m.published_labels) for m in _published()},
@@ -172,10 +168,10 @@ _SETS: Final = frozenset({"and", "unless"})
 
 
 class QueryLabels:
-    """Finds which labels PromQL expressions give, and names in them that nothing publishes.
+    """Labels of PromQL expressions, and names in them that nothing publishes.
 
     Attributes:
-        findings: what is wrong in the expressions so far, as messages.
+        findings: errors so far.
     """
 
     def __init__(self, names: Names) -> None:

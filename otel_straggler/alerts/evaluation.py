@@ -1,7 +1,7 @@
 """Evaluate the catalogue without a Prometheus: what fires now, from what a collector knows. Pure.
 
-Time is an argument, and only its progress counts: a clock that is set back delays nothing for
-longer than until the next evaluation, and ends nothing.
+Only the progress of time counts: a clock that is set back delays nothing beyond the next
+evaluation, and ends nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class _Active:
-    """One alert that is due or will be. Times of the evaluator's own clock, but for ``since_s``.
+    """An alert that fires or is pending. Times of the evaluator's own clock, but for ``since_s``.
 
     Attributes:
-        rule: whose.
         from_at: when it began to hold.
-        ended_at: when it ceased to, while it goes on firing; None while it holds.
-        since_s: since when it fires, wall clock; None while it is not due.
-        annotations: newest.
+        ended_at: when it ceased to, while it keeps firing; None while it holds.
+        since_s: since when it fires, wall clock; None while it is pending.
     """
 
     rule: AlertRule
@@ -40,7 +38,7 @@ class _Active:
 
 
 class AlertEvaluator:
-    """Remembers how long each alert has held. One thread owns it.
+    """State of all alerts. One thread owns it.
 
     An alert is identified by its labels: with another value or text it is the same alert.
     """
@@ -90,7 +88,7 @@ class AlertEvaluator:
     def _end(self, holding: Mapping[Labels, object], now_s: float) -> Iterator[Alert]:
         for labels in [labels for labels in self._active if labels not in holding]:
             each = self._active[labels]
-            if each.since_s is not None and self._is_kept(each):
+            if each.since_s is not None and self._keeps_firing(each):
                 continue
             del self._active[labels]
             if each.since_s is not None:
@@ -101,7 +99,7 @@ class AlertEvaluator:
                     ends_at_s=max(now_s, each.since_s),
                 )
 
-    def _is_kept(self, each: _Active) -> bool:
+    def _keeps_firing(self, each: _Active) -> bool:
         if each.ended_at is None:
             each.ended_at = self._clock
         return self._clock - each.ended_at < each.rule.keep_firing_s(self._settings)
@@ -139,21 +137,20 @@ def _labels(rule: AlertRule, instance: Instance, fleet: FleetStatus) -> Labels:
 
 @dataclass(slots=True)
 class _Totals:
-    """Totals of a run, and how they grew: (when, reason, by how much)."""
+    """Totals of a run, and their growth: (when, reason, by how much)."""
 
     totals: Mapping[str, int] = field(default_factory=dict)
     grown: deque[tuple[float, str, int]] = field(default_factory=deque)
 
 
 class _RecentLosses:
-    """Makes recent losses of totals that only grow. A run begins with none, and again if its total
-    is smaller than it was."""
+    """Recent losses from totals that only grow; a smaller total starts anew."""
 
     def __init__(self) -> None:
         self._runs: dict[tuple[str, str], _Totals] = {}
 
     def within_minutes(self, fleet: FleetStatus, clock: float) -> FleetStatus:
-        """The same, with ``dropped`` being what was lost in the last five minutes."""
+        """The same, with ``dropped`` being the losses of the last five minutes."""
         before, self._runs = self._runs, {}
         for run in fleet.runs:
             key = run.run_id, run.group

@@ -1,4 +1,4 @@
-"""Alerts on runs that make no progress, and on ranks that are missing."""
+"""Alerts on runs that make no progress, and on missing ranks."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _RUNNING: Final = ("starting", "training", "stuck", "partly_lost", "lost")
 
 
 def _hung(settings: AlertSettings) -> str:
-    """Now; or when last seen; or, while a collector that has just started does not know yet, if
-    the alert has fired before."""
+    """Now; or when last seen; or, while a collector that has just started does not know yet, if the
+    alert has fired before."""
     undecided = series(semconv.RUN_STATE, 'state=~"starting|training"')
     start = f"max by (cluster, collector) ({series(semconv.COLLECTOR_START)})"
     hung_at = f"last_over_time({HUNG_AT.name}[{duration(settings.give_up_seconds)}])"
@@ -57,7 +57,7 @@ def _hung_runs(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
 
 
 def _forgotten(settings: AlertSettings) -> str:
-    """By a collector; or of a collector that is gone for longer than anybody waits."""
+    """By a collector; or of a collector that has been gone for too long."""
     given_up = hung_when_last_seen(settings.remembered_s)
     not_yet = hung_when_last_seen(settings.give_up_seconds)
     state = newest(OF_RUN, semconv.RUN_STATE, 'state="forgotten"')
@@ -66,10 +66,6 @@ def _forgotten(settings: AlertSettings) -> str:
         f"{state} == 1\nor\n({given_up}\n"
         f"unless on ({ANYWHERE}) ({not_yet})\nunless on ({ANYWHERE}) {known})"
     )
-
-
-def _forgotten_runs(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
-    return (Instance(run) for run in fleet.runs if run.state == "forgotten")
 
 
 def _missing(_: AlertSettings) -> str:
@@ -89,8 +85,8 @@ def _runs_with_missing(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instanc
 
 
 def _culprits(name: str, *why: HangKind) -> Expression:
-    """Those that a hang waits for; while no collector knows the run, those whose alert has fired
-    already: that heartbeats have stopped is no recovery."""
+    """Ranks that a hang waits for; while no collector knows the run, those whose alert has fired:
+    missing heartbeats are no recovery."""
 
     def expression(settings: AlertSettings) -> str:
         remembered = duration(settings.give_up_seconds)
@@ -138,22 +134,6 @@ HANG_RULES: Final = (
             "not recovery.",
             _HANG_TEXT,
         ),
-        runbook="""\
-The run as a whole shows no progress: its ranks are stuck or lost, or too many of them are, and its
-machines are paid for and idle. Where all ranks are lost there are two explanations: the job was
-ended, or the network between it and the collector is down and it keeps training. Ask the scheduler
-first. If the collector that reported this is gone, this is the last known state of the run.
-
-1. `otel-straggler report RUN`, or the live page at the collector's address, shows which ranks the
-   others wait for, and why. The alerts on these ranks are inhibited, not absent.
-2. Check the culprit's host: is the process running (`ps`), stopped, out of memory (`dmesg`), its
-   GPU gone (`nvidia-smi`)? If all ranks have joined and none makes progress: `otel-straggler hang
-   /shared/dumps` on the flight records.
-3. Restart the run from its last checkpoint, without the host if it is at fault. With the same run
-   id the alert resolves as soon as ranks make progress.
-
-Quiet: Silence `run_id`; the next run has its own alert.
-""",
     ),
     AlertRule(
         name="StragglerRankLost",
@@ -169,20 +149,6 @@ Quiet: Silence `run_id`; the next run has its own alert.
             "or is stopped, or its host is cut off.[ {hang_text}]",
             _HANG_TEXT,
         ),
-        runbook="""\
-A rank of the run has stopped sending heartbeats and has not reported how it ended. Heartbeats come
-from a dedicated thread, so a busy or blocked training loop does not stop them: the process, its
-host or the network path to the collector is gone.
-
-1. Is the host up (`ping`, the scheduler's view of it)? If several ranks of one host are lost, it
-   is the host.
-2. Is the process running? `ps`, `dmesg` (out of memory, XID), the job's log; state `T` means
-   stopped. `OTEL_STRAGGLER_RING_DIR` keeps what a dead process did last.
-3. Cordon the host and restart the run without it; or let the launcher restart the rank.
-
-Quiet: `otel-straggler maintenance add --node NODE --for 4h --reason WHY` if the host is being
-worked on; else silence `run_id` and `rank`.
-""",
     ),
     AlertRule(
         name="StragglerRankStuck",
@@ -198,19 +164,6 @@ worked on; else silence `run_id` and `rank`.
             "but has not reached the point where the others wait.[ {hang_text}]",
             _HANG_TEXT,
         ),
-        runbook="""\
-The other ranks wait in something, most often a collective, that this rank has not reached (it is
-behind them and makes no progress) or never will (it has ended).
-
-1. What is it doing? `py-spy dump --pid PID` on its host; `straggler_rank_step` and the report's
-   `liveness` show how far it got.
-2. `otel-straggler hang /shared/dumps` finds in PyTorch's flight records which ranks did not join
-   which collective.
-3. A rank that took another branch (data ran out, an exception was caught, a condition on its own
-   rank) is a bug in the training code; a blocked read is storage. Restart the run once you know.
-
-Quiet: Silence `run_id` and `rank`.
-""",
     ),
     AlertRule(
         name="StragglerRanksMissing",
@@ -225,18 +178,6 @@ Quiet: Silence `run_id` and `rank`.
             "{value|count} expected ranks of run {run_id}[, group {group},] have never sent "
             "anything."
         ),
-        runbook="""\
-The run declares how many ranks it has, and some of them have never reached this collector. They may
-not have started, not be instrumented, or send elsewhere.
-
-1. `otel-straggler top` shows which ranks report; the others are missing.
-2. `otel-straggler doctor` in the environment of a missing rank says what keeps it from reaching
-   the collector.
-3. Compare the endpoint, run id and group that the ranks use: ranks under another run id are
-   missing here and extra there.
-
-Quiet: Silence `run_id` with this alert's name where some ranks are left out on purpose.
-""",
     ),
     AlertRule(
         name="StragglerRunForgotten",
@@ -244,22 +185,13 @@ Quiet: Silence `run_id` with this alert's name where some ranks are left out on 
         domain="platform",
         labels=OF_RUN,
         expression=_forgotten,
-        predicate=_forgotten_runs,
+        predicate=lambda fleet, _: (
+            Instance(run) for run in fleet.runs if run.state == "forgotten"
+        ),
         summary=Message("Monitoring gave up on run {run_id}[ (job {job_name})]"),
         description=Message(
             "Monitoring gave up on run {run_id}[, group {group}]: it has been silent for so long "
             "that it is no longer tracked. How it ended is unknown; it may still hang."
         ),
-        runbook="""\
-The run has been silent for so long that it is no longer monitored. That is not an all-clear: how it
-ended is unknown.
-
-1. Ask the scheduler whether the job is still running; cancel it if nobody is working on it.
-2. Look for earlier alerts with the same `run_id`: a StragglerRunHung that nobody acted on turns
-   into this.
-3. If the run is healthy and only its telemetry is not: `otel-straggler doctor` in its environment.
-
-Quiet: It resolves by itself; no notification is sent when it does.
-""",
     ),
 )

@@ -1,8 +1,7 @@
 """Messages and links of alerts, as Prometheus' templates and from Python: the same to the letter.
 
-A message is plain text but for two signs. ``{name}`` is a label, a fact or the value;
-``{name|form}`` writes it in a form of :data:`FORMS`. ``[...]`` is left out if something named in it
-is empty or not known.
+``{name}`` is a label, a fact or the value; ``{name|form}`` writes it in a form of :data:`FORMS`.
+``[...]`` is left out if something named in it is empty or unknown.
 """
 
 from __future__ import annotations
@@ -91,7 +90,6 @@ class Lookup:
     """A fact that no label holds; in Prometheus it is looked up in another series.
 
     Attributes:
-        metric: which series.
         of: labels that it shares with the alert.
         label: the label that is the fact; empty: the value of the series.
         more: further matchers.
@@ -112,7 +110,7 @@ def query_of(expression: str, of: tuple[str, ...], more: str = "") -> str:
     """An action of Go's templates that queries ``expression``.
 
     Args:
-        expression: with ``{}`` after every metric whose labels ``of`` are to be those of the alert.
+        expression: with ``{}`` after every metric that is to have the alert's labels ``of``.
         more: further matchers there.
     """
     matchers = "{" + ", ".join([f"{name}=%q" for name in of] + [more] * bool(more)) + "}"
@@ -123,7 +121,7 @@ def query_of(expression: str, of: tuple[str, ...], more: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a number or a label is written."""
+    """Format of a number or a label."""
 
     in_go: Callable[[str], str]
     in_python: Callable[[float | str], str]
@@ -134,7 +132,7 @@ def _number(go: str, function: Callable[[float], str]) -> _Form:
 
 
 def _phrases(table: Mapping[Cause, str]) -> _Form:
-    """A word that stands for a phrase; one that is not in the table stands for itself."""
+    """Phrases for words; a word that is not in the table stands for itself."""
 
     def in_go(name: str) -> str:
         cases = "".join(
@@ -162,12 +160,11 @@ _NAME: Final = re.compile(r"\{(\w+)(?:\|(\w+))?\}")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Text of an alert; see above.
+    """Text of an alert.
 
     Attributes:
-        text: the template.
-        facts: names in it that are neither labels nor the value, and where they are looked up. A
-            fact stands in brackets, alone or with labels, because it may be missing.
+        facts: names that are neither labels nor the value, and where they are looked up. A fact is
+            in brackets, alone or with labels, because it may be missing.
     """
 
     text: str
@@ -217,7 +214,7 @@ class Message:
         return f'(. | first | label "{label}")' if label else "(. | first | value)"
 
     def render(self, labels: Mapping[str, str], value: float, facts: Facts | None = None) -> str:
-        """The same text. Labels and facts that are absent are empty."""
+        """The same text. Absent labels and facts are empty."""
         known: dict[str, float | str] = {**labels, **(facts or {}), VALUE: value}
 
         def written(match: re.Match[str]) -> str:
@@ -230,7 +227,7 @@ class Message:
         )
 
     def _parts(self) -> Iterator[tuple[str, bool]]:
-        """Pieces without their brackets, and whether they may be left out."""
+        """Pieces without their brackets, and whether they are optional."""
         for match in _PART.finditer(self.text):
             yield (match[2], False) if match[1] is None else (match[1], True)
 
@@ -242,8 +239,7 @@ def _names(text: str) -> set[str]:
 # --- links ---------------------------------------------------------------------------------------
 
 _ON_PAGE: Final = ("cluster", "run_id", "group", "rank", "node")
-"""Labels that a dashboard takes as variables; also those that silence an alert about a run, for
-whichever collector reports it."""
+"""Labels that are variables of a dashboard, and that silence an alert about a run."""
 _LAST_HOUR: Final = "from=now-1h&to=now"
 _ESCAPED: Final = '{{ reReplaceAll "[+]" "%20" (urlquery .) }}'
 _ESCAPED_TWICE: Final = (
@@ -252,8 +248,7 @@ _ESCAPED_TWICE: Final = (
 
 
 def links_in_go(name: str, labels: Collection[str], settings: AlertSettings) -> dict[str, str]:
-    """Templates of the links of an alert with these labels, by the annotation's name; those that
-    lead nowhere are left out."""
+    """Templates of the links of an alert, by annotation; links without a target are left out."""
 
     def pair(label: str, key: str, end: str, is_quoted: bool) -> str:
         value = _ESCAPED_TWICE if is_quoted else _ESCAPED
@@ -282,7 +277,7 @@ def _links(
     settings: AlertSettings,
     pair: Callable[[str, str, str, bool], str],
 ) -> dict[str, str]:
-    """``pair`` writes a label with what stands before and after its value, or nothing."""
+    """``pair`` writes a label with its value between two texts, or nothing."""
     carried = {"cluster", "collector", *labels}
     result = {}
     if settings.runbook_url:

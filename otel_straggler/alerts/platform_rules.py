@@ -27,14 +27,14 @@ from otel_straggler.semconv import OF_RUN
 LOSSES_S: Final = 300.0
 """For how long a loss is reported."""
 _ALIVE_S: Final = 60.0
-"""A run whose newest heartbeat is older is another alert's business."""
+"""Runs with older heartbeats have another alert."""
 
 
 # --- data ----------------------------------------------------------------------------------------
 
 
 def _no_data(settings: AlertSettings) -> str:
-    """Training for so long, alive, and no score in all that time."""
+    """Training and alive for so long without a score."""
     window = duration(settings.no_data_seconds)
     training = series(semconv.RUN_STATE, 'state="training"')
     return (
@@ -54,12 +54,8 @@ def _runs_without_data(fleet: FleetStatus, settings: AlertSettings) -> Iterable[
             yield Instance(run)
 
 
-def _clashes(_: AlertSettings) -> str:
-    return f"{newest(('run_id',), semconv.RUN_IDENTITY_CLASHES)} > 0"
-
-
 def _clashing_runs(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
-    """One for each run: a clash is of all its groups."""
+    """One for each run: a clash concerns all its groups."""
     first: dict[str, Instance] = {}
     for run in fleet.runs:
         if run.clashes > 0:
@@ -68,7 +64,8 @@ def _clashing_runs(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
 
 
 def _drops(_: AlertSettings) -> str:
-    """What has grown, and what was not there five minutes ago of a run that was, or is younger."""
+    """Totals that have grown, or are new since five minutes ago in a run that existed, or is
+    younger."""
     window = duration(LOSSES_S)
     labels = by((*OF_RUN, "reason"))
     dropped = series(semconv.RUN_RECORDS_DROPPED)
@@ -107,10 +104,6 @@ def _down(_: AlertSettings) -> str:
     return f"max {by(())} (last_over_time({start}[1h]))\nunless on (cluster, collector) {start}"
 
 
-def _watchdog(_: AlertSettings) -> str:
-    return f"count {by(())} ({series(semconv.COLLECTOR_START)})"
-
-
 PLATFORM_RULES: Final = (
     AlertRule(
         name="StragglerNoData",
@@ -125,26 +118,13 @@ PLATFORM_RULES: Final = (
             "Run {run_id}[, group {group},] sends heartbeats and makes progress, but has had no "
             "scores for a long time: a slow rank in it would go unnoticed."
         ),
-        runbook="""\
-The run is alive and instrumented, but its sections get no scores: no spans arrive, or windows do
-not close, or a window is longer than `no_data_seconds`.
-
-1. `otel-straggler doctor` in the environment of a rank says whether sections are recorded and
-   reach the collector.
-2. `straggler_collector_spans_total` by `outcome` and `reason` shows what happens to spans;
-   `straggler_records_dropped_total` what ranks lose.
-3. Are five steps, the minimum that is scored together, longer than 15 minutes? Then raise
-   `no_data_seconds`.
-
-Quiet: Silence `run_id` with this alert's name.
-""",
     ),
     AlertRule(
         name="StragglerIdentityCollision",
         severity="warning",
         domain="platform",
         labels=("run_id",),
-        expression=_clashes,
+        expression=lambda _: f"{newest(('run_id',), semconv.RUN_IDENTITY_CLASHES)} > 0",
         predicate=_clashing_runs,
         for_s=a_minute,
         summary=Message("Two processes claim the same rank of run {run_id}"),
@@ -152,16 +132,6 @@ Quiet: Silence `run_id` with this alert's name.
             "In run {run_id} {value|count} ranks are claimed by two live processes each. They are "
             "never merged: the one with more data is scored, the other is not watched."
         ),
-        runbook="""\
-Two live processes claim to be the same rank of the same run: two jobs with one run id, or a
-leftover process of an earlier attempt.
-
-1. `otel-straggler doctor` reports the clash from within a rank.
-2. `/v1/report` has the two sessions; find the older process and kill it.
-3. Two jobs: give each a run id of its own (`OTEL_STRAGGLER_RUN_ID`).
-
-Quiet: Silence `run_id` with this alert's name.
-""",
     ),
     AlertRule(
         name="StragglerSpansDropped",
@@ -175,16 +145,6 @@ Quiet: Silence `run_id` with this alert's name.
             "Ranks of run {run_id}[, group {group},] have lost records in the last 5 minutes, for "
             "the reason {reason}. Training continues; scores are based on less data."
         ),
-        runbook="""\
-Telemetry was dropped rather than block training. Every lost record is counted, by reason.
-
-1. docs/reference/names-on-the-wire.md explains each reason (`straggler.records.dropped`).
-2. `queue_full`, `rejected`: was the collector down, full or restarted?
-   `straggler_collector_requests_total` by `answer`.
-3. `ring_full`, `inbox_full`: too many sections for the exporter; leave out the shortest ones.
-
-Quiet: It resolves 5 minutes after the last loss.
-""",
     ),
     AlertRule(
         name="StragglerRunSilent",
@@ -199,18 +159,6 @@ Quiet: It resolves 5 minutes after the last loss.
             "No rank of run {run_id}[, group {group},] has reported for {value|duration}, the run "
             "had not ended, and no live collector knows it."
         ),
-        runbook="""\
-The last heartbeat of the run is old and its collector is gone or has evicted it. The monitoring
-cannot tell whether the run is alive. The alert fires for an hour.
-
-1. Is its collector down? StragglerCollectorDown says so; restart it.
-2. Ask the scheduler whether the job is running. If it is, `otel-straggler doctor` in its
-   environment says where its telemetry goes.
-3. If several collectors share the load: does the address that the run sends to lead to one that
-   is scraped?
-
-Quiet: It resolves after an hour, or when a collector knows the run.
-""",
     ),
     AlertRule(
         name="StragglerCollectorDown",
@@ -225,40 +173,18 @@ Quiet: It resolves after an hour, or when a collector knows the run.
             "Collector {collector} was scraped within the last hour but no longer is. Its runs "
             "are not monitored; those that hung when it was last seen still count as hung."
         ),
-        runbook="""\
-The collector's metrics are gone: the process has ended, its host is cut off, or Prometheus cannot
-reach it. Training is not affected; ranks queue telemetry and send it when a collector is back.
-
-1. Is it running? Its log says why it ended, `/healthz` whether it responds. If Prometheus (Status,
-   Targets) shows 403: add the name that Prometheus uses to `metrics.allowed_hosts`.
-2. Restart it with the same `metrics.collector_id` (and history), so that it continues where it
-   left off.
-3. If it was taken down on purpose, the alert resolves after an hour.
-
-Quiet: Silence `collector`.
-""",
     ),
     AlertRule(
         name="StragglerWatchdog",
         severity="info",
         domain="platform",
         labels=(),
-        expression=_watchdog,
+        expression=lambda _: f"count {by(())} ({series(semconv.COLLECTOR_START)})",
         predicate=lambda _fleet, _settings: (Instance(),),
         summary=Message("Alerts from collector {collector} get through"),
         description=Message(
             "This alert always fires. If it stops arriving, alerts from collector {collector} do "
             "not arrive either."
         ),
-        runbook="""\
-It always fires. Send it to a dead man's switch, which notifies somebody when it stops.
-
-1. If it stops: is the collector up, is it scraped, are the rules loaded (Prometheus, Status,
-   Rules)?
-2. Does Prometheus reach the Alertmanager (`prometheus_notifications_errors_total`)?
-3. `otel-straggler alerts test` sends an alert on the same path and says where it arrived.
-
-Quiet: Never silence it; route it to nobody instead.
-""",
     ),
 )

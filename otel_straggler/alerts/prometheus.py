@@ -21,7 +21,7 @@ NOTE: Final = (
 
 
 def rules_file(settings: AlertSettings) -> str:
-    """What rules remember, then the alerts: one group, since within a group rules run in order."""
+    """Recording rules, then alerts, in one group: within a group rules run in order."""
     recorded = [{"record": one.name, "expr": one.expression} for one in RECORDED]
     alerts = [_alert(rule, settings) for rule in CATALOGUE]
     group = {
@@ -118,7 +118,7 @@ LABELS: Final[dict[str, Attribute]] = {
     "node": semconv.HOST_NAME,
     "role": semconv.ROLE,
 }
-"""What is recorded, and which attribute it is made of."""
+"""Recorded labels, and their attributes."""
 REFERENCES: Final = {"best": "min", "p5": "quantile", "median": "quantile"}
 _QUANTILES: Final = {"p5": "0.05, ", "median": "0.5, "}
 _PEERS: Final = "cluster, job_name, run_id, group, section, kind, role"
@@ -136,9 +136,9 @@ def recording_file() -> str:
     """Rules for scores from section histograms, by Prometheus or Mimir alone.
 
     Ranks that send to an endpoint that does not score send ``straggler.section.duration`` as a
-    histogram. Its labels are those that OpenTelemetry's translator makes of the attributes, the
-    resource's among them (``resource_to_telemetry_conversion`` of the OpenTelemetry Collector, or
-    ``promote_resource_attributes`` of Prometheus). What is recorded has the collector's labels.
+    histogram. Its labels are OpenTelemetry's translation of the attributes, the resource's included
+    (``resource_to_telemetry_conversion`` of the OpenTelemetry Collector, or
+    ``promote_resource_attributes`` of Prometheus). The recorded series have the collector's labels.
     """
     rules = [
         {"record": _P50, "expr": _medians()},
@@ -150,16 +150,12 @@ def recording_file() -> str:
             "expr": f"min_over_time({_P50}[1h]) / ({_P50} > 0)",
         },
     ]
-    group = {
-        "name": "otel-straggler-scores",
-        "interval": duration(_EVERY_S),
-        "rules": rules,
-    }
+    group = {"name": "otel-straggler-scores", "interval": duration(_EVERY_S), "rules": rules}
     return _NOTE + to_yaml({"groups": [group]})
 
 
 def label_of(attribute: Attribute) -> str:
-    """The label that OpenTelemetry's translator makes of an attribute.
+    """OpenTelemetry's label for an attribute.
 
     >>> label_of(semconv.RUN_ID)
     'training_run_id'

@@ -1,6 +1,6 @@
-"""Pieces of PromQL that several alerts share. Everything is accepted by Prometheus 2.42.
+"""Pieces of PromQL that several alerts share, for Prometheus 2.42 and later.
 
-Labels are named wherever series are put together (``by``, ``on``), so that the labels of a scrape
+Labels are named wherever series are joined (``by``, ``on``), so that the labels of a scrape
 (``instance``, ``job``) never get into an alert, and a collector that is scraped twice is one.
 """
 
@@ -14,9 +14,9 @@ from otel_straggler.semconv import OF_RUN, Metric
 
 OF_COLLECTOR: Final = ("cluster", "collector")
 WORLD: Final = "cluster, collector, run_id, group"
-"""What a run is to one collector; for ``on``."""
+"""The labels of a run at one collector; for ``on``."""
 ANYWHERE: Final = "cluster, run_id, group"
-"""The same to all collectors."""
+"""The labels of a run at all collectors."""
 
 
 def by(labels: tuple[str, ...]) -> str:
@@ -37,7 +37,7 @@ def newest(labels: tuple[str, ...], metric: Metric, matchers: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """As PromQL and rule files take it.
+    """A duration in PromQL.
 
     >>> duration(259_200), duration(90), duration(0.5), duration(0), duration(345_600)
     ('3d', '90s', '500ms', '0s', '4d')
@@ -61,15 +61,14 @@ def number(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A series that rules record of a collector that may be gone, one for each run.
+    """A series that rules record for a collector that may be gone, one for each run.
 
-    A scraped series ends with its scrape, and one of an earlier instance keeps its last value for
-    as long as anybody looks back. Recorded ones have no labels of the scrape: a run at a collector
-    has one, whatever address that had, and another says when it was last seen, so that the word of
-    an older collector never beats that of a newer one.
+    A scraped series ends with its scrape, and one of an earlier instance keeps its last value
+    within the lookback. Recorded series have no scrape labels: a run at a collector has one,
+    whatever its address, and another with the time it was last seen, so that an older collector
+    never beats a newer one.
 
     Attributes:
-        name: of the series.
         labels: besides cluster and collector.
         expression: PromQL.
     """
@@ -95,20 +94,16 @@ ENDED: Final = Recorded(
     "run:straggler_run_ended:max", OF_RUN, newest(OF_RUN, semconv.RUN_STATE, f'state=~"{_ENDS}"')
 )
 HEARTBEAT: Final = Recorded(
-    "run:straggler_last_heartbeat:timestamp_seconds",
-    OF_RUN,
-    newest(OF_RUN, semconv.LAST_HEARTBEAT),
+    "run:straggler_last_heartbeat:timestamp_seconds", OF_RUN, newest(OF_RUN, semconv.LAST_HEARTBEAT)
 )
 SCORED: Final = Recorded(
-    "run:straggler_last_scored:timestamp_seconds",
-    OF_RUN,
-    newest(OF_RUN, semconv.RANK_LAST_SCORED),
+    "run:straggler_last_scored:timestamp_seconds", OF_RUN, newest(OF_RUN, semconv.RANK_LAST_SCORED)
 )
 RECORDED: Final = (HUNG, LAST_SEEN, HUNG_AT, ENDED, HEARTBEAT, SCORED)
 
 
 def hung_when_last_seen(within_s: float) -> str:
-    """Runs of which the newest report, of whatever collector, is that they hang."""
+    """Runs whose newest report, from any collector, is that they hang."""
     window = duration(within_s)
     labels = ", ".join(("cluster", "collector", *OF_RUN))
     return (

@@ -1,4 +1,4 @@
-"""Render every file that is made of the catalogue, by its name below ``alerts/``."""
+"""Render every file of the catalogue, by its name below ``alerts/``."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def chapter(name: str, settings: AlertSettings) -> str:
     ]
     if rule.predicate is None:
         facts.append("from Prometheus only")
-    return f"## {name}\n{', '.join(facts)}.\n\n{rule.runbook}"
+    source = (files("otel_straggler.alerts") / "runbook.md").read_text(encoding="utf-8")
+    text = source.partition(f"## {name}\n\n")[2].partition("\n## ")[0]
+    return f"## {name}\n{', '.join(facts)}.\n\n{text}"
 
 
 # --- an example for Alertmanager -----------------------------------------------------------------
@@ -79,7 +81,7 @@ _NOTE: Final = (
 
 def alertmanager_file(settings: AlertSettings) -> str:
     """The configuration. ``group_wait`` is never shorter than an evaluation: an alert that inhibits
-    others must have the time to arrive."""
+    others must have time to arrive."""
     document = {
         "route": {"receiver": "nobody", "routes": [_route(settings)]},
         "inhibit_rules": [rule for each in INHIBITIONS for rule in _inhibit_rules(each)],

@@ -1,4 +1,4 @@
-"""An alert rule, and what its predicate looks at: the status of all runs that a collector knows."""
+"""Alert rules, and the input of their predicates: the status of all runs of a collector."""
 
 from __future__ import annotations
 
@@ -37,10 +37,8 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """The newest scores of a run, of whole ranks and of sections that may be listed.
-
-    Each is sorted, the lowest first, and may be cut off after the lowest 20 and all below 1.
-    """
+    """The newest scores of a run, lowest first; may be cut off after the lowest 20 and all
+    below 1."""
 
     section_relative: tuple[Score, ...] = ()
     section_individual: tuple[Score, ...] = ()
@@ -52,20 +50,18 @@ class RunStatus:
     """One group of one run.
 
     Attributes:
-        run_id, job, group, team: whose alerts these are.
-        pages: whether they may notify anybody.
+        pages: whether its alerts may notify anybody.
         attempt: the newest.
         state, is_hung, hang_text: of ``straggler.run.state``, ``.hung`` and ``.hang_info``.
-        why: the kind of hang, as ``straggler.run.hang_info`` has it; None while nobody waits.
-        since_s: since when it is in this state; None if not known.
+        why: the kind of hang, as in ``straggler.run.hang_info``; None if there is none.
+        since_s: since when it is in this state; None if unknown.
         culprits: the ranks that a hang waits for, at most 20.
         ranks: ranks by state, and "missing": expected and never seen; empty if no rank sends
-            heartbeats, so that its state is not decided and stays "starting".
+            heartbeats, so that its state stays "starting".
         last_scored_at_s: of the newest scores; None if there never were any.
-        scores: the newest.
-        verdicts: the newest of every subject, none that people have silenced.
-        data_sections: sections of the newest window that are of the kind "data".
-        slowdown: of the run; NaN if not known.
+        verdicts: the newest of every subject, without silenced ones.
+        data_sections: sections of the newest window of the kind "data".
+        slowdown: of the run; NaN if unknown.
         clashes: ranks claimed by two live sessions, over all groups of the run.
         dropped: records lost by all ranks since this collector first saw them, by reason.
     """
@@ -100,7 +96,6 @@ class FleetStatus:
         now_s: the collector's clock.
         collector, cluster: constant labels; cluster may be empty.
         pages: whether this collector's alerts may notify anybody.
-        runs: see above.
         under_maintenance: nodes whose alerts notify nobody now.
     """
 
@@ -120,10 +115,9 @@ class Instance:
     """An alert's condition holds for one subject at one moment.
 
     Attributes:
-        run: the run it is about; None if it is about the collector.
+        run: None if it is about the collector.
         labels: further labels of the subject; empty ones are left out.
-        value: the number that the messages may use.
-        facts: what else they may use.
+        value, facts: for the messages.
         domain: for an alert whose domain depends on the cause.
     """
 
@@ -140,7 +134,6 @@ Seconds = Callable[[AlertSettings], float]
 
 
 def at_once(_: AlertSettings) -> float:
-    """For ``for_s`` and ``keep_firing_s``: no time."""
     return 0.0
 
 
@@ -150,18 +143,16 @@ def a_minute(_: AlertSettings) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRule:
-    """All there is to say of one alert; two may share a name and differ in severity.
+    """One alert; two may share a name and differ in severity.
 
     Attributes:
-        name, severity: labels of the alert.
-        domain: the same; None: it depends on the cause.
-        labels: which labels of its subject it carries, besides cluster and collector.
+        domain: None: it depends on the cause.
+        labels: of its subject, besides cluster and collector.
         expression: PromQL that gives one element for each subject, with these labels and no other.
-        predicate: the same from what a collector knows; None: only an outside observer can say.
+        predicate: the same from what a collector knows; None: only an outside observer can tell.
         for_s: how long it must hold before it fires.
-        keep_firing_s: how long it goes on firing after its condition has ended.
+        keep_firing_s: how long it keeps firing after its condition has ended.
         summary, description: messages; the summary uses no number.
-        runbook: Markdown: what it means, the first three things to do, how to silence it.
     """
 
     name: str
@@ -174,4 +165,3 @@ class AlertRule:
     keep_firing_s: Seconds = at_once
     summary: Message
     description: Message
-    runbook: str

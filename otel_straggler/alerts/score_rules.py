@@ -71,8 +71,8 @@ def _low(scores_of: Callable[[Scores], tuple[Score, ...]], threshold: str) -> Pr
 
 
 def _slow(scope: Scope, labels: tuple[str, ...], *, pages: bool) -> Expression:
-    """Active verdicts; the value is how many GPUs the job loses. Those that people have silenced
-    are left out, and of too many the costliest are named."""
+    """Active verdicts that are not silenced, the costliest; the value is the number of GPUs
+    lost."""
 
     def expression(_: AlertSettings) -> str:
         info = series(semconv.VERDICT_INFO, f'scope="{scope}", state=~"{_CALLED_SLOW}"')
@@ -145,9 +145,7 @@ def _slow_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance
 
 def _slowdown_of(scope: Scope, label: str) -> dict[str, Lookup]:
     of = ("cluster", "collector", "run_id", "group", label, "section")
-    return {
-        "slowdown": Lookup(metric=semconv.VERDICT_SLOWDOWN, of=of, more=f'scope="{scope}"'),
-    }
+    return {"slowdown": Lookup(metric=semconv.VERDICT_SLOWDOWN, of=of, more=f'scope="{scope}"')}
 
 
 _ADVICE: Final = "Cause: {cause|cause}. Next: {cause|action}."
@@ -169,20 +167,6 @@ _RANK_RULE: Final = AlertRule(
         "The job loses the time of {value|ratio} ranks to it. " + _ADVICE,
         _slowdown_of("rank", "rank"),
     ),
-    runbook="""\
-A rank is slower than its peers in work of its own, confirmed over many steps, and the whole job
-waits for it. `critical`: by 10 % or more and costly enough to page; `warning`: less than that.
-
-1. `otel-straggler verdict explain RANK` shows what the verdict rests on: the numbers of the rank
-   and of its peers, since when, and whether it was ever faster.
-2. By cause: slow GPU: clocks, temperature, XID errors of the GPU (`nvidia-smi -q`). Slow
-   host: CPU, disks, data loading on the host. Others: the description has the next step.
-3. Cordon the host and restart the run from its last checkpoint if the loss is worth it; the
-   description says how many ranks' time that is.
-
-Quiet: `otel-straggler verdict mute RANK --for 8h --reason WHY` for a time, `otel-straggler
-verdict dismiss RANK --reason WHY` if it is wrong.
-""",
 )
 _HOST_RULE: Final = AlertRule(
     name="StragglerHostSlow",
@@ -200,18 +184,6 @@ _HOST_RULE: Final = AlertRule(
         "The job loses the time of {value|ratio} ranks to it. " + _ADVICE,
         _slowdown_of("host", "node"),
     ),
-    runbook="""\
-The ranks of one host are slow together, so what they share is at fault: CPU, memory, disks,
-power, cooling, the network card. Alerts on its single ranks are inhibited.
-
-1. `otel-straggler verdict explain NODE` shows what the verdict rests on.
-2. On the host: load and memory of other processes (`top`), power and temperature limits
-   (`nvidia-smi -q -d PERFORMANCE`), errors (`dmesg`).
-3. Cordon the host and restart the run from its last checkpoint if the loss is worth it.
-
-Quiet: `otel-straggler verdict mute NODE --for 8h --reason WHY`, or `otel-straggler maintenance
-add --node NODE --for 4h --reason WHY`.
-""",
 )
 
 
@@ -246,20 +218,6 @@ SCORE_RULES: Final = (
             "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
             "runs at {value|percent} of the best rank's speed."
         ),
-        runbook="""\
-The median time of a section on this rank is long compared to the best rank of its role. That alone
-does not page: a low score is a number, a verdict (StragglerRankStraggling) says that it costs
-something.
-
-1. `otel-straggler top` shows the scores of all ranks: one rank, one node, or all but one?
-2. If it is one rank for hours: `otel-straggler verdict explain RANK` says why there is or is not a
-   verdict.
-3. With thousands of ranks the best one is lucky: lower `relative_threshold`, or use the recording
-   rules with the reference `p5`.
-
-Quiet: Silence `run_id` with this alert's name, or render the rules with another
-`relative_threshold`.
-""",
     ),
     AlertRule(
         name="StragglerRankDegraded",
@@ -277,18 +235,6 @@ Quiet: Silence `run_id` with this alert's name, or render the rules with another
             "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
             "runs at {value|percent} of its own best speed."
         ),
-        runbook="""\
-The rank has become slower than its own past in this section. If all ranks have, it is what they
-share (storage, fabric, the data), or the work has grown.
-
-1. `otel-straggler top`: is it one rank, one host, or all of them?
-2. One rank or host: clocks, temperature and power limits of its GPU (`nvidia-smi -q -d
-   PERFORMANCE`), other processes on the host.
-3. All ranks: the last change of data, batch size or sequence length; storage; fabric.
-
-Quiet: Silence `run_id` with this alert's name, or render the rules with another
-`individual_threshold`.
-""",
     ),
     AlertRule(
         name="StragglerGpuSlow",
@@ -304,16 +250,6 @@ Quiet: Silence `run_id` with this alert's name, or render the rules with another
             "Kernels of rank {rank}[ on {node}] in run {run_id}[, group {group},] run at "
             "{value|percent} of the best rank's speed."
         ),
-        runbook="""\
-The same kernels take longer on this GPU than on that of the best rank. Kernel times do not include
-waiting, so this is the GPU: clocks, heat, power, memory errors; or another process on it.
-
-1. `nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER` there and on a peer: is it throttled?
-2. `dmesg | grep -i xid` and `nvidia-smi -q -d ECC,ROW_REMAPPER`: is it faulty?
-3. `nvidia-smi`: does another process use it? If not, cordon the host and have the GPU tested.
-
-Quiet: Silence `run_id` with this alert's name, or render the rules with another `gpu_threshold`.
-""",
     ),
     AlertRule(
         name="StragglerRunSlow",
@@ -329,19 +265,5 @@ Quiet: Silence `run_id` with this alert's name, or render the rules with another
             "Run {run_id}[, group {group},] takes {value|ratio} times what it would take if all "
             "ranks of a role and all stages were equal, but no rank or host has a slow verdict."
         ),
-        runbook="""\
-Time is lost to imbalance, but no rank in particular is at fault: uneven stages, sequences of
-unequal length, experts, or different ranks in turn.
-
-1. `/v1/report` (`verdicts`) has verdicts on roles and on the run: stage imbalance,
-   sequence-length imbalance, expert imbalance.
-2. `straggler_section_exposed_time_seconds` shows which sections the time goes to,
-   `straggler_caused_wait_seconds_total` who makes others wait.
-3. Nothing is broken: balance stages, pack sequences, or live with it and raise
-   `run_slowdown_threshold`.
-
-Quiet: Silence `run_id` with this alert's name, or render the rules with another
-`run_slowdown_threshold`.
-""",
     ),
 )

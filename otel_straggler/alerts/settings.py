@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.options import above, choice, number, option, read_section, text
 
 _LONGEST_S: Final = 30 * 86_400.0
@@ -120,14 +120,7 @@ def parse_settings(texts: Iterable[str], *, where: str = "--set") -> AlertSettin
     for pair in texts:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise ConfigError(
-                describe(
-                    where=where,
-                    value=pair,
-                    expected="NAME=VALUE",
-                    remedy="For example relative_threshold=0.7.",
-                )
-            )
+            raise ConfigError.of(where, pair, "NAME=VALUE", "For example relative_threshold=0.7.")
         values[name.strip()] = _number_or_text(value.strip())
     return read_settings(values, where=where)
 

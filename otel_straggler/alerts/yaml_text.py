@@ -1,7 +1,5 @@
-"""Just enough YAML to write: mappings, lists, quoted text, blocks of text. Keys keep their order.
-
-A writer of our own, so that files are the same whatever is installed, and read as if by hand.
-"""
+"""Just enough YAML to write: mappings, lists, quoted text, blocks of text. Keys keep their
+order."""
 
 from __future__ import annotations
 

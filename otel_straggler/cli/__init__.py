@@ -1,6 +1,6 @@
-"""The command line: one file per verb, each parses, calls and prints.
+"""The command line: one file per verb.
 
-This file loads neither click nor rich, so that it can say in one line how to get them.
+This file loads neither click nor rich, so that it can report in one line how to install them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 MISSING_EXTRA = 2
 INTERRUPTED = 130
-READER_WENT_AWAY = 141
-"""As of a program that SIGPIPE ended. 1 would be an answer: doctor's of a problem, for one."""
+BROKEN_PIPE = 141
+"""The exit code of a program ended by SIGPIPE; 1 has a meaning of its own in some verbs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``otel-straggler``; the answer is the exit code."""
-    _print_any_name()
+    """Run ``otel-straggler``; returns the exit code."""
+    _tolerate_any_name()
     try:
         exit_code = _run(arguments)
     except BrokenPipeError:  # of what was wrong
-        exit_code = READER_WENT_AWAY
-    if exit_code == READER_WENT_AWAY:
-        _give_up_output()
+        exit_code = BROKEN_PIPE
+    if exit_code == BROKEN_PIPE:
+        _discard_output()
     return exit_code
 
 
@@ -44,32 +44,35 @@ def _run(arguments: Sequence[str] | None) -> int:
     except ModuleNotFoundError as missing:
         if missing.name not in {"click", "rich"}:
             raise
-        return _say(f"{missing.name} is not installed. Run: pip install 'otel-straggler[cli]'")
+        return _print_error(
+            f"{missing.name} is not installed. Run: pip install 'otel-straggler[cli]'"
+        )
     try:
         answer = otel_straggler.main(arguments, "otel-straggler", standalone_mode=False)
     except StragglerError as error:
-        return _say(str(error), error.exit_code)
+        return _print_error(str(error), error.exit_code)
     except click.UsageError as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
             error.show()  # its message is the help
             return error.exit_code
         command = error.ctx.command_path if error.ctx else "otel-straggler"
-        return _say(f"{_sentence(error)} Run '{command} --help' for what is accepted.")
+        return _print_error(f"{_usage_message(error)} Run '{command} --help' for what is accepted.")
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except OSError as error:  # readers name theirs; what is left is output to a full disk
-        _give_up_output()
+    except OSError as error:  # input errors have their own class: this is output to a full disk
+        _discard_output()
         where = error.filename or "output"
-        return _say(f"{where}: {error.strerror or error}. Is there room, and may you write there?")
+        return _print_error(
+            f"{where}: {error.strerror or error}. Is there room, and may you write there?"
+        )
     return answer if isinstance(answer, int) else 0
 
 
-def _sentence(error: click.UsageError) -> str:
-    """What is wrong; of a verb that is not there, with the one that looks like it. New versions
-    of click know that themselves, of verbs that are not loaded lazily."""
+def _usage_message(error: click.UsageError) -> str:
+    """The message, with the verb that the user probably meant: click does not suggest lazy ones."""
     reported = error.format_message().rstrip(".")
     unknown = re.fullmatch(r"No such command '(.+)'", reported)
     listing = getattr(error.ctx.command if error.ctx else None, "list_commands", None)
@@ -79,20 +82,21 @@ def _sentence(error: click.UsageError) -> str:
     return reported if reported.endswith("?") else f"{reported}."
 
 
-def _say(message: str, exit_code: int = MISSING_EXTRA) -> int:
+def _print_error(message: str, exit_code: int = MISSING_EXTRA) -> int:
     print(f"otel-straggler: error: {message}", file=sys.stderr)
     return exit_code
 
 
-def _print_any_name() -> None:
-    """Names of others may have letters that the terminal has not: ``?`` stands for them."""
+def _tolerate_any_name() -> None:
+    """Print ``?`` for letters that the terminal's encoding lacks."""
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     if encoding != "utf8" and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
-def _give_up_output() -> None:
-    """What is still in a buffer cannot be written either; the interpreter must not try."""
+def _discard_output() -> None:
+    """Redirect output that cannot be written, so that the interpreter does not try again at
+    exit."""
     for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
         try:
             stream.flush()

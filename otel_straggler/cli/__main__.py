@@ -1,4 +1,4 @@
-"""``python -m otel_straggler.cli``: the same as ``otel-straggler``."""
+"""``python -m otel_straggler.cli`` is ``otel-straggler``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""``otel-straggler alerts``: rules for Prometheus and Alertmanager, and whether they are right."""
+"""``otel-straggler alerts``: rules for Prometheus and Alertmanager, checks, and a test alert."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from otel_straggler.alerts.checking import (
 )
 from otel_straggler.alerts.render import PARTS, chapter, render_all
 from otel_straggler.alerts.settings import AlertSettings, parse_settings
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR
 from otel_straggler.cli.fitting_table import seconds_of
-from otel_straggler.cli.report_table import printable
-from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
+from otel_straggler.cli.text import AS_JSON, printable
+from otel_straggler.cli.top import report_url
 from otel_straggler.collector.alerting.alert_json import rfc3339
 from otel_straggler.collector.alerting.posting import Access, answer_of, tried_once
 from otel_straggler.collector.alerting.trial import (
@@ -36,13 +37,13 @@ from otel_straggler.collector.alerting.trial import (
 )
 from otel_straggler.collector.settings import NotifySettings
 from otel_straggler.collector.settings_file import check_notify
-from otel_straggler.errors import ConfigError, InputError, UnavailableError, UsageError, describe
+from otel_straggler.errors import ConfigError, InputError, UnavailableError, UsageError
 from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.options import checked, rows_of
 from otel_straggler.otlp.clients.http import HttpClient
 
 
-@click.group(short_help="Render alert rules, check them, read the runbook.")
+@click.group()
 def command() -> None:
     """Render alert rules for Prometheus and Alertmanager, check them, read the runbook."""
 
@@ -70,13 +71,11 @@ def render(values: tuple[str, ...], folder: Path | None, only: str | None) -> No
     if folder is not None:
         _write(rendered, folder)
     elif only is None:
-        raise UsageError(
-            describe(
-                where="alerts render",
-                value="no --out and no --only",
-                expected="a folder for all files, or one part to print",
-                remedy=f"Say --out DIR, or --only {'|'.join(PARTS)}.",
-            )
+        raise UsageError.of(
+            "alerts render",
+            "no --out and no --only",
+            "a folder for all files, or one part to print",
+            f"Give --out DIR, or --only {'|'.join(PARTS)}.",
         )
     else:
         click.echo(next(iter(rendered.values())), nl=False)
@@ -100,22 +99,20 @@ def _write(rendered: dict[str, str], folder: Path) -> None:
         click.echo(str(file))
 
 
-@command.command(short_help="Say what is wrong with files of rules and configurations.")
+@command.command(short_help="Find errors in files of rules and configurations.")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 def check(files: tuple[Path, ...]) -> int:
-    """Say what is wrong with FILES: rules for Prometheus, configurations of Alertmanager.
+    """Find errors in FILES: rules for Prometheus, configurations of Alertmanager.
 
-    PromQL, metrics and labels are looked at (with the package promql-parser), and promtool and
-    amtool are asked where they are installed. Exit code 1 if anything is wrong.
+    Checks PromQL, metrics and labels (with the package promql-parser), and runs promtool and amtool
+    if they are installed. The exit code is 1 if anything is wrong.
     """
     if not files:
-        raise UsageError(
-            describe(
-                where="alerts check",
-                value="no file",
-                expected="at least one",
-                remedy="For example alerts/otel-straggler-rules.yaml.",
-            )
+        raise UsageError.of(
+            "alerts check",
+            "no file",
+            "at least one",
+            "For example alerts/otel-straggler-rules.yaml.",
         )
     return max(_check(file) for file in files)
 
@@ -125,13 +122,13 @@ def _check(file: Path) -> int:
     is_rules = "groups" in document
     result = findings_in_config(document) if not is_rules else []
     if is_rules and find_spec("promql_parser") is None:
-        click.echo(f"{file}: PromQL not looked at: pip install promql-parser", err=True)
+        click.echo(f"{file}: PromQL is not checked: pip install promql-parser", err=True)
     elif is_rules:
         result += findings_in_rules(document)
     text = findings_of_program(file, document)
     if text is None:
         program = "promtool" if is_rules else "amtool"
-        click.echo(f"{file}: {program} is not installed, so it was not asked", err=True)
+        click.echo(f"{file}: {program} is not installed, so it was not run", err=True)
     result += text or []
     for finding in result:
         click.echo(f"{file}: {finding}")
@@ -146,27 +143,25 @@ def runbook(name: str) -> None:
     """Print what an alert means and what to do first."""
     wanted = {n.lower(): n for n in NAMES} | {n.lower().removeprefix("straggler"): n for n in NAMES}
     if name.lower() not in wanted:
-        raise ConfigError(
-            describe(
-                where="ALERT",
-                value=name,
-                expected=f"one of {', '.join(NAMES)}",
-                remedy="Case does not matter, and 'Straggler' may be left out.",
-            )
+        raise ConfigError.of(
+            "ALERT",
+            name,
+            f"one of {', '.join(NAMES)}",
+            "Case does not matter, and 'Straggler' may be left out.",
         )
     click.echo(chapter(wanted[name.lower()], AlertSettings()), nl=False)
 
 
 _COLLECTOR_S: Final = 120.0
-"""It asks several servers, each of which may take its time."""
+"""A collector asks several servers in turn."""
 _PAGE: Final = "/v1/alerts/test"
 Json = Mapping[str, Any]
 
 
 @command.command(
-    "test", short_help="Send a test alert through the real route; say where it arrived."
+    "test", short_help="Send a test alert through the real route; show where it arrived."
 )
-@click.option("--collector", metavar="URL", help="Its --metrics URL: test what it is set to tell.")
+@click.option("--collector", metavar="URL", help="Its --metrics URL: test its notifications.")
 @click.option("--alertmanager", "alertmanagers", multiple=True, metavar="URL", help="Each replica.")
 @click.option("--webhook", default="", metavar="URL", help="That understands Alertmanager's.")
 @click.option(
@@ -183,7 +178,7 @@ Json = Mapping[str, Any]
 @click.option("--ca-file", default="", metavar="FILE", help="Authorities to trust, PEM.")
 @click.option("--cert-file", default="", metavar="FILE", help="Own certificate, PEM.")
 @click.option("--key-file", default="", metavar="FILE", help="Key of that certificate, PEM.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@AS_JSON
 def trial_command(
     collector: str | None,
     alertmanagers: tuple[str, ...],
@@ -193,20 +188,16 @@ def trial_command(
     as_json: bool,
     **access: Any,
 ) -> None:
-    """Send a test alert through the real route; say where it arrived.
+    """Send a test alert through the real route; show where it arrived.
 
     Through a running collector (the default), as its alerts.notify says; or straight to
     Alertmanagers or a webhook. The alert is called StragglerTest, carries test="true" and mode
-    page, and ends after --for: an Alertmanager ends it by itself, a webhook is told so. The exit
+    page, and ends after --for: an Alertmanager ends it by itself, a webhook is notified. The exit
     code is 1 if it did not arrive everywhere.
     """
     lasts_s = seconds_of(length, "--for")
     if lasts_s > MAX_TRIAL_S:
-        raise ConfigError(
-            describe(
-                where="--for", value=length, expected="an hour at most", remedy="For example 2m."
-            )
-        )
+        raise ConfigError.of("--for", length, "an hour at most", "For example 2m.")
     if sum(map(bool, (collector, alertmanagers, webhook))) > 1:
         raise ConfigError("--collector, --alertmanager and --webhook: give one of them.")
     settings = NotifySettings(alertmanagers=alertmanagers, webhook=webhook, **access)
@@ -230,12 +221,12 @@ def trial_command(
 def _report_webhook(
     url: str, access: Access, alert: Alert, lasts_s: float, *, as_json: bool
 ) -> None:
-    """Twice: that it fires, and after some time, or at Ctrl-C, that it has ended."""
+    """Send the alert, and that it has ended after ``lasts_s`` or at Ctrl-C."""
     ends_at_s = alert.starts_at_s + lasts_s
     fired = try_webhook(url, access, alert)
     _show(_answer(alert, ends_at_s, (fired,)), as_json=as_json)
     if not as_json:
-        click.echo(f"It is told of the end in {lasts_s:g} s; Ctrl-C ends it now.")
+        click.echo(f"Its end is sent in {lasts_s:g} s; Ctrl-C ends it now.")
     try:
         time.sleep(lasts_s)
     finally:
@@ -245,7 +236,6 @@ def _report_webhook(
 
 
 def _answer(alert: Alert, ends_at_s: float, destinations: Iterable[Destination]) -> Json:
-    """As a collector gives it."""
     return {
         "labels": dict(alert.labels),
         "ends_at": rfc3339(ends_at_s),
@@ -266,13 +256,11 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
     response = client.post(body, content_type="application/json", headers=headers)
     client.close()
     if response.status in (404, 405):
-        raise InputError(
-            describe(
-                where=where,
-                value=f"HTTP {response.status}",
-                expected="a collector that can test its alerts",
-                remedy="Is it an older one, or is metrics.decisions off?",
-            )
+        raise InputError.of(
+            where,
+            f"HTTP {response.status}",
+            "a collector that can test its alerts",
+            "Is it an older one, or is metrics.decisions off?",
         )
     if not response.is_success:
         raise UnavailableError(printable(tried_once(answer_of(response, where).why), 1_000))
@@ -284,7 +272,7 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
 
 
 def _show(reported: Json, *, as_json: bool) -> None:
-    """Print; raises click's exit if it did not arrive everywhere."""
+    """Print; exit with 1 if it did not arrive everywhere."""
     if as_json:
         click.echo(json.dumps(reported))
     else:
@@ -301,12 +289,12 @@ def _lines(reported: Json) -> Iterable[str]:
     what = f"severity {labels['severity']}, mode {labels['mode']}"
     yield f"{TRIAL}: {what}, until {reported['ends_at']}"
     for destination in reported["places"]:
-        yield f"  {destination['url']}: {_became(destination)}"
+        yield f"  {destination['url']}: {_outcome(destination)}"
     if reported["note"]:
         yield str(reported["note"])
 
 
-def _became(destination: Json) -> str:
+def _outcome(destination: Json) -> str:
     if not destination["arrived"]:
         return f"not arrived. {destination['why']}"
     if not destination["receivers"]:

@@ -1,4 +1,4 @@
-"""``otel-straggler collector``: receive OTLP from every rank, score it, serve what was found."""
+"""``otel-straggler collector``: receive OTLP from every rank, score it, serve the results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)
 _END_S = 2.0
 _DESCRIPTORS = 8_192
-"""4,096 connections of ranks, 512 of pages, those that are told that there are too many, files."""
+"""4,096 connections of ranks, 512 of pages, connections to refuse, files."""
 
 
 def _with_flags(function: _Command) -> _Command:
@@ -51,26 +51,28 @@ def command(config: str | None, **flags: Any) -> None:
         for key, row in flag_rows().items()
     }
     settings = load_settings(config, given)
-    _log_to_stderr()
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
     from otel_straggler.collector.service import Collector
 
     stop = threading.Event()
     for number in signals_that_end():
         signal.signal(number, lambda *_: stop.set())
-    take_file_descriptors()
+    raise_file_limit()
     collector = Collector(settings)
     addresses = collector.start()
-    spare_the_garbage_collector()
+    freeze_garbage_collector()
     _log.info("live page: %s", page_url(addresses["metrics"]))
     click.echo(json.dumps(addresses))
     sys.stdout.flush()
     stop.wait()
     collector.stop()
-    end_without_waiting()
+    exit_without_waiting()
 
 
 def signals_that_end() -> list[signal.Signals]:
-    """A terminal that closes ends in order as well, unless the process was told to outlive it."""
+    """SIGTERM, SIGINT, and SIGHUP unless the process is to outlive its terminal (nohup)."""
     result = [signal.SIGTERM, signal.SIGINT]
     hang_up = getattr(signal, "SIGHUP", None)  # Windows has none
     if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:
@@ -79,7 +81,7 @@ def signals_that_end() -> list[signal.Signals]:
 
 
 def page_url(address: str) -> str:
-    """Where a browser on this machine finds the live page.
+    """URL of the live page for a browser on this machine.
 
     >>> page_url("127.0.0.1:9464"), page_url("0.0.0.0:9464"), page_url("[::]:9464")
     ('http://127.0.0.1:9464/', 'http://127.0.0.1:9464/', 'http://[::1]:9464/')
@@ -89,9 +91,8 @@ def page_url(address: str) -> str:
     return f"http://{host}:{port}/"
 
 
-def take_file_descriptors() -> None:
-    """As many as all connections together may need, if the system allows; many systems begin with
-    1,024, which two thousand ranks or a flood of pages would use up."""
+def raise_file_limit() -> None:
+    """Raise the limit on open files; many systems start with 1,024."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -102,8 +103,9 @@ def take_file_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def end_without_waiting() -> None:
-    """Who still decodes a large request is not waited for: nobody was told that it was taken."""
+def exit_without_waiting() -> None:
+    """Exit while a large request is still being decoded: its sender got no answer and will
+    retry."""
     from otel_straggler.collector.stopping import has_ended
 
     others = [t for t in threading.enumerate() if t is not threading.current_thread()]
@@ -113,14 +115,7 @@ def end_without_waiting() -> None:
         os._exit(0)
 
 
-def spare_the_garbage_collector() -> None:
-    """Take what was loaded so far out of its sight: it lives as long as the process. Looking
-    through all modules again and again took half of a receiver's time."""
+def freeze_garbage_collector() -> None:
+    """Freeze what is loaded: scanning all modules took half of a receiver's time."""
     gc.collect()
     gc.freeze()
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )

@@ -1,4 +1,4 @@
-"""``otel-straggler dashboards``: pages for Grafana, as files."""
+"""``otel-straggler dashboards``: dashboards for Grafana, as files."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import click
 from otel_straggler.dashboards.export import export as export_files
 
 
-@click.group(short_help="Write pages for Grafana.")
+@click.group()
 def command() -> None:
-    """Pages for Grafana over the metrics of a collector."""
+    """Dashboards for Grafana over the metrics of a collector."""
 
 
-@command.command(short_help="Write pages, provisioning and a compose example into DIR.")
+@command.command(short_help="Write dashboards, provisioning and a compose example into DIR.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 def export(folder: Path) -> None:
-    """Write the pages, provisioning files and a compose example into DIR.
+    """Write dashboards, provisioning files and a compose example into DIR.
 
-    Files of the same names there are replaced.
+    Existing files are replaced.
     """
     for file in export_files(folder):
         click.echo(str(file))

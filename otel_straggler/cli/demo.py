@@ -1,4 +1,4 @@
-"""``otel-straggler demo``: something goes wrong in a training, and an alert arrives."""
+"""``otel-straggler demo``: a rank fails in a training run, and an alert arrives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from otel_straggler.cli.report_table import printable, report_console
+from otel_straggler.cli.text import printable, report_console
 from otel_straggler.demo.demo import RUN_ID, Arrival, Demo, began_at_s
 from otel_straggler.demo.training import FAULTS, SECTIONS, TEXT, Fault, node_of
 
@@ -30,11 +30,11 @@ _COLOUR = {"critical": "red", "warning": "yellow"}
 _WIDEST = 100
 _SHORT = (
     "Timeouts and waits are short here. With the defaults a lost rank is reported within about a "
-    "minute;\nwhat every wait is for stands in docs/operate/alerts.md."
+    "minute;\ndocs/operate/alerts.md explains every delay."
 )
 
 
-@click.command(short_help="Let a rank go wrong, and see the alert arrive.")
+@click.command()
 @click.option("--fault", type=click.Choice(FAULTS), default="lost", show_default=True)
 @click.option(
     "--section", type=click.Choice(SECTIONS), help="Where a slow rank is slow.  [default: either]"
@@ -48,11 +48,13 @@ _SHORT = (
 @click.option("--ranks", type=click.IntRange(4, 64), default=4, show_default=True)
 @click.option(
     "--seconds", type=click.FloatRange(0, 3600), default=8.0, show_default=True,
-    help="Of good training before the fault.",
+    help="Of training before the fault.",
 )  # fmt: skip
-@click.option("--rank", type=click.IntRange(0), help="Who goes wrong.  [default: anybody]")
-@click.option("--keep", is_flag=True, help="Keep everything, and the page, until Ctrl-C or Enter.")
-@click.option("--seed", type=int, help="Repeats what is left to chance.")
+@click.option("--rank", type=click.IntRange(0), help="The rank that fails.  [default: any]")
+@click.option(
+    "--keep", is_flag=True, help="Keep all running, with the page, until Ctrl-C or Enter."
+)
+@click.option("--seed", type=int, help="Of the random choices.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, and no more.")
 def command(
     fault: Fault,
@@ -65,12 +67,12 @@ def command(
     seed: int | None,
     as_json: bool,
 ) -> int:
-    """Let a rank go wrong, and see the alert arrive.
+    """Let a rank fail, and see the alert arrive.
 
     Starts a collector and ranks, in processes of their own, and makes one of them slow, stuck
     (it does not join a collective) or lost (killed). Alerts go to an Alertmanager if one is on
     PATH, else from the collector to the demo's own webhook. Times are shorter than by default.
-    It needs no torch, but for --train: what a GPU would do is waited out.
+    Torch is needed for --train only: GPU work is replaced by sleeping.
 
     The exit code is 0 if the right rank was named, 1 if not.
     """
@@ -90,15 +92,15 @@ def command(
     ):
         with show.waiting("starting"):
             demo.start()
-        show.who_watches(demo, ranks)
+        show.setup(demo, ranks)
         with show.waiting(f"{ranks} ranks train"):
             demo.wait_until_trained(seconds)
-        show.say(f"{ranks} ranks train in lockstep: step {demo.step}.")
-        demo.go_wrong(fault, chosen)
-        show.say(
+        show.print(f"{ranks} ranks train in lockstep: step {demo.step}.")
+        demo.inject(fault, chosen)
+        show.print(
             f"Rank {chosen} on {node_of(chosen)} {TEXT[fault].format(section=slow_in)}.", "bold"
         )
-        show.say("The collector does not know.")
+        show.print("The collector does not know.")
         with show.waiting("waiting for the alert"):
             arrival = demo.wait_for_alert(chosen)
         show.arrival(arrival, demo.alertmanager is not None)
@@ -106,13 +108,13 @@ def command(
             click.echo(json.dumps(outcome_json(fault, chosen, slow_in, arrival, demo)))
         if keep:
             with contextlib.suppress(KeyboardInterrupt, EOFError):
-                show.say(f"{demo.collector.url}/ stays until Ctrl-C or Enter.", "bold")
+                show.print(f"{demo.collector.url}/ stays until Ctrl-C or Enter.", "bold")
                 _wait_for_enter()
     return 0 if arrival.is_right else 1
 
 
 def _wait_for_enter() -> None:
-    """For ever, where nobody can press it."""
+    """Wait forever where there is no keyboard."""
     if sys.stdin.isatty():
         input()
     else:
@@ -120,7 +122,6 @@ def _wait_for_enter() -> None:
 
 
 def outcome_json(fault: Fault, rank: int, section: str, arrival: Arrival, demo: Demo) -> Json:
-    """The outcome, for programs."""
     return {
         "fault": fault,
         "planted": {
@@ -140,35 +141,34 @@ def outcome_json(fault: Fault, rank: int, section: str, arrival: Arrival, demo: 
 
 
 class Shown:
-    """What people see; each line with the seconds since the start."""
+    """Progress for people; each line starts with the seconds since the start."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._began_s = time.monotonic()
 
-    def say(self, text: str, style: str = "") -> None:
+    def print(self, text: str, style: str = "") -> None:
         line = Text(f"{time.monotonic() - self._began_s:5.1f} s  ", style="dim")
         self._console.print(line.append(text, style=style or "not dim"))
 
     def waiting(self, what: str) -> AbstractContextManager[object]:
-        """A spinner, on a terminal."""
         return self._console.status(f"{what} ...") if self._console.is_terminal else nullcontext()
 
-    def who_watches(self, demo: Demo, ranks: int) -> None:
+    def setup(self, demo: Demo, ranks: int) -> None:
         where = (
             f"a real Alertmanager at {demo.alertmanager.url}"
             if demo.alertmanager is not None
             else "a webhook of the demo (no Alertmanager is on PATH)"
         )
-        self.say(f"A collector at {demo.collector.url} watches {ranks} ranks;")
-        self.say(f"it sends alerts to {where}.")
-        self.say(f"Watch it on the live page: {demo.collector.url}/", "bold")
+        self.print(f"A collector at {demo.collector.url} watches {ranks} ranks;")
+        self.print(f"it sends alerts to {where}.")
+        self.print(f"Watch it on the live page: {demo.collector.url}/", "bold")
 
     def arrival(self, arrival: Arrival, has_alertmanager: bool) -> None:
-        """The message that the person on call would get."""
+        """Print the notification that the person on call would get."""
         first = arrival.alerts[0]
         way = "through Alertmanager" if has_alertmanager else "from the collector"
-        self.say(f"A notification arrives, {arrival.delay_s:.1f} s after the fault, {way}:")
+        self.print(f"A notification arrives, {arrival.delay_s:.1f} s after the fault, {way}:")
         severity = first["labels"].get("severity", "")
         colour = _COLOUR.get(severity, "blue")
         body: list[RenderableType] = [_message(first)]

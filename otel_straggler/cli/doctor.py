@@ -1,4 +1,4 @@
-"""``otel-straggler doctor``: why does nothing arrive, and who says so?"""
+"""``otel-straggler doctor``: find why no telemetry arrives."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from otel_straggler.cli.exchange import base_url
-from otel_straggler.cli.report_table import printable, report_console
-from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, base_url
+from otel_straggler.cli.text import many, printable, report_console
 from otel_straggler.doctor.examination import Options, examine
 from otel_straggler.doctor.findings import Finding, Status, findings_json
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 
 PROBLEM_RESULT = 1
 _MARKS: dict[Status, tuple[str, str]] = {
@@ -26,20 +25,10 @@ _MARKS: dict[Status, tuple[str, str]] = {
     "warning": ("!!", "yellow"),
     "problem": ("XX", "bold red"),
 }
-_TITLES = {
-    "versions": "Installed",
-    "recording": "Recording",
-    "identity": "Identity",
-    "settings": "Settings",
-    "endpoint": "Endpoint",
-    "collector": "Collector",
-    "clock": "Clock",
-    "volume": "Volume",
-}
 _MAX_TEXT = 1_000
 
 
-@click.command(short_help="Say what stands between a training process and its scores.")
+@click.command()
 @click.option("--endpoint", metavar="URL", help="As configure(endpoint=...).")
 @click.option("--protocol", metavar="NAME", help="As configure(protocol=...).")
 @click.option(
@@ -50,9 +39,9 @@ _MAX_TEXT = 1_000
 @click.option("--timeout", "timeout_s", default=5.0, show_default=True, help="Seconds per request.")
 @click.option(
     "--sections-per-step", default=10.0, show_default=True,
-    help="For the volume, where it cannot be measured.",
+    help="For the volume, if it cannot be measured.",
 )  # fmt: skip
-@click.option("--step-seconds", default=1.0, show_default=True, help="For the volume likewise.")
+@click.option("--step-seconds", default=1.0, show_default=True, help="For the volume, too.")
 @click.option("--json", "as_json", is_flag=True, help="All findings as one JSON object.")
 def command(
     endpoint: str | None,
@@ -64,11 +53,11 @@ def command(
     step_seconds: float,
     as_json: bool,
 ) -> int:
-    """Say what stands between a training process and its scores.
+    """Find why telemetry or scores are missing.
 
     Run it with the environment of the training: in the job script before the training, with srun
-    or `torchrun --no-python otel-straggler doctor` on every rank, or in a terminal. Nothing is
-    changed; what is sent is an empty request. A rank other than 0 prints its problems only.
+    or `torchrun --no-python otel-straggler doctor` on every rank, or in a terminal. It
+    changes nothing and sends only empty requests. A rank other than 0 prints its problems only.
 
     Exit code: 0 without a problem, 1 with one, 2 for wrong use.
     """
@@ -91,7 +80,7 @@ def command(
 
 
 def _shown(console: Console, findings: Iterable[Finding], rank: int | None) -> Iterator[Finding]:
-    """Print findings as they come; of a rank other than 0 the problems."""
+    """Print findings as they come; of a rank other than 0, problems only."""
     counts: dict[Status, int] = dict.fromkeys(_MARKS, 0)
     subject = ""
     for finding in findings:
@@ -99,7 +88,8 @@ def _shown(console: Console, findings: Iterable[Finding], rank: int | None) -> I
         if not rank:
             if finding.subject != subject:
                 subject = finding.subject
-                console.print(Text(_TITLES.get(subject, subject), style="bold"))
+                title = "Installed" if subject == "versions" else subject.capitalize()
+                console.print(Text(title, style="bold"))
             _print(console, finding)
         elif finding.status == "problem":
             _print(console, finding, f"rank {rank}: ")
@@ -121,12 +111,9 @@ def _print(console: Console, finding: Finding, before: str = "") -> None:
 def _summary(counts: dict[Status, int]) -> Text:
     problems, warnings = counts["problem"], counts["warning"]
     style = "bold red" if problems else "yellow" if warnings else "bold green"
-    text = f"{_many(problems, 'problem')}, {_many(warnings, 'warning')}."
-    return Text(text, style=style)
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
+    found = ((problems, "problem"), (warnings, "warning"))
+    text = ", ".join(many(n, what) if n else f"no {what}s" for n, what in found)
+    return Text(f"{text}.", style=style)
 
 
 def _rank() -> int | None:
@@ -137,7 +124,6 @@ def _rank() -> int | None:
 def _checked(flag: str, value: float) -> float:
     if math.isfinite(value) and 0 < value <= 86_400:
         return value
-    expected = "a number above 0, at most 86400"
-    raise ConfigError(
-        describe(where=flag, value=value, expected=expected, remedy="Leave it out for the default.")
+    raise ConfigError.of(
+        flag, value, "a number above 0, at most 86400", "Leave it out for the default."
     )

@@ -1,31 +1,36 @@
-"""One request to a server and its answer, in JSON; what goes wrong is one sentence."""
+"""Requests to a server and its JSON answers."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
-from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.text import printable
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
 
+DEFAULT_COLLECTOR: Final = "http://127.0.0.1:9464"
 _SILENCE_S, _TIMEOUT_S = 5.0, 600.0
-"""For one wait, and for a whole request: a large report may take its time."""
+"""For a single wait, and for a whole request: a large report takes time."""
 _MAX_BYTES = 1024 * 1024 * 1024
-_REFUSED, _NOT_FOUND = 400, 404
+_BAD_REQUEST = 400
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 10
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:.]+\]:\d{1,5}")
 
 
-class NotFoundError(InputError):
-    """Raised when a server has no such page."""
+class RefusedError(InputError):
+    """Raised when a server answers with an error status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,53 +38,55 @@ class Server:
     """A server that commands ask.
 
     Attributes:
-        url: without a slash at its end.
-        expected: what should be there, for people.
-        remedy: what to do where it is not.
+        url: without a trailing slash.
+        expected, remedy: for messages if something else answers.
+        away: remedy if there is no answer; by default the same.
+        headers: of each request.
     """
 
     url: str
     expected: str
     remedy: str
+    away: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
-        """What a GET gives, or the POST of ``body``, or ``method``; None if that is nothing.
+        """The JSON answer to a GET, to a POST of ``body``, or to ``method``; None if it is empty.
 
         Raises:
-            InputError: it refuses, or is another program.
-            UnavailableError: nobody answers.
+            RefusedError: it answers with an error status.
+            InputError: it answers with something else than JSON.
+            UnavailableError: there is no answer.
         """
         where = self.url + path
-        response = exchange(where, body, method)
+        response = exchange(where, body, method, self.headers)
         if response.status == NO_ANSWER:
-            remedy = remedy_of(where, response.error, self.remedy)
-            raise unavailable(where, response, self.expected, remedy)
+            value, remedy = (
+                printable(response.error),
+                _remedy(where, response.error, self.away or self.remedy),
+            )
+            raise UnavailableError.of(where, value, self.expected, remedy)
         if not response.is_success:
-            text = self._refusal(where, response)
-            raise NotFoundError(text) if response.status == _NOT_FOUND else InputError(text)
+            raise RefusedError(self._refusal(where, response), response.status)
         if not response.body:
             return None
         try:
             return json.loads(response.body)
         except (ValueError, RecursionError) as error:
-            raise InputError(self._wrong(where, "no JSON")) from error
+            raise InputError.of(where, "no JSON", self.expected, self.remedy) from error
 
     def _refusal(self, where: str, response: Response) -> str:
-        reason = reason_in(response)
-        if response.status == _REFUSED and reason:
+        reason = _reason_in(response)
+        if response.status == _BAD_REQUEST and reason:
             return f"{where}: {reason}"
         value = f"HTTP {response.status}" + (f": {reason}" if reason else "")
-        return self._wrong(where, value)
-
-    def _wrong(self, where: str, value: str) -> str:
         return describe(where=where, value=value, expected=self.expected, remedy=self.remedy)
 
 
 def exchange(
     url: str, body: Any = None, method: str | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The response to a GET, which follows redirects, or to the POST of ``body`` as JSON, or to
-    ``method``."""
+    """Send a GET, which follows redirects, a POST of ``body`` as JSON, or ``method``."""
     data = None if body is None else json.dumps(body).encode()
     json_headers = {"Accept": "application/json", "Content-Type": "application/json"}
     for _ in range(_MAX_REDIRECTS):
@@ -98,15 +105,8 @@ def exchange(
     return response
 
 
-def unavailable(where: str, response: Response, expected: str, remedy: str) -> UnavailableError:
-    """Nobody answers there."""
-    return UnavailableError(
-        describe(where=where, value=printable(response.error), expected=expected, remedy=remedy)
-    )
-
-
-def reason_in(response: Response) -> str:
-    """The server's own sentence for a refusal; empty if it has none."""
+def _reason_in(response: Response) -> str:
+    """The server's own message for a refusal; empty if it has none."""
     try:
         answer = json.loads(response.body)
     except (ValueError, RecursionError):
@@ -116,9 +116,9 @@ def reason_in(response: Response) -> str:
     return printable(str(answer), 1_000)
 
 
-def remedy_of(url: str, reason: str, usual: str) -> str:
-    """What to do where nobody answers a command: ``usual``, unless TLS is in the way."""
-    ca = "Who signed its certificate is named in a file: export SSL_CERT_FILE=/path/to/ca.pem"
+def _remedy(url: str, reason: str, usual: str) -> str:
+    """What to do if there is no answer: ``usual``, unless TLS is the reason."""
+    ca = "Name a file with the CA of its certificate: export SSL_CERT_FILE=/path/to/ca.pem"
     own = "commands have none of their own; ask an address that wants none, or --history."
     advice = tls_advice(url, reason, ca=ca, own=own)
     if not advice or not url.startswith("https://"):
@@ -126,7 +126,7 @@ def remedy_of(url: str, reason: str, usual: str) -> str:
     return advice
 
 
-def _has_index(url: str) -> bool:
+def _has_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return bool(parts.hostname) and parts.port != 0
@@ -135,19 +135,22 @@ def _has_index(url: str) -> bool:
 
 
 def base_url(url: str, option: str, example: str) -> str:
-    """Without a slash at its end; HOST:PORT alone, as a collector prints it, is taken for HTTP.
+    """The URL without a trailing slash; HOST:PORT becomes HTTP.
 
     Raises:
-        ConfigError: it is none of HTTP.
+        ConfigError: it is no HTTP URL.
     """
     if _HOST_AND_PORT.fullmatch(url):
         url = f"http://{url}"
-    if url.startswith(("http://", "https://")) and not _has_index(url):
-        expected = f"a host and a port of 1 to 65535, as in {example}"
-        remedy = f"Correct {option}."
-        raise ConfigError(describe(where=option, value=url, expected=expected, remedy=remedy))
+    if url.startswith(("http://", "https://")) and not _has_address(url):
+        raise ConfigError.of(
+            option, url, f"a host and a port of 1 to 65535, as in {example}", f"Correct {option}."
+        )
     if not url.startswith(("http://", "https://")):
-        expected = f"a URL such as {example}"
-        remedy = f"Give {option} with http:// or https:// before it."
-        raise ConfigError(describe(where=option, value=url, expected=expected, remedy=remedy))
+        raise ConfigError.of(
+            option,
+            url,
+            f"a URL such as {example}",
+            f"Give {option} with http:// or https:// before it.",
+        )
     return url.rstrip("/")

@@ -1,11 +1,10 @@
-"""A verdict with the numbers it rests on, as people read it and as JSON."""
+"""A verdict with the numbers it rests on, as text and as JSON."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from otel_straggler.cli.fitting_table import Column, FittingTable
 from otel_straggler.cli.liveness_lines import is_over, text_of
-from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.text import clock, printable
 from otel_straggler.cli.verdict_lines import action_of, cause_of, subject
 from otel_straggler.detect.verdicts.world import describe_peers, peer_key
 from otel_straggler.model.rank import Source
@@ -22,11 +21,11 @@ from otel_straggler.model.verdict import hours_text
 
 Json = Mapping[str, Any]
 MAX_PEERS = 16
-"""Peers that are listed one by one: the fastest and the slowest."""
+"""Peers listed one by one: the fastest and the slowest."""
 _PEER_COLUMNS = (
     Column(""),
     Column("rank", is_number=True),
-    Column("host", gives_way=1),
+    Column("host", drop_order=1),
     Column("time", is_number=True),
     Column("of the peers' median", is_number=True),
 )
@@ -40,7 +39,7 @@ _EVIDENCE = {
 
 @dataclass(frozen=True, slots=True)
 class PeerTime:
-    """Seconds per step of one rank in the newest window, and whether it is (of) the subject."""
+    """Seconds per step of one rank in the newest window."""
 
     rank: str
     node: str
@@ -50,18 +49,16 @@ class PeerTime:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is known of a verdict.
+    """A verdict and what it rests on.
 
     Attributes:
-        run_id: of the run.
         verdict: the newest on the subject; of the report.
-        changes: all of them.
+        changes: all changes of its state.
         decisions: of people on the subject.
         window: the newest of its group; None if there is none.
-        peers: who they are, in words.
+        peers: description of its peers.
         times: of the subject and its peers in that window, slowest first.
-        sentence: of the verdict, in the past if the run is over.
-        is_over: whether it is.
+        sentence: in the past tense if the run is over.
     """
 
     run_id: str
@@ -99,9 +96,9 @@ class Explanation:
         yield from self._peer_lines()
         yield Text("Changes of state", style="bold")
         for change in self.changes:
-            yield Text(f"  {_when(change['at_ns'])}  {_step(change):>12}  {change['state']}")
+            yield Text(f"  {clock(change['at_ns'] / 1e9)}  {_step(change):>12}  {change['state']}")
         for decision in self.decisions:
-            yield Text(f"  {_when(decision['at_ns'])}  {_decision(decision)}")
+            yield Text(f"  {clock(decision['at_ns'] / 1e9)}  {_decision(decision)}")
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         verdict = self.verdict
@@ -117,7 +114,7 @@ class Explanation:
             yield "slowdown", f"{verdict['slowdown']:.3f}x"
         since = verdict["since_step"]
         if since is not None:
-            began = {"became": "was as its peers before", "born": "since monitoring began"}
+            began = {"became": "as fast as its peers before", "born": "since monitoring began"}
             yield "since", f"step {since:,}, {began.get(verdict['began'], 'without a known past')}"
         evidence = str(verdict["evidence"])
         yield "measured by", _EVIDENCE.get(evidence, evidence)
@@ -131,11 +128,11 @@ class Explanation:
     def _calls(self) -> str:
         if self.is_over:
             return ", when the run ended"
-        return ", pages" if self.verdict["pages"] else ", calls nobody"
+        return ", pages" if self.verdict["pages"] else ", does not page"
 
     def _peer_lines(self) -> Iterator[RenderableType]:
         if not self.times or self.window is None:
-            yield Text("No window of these peers is kept any more.", style="dim")
+            yield Text("No window of these peers is stored any more.", style="dim")
             return
         steps = "" if self.window["first_step"] is None else _steps(self.window)
         section = printable(self.verdict["section"] or "all sections but those that wait", 100)
@@ -155,19 +152,19 @@ class Explanation:
         since, last = self.verdict["since_step"], self.window["last_step"]
         is_before = since is not None and last is not None and last < since
         if is_before and not self.is_over:
-            yield Text("  It ends before the change began: ask again in a minute.", style="yellow")
+            yield Text("  It ends before the change began: try again in a minute.", style="yellow")
         left_out = len(self.times) - len(_shown(self.times))
         if left_out:
             yield Text(f"  and {left_out:,} between them", style="dim")
 
     @property
     def _only(self) -> bool:
-        """All that are listed belong to the subject."""
+        """All listed ranks belong to the subject."""
         return all(time.is_subject for time in self.times)
 
 
 def explanation(run_id: str, run: Json, verdict: Json) -> Explanation:
-    """Gather what a run of the report knows of a verdict."""
+    """Explain a verdict of a run of the report."""
     subject_id = verdict["subject_id"]
     of_group = [each for each in run.get("windows", ()) if each["group"] == verdict["group"]]
     window = of_group[-1] if of_group else None
@@ -199,7 +196,7 @@ def _peer_times(window: Json, verdict: Json) -> tuple[str, list[PeerTime]]:
 
 
 def _seconds(window: Json, section: str | None) -> dict[str, float]:
-    """By rank: of a section, or of all that is the rank's own work."""
+    """By rank: seconds in a section, or in all of the rank's own work."""
     tables = window["section_step_s"]
     if section in tables:
         return {key: value for key, value in tables[section].items() if value is not None}
@@ -243,14 +240,10 @@ def _step(change: Json) -> str:
     return "" if change["at_step"] is None else f"step {change['at_step']:,}"
 
 
-def _when(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns / 1e9, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def _decision(decision: Json) -> str:
     text = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}
     who = f" by {printable(decision['by'], 60)}" if decision["by"] else ""
-    until = f" until {_when(decision['until_ns'])}" if decision["until_ns"] else ""
+    until = f" until {clock(decision['until_ns'] / 1e9)}" if decision["until_ns"] else ""
     over = "" if decision["is_in_force"] or decision["action"] == "restore" else " (over)"
     what = text.get(decision["action"], decision["action"])
     return f"{what}{until}{who}{over}: {printable(decision['reason'], 300)}"

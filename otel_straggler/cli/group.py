@@ -1,4 +1,4 @@
-"""The verbs, and how they are found: a verb is loaded when it is called, not before."""
+"""The verbs; each is loaded when it is called."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from typing import Any
 import click
 
 from otel_straggler._version import __version__
-from otel_straggler.cli import READER_WENT_AWAY
+from otel_straggler.cli import BROKEN_PIPE
 
 VERBS = {
     "alerts": "Render alert rules, check them, read the runbook.",
     "collector": "Receive OTLP from every rank, score it, serve metrics and reports.",
-    "dashboards": "Write pages for Grafana, or draw them without it.",
-    "demo": "Let a rank go wrong, and see the alert arrive.",
-    "doctor": "Say what stands between a training process and its scores.",
-    "hang": "Say which ranks did not join which collective, and what they did.",
-    "history": "List what a collector has kept: runs, windows, verdicts.",
-    "maintenance": "Say which hosts are being worked on, so that nobody is called.",
-    "replay": "Say what settings would have done on what was recorded.",
-    "report": "Show a run, or keep it as one HTML file that opens offline.",
+    "dashboards": "Write dashboards for Grafana.",
+    "demo": "Let a rank fail, and see the alert arrive.",
+    "doctor": "Find why telemetry or scores are missing.",
+    "hang": "Find which ranks did not join which collective, and what they did.",
+    "history": "List what a collector has stored: runs, windows, verdicts.",
+    "maintenance": "Put hosts under maintenance, so that they notify nobody.",
+    "replay": "Show what settings would have done on recorded telemetry.",
+    "report": "Show a run, or save it as one HTML file that opens offline.",
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",
     "simulate": "Write or send the telemetry of a run whose slow rank is known.",
     "top": "Watch the scores of a running collector in the terminal.",
-    "verdict": "Say what a verdict rests on; dismiss or mute it.",
+    "verdict": "Explain a verdict; dismiss or mute it.",
 }
 
 
 @contextlib.contextmanager
-def _quiet_where_nobody_reads() -> Iterator[None]:
-    """``| head`` is no error, whether click or rich notices; both would end with 1."""
+def _exit_on_broken_pipe() -> Iterator[None]:
+    """``| head`` is no error, whether click or rich notices it."""
     try:
         yield
     except BrokenPipeError as error:
-        raise click.exceptions.Exit(READER_WENT_AWAY) from error
+        raise click.exceptions.Exit(BROKEN_PIPE) from error
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        raise click.exceptions.Exit(READER_WENT_AWAY) from end
+        raise click.exceptions.Exit(BROKEN_PIPE) from end
 
 
 class LazyGroup(click.Group):
     """Each verb lives in ``otel_straggler/cli/<verb>.py`` as ``command``."""
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        """Prints the help, too."""
-        with _quiet_where_nobody_reads():
+        """Covers printing the help."""
+        with _exit_on_broken_pipe():
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _quiet_where_nobody_reads():
+        with _exit_on_broken_pipe():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)

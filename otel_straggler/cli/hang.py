@@ -1,13 +1,11 @@
-"""``otel-straggler hang``: who is waited for, and what it was doing."""
+"""``otel-straggler hang``: which rank the others wait for, and what it was doing."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -15,25 +13,29 @@ from urllib.parse import urlencode
 import click
 
 from otel_straggler import semconv
-from otel_straggler.cli.evidence import evidence_json, evidence_lines, gather
-from otel_straggler.cli.exchange import exchange, reason_in, unavailable
-from otel_straggler.cli.hang_lines import hang_json, hang_lines
-from otel_straggler.cli.report_table import printable
-from otel_straggler.cli.stacks_from_outside import stacks
-from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
+from otel_straggler.cli.diagnostics import (
+    diagnostics_json,
+    diagnostics_lines,
+    hang_json,
+    hang_lines,
+    read_diagnostics,
+)
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server
+from otel_straggler.cli.hang_stacks import stacks
+from otel_straggler.cli.text import AS_JSON, print_json, printable
+from otel_straggler.cli.top import report_url
 from otel_straggler.collector.settings_file import TOKEN_VARIABLE
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.detect.hangs.collectives import find_hang
-from otel_straggler.errors import ConfigError, InputError, describe
+from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.diagnostics import FlightRecord
-from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.recordings.diagnostics_files import read_flight_records
 
 _READ = "read"
 
 
 class _ReadsByDefault(click.Group):
-    """``hang DIR`` reads a folder; a folder with the name of a verb is given as ``./stacks``."""
+    """``hang DIR`` reads a folder; a folder named like a verb is given as ``./stacks``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
@@ -43,51 +45,49 @@ class _ReadsByDefault(click.Group):
 
 @click.group(
     cls=_ReadsByDefault,
-    short_help="Say which ranks did not join which collective, and what they did.",
+    short_help="Find which ranks did not join which collective, and what they did.",
     subcommand_metavar="DIR | COMMAND [ARGS]...",
 )
 def command() -> None:
-    """Say of a hang who is waited for, and what it was doing.
+    """Find which rank a hang waits for, and what it was doing.
 
-    With a folder: what the flight records, stacks and rings in it say. See 'hang read --help'.
+    With a folder: read its flight records, stacks and rings. See 'hang read --help'.
     """
 
 
 @command.command(_READ)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--run", metavar="ID", help="Of stacks and rings, those of this run.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@AS_JSON
 def read(folder: Path, run: str | None, as_json: bool) -> None:
-    """Read a folder of evidence; 'hang DIR' is the same.
+    """Read a folder of diagnostics; 'hang DIR' is the same.
 
     DIR has dumps of PyTorch's flight recorder, one for each rank (TORCH_NCCL_DUMP_ON_TIMEOUT=1,
     TORCH_NCCL_TRACE_BUFFER_SIZE=2000), files of stacks (OTEL_STRAGGLER_EVIDENCE_DIR), ring files
     (OTEL_STRAGGLER_RING_DIR), or several of them. Dumps are pickles; one that holds more than plain
     data is not read.
     """
-    evidence = gather(folder, run)
-    has_evidence = bool(evidence.stacks or evidence.rings)
-    records, remarks = _flight_records(folder, is_needed=not has_evidence and not evidence.remarks)
-    remarks += evidence.remarks
+    diagnostics = read_diagnostics(folder, run)
+    has_any = bool(diagnostics.stacks or diagnostics.rings)
+    records, remarks = _flight_records(folder, is_needed=not has_any and not diagnostics.remarks)
+    remarks += diagnostics.remarks
     result = find_hang(records)
     if as_json:
-        reported = {**hang_json(result), **evidence_json(evidence), "remarks": remarks}
-        click.echo(json.dumps(reported, separators=(",", ":")))
+        print_json({**hang_json(result), **diagnostics_json(diagnostics), "remarks": remarks})
         return
-    for line in (*(hang_lines(result) if records else ()), *evidence_lines(evidence)):
+    for line in (*(hang_lines(result) if records else ()), *diagnostics_lines(diagnostics)):
         click.echo(line)
     if records:
         click.echo(f"Read: the dumps of {ranks_text(list(result.ranks))}.", err=True)
-    if has_evidence:
-        of_run = f" of run {evidence.run}" if evidence.run else ""
-        counts = f"{len(evidence.stacks)} files of stacks, {len(evidence.rings)} rings"
+    if has_any:
+        of_run = f" of run {diagnostics.run}" if diagnostics.run else ""
+        counts = f"{len(diagnostics.stacks)} files of stacks, {len(diagnostics.rings)} rings"
         click.echo(f"Read: {counts}{of_run}.", err=True)
     for remark in remarks:
         click.echo(remark, err=True)
 
 
 def _flight_records(folder: Path, *, is_needed: bool) -> tuple[list[FlightRecord], list[str]]:
-    """Where there is other evidence a folder need not have any."""
     try:
         return read_flight_records(folder)
     except InputError as error:
@@ -104,10 +104,10 @@ command.add_command(stacks)
 
 _POLL_S = 0.5
 _MAX_IDS = 50
-"""Asked about in one request; an id takes 17 characters of the 8 KiB that its line may have."""
+"""Ids per request; each takes 17 of the 8,192 bytes that its line may have."""
 _TEXT = {
-    "done": "has done it",
-    "failed": "could not; its log says why",
+    "done": "done",
+    "failed": "failed; see its log",
     "refused": "refused: OTEL_STRAGGLER_EVIDENCE_DIR is not set there",
     "expired": "did not fetch it in time",
     "waiting": "has not answered: commands are off there, or it holds the GIL or is stopped "
@@ -115,7 +115,7 @@ _TEXT = {
 }
 
 
-@click.command(short_help="Have a collector ask ranks for their stacks.")
+@click.command(short_help="Have a collector request stacks of ranks.")
 @click.option(
     "--collector", default=DEFAULT_COLLECTOR, show_default=True, help="Its --metrics URL."
 )
@@ -123,81 +123,64 @@ _TEXT = {
 @click.option("--group", default="", metavar="NAME", help="Of which of its groups.")
 @click.option("--rank", "ranks", type=int, multiple=True, help="Several may be given; all if none.")
 @click.option("--wait", "wait_s", type=float, default=30.0, show_default=True, metavar="S",
-              help="For the answers; 0: not at all.")  # fmt: skip
+              help="For the answers; 0: do not wait.")  # fmt: skip
 @click.argument("verb", type=click.Choice(semconv.VERBS))
 def ask(
     collector: str, run_id: str, group: str, ranks: tuple[int, ...], wait_s: float, verb: str
 ) -> None:
-    """Ask ranks through their collector; both sides must allow it.
+    """Send a command to ranks through their collector; both sides must allow it.
 
-    The collector's token is taken from OTEL_STRAGGLER_COMMANDS_TOKEN. Ranks answer with their next
+    The collector's token is read from OTEL_STRAGGLER_COMMANDS_TOKEN. Ranks answer with their next
     heartbeat and write to their own OTEL_STRAGGLER_EVIDENCE_DIR.
     """
-    url = report_url(collector).removesuffix("/v1/report") + semconv.COMMANDS_PATH
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    server = Server(
+        url=report_url(collector).removesuffix("/v1/report"),
+        expected="a collector that accepts commands",
+        remedy="Is it running, and does its file set commands.enabled?",
+        headers={semconv.COMMANDS_TOKEN_HEADER: token} if token else {},
+    )
     asked: dict[str, Any] = {"verb": verb, "run": run_id, "group": group}
     if ranks:
         asked["ranks"] = list(ranks)
-    reported = _fetched(url, asked)
+    reported = _asked(server, semconv.COMMANDS_PATH, asked)
     rank_of = {str(one["id"]): int(one["rank"]) for one in reported["commands"]}
     click.echo(f"Asked {ranks_text(list(rank_of.values()))} of run {printable(run_id)}: {verb}.")
     if wait_s > 0:
-        _say(_outcomes(url, rank_of, wait_s), rank_of)
+        _print(_outcomes(server, rank_of, wait_s), rank_of)
 
 
-def _outcomes(url: str, rank_of: Mapping[str, int], wait_s: float) -> dict[str, str]:
+def _outcomes(server: Server, rank_of: Mapping[str, int], wait_s: float) -> dict[str, str]:
     ends_at_s = time.monotonic() + wait_s
     outcomes = dict.fromkeys(rank_of, "waiting")
     while True:
         open_ids = [id_ for id_, outcome in outcomes.items() if outcome == "waiting"]
         for first in range(0, len(open_ids), _MAX_IDS):
             query = urlencode({"ids": ",".join(open_ids[first : first + _MAX_IDS])})
-            outcomes.update(_fetched(f"{url}?{query}")["outcomes"])
+            outcomes.update(_asked(server, f"{semconv.COMMANDS_PATH}?{query}")["outcomes"])
         if "waiting" not in outcomes.values() or time.monotonic() >= ends_at_s:
             return outcomes
         time.sleep(_POLL_S)
 
 
-def _say(outcomes: Mapping[str, str], rank_of: Mapping[str, int]) -> None:
+def _print(outcomes: Mapping[str, str], rank_of: Mapping[str, int]) -> None:
     for outcome in Counter(outcomes.values()):
         who = ranks_text([rank_of[id_] for id_, one in outcomes.items() if one == outcome])
         click.echo(f"{who[0].upper()}{who[1:]}: {_TEXT.get(outcome, outcome)}.")
 
 
-def _fetched(url: str, body: Any = None) -> dict[str, Any]:
-    token = os.environ.get(TOKEN_VARIABLE, "").strip()
-    headers = {semconv.COMMANDS_TOKEN_HEADER: token} if token else {}
-    response = exchange(url, body, headers=headers)
-    if response.status != NO_ANSWER and not response.is_success:
-        raise _refused(url, response)
+def _asked(server: Server, path: str, body: Any = None) -> dict[str, Any]:
     try:
-        reported: dict[str, Any] = json.loads(response.body)
-        return reported
-    except ValueError as error:
-        response = replace(response, error=response.error or str(error))
-        raise unavailable(url, response, "an answer", "Is it still running?") from error
-
-
-def _refused(url: str, response: Response) -> InputError | ConfigError:
-    if response.status in {401, 403}:
-        return ConfigError(
-            describe(
-                where=TOKEN_VARIABLE,
-                value="nothing" if response.status == 401 else "...",
-                expected="the collector's commands.token",
-                remedy="Set it in this shell.",
-            )
-        )
-    reason = reason_in(response)
-    if response.status == 400 and reason:
-        return InputError(reason)
-    return InputError(
-        describe(
-            where=url,
-            value=f"HTTP {response.status}",
-            expected="a collector that takes commands there",
-            remedy="Set commands.enabled in its file.",
-        )
-    )
+        answer: dict[str, Any] = server.ask(path, body)
+    except RefusedError as error:
+        if error.status in {401, 403}:
+            value = "nothing" if error.status == 401 else "..."
+            expected = "the collector's commands.token"
+            raise ConfigError.of(
+                TOKEN_VARIABLE, value, expected, "Set it in this shell."
+            ) from error
+        raise
+    return answer
 
 
 command.add_command(ask)

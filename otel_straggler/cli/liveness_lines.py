@@ -1,15 +1,14 @@
-"""Whether a run gets on, as ``top`` says it before all scores: a run that hangs has none."""
+"""Liveness of a run: shown before all scores, since a hung run has none."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from rich.text import Text
 
-from otel_straggler.cli.report_table import digits, printable
+from otel_straggler.cli.text import clock, digits, printable
 from otel_straggler.collector.views.numbers import duration
 from otel_straggler.detect.verdicts.sentences import sentence
 from otel_straggler.model.causes import CAUSES
@@ -24,7 +23,7 @@ _STANDS = ("stuck", "partly_lost", "lost", "forgotten")
 
 
 def liveness_lines(run: Json) -> Iterator[Text]:
-    """For each world that does not get on, or has ended: since when, and for whom it waits."""
+    """A line for each world that hangs or has ended: since when, and which ranks it waits for."""
     for world in run.get("liveness", ()):
         group = f" (group {printable(world['group'])})" if world["group"] else ""
         since = clock(world["since_s"])
@@ -33,17 +32,17 @@ def liveness_lines(run: Json) -> Iterator[Text]:
         elif world["state"] in _STANDS or world["sentence"]:
             known = ", acknowledged" if world["acknowledged"] else ""
             state = state_in_text(world["state"])
-            why = printable(world["sentence"] or "nobody says why.", _SENTENCE)
+            why = printable(world["sentence"] or "unknown reason.", _SENTENCE)
             yield Text(f"{state} since {since}{known}{group}: {why}", style="bold red")
         reported = run["run"]["worlds"].get(world["group"], {})
         yield from _longest_earlier(world, hours_text(on_gpu=reported.get("on_gpu", False)))
 
 
 def earlier_line(hang: Json, hours: str) -> str:
-    """One hang of before: when, for how long, because of whom, what it cost, how it was over.
+    """One earlier hang: when, for how long, why, what it cost, how it ended.
 
     Args:
-        hours: what they are called that it cost.
+        hours: unit of the cost, such as "GPU hours".
     """
     lost_h = (hang["gpu_seconds_lost"] or 0.0) / 3600
     lost = f" {digits(lost_h)} {hours} were lost." if lost_h >= WORTH_TELLING_H else ""
@@ -76,22 +75,12 @@ def state_in_text(state: str) -> str:
     return printable(state.replace("_", " "))
 
 
-def clock(at_s: float | None) -> str:
-    """Seconds since 1970 as people read them; UTC, as all times here are."""
-    if at_s is None:
-        return "an unknown time"
-    try:
-        return f"{datetime.fromtimestamp(at_s, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-    except (ValueError, OverflowError, OSError):  # a sender's clock may say anything
-        return f"{at_s:.0f} s"
-
-
 ENDED: Final = frozenset({"finished", "cancelled", "preempted", "failed"})
 _FIELDS: Final = tuple(field.name for field in dataclasses.fields(Verdict))
 
 
 def is_over(run: Json, group: str) -> bool:
-    """Whether a world of the run has ended, as far as its ranks told.
+    """Whether a world of the run has ended, as reported by its ranks.
 
     >>> is_over({"liveness": [{"group": "", "state": "finished"}]}, "")
     True
@@ -102,7 +91,7 @@ def is_over(run: Json, group: str) -> bool:
 
 
 def text_of(run: Json, verdict: Json) -> str:
-    """The sentence of a verdict; in the past if the run has ended, or was restarted since."""
+    """The sentence of a verdict; in the past tense if the run has ended or was restarted since."""
     line = str(verdict["sentence"] or "")
     is_past = is_over(run, verdict["group"]) or verdict["attempt"] < _attempt(run, verdict["group"])
     if not line or not is_past or verdict["cause"] not in CAUSES:
@@ -112,6 +101,6 @@ def text_of(run: Json, verdict: Json) -> str:
 
 
 def _attempt(run: Json, group: str) -> int:
-    """That was judged last; 0 if none was."""
+    """The attempt of the newest verdicts; 0 if there is none."""
     world = run["run"]["worlds"].get(group)
     return 0 if world is None else int(world["attempt"])

@@ -1,11 +1,9 @@
-"""``otel-straggler maintenance``: which hosts are being worked on, so that nobody is called."""
+"""``otel-straggler maintenance``: hosts under maintenance, whose alerts notify nobody."""
 
 from __future__ import annotations
 
-import getpass
-import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -13,23 +11,22 @@ from urllib.parse import quote
 
 import click
 
-from otel_straggler.cli.exchange import Server, base_url
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, Server, base_url
 from otel_straggler.cli.fitting_table import seconds_of
-from otel_straggler.cli.report_table import printable
-from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.cli.text import AS_JSON, clock, print_json, printable, user_name
 from otel_straggler.collector.metrics.families import label
-from otel_straggler.errors import InputError, StragglerError, describe
+from otel_straggler.errors import InputError, StragglerError
 
 _PATH = "/v1/maintenance"
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
-@click.group(short_help="Say which hosts are being worked on, so that nobody is called.")
+@click.group()
 def command() -> None:
-    """Say which hosts are being worked on: nobody is called because their ranks are lost or stuck.
+    """Put hosts under maintenance: their lost or stuck ranks notify nobody.
 
-    A collector goes on scoring them. A silence in Alertmanager (--alertmanager) covers all alerts
-    that name the host.
+    A collector still scores them. A silence in Alertmanager (--alertmanager) covers all alerts that
+    name the host.
     """
 
 
@@ -40,7 +37,7 @@ def _to_collectors(function: _Command) -> _Command:
         multiple=True,
         default=(DEFAULT_COLLECTOR,),
         show_default=True,
-        help="Its --metrics URL; several may be named.",
+        help="Its --metrics URL; repeatable.",
     )(function)
 
 
@@ -51,8 +48,8 @@ def _to_alertmanagers(what: str) -> Callable[[_Command], _Command]:
 @command.command()
 @click.option("--node", required=True, help="As its alerts name it.")
 @click.option("--for", "length", required=True, metavar="TIME", help="Such as 30m, 4h, 2d.")
-@click.option("--reason", required=True, help="Why; it is kept and shown.")
-@click.option("--by", help="Who says so.  [default: your user name]")
+@click.option("--reason", required=True, help="Stored and shown.")
+@click.option("--by", help="Your name.  [default: your user name]")
 @_to_collectors
 @_to_alertmanagers("Silence the host there too; one of a cluster will do.")
 def add(
@@ -63,76 +60,73 @@ def add(
     collectors: tuple[str, ...],
     alertmanagers: tuple[str, ...],
 ) -> None:
-    """Begin maintenance of a host, or change its end."""
+    """Start maintenance of a host, or change its end."""
     seconds = seconds_of(length, "--for")
-    by = _me() if by is None else by
-    servers = [_collector(url) for url in collectors]
-    silencing = [Alertmanager(url) for url in alertmanagers]
+    by = user_name() if by is None else by
     asked = {"node": node, "seconds": seconds, "reason": reason, "by": by or None}
 
     def report(server: Server) -> str:
-        reported = _read(server, server.ask(_PATH, asked), "until_ns")
-        until = _time(reported["until_ns"] / 1e9)
+        until = clock(_ask(server, "until_ns", asked)["until_ns"] / 1e9)
         return f"{printable(node)} is under maintenance until {until} at {server.url}"
 
     def silence(alertmanager: Alertmanager) -> str:
         silence_id = alertmanager.silence(node, seconds, reason, by)
         return f"silence {printable(silence_id)} at {alertmanager.url}"
 
-    _each([*(partial(report, s) for s in servers), *(partial(silence, a) for a in silencing)])
+    _each(report, silence, collectors, alertmanagers)
 
 
 @command.command()
 @click.option("--node", required=True, help="As its alerts name it.")
 @_to_collectors
-@_to_alertmanagers("End there what maintenance has silenced.")
+@_to_alertmanagers("End our silences of the host there.")
 def end(node: str, collectors: tuple[str, ...], alertmanagers: tuple[str, ...]) -> None:
     """End maintenance of a host."""
-    servers = [_collector(url) for url in collectors]
-    silencing = [Alertmanager(url) for url in alertmanagers]
 
     def report(server: Server) -> str:
-        reported = _read(
-            server,
-            server.ask(_PATH, {"node": node, "until": 0, "by": _me() or None}),
-            "was_in_force",
-        )
-        was = "is no longer" if reported["was_in_force"] else "was not"
+        asked = {"node": node, "until": 0, "by": user_name() or None}
+        was = "is no longer" if _ask(server, "was_in_force", asked)["was_in_force"] else "was not"
         return f"{printable(node)} {was} under maintenance at {server.url}"
 
     def unsilence(alertmanager: Alertmanager) -> str:
-        ended = alertmanager.end(node)
-        text = ", ".join(map(printable, ended)) if ended else "none"
-        return f"silences ended at {alertmanager.url}: {text}"
+        ended = ", ".join(map(printable, alertmanager.end(node))) or "none"
+        return f"silences ended at {alertmanager.url}: {ended}"
 
-    _each([*(partial(report, s) for s in servers), *(partial(unsilence, a) for a in silencing)])
+    _each(report, unsilence, collectors, alertmanagers)
 
 
 @command.command("list")
 @_to_collectors
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@AS_JSON
 def list_(collectors: tuple[str, ...], as_json: bool) -> None:
     """List what is under maintenance, and until when."""
-    servers = [_collector(url) for url in collectors]
     if as_json:
-        result = {server.url: _listed(server) for server in servers}
-        click.echo(json.dumps({"schema_version": 1, "collectors": result}))
+        servers = map(_collector, collectors)
+        result = {server.url: _ask(server, "maintenance")["maintenance"] for server in servers}
+        print_json({"schema_version": 1, "collectors": result})
         return
 
     def lines(server: Server) -> str:
-        known = _listed(server)
-        reported = [_line(each) for each in known] or ["no host is under maintenance"]
-        return "\n".join([f"{server.url}:", *(f"  {line}" for line in reported)])
+        hosts = list(map(_line, _ask(server, "maintenance")["maintenance"]))
+        listed = hosts or ["no host is under maintenance"]
+        return "\n".join([f"{server.url}:", *(f"  {line}" for line in listed)])
 
-    _each([partial(lines, server) for server in servers])
+    _each(lines, lambda _: "", collectors, ())
 
 
-def _each(acts: Iterable[Callable[[], str]]) -> None:
-    """Do all of it, whatever fails, and say what each gave.
+def _each(
+    tell_collector: Callable[[Server], str],
+    tell_alertmanager: Callable[[Alertmanager], str],
+    collectors: Sequence[str],
+    alertmanagers: Sequence[str],
+) -> None:
+    """Tell all of them, and print each answer.
 
     Raises:
-        StragglerError: the first that failed, after the others have been said.
+        StragglerError: the first that failed, once all have been tried.
     """
+    acts = [partial(tell_collector, _collector(url)) for url in collectors]
+    acts += [partial(tell_alertmanager, Alertmanager(url)) for url in alertmanagers]
     failed: list[StragglerError] = []
     for act in acts:
         try:
@@ -148,55 +142,34 @@ def _each(acts: Iterable[Callable[[], str]]) -> None:
 def _collector(url: str) -> Server:
     return Server(
         url=base_url(url, "--collector", DEFAULT_COLLECTOR),
-        expected="a collector that takes maintenance there",
+        expected="a collector that accepts maintenance",
         remedy="Is it running, is this its --metrics address, or is metrics.decisions off?",
     )
 
 
-def _listed(server: Server) -> list[dict[str, Any]]:
-    result: list[dict[str, Any]] = _read(server, server.ask(_PATH), "maintenance")["maintenance"]
-    return result
-
-
-def _read(server: Server, answer: Any, needed: str) -> dict[str, Any]:
-    """A collector's answer; something else's is refused."""
+def _ask(server: Server, needed: str, body: Any = None) -> dict[str, Any]:
+    """The collector's answer; raises InputError for any other program's."""
+    answer = server.ask(_PATH, body)
     if not isinstance(answer, dict) or needed not in answer:
-        where, value = server.url + _PATH, f"JSON without {needed}"
-        raise InputError(
-            describe(where=where, value=value, expected=server.expected, remedy=server.remedy)
-        )
+        value = f"JSON without {needed}"
+        raise InputError.of(server.url + _PATH, value, server.expected, server.remedy)
     return answer
 
 
 def _line(each: dict[str, Any]) -> str:
     by = f", {printable(each['by'])}" if each["by"] else ""
-    until = _time(each["until_ns"] / 1e9)
+    until = clock(each["until_ns"] / 1e9)
     return f"{printable(each['node'])} until {until}{by}: {printable(each['reason'], 500)}"
 
 
-def _time(at_s: float) -> str:
-    return f"{datetime.fromtimestamp(at_s, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container without a name for its user
-        return ""
-
-
 _MARK: Final = "otel-straggler maintenance: "
-"""Begins the comment of every silence that is made here; others are left alone."""
+"""Prefix of the comment of our silences; others are left alone."""
 _EXAMPLE: Final = "http://127.0.0.1:9093"
 _IN_FORCE: Final = frozenset({"active", "pending"})
 
 
 class Alertmanager:
-    """One server, or one of a cluster: they tell each other.
-
-    Raises:
-        ConfigError: the URL is none; see also :meth:`Server.ask`.
-    """
+    """One server, or one of a cluster, which share silences."""
 
     def __init__(self, url: str) -> None:
         self.url = base_url(url, "--alertmanager", _EXAMPLE)
@@ -207,7 +180,7 @@ class Alertmanager:
         )
 
     def silence(self, node: str, seconds: float, reason: str, by: str) -> str:
-        """Silence all alerts that name the node; the id of the silence."""
+        """Silence all alerts of a node; returns the id of the silence."""
         now_s = time.time()
         answer = self._server.ask(
             "/api/v2/silences",
@@ -225,7 +198,7 @@ class Alertmanager:
         return result
 
     def end(self, node: str) -> list[str]:
-        """End the silences that were made for maintenance of the node; their ids."""
+        """End our silences of a node; returns their ids."""
         asked = quote(label("node", node), safe="")
         answer = self._server.ask(f"/api/v2/silences?filter={asked}")
         if not isinstance(answer, list):
@@ -236,13 +209,11 @@ class Alertmanager:
         return ended
 
     def _foreign(self, answer: Any) -> InputError:
-        return InputError(
-            describe(
-                where=self.url,
-                value=str(answer)[:100],
-                expected="an answer of Alertmanager's v2 API",
-                remedy="Is another program listening there?",
-            )
+        return InputError.of(
+            self.url,
+            str(answer)[:100],
+            "an answer of Alertmanager's v2 API",
+            "Is another program listening there?",
         )
 
 

@@ -1,4 +1,4 @@
-"""``otel-straggler report``: the picture of one run, to read, to send, to keep."""
+"""``otel-straggler report``: one run, to read, to send, to keep."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from typing import Any, Final
 
 import click
 
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR
 from otel_straggler.cli.report_lines import report_lines
-from otel_straggler.cli.report_source import KeptRunViews, LiveRunViews, RunViews, choose_run
-from otel_straggler.cli.report_table import printable, report_console
-from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.cli.report_source import LiveRunViews, RunViews, StoredRunViews, choose_run
+from otel_straggler.cli.text import printable, report_console
 from otel_straggler.collector.history.reader import HistoryReader
-from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.errors import ConfigError, InputError, UnavailableError
 
 STDOUT = "-"
 
 
-@click.command(short_help="Show a run, or keep it as one HTML file that opens offline.")
+@click.command()
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--collector", metavar="URL", help=f"Ask this one.  [default: {DEFAULT_COLLECTOR}]")
-@click.option("--history", metavar="FILE", help="Read what a collector has kept instead.")
-@click.option("--group", metavar="NAME", help="Of several worlds.  [default: which lost most]")
+@click.option("--history", metavar="FILE", help="Read a collector's history file instead.")
+@click.option(
+    "--group", metavar="NAME", help="Of several worlds.  [default: the one that lost most]"
+)
 @click.option("--html", metavar="OUT", help="Write the page with this run in it; - for stdout.")
-@click.option("--json", "as_json", is_flag=True, help="Print the picture as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run as JSON.")
 def command(
     run_id: str | None,
     collector: str | None,
@@ -38,24 +40,21 @@ def command(
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Show RUN as it stands or as it ended: who is slow, since when, why, what it costs.
+    """Show RUN as it is or as it ended: which ranks are slow, since when, why, what it costs.
 
-    RUN is the one in most trouble if none is named, of a history the newest. With --html the
-    picture becomes one file, with the page that a collector serves; it needs no network. The exit
-    code is 0 whether or not somebody is slow, 2 if there is no such run.
+    RUN defaults to the one that needs attention most, of a history to the newest. With --html it
+    becomes one file with the collector's live page, which needs no network. The exit code is 0
+    whether or not a rank is slow, 2 if there is no such run.
     """
     if as_json and html == STDOUT:
-        remedy = "Leave one of the two out."
-        raise ConfigError(
-            describe(where="--json", value="--html -", expected="one output", remedy=remedy)
-        )
+        raise ConfigError.of("--json", "--html -", "one output", "Leave one of the two out.")
     with opened(collector, history) as run_views:
         chosen = choose_run(run_views, run_id)
         run_view = run_views.run_view(chosen["run_id"], group)
         if html is not None:
             data = report_data(run_views, chosen, run_view)
             _write(html, _page(data, chosen["run_id"]))
-            _note(data["left_out"], html)
+            _print_note(data["left_out"], html)
         if as_json:
             click.echo(json.dumps(run_view, allow_nan=False, separators=(",", ":")))
         elif html is None:
@@ -66,7 +65,7 @@ def command(
 
 @contextlib.contextmanager
 def opened(collector: str | None, history: str | None) -> Iterator[RunViews]:
-    """Where pictures come from.
+    """Where views of runs come from.
 
     Raises:
         ConfigError: both are named, or the file is none.
@@ -75,13 +74,11 @@ def opened(collector: str | None, history: str | None) -> Iterator[RunViews]:
         yield LiveRunViews(collector or DEFAULT_COLLECTOR)
         return
     if collector is not None:
-        remedy = "Leave one of the two out."
-        expected = "a collector or a history"
-        raise ConfigError(
-            describe(where="--history", value=collector, expected=expected, remedy=remedy)
+        raise ConfigError.of(
+            "--history", collector, "a collector or a history", "Leave one of the two out."
         )
     with HistoryReader(history) as reader:
-        yield KeptRunViews(reader, history)
+        yield StoredRunViews(reader, history)
 
 
 def _page(data: dict[str, object], run_id: str) -> str:
@@ -91,7 +88,7 @@ def _page(data: dict[str, object], run_id: str) -> str:
 
 
 def _write(path: str, page: str) -> None:
-    """All of it or nothing: who opens the file never sees half a page.
+    """Write the whole page or nothing.
 
     Raises:
         UnavailableError: it cannot be written.
@@ -104,11 +101,12 @@ def _write(path: str, page: str) -> None:
     try:
         _replace(Path(path), content)
     except OSError as error:
-        expected = "a file that can be written"
-        remedy = "Does its folder exist, is there room on the disk, and may you write there?"
         value = error.strerror or str(error)
-        raise UnavailableError(
-            describe(where=path, value=value, expected=expected, remedy=remedy)
+        raise UnavailableError.of(
+            path,
+            value,
+            "a file that can be written",
+            "Does its folder exist, is there room on the disk, and may you write there?",
         ) from error
 
 
@@ -130,8 +128,8 @@ def _umask() -> int:
     return mask
 
 
-def _note(left_out: dict[str, object], html: str) -> None:
-    """What is not in the file, on standard error."""
+def _print_note(left_out: dict[str, object], html: str) -> None:
+    """Print to standard error what was left out."""
     sections, ranks = left_out["sections"], left_out["ranks"]
     reported = []
     if isinstance(sections, list) and sections:
@@ -146,16 +144,15 @@ def _note(left_out: dict[str, object], html: str) -> None:
 
 Json = dict[str, Any]
 MAX_TIMELINE_BYTES: Final = 12 * 1024 * 1024
-"""Of all sections together, as they stand in the file."""
+"""Of all sections together, as stored in the file."""
 WORST_RANKS: Final = 50
 MAX_FLAGGED: Final = 50
 RANK_COLUMNS: Final = 120
-"""Windows in the history of one rank; the timelines have more."""
+"""Windows in the history of one rank; timelines have more."""
 
 
 def report_data(run_views: RunViews, chosen: Json, run_view: Json) -> Json:
-    """What stands in ``straggler-data``; ``left_out`` says what had no room: names of sections
-    without a timeline, and how many ranks have no details.
+    """Content of ``straggler-data``; ``left_out`` counts what did not fit.
 
     Args:
         chosen: entry of the run in ``/v1/runs``.
@@ -179,7 +176,7 @@ def report_data(run_views: RunViews, chosen: Json, run_view: Json) -> Json:
 
 
 def ranks_of_interest(run_view: Json) -> list[int]:
-    """Those that verdicts and the answer name, then the slowest of the newest window."""
+    """Ranks that verdicts and the answer name, then the slowest of the newest window."""
     flagged = list(dict.fromkeys(_flagged(run_view)))[:MAX_FLAGGED]
     ranks, slowdowns = run_view["ranks"]["rank"], run_view["slowdowns"]["overall"]
     known = set(ranks)
@@ -204,7 +201,7 @@ def _flagged(run_view: Json) -> Iterator[int]:
 def _timelines(
     run_views: RunViews, run_view: Json, run_id: str, group: str
 ) -> tuple[dict[str, Json], list[str]]:
-    """By section, all together first; and the sections for which there was no room."""
+    """Timelines by section, all sections together first; and the sections that did not fit."""
     if not run_view["timeline"]["n_columns"]:
         return {}, []
     timelines: dict[str, Json] = {}
@@ -222,7 +219,7 @@ def _timelines(
 
 
 def _costliest_first(run_view: Json) -> list[str]:
-    """Sections in which somebody is called slow, then as they run."""
+    """Sections with a slow verdict, then the others in order."""
     called = [verdict["section"] for verdict in run_view["verdicts"] if verdict["stands"]]
     names = [section["name"] for section in run_view["sections"]]
     return [name for name in dict.fromkeys([*called, *names]) if name in names]

@@ -1,4 +1,4 @@
-"""A picture as people read it in a terminal: the answer first, then what it rests on."""
+"""A run view as text: the answer first, then what it rests on."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from otel_straggler.cli.fitting_table import Column, FittingTable
-from otel_straggler.cli.liveness_lines import (
-    WORTH_TELLING_H,
-    clock,
-    earlier_line,
-    state_in_text,
-)
-from otel_straggler.cli.report_table import digits, duration, printable
+from otel_straggler.cli.liveness_lines import WORTH_TELLING_H, earlier_line, state_in_text
+from otel_straggler.cli.text import clock, digits, duration, printable
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.model.verdict import hours_text
 
@@ -29,26 +24,25 @@ _NAME = 40
 _STYLES = {"good": "bold green", "watch": "bold yellow", "bad": "bold red", "ended": "bold"}
 _HOUR_S = 3600.0
 _OLD_S = 2.0
-"""A history is written every some seconds: its picture is not of now."""
+"""A history is written every few seconds: its view is older than now."""
 _WORTH_A_LINE_S = 1e-6
 _RANK_COLUMNS = (
     Column("rank", is_number=True),
-    Column("host", gives_way=3),
-    Column("role", gives_way=1),
-    Column("state", gives_way=2),
+    Column("host", drop_order=3),
+    Column("role", drop_order=1),
+    Column("state", drop_order=2),
     Column("own time", is_number=True),
     Column("slowest in", wraps=True),
 )
 _LEDGER_COLUMNS = (
     Column("section", wraps=True),
     Column("of the step", is_number=True),
-    Column("typical", is_number=True, gives_way=2),
-    Column("last of all", gives_way=1),
+    Column("typical", is_number=True, drop_order=2),
+    Column("last of all", drop_order=1),
 )
 
 
 def report_lines(run_view: Json) -> Iterator[RenderableType]:
-    """All of it, in the order in which it is read."""
     yield _title(run_view)
     yield from _answer(run_view)
     yield from _figures(run_view)
@@ -80,15 +74,15 @@ def _moments(run_view: Json) -> str:
     if run["finished_at_s"] is not None:
         return f"{clock(run['began_at_s'])} to {clock(run['finished_at_s'])}"
     view = f"now {clock(run_view['now_s'])}"
-    seen_at_s = run.get("seen_at_s", run_view["now_s"])  # collectors of before do not tell it
+    seen_at_s = run.get("seen_at_s", run_view["now_s"])  # older collectors do not report it
     awaited_since_s = run.get("awaited_since_s")
     if awaited_since_s is not None:
-        restarted = f"not heard of since the collector was restarted {clock(awaited_since_s)}"
+        restarted = f"not seen since the collector was restarted {clock(awaited_since_s)}"
         return f"since {clock(run['began_at_s'])}, as of {clock(seen_at_s)}, {restarted}"
     if run["is_live"] and run_view["now_s"] - seen_at_s > _OLD_S:
         view = f"as of {clock(seen_at_s)}"
     if not run["is_live"]:
-        view = f"last heard of {clock(run['received_at_s'])}"
+        view = f"last seen {clock(run['received_at_s'])}"
     return f"since {clock(run['began_at_s'])}, {view}"
 
 
@@ -141,7 +135,7 @@ def _peers(answer: Json) -> Iterator[str]:
 
 
 def _hours(run_view: Json) -> str:
-    """What lost hours are those of. A collector of before does not tell of GPUs."""
+    """Unit of lost hours. Older collectors do not report GPUs."""
     return hours_text(on_gpu=bool(run_view["run"].get("on_gpu")))
 
 
@@ -155,7 +149,6 @@ def _cost(answer: Json, hours: str) -> Iterator[str]:
 
 
 def _in_hours(seconds: float) -> str:
-    """Some seconds are not "0.00" hours."""
     hours = seconds / _HOUR_S
     return digits(hours) if hours >= 0.01 else f"{hours:.2g}"
 
@@ -178,7 +171,7 @@ def _figures(run_view: Json) -> Iterator[Text]:
 
 
 def _verdicts(run_view: Json) -> Iterator[Text]:
-    """But for the one that the answer has told."""
+    """All but the one in the answer."""
     reported = (run_view["answer"]["sentence"] or "").lower()
     standing = [v for v in run_view["verdicts"] if v["stands"]]
     others = [v for v in standing if v["sentence"] and v["sentence"].lower() not in reported]
@@ -200,7 +193,7 @@ def _heat(heat: Json) -> Iterator[Text]:
 
 
 def _slowest(run_view: Json) -> Iterator[RenderableType]:
-    """The slowest ranks of the newest window, with the section in which each is slowest."""
+    """The slowest ranks of the newest window, each with its slowest section."""
     ranks, slowdowns = run_view["ranks"], run_view["slowdowns"]
     known = [at for at, reported in enumerate(slowdowns["overall"]) if reported is not None]
     known.sort(key=lambda at: -slowdowns["overall"][at])
@@ -229,7 +222,7 @@ def _own_time(run_view: Json, at: int) -> str:
 
 
 def _is_alone(run_view: Json, slowdowns: Sequence[float | None], at: int) -> bool:
-    """Whether no other rank of its role has such a time: 1.00x says nothing then."""
+    """Whether no other rank of its role has such a time: 1.00x means nothing then."""
     roles = run_view["ranks"]["role"]
     return not any(
         reported is not None and other != at and roles[other] == roles[at]
@@ -276,7 +269,7 @@ def _waits(waits: Sequence[Json]) -> Iterator[Text]:
 
 
 def _states(ranks: Json) -> Iterator[Text]:
-    """Ranks that are neither well nor of unknown state."""
+    """Ranks that are not well."""
     by_state: dict[str, list[int]] = {}
     for rank, state in zip(ranks["rank"], ranks["state"], strict=True):
         by_state.setdefault(_named(ranks["states"], state), []).append(rank)
@@ -286,8 +279,7 @@ def _states(ranks: Json) -> Iterator[Text]:
 
 
 def _earlier_hangs(worlds: Sequence[Json], hours: str) -> Iterator[Text]:
-    """The longest, newest first, and many brief ones in sum. Of a collector of before there are
-    none."""
+    """The longest, newest first, and brief ones as a sum. Older collectors report none."""
     for world in worlds:
         brief = world.get("earlier_brief")
         earlier = [hang for hang in world.get("earlier", ()) if not hang.get("is_brief")]

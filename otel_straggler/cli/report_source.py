@@ -1,4 +1,4 @@
-"""Where the pictures of a report come from: a running collector, or the file that one has kept."""
+"""Sources of run views: a running collector, or its history file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any, NoReturn, Protocol
 from urllib.parse import urlencode
 
 from otel_straggler._version import __version__
-from otel_straggler.cli.exchange import NotFoundError, Server, base_url
-from otel_straggler.cli.report_table import printable
-from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server, base_url
+from otel_straggler.cli.text import printable
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.history.run_views import FromHistory
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json, runs_json
@@ -19,35 +18,32 @@ from otel_straggler.collector.views.rank_json import rank_json
 from otel_straggler.collector.views.run_json import one_of, run_entry
 from otel_straggler.collector.views.timeline import Column, timeline_json
 from otel_straggler.collector.views.world_view import WorldView
-from otel_straggler.errors import ConfigError, InputError, describe
+from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.semconv import FORMAT_VERSION
 
 Json = dict[str, Any]
 MAX_NAMED = 10
+_NOT_FOUND = 404
 
 
 class RunViews(Protocol):
-    """What docs/reference/http-api.md describes, wherever it comes from."""
+    """The API of docs/reference/http-api.md, from any source."""
 
     where: str
     """For messages: a URL or a path."""
 
-    def runs(self) -> Json:
-        """As ``/v1/runs``."""
+    def runs(self) -> Json: ...
 
     def run_view(self, run_id: str, group: str | None) -> Json:
-        """As ``/v1/run``. Raises: ConfigError if there is no such group."""
+        """Raises ConfigError if there is no such group."""
 
-    def timeline(self, run_id: str, group: str, section: str) -> Json:
-        """As ``/v1/timeline``, all that there is."""
+    def timeline(self, run_id: str, group: str, section: str) -> Json: ...
 
-    def rank(self, run_id: str, group: str, rank: int) -> Json:
-        """As ``/v1/rank``."""
+    def rank(self, run_id: str, group: str, rank: int) -> Json: ...
 
 
 def choose_run(run_views: RunViews, run_id: str | None) -> Json:
-    """The entry of a run in ``/v1/runs``; of the first, which needs somebody most, if none is
-    named.
+    """The entry of a run in ``/v1/runs``; by default the first, which needs attention most.
 
     Raises:
         ConfigError: there is none, or none of that name.
@@ -59,13 +55,11 @@ def choose_run(run_views: RunViews, run_id: str | None) -> Json:
             return result
     names = ", ".join(printable(run["run_id"]) for run in runs[:MAX_NAMED])
     more = f" and {len(runs) - MAX_NAMED:,} more" if len(runs) > MAX_NAMED else ""
-    raise ConfigError(
-        describe(
-            where="RUN",
-            value=run_id or "nothing",
-            expected=f"one of: {names}{more}" if runs else f"a run; {run_views.where} has none yet",
-            remedy="Leave it out for the first." if runs else "Wait for ranks to send something.",
-        )
+    raise ConfigError.of(
+        "RUN",
+        run_id or "nothing",
+        f"one of: {names}{more}" if runs else f"a run; {run_views.where} has none yet",
+        "Leave it out for the first." if runs else "Wait for ranks to send something.",
     )
 
 
@@ -76,7 +70,7 @@ class LiveRunViews:
     """Asks a collector.
 
     Raises (all methods):
-        UnavailableError: nobody answers.
+        UnavailableError: there is no answer.
         InputError: another program answers, or an older collector.
     """
 
@@ -91,7 +85,9 @@ class LiveRunViews:
     def runs(self) -> Json:
         try:
             runs = self._server.ask("/v1/runs")
-        except NotFoundError:
+        except RefusedError as error:
+            if error.status != _NOT_FOUND:
+                raise
             self._refuse("no /v1/runs")
         if not isinstance(runs, dict) or runs.get("schema_version") != FORMAT_VERSION:
             self._refuse("another answer to /v1/runs")
@@ -101,8 +97,8 @@ class LiveRunViews:
         asked = {"run": run_id} | ({} if group is None else {"group": group})
         try:
             run_view = self._ask("/v1/run", asked)
-        except NotFoundError:
-            if group is not None:
+        except RefusedError as error:
+            if error.status == _NOT_FOUND and group is not None:
                 _no_group(self.run_view(run_id, None), group)
             raise
         self._address(run_view["answer"])
@@ -117,7 +113,7 @@ class LiveRunViews:
         return details
 
     def _address(self, reported: Json) -> None:
-        """Commands ask the collector of which this is, also where a file of it is read."""
+        """Add the collector's address to suggested commands."""
         if self.where != DEFAULT_COLLECTOR:
             address = shlex.join(["--collector", self.where])
             reported["commands"] = [f"{command} {address}" for command in reported["commands"]]
@@ -127,30 +123,27 @@ class LiveRunViews:
         return answer
 
     def _refuse(self, value: str) -> NoReturn:
-        raise InputError(
-            describe(
-                where=self.where,
-                value=value,
-                expected=f"a collector of otel-straggler {__version__} or later",
-                remedy="It is an older one, or another program: use the otel-straggler of its "
-                "version, or --history with the file that it keeps.",
-            )
+        raise InputError.of(
+            self.where,
+            value,
+            f"a collector of otel-straggler {__version__} or later",
+            "It is an older one, or another program: use the otel-straggler of its "
+            "version, or --history with its history file.",
         )
 
 
 def _no_group(run_view: Json, group: str) -> NoReturn:
     names = ", ".join(printable(name) or "''" for name in run_view["run"]["groups"])
-    remedy = "Leave --group out for the one that has lost most."
-    raise ConfigError(
-        describe(where="--group", value=group, expected=f"one of: {names}", remedy=remedy)
+    raise ConfigError.of(
+        "--group", group, f"one of: {names}", "Leave --group out for the one that has lost most."
     )
 
 
 # --- a history -----------------------------------------------------------------------------------
 
 
-class KeptRunViews:
-    """Reads a history; what is asked for last is kept.
+class StoredRunViews:
+    """Reads a history; caches the last run.
 
     Raises (all methods):
         InputError: the file is damaged.
@@ -159,20 +152,20 @@ class KeptRunViews:
     def __init__(self, reader: HistoryReader, path: str) -> None:
         self.where = path
         self._history = FromHistory(reader)
-        self._maker = ResponseMeta(version=__version__)
+        self._meta = ResponseMeta(version=__version__)
         self._worlds: tuple[str, list[WorldView]] = ("", [])
         self._columns: tuple[tuple[str, str] | None, list[Column]] = (None, [])
 
     def runs(self) -> Json:
         entries = [run_entry(self._of(run.run_id)) for run in self._history.runs()]
-        return runs_json(entries, self._maker, time.time())
+        return runs_json(entries, self._meta, time.time())
 
     def run_view(self, run_id: str, group: str | None) -> Json:
         view = self._view(run_id, group)
         if view is None:
             _no_group(self.run_view(run_id, None), group or "")
         columns = self._columns_of(run_id, view.group)
-        return page_json(view, self._maker, timeline=columns, now_s=time.time())
+        return page_json(view, self._meta, timeline=columns, now_s=time.time())
 
     def timeline(self, run_id: str, group: str, section: str) -> Json:
         columns = self._columns_of(run_id, group)
@@ -182,7 +175,7 @@ class KeptRunViews:
         view = self._view(run_id, group)
         assert view is not None
         columns = self._columns_of(run_id, group)
-        return rank_json(view, rank, columns, self._maker, now_s=time.time())
+        return rank_json(view, rank, columns, self._meta, now_s=time.time())
 
     def _of(self, run_id: str) -> list[WorldView]:
         if self._worlds[0] != run_id or not self._worlds[1]:

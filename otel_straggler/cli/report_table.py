@@ -1,13 +1,11 @@
-"""A report as people read it: one table per run, worst rank first, and sentences.
+"""A report as text: one table per run, worst rank first, and sentences.
 
-Everything here reads the JSON report, so that ``score``, ``top`` and the demo show the same.
+All of it reads the JSON report, so that ``score``, ``top`` and the demo show the same.
 """
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from otel_straggler.cli.text import digits, duration, printable, rank_ranges, unit_for
 from otel_straggler.semconv import LISTED_KINDS
 
 Json = Mapping[str, Any]
@@ -26,72 +25,10 @@ _MAX_NAME = 24
 _MAX_NODE = 20
 _CELL = 11
 _GPU_COLUMN = 7
-_WIDTH_WITHOUT_TERMINAL = 160
-_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _MARK = "<"
-_NOT_PRINTABLE = re.compile(
-    r"[^\x20-\x7e\u00a1-\ufffd]|[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
-)
-"""Control characters, what turns the direction of writing or is not seen, halves of pairs."""
-
-
-def report_console() -> Console:
-    """Where reports are printed: as wide as the terminal, wide where there is none."""
-    console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _WIDTH_WITHOUT_TERMINAL
-    return console
-
-
-def printable(text: str, maximum: int = 80) -> str:
-    """Text of others, safe for a terminal: no control characters, not too long.
-
-    >>> printable("a\\x1b[31mb", 20)
-    'a?[31mb'
-    """
-    clean = _NOT_PRINTABLE.sub("?", text)
-    return clean if len(clean) <= maximum else clean[: maximum - 1] + "~"
-
-
-def duration(seconds: float) -> str:
-    """Seconds with three digits and a unit.
-
-    >>> duration(0.0451), duration(2.5), duration(0.00000123)
-    ('45.1 ms', '2.50 s', '1.23 us')
-    """
-    scale, unit = unit_for(seconds)
-    return f"{digits(seconds / scale)} {unit}"
-
-
-def unit_for(seconds: float) -> tuple[float, str]:
-    """The largest unit in which ``seconds`` is at least 1."""
-    return next((u for u in _UNITS if abs(seconds) >= u[0]), _UNITS[-1])
-
-
-def digits(value: float) -> str:
-    """Three significant digits, without an exponent for numbers of a usual size."""
-    if value >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
-
-
-def rank_ranges(ranks: Iterable[int]) -> str:
-    """Ranks in short.
-
-    >>> rank_ranges([1, 2, 3, 7])
-    '1-3, 7'
-    """
-    ranges: list[list[int]] = []
-    for rank in sorted(ranks):
-        if ranges and rank == ranges[-1][1] + 1:
-            ranges[-1][1] = rank
-        else:
-            ranges.append([rank, rank])
-    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)
 
 
 def steps_of(window: Json) -> str:
-    """The steps of a window, in words."""
     if window["first_step"] is None:
         return f"{(window['end_ns'] - window['start_ns']) / 1e9:.1f} s without steps"
     return f"steps {window['first_step']} to {window['last_step']}"
@@ -101,14 +38,13 @@ def steps_of(window: Json) -> str:
 
 
 def rank_on_node(who: Json) -> str:
-    """``rank 3 on node-1``."""
     key = f"{who['group']}/{who['rank']}" if who.get("group") else who["rank"]
     return printable(f"rank {key}" + (f" on {who['node']}" if who["node"] else ""))
 
 
 def straggler_sentences(window: Json, *, is_over: bool = False) -> list[str]:
-    """One sentence for each rank and section that is listed, lowest score first; what two kinds
-    of score say of the same is one sentence. In the past of a run that ``is_over``."""
+    """One sentence for each listed rank and section, lowest score first; two kinds of score on the
+    same share one. In the past tense if the run ``is_over``."""
     result: dict[tuple[str, str | None], list[Json]] = {}
     for straggler in window["stragglers"]:
         result.setdefault((_key(straggler), straggler["section"]), []).append(straggler)
@@ -149,7 +85,7 @@ def excess_sentence(window: Json) -> str:
 
 
 def missing_sentence(window: Json) -> str:
-    """Ranks that were expected, or that the numbering suggests; empty if none is missing."""
+    """Ranks that were expected, or that the numbering implies; empty if none is missing."""
     if window["missing_ranks"]:
         named = window["missing_ranks"][:1000]
         more = window["missing_count"] - len(named)
@@ -172,12 +108,8 @@ def _key(who: Json) -> str:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Ranks x sections of one window, as wide as the terminal allows.
-
-    Attributes:
-        window: of a report.
-        max_ranks: lines at most; the worst ranks are shown.
-    """
+    """Ranks x sections of one window, as wide as the terminal allows; at most ``max_ranks`` rows,
+    the worst."""
 
     window: Json
     max_ranks: int
@@ -205,7 +137,8 @@ class ScoreTable:
         yield from self._footnotes(len(shown), left_out)
 
     def _columns(self, width: int) -> tuple[list[str], list[str]]:
-        """Sections that fit, in the order of the step; the worst ones go first for a place."""
+        """Sections that fit, in the order of the step, and those left out; the worst ones fit
+        first."""
         nodes = (len(rank["node"]) for rank in self.window["ranks"].values())
         room = width - 6 - min(_MAX_NODE, max(nodes, default=0)) - _GPU_COLUMN * self._has_gpu
         names = list(self.window["sections"])
@@ -291,7 +224,7 @@ def worst_first(window: Json) -> list[str]:
 
 
 def run_lines(run: Json, window: Json) -> Iterator[Text]:
-    """What the scores of a window of the run say, in sentences."""
+    """Sentences about the scores of a window."""
     stragglers = straggler_sentences(window)
     for sentence in stragglers[:MAX_SENTENCES]:
         yield Text(sentence, style="bold")
@@ -312,7 +245,6 @@ def run_lines(run: Json, window: Json) -> Iterator[Text]:
 
 
 def run_title(run_id: str, window: Json) -> Text:
-    """Which run, how many ranks on how many nodes, which steps."""
     nodes = {rank["node"] for rank in window["ranks"].values() if rank["node"]}
     where = f" on {len(nodes):,} host{'s' * (len(nodes) != 1)}" if nodes else ""
     count = len(window["ranks"])
@@ -324,7 +256,7 @@ def run_title(run_id: str, window: Json) -> Text:
 
 
 def windows_lines(windows: Sequence[Json]) -> Iterator[Text]:
-    """What all windows have in common: who was listed how often."""
+    """How often each rank was listed, over all windows."""
     if len(windows) < 2:
         return
     view: dict[tuple[str, str | None], list[tuple[float, Json, Json]]] = {}

@@ -1,4 +1,4 @@
-"""``otel-straggler score``: the scores of a recorded run."""
+"""``otel-straggler score``: scores of a recorded run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from otel_straggler.cli.report_table import (
-    ScoreTable,
-    printable,
-    report_console,
-    run_lines,
-    run_title,
-    windows_lines,
-)
+from otel_straggler.cli.report_table import ScoreTable, run_lines, run_title, windows_lines
+from otel_straggler.cli.text import printable, report_console
 from otel_straggler.cli.verdict_lines import history_lines, run_line, verdict_lines, without_victims
 from otel_straggler.collector.views.report_json import (
     Json,
@@ -31,7 +25,7 @@ from otel_straggler.collector.views.report_json import (
 )
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
@@ -46,13 +40,13 @@ from otel_straggler.recordings.files import (
 )
 
 ALL_RANKS = 64
-"""Up to so many ranks, all are shown."""
+"""Up to this many ranks, all are shown."""
 WORST_RANKS = 20
 ROWS_AT_ONCE = 65_536
 SHOW_PROGRESS_BYTES = 8_000_000
 
 
-@click.command(short_help="Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.")
+@click.command()
 @click.argument("file", default="-")
 @click.option(
     "--format",
@@ -60,7 +54,7 @@ SHOW_PROGRESS_BYTES = 8_000_000
     type=click.Choice(["auto", *FORMATS]),
     default="auto",
     show_default=True,
-    help="What FILE must be; auto goes by its content.",
+    help="Format of FILE; auto detects it.",
 )
 @click.option(
     "--window-steps", type=int,
@@ -73,7 +67,7 @@ SHOW_PROGRESS_BYTES = 8_000_000
 @click.option(
     "--config",
     metavar="FILE",
-    help="Settings of the collector: of them, attributes, spans and verdicts hold.",
+    help="Settings of the collector; attributes, spans and verdicts are used.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, all windows.")
 def command(
@@ -104,17 +98,15 @@ def command(
 
 def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
     if not 0.0 < threshold <= 1.0:
-        expected = "a number above 0 and at most 1"
-        remedy = "The default is 0.75."
-        raise ConfigError(
-            describe(where="--threshold", value=threshold, expected=expected, remedy=remedy)
+        raise ConfigError.of(
+            "--threshold", threshold, "a number above 0 and at most 1", "The default is 0.75."
         )
     if window_steps is not None and window_steps < 1:
-        remedy = "Leave it out to score the whole file as one window."
-        raise ConfigError(
-            describe(
-                where="--window-steps", value=window_steps, expected="at least 1", remedy=remedy
-            )
+        raise ConfigError.of(
+            "--window-steps",
+            window_steps,
+            "at least 1",
+            "Leave it out to score the whole file as one window.",
         )
     return ScoreSettings(
         window_steps=window_steps, threshold=threshold, max_runs=2**62, kernel_bytes=2**62
@@ -122,7 +114,7 @@ def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
 
 
 def configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
-    """What a file with the collector's settings says of a recording; None: the defaults."""
+    """Settings for recordings from a collector's settings file; None: the defaults."""
     if config is None:
         return Decoders(), VerdictSettings()
     from otel_straggler.collector.settings_file import load_settings
@@ -134,12 +126,12 @@ def configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
 
 
 def read_input(file: str, decoders: Decoders, form: Format | None = None) -> Recording:
-    """All of a path, or of standard input for ``-``; with a bar if it takes long."""
+    """Read a path, or standard input for ``-``; with a progress bar if it takes long."""
     name = _name(file)
     if name == STDIN and sys.stdin.isatty():
-        _note("reads what is typed here, until Ctrl-D; to score a file, name it")
+        _print_note("reading standard input until Ctrl-D; to score a file, name it")
     with _shown_progress(open_input(file), name) as content:
-        return read_recording(content, name, form, _note, decoders)
+        return read_recording(content, name, form, _print_note, decoders)
 
 
 def _name(file: str) -> str:
@@ -188,26 +180,25 @@ def _print(report: Json) -> None:
         count = len(newest["ranks"])
         console.print(ScoreTable(newest, count if count <= ALL_RANKS else WORST_RANKS))
         run_verdicts = (*verdict_lines(run), *run_line(run))
-        layer_1 = (*run_lines(run, newest), *victims, *windows_lines(run["windows"]))
-        for line in (*run_verdicts, *layer_1, *history_lines(run)):
+        scores = (*run_lines(run, newest), *victims, *windows_lines(run["windows"]))
+        for line in (*run_verdicts, *scores, *history_lines(run)):
             console.print(line, soft_wrap=not console.is_terminal)
 
 
 # --- standard error ----------------------------------------------------------------------------
 
 
-def _note(text: str) -> None:
+def _print_note(text: str) -> None:
     click.echo(f"otel-straggler: note: {printable(text, 400)}", err=True)
 
 
 def report_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> None:
-    """Notes on standard error."""
     name = _name(file)
     if recording.not_scored:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in recording.not_scored.items())
-        _note(f"{name}: spans left out: {reasons}")
+        _print_note(f"{name}: spans left out: {reasons}")
     if recording.skipped:
-        _note(f"{name}: {recording.skipped:,} requests of metrics or logs skipped")
+        _print_note(f"{name}: {recording.skipped:,} requests of metrics or logs skipped")
     counts = scorer.counts
     reported = (
         (counts.duplicates, "spans were delivered twice and count once"),
@@ -216,12 +207,12 @@ def report_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> 
     )
     for count, what in reported:
         if count:
-            _note(f"{name}: {count:,} {what}")
+            _print_note(f"{name}: {count:,} {what}")
 
 
 @contextlib.contextmanager
 def _shown_progress(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
-    """A bar on standard error while a big file is read, if somebody watches."""
+    """A progress bar on standard error for large files, on a terminal."""
     size = _size(file)
     if not sys.stderr.isatty() or size < SHOW_PROGRESS_BYTES:
         with file:

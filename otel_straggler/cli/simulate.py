@@ -7,19 +7,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final, NoReturn, TypeVar
 
 import click
 
-from otel_straggler.cli.simulate_plan import (
-    build_plan,
-    generator_options,
-    is_generated,
-    read_noise,
-)
 from otel_straggler.client.endpoints import resolve_endpoints
 from otel_straggler.collector.alerting.posting import answer_of, tried_once
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
@@ -28,11 +22,11 @@ from otel_straggler.otlp.clients.client import Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
 from otel_straggler.simulate.auxiliary_metrics import Sensors
-from otel_straggler.simulate.faults import HANG_KINDS
+from otel_straggler.simulate.faults import HANG_KINDS, Fault
 from otel_straggler.simulate.labels import Label
-from otel_straggler.simulate.plan import PRESETS
+from otel_straggler.simulate.plan import GPU_TIMINGS, PRESETS, TIMINGS, Layout, RunPlan
 from otel_straggler.simulate.replay import Ending, Replay, seconds_before
-from otel_straggler.simulate.runs import RunPlan, generate
+from otel_straggler.simulate.runs import generate
 from otel_straggler.simulate.scenarios import NEW_YEAR_2026_NS, SCENARIOS, Plan, simulate
 from otel_straggler.simulate.writers import (
     as_json_line,
@@ -42,40 +36,101 @@ from otel_straggler.simulate.writers import (
     write_csv_of,
 )
 
-_CA = "Who signed its certificate is named by export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem"
+_CA = "The CA of its certificate is set by export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem"
 _OWN = "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY, PEM files."
-
 _DEFAULT = Plan()
+_STEPS_AFTER_FAULT: Final = 200
+_DEFAULT_STEPS: Final = 400
+_DEFAULT_RANKS: Final = 64
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_OF_ANY_RUN: Final = (
+    ("--ranks", int, f"Ranks of the run.  [default: {_DEFAULT.ranks}]"),
+    ("--steps", int, f"Optimizer steps.  [default: {_DEFAULT.steps}]"),
+    (
+        "--ranks-per-node",
+        int,
+        f"Ranks on a node.  [default: {_DEFAULT.ranks_per_node}; of a generated run 8]",
+    ),
+    ("--slow-rank", int, "Rank that is slow or missing.  [default: 5, or the last rank]"),
+    ("--section", None, f"Where it is slow.  [default: {_DEFAULT.section}]"),
+    ("--slowdown", float, f"Its time / the usual time.  [default: {_DEFAULT.slowdown}]"),
+    ("--onset-step", int, "First slow step.  [default: 0]"),
+    (
+        "--noise",
+        None,
+        f"Noise of every time, or AR, ST or SE.  [default: {_DEFAULT.noise:g}; generated: ST]",
+    ),
+    ("--seed", int, "Of the random numbers.  [default: 0]"),
+    ("--run-id", None, f"Name of the run.  [default: {_DEFAULT.run_id}]"),
+)
+_OF_GENERATED: Final = (
+    ("--timing", click.Choice(TIMINGS), "Content of the times: work alone, waiting too, launches."),
+    ("--gpu-timing", click.Choice(GPU_TIMINGS), "What GPUs report: nothing, events, kernels."),
+    ("--microbatches", int, "Executions of forward and backward in a step."),
+    ("--step-s", float, "Usual seconds of a step."),
+    ("--stage-factor", float, "Work of the last pipeline stage / of the others."),
+    ("--sequence-cv", float, "Spread of the work of microbatches, from lengths of sequences."),
+    ("--expert-cv", float, "Spread of the load of experts; the hot one changes."),
+    ("--gc-every-steps", int, "Steps between garbage collections of a rank."),
+    ("--gc-s", float, "Usual seconds of a garbage collection."),
+    ("--checkpoint-every", int, "Steps between checkpoints."),
+    ("--eval-every", int, "Steps between evaluations."),
+    ("--warm-up-steps", int, "Slow steps after a start."),
+    ("--diurnal", float, "Amplitude of the change of speed over a day."),
+    ("--common-mode", float, "Spread of what all ranks share in a step."),
+    ("--rank-offset", float, "Spread of lasting differences between ranks."),
+    ("--spikes", float, "Share of the steps of a rank with a section that takes far longer."),
+    ("--missing-reports", float, "Share of the steps of a rank that never arrive."),
+    ("--clock-offset-s", float, "Spread of the clocks of the nodes."),
+    ("--first-step", int, "Number of the first step."),
+    ("--restart-at-step", int, "A new attempt goes on from the last checkpoint."),
+)
+_FLAGS: Final = (
+    (
+        "--report-topology/--no-report-topology",
+        "Whether ranks report their position in the layout.",
+    ),
+    ("--report-tokens", "Forward reports its tokens."),
+    ("--report-hardware", "Ranks name their GPUs; with --speed their sensors are sent, too."),
+    ("--renumbers", "After the restart the nodes have other ranks."),
+)
+_SCENARIO_ONLY: Final = ("scenario", "slow_rank", "section", "slowdown", "onset_step")
+_PLANNED: Final = (
+    *(name.lstrip("-").replace("-", "_") for name, *_ in _OF_GENERATED),
+    *("report_topology", "report_tokens", "report_hardware", "renumbers"),
+)
 
 
-@click.command(short_help="Write or send the telemetry of a run whose slow rank is known.")
+def _run_options(command: _Command) -> _Command:
+    """The options that choose a run; None where not given."""
+    options = [
+        *(click.option(name, type=kind, help=meaning) for name, kind, meaning in _OF_ANY_RUN),
+        click.option(
+            "--layout", metavar="tp8,pp4,dp32", help="Parallel dimensions; tp, cp, ep, pp, dp."
+        ),
+        click.option(
+            "--fault",
+            "faults",
+            multiple=True,
+            metavar="KIND:SIZE@WHO:stepN[-M]",
+            help="What goes wrong, such as compute:1.10@rank37:step500; may be repeated.",
+        ),
+        *(click.option(name, type=kind, help=meaning) for name, kind, meaning in _OF_GENERATED),
+        *(click.option(name, is_flag=True, default=None, help=text) for name, text in _FLAGS),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
 @click.option(
     "--scenario",
     type=click.Choice(list(SCENARIOS)),
     help="A named run.  [default: one_slow_rank, unless --layout, --fault or the like is given]",
 )
-@click.option("--ranks", type=int, help=f"Ranks of the run.  [default: {_DEFAULT.ranks}]")
-@click.option("--steps", type=int, help=f"Optimizer steps.  [default: {_DEFAULT.steps}]")
-@click.option(
-    "--ranks-per-node",
-    type=int,
-    help=f"Ranks on a node.  [default: {_DEFAULT.ranks_per_node}; of a generated run 8]",
-)
-@click.option(
-    "--slow-rank", type=int, help="Rank that is slow or missing.  [default: 5, or the last rank]"
-)
-@click.option("--section", help=f"Where it is slow.  [default: {_DEFAULT.section}]")
-@click.option(
-    "--slowdown", type=float, help=f"Its time / the usual time.  [default: {_DEFAULT.slowdown}]"
-)
-@click.option("--onset-step", type=int, help="First slow step.  [default: 0]")
-@click.option(
-    "--noise",
-    help=f"Noise of every time, or AR, ST or SE.  [default: {_DEFAULT.noise:g}; generated: ST]",
-)
-@click.option("--seed", type=int, help="Of the random numbers.  [default: 0]")
-@click.option("--run-id", help=f"Name of the run.  [default: {_DEFAULT.run_id}]")
-@generator_options
+@_run_options
 @click.option(
     "--format",
     "form",
@@ -90,7 +145,7 @@ _DEFAULT = Plan()
 @click.option(
     "--speed",
     type=click.FloatRange(min=0.0),
-    help="With --send: step by step with signs of life; 1 = in real time, 0 = without a pause.",
+    help="With --send: step by step with heartbeats; 1 = in real time, 0 = without a pause.",
 )
 @click.option(
     "--quick-until-step",
@@ -103,7 +158,7 @@ _DEFAULT = Plan()
     type=click.FloatRange(min=0.0),
     default=60.0,
     show_default=True,
-    help="With --speed: how long a run that hangs is kept alive.",
+    help="With --speed: how long a hung run goes on sending heartbeats.",
 )
 def command(
     form: str,
@@ -124,23 +179,18 @@ def command(
     _check_outputs(send, speed, labels, given)
     if quick_until_step is not None and speed is None:
         _refuse("--quick-until-step", quick_until_step, "--speed with it", "Add --speed 1.")
-    quick = quick_until_step or 0
     chosen = _choose(given, time.time_ns() if send else NEW_YEAR_2026_NS)
-    if quick:
-        began_s = time.time() - seconds_before(chosen.batches, quick)
+    if quick_until_step:
+        began_s = time.time() - seconds_before(chosen.batches, quick_until_step)
         chosen = _choose(given, int(began_s * 1e9))
     if form == "csv" and not send and chosen.is_restarted:
-        _refuse("--format", form, "otlp-json or otlp-proto", "A CSV file knows no attempts.")
+        _refuse("--format", form, "otlp-json or otlp-proto", "A CSV file has no attempts.")
     if labels is not None:
+        truth = {"run_id": chosen.run_id, "labels": [label.as_json() for label in chosen.labels]}
         with _opened(labels, "--labels") as file:
-            reported = {
-                "run_id": chosen.run_id,
-                "labels": [label.as_json() for label in chosen.labels],
-            }
-            file.write(json.dumps(reported, indent=2).encode() + b"\n")
+            file.write(json.dumps(truth, indent=2).encode() + b"\n")
     if send:
-        paced = None if speed is None else _Pace(speed, quick, chosen.ending(hold_s))
-        count = _send(chosen, send) if paced is None else _replay(chosen, send, paced)
+        count = _send(chosen, send, speed, quick_until_step or 0, hold_s)
         click.echo(f"{count} spans sent to {send}, run {chosen.run_id}", err=True)
         return
     with _opened(output, "--output") as file:
@@ -150,8 +200,6 @@ def command(
 
 @dataclass(frozen=True)
 class _Chosen:
-    """A run to be written or sent."""
-
     run_id: str
     batches: Iterable[ObservationBatch]
     labels: tuple[Label, ...] = ()
@@ -159,23 +207,19 @@ class _Chosen:
     sensors: Sensors | None = None
 
     def ending(self, hold_s: float) -> Ending | None:
-        """How it ends if it does not end well."""
+        """How the run ends if it does not end well."""
         hangs = [x for x in self.labels if x.kind in HANG_KINDS and x.end_step is None]
         silent = [label.ranks_by_attempt[-1] for label in hangs if label.kind == "crash"]
         return Ending(silent=frozenset().union(*silent), hold_s=hold_s) if hangs else None
 
 
-@dataclass(frozen=True)
-class _Pace:
-    """How a run is replayed; see :class:`Replay`."""
-
-    speed: float
-    quick_until_step: int
-    ending: Ending | None
-
-
 def _choose(given: dict[str, Any], start_ns: int) -> _Chosen:
-    return _generated(given, start_ns) if is_generated(given) else _scenario(given, start_ns)
+    return _generated(given, start_ns) if _is_generated(given) else _scenario(given, start_ns)
+
+
+def _is_generated(given: Mapping[str, Any]) -> bool:
+    """Whether an option asks for a generated run rather than a named scenario."""
+    return any(given[name] not in (None, ()) for name in ("layout", "faults", *_PLANNED))
 
 
 def _check_outputs(
@@ -183,45 +227,75 @@ def _check_outputs(
 ) -> None:
     if speed is not None and send is None:
         _refuse("--speed", speed, "--send URL with it", "A file has no speed.")
-    if labels is not None and not is_generated(given):
+    if labels is not None and not _is_generated(given):
         remedy = "Name what is slow with --fault."
         _refuse("--labels", labels, "a generated run", remedy)
-    if given.get("tells_hardware") and speed is None:
-        remedy = "Sensors go with signs of life, which only --speed sends."
-        _refuse("--tells-hardware", "no --speed", "--send URL --speed N with it", remedy)
+    if given.get("report_hardware") and speed is None:
+        remedy = "Sensors go with heartbeats, which only --speed sends."
+        _refuse("--report-hardware", "no --speed", "--send URL --speed N with it", remedy)
     if send is not None and not send.startswith(("http://", "https://")):
         expected = "a URL such as http://127.0.0.1:4318"
         raise click.BadParameter(f"got {send!r}; expected {expected}", param_hint="--send")
 
 
-def _refuse(where: str, value: object, expected: str, remedy: str) -> None:
-    raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+def _refuse(where: str, value: object, expected: str, remedy: str) -> NoReturn:
+    raise ConfigError.of(where, value, expected, remedy)
 
 
 def _scenario(given: dict[str, Any], start_ns: int) -> _Chosen:
     names = ("ranks", "steps", "ranks_per_node", "section", "slowdown", "onset_step", "seed")
-    numbers = {n: given[n] for n in (*names, "run_id") if given[n] is not None}
+    numbers = {n: given[n] for n in (*names, "run_id", "slow_rank") if given[n] is not None}
     if given["noise"] is not None:
-        numbers["noise"] = _number_of_noise(given["noise"])
-    ranks = numbers.get("ranks", _DEFAULT.ranks)
-    chosen = given["slow_rank"]
-    chosen = min(_DEFAULT.slow_rank, max(ranks - 1, 0)) if chosen is None else chosen
-    plan = Plan(slow_rank=chosen, start_ns=start_ns, **numbers)
+        noise = _read_noise(given["noise"])
+        numbers["noise"] = PRESETS[noise] if isinstance(noise, str) else noise
+    last = max(numbers.get("ranks", _DEFAULT.ranks) - 1, 0)
+    plan = Plan(start_ns=start_ns, **{"slow_rank": min(_DEFAULT.slow_rank, last), **numbers})
     run = simulate(given["scenario"] or "one_slow_rank", plan)
     return _Chosen(plan.run_id, (run.batch,))
 
 
-def _number_of_noise(text: str) -> float:
-    noise = read_noise(text)
-    return PRESETS[noise] if isinstance(noise, str) else noise
-
-
 def _generated(given: dict[str, Any], start_ns: int) -> _Chosen:
-    plan: RunPlan = build_plan(given, start_ns)
+    plan = _plan(given, start_ns)
     run = generate(plan)
     is_restarted = plan.restart_at_step is not None
-    sensors = Sensors(run.labels, plan.seed) if plan.tells_hardware else None
+    sensors = Sensors(run.labels, plan.seed) if plan.report_hardware else None
     return _Chosen(plan.run_id, run.batches(), run.labels, is_restarted, sensors)
+
+
+def _plan(given: Mapping[str, Any], start_ns: int) -> RunPlan:
+    for name in _SCENARIO_ONLY:
+        if given[name] is not None:
+            option = f"--{name.replace('_', '-')}"
+            remedy = "It belongs to the named scenarios; name what is slow with --fault."
+            _refuse(option, given[name], "nothing, with options of a generated run", remedy)
+    faults = tuple(map(Fault.parse, given["faults"]))
+    names = (*_PLANNED, "ranks_per_node", "seed", "run_id")
+    planned = {name: given[name] for name in names if given[name] is not None}
+    if given["noise"] is not None:
+        planned["noise"] = _read_noise(given["noise"])
+    ranks, first = given["ranks"], given["first_step"] or 0
+    ends = (fault.end_step or fault.onset_step for fault in faults)
+    needed = max(_DEFAULT_STEPS, *(end - first + _STEPS_AFTER_FAULT for end in ends), 1)
+    return RunPlan(
+        layout=Layout.parse(given["layout"], ranks)
+        if given["layout"] is not None
+        else Layout(dp=_DEFAULT_RANKS if ranks is None else ranks),
+        steps=needed if given["steps"] is None else given["steps"],
+        faults=faults,
+        start_ns=start_ns,
+        **planned,
+    )
+
+
+def _read_noise(text: str) -> str | float:
+    """A preset's name, or a number."""
+    if text.upper() in PRESETS:
+        return text.upper()
+    try:
+        return float(text)
+    except ValueError:
+        expected = "a number, or one of " + ", ".join(PRESETS)
+        _refuse("simulated run, noise", text, expected, "Change --noise.")
 
 
 def _pieces(batches: Iterable[ObservationBatch], form: str) -> Iterator[bytes]:
@@ -243,47 +317,43 @@ def _opened(output: str, option: str) -> Iterator[BinaryIO]:
         with Path(output).open("wb") as file:
             yield file
     except OSError as error:
-        expected = "a file that can be written"
-        remedy = f"{error.strerror}."
-        raise InputError(
-            describe(where=option, value=output, expected=expected, remedy=remedy)
+        raise InputError.of(
+            option, output, "a file that can be written", f"{error.strerror}."
         ) from error
 
 
-def _send(chosen: _Chosen, url: str) -> int:
+def _send(
+    chosen: _Chosen, url: str, speed: float | None, quick_until_step: int, hold_s: float
+) -> int:
     poster = _Poster(url)
     count = 0
-    for batch in chosen.batches:
-        for request in encode_requests(batch, first_span=count):
-            poster.post("traces", request)
-        count += len(batch)
-    poster.close()
-    return count
-
-
-def _replay(chosen: _Chosen, url: str, pace: _Pace) -> int:
-    poster = _Poster(url)
-    replay = Replay(
-        poster.post,
-        speed=pace.speed,
-        ending=pace.ending,
-        quick_until_step=pace.quick_until_step,
-        sensors=chosen.sensors,
-    )
-    count = replay.run(chosen.batches)
+    if speed is None:
+        for batch in chosen.batches:
+            for request in encode_requests(batch, first_span=count):
+                poster.post("traces", request)
+            count += len(batch)
+    else:
+        replay = Replay(
+            poster.post,
+            speed=speed,
+            ending=chosen.ending(hold_s),
+            quick_until_step=quick_until_step,
+            sensors=chosen.sensors,
+        )
+        count = replay.run(chosen.batches)
     poster.close()
     return count
 
 
 def _why(answer: Response, url: str) -> str:
-    """Why it was not taken; of TLS with the variables that are read here."""
+    """Why the request failed; TLS errors with the variables that apply here."""
     if advice := tls_advice(url, answer.error, ca=_CA, own=_OWN):
         return describe(where=url, value=answer.error, expected="a collector", remedy=advice)
     return f"{tried_once(answer_of(answer, url).why)} A collector is expected there."
 
 
 class _Poster:
-    """Sends requests to a collector over HTTP, one connection for each signal."""
+    """Sends requests to a collector over HTTP, one connection per signal."""
 
     def __init__(self, url: str) -> None:
         target = url.rstrip("/").removesuffix("/v1/traces")
@@ -299,13 +369,12 @@ class _Poster:
         }
 
     def post(self, signal: str, body: bytes) -> None:
-        """Raises UnavailableError if it is not taken."""
+        """Raises UnavailableError if it is refused."""
         client = self._clients[signal]
         answer = client.post(body, content_type="application/x-protobuf")
         if not answer.is_success:
             raise UnavailableError(f"--send: {_why(answer, client.url)}")
 
     def close(self) -> None:
-        """Drop the connections."""
         for client in self._clients.values():
             client.close()

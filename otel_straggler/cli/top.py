@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,18 +12,17 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from otel_straggler.cli.exchange import base_url, exchange, remedy_of, unavailable
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, Server, base_url
 from otel_straggler.cli.liveness_lines import is_over, liveness_lines, stands_still
 from otel_straggler.cli.report_table import (
     ScoreTable,
     excess_sentence,
     missing_sentence,
-    printable,
     rank_on_node,
-    report_console,
     run_title,
     straggler_sentences,
 )
+from otel_straggler.cli.text import printable, report_console
 from otel_straggler.cli.verdict_lines import (
     called_ranks,
     no_wait_line,
@@ -33,11 +31,9 @@ from otel_straggler.cli.verdict_lines import (
     without_victims,
 )
 from otel_straggler.collector.views.report_json import Json
-from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
-from otel_straggler.otlp.clients.client import NO_ANSWER
+from otel_straggler.errors import ConfigError, InputError, UnavailableError
 from otel_straggler.semconv import FORMAT_VERSION
 
-DEFAULT_COLLECTOR = "http://127.0.0.1:9464"
 MAX_SENTENCES = 5
 MAX_VERDICTS = 5
 _PART_FOR_VERDICTS = 3
@@ -45,26 +41,23 @@ _LINES_AROUND = 9
 _ROOM_WITHOUT_TERMINAL = 64
 
 
-@click.command(short_help="Watch verdicts and scores of a running collector in the terminal.")
+@click.command()
 @click.option(
     "--collector", default=DEFAULT_COLLECTOR, show_default=True, help="Its --metrics address."
 )
 @click.option("--run", "run_id", help="Show this run.  [default: the one with the newest window]")
-@click.option("--interval", default=1.0, show_default=True, help="Seconds between looks.")
-@click.option("--once", is_flag=True, help="Look once, print, and end.")
+@click.option("--interval", default=1.0, show_default=True, help="Seconds between polls.")
+@click.option("--once", is_flag=True, help="Poll once, print, and exit.")
 def command(collector: str, run_id: str | None, interval: float, once: bool) -> None:
     """Watch verdicts and scores of a running collector. Ends with Ctrl-C."""
     url = report_url(collector)
     if not 0.1 <= interval <= 3600.0:
-        expected = "0.1 to 3600 seconds"
-        raise ConfigError(
-            describe(where="--interval", value=interval, expected=expected, remedy="Try 1.")
-        )
+        raise ConfigError.of("--interval", interval, "0.1 to 3600 seconds", "Try 1.")
     console = report_console()
     if once:
-        console.print(View(_report_with(fetch_report(url), run_id), run_id, collector))
+        console.print(View(_check_run(fetch_report(url), run_id), run_id, collector))
     elif console.is_terminal:
-        with Live(Text("looking ..."), console=console, screen=True, auto_refresh=False) as live:
+        with Live(Text("polling ..."), console=console, screen=True, auto_refresh=False) as live:
             for view in _views(url, run_id, collector, interval):
                 live.update(view, refresh=True)
     else:
@@ -76,31 +69,22 @@ def fetch_report(url: str) -> Json:
     """The report of a collector.
 
     Raises:
-        UnavailableError: nobody answers there.
-        InputError: somebody else answers there.
+        UnavailableError: there is no answer.
+        InputError: another program answers.
     """
-    response = exchange(url)
-    if response.status == NO_ANSWER:
-        remedy = "Is it running, and is this its --metrics address?"
-        remedy = remedy_of(url, response.error, remedy)
-        raise unavailable(url, response, "the report of a collector", remedy)
-    if not response.is_success:
-        raise _no_collector(url, f"HTTP {response.status}")
-    try:
-        report: Any = json.loads(response.body)
-    except (ValueError, RecursionError) as error:
-        raise _no_collector(url, "no JSON") from error
+    server = Server(
+        url=url,
+        expected=f"a report with schema_version {FORMAT_VERSION}",
+        remedy="Is another program, or another version of the collector, listening there?",
+        away="Is it running, and is this its --metrics address?",
+    )
+    report: Any = server.ask("")
     if not isinstance(report, dict) or not isinstance(report.get("runs"), dict):
-        raise _no_collector(url, "JSON without runs")
+        raise InputError.of(url, "JSON without runs", server.expected, server.remedy)
     if report.get("schema_version") != FORMAT_VERSION:
-        raise _no_collector(url, f"schema_version {report.get('schema_version')}")
+        value = f"schema_version {report.get('schema_version')}"
+        raise InputError.of(url, value, server.expected, server.remedy)
     return report
-
-
-def _no_collector(url: str, value: str) -> InputError:
-    expected = f"a report with schema_version {FORMAT_VERSION}"
-    remedy = "Is another program, or another version of the collector, listening there?"
-    return InputError(describe(where=url, value=value, expected=expected, remedy=remedy))
 
 
 def report_url(collector: str) -> str:
@@ -108,18 +92,15 @@ def report_url(collector: str) -> str:
     return base.removesuffix("/v1/report") + "/v1/report"
 
 
-def _report_with(report: Json, run_id: str | None) -> Json:
+def _check_run(report: Json, run_id: str | None) -> Json:
     if run_id is not None and run_id not in report["runs"]:
         known = ", ".join(map(printable, list(report["runs"])[:10])) or "it has no run yet"
-        remedy = "Leave --run out for the newest."
-        raise ConfigError(
-            describe(where="--run", value=run_id, expected=f"one of: {known}", remedy=remedy)
-        )
+        raise ConfigError.of("--run", run_id, f"one of: {known}", "Leave --run out for the newest.")
     return report
 
 
 def _views(url: str, run_id: str | None, collector: str, interval_s: float) -> Iterator[View]:
-    """One view after each look, for ever. A collector that does not answer is shown as such."""
+    """A view after each poll, forever; a collector that does not answer is shown as such."""
     report: Json | None = None
     seen_at_s = 0.0
     while True:
@@ -136,11 +117,11 @@ def _views(url: str, run_id: str | None, collector: str, interval_s: float) -> I
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One look at a report, as large as the terminal allows.
+    """One view of a report, as large as the terminal allows.
 
     Attributes:
         report: None before the first answer.
-        run_id: the run to show, None for the one with the newest window.
+        run_id: the run to show; None for the one with the newest window.
         collector: address, for messages.
         trouble: why there is no newer report; empty if there is.
     """
@@ -185,7 +166,7 @@ class View:
 
 
 def _other_runs(runs: Json, shown: str) -> Iterator[Text]:
-    """Those that hang first, since nobody looks at them."""
+    """Hung runs first."""
     others = sorted(
         (run for run in runs if run != shown), key=lambda run: not stands_still(runs[run])
     )
@@ -200,14 +181,14 @@ def _other_runs(runs: Json, shown: str) -> Iterator[Text]:
 
 
 def _newest(runs: Json) -> str | None:
-    """The run with the newest window; if none has one, a run that hangs."""
+    """The run with the newest window; if none has one, a hung run."""
     ends = {run_id: run["windows"][-1]["end_ns"] for run_id, run in runs.items() if run["windows"]}
     hung = next((run_id for run_id, run in runs.items() if stands_still(run)), None)
     return max(ends, key=lambda run_id: ends[run_id], default=hung)
 
 
 def _verdicts(first: list[Text], run: Json, console: Console, width: int, room: int) -> list[Text]:
-    """Whole sentences if there is room for them, else the beginning of each."""
+    """Whole sentences if they fit, else the beginning of each."""
     reported = [*first, *verdict_lines(run, MAX_VERDICTS), *run_line(run)]
     wrapped = [line for text in reported for line in text.wrap(console, width)]
     return wrapped if len(wrapped) <= room else list(map(_in_one_line, reported))
@@ -238,7 +219,7 @@ def _sentences(run: Json, window: Json, victims: list[Text]) -> Iterator[Text]:
         yield Text(f"{which} score {is_} at or above the threshold", style="dim")
     elif not stragglers:
         yield Text("no straggler", style="green")
-        if not run["run"].get("waits_inside"):  # told above, and surely
+        if not run["run"].get("waits_inside"):  # reported above with certainty
             yield from no_wait_line(window)
     elif excess := excess_sentence(window):
         yield Text(excess)

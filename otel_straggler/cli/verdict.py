@@ -1,38 +1,35 @@
-"""``otel-straggler verdict``: what a verdict rests on; and to say that it is wrong, or not now."""
+"""``otel-straggler verdict``: explain a verdict; dismiss or mute it."""
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
-from otel_straggler.cli.exchange import exchange, reason_in, unavailable
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, Server
 from otel_straggler.cli.explanation import explanation
 from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.cli.liveness_lines import is_over
-from otel_straggler.cli.report_table import printable, report_console
-from otel_straggler.cli.top import DEFAULT_COLLECTOR, fetch_report, report_url
+from otel_straggler.cli.text import AS_JSON, printable, report_console, user_name
+from otel_straggler.cli.top import fetch_report, report_url
 from otel_straggler.detect.hangs.states import HANGS
-from otel_straggler.errors import ConfigError, InputError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.verdict import hang_subject, hung_group
-from otel_straggler.otlp.clients.client import NO_ANSWER
 
 Json = Mapping[str, Any]
-_REFUSED = (400, 404)
 _HANG = "hang"
-"""A subject: whatever group of a run it is that hangs."""
+"""A subject: whichever group of a run hangs."""
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
-@click.group(short_help="Say what a verdict rests on; dismiss or mute it.")
+@click.group()
 def command() -> None:
-    """Say what a verdict rests on; dismiss or mute it.
+    """Explain a verdict; dismiss or mute it.
 
-    SUBJECT is the subject_id of the report, such as rank/node-1/1; a rank's number or a host's name
-    will do where it fits one verdict only, or one only of a run that is not over. "hang", or
+    SUBJECT is the subject_id of the report, such as rank/node-1/1, or the number of a rank or the
+    name of a host that matches one verdict only, or one only of a run that is not over. "hang", or
     "hang:GROUP", is a run that is stuck or lost.
     """
 
@@ -49,11 +46,11 @@ def _about_one(function: _Command) -> _Command:
     return function
 
 
-@command.command(short_help="Say what a verdict rests on: numbers of its subject and peers.")
+@command.command(short_help="Show the numbers that a verdict rests on.")
 @_about_one
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@AS_JSON
 def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> None:
-    """Say what a verdict rests on: the numbers of the subject and of its peers."""
+    """Show the numbers that a verdict rests on: of the subject and of its peers."""
     report = fetch_report(report_url(collector))
     run_id, run, verdict = _result(report, subject, run_id, or_newest=True)
     reported = explanation(run_id, run, verdict)
@@ -63,28 +60,28 @@ def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> 
         report_console().print(reported)
 
 
-@command.command(short_help="It is wrong: call nobody for it until it is called anew.")
+@command.command(short_help="It is wrong: do not page for it until it is confirmed again.")
 @_about_one
-@click.option("--reason", required=True, help="Why; it is kept and shown.")
+@click.option("--reason", required=True, help="Stored and shown.")
 def dismiss(subject: str, run_id: str | None, collector: str, reason: str) -> None:
-    """It is wrong: call nobody for it until the subject was well and is called slow anew."""
+    """It is wrong: do not page for it until the subject recovers and is confirmed slow again."""
     _decide("dismiss", subject, run_id, collector, reason)
 
 
-@command.command(short_help="Not now: call nobody for it for some time.")
+@command.command(short_help="Not now: do not page for it for some time.")
 @_about_one
 @click.option("--for", "length", required=True, metavar="TIME", help="Such as 90m, 8h, 2d.")
-@click.option("--reason", required=True, help="Why; it is kept and shown.")
+@click.option("--reason", required=True, help="Stored and shown.")
 def mute(subject: str, run_id: str | None, collector: str, length: str, reason: str) -> None:
-    """Not now: call nobody for the subject for some time, whatever it does."""
+    """Not now: do not page for the subject for some time, whatever it does."""
     _decide("mute", subject, run_id, collector, reason, seconds=seconds_of(length, "--for"))
 
 
 @command.command()
 @_about_one
-@click.option("--reason", required=True, help="Why; it is kept and shown.")
+@click.option("--reason", required=True, help="Stored and shown.")
 def restore(subject: str, run_id: str | None, collector: str, reason: str) -> None:
-    """Take back what was dismissed or muted."""
+    """Undo dismiss or mute."""
     _decide("restore", subject, run_id, collector, reason)
 
 
@@ -103,41 +100,26 @@ def _decide(
         "run_id": run_id,
         "subject_id": subject_id,
         "reason": reason,
-        "by": _me(),
+        "by": user_name(),
         **more,
     }
-    _send(url.removesuffix("/v1/report") + "/v1/decisions", asked)
+    server = Server(
+        url=url.removesuffix("/v1/report"),
+        expected="a collector that accepts decisions",
+        remedy="Is it an older one, or is metrics.decisions off?",
+    )
+    server.ask("/v1/decisions", asked)
     text = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}[action]
     click.echo(f"{text}: {printable(subject_id)} in run {printable(run_id)}")
-
-
-def _send(url: str, asked: Json) -> None:
-    response = exchange(url, asked)
-    if response.status == NO_ANSWER:
-        raise unavailable(url, response, "an answer", "Is it still running?")
-    if response.is_success:
-        return
-    reason = reason_in(response)
-    if response.status in _REFUSED and reason:
-        raise InputError(reason)
-    raise InputError(
-        describe(
-            where=url,
-            value=f"HTTP {response.status}",
-            expected="a collector that takes decisions there",
-            remedy="Is it an older one, or is metrics.decisions off?",
-        )
-    )
 
 
 def _result(
     report: Json, subject: str, run_id: str | None, *, or_newest: bool = False
 ) -> tuple[str, Json, Json]:
-    """Run, and the newest verdict on the subject: of a run that is not over, if there is one.
+    """Run and newest verdict of a subject, preferably of a run that is not over.
 
     Args:
-        or_newest: where all runs that fit are over, take the verdict that changed last: enough to
-            read it, not to decide about it.
+        or_newest: if all matching runs are over, take the verdict that changed last.
 
     Raises:
         ConfigError: there is none, or more than one.
@@ -159,18 +141,16 @@ def _result(
     known = result or [(n, r, v) for n, r in runs.items() for v in r.get("verdicts", ())]
     names = dict.fromkeys(f"{v['subject_id']} (run {n})" for n, _, v in known)
     some = ", ".join(printable(name, 120) for name in list(names)[:10])
-    raise ConfigError(
-        describe(
-            where="SUBJECT",
-            value=subject,
-            expected=f"one of: {some}" if some else "a verdict; there is none",
-            remedy="Name one of them, and its --run." if some else "See 'otel-straggler top'.",
-        )
+    raise ConfigError.of(
+        "SUBJECT",
+        subject,
+        f"one of: {some}" if some else "a verdict; there is none",
+        "Name one of them, and its --run." if some else "See 'otel-straggler top'.",
     )
 
 
 def _result_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, str]:
-    """Run and ``subject_id`` of what hangs; of a named group also where it does not.
+    """Run and ``subject_id`` of a hang; a named group need not hang.
 
     Raises:
         ConfigError: there is none, or more than one.
@@ -184,15 +164,13 @@ def _result_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, s
         return result[0][0], hang_subject(result[0][1]["group"])
     names = [f"{hang_subject(world['group'])} (run {name})" for name, world in hung or known]
     some = ", ".join(printable(name, 120) for name in names[:10])
-    raise ConfigError(
-        describe(
-            where="SUBJECT",
-            value=subject,
-            expected=f"one of: {some}" if hung and some else "a run that is stuck or lost",
-            remedy="Name one of them, and its --run."
-            if hung and some
-            else "None is; see 'liveness' in /v1/report.",
-        )
+    raise ConfigError.of(
+        "SUBJECT",
+        subject,
+        f"one of: {some}" if hung and some else "a run that is stuck or lost",
+        "Name one of them, and its --run."
+        if hung and some
+        else "None is; see 'liveness' in /v1/report.",
     )
 
 
@@ -203,10 +181,3 @@ def _fits(verdict: Json, subject: str) -> bool:
         key = f"{verdict['group']}/{verdict['rank']}" if verdict["group"] else verdict["rank"]
         return subject == str(key)
     return bool(verdict["scope"] == "host" and subject == verdict["node"])
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container without a name for its user
-        return ""

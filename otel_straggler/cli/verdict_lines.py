@@ -1,6 +1,6 @@
-"""Verdicts as people read them: sentences, dearest first, and what the run loses.
+"""Verdicts as text, costliest first, and what the run loses.
 
-Like ``report_table`` this reads the JSON report, so that ``score`` and ``top`` say the same.
+Like ``report_table`` this reads the JSON report, so that ``score`` and ``top`` show the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from otel_straggler.cli.liveness_lines import is_over, text_of
-from otel_straggler.cli.report_table import printable, rank_ranges
+from otel_straggler.cli.text import printable, rank_ranges
 from otel_straggler.detect.verdicts.pipeline import WORST_WORKERS
 from otel_straggler.model.causes import CAUSES, cause_text, next_action
 from otel_straggler.model.verdict import CALLED_SLOW, WAITS_INSIDE, hours_text
@@ -22,7 +22,7 @@ Json = Mapping[str, Any]
 MAX_VERDICTS = 10
 MAX_RECOVERED = 5
 MANY_CHANGES = 5
-"""With more changes than these, the newest are told one by one."""
+"""With more changes than these, the newest are listed one by one."""
 NEWEST_CHANGES = 8
 _LONGEST_SENTENCE = 600
 _LONGEST_NAME = 60
@@ -30,13 +30,13 @@ _STYLES = {"confirmed": "bold red", "flapping": "bold red", "suspect": "dim"}
 _SILENCED = {"dismiss": ", dismissed", "mute": ", muted"}
 _SLOW_RUN = 1.1
 _WORTH_A_WORD = 0.5
-"""Part of the loss from which on its place is told."""
+"""Minimum share of the loss for which its location is shown."""
 _SAME = 0.01
-"""Parts of the time of all ranks that differ by less are one loss, measured in two ways."""
+"""Shares of time that differ by less are the same loss, measured in two ways."""
 
 
 def verdict_lines(run: Json, maximum: int = MAX_VERDICTS) -> Iterator[Text]:
-    """Who is called slow, who is suspected, who has recovered; dearest first."""
+    """Slow, suspected and recovered subjects; costliest first."""
     current = current_verdicts(run)
     standing = [verdict for verdict in current if verdict["state"] in _STYLES]
     silenced = {d["subject_id"]: d["action"] for d in run.get("decisions", ()) if d["is_in_force"]}
@@ -51,7 +51,7 @@ def verdict_lines(run: Json, maximum: int = MAX_VERDICTS) -> Iterator[Text]:
 
 
 def current_verdicts(run: Json) -> list[Json]:
-    """The newest verdict of every subject: called slow first, then by what is lost."""
+    """The newest verdict of every subject: slow ones first, then by loss."""
     newest = {verdict["subject_id"]: verdict for verdict in run.get("verdicts", ())}
     order = {state: index for index, state in enumerate(("confirmed", "flapping", "suspect"))}
 
@@ -63,7 +63,7 @@ def current_verdicts(run: Json) -> list[Json]:
 
 
 def run_line(run: Json) -> Iterator[Text]:
-    """What the run loses, and the smallest slowdown that could be shown; nothing if unknown."""
+    """What the run loses, and the detection limit; empty if unknown."""
     reported = _by_the_costliest(run, run["run"])
     lost = reported["slowdown"] or 0.0
     parts = [*_loss(run, reported), *_resolvable(run, reported)]
@@ -80,7 +80,7 @@ def run_line(run: Json) -> Iterator[Text]:
 
 
 def history_lines(run: Json) -> Iterator[Text]:
-    """The newest changes of state, where there are many; oldest of them first."""
+    """The newest changes of state if there are many; oldest of them first."""
     changes: Sequence[Json] = run.get("verdicts", ())
     if len(changes) <= MANY_CHANGES:
         return
@@ -91,7 +91,7 @@ def history_lines(run: Json) -> Iterator[Text]:
 
 
 def cause_of(reported: Json) -> str:
-    """The cause of a verdict as people read it.
+    """The name of a cause.
 
     >>> cause_of({"cause": "stage_imbalance"}), cause_of({"cause": "news"})
     ('stage imbalance', 'news')
@@ -102,14 +102,13 @@ def cause_of(reported: Json) -> str:
 
 
 def action_of(verdict: Json) -> str:
-    """What to do; empty if nobody knows."""
+    """The next action; empty if unknown."""
     if verdict["cause"] not in CAUSES:
         return ""
     return next_action(verdict["cause"], on_gpu=bool(verdict.get("on_gpu")))
 
 
 def subject(verdict: Json) -> str:
-    """Rank, node, role or run, in words."""
     if verdict["scope"] == "rank":
         key = f"{verdict['group']}/{verdict['rank']}" if verdict["group"] else verdict["rank"]
         where = f" on {verdict['node']}" if verdict["node"] else ""
@@ -128,7 +127,7 @@ def _line(run: Json, verdict: Json, silenced: str) -> Text:
 
 
 def _action(verdict: Json) -> str:
-    """What to do; nothing about a mere suspicion."""
+    """No action for a mere suspicion."""
     action = action_of(verdict)
     return f" Do: {action}." if action and verdict["state"] != "suspect" else ""
 
@@ -179,9 +178,8 @@ def _loss(run: Json, reported: Json) -> Iterator[str]:
 
 
 def _by_the_costliest(run: Json, reported: Json) -> Json:
-    """As the page tells it: where somebody who is called slow costs more than unequal work does,
-    by him. The balance of work does not see a loss that hides in waiting, as within DDP's
-    backward, or in the loading of data; the two lines would contradict each other."""
+    """Attribute the loss to the costliest slow subject where it costs more than the measured
+    imbalance: balance cannot see a loss that hides in waiting (DDP's backward, data loading)."""
     sizes = (w["world_size"] for w in run.get("windows", ()) if w["group"] == reported["group"])
     n_ranks = next(filter(None, sizes), 0)
     costliest = max(
@@ -205,7 +203,7 @@ def _worst_workers(reported: Json) -> str:
 
 
 def _cause_of_run(run: Json, reported: Json) -> str:
-    """As the verdict says it that gave the run its cause."""
+    """The cause as named by the verdict that gave it to the run."""
     current = current_verdicts(run)
     same = [
         v for v in current if (v["cause"], v["group"]) == (reported["cause"], reported["group"])
@@ -226,8 +224,7 @@ _NAME = 48
 
 
 def without_victims(run: Json, window: Json) -> tuple[dict[str, Any], list[Text]]:
-    """The window with the victims of called ranks no longer listed, and a line for each section
-    in which there are some. Nothing changes where no rank is called slow."""
+    """The window without victims of slow ranks, and a line for each section that has some."""
     called = called_ranks(run, window)
     waited_in = {
         name: waiting
@@ -248,7 +245,7 @@ def without_victims(run: Json, window: Json) -> tuple[dict[str, Any], list[Text]
 
 
 def called_ranks(run: Json, window: Json) -> frozenset[str]:
-    """Keys of the ranks that a verdict which stands names, by themselves or by their node."""
+    """Keys of the ranks that an active verdict names, directly or by node."""
     keys: set[str] = set()
     for verdict in current_verdicts(run):
         if verdict["state"] in CALLED_SLOW and verdict["group"] == window["group"]:
@@ -261,7 +258,7 @@ def called_ranks(run: Json, window: Json) -> frozenset[str]:
 
 
 def no_wait_line(window: Json) -> Iterator[Text]:
-    """What scores cannot show where no section says that ranks wait in it."""
+    """A hint that scores cannot show a slow rank where no section is of kind wait."""
     has_gpu = any(score is not None for score in window["gpu_relative_scores"].values())
     kinds = window["sections"].values()
     if len(window["ranks"]) > 1 and "compute" in kinds and "wait" not in kinds and not has_gpu:
@@ -273,7 +270,7 @@ def no_wait_line(window: Json) -> Iterator[Text]:
 
 
 def _waiting(window: Json, name: str, called: frozenset[str]) -> frozenset[str]:
-    """Who waits in a section: most ranks that are not called, where a called one is the fastest."""
+    """Ranks that wait in a section: most ranks, if a slow one is the fastest."""
     scores = {k: s for k, s in window["section_relative_scores"][name].items() if s is not None}
     fastest = {key for key, score in scores.items() if score > _FASTEST}
     others = scores.keys() - called

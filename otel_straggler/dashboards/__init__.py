@@ -1,5 +1,5 @@
-"""Pages for Grafana: made of code at build time, shipped as files, exported without the code.
+"""Dashboards for Grafana, made of code and shipped as files.
 
-``exported`` needs nothing but the standard library. All else needs ``grafana-foundation-sdk``,
-which is for development only.
+``export`` needs only the standard library; all else needs ``grafana-foundation-sdk``, which is for
+development only.
 """

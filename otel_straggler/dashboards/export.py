@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Final
 
 FILES: Final = Path(__file__).parent / "files"
-"""Pages, provisioning for Grafana, an example for compose: in a checkout a link to `dashboards/`
-at the top level."""
+"""Dashboards, provisioning for Grafana, a compose example: in a checkout a link to `dashboards/` at
+the top level."""
 
 
 def export(folder: Path) -> list[Path]:
-    """Write all of them, over what is there; the paths written, sorted.
+    """Write all files, over existing ones; the paths written, sorted.
 
     Raises:
         OSError: the folder cannot be written.

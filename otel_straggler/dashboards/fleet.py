@@ -1,40 +1,54 @@
-"""All runs: which lose time, and to whom."""
+"""All runs: which lose time, and to which ranks."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from otel_straggler import semconv
+from otel_straggler.dashboards import panels as p
+from otel_straggler.dashboards import queries as q
 from otel_straggler.dashboards.page import page, run_variables
-from otel_straggler.dashboards.panels import (
-    GOODPUTS,
-    NONE_IS_GOOD,
-    PLAIN,
-    RUN_SLOWDOWNS,
-    RUN_STATES,
-    SHARES,
-    Panel,
-    lines,
-    link,
-    number,
-    rows,
-)
-from otel_straggler.dashboards.queries import (
-    OF_RUN,
-    RUN,
-    increase,
-    increase_to_end,
-    newest,
-    rate,
-    series,
-    total_rate,
-)
 
-_SUBJECT = f"{RUN}, subject_id, scope, rank, node, section"
+_SUBJECT = f"{q.RUN}, subject_id, scope, rank, node, section"
 _RUN = ("job_name", "run_id")
 _STANDING = 'state=~"confirmed|flapping"'
-_LOST = rate(semconv.RUN_GPU_TIME_LOST, RUN)
-_LOST_NOW = newest(semconv.VERDICT_LOSS, _SUBJECT)
+_LOST = q.rate(semconv.RUN_GPU_TIME_LOST, q.RUN)
+_LOST_NOW = q.newest(semconv.VERDICT_LOSS, _SUBJECT)
+
+
+_TEXT: Final = p.texts(
+    """
+1 Runs by state. How many runs are in each state. If any are stuck, partly lost or lost, open the
+table below and go to the run's liveness page.
+Empty: No collector reports a run
+
+2 Hung runs. Runs that make no progress and that nobody has acknowledged. Each wastes all of its
+ranks: go to the run's liveness page first.
+
+3 Time lost now, in ranks. The time of so many ranks (of GPUs, where each rank has one) is lost to
+ranks that are slower than their peers. Start with the run that loses most.
+
+4 Rank time lost [s]. Time of all ranks (of their GPUs, where each has one) lost to slow ranks in
+the range of the page, all runs. Use it to decide whether a drain or a repair pays.
+
+5 Runs, the most costly first. All runs that a collector knows. A slowdown of 1.15 means that equal
+ranks would have saved 13 % of the time. Click a run for its pages.
+Empty: No collector reports a run: is one scraped, and is the range right?
+
+6 Time lost by run, in ranks. The 10 runs that lost most in the range. A step up that stays is a
+fault that began then: open the run at that time.
+
+7 Current culprits. The 20 confirmed verdicts that cost most. The cause says what to look at
+(docs/operate/verdicts.md has what to do for each); drain a host that is named again and again.
+Empty: No confirmed verdict is active: no rank is slow.
+
+8 Time that is not useful, by reason. Runs' worth of time that all chosen runs together lose now, by
+reason; 1 is one run that does nothing useful. Work on the thickest band that all runs share first.
+Empty: No run reports its goodput
+"""
+)
 
 
 def render() -> str:
@@ -50,135 +64,90 @@ def render() -> str:
     )
 
 
-def _now() -> list[Panel]:
-    state = newest(semconv.RUN_STATE, f"{RUN}, state")
+def _now() -> list[p.Panel]:
+    state = q.newest(semconv.RUN_STATE, f"{q.RUN}, state")
     return [
-        number(
-            1,
-            "Runs by state",
-            "How many runs are in each state. If any are stuck, partly lost or lost, open the "
-            "table below and go to the run's liveness page.",
-            "short",
+        p.number(
+            _TEXT[1],
             f"count by (state) ({state} == 1)",
-            PLAIN,
             span=12,
             is_count=True,
             shows=BigValueTextMode.VALUE_AND_NAME,
-            colours=RUN_STATES,
-            empty="No collector reports a run",
+            colours=p.RUN_STATES,
         ),
-        number(
-            2,
-            "Hung runs",
-            "Runs that make no progress and that nobody has acknowledged. Each wastes all of "
-            "its ranks: go to the run's liveness page first.",
-            "short",
-            f"sum({newest(semconv.RUN_HUNG, RUN)})",
-            NONE_IS_GOOD,
-            is_count=True,
+        p.number(
+            _TEXT[2], f"sum({q.newest(semconv.RUN_HUNG, q.RUN)})", p.NONE_IS_GOOD, is_count=True
         ),
-        number(
-            3,
-            "Time lost now, in ranks",
-            "The time of so many ranks (of GPUs, where each rank has one) is lost to ranks that "
-            "are slower than their peers. Start with the run that loses most.",
-            "short",
-            f"sum({_LOST})",
-            PLAIN,
-        ),
-        number(
-            4,
-            "Rank time lost",
-            "Time of all ranks (of their GPUs, where each has one) lost to slow ranks in the range "
-            "of the page, all runs. Use it to decide whether a drain or a repair pays.",
-            "s",
-            f"sum({increase(semconv.RUN_GPU_TIME_LOST, RUN)})",
-            PLAIN,
-        ),
+        p.number(_TEXT[3], f"sum({_LOST})"),
+        p.number(_TEXT[4], f"sum({q.increase(semconv.RUN_GPU_TIME_LOST, q.RUN)})"),
     ]
 
 
-def _runs() -> Panel:
-    return rows(
-        5,
-        "Runs, the most costly first",
-        "All runs that a collector knows. A slowdown of 1.15 means that equal ranks would have "
-        "saved 13 % of the time. Click a run for its pages.",
+def _runs() -> p.Panel:
+    return p.rows(
+        _TEXT[5],
         [
-            ("time lost, in ranks", "short", _LOST, PLAIN),
-            ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN), RUN_SLOWDOWNS),
-            ("goodput", "percentunit", newest(semconv.RUN_GOODPUT, RUN), GOODPUTS),
-            ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN), SHARES),
-            ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN), PLAIN),
+            ("time lost, in ranks", "short", _LOST, p.PLAIN),
+            ("slowdown", "short", q.newest(semconv.RUN_SLOWDOWN, q.RUN), p.RUN_SLOWDOWNS),
+            ("goodput", "percentunit", q.newest(semconv.RUN_GOODPUT, q.RUN), p.GOODPUTS),
+            ("coverage", "percentunit", q.newest(semconv.RUN_COVERAGE, q.RUN), p.SHARES),
+            ("ranks", "short", q.newest(semconv.RUN_WORLD_SIZE, q.RUN), p.PLAIN),
             (
                 "in state",
                 "short",
-                f"{newest(semconv.RUN_STATE, f'{RUN}, state')} == 1",
-                PLAIN,
+                f"{q.newest(semconv.RUN_STATE, f'{q.RUN}, state')} == 1",
+                p.PLAIN,
             ),
         ],
         links=[
-            link(f"{title} of ${{__data.fields.run_id}}", name, *_RUN, is_table=True)
+            p.link(f"{title} of ${{__data.fields.run_id}}", name, *_RUN, is_table=True)
             for title, name in (("Page", "run"), ("Matrix", "matrix"), ("Liveness", "liveness"))
         ],
         dropped=["in state"],
-        states=RUN_STATES,
-        empty="No collector reports a run: is one scraped, and is the range right?",
+        states=p.RUN_STATES,
     )
 
 
-def _lost_over_time() -> Panel:
-    chosen = f"topk(10, {increase_to_end(semconv.RUN_GPU_TIME_LOST, RUN)})"
-    return lines(
-        6,
-        "Time lost by run, in ranks",
-        "The 10 runs that lost most in the range. A step up that stays is a fault that began "
-        "then: open the run at that time.",
-        "short",
-        [("{{run_id}} {{group}}", f"{_LOST} and on ({RUN}) {chosen}")],
-        links=[link("Run ${__field.labels.run_id}", "run", *_RUN)],
+def _lost_over_time() -> p.Panel:
+    chosen = f"topk(10, {q.increase_to_end(semconv.RUN_GPU_TIME_LOST, q.RUN)})"
+    return p.lines(
+        _TEXT[6],
+        [("{{run_id}} {{group}}", f"{_LOST} and on ({q.RUN}) {chosen}")],
+        links=[p.link("Run ${__field.labels.run_id}", "run", *_RUN)],
         span=24,
     )
 
 
-def _lost_by_reason() -> Panel:
-    return lines(
-        8,
-        "Time that is not useful, by reason",
-        "Runs' worth of time that all chosen runs together lose now, by reason; 1 is one run that "
-        "does nothing useful. Work on the thickest band that all runs share first.",
-        "short",
-        [("{{reason}}", total_rate(semconv.RUN_LOST, "cluster, reason"))],
+def _lost_by_reason() -> p.Panel:
+    return p.lines(
+        _TEXT[8],
+        [("{{reason}}", q.total_rate(semconv.RUN_LOST, "cluster, reason"))],
         stacked=True,
         span=24,
-        empty="No run reports its goodput",
     )
 
 
-def _culprits() -> Panel:
+def _culprits() -> p.Panel:
     worst = f"topk(20, {_LOST_NOW})"
-    info = f"max by ({_SUBJECT}, cause, state) ({series(semconv.VERDICT_INFO, OF_RUN, _STANDING)})"
+    info = (
+        f"max by ({_SUBJECT}, cause, state) ({q.series(semconv.VERDICT_INFO, q.OF_RUN, _STANDING)})"
+    )
     among = f"and on ({_SUBJECT}) {worst}"
-    return rows(
-        7,
-        "Current culprits",
-        "The 20 confirmed verdicts that cost most. The cause says what to look at "
-        "(docs/operate/verdicts.md has what to do for each); drain a host that is named again "
-        "and again.",
+    return p.rows(
+        _TEXT[7],
         [
-            ("time lost, in ranks", "short", worst, PLAIN),
+            ("time lost, in ranks", "short", worst, p.PLAIN),
             (
                 "slowdown",
                 "short",
-                f"{newest(semconv.VERDICT_SLOWDOWN, _SUBJECT)} {among}",
-                RUN_SLOWDOWNS,
+                f"{q.newest(semconv.VERDICT_SLOWDOWN, _SUBJECT)} {among}",
+                p.RUN_SLOWDOWNS,
             ),
-            ("is reported", "short", f"{info} {among}", PLAIN),
+            ("is reported", "short", f"{info} {among}", p.PLAIN),
         ],
         links=[
-            link("Run ${__data.fields.run_id}", "run", *_RUN, is_table=True),
-            link("Rank ${__data.fields.rank}", "rank", *_RUN, "rank", is_table=True),
+            p.link("Run ${__data.fields.run_id}", "run", *_RUN, is_table=True),
+            p.link("Rank ${__data.fields.rank}", "rank", *_RUN, "rank", is_table=True),
         ],
         dropped=["is reported", "subject_id"],
-        empty="No confirmed verdict is active: no rank is slow.",
     )

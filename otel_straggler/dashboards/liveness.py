@@ -1,31 +1,69 @@
-"""Who is silent, who is stuck, and for whom a hung run waits."""
+"""Silent ranks, stuck ranks, and which rank a hung run waits for."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from otel_straggler import semconv
+from otel_straggler.dashboards import panels as p
+from otel_straggler.dashboards import queries as q
 from otel_straggler.dashboards.page import page, run_variables
-from otel_straggler.dashboards.panels import (
-    HEARTBEAT_AGES,
-    NONE_IS_GOOD,
-    OF_ONE_RUN,
-    PLAIN,
-    RUN_STATES,
-    STATES,
-    Panel,
-    bars,
-    lines,
-    link,
-    number,
-    rows,
-)
-from otel_straggler.dashboards.queries import MAX_LINES, RANK, RUN, is_chosen, newest, series
 
-_ENDED = newest(semconv.RANK_STATE, RANK, more='state="finished"')
-_NO_JOB = is_chosen("cluster", "run_id")
-_TO_RANK = link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
-_ROW_TO_RANK = link("Rank ${__data.fields.rank}", "rank", "rank", is_table=True, of_run=True)
+_ENDED = q.newest(semconv.RANK_STATE, q.RANK, more='state="finished"')
+_NO_JOB = q.is_chosen("cluster", "run_id")
+_TO_RANK = p.link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
+_ROW_TO_RANK = p.link("Rank ${__data.fields.rank}", "rank", "rank", is_table=True, of_run=True)
+
+
+_TEXT: Final = p.texts(
+    """
+1 State of the run. The state that the run is in. Stuck, partly lost or lost: read the sentence
+below, then ask `otel-straggler hang`.
+Empty: No collector knows it
+
+2 Hung. Yes while the run makes no progress and nobody has acknowledged it. Act: every minute costs
+the time of all its ranks.
+Empty: No collector knows it
+
+3 Ranks claimed twice. Ranks that two live processes claim. Above 0: an old job still runs, or two
+share a run id. Stop one of them.
+
+4 Why it waits. Why the run hangs, from who joined which collective. No row: no hang. The runbook
+(`otel-straggler alerts runbook StragglerRunHung`) has the next step.
+Empty: No hang.
+
+5 For whom it waits. Ranks that the hang waits for, 20 at most, and why. Look at these processes
+first; all others are victims.
+Empty: It waits for no rank.
+
+6 Ranks that are late, stuck or lost. 50 at most. All on one host: look at the host. In a hang
+nearly all are stuck; the table next to it shows the culprits.
+Empty: No rank is late, stuck or lost.
+
+7 Longest without a heartbeat [s]. The 20 ranks with the oldest heartbeat, without those that have
+finished. A few far ahead: their processes or hosts are gone. All alike: the network or the
+collector.
+Empty: All ranks have ended, or none was seen
+
+8 Most steps behind. The 20 ranks whose newest step is furthest behind the front of the run. One
+step is normal; more means that it reports late, or that it did not join. Of thousands of ranks
+those in trouble and the first ones are looked at.
+Empty: No rank has reported a step
+
+9 Ranks by state. How many ranks are in each state. Late, then stuck, all at once: a collective
+hangs. Lost ranks: processes or hosts are gone.
+
+10 Oldest heartbeat and oldest progress [s]. Of all ranks that have not finished. Progress grows
+while heartbeats stay: processes are alive and training hangs. Both grow: ranks are gone, or
+unreachable.
+
+11 Open sections. In which section the ranks are that have not ended. In a hang most wait in a
+collective: the few that are elsewhere did not join it, look at these.
+Empty: No rank is in a section: all have ended, or report none
+"""
+)
 
 
 def render() -> str:
@@ -43,162 +81,111 @@ def render() -> str:
 
 
 def _age(metric: semconv.Metric) -> str:
-    return f"(time() - {newest(metric, RANK)}) unless on ({RANK}) {_ENDED}"
+    return f"(time() - {q.newest(metric, q.RANK)}) unless on ({q.RANK}) {_ENDED}"
 
 
-def _now() -> list[Panel]:
-    state = newest(semconv.RUN_STATE, f"{RUN}, state")
+def _now() -> list[p.Panel]:
+    state = q.newest(semconv.RUN_STATE, f"{q.RUN}, state")
     return [
-        number(
-            1,
-            "State of the run",
-            "The state that the run is in. Stuck, partly lost or lost: read the "
-            "sentence below, then ask `otel-straggler hang`.",
-            "short",
+        p.number(
+            _TEXT[1],
             f"count by (state) ({state} == 1)",
-            PLAIN,
             span=8,
             shows=BigValueTextMode.NAME,
-            colours=RUN_STATES,
-            empty="No collector knows it",
+            colours=p.RUN_STATES,
         ),
-        number(
-            2,
-            "Hung",
-            "Yes while the run makes no progress and nobody has acknowledged it. Act: every "
-            "minute costs the time of all its ranks.",
-            "short",
-            newest(semconv.RUN_HUNG, RUN),
-            NONE_IS_GOOD,
-            span=8,
-            texts=("no", "yes"),
-            empty="No collector knows it",
+        p.number(
+            _TEXT[2], q.newest(semconv.RUN_HUNG, q.RUN), p.NONE_IS_GOOD, span=8, texts=("no", "yes")
         ),
-        number(
-            3,
-            "Ranks claimed twice",
-            "Ranks that two live processes claim. Above 0: an old job still runs, or two share a "
-            "run id. Stop one of them.",
-            "short",
-            f"max by (cluster, run_id) ({series(semconv.RUN_IDENTITY_CLASHES, _NO_JOB)})",
-            NONE_IS_GOOD,
+        p.number(
+            _TEXT[3],
+            f"max by (cluster, run_id) ({q.series(semconv.RUN_IDENTITY_CLASHES, _NO_JOB)})",
+            p.NONE_IS_GOOD,
             span=8,
             is_count=True,
         ),
     ]
 
 
-def _why() -> Panel:
-    info = newest(semconv.RUN_HANG_INFO, f"{RUN}, why, sentence")
-    return rows(
-        4,
-        "Why it waits",
-        "Why the run hangs, from who joined which collective. No row: no hang. The runbook "
-        "(`otel-straggler alerts runbook StragglerRunHung`) has the next step.",
-        [("is reported", "short", info, PLAIN)],
-        dropped=["is reported", *OF_ONE_RUN],
-        empty="No hang.",
+def _why() -> p.Panel:
+    info = q.newest(semconv.RUN_HANG_INFO, f"{q.RUN}, why, sentence")
+    return p.rows(
+        _TEXT[4], [("is reported", "short", info, p.PLAIN)], dropped=["is reported", *p.OF_ONE_RUN]
     )
 
 
-def _culprits() -> Panel:
-    return rows(
-        5,
-        "For whom it waits",
-        "Ranks that the hang waits for, 20 at most, and why. Look at these processes first; all "
-        "others are victims.",
-        [("is reported", "short", newest(semconv.RANK_CULPRIT, f"{RANK}, why"), PLAIN)],
+def _culprits() -> p.Panel:
+    return p.rows(
+        _TEXT[5],
+        [("is reported", "short", q.newest(semconv.RANK_CULPRIT, f"{q.RANK}, why"), p.PLAIN)],
         links=[_ROW_TO_RANK],
         span=12,
-        dropped=["is reported", *OF_ONE_RUN],
-        empty="It waits for no rank.",
+        dropped=["is reported", *p.OF_ONE_RUN],
     )
 
 
-def _not_well() -> Panel:
-    states = newest(semconv.RANK_STATE, f"{RANK}, state", more='state=~"late|stuck|lost"')
-    return rows(
-        6,
-        "Ranks that are late, stuck or lost",
-        "50 at most. All on one host: look at the host. In a hang nearly all are stuck; the "
-        "table next to it shows the culprits.",
-        [("is so", "short", f"topk(50, {states})", PLAIN)],
+def _not_well() -> p.Panel:
+    states = q.newest(semconv.RANK_STATE, f"{q.RANK}, state", more='state=~"late|stuck|lost"')
+    return p.rows(
+        _TEXT[6],
+        [("is so", "short", f"topk(50, {states})", p.PLAIN)],
         links=[_ROW_TO_RANK],
         span=12,
-        dropped=["is so", *OF_ONE_RUN],
-        states=STATES,
-        empty="No rank is late, stuck or lost.",
+        dropped=["is so", *p.OF_ONE_RUN],
+        states=p.STATES,
     )
 
 
-def _silent() -> Panel:
-    return bars(
-        7,
-        "Longest without a heartbeat",
-        "The 20 ranks with the oldest heartbeat, without those that have finished. A few far "
-        "ahead: their processes or hosts are gone. All alike: the network or the collector.",
-        "s",
+def _silent() -> p.Panel:
+    return p.bars(
+        _TEXT[7],
         "rank {{rank}} {{node}} {{group}}",
-        f"topk({MAX_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
+        f"topk({q.MAX_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
         links=[_TO_RANK],
-        steps=HEARTBEAT_AGES,
-        empty="All ranks have ended, or none was seen",
+        steps=p.HEARTBEAT_AGES,
     )
 
 
-def _behind() -> Panel:
-    front = newest(semconv.RUN_STEP, RUN)
-    each = newest(semconv.RANK_STEP, RANK)
-    return bars(
-        8,
-        "Most steps behind",
-        "The 20 ranks whose newest step is furthest behind the front of the run. One step is "
-        "normal; more means that it reports late, or that it did not join. Of thousands of ranks "
-        "those in trouble and the first ones are looked at.",
-        "short",
+def _behind() -> p.Panel:
+    front = q.newest(semconv.RUN_STEP, q.RUN)
+    each = q.newest(semconv.RANK_STEP, q.RANK)
+    return p.bars(
+        _TEXT[8],
         "rank {{rank}} {{node}} {{group}}",
-        f"topk({MAX_LINES}, {front} - on ({RUN}) group_right () {each})",
+        f"topk({q.MAX_LINES}, {front} - on ({q.RUN}) group_right () {each})",
         links=[_TO_RANK],
-        empty="No rank has reported a step",
     )
 
 
-def _open_sections() -> Panel:
-    return bars(
-        11,
-        "Open sections",
-        "In which section the ranks are that have not ended. In a hang most wait in a collective: "
-        "the few that are elsewhere did not join it, look at these.",
-        "short",
+def _open_sections() -> p.Panel:
+    return p.bars(
+        _TEXT[11],
         "{{section}} {{group}}",
-        newest(semconv.RUN_OPEN_SECTIONS, f"{RUN}, section"),
+        q.newest(semconv.RUN_OPEN_SECTIONS, f"{q.RUN}, section"),
         span=24,
-        empty="No rank is in a section: all have ended, or report none",
     )
 
 
-def _states() -> Panel:
-    return lines(
-        9,
-        "Ranks by state",
-        "How many ranks are in each state. Late, then stuck, all at once: a collective hangs. "
-        "Lost ranks: processes or hosts are gone.",
-        "short",
-        [("{{state}} {{group}}", newest(semconv.RUN_RANKS, f"{RUN}, state"))],
+def _states() -> p.Panel:
+    return p.lines(
+        _TEXT[9],
+        [("{{state}} {{group}}", q.newest(semconv.RUN_RANKS, f"{q.RUN}, state"))],
         stacked=True,
-        colours=STATES,
+        colours=p.STATES,
     )
 
 
-def _ages() -> Panel:
-    return lines(
-        10,
-        "Oldest heartbeat and oldest progress",
-        "Of all ranks that have not finished. Progress grows while heartbeats stay: processes "
-        "are alive and training hangs. Both grow: ranks are gone, or unreachable.",
-        "s",
+def _ages() -> p.Panel:
+    return p.lines(
+        _TEXT[10],
         [
-            ("oldest heartbeat {{group}}", f"time() - {newest(semconv.RUN_OLDEST_HEARTBEAT, RUN)}"),
-            ("oldest progress {{group}}", f"time() - {newest(semconv.RUN_OLDEST_PROGRESS, RUN)}"),
+            (
+                "oldest heartbeat {{group}}",
+                f"time() - {q.newest(semconv.RUN_OLDEST_HEARTBEAT, q.RUN)}",
+            ),
+            (
+                "oldest progress {{group}}",
+                f"time() - {q.newest(semconv.RUN_OLDEST_PROGRESS, q.RUN)}",
+            ),
         ],
     )

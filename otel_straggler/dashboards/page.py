@@ -1,4 +1,4 @@
-"""What all pages have: variables, annotations, links to each other, and how they are written."""
+"""Common parts of dashboards: variables, annotations, links to each other, JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def page(
     rows: Rows,
     links: Sequence[d.DashboardLink] = (),
 ) -> str:
-    """The page as JSON that Grafana 10 to 13 reads; ``links`` come after those to other pages."""
+    """The dashboard as JSON for Grafana 10 to 13; ``links`` come after those to other
+    dashboards."""
     made = d.Dashboard(f"Straggler / {title}").uid(f"{TAG}-{name}").tags([TAG]).readonly()
     made.refresh("30s").time("now-1h", "now").timezone("browser")
     made.tooltip(dm.DashboardCursorSync.CROSSHAIR)
@@ -53,7 +54,7 @@ def page(
 
 
 def many(name: str, source: str) -> d.QueryVariable:
-    """A variable that may be several values, or all: then labels that are absent match too."""
+    """A variable with several values, or all: then absent labels match too."""
     return one(name, source).multi(True).include_all(True).all_value(".*")
 
 
@@ -65,7 +66,7 @@ def one(name: str, source: str) -> d.QueryVariable:
 
 
 def hidden(name: str, expression: str, label: str) -> d.QueryVariable:
-    """A variable that nobody sees: the values of a label in what a query gives now, all of them."""
+    """A hidden variable: all values of a label in the current result of a query."""
     variable = d.QueryVariable(name).datasource(DATASOURCE).hide(dm.VariableHide.HIDE_VARIABLE)
     variable.query(f"query_result({expression})").regex(f'/\\b{label}="([^"]*)"/')
     variable.multi(True).include_all(True)
@@ -101,7 +102,7 @@ def _annotations() -> list[d.AnnotationQuery]:
 
 
 def _moments(name: str, color: str, metric: semconv.Metric) -> d.AnnotationQuery:
-    """Marks at the times that a metric tells; a time that is told again and again is one mark."""
+    """Marks at the times in a metric; repeated times are one mark."""
     moments = f"max by ({RUN}) ({series(metric)}) * 1000"
     return _annotation(name, color, moments).use_value_for_time(True)
 
@@ -112,7 +113,7 @@ def _annotation(name: str, color: str, expression: str) -> d.AnnotationQuery:
 
 
 def _numbered(made: dm.Dashboard) -> dm.Dashboard:
-    """Rows have ids as well: above those of the panels, so that these stay."""
+    """Ids of rows are above those of the panels, so that these stay."""
     headings = (panel for panel in made.panels or () if isinstance(panel, dm.RowPanel))
     for at, heading in enumerate(headings):
         heading.id_val = 1_000 + at

@@ -1,8 +1,10 @@
-"""Kinds of panels and their colours, as the pages use them. Ids are given, so that links stay."""
+"""Kinds of panels and their colors. Ids are fixed, so that links stay."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from grafana_foundation_sdk.builders import bargauge, common, stat, statetimeline, table, timeseries
@@ -16,9 +18,9 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 DATASOURCE: Final = cm.DataSourceRef(type_val="prometheus", uid="${datasource}")
 Panel: TypeAlias = Builder[dm.Panel]
 Steps = Sequence[tuple[float | None, str]]
-"""Where a colour begins. Those that alerts look at are the alerts' defaults; a test says so."""
+"""Where a color begins. Those used by alerts are the alerts' defaults; a test checks it."""
 Colours = Sequence[tuple[str, str]]
-"""First words of a legend, as a pattern, and their colour."""
+"""First words of a legend, as a pattern, and their color."""
 Queries = Sequence[tuple[str, str]]
 """Pairs of legend and expression."""
 PLAIN: Final = ((None, "blue"),)
@@ -33,7 +35,7 @@ SHARES: Final = ((None, "dark-red"), (0.5, "orange"), (0.95, "green"))
 GOODPUTS: Final = ((None, "dark-red"), (0.7, "orange"), (0.9, "green"))
 HEAT: Final = ((None, "green"), (85.0, "orange"), (92.0, "dark-red"))
 HEARTBEAT_AGES: Final = ((None, "green"), (20.0, "dark-red"))
-"""Seconds since the last heartbeat: after so many a rank is lost, unless that is set otherwise."""
+"""Seconds since the last heartbeat: after so many a rank is lost by default."""
 RATE_IS_ODD: Final = ((None, "green"), (0.001, "orange"))
 PART_IS_ODD: Final = ((None, "green"), (0.05, "orange"))
 STATES: Final = (
@@ -45,7 +47,7 @@ STATES: Final = (
     ("stuck", "dark-red"),
     ("lost", "dark-purple"),
 )
-"""Of ranks: by the order of lines, those that are well would be red."""
+"""Of ranks: Grafana's default colors would make healthy ones red."""
 RUN_STATES: Final = (
     ("training", "green"),
     ("starting", "light-blue"),
@@ -53,20 +55,51 @@ RUN_STATES: Final = (
     ("forgotten", "orange"),
 )
 OF_ONE_RUN: Final = ("job_name", "run_id")
-"""Columns that are the same in each row, on a page about one run."""
+"""Columns that are the same in each row, on a dashboard about one run."""
 _MAX_POINTS: Final = 200
 """Of a line, so that an answer about 10,000 ranks stays small on a screen of any width."""
 _KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
+
+
+# --- texts ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Texts of a panel; ``empty`` is shown where there is nothing to draw."""
+
+    id: int
+    title: str
+    unit: str
+    description: str
+    empty: str
+
+
+_PARAGRAPH: Final = re.compile(r"(\d+) (.*?)(?: \[(\w+)\])?\. (.*)")
+
+
+def texts(catalogue: str) -> dict[int, Text]:
+    """Texts of a page, by panel. A paragraph: id, title, [unit] and description; what to show
+    where there is nothing to draw.
+
+    >>> texts("1 Power [watt]. Of the GPU.\nEmpty: No GPU.")[1]
+    Text(id=1, title='Power', unit='watt', description='Of the GPU.', empty='No GPU.')
+    """
+    result = {}
+    for paragraph in catalogue.strip().split("\n\n"):
+        text, _, empty = paragraph.partition("\nEmpty: ")
+        match = _PARAGRAPH.fullmatch(text.replace("\n", " "))
+        assert match is not None, text
+        shown = (empty or "Nothing was reported in this range.").replace("\n", " ")
+        result[int(match[1])] = Text(int(match[1]), match[2], match[3] or "short", match[4], shown)
+    return result
 
 
 # --- lines, numbers, bars ------------------------------------------------------------------------
 
 
 def lines(
-    id_: int,
-    title: str,
-    description: str,
-    unit: str,
+    text: Text,
     queries: Queries,
     *,
     steps: Steps = PLAIN,
@@ -75,9 +108,8 @@ def lines(
     span: int = 12,
     lowest: float = 0,
     colours: Colours = (),
-    empty: str = "",
 ) -> Panel:
-    """Lines over time, from ``lowest`` up; ``empty`` is shown where there is nothing to draw."""
+    """Lines over time, from ``lowest`` up."""
     panel = timeseries.Panel().min(lowest).max_data_points(_MAX_POINTS)
     legend_options = common.VizLegendOptions().display_mode(cm.LegendDisplayMode.LIST)
     panel.legend(legend_options.show_legend(True))
@@ -89,17 +121,14 @@ def lines(
         panel.fill_opacity(30).stacking(common.StackingConfig().mode(cm.StackingMode.NORMAL))
     for ref, (legend, expression) in zip("ABCDEFGHIJ", queries, strict=False):
         panel.with_target(_query(ref, expression).legend_format(legend).range())
-    _describe(panel, id_, title, description, unit, steps, empty, (span, 8))
+    _describe(panel, text, steps, (span, 8))
     return _linked(panel, links, colours)
 
 
 def number(
-    id_: int,
-    title: str,
-    description: str,
-    unit: str,
+    text: Text,
     expression: str,
-    steps: Steps,
+    steps: Steps = PLAIN,
     span: int = 4,
     links: Sequence[d.DashboardLink] = (),
     *,
@@ -107,83 +136,61 @@ def number(
     shows: cm.BigValueTextMode = cm.BigValueTextMode.AUTO,
     texts: Sequence[str] = (),
     colours: Colours = (),
-    empty: str = "",
 ) -> Panel:
     """One figure now, or one for each series; ``texts`` stand for 0, 1, 2."""
     panel = stat.Panel().decimals(0 if is_count else 2).text_mode(shows)
     panel.graph_mode(cm.BigValueGraphMode.NONE).color_mode(cm.BigValueColorMode.VALUE)
     panel.with_target(_query("A", expression).legend_format("__auto").instant())
-    _describe(panel, id_, title, description, unit, steps, empty, (span, 4))
+    _describe(panel, text, steps, (span, 4))
     return _linked(panel, links, colours, texts)
 
 
 def bars(
-    id_: int,
-    title: str,
-    description: str,
-    unit: str,
+    text: Text,
     legend: str,
     expression: str,
     *,
     steps: Steps = PLAIN,
     links: Sequence[d.DashboardLink] = (),
     span: int = 12,
-    empty: str = "",
 ) -> Panel:
     """One bar for each series now."""
     panel = bargauge.Panel().min(0).orientation(cm.VizOrientation.HORIZONTAL)
     panel.display_mode(cm.BarGaugeDisplayMode.BASIC)
     panel.with_target(_query("A", expression).legend_format(legend).instant())
-    _describe(panel, id_, title, description, unit, steps, empty, (span, 9))
+    _describe(panel, text, steps, (span, 9))
     return _linked(panel, links)
 
 
 def timeline(
-    id_: int,
-    title: str,
-    description: str,
-    unit: str,
+    text: Text,
     legend: str,
     expression: str,
     *,
-    steps: Steps,
+    steps: Steps = PLAIN,
     links: Sequence[d.DashboardLink] = (),
     texts: Sequence[str] = (),
     colours: Colours = (),
-    empty: str = "",
 ) -> Panel:
     """A row for each series, coloured by its value; ``texts`` stand for 0, 1, 2."""
     panel = statetimeline.Panel().per_page(20).max_data_points(_MAX_POINTS)
     panel.color_scheme(d.FieldColor().mode(dm.FieldColorModeId.THRESHOLDS))
     panel.show_value(cm.VisibilityMode.NEVER).merge_values(True)
     panel.with_target(_query("A", expression).legend_format(legend).range())
-    _describe(panel, id_, title, description, unit, steps, empty, (24, 10))
+    _describe(panel, text, steps, (24, 10))
     return _linked(panel, links, colours, texts)
 
 
-def _describe(
-    panel: Any,
-    id_: int,
-    title: str,
-    description: str,
-    unit: str,
-    steps: Steps,
-    empty: str,
-    size: tuple[int, int],
-) -> None:
-    """Set what every kind of panel has."""
-    panel.id(id_).title(title).description(description).unit(unit).datasource(DATASOURCE)
-    panel.no_value(empty or "Nothing was reported in this range.")
+def _describe(panel: Any, text: Text, steps: Steps, size: tuple[int, int]) -> None:
+    panel.id(text.id).title(text.title).description(text.description).no_value(text.empty)
+    panel.unit(text.unit).datasource(DATASOURCE)
     panel.thresholds(_thresholds(steps)).span(size[0]).height(size[1])
 
 
 def _linked(
-    panel: Any,
-    links: Sequence[d.DashboardLink],
-    colours: Colours = (),
-    texts: Sequence[str] = (),
+    panel: Any, links: Sequence[d.DashboardLink], colours: Colours = (), texts: Sequence[str] = ()
 ) -> Panel:
-    """The panel with links, and with colours by the beginning of a name."""
+    """Add links, and colors by the beginning of a name."""
     panel.data_links(list(links))
     for label, colour in colours:  # without slashes a pattern would have to match the whole name
         fixed = {"mode": "fixed", "fixedColor": colour}
@@ -199,11 +206,9 @@ def _linked(
 def link(
     title: str, page: str, *labels: str, is_table: bool = False, of_run: bool = False
 ) -> d.DashboardLink:
-    """From a series, or a row of a table, to the page about it, with the range; ``of_run``: about
-    the run that is chosen.
-
-    Grafana leaves a ``+`` of a name as it is, which a URL reads as a space: hence the format.
-    """
+    """From a series, or a row of a table, to a dashboard about it, with the range; ``of_run``:
+    about the chosen run. Grafana leaves a ``+`` in a name, which a URL reads as a space: hence
+    the format."""
     source = "__data.fields" if is_table else "__field.labels"
     chosen = "".join(f"&var-{name}=${{{source}.{name}:percentencode}}" for name in labels)
     kept = f"{_KEPT}&${{job_name:queryparam}}&${{run_id:queryparam}}" if of_run else _KEPT
@@ -214,9 +219,7 @@ def link(
 
 
 def rows(
-    id_: int,
-    title: str,
-    description: str,
+    text: Text,
     columns: Sequence[tuple[str, str, str, Steps]],
     *,
     links: Sequence[d.DashboardLink] = (),
@@ -224,19 +227,17 @@ def rows(
     dropped: Sequence[str] = (),
     is_lowest_first: bool = False,
     states: Colours = (),
-    empty: str,
 ) -> Panel:
     """A table of current values. ``columns`` are name, unit, expression and steps of each value.
 
-    Rows of the expressions with equal labels become one row; the first column sorts them. Labels
-    have the unit ``string``: with any other, rank 1024 is written as 1.02 K.
+    Rows with equal labels become one row; the first column sorts them. Labels have the unit
+    ``string``: with any other, rank 1024 is written as 1.02 K.
 
     Args:
-        states: colours of texts in the column ``state``.
-        empty: text where there is no row.
+        states: colors of texts in the column ``state``.
     """
     panel = table.Panel().filterable(True).data_links(list(links))
-    _describe(panel, id_, title, description, "string", PLAIN, empty, (span, 9))
+    _describe(panel, replace(text, unit="string"), PLAIN, (span, 9))
     _leave_cells_empty(panel)
     if states:
         panel.override_by_name("state", _texts(states))
@@ -263,23 +264,16 @@ def rows(
     )
 
 
-def matrix(
-    id_: int,
-    title: str,
-    description: str,
-    cell: tuple[str, str],
-    expression: str,
-    steps: Steps,
-    empty: str,
-) -> Panel:
-    """A coloured cell for each pair of labels that are numbers, in their order.
+def matrix(text: Text, cell: tuple[str, str], expression: str, steps: Steps) -> Panel:
+    """A colored cell for each pair of numeric labels, in their order.
 
     Args:
-        cell: labels of rows and of columns. Grafana puts rows and columns where their first cell
-            comes, and sorts text by its letters: so cells are made numbers and sorted before.
+        cell: labels of rows and of columns. Grafana orders them by their first cell, and text by
+            its
+            letters: so cells are converted to numbers and sorted before.
     """
     panel = table.Panel().decimals(2)
-    _describe(panel, id_, title, description, "string", steps, empty, (24, 14))
+    _describe(panel, replace(text, unit="string"), steps, (24, 14))
     panel.color_scheme(d.FieldColor().mode(dm.FieldColorModeId.THRESHOLDS))
     _leave_cells_empty(panel)
     panel.override_by_regexp("^(?!.*\\\\).*$", _cells("short", steps))
@@ -294,12 +288,12 @@ def matrix(
 
 
 def _leave_cells_empty(panel: table.Panel) -> None:
-    """The text of an empty table stands in its place; Grafana would repeat it in empty cells."""
+    """Grafana would repeat the text of an empty table in empty cells."""
     panel.override_by_regexp(".*", [dm.DynamicConfigValue(id_val="noValue", value="")])
 
 
 def _texts(colours: Colours) -> list[dm.DynamicConfigValue]:
-    """Colours of a column, by its text."""
+    """Colors of a column, by its text."""
     options = {word: {"color": colour} for label, colour in colours for word in label.split("|")}
     return [
         dm.DynamicConfigValue(id_val="mappings", value=[{"type": "value", "options": options}]),

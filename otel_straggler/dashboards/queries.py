@@ -1,18 +1,16 @@
-"""Pieces of PromQL for pages. Everything is accepted by Prometheus 2.42.
+"""Pieces of PromQL for dashboards, for Prometheus 2.42 and later.
 
-Series are put together with ``by``, so that labels of a scrape and a second collector of the same
-run make no second line. What may be many (ranks, sections) is cut to the worst few, chosen once
-for the whole range: chosen at each step, lines would have holes.
+Series are joined with ``by``, so that labels of a scrape and a second collector of the same run
+make no second line. What may be many (ranks, sections) is cut to the worst few, chosen once for the
+whole range: chosen at each step, lines would have holes.
 
-Values of variables are patterns between backticks (`is_chosen`). What Grafana makes safe between
-double quotes differs by its version and by whether a variable may be several: a quote in a name
-broke the query, or found nothing. Between backticks PromQL takes every character as it is, so the
-format ``regex`` alone decides. Only a name that has a backtick in it cannot be queried.
+Values of variables are patterns between backticks (`is_chosen`), where PromQL takes every character
+as it is and the format ``regex`` alone decides: Grafana's escaping between double quotes differs by
+version. Only a name with a backtick in it cannot be queried.
 
-No query over a range looks at all ranks: of 10,000 Prometheus would take seconds for it. Series
-about all ranks together (`collector/metrics/series_choice.py`) give the quantiles, and say which
-ranks are the
-worst; a hidden variable of the page (`WORST_RANKS`) names these, and only they are looked up.
+No query over a range looks at all ranks: for 10,000 it takes Prometheus seconds. Series about all
+ranks together (`collector/metrics/series_choice.py`) give the quantiles and the worst ranks; a
+hidden variable (`WORST_RANKS`) names these, and only they are looked up.
 """
 
 from __future__ import annotations
@@ -27,13 +25,13 @@ RANK: Final = f"{RUN}, rank, node"
 SECTION_OF_RANK: Final = f"{RANK}, section"
 MAX_LINES: Final = 20
 WORST_RANKS: Final = "worst_rank"
-"""Variable of a page that has :func:`worst` ranks; see :func:`which_ranks`."""
+"""Variable of a dashboard with :func:`worst` ranks; see :func:`which_ranks`."""
 ALL_OR_SOME: Final = "|.*"
-"""What "All" of a variable is, where :func:`is_narrowed` asks whether it was chosen. A pattern."""
+""""All" of a variable whose choice :func:`is_narrowed` checks. A pattern."""
 
 
 def is_chosen(*names: str) -> str:
-    """Matchers for the values of variables: one, several, or all that the page says.
+    """Matchers for the values of variables: one, several, or all.
 
     >>> is_chosen("cluster", "run_id")
     'cluster=~`${cluster:regex}`, run_id=~`${run_id:regex}`'
@@ -44,8 +42,8 @@ def is_chosen(*names: str) -> str:
 def is_narrowed(name: str) -> str:
     """Matchers for the value of a variable that is not "All"; for "All" no series matches.
 
-    ``.^``, a character before the beginning, is nowhere: before a value it makes a pattern that
-    nothing matches, before `ALL_OR_SOME` one that everything does.
+    Before a value ``.^`` makes a pattern that nothing matches, before `ALL_OR_SOME` one that
+    everything does.
 
     >>> is_narrowed("node")
     'node=~`${node:regex}`, node!~`.^${node:regex}`'
@@ -72,7 +70,7 @@ def newest(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str
 
 
 def increase(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str:
-    """What a counter gained in the whole range of the page."""
+    """Growth of a counter in the whole range of the dashboard."""
     return f"max by ({by}) (increase({series(metric, chosen, more)}[$__range]))"
 
 
@@ -82,7 +80,7 @@ def increase_to_end(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
 
 
 def rate(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str:
-    """What a counter gains a second; of several counters with the same labels, the fastest one."""
+    """Growth of a counter per second; of several with the same labels, the fastest one."""
     return f"max by ({by}) (rate({series(metric, chosen, more)}[$__rate_interval]))"
 
 
@@ -98,8 +96,8 @@ def lowest(metric: Metric, by: str, chosen: str, limit: int = MAX_LINES) -> str:
 
 
 def worst() -> str:
-    """The rows of sections of ranks that were lowest at any time of the range, each with its lowest
-    score: among what the collector calls the worst; of chosen nodes, among all they have."""
+    """Rows of sections of ranks that were lowest at any time of the range, with their lowest score:
+    among the collector's worst; of chosen nodes, among all."""
     of_nodes = series(semconv.SECTION_RELATIVE, OF_SECTIONS, is_narrowed("node"))
     of_all = series(semconv.SECTION_WORST, OF_SECTIONS, is_chosen("node"))
     low, worst = (
@@ -110,7 +108,7 @@ def worst() -> str:
 
 
 def worst_over_time() -> str:
-    """The scores of :func:`worst` rows over the whole range, also when they were not the worst."""
+    """The scores of :func:`worst` rows over the whole range."""
     of_ranks = f"{OF_SECTIONS}, {is_chosen('node')}, rank=~`${{{WORST_RANKS}:regex}}`"
     whole = newest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, of_ranks)
     worst_of_all = newest(
@@ -120,12 +118,13 @@ def worst_over_time() -> str:
 
 
 def which_ranks() -> str:
-    """The ranks of :func:`worst` rows; asked before the panels, so that each reads few series."""
+    """The ranks of :func:`worst` rows; queried before the panels, so that each reads few series."""
     return f"group by (rank) ({worst()})"
 
 
 def no_work() -> str:
-    """Takes sections away in which ranks wait, save or evaluate: who is slow there is a victim."""
+    """Exclude sections in which ranks wait, save or evaluate: a rank that is slow there is a
+    victim."""
     info = series(semconv.SECTION_INFO, more='kind=~"wait|checkpoint|eval"')
     sections = f"max by ({RUN}, section) (max_over_time({info}[$__range] @ end()))"
     return f"unless on ({RUN}, section) {sections}"
@@ -138,5 +137,5 @@ def highest(metric: Metric, by: str, chosen: str, limit: int = MAX_LINES, above:
 
 
 def over_ranks(metric: Metric, quantile: float, by: str, chosen: str) -> str:
-    """A quantile over all ranks, as the collector tells it."""
+    """A quantile over all ranks, from the collector."""
     return newest(semconv.OVER_RANKS[metric.name], by, chosen, f'ranks_below="{quantile}"')

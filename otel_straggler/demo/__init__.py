@@ -1,1 +1,1 @@
-"""The demo: real processes in which something goes wrong, and the alert that reports it."""
+"""The demo: real processes, a fault, and the alert that reports it."""

@@ -1,5 +1,4 @@
-"""A collector, ranks that train, and a webhook that is notified: all on this machine, all processes
-real, only the times shorter than in production."""
+"""A collector, ranks that train, and a webhook: real processes on this machine, short timeouts."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ from otel_straggler.demo.processes import (
 )
 from otel_straggler.demo.receiver import Received, Receiver
 from otel_straggler.demo.training import Fault, Training
-from otel_straggler.errors import UnavailableError, describe
+from otel_straggler.errors import UnavailableError
 
 RUN_ID = "demo"
 MIN_STEPS = 80
-"""Before something goes wrong: the timeouts and the usual times have been learnt."""
+"""Before the fault: timeouts and usual times have been learned."""
 LONGEST_S = 60.0
 LONGEST_START_S = 120.0
-"""Torch alone takes a minute to load on a busy machine."""
+"""Loading torch can take a minute on a busy machine."""
 QUICK = {
     "metrics": {"collector_id": "demo"},
     "scoring": {"window_steps": 20, "grace_seconds": 0.5},
@@ -40,7 +39,7 @@ QUICK = {
         "unknown_timeout_seconds": 20.0,
     },
 }
-"""Times of the collector; by default a rank is lost after 20 s and stuck after 30 s or more."""
+"""Timeouts of the collector; by default a rank is lost after 20 s and stuck after 30 s or more."""
 QUICK_ALERTS = {
     "mode": "page",
     "hang_for_seconds": 1.0,
@@ -54,11 +53,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """The notification that somebody gets.
+    """The notification that is sent.
 
     Attributes:
-        alerts: all that fires in it; those that name the rank come first.
-        is_right: whether one of them names it, and where it is slow.
+        alerts: that fire in it; those that name the rank first.
+        is_right: one of them names the rank, and where it is slow.
         delay_s: since the fault.
     """
 
@@ -68,16 +67,15 @@ class Arrival:
 
 
 class Demo:
-    """Started by :meth:`start`; :meth:`close` ends all that it has started.
+    """Started by :meth:`start`; :meth:`close` ends it.
 
     Args:
-        n_ranks: that train.
         folder: for files and logs.
         section: in which a slow rank is slow.
         script: what the ranks run; see :class:`Training`.
 
     Attributes:
-        alertmanager: the real one; None if none is installed.
+        alertmanager: None if none is installed.
         step: the last that has been scored.
     """
 
@@ -99,10 +97,10 @@ class Demo:
         self.step = 0
 
     def start(self) -> None:
-        """Start it all.
+        """Start all processes.
 
         Raises:
-            UnavailableError: something does not start.
+            UnavailableError: one does not start.
         """
         self.webhook = Receiver()
         self._closing.callback(self.webhook.close)
@@ -125,28 +123,26 @@ class Demo:
         self._closing.callback(self.training.close)
 
     def close(self) -> None:
-        """End it all, also what was only half started."""
         self._closing.close()
 
     def wait_until_trained(self, seconds: float) -> None:
-        """For so long after the first window, and until enough is known of the run.
+        """Wait ``seconds`` after the first window, and until enough is known of the run.
 
         Raises:
-            UnavailableError: it does not train; the message has the end of its log.
+            UnavailableError: it does not train; with the end of its log.
         """
         self._wait_for_step(1, LONGEST_START_S)
         ends_at_s = time.monotonic() + seconds
         self._wait_for_step(MIN_STEPS, LONGEST_S)
         time.sleep(max(0.0, ends_at_s - time.monotonic()))
 
-    def go_wrong(self, fault: Fault, rank: int) -> None:
-        """From now on."""
+    def inject(self, fault: Fault, rank: int) -> None:
         self._fault = fault
         self._fault_at_s = time.time()
-        self.training.go_wrong(fault, rank)
+        self.training.inject(fault, rank)
 
     def wait_for_alert(self, rank: int) -> Arrival:
-        """The first notification that names the rank; if none comes, the first of any.
+        """The first notification that names the rank, else the first of any.
 
         Raises:
             UnavailableError: no notification comes.
@@ -181,19 +177,19 @@ class Demo:
         return file
 
     def _alerts(self) -> Json:
-        """Whom the collector tells."""
         if self.alertmanager is not None:
             return {**QUICK_ALERTS, "notify": {"alertmanagers": [self.alertmanager.url]}}
         whom = {"webhook": self.webhook.url, "interval_seconds": GROUP_WAIT_S}
         return {**QUICK_ALERTS, "notify": whom}
 
     def _give_up(self, where: str, value: str, expected: str) -> NoReturn:
-        remedy = f"The ranks' log ends with:\n{self.training.log}"
-        raise UnavailableError(describe(where=where, value=value, expected=expected, remedy=remedy))
+        raise UnavailableError.of(
+            where, value, expected, f"The ranks' log ends with:\n{self.training.log}"
+        )
 
 
 def began_at_s(alert: Json) -> float:
-    """Since when it fires, seconds since 1970.
+    """Seconds since 1970.
 
     >>> began_at_s({"startsAt": "1970-01-01T00:01:00.123456789Z"})
     60.0
@@ -203,7 +199,7 @@ def began_at_s(alert: Json) -> float:
 
 
 def _names(one: Received, rank: int) -> bool:
-    """Whether an alert that fires names the rank, by its label or in its sentence."""
+    """Whether an alert that fires names the rank, by label or text."""
     return any(
         alert["labels"].get("rank") == str(rank)
         or re.search(rf"\b[Rr]anks? {rank}\b", " ".join(alert["annotations"].values()))

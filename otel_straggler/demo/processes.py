@@ -1,4 +1,4 @@
-"""Servers of the demo in processes of their own: a collector, an Alertmanager, any other."""
+"""Servers of the demo in their own processes: a collector, an Alertmanager."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from otel_straggler.errors import UnavailableError, describe
+from otel_straggler.errors import UnavailableError
 
 READY_WITHIN_S = 60.0
 PROGRAMS = ("alertmanager", "prometheus-alertmanager")
@@ -38,7 +38,7 @@ class Collector:
         addresses: its ready line: "otlp_http", "otlp_grpc", "metrics".
 
     Raises:
-        UnavailableError: it does not start; the message has the end of what it printed.
+        UnavailableError: it does not start; with the end of its output.
     """
 
     def __init__(self, *flags: str, addresses: dict[str, str] | None = None) -> None:
@@ -61,16 +61,13 @@ class Collector:
 
     @property
     def url(self) -> str:
-        """Of the reports."""
         return f"http://{self.addresses['metrics']}"
 
     def kill(self) -> None:
-        """As the kernel does when memory runs out."""
         self._process.kill()
         self.close()
 
     def close(self) -> None:
-        """End it, if it has not ended."""
         end(self._process)
         self._output.close()
         self._errors.close()
@@ -91,12 +88,11 @@ class Collector:
 
 
 class Server:
-    """Started and ready; :meth:`close` ends it.
+    """A server, started and ready; :meth:`close` ends it.
 
     Args:
-        command: with its flags.
         address: HOST:PORT that it listens on.
-        log: file for all that it prints.
+        log: file for its output.
 
     Raises:
         UnavailableError: it has ended, or does not answer on ``/-/ready``.
@@ -117,7 +113,7 @@ class Server:
 
     @property
     def log(self) -> str:
-        """What it has printed, the end of it."""
+        """The end of its output."""
         return self._log.read_text(errors="replace")[-4000:]
 
     @property
@@ -125,7 +121,6 @@ class Server:
         return self._process.pid
 
     def close(self) -> None:
-        """End it, if it has not ended."""
         end(self._process)
 
     def _wait_until_ready(self, program: str) -> None:
@@ -138,13 +133,10 @@ class Server:
                 if answer.status == 200:
                     return
             time.sleep(0.05)
-        message = describe(
-            where=program,
-            value=f"exit code {self._process.poll()}",
-            expected="an answer on /-/ready",
-            remedy=f"Its log ends with:\n{self.log}",
+        exit_code, remedy = self._process.poll(), f"Its log ends with:\n{self.log}"
+        raise UnavailableError.of(
+            program, f"exit code {exit_code}", "an answer on /-/ready", remedy
         )
-        raise UnavailableError(message)
 
 
 def find_alertmanager() -> str | None:
@@ -158,10 +150,10 @@ def start_alertmanager(program: str, config: Json, folder: Path) -> Server:
     Args:
         program: from :func:`find_alertmanager`.
         config: its configuration file; JSON is YAML too.
-        folder: for its files; made if it is not there.
+        folder: for its files; created if needed.
 
     Raises:
-        StragglerError: it does not start; the message has the end of its log.
+        StragglerError: it does not start; with the end of its log.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "alertmanager.yml"
@@ -180,8 +172,7 @@ def config_of(url: str, *, wait_s: float) -> Json:
     """Everything goes to one webhook, grouped by run.
 
     Args:
-        url: of the webhook.
-        wait_s: before the first notification of a group; double before each further one.
+        wait_s: before the first notification of a group; twice that before each further one.
     """
     return {
         "route": {
@@ -198,7 +189,7 @@ def config_of(url: str, *, wait_s: float) -> Json:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask it to end; after a while make it. It leads its own session, so its children go too."""
+    """Terminate it, after a while kill it with its children: it leads its own session."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -209,6 +200,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_address() -> str:
-    """HOST:PORT of a port of this machine that nobody listened on a moment ago."""
+    """HOST:PORT of a free port of this machine."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return f"127.0.0.1:{taken.getsockname()[1]}"

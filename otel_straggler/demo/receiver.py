@@ -1,4 +1,4 @@
-"""Webhook that keeps what it gets, and when."""
+"""A webhook that stores its requests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Received:
     """One request.
 
     Attributes:
-        at_s: when it had been read, seconds since 1970.
-        path: where it was sent: the routes of an Alertmanager differ in it.
+        at_s: seconds since 1970.
+        path: the routes of an Alertmanager differ in it.
         payload: its JSON.
-        status: what it was answered with; 200 = it was delivered.
+        status: of the answer.
     """
 
     at_s: float
@@ -35,10 +35,10 @@ Answer = Callable[[str, Json], int]
 
 
 class Receiver:
-    """Listens on a free port of this machine, in threads of its own, until :meth:`close`.
+    """Listens on a free port of this machine, in its own threads, until :meth:`close`.
 
     Args:
-        answer: how requests are answered; 200 to all by default.
+        answer: 200 to all by default.
     """
 
     def __init__(self, answer: Answer = lambda _path, _payload: 200) -> None:
@@ -56,21 +56,20 @@ class Receiver:
 
     @property
     def received(self) -> tuple[Received, ...]:
-        """All so far, in the order in which they came."""
+        """All requests so far, in order."""
         with self._has_new:
             return tuple(self._received)
 
     def wait_for(self, is_it: Callable[[Received], bool], timeout_s: float) -> Received | None:
-        """The first request, of those that came and those to come, for which ``is_it`` holds;
-        None if none has come within ``timeout_s``."""
+        """The first past or future request for which ``is_it`` holds; None after ``timeout_s``."""
         ends_at_s = time.monotonic() + timeout_s
-        n_seen = 0
+        n_checked = 0
         with self._has_new:
             while True:
-                for one in self._received[n_seen:]:
+                for one in self._received[n_checked:]:
                     if is_it(one):
                         return one
-                n_seen = len(self._received)
+                n_checked = len(self._received)
                 left_s = ends_at_s - time.monotonic()
                 if left_s <= 0 or not self._has_new.wait(left_s):
                     return None
@@ -80,8 +79,8 @@ class Receiver:
         self._server.server_close()
         self._thread.join()
 
-    def take(self, path: str, payload: Json) -> int:
-        """Keep one request; the status of its answer."""
+    def record(self, path: str, payload: Json) -> int:
+        """Store one request; returns the status of its answer."""
         status = self._answer(path, payload)
         with self._has_new:
             self._received.append(Received(time.time(), path, payload, status))
@@ -94,7 +93,7 @@ def _handler_of(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             try:
-                status = receiver.take(self.path, json.loads(body))
+                status = receiver.record(self.path, json.loads(body))
             except ValueError:
                 status = 400
             self.send_response(status)

@@ -1,11 +1,10 @@
-"""The demo's training: processes in lockstep, one of which can be made to go wrong.
+"""The demo's training: processes in lockstep, one of which can be made to fail.
 
     python -m otel_straggler.demo.training PORT     one rank
 
-What a GPU would do is waited out; the processes, their lockstep, their heartbeats and their spans
-are real. It needs no torch. A rank says by one byte that it has come to the collective, and waits
-for one byte: nobody goes on before all have come, and who does not come is waited for, as NCCL
-waits. A script of real training may take the place of these ranks.
+GPU work is replaced by sleeping; processes, lockstep, heartbeats and spans are real. A rank sends
+one byte when it reaches the collective, and waits for one byte: none continues before all have
+arrived, as with NCCL. A training script may replace these ranks.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ TEXT: dict[Fault, str] = {
     "lost": "is killed (SIGKILL)",
 }
 SECTIONS = ("data_loading", "forward")
-"""In which a rank can be slow."""
+"""Sections in which a rank can be slow."""
 SECTION_VARIABLE = "DEMO_SLOW_SECTION"
 RANKS_PER_NODE = 4
 _SECTIONS_S = {"data_loading": 0.005, "forward": 0.025, "backward": 0.010}
@@ -44,16 +43,14 @@ _SLOWER_BY_S = 0.030
 
 
 class Training:
-    """Started at once; :meth:`close` ends all that is left of it.
+    """Started at once; :meth:`close` ends it.
 
     Args:
-        endpoint: of the collector.
-        run_id: of the run.
-        n_ranks: processes.
-        log: file for what they print.
+        log: file for the output of the ranks.
         section: in which a slow rank is slow.
-        script: what each rank runs instead of the module here, with its flags; it finds rank and
-            world in the environment, as from torchrun, and goes wrong when it gets a signal.
+        script: what each rank runs instead of this module, with its flags; rank and world are in
+            the
+            environment, as from torchrun, and signals make it fail.
     """
 
     def __init__(
@@ -105,7 +102,7 @@ class Training:
 
     @property
     def log(self) -> str:
-        """The end of what the ranks have printed."""
+        """The end of the output of the ranks."""
         return self._log.read_text(errors="replace")[-4000:]
 
     @property
@@ -114,16 +111,14 @@ class Training:
         return [code for process in self._ranks if (code := process.poll()) is not None]
 
     def wait(self, timeout_s: float) -> list[int]:
-        """The exit codes of all ranks, once they have ended by themselves."""
+        """Exit codes of all ranks, once they have ended by themselves."""
         ends_at_s = time.monotonic() + timeout_s
         return [process.wait(ends_at_s - time.monotonic()) for process in self._ranks]
 
-    def go_wrong(self, fault: Fault, rank: int) -> None:
-        """From now on."""
+    def inject(self, fault: Fault, rank: int) -> None:
         self._ranks[rank].send_signal(SIGNALS[fault])
 
     def close(self) -> None:
-        """End all processes."""
         for process in self._ranks:
             if process.poll() is None:
                 process.terminate()
@@ -134,7 +129,7 @@ class Training:
 
 
 def node_of(rank: int) -> str:
-    """The ranks pretend to be on several."""
+    """The ranks pretend to be on several nodes."""
     return f"node-{rank // RANKS_PER_NODE}"
 
 
@@ -142,11 +137,7 @@ def node_of(rank: int) -> str:
 
 
 class Meeting:
-    """Listens on a free port of this machine, in threads of its own, until :meth:`close`.
-
-    Args:
-        n_ranks: so many must have come.
-    """
+    """A barrier on a free port of this machine, in its own threads, until :meth:`close`."""
 
     def __init__(self, n_ranks: int) -> None:
         self._n_ranks = n_ranks
@@ -162,7 +153,7 @@ class Meeting:
         return int(self._server.server_address[1])
 
     def come(self) -> None:
-        """One rank has come; wait until all have."""
+        """One rank has arrived; wait for all others."""
         with self._changed:
             step = self._step
             self._n_came += 1
@@ -174,7 +165,6 @@ class Meeting:
                 self._changed.wait()
 
     def close(self) -> None:
-        """Whoever waits goes on."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

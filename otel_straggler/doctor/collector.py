@@ -25,7 +25,7 @@ _RESTART = "Look into the log of these ranks, then start them again."
 
 
 def find_run(collector: Collector, wanted: str | None, own_run_id: str) -> str | None:
-    """The run to look at: the one asked for, this environment's, else the only one there is."""
+    """The requested run, this environment's, or the only one there is."""
     if wanted is not None:
         return wanted
     known = collector.run_ids()
@@ -35,7 +35,6 @@ def find_run(collector: Collector, wanted: str | None, own_run_id: str) -> str |
 
 
 def check_run(collector: Collector, wanted: str | None, own_run_id: str) -> Finding:
-    """Is the run there?"""
     known = collector.run_ids()
     listed = ", ".join(repr(run[:60]) for run in known[:_MAX_LISTED]) or "none yet"
     result = find_run(collector, wanted, own_run_id)
@@ -54,7 +53,7 @@ def check_run(collector: Collector, wanted: str | None, own_run_id: str) -> Find
 
 
 def check_ranks(collector: Collector, run_id: str) -> Iterator[Finding]:
-    """Who reports, and who should."""
+    """Ranks that report, and ranks expected."""
     beats = {
         (s.labels.get("group", ""), int(s.labels["rank"])): s.value
         for s in collector.of(semconv.LAST_HEARTBEAT, run_id)
@@ -88,7 +87,7 @@ def check_ranks(collector: Collector, run_id: str) -> Iterator[Finding]:
 
 
 def _folded(collector: Collector, run_id: str) -> int:
-    """Ranks whose heartbeats the collector's budget of series has folded: they are there."""
+    """Ranks whose heartbeats the collector's series budget has folded."""
     family = semconv.LAST_HEARTBEAT.prometheus_name
     reported = collector.of(semconv.COLLECTOR_SERIES_FOLDED, run_id)
     return sum(int(s.value) for s in reported if s.labels.get("family") == family)
@@ -102,18 +101,18 @@ def _world_size(collector: Collector, run_id: str) -> int:
 
 
 def _silence(collector: Collector, beats: dict[tuple[str, int], float]) -> Iterator[Finding]:
-    """Ranks that have not ended and say nothing; times are on the collector's clock."""
+    """Ranks that have not ended and are silent, on the collector's clock."""
     now_s = time.time() + (collector.clock.middle_s if collector.clock else 0.0)
     silent = {key: now_s - at_s for key, at_s in beats.items() if now_s - at_s > SILENT_S}
     if silent:
         longest = max(silent.values())
         ranks = ", ".join(str(rank) for _, rank in sorted(silent)[:_MAX_LISTED])
-        sentence = f"No sign of life from rank {ranks} for up to {longest:.0f} s."
+        sentence = f"No heartbeat from rank {ranks} for up to {longest:.0f} s."
         yield problem("collector.silent", sentence, _RESTART, sorted(rank for _, rank in silent))
 
 
 def check_losses(collector: Collector, run_id: str) -> Iterator[Finding]:
-    """Clashes of identity, and what was lost or not used."""
+    """Clashes of identity, and lost or unused data."""
     clashes = collector.runs.get(run_id, {}).get("clashes", [])
     if clashes:
         ranks = sorted({clash["rank"] for clash in clashes})
@@ -151,7 +150,7 @@ def _dropped(collector: Collector, run_id: str) -> Iterator[Finding]:
 
 
 def check_collector(collector: Collector) -> Iterator[Finding]:
-    """What it says of itself, over all runs."""
+    """The collector's own counters, over all runs."""
     nameless = _total(collector, semconv.COLLECTOR_SPANS, outcome="no_rank")
     if nameless:
         sentence = f"{nameless:,} spans came without a rank: they are forwarded, not scored."
@@ -165,7 +164,7 @@ def check_collector(collector: Collector) -> Iterator[Finding]:
         yield warning("collector.rejected", sentence, remedy, rejected)
     failures = _total(collector, semconv.COLLECTOR_FAILURES)
     if failures:
-        sentence = f"The collector survived {failures:,} mistakes of its own."
+        sentence = f"The collector survived {failures:,} internal errors."
         yield warning("collector.failures", sentence, "Look into the collector's log.", failures)
 
 
@@ -174,22 +173,22 @@ def _crowded(collector: Collector) -> Iterator[Finding]:
     runs = _total(collector, semconv.COLLECTOR_REJECTED, what="run")
     if runs:
         sentence = (
-            f"{runs:,} requests were turned away because more runs send than the collector watches "
-            "(scoring.max_runs). A run id for each process or restart, from a time stamp, does so."
+            f"{runs:,} requests were rejected because more runs send than the collector accepts "
+            "(scoring.max_runs). A common cause: a run id from a time stamp in each process."
         )
         yield problem("collector.crowded", sentence, RUN_ID_REMEDY, runs)
     groups = _total(collector, semconv.COLLECTOR_REJECTED, what="group")
     if groups:
         sentence = (
-            f"{groups:,} requests were turned away because a run has more groups than the "
-            "collector watches (scoring.max_groups)."
+            f"{groups:,} requests were rejected because a run has more groups than the "
+            "collector accepts (scoring.max_groups)."
         )
         remedy = "Give each world of ranks a group that keeps its name, or its own run id."
         yield problem("collector.groups", sentence, remedy, groups)
     folded = _total(collector, semconv.COLLECTOR_NAMES_FOLDED)
     if folded:
         sentence = (
-            f"{folded:,} section runs count as <other>: a run has too many section names "
+            f"{folded:,} section executions count as <other>: a run has too many section names "
             "(scoring.max_section_names)."
         )
         remedy = 'section("forward")   # one name for the whole run, without the step in it'
@@ -227,7 +226,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """What a collector shows: its report by run, its samples, its clock against ours."""
+    """A collector's report by run, its samples, its clock against ours."""
 
     url: str
     runs: Mapping[str, Any]
@@ -243,13 +242,12 @@ class Collector:
                 yield sample
 
     def run_ids(self) -> list[str]:
-        """All runs, of the report or of the metrics."""
         seen = (s.labels["run_id"] for s in self.samples if "run_id" in s.labels)
         return list(dict.fromkeys((*self.runs, *seen)))
 
 
-def look(url: str, timeout_s: float) -> Collector | str:
-    """Both pages of a collector, or why they cannot be had."""
+def read_collector(url: str, timeout_s: float) -> Collector | str:
+    """Both pages of a collector, or why there are none."""
     base = url.rstrip("/").removesuffix("/v1/report").removesuffix("/metrics")
     report = fetch(f"{base}/v1/report", timeout_s)
     if report.trouble:
@@ -268,7 +266,6 @@ def look(url: str, timeout_s: float) -> Collector | str:
 
 
 def fetch(url: str, timeout_s: float) -> Page:
-    """One page; never raises for what the other side does."""
     asked_s = time.time()
     client = HttpClient(url, timeout_s=timeout_s, max_bytes=_MAX_BYTES)
     response = client.get()
@@ -280,7 +277,7 @@ def fetch(url: str, timeout_s: float) -> Page:
 
 
 def read_samples(text: str) -> Iterator[Sample]:
-    """Lines of Prometheus' text format that have labels; ours all have.
+    """Lines of Prometheus' text format that have labels; all of ours do.
 
     >>> [*read_samples('a_b{x="1",y="q\\\\"q"} 2.5')]
     [Sample(metric='a_b', labels={'x': '1', 'y': 'q"q'}, value=2.5)]

@@ -1,4 +1,4 @@
-"""All checks in order: what is here, who this would be, the way out, and what has arrived."""
+"""All checks in order: installation, identity, endpoint, collector."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from otel_straggler.doctor.collector import (
     check_ranks,
     check_run,
     find_run,
-    look,
+    read_collector,
 )
 from otel_straggler.doctor.findings import Finding, info, ok, problem
 from otel_straggler.doctor.identity import Identity, check_identity, find_identity
@@ -37,12 +37,12 @@ from otel_straggler.doctor.recording import (
 from otel_straggler.doctor.settings import (
     ask,
     check_answer,
-    check_evidence,
-    check_own_address,
+    check_diagnostics,
+    check_endpoint_named,
     check_scorer,
     check_switches,
     check_target,
-    settle,
+    resolve_target,
 )
 from otel_straggler.doctor.versions import check_versions
 from otel_straggler.otlp.clients.client import NO_ANSWER
@@ -53,14 +53,14 @@ METRICS_PORT = 9464
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user says beside the environment.
+    """Options besides the environment.
 
     Attributes:
         endpoint, protocol: as the arguments of ``configure()``.
-        collector: metrics address of a collector; None: where the endpoint is, port 9464.
-        run: the run to look at there; None: this environment's.
+        collector: metrics address; None: host of the endpoint, port 9464.
+        run: the run to look at; None: this environment's.
         timeout_s: of every single request.
-        sections_per_step, step_s: for the volume, where it cannot be measured.
+        sections_per_step, step_s: for the volume, if it cannot be measured.
     """
 
     endpoint: str | None = None
@@ -73,18 +73,18 @@ class Options:
 
 
 def examine(options: Options, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Every finding, as soon as it is known. Takes a few requests; changes nothing."""
+    """Every finding, as soon as it is known."""
     identity = find_identity(env)
     yield from check_versions()
     yield from check_recording(env)
     yield from check_identity(identity, env)
     yield from check_switches(env)
-    yield from check_evidence(env)
-    target, of_settings = settle(env, options.endpoint, options.protocol, identity)
-    yield from of_settings
+    yield from check_diagnostics(env)
+    target, findings = resolve_target(env, options.endpoint, options.protocol, identity)
+    yield from findings
     clock: ClockBounds | None = None
     if target is not None:
-        yield from check_own_address(is_named=bool(target.where["traces"]))
+        yield from check_endpoint_named(is_named=bool(target.where["traces"]))
         yield from check_target(target, env, identity)
         yield check_exporter(target.by_signal.values())
         clock = yield from _endpoint_findings(target, env, options.timeout_s)
@@ -98,7 +98,7 @@ def examine(options: Options, env: Mapping[str, str]) -> Iterator[Finding]:
 def _endpoint_findings(
     target: Endpoints, env: Mapping[str, str], timeout_s: float
 ) -> Generator[Finding, None, ClockBounds | None]:
-    """Walk the way once for each address, then ask each signal's endpoint."""
+    """Check each address once, then each signal's endpoint."""
     clock: ClockBounds | None = None
     walked: dict[str, bool] = {}
     for signal, endpoint in target.by_signal.items():
@@ -110,7 +110,7 @@ def _endpoint_findings(
         if not walked[address]:
             continue
         answered = ask(endpoint, signal, timeout_s)
-        yield _result_on_the_way(check_answer(endpoint, signal, answered, timeout_s), endpoint, env)
+        yield _with_proxy(check_answer(endpoint, signal, answered, timeout_s), endpoint, env)
         walked[address] = answered.response.status != NO_ANSWER
         clock = clock or answered.clock
         if signal == "traces":
@@ -122,7 +122,7 @@ def _endpoint_findings(
 def _walk(
     endpoint: Endpoint, env: Mapping[str, str], timeout_s: float
 ) -> Generator[Finding, None, bool]:
-    """The way to an address; whether it leads there."""
+    """Check the way to an address; returns whether it leads there."""
     is_open = True
     for finding in check_way(endpoint, env, timeout_s):
         is_open = is_open and finding.status != "problem"
@@ -130,8 +130,8 @@ def _walk(
     return is_open
 
 
-def _result_on_the_way(finding: Finding, endpoint: Endpoint, env: Mapping[str, str]) -> Finding:
-    """What went wrong behind a proxy is most likely the proxy's doing."""
+def _with_proxy(finding: Finding, endpoint: Endpoint, env: Mapping[str, str]) -> Finding:
+    """A failure behind a proxy is most likely the proxy's."""
     proxy = proxy_for(endpoint, env)
     if finding.status == "ok" or proxy is None:
         return finding
@@ -146,10 +146,10 @@ def _collector_findings(
     url = options.collector or _usual_address(target)
     if not url:
         return None
-    collector = look(url, options.timeout_s)
+    collector = read_collector(url, options.timeout_s)
     if isinstance(collector, str):
         finding = _no_collector(url, collector, is_asked=options.collector is not None)
-        yield _result_on_the_way(finding, Endpoint(url=url), env)
+        yield _with_proxy(finding, Endpoint(url=url), env)
         return None
     yield ok("collector.reachable", f"{collector.url} is a collector's metrics address.", url)
     yield check_run(collector, options.run, identity.run_id)
@@ -177,7 +177,10 @@ def _no_collector(url: str, trouble: str, *, is_asked: bool) -> Finding:
     if is_asked:
         return problem("collector.reachable", sentence, remedy, trouble)
     return info(
-        "collector.reachable", f"{sentence} Ranks seen were not looked at.", trouble, remedy
+        "collector.reachable",
+        f"{sentence} The ranks it has seen were not checked.",
+        trouble,
+        remedy,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a check says: one fact, how good it is, and what to do about it."""
+"""Findings: one fact each, how good it is, and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 Status = Literal["ok", "info", "warning", "problem"]
 SCHEMA_VERSION: Final = 1
-"""Of the JSON. Fields and findings are added within a version, never changed."""
+"""Of the JSON; within a version, fields and findings are only added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +18,7 @@ class Finding:
     Attributes:
         id: ``subject.fact``, stable.
         status: ``problem``: telemetry or scores will be missing or wrong; ``warning``: they may be.
-        sentence: for a reader.
-        value: the same for a program; JSON.
+        value: JSON, for programs.
         remedy: a command, or a line to write; never empty for a warning or a problem.
     """
 

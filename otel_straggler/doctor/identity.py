@@ -1,4 +1,4 @@
-"""Which rank of which run a process started like this one would be, and who says so."""
+"""Rank and run of a process started like this one, and their sources."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from otel_straggler.client.endpoints import parse_pairs
-from otel_straggler.client.identity import (
-    DetectedIdentity,
-    detect_rank_numbers,
-    explain_run_id,
-)
+from otel_straggler.client.identity import DetectedIdentity, detect_rank_numbers, explain_run_id
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.semconv import DEFAULT_ROLE
 
@@ -19,7 +15,7 @@ RUN_ID_REMEDY = "export OTEL_STRAGGLER_RUN_ID=my-run-1   # the same text on all 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What is known, and from where; empty and None = nobody says it."""
+    """Detected values and their sources; empty and None if there are none."""
 
     run_id: str
     run_id_where: str
@@ -36,7 +32,7 @@ class Identity:
 
 
 def find_identity(env: Mapping[str, str]) -> Identity:
-    """Nothing is left behind: no token in a store."""
+    """Leaves nothing behind: no token in a store."""
     named = env.get("OTEL_STRAGGLER_RUN_ID", "").strip()
     run_id, where = (named, "OTEL_STRAGGLER_RUN_ID") if named else explain_run_id(env)
     sizes = (env.get("WORLD_SIZE", "1").strip(), env.get("LOCAL_WORLD_SIZE", "").strip())
@@ -83,22 +79,23 @@ def check_run_id(identity: Identity) -> Finding:
 
 
 def check_rank(identity: Identity) -> Finding:
-    """Rank, world, local rank and attempt."""
     text = {name: result for name, result in identity.numbers.items() if result.value is not None}
     value = {name: result.value for name, result in identity.numbers.items()}
     listed = ", ".join(f"{name} {result.value} ({result.where})" for name, result in text.items())
     if identity.rank is None:
-        sentence = "No launcher says a rank: a training process started like this is rank 0 of 1."
+        sentence = "No launcher sets a rank: a training process started like this is rank 0 of 1."
         return info("identity.rank", sentence, value)
     if identity.world_size is None:
-        sentence = f"{listed}; the size of the world is not known, so nobody can be missed."
+        sentence = (
+            f"{listed}; the size of the world is not known, so missing ranks cannot be detected."
+        )
         remedy = "export WORLD_SIZE=8   # or configure(world_size=8): how many ranks there are"
         return warning("identity.rank", sentence, remedy, value)
     return ok("identity.rank", f"{listed}.", value)
 
 
 def check_numbers(env: Mapping[str, str]) -> Iterator[Finding]:
-    """Variables that should be numbers and are not; they count as not set."""
+    """Variables that should be numbers and are not; they are ignored."""
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         text = env.get(name, "").strip()
         if text and not (text.isascii() and text.isdigit()):
@@ -111,7 +108,7 @@ def check_role(env: Mapping[str, str]) -> Finding:
     if role:
         return ok("identity.role", f"The role is {role!r}, from OTEL_STRAGGLER_ROLE.", role)
     sentence = (
-        f"The role is {DEFAULT_ROLE!r}: no variable says one. configure(role=...) or "
+        f"The role is {DEFAULT_ROLE!r}: no variable sets one. configure(role=...) or "
         "set_topology(role=...) in the program would; they cannot be seen from here."
     )
     return info("identity.role", sentence, DEFAULT_ROLE)
@@ -126,5 +123,5 @@ def check_job(env: Mapping[str, str]) -> Finding:
     ):
         if name:
             return ok("identity.job", f"The job is called {name!r}, from {where}.", name)
-    sentence = "The job is called like the training script: no variable says another name."
+    sentence = "The job is called like the training script: no variable sets another name."
     return info("identity.job", sentence)

@@ -18,13 +18,11 @@ from otel_straggler.config import Endpoint
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.otlp.clients.tls import tls_advice, tls_context
 
-CA_REMEDY = (
-    "export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem   # whoever signed its certificate"
-)
+CA_REMEDY = "export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem   # the CA of its certificate"
 _KEY_REMEDY = "export OTEL_EXPORTER_OTLP_CLIENT_KEY=/path/to/own.key   # of the own certificate"
 OWN_REMEDY = (
     "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=/path/to/own.pem "
-    "OTEL_EXPORTER_OTLP_CLIENT_KEY=/path/to/own.key   # signed by whom it trusts"
+    "OTEL_EXPORTER_OTLP_CLIENT_KEY=/path/to/own.key   # signed by an authority that it trusts"
 )
 _SOON_DAYS = 14
 _PROXY_VARIABLES = {
@@ -35,7 +33,7 @@ _PROXY_VARIABLES = {
 
 
 def check_way(endpoint: Endpoint, env: Mapping[str, str], timeout_s: float) -> Iterator[Finding]:
-    """From here to the port, as far as it can be walked."""
+    """Check from here to the port."""
     proxy = proxy_for(endpoint, env)
     if proxy:
         yield _through_proxy(endpoint, *proxy)
@@ -67,7 +65,7 @@ def check_way(endpoint: Endpoint, env: Mapping[str, str], timeout_s: float) -> I
 
 
 def proxy_for(endpoint: Endpoint, env: Mapping[str, str]) -> tuple[str, str] | None:
-    """The variable and proxy that requests would take, None if they go straight."""
+    """The variable and proxy of requests; None if there is none."""
     parts = urlsplit(endpoint.url)
     kind = "grpc" if endpoint.protocol == "grpc" else parts.scheme
     host, port = parts.hostname or "", parts.port
@@ -81,7 +79,7 @@ def proxy_for(endpoint: Endpoint, env: Mapping[str, str]) -> tuple[str, str] | N
 
 
 def proxy_remedy(endpoint: Endpoint) -> str:
-    """Leave the proxy out for this host."""
+    """Bypass the proxy for this host."""
     return f'export no_proxy="${{no_proxy:+$no_proxy,}}{urlsplit(endpoint.url).hostname}"'
 
 
@@ -102,7 +100,7 @@ def _through_proxy(endpoint: Endpoint, variable: str, proxy: str) -> Finding:
 
 
 def resolve(host: str, port: int, timeout_s: float) -> list[str] | str:
-    """Addresses of a name, or why there are none. The resolver knows no time-out; we do."""
+    """Addresses of a name, or why there are none. The resolver has no timeout of its own."""
     answer: list[list[str] | str] = []
 
     def ask() -> None:
@@ -121,7 +119,7 @@ def resolve(host: str, port: int, timeout_s: float) -> list[str] | str:
 def _no_connection(host: str, port: int, error: OSError) -> Finding:
     reason = error.strerror or str(error)
     if isinstance(error, ConnectionRefusedError):
-        sentence = f"Nobody listens on port {port} of {host}."
+        sentence = f"Nothing listens on port {port} of {host}."
         remedy = (
             f"otel-straggler collector --otlp-http 0.0.0.0:{port}   # there; --otlp-grpc for gRPC"
             if host not in {"localhost", "127.0.0.1", "::1"}
@@ -137,7 +135,7 @@ def _no_connection(host: str, port: int, error: OSError) -> Finding:
 
 
 def check_tls(connection: socket.socket, host: str, endpoint: Endpoint) -> Finding:
-    """Whether the other side's certificate is trusted, and for how long."""
+    """Whether the certificate is trusted, and until when."""
     missing = _missing_file(endpoint)
     if missing is not None:
         file, remedy = missing
@@ -170,7 +168,7 @@ def _missing_file(endpoint: Endpoint) -> tuple[str, str] | None:
 
 
 def _not_usable(endpoint: Endpoint, error: OSError) -> Finding:
-    """The files are there, and cannot be used."""
+    """The files exist but do not work."""
     reason = str(getattr(error, "reason", None) or error)
     if "KEY_VALUES_MISMATCH" in reason:
         files = f"{endpoint.client_key_file} is not the key of {endpoint.client_cert_file}"
@@ -198,7 +196,7 @@ MAX_SKEW_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ClockBounds:
-    """The other clock minus ours lies between these, in seconds."""
+    """Bounds of the other clock minus ours, in seconds."""
 
     min_s: float
     max_s: float
@@ -213,9 +211,7 @@ class ClockBounds:
 
 
 def clock_bounds(date: str, asked_s: float, came_s: float) -> ClockBounds | None:
-    """From a Date header, which is cut to whole seconds, and our time around the request.
-
-    None if there is no such header.
+    """Bounds from a Date header, which is cut to whole seconds; None without one.
 
     >>> clock_bounds("Thu, 01 Jan 1970 00:01:00 GMT", 10.0, 10.5)
     ClockBounds(min_s=49.5, max_s=51.0)
@@ -228,7 +224,7 @@ def clock_bounds(date: str, asked_s: float, came_s: float) -> ClockBounds | None
 
 
 def check_clock(bounds: ClockBounds | None, whose: str) -> Finding:
-    """Windows of spans without steps, and traces, are put together by the ranks' clocks."""
+    """Windows of spans without steps, and traces, rely on the ranks' clocks."""
     if bounds is None:
         sentence = (
             "The other side's clock is not known: no answer had a Date. "

@@ -1,4 +1,4 @@
-"""How section runs are recorded, and by what clock."""
+"""How sections are recorded, and by which clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ _LIBRARY_FOLDERS = (
 
 
 def check_recording(env: Mapping[str, str]) -> Iterator[Finding]:
-    """The recorder of this installation, and what its times stand for."""
     yield check_recorder()
     named = env.get("OTEL_STRAGGLER_CUPTI", "").strip()
     yield check_gpu_timing(
@@ -36,7 +35,7 @@ def check_recording(env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_recorder() -> Finding:
-    """Which form ``client/recording.py`` has chosen."""
+    """The form that ``client/recording.py`` has chosen."""
     from otel_straggler.client.recording import FORM, WHY_PYTHON
 
     if FORM == "native":
@@ -46,7 +45,7 @@ def check_recorder() -> Finding:
 
 
 def check_exporter(endpoints: Iterable[Endpoint]) -> Finding:
-    """Which form ``client/session.py`` would choose for a program without a provider."""
+    """The form that ``client/session.py`` would choose for a program without a provider."""
     from otel_straggler.client.recording import WHY_PYTHON
     from otel_straggler.otlp.clients.addresses import why_not_native
 
@@ -61,11 +60,11 @@ def check_exporter(endpoints: Iterable[Endpoint]) -> Finding:
 
 
 def check_gpu_timing(env: Mapping[str, str], driver: str, cupti: str) -> Finding:
-    """What a training process started like this would have, and what this machine could have.
+    """Requested GPU timing, and what this machine supports.
 
     Args:
         driver: its version; empty: there is none, and nothing is tried.
-        cupti: the library that was found; empty: none.
+        cupti: path of the library; empty: none.
     """
     requested = env.get("OTEL_STRAGGLER_GPU_TIMING", "").strip().lower() or "auto"
     seen = f"driver {driver}" if driver else "no NVIDIA driver"
@@ -123,7 +122,7 @@ _GIVES = {
 
 
 def driver_version(root: Path) -> str:
-    """Of the NVIDIA kernel module, as it says itself; "unknown" if only its device is there."""
+    """Of the NVIDIA kernel module; "unknown" if only its device is there."""
     try:
         text = (root / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -134,7 +133,7 @@ def driver_version(root: Path) -> str:
 
 
 def library_folders(env: Mapping[str, str]) -> Iterator[Path]:
-    """Where the loader, and torch, would find libraries of CUDA."""
+    """Where the loader, and torch, find CUDA libraries."""
     yield from (Path(p) for p in env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if p)
     if env.get("CUDA_HOME"):
         yield Path(env["CUDA_HOME"], "extras", "CUPTI", "lib64")
@@ -144,7 +143,7 @@ def library_folders(env: Mapping[str, str]) -> Iterator[Path]:
 
 
 def find_cupti(folders: Iterable[Path]) -> str:
-    """The first library found; empty if there is none."""
+    """The first library; empty if there is none."""
     for folder in folders:
         result = sorted(folder.glob("libcupti.so*"))
         if result:
@@ -153,14 +152,14 @@ def find_cupti(folders: Iterable[Path]) -> str:
 
 
 SPAN_BUDGET = 200.0
-"""Spans a second of one rank."""
+"""Spans per second of one rank."""
 HEARTBEAT_BYTES_PER_S = 1_000 / 5.0
 _DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """What the busiest rank sends, how many ranks there are, and how this is known."""
+    """Load of the busiest rank, number of ranks, and how this is known."""
 
     spans_per_s: float
     ranks: int
@@ -173,7 +172,7 @@ class Volume:
 
 
 def measured(window: dict[str, Any]) -> Volume | None:
-    """From a window of the report; None if it says too little."""
+    """From a window of the report; None if it has too little data."""
     rows: Counter[str] = Counter()
     for column in window.get("section_counts", {}).values():
         rows.update({rank: count or 0 for rank, count in column.items()})
@@ -186,7 +185,7 @@ def measured(window: dict[str, Any]) -> Volume | None:
 
 
 def assumed(sections_per_step: float, step_s: float, ranks: int) -> Volume:
-    """From what the user says of a step; each step has a span of its own."""
+    """From the options; each step has a span of its own."""
     basis = f"assuming {sections_per_step:g} sections a step and steps of {step_s:g} s"
     return Volume((sections_per_step + 1) / step_s, ranks, basis)
 

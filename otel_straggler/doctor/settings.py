@@ -1,4 +1,4 @@
-"""Variables that switch telemetry off, are misspelt, or do not fit together."""
+"""Settings that disable telemetry, are misspelled, or contradict each other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SIGNALS: Final = ("TRACES", "METRICS")
 _LOOPBACK: Final = ("localhost", "127.", "::1")
 
 
-def settle(
+def resolve_target(
     env: Mapping[str, str], endpoint: str | None, protocol: str | None, identity: Identity
 ) -> tuple[Endpoints | None, list[Finding]]:
     """What ``configure()`` would decide here; None if it would refuse."""
@@ -61,7 +61,7 @@ def _refusal(error: ConfigError) -> Finding:
 
 
 class _Warnings(logging.Handler):
-    """Keeps what the package would log while it settles."""
+    """Keeps warnings that the package logs meanwhile."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -72,14 +72,14 @@ class _Warnings(logging.Handler):
 
     def findings(self) -> list[Finding]:
         return [
-            warning("settings.ignored", text, _way_out(text))
+            warning("settings.ignored", text, _remedy(text))
             for text in self._texts
             if text.startswith("OTEL_")
         ]
 
 
-def _way_out(text: str) -> str:
-    """What to type, from a warning that begins with the variable it is about."""
+def _remedy(text: str) -> str:
+    """A command, from a warning that begins with its variable."""
     install = re.search(r"pip install '[^']+'", text)
     if install:
         return install[0]
@@ -89,7 +89,7 @@ def _way_out(text: str) -> str:
 
 
 def check_switches(env: Mapping[str, str]) -> Iterator[Finding]:
-    """What is switched off, and names that nobody reads."""
+    """Switches that are off, and variables that nothing reads."""
     for name in ("OTEL_SDK_DISABLED", "OTEL_STRAGGLER_DISABLED"):
         if env.get(name, "").strip().lower() in {"1", "true"}:
             sentence = f"{name} is set: nothing is recorded and nothing sent."
@@ -109,9 +109,9 @@ def check_switches(env: Mapping[str, str]) -> Iterator[Finding]:
         yield _unknown(name)
 
 
-def check_evidence(env: Mapping[str, str]) -> Iterator[Finding]:
-    """What a rank that is stuck leaves behind: nothing, if its folder cannot be written."""
-    for name, what in (("EVIDENCE_DIR", "stacks are written"), ("RING_DIR", "rings are kept")):
+def check_diagnostics(env: Mapping[str, str]) -> Iterator[Finding]:
+    """Folders for diagnostics that cannot be written."""
+    for name, what in (("EVIDENCE_DIR", "stacks are written"), ("RING_DIR", "rings are stored")):
         folder = env.get(f"{_PREFIX}{name}", "").strip()
         if folder and not _may_write(Path(folder)):
             sentence = f"{folder} cannot be made, or not be written to, so no {what} there."
@@ -125,7 +125,7 @@ def check_evidence(env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _may_write(folder: Path) -> bool:
-    """Whether it can be written to, or made within the nearest folder above that is there."""
+    """Whether it can be written, or created within the nearest existing folder."""
     there = next((index for index in (folder, *folder.parents) if index.exists()), Path.cwd())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
@@ -146,7 +146,7 @@ def _is_none(env: Mapping[str, str], name: str) -> bool:
 def check_target(
     target: Endpoints, env: Mapping[str, str], identity: Identity
 ) -> Iterator[Finding]:
-    """Where telemetry goes, and whether address, port and protocol fit together."""
+    """Destinations of telemetry, and whether address, port and protocol match."""
     for signal, endpoint in target.by_signal.items():
         if endpoint.is_enabled:
             yield _destination(target, signal, endpoint)
@@ -216,8 +216,8 @@ _START = "otel-straggler collector   # then export OTEL_STRAGGLER_ENDPOINT=http:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """An answer, and when it was asked for and came, in Unix seconds."""
+class TimedResponse:
+    """An answer, and when it was requested and received, in Unix seconds."""
 
     response: Response
     asked_s: float
@@ -228,20 +228,19 @@ class Answered:
         return clock_bounds(self.response.headers.get("date", ""), self.asked_s, self.came_s)
 
 
-def ask(endpoint: Endpoint, signal: Signal, timeout_s: float) -> Answered:
-    """Send a request without content: by OTLP's specification a success that changes nothing."""
+def ask(endpoint: Endpoint, signal: Signal, timeout_s: float) -> TimedResponse:
+    """Send an empty request: by OTLP's specification a success that changes nothing."""
     client = client_for(replace(endpoint, timeout_s=timeout_s), signal)
     asked_s = time.time()
     response = client.post(b"", content_type=_PROTOBUF)
     came_s = time.time()
     client.close()
-    return Answered(response, asked_s, came_s)
+    return TimedResponse(response, asked_s, came_s)
 
 
 def check_answer(
-    endpoint: Endpoint, signal: Signal, answered: Answered, timeout_s: float
+    endpoint: Endpoint, signal: Signal, answered: TimedResponse, timeout_s: float
 ) -> Finding:
-    """Would telemetry be taken?"""
     response = answered.response
     finding_id = f"endpoint.{signal}"
     took_ms = (answered.came_s - answered.asked_s) * 1e3
@@ -298,7 +297,9 @@ def _in_other_protocol(endpoint: Endpoint, signal: Signal) -> Endpoint:
     return replace(endpoint, protocol="grpc", url=base)
 
 
-def check_scorer(endpoint: Endpoint, answered: Answered, *, is_trusted: bool) -> Iterator[Finding]:
+def check_scorer(
+    endpoint: Endpoint, answered: TimedResponse, *, is_trusted: bool
+) -> Iterator[Finding]:
     """Full-rate spans are for a collector that scores them."""
     if not answered.response.is_success:
         return
@@ -307,21 +308,21 @@ def check_scorer(endpoint: Endpoint, answered: Answered, *, is_trusted: bool) ->
         yield ok("endpoint.scorer", f"{endpoint.url} is a collector that scores.", text)
     elif is_trusted:
         sentence = (
-            f"{endpoint.url} does not say that it scores, yet it was named as a scorer: it gets "
-            "every span. A tracing backend would pay for that; a proxy may have cut the header."
+            f"{endpoint.url} does not announce that it scores, yet it is configured as a scorer: "
+            "it gets every span. A tracing backend would pay for that; a proxy may have cut the "
+            "header."
         )
         yield warning("endpoint.scorer", sentence, _START)
     else:
         sentence = (
-            f"{endpoint.url} does not say that it scores: it gets heartbeats, histograms and the "
-            "spans of a few steps. Nobody scores this run there."
+            f"{endpoint.url} does not announce that it scores: it gets heartbeats, histograms and "
+            "the spans of a few steps. No scores are made there."
         )
         yield warning("endpoint.scorer", sentence, _START)
 
 
-def check_own_address(*, is_named: bool) -> Iterator[Finding]:
-    """Whether anybody said where the collector is."""
+def check_endpoint_named(*, is_named: bool) -> Iterator[Finding]:
     if not is_named:
-        sentence = "Nobody named an endpoint: this machine's own is tried."
+        sentence = "No endpoint is set: this machine's own is tried."
         remedy = "export OTEL_STRAGGLER_ENDPOINT=http://COLLECTOR_HOST:4318"
         yield info("settings.endpoint", sentence, None, remedy)

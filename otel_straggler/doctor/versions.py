@@ -1,4 +1,4 @@
-"""Python and packages: what is there, and whether it is in the supported range."""
+"""Versions of Python and packages, and whether they are supported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REQUIRED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """An extra of the package: what for, and what it needs at least."""
+    """An extra of the package: its use, and its packages with minimum versions."""
 
     use: str
     packages: dict[str, str]
@@ -55,7 +55,6 @@ EXTRAS: Final = {
 
 
 def check_versions() -> Iterator[Finding]:
-    """What is installed here."""
     yield ok("versions.otel-straggler", f"otel-straggler {__version__}.", __version__)
     yield check_python(sys.version_info[:3])
     for name, oldest in REQUIRED.items():
@@ -79,7 +78,7 @@ def check_python(result: tuple[int, ...]) -> Finding:
 
 
 def check_package(name: str, oldest: str, result: str | None) -> Finding:
-    """One that the package cannot do without."""
+    """A required package."""
     remedy = f"pip install --upgrade '{name}>={oldest}'"
     if result is None:
         return problem(f"versions.{name}", f"{name} is not installed.", remedy)
@@ -98,7 +97,6 @@ def check_torch(result: str | None) -> Finding:
 
 
 def check_extra(name: str, extra: Extra) -> Finding:
-    """Complete, or what is missing and for what."""
     lacking = [
         package for package, oldest in extra.packages.items() if _is_lacking(package, oldest)
     ]
@@ -118,7 +116,7 @@ def _is_lacking(package: str, oldest: str) -> bool:
 
 
 def installed(name: str) -> str | None:
-    """The version of a distribution, None if there is none. Nothing is imported."""
+    """The version of a distribution; None if there is none. Nothing is imported."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -142,14 +140,13 @@ _SUCCESS = 0
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What came of it.
+    """The result of a probe.
 
     Attributes:
-        cupti: why kernels could not be timed, as a code and a sentence; empty: they could.
-        cupti_reported: the sentence.
-        events: why sections could not be timed by events; empty: they could.
-        library: the libcupti that was used, empty if none.
-        version: of its interface.
+        cupti: code of why kernels cannot be timed; empty: they can.
+        cupti_reported: the same as text.
+        events: why sections cannot be timed by events; empty: they can.
+        library, version: the libcupti that was used, and of its interface.
     """
 
     cupti: str = ""
@@ -160,11 +157,11 @@ class Probed:
 
 
 def probe(path: str, folder: str, env: Mapping[str, str]) -> Probed:
-    """Try it in another process.
+    """Probe in another process.
 
     Args:
         path: of the libcupti to use; empty: search.
-        folder: where torch's wheels have theirs; empty: nowhere.
+        folder: of the libcupti in torch's wheels; empty: none.
         env: of that process.
     """
     command = [sys.executable, "-m", "otel_straggler.doctor.versions", path, folder]
@@ -182,7 +179,7 @@ def probe(path: str, folder: str, env: Mapping[str, str]) -> Probed:
 
 
 def try_here(path: str, folder: str) -> Probed:
-    """Try it in this process: the one that may crash."""
+    """Probe in this process, which may crash."""
     if NATIVE is None:
         return _all(Refusal("no_extension"))
     refusal = _driver_refusal()
@@ -209,7 +206,7 @@ def _why_no_events() -> str:
 
 
 def _driver_refusal() -> Refusal | None:
-    """Load and initialise the driver. No context is made, so no memory of a GPU is taken."""
+    """Load and initialize the driver, without a context, so that no GPU memory is used."""
     try:
         driver = ctypes.CDLL(DRIVER)
     except OSError:

@@ -1,4 +1,4 @@
-"""What other tools of a training script get from us."""
+"""Integrations with other tools of a training script."""
 
 from otel_straggler.integrations.tracker_scalars import TrackerScalars
 

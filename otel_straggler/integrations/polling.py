@@ -1,4 +1,4 @@
-"""A thread that asks a collector for the newest scalars of one run, and nothing else."""
+"""A thread that polls a collector for the newest scalars of one run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _NOT_FOUND: Final = 404
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked for.
+    """A query.
 
     Attributes:
-        url: of the collector's pages.
+        url: of the collector.
         run_id, group: which world.
-        every_s: seconds between questions.
+        every_s: seconds between polls.
     """
 
     url: str
@@ -45,11 +45,11 @@ class Asked:
 
 
 class Polling:
-    """Asks until it is told to stop, or the session that was there at its start has ended. The
-    first failure in a row is logged; training does not wait for anything here.
+    """Polls until stopped, or until the session of its start has ended. The first failure in a row
+    is logged; training never waits for it.
 
     Attributes:
-        newest: (name of the moment, scalars) of the newest answer; None before the first.
+        newest: (name of the snapshot, scalars) of the newest answer; None before the first.
     """
 
     def __init__(self, asked: Asked) -> None:
@@ -67,7 +67,7 @@ class Polling:
         self._thread.start()
 
     def stop(self) -> None:
-        """Does not wait: a request that is under way is left behind."""
+        """Return at once; a request under way is abandoned."""
         self._stops.set()
 
     @property
@@ -75,7 +75,7 @@ class Polling:
         return self._thread.is_alive()
 
     def tick(self) -> None:
-        """Ask once."""
+        """Poll once."""
         response = self._client.get()
         self._client.close()  # every rank may ask: nobody keeps a connection meanwhile
         try:
@@ -114,7 +114,7 @@ def _why(response: Response) -> str:
 
 
 def scalars_in(body: bytes) -> tuple[str, dict[str, float]]:
-    """What ``/v1/scalars`` has answered: the name of the moment, and what is known.
+    """The answer of ``/v1/scalars``: name of the snapshot, and known scalars.
 
     Raises:
         ValueError, LookupError, TypeError, AttributeError: it is another answer.
@@ -124,7 +124,7 @@ def scalars_in(body: bytes) -> tuple[str, dict[str, float]]:
 
 
 def known(scalars: dict[str, Any]) -> dict[str, float]:
-    """Full names; without what is not known, or is none of ours.
+    """Full names; without unknown values and names.
 
     >>> known({"slowdown": 1.5, "step_s": None, "worst_score": float("nan"), "else": 1})
     {'straggler/slowdown': 1.5}
@@ -137,8 +137,8 @@ def known(scalars: dict[str, Any]) -> dict[str, float]:
 
 
 def scalars_of_report(report: Report) -> dict[str, float]:
-    """From a report of ``Detector``: worst score and rank, how many are listed and report. Scores
-    are those against the fastest rank; of an own report, of this rank alone."""
+    """From a report of ``Detector``: worst score and rank, how many are listed and report; scores
+    against the fastest rank, in an own report those of this rank alone."""
     worst = min(_scores(report), default=(math.nan, None))
     listed = report.identify_stragglers()
     ranks = {each.rank for result in listed.values() for each in _ids(result)}
@@ -153,7 +153,7 @@ def scalars_of_report(report: Report) -> dict[str, float]:
 
 
 def _scores(report: Report) -> Iterator[tuple[float, int | None]]:
-    """Scores with their ranks; of sections that wait for others none."""
+    """Scores with their ranks, without sections that wait for others."""
     tables: list[Scores] = [report.gpu_relative_perf_scores]
     tables += [
         scores

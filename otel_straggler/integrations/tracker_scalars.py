@@ -1,4 +1,4 @@
-"""``TrackerScalars``: what stragglers cost, beside the loss in TensorBoard, MLflow or W&B."""
+"""``TrackerScalars``: cost of stragglers next to the loss in TensorBoard, MLflow or W&B."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from typing import Any, Final
 from otel_straggler.client import process
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.settings import is_switched_off, resolve_settings
-from otel_straggler.errors import ConfigError, UsageError, describe
+from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.integrations.polling import Asked, Polling, scalars_of_report
 from otel_straggler.report.types import Report, checked_url
 
 DEFAULT_PAGES: Final = "http://127.0.0.1:9464"
 MIN_EVERY_S: Final = 1.0
-_MISTAKE: Final = "tracker_scalars"
+_ERROR_NAME: Final = "tracker_scalars"
 
 
 class TrackerScalars:
-    """Gives at most nine scalars of this run to the tracker that the script already uses.
+    """Logs at most nine scalars of this run to the tracker of the script.
 
         scalars = TrackerScalars(SummaryWriter())
         for step in range(steps):
             ...
             scalars.log(step)
 
-    On rank 0 a thread asks the collector; ``log`` gives what has come to the tracker, in the thread
-    that calls it, because not every tracker may be called from two. On other ranks all of it is
-    nothing. Nothing here raises into training or waits for the collector.
+    On rank 0 a thread polls the collector; ``log`` passes new values to the tracker in the thread
+    that calls it, because not every tracker is thread-safe. On other ranks it does nothing. Nothing
+    here raises into training or waits for the collector.
 
     Args:
         tracker: a ``SummaryWriter`` of TensorBoard or tensorboardX, the module ``mlflow``, a run of
             W&B, anything with ``log_metrics(metrics, step=)``, or a function of
-            (name, value, step). None, as on ranks that have no writer: all of it is nothing.
+            (name, value, step). None, as on ranks without a writer: do nothing.
         collector: address of the collector's pages; ``OTEL_STRAGGLER_COLLECTOR``, or port 9464 of
             this machine, if left out.
-        every_s: seconds between questions; at least 1.
-        run_id, group, rank: of this process; what ``configure()`` has decided if left out.
+        every_s: seconds between polls; at least 1.
+        run_id, group, rank: of this process; by default those of ``configure()``.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -66,8 +66,8 @@ class TrackerScalars:
         _ALIVE.add(self)
 
     def log(self, step: int | None = None) -> None:
-        """Give the tracker what is new since the last call, if anything is; the first call begins
-        to ask. Cost: 0.2 us if nothing is new, else what the tracker takes.
+        """Pass what is new to the tracker; the first call starts polling. Cost: 0.2 us if nothing
+        is new, else what the tracker takes.
 
         Args:
             step: of the training, as the tracker counts it.
@@ -84,16 +84,15 @@ class TrackerScalars:
         if newest is None or newest[0] == self._logged:
             return
         self._logged = newest[0]
-        self._give(newest[1], step)
+        self._send(newest[1], step)
 
     def log_report(self, report: Report | None, step: int | None = None) -> None:
-        """Give the tracker what a report of ``Detector`` says; no collector is asked. None, which
-        most ranks get, and most iterations, is nothing."""
+        """Log a report of ``Detector``, without a collector; None is ignored."""
         if report is not None and self._is_on and not report.rank:
-            self._give(scalars_of_report(report), step)
+            self._send(scalars_of_report(report), step)
 
     def close(self) -> None:
-        """Ask no more. The tracker is the caller's: it is neither flushed nor closed."""
+        """Stop polling. The tracker is neither flushed nor closed."""
         self._is_on = False
         if self._polling is not None:
             self._polling.stop()
@@ -105,12 +104,12 @@ class TrackerScalars:
         self._polling = None
 
     def _begun(self) -> Polling | None:
-        """None on other ranks than 0. Who this process is may have been decided after this object
-        was made, by ``configure()``."""
+        """None on ranks other than 0, which ``configure()`` may decide after this object is
+        created."""
         try:
             settings = process.current() or resolve_settings(self._given)
         except ConfigError as error:
-            GUARD.record(_MISTAKE, error)
+            GUARD.record(_ERROR_NAME, error)
             return None
         given = {name: value for name, value in self._given.items() if value is not None}
         if given.get("rank", settings.rank) != 0:
@@ -126,39 +125,31 @@ class TrackerScalars:
         polling.start()
         return polling
 
-    def _give(self, scalars: Scalars, step: int | None) -> None:
+    def _send(self, scalars: Scalars, step: int | None) -> None:
         if not scalars:
             return
         try:
             self._log_to(scalars, step)
         except Exception as error:  # noqa: BLE001 - another's package, in the training loop
             GUARD.record(
-                _MISTAKE,
-                UsageError(
-                    describe(
-                        where="TrackerScalars.log()",
-                        value=f"{type(error).__name__}: {error}",
-                        expected="a tracker that takes scalars",
-                        remedy="Is its run still open? Training goes on without them.",
-                    )
+                _ERROR_NAME,
+                UsageError.of(
+                    "TrackerScalars.log()",
+                    f"{type(error).__name__}: {error}",
+                    "a tracker that takes scalars",
+                    "Is its run still open? Training goes on without them.",
                 ),
             )
 
 
-def _no_tracker(*_: object) -> None:
-    """Where there is no writer."""
+def _no_tracker(*_: object) -> None: ...
 
 
 def _checked_interval(every_s: float) -> float:
     if MIN_EVERY_S <= every_s < float("inf"):
         return float(every_s)
-    raise ConfigError(
-        describe(
-            where="TrackerScalars(every_s)",
-            value=every_s,
-            expected=f"at least {MIN_EVERY_S:g} s",
-            remedy="Leave it out for 10 s.",
-        )
+    raise ConfigError.of(
+        "TrackerScalars(every_s)", every_s, f"at least {MIN_EVERY_S:g} s", "Leave it out for 10 s."
     )
 
 
@@ -184,15 +175,10 @@ LogScalars = Callable[[Scalars, int | None], None]
 
 
 def logging_to(tracker: Any) -> LogScalars:
-    """How scalars are given to a tracker.
-
-    Args:
-        tracker: a ``SummaryWriter`` of TensorBoard or tensorboardX, the module ``mlflow`` or a
-            logger with its ``log_metrics(metrics, step=)``, a run of W&B, or any function of
-            (name, value, step).
+    """A function that logs scalars to a tracker, as of :class:`TrackerScalars`.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: it is no tracker.
     """
     for method, adapt in (
         ("add_scalar", _to_summary_writer),
@@ -203,14 +189,11 @@ def logging_to(tracker: Any) -> LogScalars:
             return adapt(tracker)
     if callable(tracker):
         return _to_function(tracker)
-    raise ConfigError(
-        describe(
-            where="TrackerScalars(tracker)",
-            value=type(tracker).__name__,
-            expected="a SummaryWriter, the module mlflow, a W&B run, or a function of "
-            "(name, value, step)",
-            remedy="Give what your script logs its loss with.",
-        )
+    raise ConfigError.of(
+        "TrackerScalars(tracker)",
+        type(tracker).__name__,
+        "a SummaryWriter, the module mlflow, a W&B run, or a function of (name, value, step)",
+        "Give what your script logs its loss with.",
     )
 
 
@@ -230,7 +213,7 @@ def _to_metrics_logger(logger: Any) -> LogScalars:
 
 
 def _to_wandb_run(run: Any) -> LogScalars:
-    """Without a step they wait for what the script logs next, and come with that."""
+    """Without a step they wait for the next log call of the script."""
 
     def log(scalars: Scalars, step: int | None) -> None:
         if step is None:

@@ -1,9 +1,7 @@
 """Rows of a CSV file to columns.
 
-Speed comes from doing nothing per row in Python code of our own: rows are read in chunks and
-transposed, each column is converted as a whole, and names become codes by a dictionary that
-answers a missing key itself. Only when a chunk is refused are its rows looked at one by one, to
-name the line.
+Rows are read in chunks and transposed, each column is converted as a whole, and names become codes
+by a dictionary. Only the rows of a rejected chunk are checked one by one, to name the line.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.observation import (
     NO_KERNEL,
     NO_SEQ,
@@ -32,11 +30,7 @@ from otel_straggler.model.observation import (
     kernel_class_of,
 )
 from otel_straggler.model.rank import Source
-from otel_straggler.semconv import (
-    DEFAULT_ROLE,
-    KERNEL_CLASSES,
-    SECTION_KINDS,
-)
+from otel_straggler.semconv import DEFAULT_ROLE, KERNEL_CLASSES, SECTION_KINDS
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -63,7 +57,7 @@ Note = Callable[[str], None]
 
 
 class _RefusedError(ValueError):
-    """A cell that cannot be: column, what was expected, what to do."""
+    """An invalid cell: column, value, expectation, remedy."""
 
     def __init__(self, column: str, value: str, expected: str, remedy: str) -> None:
         super().__init__(column)
@@ -74,12 +68,12 @@ def read_csv(lines: Iterable[bytes], name: str, note: Note = lambda _: None) -> 
     """All rows of a CSV file, in the order of the file.
 
     Args:
-        lines: the file, line by line; the first is the header.
+        lines: the first is the header.
         name: of the file, for messages.
         note: called with what was ignored.
 
     Raises:
-        InputError: with line, column, value, what was expected and what to do.
+        InputError: with line, column, value, expectation and remedy.
 
     Cost: about 3 us a row in time; 48 bytes a row stay.
     """
@@ -139,7 +133,7 @@ def _header(cells: list[str], name: str, note: Note) -> list[str]:
 
 
 def split_csv_clashes(batch: ObservationBatch) -> tuple[ObservationBatch, tuple[Source, ...]]:
-    """A CSV has no sessions, so a rank of a run on two nodes or in two roles is two processes.
+    """A rank of a run on two nodes or in two roles is two processes: a CSV has no sessions.
 
     Returns:
         The batch with a session id for each of them, so that their times never mix; and them.
@@ -165,7 +159,7 @@ def split_csv_clashes(batch: ObservationBatch) -> tuple[ObservationBatch, tuple[
 
 
 class _Codes(dict[Names, int]):
-    """Texts to codes. A text that is new is read once and gets the next code."""
+    """Texts to codes. A new text is read once and gets the next code."""
 
     def __init__(self, columns: Iterable[str], read: Callable[[Names], object]) -> None:
         super().__init__()
@@ -187,7 +181,7 @@ class _Codes(dict[Names, int]):
 
 
 class _Table:
-    """Grows by chunks of rows; knows the names met so far."""
+    """Columns that grow by chunks of rows."""
 
     def __init__(self, columns: list[str]) -> None:
         self._columns = columns
@@ -200,7 +194,7 @@ class _Table:
         self._parts: list[tuple[object, ...]] = []
 
     def add(self, rows: list[list[str]]) -> None:
-        """Raises ValueError if a row cannot be."""
+        """Raises ValueError for an invalid row."""
         if not rows:
             return
         cells = dict(zip(self._columns, zip(*rows, strict=True), strict=True))
@@ -252,7 +246,7 @@ class _Table:
         return np.array(codes, np.int32)
 
     def _runs(self, microbatches: Names) -> Codes:
-        """How many runs each row stands for; a cell may be empty."""
+        """Executions that each row stands for; a cell may be empty."""
         known = self._microbatches
         for text in set(microbatches) - known.keys():
             known[text] = _whole_number("microbatch", text, at_least=1)
@@ -341,7 +335,7 @@ def _whole_number(column: str, text: str, at_least: int = 0) -> int:
 
 
 def _find_the_bad_row(rows: list[list[str]], columns: list[str], name: str, line: int) -> NoReturn:
-    """Say which row of the chunk was refused, and why."""
+    """Raise an error that names the rejected row of the chunk, and why."""
     table = _Table(columns)
     for row in rows:
         if row and len(row) != len(columns):
@@ -362,7 +356,7 @@ def _find_the_bad_row(rows: list[list[str]], columns: list[str], name: str, line
 
 
 def _bad_number(cells: dict[str, str]) -> tuple[str, str, str, str]:
-    """Column, value, expectation and remedy of the first number that cannot be."""
+    """Column, value, expectation and remedy of the first invalid number."""
     step, start = cells["step"], cells["start_ns"]
     if step and not _is(step, int, 0, LARGEST_INTEGER):
         return "step", step, "a whole number of at least 0, or nothing", "Correct the cell."
@@ -387,5 +381,6 @@ def _lines_of(row: list[str]) -> int:
 def _fail(name: str, line: int, column: str, value: object, expected: str, remedy: str) -> NoReturn:
     if isinstance(value, str) and len(value) > _MAX_SHOWN:
         value = f"{value[:_MAX_SHOWN]}... ({len(value):,} characters)"
-    where = f"{name}:{line}" + (f", column {column}" if column else "")
-    raise InputError(describe(where=where, value=value, expected=expected, remedy=remedy)) from None
+    raise InputError.of(
+        f"{name}:{line}" + (f", column {column}" if column else ""), value, expected, remedy
+    ) from None

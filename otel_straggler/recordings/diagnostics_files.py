@@ -1,8 +1,7 @@
 """Files with diagnostics of a hang: folders of stacks files, and of PyTorch flight-recorder dumps.
 
-Untrusted: every length is bounded. A flight-recorder dump is a pickle, and a pickle may run any
-program: only one that holds plain numbers, texts, lists and maps is read. The JSON form is read as
-well.
+Untrusted: every length is bounded. A dump is a pickle, and a pickle may run any program: only plain
+numbers, texts, lists and maps are read. The JSON form is read as well.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.diagnostics import (
     SUFFIX,
     Collective,
@@ -37,12 +36,10 @@ class RankStacks:
     """One session of a rank.
 
     Attributes:
-        path: of the file.
-        rank: its number.
-        head: the newest, of a dump or what announces the file.
+        head: the newest, of a dump or an announcement.
         newest: the newest dump with stacks; None if there is none.
-        was_asked: somebody asked for stacks, whatever came of it.
-        is_silent: what was asked for last did not come.
+        was_asked: stacks were requested, with or without success.
+        is_silent: the last request was not answered.
     """
 
     path: Path
@@ -54,8 +51,8 @@ class RankStacks:
 
 
 def read_stacks_folder(folder: Path) -> tuple[list[RankStacks], list[str]]:
-    """All ``*.stacks.txt`` of a folder, one session for each rank of a run and group, the one with
-    the newest head; and a sentence for every file that is damaged.
+    """All ``*.stacks.txt`` of a folder, the newest session of each rank; and a remark for every
+    file that is damaged.
 
     Raises:
         OSError: the folder cannot be read.
@@ -112,7 +109,7 @@ _DONE = frozenset({"completed"})
 
 
 def read_flight_records(folder: Path) -> tuple[list[FlightRecord], list[str]]:
-    """All dumps in a folder, by rank; and a sentence for every file that is none.
+    """All dumps in a folder, by rank; and a remark for every file that is none.
 
     The name of a dump ends with its rank (``nccl_trace_rank_12``, ``_dump_12``, ``rank12.json``).
     An empty file is the dump of a rank that had nothing to write.
@@ -121,14 +118,12 @@ def read_flight_records(folder: Path) -> tuple[list[FlightRecord], list[str]]:
         InputError: there is no such folder, or no dump in it; two dumps of one rank.
     """
     if not folder.is_dir():
-        raise InputError(
-            describe(
-                where="flight records",
-                value=str(folder),
-                expected="a folder with one dump for each rank",
-                remedy="Set TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_NCCL_TRACE_BUFFER_SIZE=2000, "
-                "and give the folder of TORCH_NCCL_DEBUG_INFO_TEMP_FILE.",
-            )
+        raise InputError.of(
+            "flight records",
+            str(folder),
+            "a folder with one dump for each rank",
+            "Set TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_NCCL_TRACE_BUFFER_SIZE=2000, "
+            "and give the folder of TORCH_NCCL_DEBUG_INFO_TEMP_FILE.",
         )
     records: dict[int, FlightRecord] = {}
     remarks: list[str] = []
@@ -138,26 +133,22 @@ def read_flight_records(folder: Path) -> tuple[list[FlightRecord], list[str]]:
             continue
         rank = int(named.group(1))
         if rank in records:
-            raise InputError(
-                describe(
-                    where=str(path),
-                    value=f"a second dump of rank {rank}",
-                    expected="one dump for each rank",
-                    remedy="Give a folder with the dumps of one hang.",
-                )
+            raise InputError.of(
+                str(path),
+                f"a second dump of rank {rank}",
+                "one dump for each rank",
+                "Give a folder with the dumps of one hang.",
             )
         try:
             records[rank] = read_flight_record(path, rank)
         except InputError as error:
             remarks.append(str(error))
     if not records:
-        raise InputError(
-            describe(
-                where=str(folder),
-                value="no dump" if not remarks else remarks[0],
-                expected="files whose names end with a rank, as nccl_trace_rank_12",
-                remedy="Give the folder that TORCH_NCCL_DEBUG_INFO_TEMP_FILE names.",
-            )
+        raise InputError.of(
+            str(folder),
+            "no dump" if not remarks else remarks[0],
+            "files whose names end with a rank, as nccl_trace_rank_12",
+            "Give the folder that TORCH_NCCL_DEBUG_INFO_TEMP_FILE names.",
         )
     return [records[rank] for rank in sorted(records)], remarks
 
@@ -183,10 +174,10 @@ def read_flight_record(path: Path, rank: int) -> FlightRecord:
 
 
 class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  there is no other name for it
-    """Knows no class and no function.
+    """Loads no class and no function.
 
-    It is the one in Python: the one in C makes room for every memo up to the number that five
-    damaged bytes name, which are many gigabytes. It takes 0.2 s for a megabyte.
+    In Python, at 0.2 s for a megabyte: the one in C allocates memory for every memo up to the
+    number that five damaged bytes name, which are many gigabytes.
     """
 
     def find_class(self, module: str, name: str) -> NoReturn:
@@ -206,13 +197,11 @@ def _decoded(path: Path, body: bytes) -> Any:
 
 
 def _refuse(path: Path, value: str, expected: str) -> NoReturn:
-    raise InputError(
-        describe(
-            where=str(path),
-            value=value,
-            expected=f"a flight-recorder dump: {expected}",
-            remedy="Leave the file out if it is none; it was not run.",
-        )
+    raise InputError.of(
+        str(path),
+        value,
+        f"a flight-recorder dump: {expected}",
+        "Leave the file out if it is none; it was not run.",
     )
 
 
@@ -235,7 +224,7 @@ def _record(dump: Mapping[str, Any], rank: int) -> FlightRecord:
 
 
 def _text(value: Any) -> str:
-    """Of a text or a number. Lists within lists that share their parts may be endless as text."""
+    """Of a text or a number. Nested lists that share their parts may be endless as text."""
     if not isinstance(value, str | int | float | None):
         msg = f"a {type(value).__name__} where a text is expected"
         raise TypeError(msg)
@@ -252,8 +241,8 @@ def _groups_by_number(
     status: Mapping[Any, Any],
     entries: Iterable[Mapping[str, Any]],
 ) -> dict[str, ProcessGroup]:
-    """Groups by the number under which their status stands. Entries say which is which; in a dump
-    without any it is the order: both are counted up as groups are made."""
+    """Groups by the number of their status. Entries say which is which; in a dump without any it is
+    the order: both are counted up as groups are made."""
     known = {
         _text(entry["pg_id"]): groups[_text(entry["process_group"][0])]
         for entry in entries
@@ -311,7 +300,7 @@ def _call(
 
 
 def _peer(name: str, group: ProcessGroup, rank: int) -> int | None:
-    """``recv 0<-3``: places in the group, of the rank itself and of its peer."""
+    """From ``recv 0<-3``: indexes in the group of the rank itself and of its peer."""
     match = _PEERS.search(name)
     if match is None:
         return None

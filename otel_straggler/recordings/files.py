@@ -1,8 +1,8 @@
 """A recorded run from a file or a pipe: CSV, OTLP-JSON or OTLP protobuf, gzipped or not.
 
-The content says what a file is, never its name. OTLP is read as the OpenTelemetry Collector's
-file exporter writes it: one JSON request a line, or protobuf requests with their length before
-them; a single request, pretty-printed or bare, is read too.
+The content decides, never the name. OTLP is read as the OpenTelemetry Collector's file exporter
+writes it: one JSON request a line, or protobuf requests preceded by their length; a single request,
+pretty-printed or bare, is read too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NoReturn, cast
 
 from otel_straggler import semconv
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import ObservationBatch, merge_batches, overlapping_sessions
 from otel_straggler.model.rank import Source
@@ -60,23 +60,20 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Decoders:
-    """Decoders of OTLP."""
-
     spans: SpanDecoder = field(default_factory=SpanDecoder)
     metrics: MetricDecoder = field(default_factory=MetricDecoder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What a file held.
+    """Content of a file.
 
     Attributes:
         batch: rows in the order of the file.
-        form: what the content turned out to be.
         not_scored: spans left out, by reason.
         skipped: requests with logs, or with metrics other than histograms of sections and kernels.
         kernels: histograms of kernels, in the order of the file.
-        clashes: sessions that claim a rank of their run beside another one.
+        clashes: sessions that claim a rank that another one has.
     """
 
     batch: ObservationBatch
@@ -129,7 +126,7 @@ class _Builder:
         )
 
     def _histogram_rows(self) -> list[ObservationBatch]:
-        """Of sections that the same process does not send as spans: no run counts twice."""
+        """Of sections that the same process does not send as spans: nothing counts twice."""
         if not self._times:
             return []
         in_spans = {
@@ -145,7 +142,7 @@ def open_input(path: str) -> BinaryIO:
     """Open ``path``, or standard input for ``-``.
 
     Raises:
-        InputError: there is no such file, or it cannot be read.
+        InputError: it cannot be read.
     """
     if path == "-":
         return sys.stdin.buffer
@@ -167,11 +164,10 @@ def read_recording(
     """Read all of ``file``.
 
     Args:
-        file: open for reading bytes; from its start.
         name: for messages.
-        form: what it must be; None goes by the content.
+        form: required format; None: by the content.
         note: called with what was ignored.
-        decoders: say which attributes and span names mean something in OTLP.
+        decoders: meaning of attributes and span names in OTLP.
 
     Raises:
         InputError: the content is wrong, or nothing in it can be scored.
@@ -266,8 +262,8 @@ _HISTOGRAMS = tuple(
 
 
 def _documents(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
-    """The JSON documents of the file with the line where each begins: one a line or, if the first
-    line is none by itself, pretty-printed."""
+    """JSON documents with the line where each begins: one a line or, if the first line is none by
+    itself, pretty-printed."""
     first = file.readline().removeprefix(_BOM)
     line = 1
     while first and not first.strip():
@@ -333,7 +329,7 @@ def _read_proto(file: io.BufferedReader, name: str, to: _Builder) -> None:
 
 
 def _messages(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
-    """Messages with their lengths (4 bytes, big-endian) before them, and where each begins."""
+    """Messages preceded by their lengths (4 bytes, big-endian), and where each begins."""
     offset = 0
     number = 1
     while head := file.read(4):
@@ -371,4 +367,4 @@ def _shortened(content: bytes) -> str:
 
 
 def _fail(where: str, value: object, expected: str, remedy: str) -> NoReturn:
-    raise InputError(describe(where=where, value=value, expected=expected, remedy=remedy)) from None
+    raise InputError.of(where, value, expected, remedy) from None

@@ -1,1 +1,1 @@
-"""Runs whose answer is known: named scenarios, and writers of what their ranks would send."""
+"""Runs whose answer is known: named scenarios, generated runs, and writers of their telemetry."""

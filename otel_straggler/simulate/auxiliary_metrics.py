@@ -1,4 +1,4 @@
-"""What ranks of a replayed run report beyond spans: where the time went, kernels, GPU sensors."""
+"""Metrics of a replayed run besides spans: goodput, kernel times, GPU sensors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Numbers = Sequence[tuple[Metric, dict[str, str], float]]
 
 
 @dataclass
-class TimeSpent:
-    """Adds up the steps of a run; all attempts count.
+class Goodput:
+    """Adds up the steps of a run over all attempts.
 
     Attributes:
         productive_s: in steps that count.
@@ -37,7 +37,7 @@ class TimeSpent:
     _attempt: int = -1
 
     def add(self, rows: ObservationBatch) -> None:
-        """Add a step of all ranks."""
+        """Add one step of all ranks."""
         ends_ns = rows.start_ns + np.rint(rows.duration_s * 1e9).astype(np.int64)
         began_ns, ended_ns = int(rows.start_ns.min()), int(ends_ns.max())
         attempt, step = rows.sources[0].attempt, int(rows.step[0])
@@ -51,11 +51,10 @@ class TimeSpent:
         self._newest_step = max(step, self._newest_step)
 
     def hang(self, seconds: float) -> None:
-        """Add time in which nothing went on."""
         self.lost_s["hang"] += seconds
 
     def numbers(self) -> Numbers:
-        """As the metrics of ``semconv.GOODPUT_METRICS``."""
+        """The metrics of ``semconv.GOODPUT_METRICS``."""
         whole = self.productive_s + sum(self.lost_s.values())
         reported: list[tuple[Metric, dict[str, str], float]] = [
             (semconv.RUN_PRODUCTIVE, {}, self.productive_s)
@@ -69,7 +68,7 @@ class TimeSpent:
         return reported
 
     def _split(self, rows: ObservationBatch, whole_s: float) -> None:
-        """What a step was not useful for, no more than it took."""
+        """Split a step into losses and productive time; together as long as it took."""
         left_s = whole_s
         for kind, name, of_ranks in _LOSSES:
             seconds = min(left_s, float(of_ranks(_seconds(rows, kind))))
@@ -84,7 +83,7 @@ _LOSSES = (
     ("data", "data", np.median),
     ("wait", "stragglers", np.median),
 )
-"""Kind of section, what its time counts as, and of which rank."""
+"""Kind of section, the loss that it counts as, and over ranks which value."""
 
 
 def _seconds(rows: ObservationBatch, kind: str) -> Floats:
@@ -109,14 +108,13 @@ _NCCL: Final = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 
 @dataclass
 class KernelReports:
-    """Counts until it is asked."""
+    """Kernel counts until they are drained."""
 
     _counts: dict[tuple[int, KernelCell], KernelCounts] = field(default_factory=dict)
     _since_ns: int | None = None
     _until_ns: int = 0
 
     def add(self, rows: ObservationBatch) -> None:
-        """Count the rows of a step, where kernels were timed."""
         gpu = rows.gpu
         if gpu is None or not (gpu.basis == CUPTI).any():
             return
@@ -142,8 +140,7 @@ class KernelReports:
             self._add(code, KernelCell(section, kernel), nccl_by[code, number], runs)
 
     def drain(self) -> tuple[int, int, dict[int, list[KernelCounts]]]:
-        """The interval on the senders' clock, and what was counted by place of the rank; nothing
-        is left."""
+        """The interval on the senders' clock, and the counts by index of the rank."""
         by_rank: dict[int, list[KernelCounts]] = {}
         for (code, _), counts in self._counts.items():
             by_rank.setdefault(code, []).append(counts)
@@ -152,7 +149,7 @@ class KernelReports:
         return reported
 
     def _add(self, code: int, cell: KernelCell, seconds: float, runs: int) -> None:
-        """``runs`` runs of a section, each with eight equal kernels."""
+        """Each execution of a section has eight equal kernels."""
         if seconds <= 0.0:
             return
         counts = self._counts.setdefault((code, cell), KernelCounts(cell))
@@ -176,7 +173,7 @@ GPU_MODEL: Final = "NVIDIA H100 80GB HBM3"
 
 
 def gpu_uuid(source: Source) -> str:
-    """The GPU of a rank: that of its place on its node, so that it stays over a restart.
+    """The GPU of a rank, by node and local rank, so that it stays the same over a restart.
 
     >>> gpu_uuid(Source(run_id="r", rank=3, node="node-0", local_rank=3))[:8]
     'GPU-bd53'
@@ -187,11 +184,11 @@ def gpu_uuid(source: Source) -> str:
 
 @dataclass
 class Sensors:
-    """One reading of every GPU at a time; running totals are kept.
+    """Readings of GPU sensors, with running totals.
 
     Attributes:
-        labels: what is wrong with the run; a slow GPU is throttled because it is hot, one that is
-            gone has reported an XID before.
+        labels: faults of the run; a slow GPU is throttled by heat, a crashed one has reported an
+            XID.
         seed: of the small differences between GPUs.
     """
 
@@ -202,10 +199,10 @@ class Sensors:
     _hot_s: dict[int, float] = field(default_factory=dict)
 
     def numbers(self, source: Source, step: int | None, now_s: float) -> Numbers:
-        """What the GPU of a rank reports now.
+        """Readings of the GPU of a rank.
 
         Args:
-            step: newest of the rank; None: it has not begun, and its GPU is idle.
+            step: newest of the rank; None before the first: its GPU is idle.
         """
         rank = source.rank
         slowed = self._slowdown(source, step)
@@ -237,7 +234,6 @@ class Sensors:
         return [(metric, {**who, **more}, value) for metric, more, value in bare]
 
     def _slowdown(self, source: Source, step: int | None) -> float:
-        """By how much the GPU is slowed down in a step; 1: it is well."""
         if step is None:
             return 1.0
         slow = [
@@ -262,6 +258,6 @@ class Sensors:
 
 
 def _ranks(label: Label, source: Source) -> frozenset[int]:
-    """Who has it in the attempt of the source."""
+    """Ranks with the fault in the attempt of the source."""
     of_attempt = label.ranks_by_attempt
     return of_attempt[min(source.attempt, len(of_attempt) - 1)]

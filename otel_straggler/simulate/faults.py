@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated run: kind, size, who, from when to when."""
+"""Faults of a simulated run: kind, size, subject, first and last step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 
 GPU_KINDS: Final = ("compute", "ramp", "forward", "backward", "transient", "flap")
 HOST_KINDS: Final = ("data", "data_stall", "late")
@@ -40,7 +40,7 @@ _EXAMPLE = "Write KIND:SIZE@WHO:stepN or stepN-M, for example compute:1.10@rank3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault. Who has it: ``ranks``, or a ``host``, a ``rail`` or a ``stage``.
+    """One fault of ``ranks``, a ``host``, a ``rail`` or a ``stage``.
 
     Attributes:
         kind: one of ``KINDS``.
@@ -49,7 +49,6 @@ class Fault:
         host: index of a node; all its ranks.
         rail: local rank; the same one of all nodes.
         stage: pipeline stage; all its ranks.
-        onset_step: first step of it.
         end_step: first step without it; None: it lasts.
 
     >>> fault = Fault.parse("data:0.1@host3:step200-400")
@@ -89,7 +88,6 @@ class Fault:
 
     @property
     def who(self) -> str:
-        """As it is written: ``rank3,7``, ``host3``, ``rail1``, ``stage2`` or ``all``."""
         if self.ranks:
             return "rank" + ",".join(map(str, self.ranks))
         for name in ("host", "rail", "stage"):
@@ -99,10 +97,10 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """Read ``compute:1.10@rank37:step500``, ``flap:1.25@host3:step200-400`` and the like.
+        """Parse ``compute:1.10@rank37:step500``, ``flap:1.25@host3:step200-400`` and the like.
 
         Raises:
-            ConfigError: it cannot be read.
+            ConfigError: it is no fault.
         """
         match = _SHAPE.fullmatch(text.strip())
         if match is None:
@@ -143,5 +141,6 @@ def _read_who(text: str, who: str) -> dict[str, Any]:
 
 
 def _refuse(value: object, expected: str) -> NoReturn:
-    value = value if isinstance(value, str) else str(value)
-    raise ConfigError(describe(where="fault", value=value, expected=expected, remedy=_EXAMPLE))
+    raise ConfigError.of(
+        "fault", value if isinstance(value, str) else str(value), expected, _EXAMPLE
+    )

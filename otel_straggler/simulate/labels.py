@@ -1,4 +1,4 @@
-"""The truth about a generated run: who is slow, why, since when, and whether times can show it."""
+"""Ground truth of a generated run: slow ranks, cause, onset, and whether times can show it."""
 
 from __future__ import annotations
 
@@ -41,23 +41,21 @@ _SECTIONS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """One thing that is wrong with a run.
+    """One fault or imbalance of a run.
 
     Attributes:
         kind: of the fault, or the name of the plan's imbalance (``stage_factor``, ...).
-        scope: what a verdict on it has to name.
-        ranks: who has it, by the numbers at its onset; of a link all who share its collective.
+        scope: scope of a correct verdict.
+        ranks: by their numbers at the onset; of a link all ranks that share its collective.
         ranks_by_attempt: the same, by the numbers of each attempt.
-        nodes: where these ranks are at the onset.
-        section: where it is; empty for all compute sections, or none.
-        cause: of the closed list.
+        nodes: of these ranks at the onset.
+        section: empty for all compute sections, or none.
         onset_step, end_step: first step with it, first step without; None: to the end.
-        slowdown: time / usual time in its sections, when it is at its worst; NaN for hangs and
-            where it has no single value.
-        step_slowdown: local work of the rank per step / usual, on average over time (but for the
-            pauses of a flapping one); what the job can lose at most.
-        is_localisable: the times that are reported can name the culprit; not so where asynchronous
-            launches or collectives inside the sections hide it, and no kernels are timed.
+        slowdown: time / usual time in its sections at its worst; NaN for hangs and where it varies.
+        step_slowdown: local work of the rank per step / usual, the mean over time; the maximum
+            loss.
+        is_localisable: the reported times can name the culprit; not if asynchronous launches or
+            collectives inside the sections hide it and no kernels are timed.
     """
 
     kind: str
@@ -85,7 +83,7 @@ class Label:
 
 
 def build_labels(plan: RunPlan, timeline: Timeline) -> tuple[Label, ...]:
-    """Faults in the order of the plan, then what is unequal by its nature. Cost: O(ranks)."""
+    """Faults in the order of the plan, then imbalances."""
     faults = {id(active.fault): active for active in timeline.faults}
     labels = [
         _fault(plan, timeline, faults[id(fault)])
@@ -97,7 +95,7 @@ def build_labels(plan: RunPlan, timeline: Timeline) -> tuple[Label, ...]:
 
 
 def hung_ranks(plan: RunPlan, fault: Fault, attempt: Attempt) -> Bools:
-    """(ranks,) who hangs."""
+    """(ranks,) whether each hangs."""
     active = ActiveFault(
         fault=fault, first_made=0, end_made=FOREVER, slots=find_slots(plan, fault, attempt)
     )
@@ -193,11 +191,7 @@ def _lasting(
 
 
 def _label(
-    plan: RunPlan,
-    attempt: Attempt,
-    who: Bools,
-    by_attempt: tuple[frozenset[int], ...],
-    **rest: Any,
+    plan: RunPlan, attempt: Attempt, who: Bools, by_attempt: tuple[frozenset[int], ...], **rest: Any
 ) -> Label:
     indexes = np.unique(attempt.slot[who] // plan.ranks_per_node) * plan.ranks_per_node
     nodes = frozenset(node_name(plan, slot) for slot in indexes.tolist())
@@ -257,7 +251,7 @@ def _is_localisable(plan: RunPlan, fault: Fault, who: Bools) -> bool:
 
 
 def _timing_reported(plan: RunPlan) -> Timing:
-    """Kernels distinguish work from waiting; between events there is both."""
+    """Kernels distinguish work from waiting; events hold both."""
     if plan.gpu_timing == "cupti":
         return "local"
     is_synchronised = plan.gpu_timing == "events" and plan.timing == "asynchronous"

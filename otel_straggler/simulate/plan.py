@@ -1,4 +1,4 @@
-"""What a generated run is to be."""
+"""Plans of generated runs, and their parallel layouts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.observation import Section
 from otel_straggler.simulate.faults import HANG_KINDS, Fault
 from otel_straggler.simulate.scenarios import NEW_YEAR_2026_NS
@@ -49,41 +49,33 @@ class RunPlan:
     """One run. The same plan always gives the same numbers.
 
     Attributes:
-        layout: ranks and their places; sections depend on it (``experts``, ``pipeline_wait``).
+        layout: parallel dimensions; sections depend on them (``experts``, ``pipeline_wait``).
         steps: optimizer steps, counted from ``first_step``.
-        seed: of all random numbers.
-        ranks_per_node: ranks on a host.
-        noise: of the compute time of a rank from step to step: a preset ("AR" 0.9 %, "ST" 2.4 %,
-            "SE" 11.6 %) or a standard deviation as a fraction.
-        timing: what the sections' times hold: "local" work apart from waiting; "synchronised",
+        noise: of a rank's compute time from step to step: a preset ("AR" 0.9 %, "ST" 2.4 %, "SE"
+            11.6 %) or a standard deviation as a fraction.
+        timing: content of the sections' times: "local" work apart from waiting; "synchronised",
             collectives inside backward; "asynchronous", host times of launches.
-        gpu_timing: what the device reports: nothing, the time between events, or that of its
-            kernels.
-        microbatches: runs of forward and backward in a step.
+        gpu_timing: what the device reports: nothing, time between events, or kernel times.
+        microbatches: executions of forward and backward in a step.
         step_s: usual seconds of a step without pipeline bubble.
-        faults: what goes wrong.
         stage_factor: work of the last pipeline stage / of the others.
-        sequence_cv: standard deviation / mean of the work of single microbatches, from the lengths
-            of sequences.
-        expert_cv: standard deviation / mean of the load of experts; the hot one changes.
+        sequence_cv: coefficient of variation of the work of microbatches, from sequence lengths.
+        expert_cv: coefficient of variation of the load of experts; the hot one changes.
         gc_every_steps, gc_s: garbage collections of a rank and their usual seconds; 0: none.
         checkpoint_every, eval_every: steps between them; 0: none.
         warm_up_steps: slow steps after each start.
         diurnal: amplitude of the change of speed over a day.
         common_mode: standard deviation of the factor that all ranks share in a step.
-        rank_offset: standard deviation of the lasting differences between ranks; None: 0.3 to 1 %,
-            drawn.
-        spikes: part of the steps of a rank in which a section takes up to several times as long.
-        missing_reports: part of the steps of a rank that never arrive.
+        rank_offset: standard deviation of lasting differences between ranks; None: 0.3 to 1 %.
+        spikes: share of the steps of a rank in which a section takes far longer.
+        missing_reports: share of the steps of a rank that never arrive.
         clock_offset_s: standard deviation of the clocks of the nodes.
-        tells_topology: sources carry their place in the layout.
-        tells_tokens: rows carry tokens.
-        tells_hardware: ranks name their GPUs, whose sensors a replay sends.
-        first_step: number of the first step.
-        restart_at_step: a new attempt begins when this step is due (or after a hang); it goes on
-            from the last checkpoint.
-        renumbers: the nodes get other ranks in the new attempt.
-        run_id, start_ns: of the run.
+        report_topology: sources carry their position in the layout.
+        report_tokens: rows carry tokens.
+        report_hardware: ranks name their GPUs, whose sensors a replay sends.
+        restart_at_step: a new attempt begins when this step is due (or after a hang), from the last
+            checkpoint.
+        renumbers: nodes get other ranks in the new attempt.
     """
 
     layout: Layout
@@ -110,9 +102,9 @@ class RunPlan:
     spikes: float = 0.002
     missing_reports: float = 0.0
     clock_offset_s: float = 0.0
-    tells_topology: bool = True
-    tells_tokens: bool = False
-    tells_hardware: bool = False
+    report_topology: bool = True
+    report_tokens: bool = False
+    report_hardware: bool = False
     first_step: int = 0
     restart_at_step: int | None = None
     renumbers: bool = False
@@ -132,7 +124,7 @@ class RunPlan:
 
     @property
     def sections(self) -> tuple[Section, ...]:
-        """Sections of a step, in the order in which they run."""
+        """Sections of a step, in order."""
         is_there = {
             EXPERTS: self.layout.ep > 1,
             PIPELINE: self.layout.pp > 1,
@@ -147,7 +139,6 @@ class RunPlan:
 
     @property
     def nodes(self) -> int:
-        """Hosts; the last may be partly filled."""
         return -(-self.layout.ranks // self.ranks_per_node)
 
     def usual_s(self, section: Section) -> float:
@@ -222,17 +213,20 @@ def _check_fault(plan: RunPlan, fault: Fault) -> None:
 
 
 def _refuse(plan: RunPlan, name: str, expected: str) -> NoReturn:
-    where = f"simulated run, {name}"
-    remedy = f"Change --{name.replace('_', '-')}."
     value = getattr(plan, name)
-    raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+    raise ConfigError.of(
+        f"simulated run, {name}", value, expected, f"Change --{name.replace('_', '-')}."
+    )
 
 
 def _refuse_fault(fault: Fault, expected: str) -> NoReturn:
-    remedy = "Change --fault, --layout, --steps or --ranks-per-node."
     value = str(fault)
-    where = "simulated run, fault"
-    raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+    raise ConfigError.of(
+        "simulated run, fault",
+        value,
+        expected,
+        "Change --fault, --layout, --steps or --ranks-per-node.",
+    )
 
 
 _PART = re.compile(r"(tp|cp|ep|pp|dp)=?(\d{1,9})")
@@ -244,9 +238,8 @@ MAX_RANKS = 1_000_000
 class Layout:
     """Sizes of the parallel dimensions.
 
-    Ranks are numbered with the tensor dimension fastest, then context, data and pipeline, as
-    Megatron does it. Experts take no ranks of their own: ``ep`` neighbours in the data dimension
-    share the experts.
+    Ranks are numbered as in Megatron: tensor fastest, then context, data, pipeline. ``ep``
+    neighbors in the data dimension share the experts.
 
     >>> layout = Layout.parse("tp2,pp2,dp4")
     >>> layout.ranks, layout.index(5)
@@ -274,13 +267,13 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str, ranks: int | None = None) -> Layout:
-        """Read ``tp8,pp4,dp32``; with ``ranks``, dp may be left out.
+        """Parse ``tp8,pp4,dp32``; with ``ranks``, dp may be left out.
 
         >>> Layout.parse("tp8,pp4", ranks=1024).dp
         32
 
         Raises:
-            ConfigError: it cannot be read, names a dimension twice, or has other than ``ranks``.
+            ConfigError: it is no layout, names a dimension twice, or has other than ``ranks``.
         """
         sizes: dict[str, int] = {}
         for part in text.replace(" ", "").lower().split(","):
@@ -301,7 +294,6 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """Ranks in all."""
         return self.tp * self.cp * self.dp * self.pp
 
     @property
@@ -311,31 +303,28 @@ class Layout:
 
     @cached_property
     def data_index(self) -> npt.NDArray[np.intp]:
-        """(ranks,) index in the data dimension."""
         return np.arange(self.ranks) // self.inner % self.dp
 
     @cached_property
     def stage(self) -> npt.NDArray[np.intp]:
-        """(ranks,) pipeline stage."""
         return np.arange(self.ranks) // (self.inner * self.dp)
 
     @cached_property
     def expert_index(self) -> npt.NDArray[np.intp]:
-        """(ranks,) index in the expert dimension."""
         return self.data_index % self.ep
 
     @cached_property
     def inner_group(self) -> npt.NDArray[np.intp]:
-        """(ranks,) number of the group that meets in every layer."""
+        """Index of the group that meets in every layer."""
         return np.arange(self.ranks) // self.inner
 
     @cached_property
     def data_group(self) -> npt.NDArray[np.intp]:
-        """(ranks,) number of the group that sums its gradients up."""
+        """Index of the group that sums up its gradients."""
         return self.stage * self.inner + np.arange(self.ranks) % self.inner
 
     def index(self, rank: int) -> tuple[tuple[str, int], ...]:
-        """Where a rank stands: (dimension, index); the data dimension, and those above size 1."""
+        """(dimension, index) of a rank: the data dimension, and those above size 1."""
         indices = (
             ("data", self.dp, int(self.data_index[rank])),
             ("tensor", self.tp, rank % self.tp),
@@ -347,5 +336,4 @@ class Layout:
 
 
 def _layout_refuse(value: object, expected: str) -> NoReturn:
-    remedy = f"Change --layout; it takes {_EXAMPLE}."
-    raise ConfigError(describe(where="layout", value=value, expected=expected, remedy=remedy))
+    raise ConfigError.of("layout", value, expected, f"Change --layout; it takes {_EXAMPLE}.")

@@ -1,4 +1,4 @@
-"""Replays a run into a live collector: spans step by step, and what ranks report in between."""
+"""Replay of a run into a live collector: spans step by step, and heartbeats in between."""
 
 from __future__ import annotations
 
@@ -15,42 +15,36 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.otlp.encode_metrics import encode_heartbeat, encode_kernel_times, encode_numbers
 from otel_straggler.semconv import Outcome
-from otel_straggler.simulate.auxiliary_metrics import KernelReports, Sensors, TimeSpent
+from otel_straggler.simulate.auxiliary_metrics import Goodput, KernelReports, Sensors
 from otel_straggler.simulate.writers import encode_requests, resource_of
 
 BEAT_S = 5.0
-"""Between two heartbeats of a rank, as a real client sends them."""
+"""Between two heartbeats of a rank, as in the client."""
 LARGEST_BODY_BYTES = 512 * 1024
 
 Post = Callable[[str, bytes], None]
-"""Sends one request: "traces" or "metrics", and the body. Raises what ends the replay."""
+"""Sends one request: "traces" or "metrics", and the body."""
 
 
 class Clock(Protocol):
-    """Time of the machine that replays."""
+    """Time of this machine."""
 
-    def now_s(self) -> float:
-        """Seconds since 1970."""
+    def now_s(self) -> float: ...
 
-    def sleep(self, duration_s: float) -> None:
-        """Wait."""
+    def sleep(self, duration_s: float) -> None: ...
 
 
 class WallClock:
-    """The machine's own clock."""
-
     def now_s(self) -> float:
-        """Seconds since 1970."""
         return time.time()
 
     def sleep(self, duration_s: float) -> None:
-        """Wait."""
         time.sleep(duration_s)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a run ends that does not come to its end.
+    """The end of a run that hangs.
 
     Attributes:
         silent: ranks of the last attempt that send no heartbeat after their last row.
@@ -63,8 +57,6 @@ class Ending:
 
 @dataclass
 class _Rank:
-    """What a rank would say of itself now."""
-
     source: Source
     progress_at_s: float
     step: int | None = None
@@ -76,12 +68,10 @@ class Replay:
     """Sends a run as its ranks would.
 
     Attributes:
-        post: sends one request.
-        speed: seconds of the run in a second; 0: as fast as it can.
+        speed: seconds of the run per second; 0: without pauses.
         ending: None: the ranks end well.
-        clock: time of this machine.
-        quick_until_step: steps before it are sent without a pause, whatever the speed.
-        sensors: of the ranks' GPUs; None: they report nothing.
+        quick_until_step: steps before it are sent without a pause.
+        sensors: of the ranks' GPUs; None: not reported.
         spans: sent so far.
     """
 
@@ -94,16 +84,13 @@ class Replay:
     spans: int = 0
     _ranks: list[_Rank] = field(default_factory=list)
     _kernels: KernelReports = field(default_factory=KernelReports)
-    _spent: TimeSpent = field(default_factory=TimeSpent)
+    _goodput: Goodput = field(default_factory=Goodput)
     _beat_at_s: float = 0.0
     _started_at_s: float = 0.0
     _paced_since_s: float = 0.0
 
     def run(self, batches: Iterable[ObservationBatch]) -> int:
-        """Send everything; returns the number of spans.
-
-        A step is sent when its last row has ended; as fast as it can, a batch at once.
-        """
+        """Send all; returns the number of spans. A step is sent when its last row has ended."""
         self._started_at_s = self._paced_since_s = self.clock.now_s()
         first_ns: int | None = None
         for rows in _steps(batches) if self.speed else batches:
@@ -117,11 +104,9 @@ class Replay:
         return self.spans
 
     def _due_s(self, since_first_ns: int) -> float:
-        """When to send what ends so long after the first step that is not sent at once."""
         return self._paced_since_s + (since_first_ns / 1e9 / self.speed if self.speed else 0.0)
 
     def _begin_attempt(self, sources: tuple[Source, ...]) -> None:
-        """Ranks of a new attempt take the place of those before."""
         if not self._ranks or self._ranks[0].source.session_id != sources[0].session_id:
             now_s = self.clock.now_s()
             self._ranks = [_Rank(source, now_s) for source in sources]
@@ -131,13 +116,13 @@ class Replay:
         """Send heartbeats until then.
 
         Args:
-            silent: ranks that give none any more, in a run that hangs; None: it does not.
+            silent: ranks that send none, in a run that hangs; None: it does not hang.
         """
         while True:
             now_s = self.clock.now_s()
             if now_s >= self._beat_at_s + BEAT_S:
                 if silent is not None:
-                    self._spent.hang(now_s - self._beat_at_s)
+                    self._goodput.hang(now_s - self._beat_at_s)
                 gone = silent or frozenset()
                 self._beat([rank for rank in self._ranks if rank.source.rank not in gone])
             if now_s >= due_s:
@@ -149,7 +134,7 @@ class Replay:
             self.post("traces", body)
         self.spans += len(rows)
         self._kernels.add(rows)
-        self._spent.add(rows)
+        self._goodput.add(rows)
         now_s = self.clock.now_s()
         codes, backwards = np.unique(rows.source[::-1], return_index=True)
         last_rows = len(rows) - 1 - backwards
@@ -169,14 +154,14 @@ class Replay:
             self.post("metrics", body)
 
     def _auxiliary_metrics(self, ranks: Sequence[_Rank]) -> Iterator[bytes]:
-        """Kernels, sensors, and from one rank where the time went."""
+        """Kernel times, sensors, and goodput from the first rank."""
         since_ns, until_ns, kernels = self._kernels.drain()
         for code, counts in kernels.items():
             reported = resource_of(self._ranks[code].source)
             yield encode_kernel_times(counts, resource=reported, start_ns=since_ns, end_ns=until_ns)
         now_s = self.clock.now_s()
         for rank in ranks:
-            numbers = [] if rank is not ranks[0] else list(self._spent.numbers())
+            numbers = [] if rank is not ranks[0] else list(self._goodput.numbers())
             if self.sensors is not None:
                 numbers += self.sensors.numbers(rank.source, rank.step, now_s)
             if numbers:
@@ -212,10 +197,8 @@ class Replay:
 
 
 def seconds_before(batches: Iterable[ObservationBatch], step: int) -> float:
-    """Seconds that the run has taken when ``step`` begins; of a shorter one all that it takes.
-
-    Cost: makes the batches up to there.
-    """
+    """Seconds from the start of the run to the start of ``step``, or to its end if it is
+    shorter."""
     first_ns = end_ns = 0
     for rows in _steps(batches):
         first_ns = first_ns or int(rows.start_ns[0])
@@ -226,7 +209,6 @@ def seconds_before(batches: Iterable[ObservationBatch], step: int) -> float:
 
 
 def end_of_ns(rows: ObservationBatch) -> int:
-    """When the last of the rows ends, nanoseconds since 1970."""
     return int((rows.start_ns + np.rint(rows.duration_s * 1e9).astype(np.int64)).max())
 
 
@@ -246,7 +228,7 @@ def _steps(batches: Iterable[ObservationBatch]) -> Iterator[ObservationBatch]:
 
 
 def _joined(messages: Iterable[bytes]) -> Iterator[bytes]:
-    """Requests put together: protobuf reads messages in a row as one with all their resources."""
+    """Requests put together: protobuf reads concatenated messages as one."""
     pieces: list[bytes] = []
     size = 0
     for message in messages:

@@ -1,7 +1,7 @@
-"""Runs of any size with known faults, made some steps at a time.
+"""Runs of any size with known faults, generated a few steps at a time.
 
-Local work is drawn first; then the ranks wait for each other as in a real run. The same plan gives
-the same numbers, whatever the size of the blocks in which they are asked for.
+Local work is drawn first; then ranks wait for each other as in a real run. The same plan gives the
+same numbers, whatever the size of the blocks.
 """
 
 from __future__ import annotations
@@ -43,12 +43,7 @@ __all__ = ["Fault", "Label", "Layout", "RunPlan", "SimulatedRun", "generate"]
 
 
 class SimulatedRun:
-    """A run that is made when it is read; reading it twice gives the same twice.
-
-    Attributes:
-        plan: what was asked for.
-        labels: what is wrong with it.
-    """
+    """A run that is generated as it is read; each reading gives the same."""
 
     def __init__(self, plan: RunPlan) -> None:
         self.plan = plan
@@ -63,7 +58,7 @@ class SimulatedRun:
         return self._sources[-1]
 
     def tables(self, block_steps: int = 5) -> Iterator[StepTable]:
-        """Tables of up to so many steps; none reaches over a restart.
+        """Tables of up to ``block_steps``; none crosses a restart.
 
         Memory: one table at a time, about 200 bytes x steps x ranks.
         """
@@ -73,12 +68,12 @@ class SimulatedRun:
     def batches(
         self, steps_at_once: int = 20, *, counts_microbatches: bool = False
     ) -> Iterator[ObservationBatch]:
-        """The same run as rows, in order of their starts within a batch.
+        """The same run as rows, in order of their starts within a batch; none crosses a restart.
 
         Args:
-            steps_at_once: steps of a batch; none reaches over a restart.
             counts_microbatches: forward and backward are one row with a count in ``runs``;
-                otherwise one row for each microbatch.
+                otherwise one
+                row for each microbatch.
 
         Memory: one batch at a time, about 200 bytes a row.
         """
@@ -114,33 +109,32 @@ def _source(plan: RunPlan, attempt: Attempt, rank: int) -> Source:
         session_id=blake2b(session.encode(), digest_size=8).hexdigest(),
         local_rank=slot % plan.ranks_per_node,
         world_size=plan.layout.ranks,
-        parallel=plan.layout.index(rank) if plan.tells_topology else (),
+        parallel=plan.layout.index(rank) if plan.report_topology else (),
     )
-    if not plan.tells_hardware:
+    if not plan.report_hardware:
         return source
     return replace(source, device=gpu_uuid(source), device_model=GPU_MODEL)
 
 
 RESTART_S = 120.0
-"""From the end of an attempt to its successor's first step."""
+"""From the end of an attempt to the first step of the next."""
 _STUCK = {"local": SYNC, "synchronised": BACKWARD, "asynchronous": OPTIMIZER}
 """The section that does not end when the collective does not."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
-    """Some consecutive steps of one attempt. T steps, R ranks, S sections.
+    """Consecutive steps of one attempt. T steps, R ranks, S sections, M microbatches.
 
     Attributes:
-        attempt: which start of the job.
         steps: (T,) numbers.
         seconds: (T, R, S); NaN where nothing ran or nothing is reported.
-        start_ns: (T, R) begin of the step of each rank, on its node's clock.
-        gap_s: (T, R) unmeasured, before section number ``gap_at``.
-        parts: (T, R, M) part of each microbatch in the sections of ``per_microbatch``, or None.
+        start_ns: (T, R) start of the step of each rank, on its node's clock.
+        gap_s: (T, R) unmeasured, before section ``gap_at``.
+        parts: (T, R, M) share of each microbatch in the sections of ``per_microbatch``, or None.
         per_microbatch: (S,) sections that run once for each microbatch.
         tokens: (T, R, M); None if not reported.
-        gpu: what the devices report; None: nothing.
+        gpu: None if not reported.
     """
 
     attempt: Attempt
@@ -158,7 +152,7 @@ class Block:
 def make_blocks(
     plan: RunPlan, draws: Draws, timeline: Timeline, steps_at_once: int
 ) -> Iterator[Block]:
-    """The whole run; only one block is in memory. Blocks do not reach over a restart."""
+    """The whole run, one block in memory at a time; none crosses a restart."""
     workers = Workers(plan, draws, timeline)
     clock_ns = plan.start_ns
     offsets = draws.once("clocks").standard_normal(plan.nodes)
@@ -199,7 +193,7 @@ def _stack(measured: Measured, sections: tuple[Section, ...]) -> Floats:
 
 
 def _cut(plan: RunPlan, draws: Draws, block: Block, made: int) -> Block:
-    """Take out what a hang keeps from ending, and what never arrives."""
+    """Remove what a hang keeps from ending, and what never arrives."""
     hang = block.attempt.hang
     last = block.attempt.first_step + block.attempt.steps - 1
     if hang is not None and block.steps[-1] == last:
@@ -212,7 +206,7 @@ def _cut(plan: RunPlan, draws: Draws, block: Block, made: int) -> Block:
 
 
 def _first_open(plan: RunPlan, attempt: Attempt) -> Ints:
-    """(ranks,) number of the first section of the last step that does not end."""
+    """(ranks,) index of the first section of the last step that does not end."""
     fault = attempt.hang
     assert fault is not None
     layout = plan.layout
@@ -232,7 +226,6 @@ def _first_open(plan: RunPlan, attempt: Attempt) -> Ints:
 
 
 def build_table(plan: RunPlan, block: Block, sources: tuple[Source, ...]) -> StepTable:
-    """Cost: O(steps * ranks * (sections + microbatches))."""
     is_there = ~np.isnan(block.seconds)
     count = 1 if block.parts is None else block.parts.shape[2]
     per_step = np.where(block.per_microbatch, count, 1).astype(np.int32)
@@ -265,7 +258,8 @@ def _tokens(block: Block, reports: Bools) -> Floats:
 
 
 def _run_cv(block: Block, is_there: Bools) -> Floats:
-    """(ranks, sections) standard deviation of single runs in their step / mean of all runs."""
+    """(ranks, sections) standard deviation of executions within their step / mean of all
+    executions."""
     run_cv: Floats = np.full(block.seconds.shape[1:], np.nan)
     if block.parts is None:
         return run_cv
@@ -282,7 +276,7 @@ def _run_cv(block: Block, is_there: Bools) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows of one section: where they stand in the block, and when they run."""
+    """Rows of one section: indices into the block, and times."""
 
     step: Ints
     rank: Ints
@@ -298,13 +292,8 @@ def build_rows(
     """Rows in order of their starts; sums over a step are those of the table.
 
     Args:
-        plan: of the run.
-        block: of it.
-        sources: ranks of the block's attempt.
         counts_microbatches: the microbatches of a section are one row, with their count in
-            ``runs``; otherwise each is a row.
-
-    Cost: O(rows * log(rows)).
+            ``runs``.
     """
     is_there = ~np.isnan(block.seconds)
     edges_s = _edges(block, is_there)
@@ -336,7 +325,7 @@ def build_rows(
 
 
 def _edges(block: Block, is_there: Bools) -> Floats:
-    """(T, R, S, 2) seconds from the begin of the step to the begin and end of a section."""
+    """(T, R, S, 2) seconds from the start of the step to the start and end of a section."""
     ends = np.cumsum(np.where(is_there, block.seconds, 0.0), axis=2)
     begins = np.concatenate([np.zeros_like(ends[:, :, :1]), ends[:, :, :-1]], axis=2)
     edges = np.stack([begins, ends], axis=3)

@@ -1,7 +1,7 @@
-"""Named runs with known answers: what each rank measured, and who is to blame.
+"""Named runs with known answers: what each rank measured, and which one is slow.
 
-Local work is drawn first; then every rank waits in ``gradient_sync`` for the slowest, as in a real
-run, so that the victims of a slow rank are seen waiting and the slow rank is not.
+Every rank waits in ``gradient_sync`` for the slowest, so that victims of a slow rank wait and the
+slow rank does not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.observation import NO_KERNEL, Floats, Ints, ObservationBatch, Section
 from otel_straggler.model.rank import Source
 
@@ -26,24 +26,20 @@ SECTIONS = (
 )
 _WAIT_AT = 3
 TYPICAL_S = np.array([0.012, 0.030, 0.055, 0.004, 0.009])
-"""Seconds of a section on a healthy rank; of the waiting section once the last rank has come."""
+"""Seconds of a section on a healthy rank; of the waiting section once the last rank has arrived."""
 MAX_ROWS = 20_000_000
 NEW_YEAR_2026_NS = 1_767_225_600_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to simulate.
+    """A named run.
 
     Attributes:
-        ranks, steps, ranks_per_node: size of the run.
         slow_rank: the rank that is slow or missing; for ``slow_host``, its whole node.
-        section: where it is slow.
-        slowdown: own time / usual time there.
-        onset_step: first slow step; of ``missing_rank``, the first that is missing.
+        slowdown: own time / usual time in ``section``.
+        onset_step: first slow or missing step.
         noise: standard deviation of every time, as a fraction of it.
-        seed: of all random numbers; the same plan gives the same run.
-        run_id, start_ns: of the run.
     """
 
     ranks: int = 8
@@ -75,15 +71,15 @@ _LOCAL = tuple(section.name for section in SECTIONS if section.name != WAIT)
 
 def _check(name: str, is_right: bool, plan: Plan, expected: str) -> None:
     if not is_right:
-        where = f"simulated run, {name}"
-        remedy = f"Change --{name.replace('_', '-')}."
         value = getattr(plan, name)
-        raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+        raise ConfigError.of(
+            f"simulated run, {name}", value, expected, f"Change --{name.replace('_', '-')}."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """Who is to blame: (rank, section) that are slow, and ranks that send nothing."""
+    """Slow (rank, section) pairs, and ranks that send nothing."""
 
     slow: frozenset[tuple[int, str]] = frozenset()
     missing: tuple[int, ...] = ()
@@ -91,7 +87,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One simulated run: what was observed, rows in order of their starts, and the truth."""
+    """One simulated run: rows in order of their starts, and the truth."""
 
     name: str
     plan: Plan
@@ -100,7 +96,7 @@ class Scenario:
 
 
 def simulate(name: str, plan: Plan | None = None) -> Scenario:
-    """Build the scenario ``name``.
+    """Build a scenario.
 
     >>> scenario = simulate("one_slow_rank", Plan(ranks=4, steps=2, slow_rank=3))
     >>> len(scenario.batch), sorted(scenario.truth.slow)
@@ -111,20 +107,10 @@ def simulate(name: str, plan: Plan | None = None) -> Scenario:
     """
     if name not in SCENARIOS:
         known = ", ".join(SCENARIOS)
-        remedy = "Choose one of them."
-        raise ConfigError(describe(where="scenario", value=name, expected=known, remedy=remedy))
+        raise ConfigError.of("scenario", name, known, "Choose one of them.")
     plan = plan or Plan()
     truth = SCENARIOS[name](plan)
     return Scenario(name=name, plan=plan, batch=_observe(plan, truth), truth=truth)
-
-
-def _healthy(plan: Plan) -> Truth:
-    del plan
-    return Truth()
-
-
-def _one_slow_rank(plan: Plan) -> Truth:
-    return Truth(slow=frozenset({(plan.slow_rank, plan.section)}))
 
 
 def _slow_host(plan: Plan) -> Truth:
@@ -133,20 +119,15 @@ def _slow_host(plan: Plan) -> Truth:
     return Truth(slow=frozenset((rank, plan.section) for rank in ranks))
 
 
-def _missing_rank(plan: Plan) -> Truth:
-    return Truth(missing=(plan.slow_rank,))
-
-
 SCENARIOS: dict[str, Callable[[Plan], Truth]] = {
-    "healthy": _healthy,
-    "one_slow_rank": _one_slow_rank,
+    "healthy": lambda _: Truth(),
+    "one_slow_rank": lambda plan: Truth(slow=frozenset({(plan.slow_rank, plan.section)})),
     "slow_host": _slow_host,
-    "missing_rank": _missing_rank,
+    "missing_rank": lambda plan: Truth(missing=(plan.slow_rank,)),
 }
 
 
 def _observe(plan: Plan, truth: Truth) -> ObservationBatch:
-    """What the ranks of a run with this truth measure. Cost: O(steps * ranks * sections)."""
     duration_s = _durations(plan, truth)
     duration_ns = np.maximum(1, np.rint(duration_s * 1e9).astype(np.int64))
     flat_ns = duration_ns.transpose(1, 0, 2).reshape(plan.ranks, -1)
@@ -171,7 +152,7 @@ def _durations(plan: Plan, truth: Truth) -> Floats:
 
 
 def _waits(duration_s: Floats) -> Floats:
-    """(steps, ranks) seconds until the last rank has come; all leave the waiting together."""
+    """(steps, ranks) seconds until the last rank arrives; all leave the waiting together."""
     before = duration_s[:, :, :_WAIT_AT].sum(axis=2)
     after = duration_s[:, :, _WAIT_AT + 1 :].sum(axis=2)
     arrival = before + np.vstack([np.zeros((1, before.shape[1])), after[:-1]])

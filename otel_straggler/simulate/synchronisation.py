@@ -1,9 +1,9 @@
-"""From local work to what the ranks measure: who waits for whom, and in which section it shows.
+"""From local work to measured times: which ranks wait, and in which section it shows.
 
 A step of a rank: data loading; forward and backward of all microbatches through the pipeline; the
-collective, which everybody leaves when the last has come and the transfer is over; optimizer and
-pauses. Ranks of one tensor and context group meet in every layer; stages of a pipeline keep the
-1F1B schedule: (M - 1) x slowest stage + sum over stages, per microbatch.
+collective, which all leave when the last has arrived and the transfer is over; optimizer and
+pauses. Ranks of one tensor and context group meet in every layer; pipeline stages keep the 1F1B
+schedule: (M - 1) x slowest stage + sum over stages, per microbatch.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from otel_straggler.simulate.plan import (
 from otel_straggler.simulate.work import PASSES, Work
 
 OVERLAPPED = 0.8
-"""Part of the transfer that runs while backward is computed, where collectives are inside it."""
+"""Share of the transfer that overlaps backward, if collectives are inside it."""
 PAUSES = (GC, CHECKPOINT, EVAL)
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Of some consecutive steps.
+    """Consecutive steps as ranks measure them.
 
     Attributes:
         seconds: (steps, ranks) of each section; NaN where it did not run.
-        begin_s: (steps, ranks) from the end of waiting in the step before to the start of this.
+        begin_s: (steps, ranks) from the end of waiting in the step before to the start of this one.
         meet_s: (steps,) from the end of waiting in the step before to that in this one.
         gap_s: (steps, ranks) unmeasured, before the section ``gap_before``.
         carry_s: (ranks,) from the end of waiting in the last step to its end.
-        gpu: busy, nccl and kernel seconds (steps, ranks) of each section; None if nobody reports.
+        gpu: busy, nccl and kernel seconds (steps, ranks) of each section; None if not reported.
     """
 
     seconds: dict[Section, Floats]
@@ -75,22 +75,25 @@ class _Meeting:
 
 
 def measure(plan: RunPlan, work: Work, carry_s: Floats) -> Measured:
-    """What the ranks measure.
+    """Times as the ranks measure them.
 
     Args:
-        plan: of the run.
-        work: of some steps.
-        carry_s: (ranks,) what ``Measured.carry_s`` was of the steps before; 0 at a start.
-
-    Cost: O(steps * ranks * sections).
+        carry_s: (ranks,) ``Measured.carry_s`` of the steps before; 0 at a start.
     """
     passes = [section for section in PASSES if section in work.seconds]
     met = _meet(plan, work, carry_s, passes)
-    shown = {"local": _local, "synchronised": _synchronised, "asynchronous": _asynchronous}
-    seconds, gap_before = shown[plan.timing](plan, work, met, passes)
+    if plan.timing == "asynchronous":
+        seconds, gap_before = _asynchronous(work, met), SYNC
+    elif plan.timing == "synchronised":
+        seconds, gap_before = _synchronised(plan, work, met, passes), BACKWARD
+    else:
+        seconds, gap_before = _local(plan, work, met, passes), SYNC
     gpu = None
     if plan.gpu_timing != "off":
-        elapsed = seconds if plan.timing != "asynchronous" else _on_stream(plan, work, met, passes)
+        elapsed = seconds
+        if plan.timing == "asynchronous":  # launched work runs in order, collectives in backward
+            on_stream = _synchronised(plan, work, met, passes)
+            elapsed = {**on_stream, OPTIMIZER: work.seconds[OPTIMIZER]}
         gpu = measure_on_gpu(plan, work, elapsed)
     return Measured(
         seconds={section: seconds[section] for section in plan.sections},
@@ -125,7 +128,7 @@ def _meet(plan: RunPlan, work: Work, carry_s: Floats, passes: list[Section]) -> 
 
 
 def _slowest_of_group(layout: Layout, values: Floats) -> Floats:
-    """(steps, ranks) largest value of those that meet in every layer."""
+    """(steps, ranks) maximum over the ranks that meet in every layer."""
     if layout.inner == 1:
         return values
     grouped = values.reshape(len(values), -1, layout.inner).max(axis=2)
@@ -133,7 +136,7 @@ def _slowest_of_group(layout: Layout, values: Floats) -> Floats:
 
 
 def _through_pipeline(plan: RunPlan, loaded: Floats, work: Floats) -> Floats:
-    """(steps, ranks) when a pipeline has done all microbatches; the same for all its ranks."""
+    """(steps, ranks) time at which a pipeline has done all microbatches."""
     layout = plan.layout
     if layout.pp == 1:
         return np.asarray(loaded + work)
@@ -146,7 +149,7 @@ def _through_pipeline(plan: RunPlan, loaded: Floats, work: Floats) -> Floats:
 
 def _local(
     plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
-) -> tuple[dict[Section, Floats], Section]:
+) -> dict[Section, Floats]:
     """Sections hold work; waiting has sections of its own."""
     seconds = dict(work.seconds)
     own = sum(work.seconds[section] for section in passes)
@@ -157,13 +160,13 @@ def _local(
         seconds[SYNC] = work.seconds[SYNC] + waited
     else:
         seconds[SYNC] = work.seconds[SYNC] + waited + inside
-    return seconds, SYNC
+    return seconds
 
 
 def _synchronised(
     plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
-) -> tuple[dict[Section, Floats], Section]:
-    """Collectives run inside the sections: backward meets everybody, the others the group."""
+) -> dict[Section, Floats]:
+    """Collectives run inside the sections: backward meets all ranks, the others the group."""
     layout = plan.layout
     seconds = dict(work.seconds)
     for section in (*passes, OPTIMIZER):
@@ -175,43 +178,30 @@ def _synchronised(
     waited = met.meet_s[:, None] - met.ready_s
     seconds[BACKWARD] = seconds[BACKWARD] + waited + OVERLAPPED * work.seconds[SYNC]
     seconds[SYNC] = (1.0 - OVERLAPPED) * work.seconds[SYNC]
-    return seconds, BACKWARD
+    return seconds
 
 
-def _asynchronous(
-    plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
-) -> tuple[dict[Section, Floats], Section]:
-    """Sections hold launches, but the one that waits for the device at the end of the step."""
-    del plan, passes
+def _asynchronous(work: Work, met: _Meeting) -> dict[Section, Floats]:
+    """Sections hold launches; the last one waits for the device."""
     seconds = {**work.seconds, **work.launch}
     launched = met.loaded_s + sum(work.launch.values()) + work.late_s
     left = met.meet_s[:, None] + work.seconds[SYNC]
     seconds[OPTIMIZER] = left - launched + work.seconds[OPTIMIZER]
-    return seconds, SYNC
-
-
-def _on_stream(
-    plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
-) -> dict[Section, Floats]:
-    """What is launched runs one after the other; collectives run inside backward."""
-    elapsed, _ = _synchronised(plan, work, met, passes)
-    return {**elapsed, OPTIMIZER: work.seconds[OPTIMIZER]}
+    return seconds
 
 
 HIDDEN = 0.8
-"""Part of the transfer whose kernels overlap those of backward, so that busy time does not have it
-and the sum of kernels does."""
 BARE_EVENTS_S = 2e-6
 """Between two events with nothing on the stream between them."""
 
 
 @dataclass(frozen=True, eq=False)
 class OnGpu:
-    """Of some consecutive steps: (steps, ranks, sections); NaN where nothing is reported.
+    """Consecutive steps as devices report them: (steps, ranks, sections); NaN where nothing is.
 
     Attributes:
-        basis: code of ``gpu_times`` of all that is reported.
-        busy_s, nccl_s, kernel_s: as ``GpuTimes`` has them.
+        basis: code of ``gpu_times``.
+        busy_s, nccl_s, kernel_s: as in ``GpuTimes``.
     """
 
     basis: int
@@ -220,7 +210,7 @@ class OnGpu:
     kernel_s: Floats
 
     def columns(self, at: Any, part: Floats) -> GpuTimes:
-        """Rows of the cells ``at``, each of which is so large a part of its cell."""
+        """Rows of the cells ``at``, scaled by ``part``."""
         busy_s, nccl_s, kernel_s = (
             times[at] * part for times in (self.busy_s, self.nccl_s, self.kernel_s)
         )
@@ -228,7 +218,6 @@ class OnGpu:
         return GpuTimes(basis, busy_s, nccl_s, kernel_s)
 
     def table(self) -> GpuSeconds:
-        """As a step table has it."""
         cells = self.columns((...,), np.ones(1))
         return GpuSeconds(cells.basis, cells.own_s(), cells.nccl_s)
 
@@ -239,9 +228,7 @@ def measure_on_gpu(
     """Busy, nccl and kernel seconds (steps, ranks) of every section.
 
     Args:
-        plan: of the run.
-        work: what every rank has to do itself.
-        elapsed_s: how long each section is on the device, with its waiting.
+        elapsed_s: how long each section is on the device, waiting included.
     """
     result = {}
     for section in plan.sections:
@@ -266,7 +253,7 @@ def measure_on_gpu(
 def stack_on_gpu(
     plan: RunPlan, reported: Mapping[Section, tuple[Floats, Floats, Floats]], is_there: Floats
 ) -> OnGpu:
-    """All sections side by side; what did not end or did not arrive is not reported."""
+    """All sections stacked; what did not end or did not arrive is NaN."""
     busy, nccl, kernel = (
         np.stack([reported[section][which] for section in plan.sections], axis=2)
         for which in range(3)

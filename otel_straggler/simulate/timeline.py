@@ -1,7 +1,7 @@
-"""Attempts of a run, and when and where its faults are at work.
+"""Attempts of a run, and when and where its faults are active.
 
-Steps are counted as they are made, from 0: after a restart the numbers of steps go back to the
-last checkpoint, but a slow device stays slow.
+Steps are counted as they are made, from 0: a restart goes back to the last checkpoint, but a slow
+device stays slow.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ class Attempt:
     """One start of the job.
 
     Attributes:
-        number: from 0.
-        first_step: number of its first step.
-        steps: that are begun; the last one is not finished if ``hang`` is set.
+        steps: started steps; the last one is not finished if ``hang`` is set.
         first_made: steps made before it, over all attempts.
-        slot: (ranks,) place in the machine room: node x ranks per node + local rank.
+        slot: (ranks,) node x ranks per node + local rank.
         hang: the fault that ends it.
     """
 
@@ -45,12 +43,10 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ActiveFault:
-    """A fault with its time in steps made, and its place.
+    """A fault with its interval in steps made, and its location.
 
     Attributes:
-        fault: as planned.
-        first_made, end_made: half-open interval.
-        slots: places that have it; None where it belongs to a stage or to all.
+        slots: that have it; None if it belongs to a stage or to all.
     """
 
     fault: Fault
@@ -59,7 +55,7 @@ class ActiveFault:
     slots: npt.NDArray[np.intp] | None
 
     def ranks(self, plan: RunPlan, attempt: Attempt) -> Bools:
-        """(ranks,) who has it in the attempt."""
+        """(ranks,) whether each has it in the attempt."""
         if self.slots is not None:
             return np.isin(attempt.slot, self.slots)
         if self.fault.stage is not None:
@@ -67,10 +63,8 @@ class ActiveFault:
         return np.ones(plan.layout.ranks, bool)
 
     def factors(self, made: Ints) -> Floats:
-        """(steps,) factor of the fault in the steps made; 1 where it is not at work.
-
-        For faults in seconds: 1 or 2, to be read as off and on.
-        """
+        """(steps,) factor of the fault; 1 while it is inactive. For faults in seconds: 1
+        off, 2 on."""
         since = made - self.first_made
         is_on = (since >= 0) & (made < self.end_made)
         size = 2.0 if self.fault.kind in ("data", "data_stall", "late") else self.fault.size
@@ -90,13 +84,12 @@ class Timeline:
     faults: tuple[ActiveFault, ...]
 
     def step_of(self, made: int) -> int:
-        """Number of a step by its place among the steps made."""
+        """Number of a step by its index among the steps made."""
         attempt = [a for a in self.attempts if a.first_made <= made][-1]
         return attempt.first_step + made - attempt.first_made
 
 
 def build_timeline(plan: RunPlan, draws: Draws) -> Timeline:
-    """Cost: O(ranks)."""
     attempts = _attempts(plan, draws)
     faults = tuple(
         _active(plan, draws, attempts, number, fault)
@@ -107,7 +100,7 @@ def build_timeline(plan: RunPlan, draws: Draws) -> Timeline:
 
 
 def find_slots(plan: RunPlan, fault: Fault, attempt: Attempt) -> npt.NDArray[np.intp] | None:
-    """Places that have the fault, by the numbering of an attempt; None: not tied to places."""
+    """Slots that have the fault, by the numbering of an attempt; None: not tied to slots."""
     every = plan.ranks_per_node
     if fault.ranks:
         return attempt.slot[list(fault.ranks)]
@@ -119,7 +112,7 @@ def find_slots(plan: RunPlan, fault: Fault, attempt: Attempt) -> npt.NDArray[np.
 
 
 def attempt_at(attempts: tuple[Attempt, ...], plan: RunPlan, step: int) -> Attempt:
-    """The attempt in which a step is planned to happen (for the first time)."""
+    """The attempt in which a step is planned to happen first."""
     is_first = plan.restart_at_step is None or step < plan.restart_at_step
     return attempts[0 if is_first else -1]
 
@@ -158,7 +151,7 @@ def _resume_step(plan: RunPlan, stop: int) -> int:
 
 
 def _renumbered(plan: RunPlan, draws: Draws, slot: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Full nodes change places; local ranks stay."""
+    """Permute full nodes; local ranks stay."""
     every = plan.ranks_per_node
     full = len(slot) // every
     order = np.concatenate([draws.once("renumbering").permutation(full), [full]])
@@ -177,15 +170,12 @@ def _active(
         generator = draws.once("faults", number)
         end = first + int(generator.integers(SHORTEST_TRANSIENT, LONGEST_TRANSIENT + 1))
     return ActiveFault(
-        fault=fault,
-        first_made=first,
-        end_made=end,
-        slots=find_slots(plan, fault, attempt),
+        fault=fault, first_made=first, end_made=end, slots=find_slots(plan, fault, attempt)
     )
 
 
 SHARED: Final = 0.8
-"""Part of the variance of a rank's step that forward and backward share."""
+"""Share of the variance of a rank's step common to forward and backward."""
 
 STREAMS: Final = (
     "offset", "sections", "common", "spikes", "microbatches", "sequences", "experts", "gc",
@@ -194,17 +184,16 @@ STREAMS: Final = (
 
 
 class Draws:
-    """Generators of random numbers by name and step."""
+    """Random generators by stream and step."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
     def once(self, stream: str, number: int = 0) -> np.random.Generator:
-        """For what is drawn once in a run."""
         return np.random.default_rng((self._seed, STREAMS.index(stream), number, 1))
 
     def at(self, stream: str, step: int) -> np.random.Generator:
-        """For what is drawn in every step; ``step`` counts the steps made, not their numbers."""
+        """``step`` counts the steps made."""
         return np.random.default_rng((self._seed, STREAMS.index(stream), step))
 
     def normals(self, stream: str, first: int, shape: tuple[int, ...]) -> Floats:
@@ -223,5 +212,5 @@ class Draws:
 
 
 def microbatch_sigma(sigma: float) -> float:
-    """Of single microbatches, for a step noise of ``sigma``: far below what sequences cause."""
+    """Of single microbatches, for a step noise of ``sigma``: far below the effect of sequences."""
     return min(1.2 * sigma, 0.06)

@@ -1,4 +1,4 @@
-"""Local work of every rank: what it would take if nobody waited for anybody."""
+"""Local work of every rank: times without any waiting."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ from otel_straggler.simulate.timeline import (
 )
 
 DATA_SIGMA = 0.10
-"""Step noise of data loading, if the plan's is not larger."""
+"""Step noise of data loading, unless the plan's is larger."""
 LAUNCH_SIGMA = 0.05
 LAUNCH_SHARE = 0.1
-"""Host time of launching a section / time of the device for it."""
+"""Host time of launching a section / its device time."""
 BARE_LAUNCH_SHARE = 1e-3
-"""Host time of launching what only communicates / time of a step."""
+"""Host time of launching a section that only communicates / step time."""
 CHECKPOINT_SIGMA = 0.05
 WARM_UP_TIMES = 4.0
-"""A first step takes about so many times longer, and half of the ranks between 3 and 5 times."""
+"""A first step takes about this many times longer; for half of the ranks 3 to 5 times."""
 WARM_UP_SIGMA = 0.4
 SMALLEST_OFFSET, LARGEST_OFFSET = 0.003, 0.010
 STALL_PART = 0.05
 DAY_S = 86_400.0
 PASSES = (FORWARD, EXPERTS, BACKWARD)
-"""What is done for each microbatch."""
+"""Sections that run for each microbatch."""
 COMPUTE = (*PASSES, OPTIMIZER)
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """Of some consecutive steps.
+    """Consecutive steps.
 
     Attributes:
         seconds: (steps, ranks) of each section; NaN where it did not run; of the collective, its
-            transfer once all have come.
+            transfer.
         launch: (steps, ranks) host seconds of launches; empty unless they are asynchronous.
         late_s: (steps, ranks) unmeasured, before the collective.
-        parts: (steps, ranks, microbatches) part of each microbatch in a section, sum 1; None with
-            one microbatch.
-        tokens: (steps, ranks, microbatches); None if they are not reported.
+        parts: (steps, ranks, microbatches) share of each microbatch, sum 1; None with one
+            microbatch.
+        tokens: (steps, ranks, microbatches); None if not reported.
     """
 
     seconds: dict[Section, Floats]
@@ -72,7 +72,7 @@ class Work:
 
 
 class Workers:
-    """Draws the local work of all ranks, some steps at a time."""
+    """Draws the local work of all ranks, a few steps at a time."""
 
     def __init__(self, plan: RunPlan, draws: Draws, timeline: Timeline) -> None:
         self._plan = plan
@@ -86,7 +86,6 @@ class Workers:
         self._offset = np.exp(sigma * generator.standard_normal(slots))
 
     def work(self, attempt: Attempt, first_made: int, steps: int) -> Work:
-        """Steps ``first_made`` and following of an attempt. Cost: O(steps * ranks * sections)."""
         made = np.arange(first_made, first_made + steps)
         seconds = self._noisy(attempt, first_made, steps)
         self._add_spikes(seconds, first_made)
@@ -110,7 +109,7 @@ class Workers:
         plan, ranks = self._plan, self._plan.layout.ranks
         local = (DATA, OPTIMIZER, *self._passes)
         normal = self._draws.normals("sections", first, (steps, 1 + len(local), ranks))
-        pace = self._pace(first, steps)[:, None] * self._offset[attempt.slot]
+        common = self._common_factor(first, steps)[:, None] * self._offset[attempt.slot]
         own, shared = _mixture(plan, self._passes)
         seconds = {}
         for index, section in enumerate(local, 1):
@@ -120,16 +119,16 @@ class Workers:
                 log += shared * normal[:, 0]
             seconds[section] = plan.usual_s(section) * np.exp(log, out=log)
             if section != DATA:
-                seconds[section] *= pace
+                seconds[section] *= common
         seconds[SYNC] = self._transfer(first, steps)
         return seconds
 
-    def _pace(self, first: int, steps: int) -> Floats:
+    def _common_factor(self, first: int, steps: int) -> Floats:
         """(steps,) factor that all ranks share."""
         plan = self._plan
-        pace = np.exp(plan.common_mode * self._draws.normals("common", first, (steps,)))
+        common = np.exp(plan.common_mode * self._draws.normals("common", first, (steps,)))
         hour = np.arange(first, first + steps) * plan.step_s * (2 * math.pi / DAY_S)
-        return np.asarray(pace * (1.0 + plan.diurnal * np.sin(hour)))
+        return np.asarray(common * (1.0 + plan.diurnal * np.sin(hour)))
 
     def _transfer(self, first: int, steps: int) -> Floats:
         layout = self._plan.layout
@@ -138,7 +137,7 @@ class Workers:
         return np.asarray(self._plan.usual_s(SYNC) * np.exp(noise)[:, layout.data_group])
 
     def _add_spikes(self, seconds: dict[Section, Floats], first: int) -> None:
-        """Pareto(3) on one section, in a small part of the steps of a rank."""
+        """Pareto(3) on one section, in a small share of the steps of a rank."""
         part = self._plan.spikes
         if not part:
             return
@@ -180,14 +179,14 @@ class Workers:
         plan = self._plan
         layout, count = plan.layout, plan.microbatches
         shape = (steps, layout.ranks, count)
-        tokens = np.full(shape, SEQUENCES * TYPICAL_LENGTH) if plan.tells_tokens else None
+        tokens = np.full(shape, SEQUENCES * TYPICAL_LENGTH) if plan.report_tokens else None
         parts: Floats = np.ones(shape)
         if count > 1:
             normal = self._draws.normals("microbatches", first, parts.shape)
             parts += microbatch_sigma(plan.sigma) * np.clip(normal, -4.0, 4.0, out=normal)
         if plan.sequence_cv:
             drawn = draw_sequences(plan, self._draws, first, steps)
-            if plan.tells_tokens:
+            if plan.report_tokens:
                 tokens = drawn.tokens[:, layout.data_index]
             for section in self._passes:
                 seconds[section] *= drawn.work.mean(axis=2)[:, layout.data_index]
@@ -265,7 +264,7 @@ def sections_of(plan: RunPlan, fault: Fault) -> tuple[Section, ...]:
 
 
 def affected(plan: RunPlan, active: ActiveFault, attempt: Attempt) -> Bools:
-    """(ranks,) whose times the fault changes: of a link, all who share its collective."""
+    """(ranks,) whether the fault changes its times: of a link, all that share its collective."""
     ranks = active.ranks(plan, attempt)
     if active.fault.kind != "link":
         return ranks
@@ -279,7 +278,8 @@ def _sigma(plan: RunPlan, section: Section) -> float:
 
 
 def _mixture(plan: RunPlan, passes: tuple[Section, ...]) -> tuple[float, float]:
-    """Standard deviations of a section's own and of the shared noise: the sum has the plan's."""
+    """Standard deviations of a section's own and of the shared noise, which add up to the
+    plan's."""
     usual = np.array([plan.usual_s(section) for section in passes])
     own_part = (1.0 - SHARED) * float(((usual / usual.sum()) ** 2).sum())
     sigma = plan.sigma / math.sqrt(SHARED + own_part)
@@ -291,24 +291,23 @@ SEQUENCES = 4
 TYPICAL_LENGTH = 2048.0
 """Mean tokens of a sequence."""
 QUADRATIC = 0.5
-"""Part of the work of an average microbatch that grows with the squares of the lengths."""
+"""Share of the work of an average microbatch that grows with the squares of the lengths."""
 HOT_STEPS = 10
-"""Steps after which another expert is popular."""
+"""Steps after which another expert is hot."""
 
 
 @dataclass(frozen=True, eq=False)
 class SequenceWork:
-    """Of some steps: ``work``, mean 1, and ``tokens`` (steps, data ranks, microbatches)."""
+    """``work``, mean 1, and ``tokens`` (steps, data ranks, microbatches)."""
 
     work: Floats
     tokens: Floats
 
 
 def draw_sequences(plan: RunPlan, draws: Draws, first: int, steps: int) -> SequenceWork:
-    """Lengths are log-normal; work = a x sum of lengths + b x sum of their squares.
+    """Log-normal lengths; work = a x sum of lengths + b x sum of their squares.
 
-    The mean work is that of an infinite draw, so that a step is slow where its sequences are long.
-    Cost: O(steps * data ranks * microbatches * sequences).
+    The mean work is that of an infinite draw: a step is slow where its sequences are long.
     """
     shape = (steps, plan.layout.dp, plan.microbatches, SEQUENCES)
     variance = length_variance(plan.sequence_cv)
@@ -321,10 +320,10 @@ def draw_sequences(plan: RunPlan, draws: Draws, first: int, steps: int) -> Seque
 
 
 def length_variance(cv: float) -> float:
-    """Variance of the log of the lengths, so that the work of a microbatch has this CV.
+    """Variance of the log of the lengths that gives the work of a microbatch this CV.
 
-    For one sequence of log-variance v, with lengths and squares over their means:
-    CV^2 = a^2 (e^v - 1) + 2ab (e^2v - 1) + b^2 (e^4v - 1). Solved by bisection.
+    For one sequence of log-variance v: CV^2 = a^2 (e^v - 1) + 2ab (e^2v - 1) + b^2 (e^4v - 1),
+    solved by bisection.
     """
     wanted = cv * cv * SEQUENCES
     a, b = 1 - QUADRATIC, QUADRATIC
@@ -337,7 +336,7 @@ def length_variance(cv: float) -> float:
 
 
 def expert_load(plan: RunPlan, draws: Draws, first: int, steps: int) -> Floats:
-    """(steps, experts) work of the experts, mean 1: one is hot, and with time another.
+    """(steps, experts) work of the experts, mean 1; one is hot, and changes.
 
     With h more work on one of E experts, CV = h sqrt(E - 1) / (E + h).
     """

@@ -1,4 +1,4 @@
-"""Observations to files and requests that other programs read: the inverse of receiving."""
+"""Observations to files and requests: the inverse of receiving."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def write_csv(batch: ObservationBatch) -> Iterator[str]:
 def write_csv_of(batches: Iterable[ObservationBatch]) -> Iterator[str]:
     """Pieces of a CSV file of several batches; the first one decides on the columns.
 
-    ``dp,pp,vpp,tp,cp,ep`` are written as far as a source reports them; ``microbatch``, the
-    executions that a row stands for, where rows have such a count.
+    ``dp,pp,vpp,tp,cp,ep`` are written if a source reports them; ``microbatch`` is the number of
+    executions that a row stands for.
     """
     reported: list[str] = []
     text = io.StringIO()
@@ -94,7 +94,7 @@ def _csv_rows(batch: ObservationBatch, reported: list[str]) -> Iterator[tuple[ob
 def encode_requests(
     batch: ObservationBatch, spans_at_once: int = 512, first_span: int = 0
 ) -> Iterator[bytes]:
-    """OTLP trace requests of one rank each, in the order in which a live run would send them.
+    """OTLP trace requests of one rank each, in the order of a live run.
 
     ``first_span`` is the number of spans sent before; it keeps their ids apart.
     """
@@ -109,7 +109,6 @@ def encode_requests(
 
 
 def encode_requests_of(batches: Iterable[ObservationBatch]) -> Iterator[bytes]:
-    """Of several batches, one after the other."""
     sent = 0
     for batch in batches:
         yield from encode_requests(batch, first_span=sent)
@@ -128,8 +127,11 @@ def as_json_line(request: bytes) -> str:
 
     message = ExportTraceServiceRequest.FromString(request)
     document: dict[str, Any] = MessageToDict(message, use_integers_for_enums=True)
-    pairs = zip(_spans(document), _messages(message), strict=True)
-    for span, reported in pairs:  # protobuf's JSON writes bytes in base64; OTLP's writes ids in hex
+    spans = (s for r in document["resourceSpans"] for g in r["scopeSpans"] for s in g["spans"])
+    messages = (s for r in message.resource_spans for g in r.scope_spans for s in g.spans)
+    for span, reported in zip(
+        spans, messages, strict=True
+    ):  # protobuf's JSON writes bytes in base64; OTLP's writes ids in hex
         span["traceId"] = reported.trace_id.hex()
         span["spanId"] = reported.span_id.hex()
         if reported.parent_span_id:
@@ -137,20 +139,8 @@ def as_json_line(request: bytes) -> str:
     return json.dumps(document, separators=(",", ":")) + "\n"
 
 
-def _spans(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for resource in document["resourceSpans"]:
-        for scope in resource["scopeSpans"]:
-            yield from scope["spans"]
-
-
-def _messages(request: Any) -> Iterator[Any]:
-    for resource in request.resource_spans:
-        for scope in resource.scope_spans:
-            yield from scope.spans
-
-
 def _by_source(batch: ObservationBatch, first: int, end: int) -> Iterator[Ints]:
-    """Rows of each source that has any, between two rows."""
+    """Rows of each source between two rows."""
     source = batch.source[first:end]
     order = np.argsort(source, kind="stable")
     cuts = np.flatnonzero(np.diff(source[order])) + 1
@@ -176,7 +166,7 @@ def _request(batch: ObservationBatch, source: Source, rows: Ints, span_ids: Ids)
 
 
 def _alike(batch: ObservationBatch, rows: Ints) -> Iterator[Bools]:
-    """Rows that have the same attributes: those that report tokens or GPU times, and the others."""
+    """Rows with the same attributes: those that report tokens or GPU times, and the others."""
     kind = np.zeros(len(rows), np.int64)
     if batch.tokens is not None:
         kind += ~np.isnan(batch.tokens[rows])
@@ -215,7 +205,7 @@ def _group(
 
 
 def _gpu_numbers(gpu: GpuTimes, basis: int, rows: Ints) -> dict[str, Ints]:
-    """What spans of one basis report; the sum of all kernels only where every row has it."""
+    """GPU attributes of spans of one basis; the sum of kernels only if every row has it."""
     reported = {}
     if basis != HOST:
         reported[semconv.GPU_BUSY_TIME] = gpu.busy_s
@@ -227,7 +217,7 @@ def _gpu_numbers(gpu: GpuTimes, basis: int, rows: Ints) -> dict[str, Ints]:
 
 
 def resource_of(source: Source) -> dict[str, AttributeValue]:
-    """What a source says of itself, as attributes of a resource."""
+    """The attributes of a source's resource."""
     ranks = {str(semconv.PARALLEL_RANK[name]): index for name, index in source.parallel}
     reported = {semconv.GPU_UUID: source.device, semconv.GPU_MODEL: source.device_model}
     device: dict[str, AttributeValue] = {key: text for key, text in reported.items() if text}

@@ -8,8 +8,8 @@ from otel_straggler.cli.fitting_table import Column, FittingTable
 
 COLUMNS = (
     Column("rank", is_number=True),
-    Column("host", gives_way=2),
-    Column("role", gives_way=1),
+    Column("host", drop_order=2),
+    Column("role", drop_order=1),
     Column("own time", is_number=True),
     Column("slowest in", wraps=True),
 )

@@ -214,7 +214,7 @@ def test_a_history_is_decided_anew_and_says_what_cannot_be(
     assert pages(replayed(call, path, "--config", config("{page_loss: 0.5}"))) == []
     assert len(pages(replayed(call, path, "--config", config("{min_slowdown: 1.4}")))) == 1
     output = call("replay", path, "--would-have-paged")[1]
-    assert "decided when this was recorded, under the settings of that time" in output
+    assert "confirmed when this was recorded, under the settings of that time" in output
 
 
 def write_history(path: Path, *changes: Verdict) -> Path:

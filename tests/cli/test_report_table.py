@@ -5,13 +5,11 @@ from rich.console import Console
 
 from otel_straggler.cli.report_table import (
     ScoreTable,
-    digits,
-    duration,
     missing_sentence,
-    rank_ranges,
     straggler_sentences,
     worst_first,
 )
+from otel_straggler.cli.text import digits, duration, rank_ranges
 from otel_straggler.collector.views.report_json import window_json
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.simulate.scenarios import Plan, simulate

@@ -49,7 +49,7 @@ def test_several_faults_and_all_kinds_of_noise_are_taken(call, tmp_path: Path) -
         "--checkpoint-every", 10, "--eval-every", 12, "--warm-up-steps", 3, "--diurnal", 0.01,
         "--common-mode", 0.02, "--rank-offset", 0.01, "--spikes", 0, "--missing-reports", 0.1,
         "--clock-offset-s", 0.01, "--first-step", 1, "--restart-at-step", 20, "--renumbers",
-        "--tells-tokens", "--hides-topology", "--seed", 3, "--run-id", "mine",
+        "--report-tokens", "--no-report-topology", "--seed", 3, "--run-id", "mine",
         "--format", "otlp-proto", "-o", path, "--labels", labels,
     )  # fmt: skip
     assert (code, err) == (0, "")
@@ -127,7 +127,7 @@ def test_without_speed_a_run_is_sent_as_it_is(call) -> None:
         (("--layout", "dp8", "--labels", "/nonexistent/x"), "--labels", "/nonexistent/x"),
         (("--labels", "x"), "--labels", "x"),
         (("--speed", "1"), "--speed", "1"),
-        (("--layout", "dp8", "--tells-hardware"), "--tells-hardware", "--speed"),
+        (("--layout", "dp8", "--report-hardware"), "--report-hardware", "--speed"),
         (("--quick-until-step", "9"), "--quick-until-step", "9"),
         (("--speed", "-1", "--send", "http://127.0.0.1:9"), "--speed", "-1"),
         (("--layout", "dp8", "--send", "127.0.0.1:9"), "--send", "127.0.0.1:9"),

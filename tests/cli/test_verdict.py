@@ -110,7 +110,7 @@ def test_a_dismissed_verdict_calls_nobody_until_it_is_restored(
         return printed
 
     eventually(lambda: "confirmed, dismissed: rank 5" in top())
-    assert "calls nobody" in (output := verdict("explain", "5")[1])
+    assert "does not page" in (output := verdict("explain", "5")[1])
     assert ": a profiler ran" in output
     assert verdict("restore", "5", "--reason", "it was real")[0] == 0
     eventually(lambda: "confirmed, pages: rank 5" in top())

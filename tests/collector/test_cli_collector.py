@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from otel_straggler.cli.collector import (
+    freeze_garbage_collector,
+    raise_file_limit,
     signals_that_end,
-    spare_the_garbage_collector,
-    take_file_descriptors,
 )
 
 COMMAND = [sys.executable, "-m", "otel_straggler.cli", "collector"]
@@ -141,11 +141,11 @@ def test_connections_may_be_more_than_the_system_begins_with() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
-        take_file_descriptors()
+        raise_file_limit()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         assert hard == before[1]
         assert soft == (8_192 if hard == resource.RLIM_INFINITY else min(hard, 8_192))
-        take_file_descriptors()
+        raise_file_limit()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -154,7 +154,7 @@ def test_connections_may_be_more_than_the_system_begins_with() -> None:
 def test_modules_are_no_work_for_the_garbage_collector() -> None:
     """It looked through all of them while requests came in: half of a receiver's time."""
     assert gc.get_freeze_count() == 0
-    spare_the_garbage_collector()
+    freeze_garbage_collector()
     try:
         assert gc.get_freeze_count() > 10_000
     finally:

@@ -49,7 +49,7 @@ _RUNS = {
     STEADY: (
         *("--layout", "pp4,dp16", "--steps", "50"),
         *("--fault", f"compute:1.5@rank{SLOW_RANK}:step0"),
-        *("--gpu-timing", "cupti", "--tells-hardware", "--checkpoint-every", "20"),
+        *("--gpu-timing", "cupti", "--report-hardware", "--checkpoint-every", "20"),
     ),
     STUCK: (
         *("--layout", "dp16", "--fault", f"hang_never_joined@rank{STUCK_RANK}:step45"),

@@ -32,7 +32,7 @@ over http/protobuf (by default); headers: none.
 over http/protobuf (by default); headers: none.
    ok  Heartbeats and spans go out also while a library holds the GIL.
 Endpoint
-   XX  Nobody listens on port 1 of 127.0.0.1.
+   XX  Nothing listens on port 1 of 127.0.0.1.
        otel-straggler collector   # or name the right host in OTEL_STRAGGLER_ENDPOINT
 """
 IN_PYTHON = (

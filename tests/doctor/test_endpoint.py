@@ -49,7 +49,7 @@ def test_nobody_listening_is_a_problem(examined: Examine) -> None:
         port = taken.getsockname()[1]
         finding = examined(endpoint=f"http://127.0.0.1:{port}")["endpoint.tcp"]
     assert (finding.status, finding.sentence) == (
-        "problem", f"Nobody listens on port {port} of 127.0.0.1.",
+        "problem", f"Nothing listens on port {port} of 127.0.0.1.",
     )  # fmt: skip
     assert finding.remedy.startswith("otel-straggler collector")
 

@@ -36,7 +36,7 @@ def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
         step_when_back = last_step(training)
         again = watch(second, "outage")
         full = again.wait_for(lambda w: w["closed_by"] == "complete" and w["n_steps"] == 20)
-        training.go_wrong("slow", 2)
+        training.inject("slow", 2)
         last = again.wait_for(lambda w: w["last_step"] == STEPS - 1)
         assert training.wait(LONGEST_S) == [0, 0, 0, 0], training.log
     finally:

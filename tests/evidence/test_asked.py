@@ -85,7 +85,7 @@ def test_stacks_appear_when_the_collector_asks(
     assert stuck.line() == "stuck"
     assert stuck.dumps() == []
     wait(lambda: ask(live, "--wait", "20") == 0)
-    assert "Rank 0: has done it." in capsys.readouterr().out
+    assert "Rank 0: done." in capsys.readouterr().out
     [dump] = stuck.dumps()
     assert dump.main.frames[0].function == "wait_for_lock"
     assert dump.head.why.startswith("command ")

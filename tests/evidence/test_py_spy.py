@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.cli import main, stacks_from_outside
+from otel_straggler.cli import hang_stacks, main
 
-REAL = stacks_from_outside.find_py_spy()
+REAL = hang_stacks.find_py_spy()
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         )
         path.write_text(f"#!{sys.executable}\n{program}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setattr(stacks_from_outside, "find_py_spy", lambda: str(path))
-        monkeypatch.setattr("otel_straggler.cli.stacks_from_outside.find_py_spy", lambda: str(path))
+        monkeypatch.setattr(hang_stacks, "find_py_spy", lambda: str(path))
+        monkeypatch.setattr("otel_straggler.cli.hang_stacks.find_py_spy", lambda: str(path))
 
     return install
 
@@ -106,7 +106,7 @@ def test_that_py_spy_is_missing_is_said_once(
     ranks = [start("asleep", rank=rank) for rank in range(2)]
     for one in ranks:
         assert one.line() == "stuck"
-    monkeypatch.setattr("otel_straggler.cli.stacks_from_outside.find_py_spy", lambda: None)
+    monkeypatch.setattr("otel_straggler.cli.hang_stacks.find_py_spy", lambda: None)
     assert main(["hang", "stacks", "--dir", str(tmp_path)]) == 0
     reported = capsys.readouterr()
     assert reported.err.count("py-spy is not installed") == 1

@@ -54,7 +54,7 @@ def test_a_killed_rank_is_told_with_section_step_and_how_long(
     ), out
     assert main(["hang", str(tmp_path), "--json"]) == 0
     [ring] = json.loads(capsys.readouterr().out)["rings"]
-    assert (ring["rank"], ring["node"], ring["life"], ring["step"]) == (3, "node-1", "dead", 812)
+    assert (ring["rank"], ring["node"], ring["status"], ring["step"]) == (3, "node-1", "dead", 812)
     assert ring["open_section"]["name"] == "forward"
     assert ring["open_section"]["open_s"] >= 1.0
     assert [run["name"] for run in ring["ended"]] == ["data"]
@@ -68,19 +68,19 @@ def has_lasted(folder: Path, seconds: float) -> bool:
     return run is not None and state.alive_ns - run.start_ns > seconds * 1e9
 
 
-@pytest.mark.parametrize(("way", "life"), [("keeps_the_gil", "alive"), ("asleep", "stopped")])
+@pytest.mark.parametrize(("way", "status"), [("keeps_the_gil", "alive"), ("asleep", "stopped")])
 def test_a_living_rank_is_told_until_now(
-    start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str, life: str
+    start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str, status: str
 ) -> None:
     """It need not be asked, and need not be able to answer."""
     stuck = start(way, rank=1)
     assert stuck.line() == "stuck"
-    if life == "stopped":
+    if status == "stopped":
         stuck.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, stuck.pid, os.WSTOPPED | os.WNOWAIT)
     assert main(["hang", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert f", {life}): in section forward of step 812" in out
+    assert f", {status}): in section forward of step 812" in out
     assert "when it last wrote" not in out
 
 

@@ -30,12 +30,12 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "intermittent": ("--layout", "dp8", "--steps", "120", "--fault", "flap:1.5@rank3:step40"),
     "imbalance": (
         "--layout", "pp4,dp4", "--steps", "80", "--step-s", "0.2", "--stage-factor", "1.4",
-        "--sequence-cv", "0.2", "--tells-tokens",
+        "--sequence-cv", "0.2", "--report-tokens",
     ),
     "experts": ("--layout", "ep4,dp4", "--steps", "100", "--expert-cv", "0.3"),
     "gpu_times": (
         "--layout", "tp2,dp4", "--steps", "120", "--timing", "asynchronous", "--gpu-timing",
-        "cupti", "--tells-hardware", "--fault", "compute:1.4@rank5:step40",
+        "cupti", "--report-hardware", "--fault", "compute:1.4@rank5:step40",
     ),
     "restarted": (
         "--layout", "dp8", "--steps", "100", "--restart-at-step", "60", "--checkpoint-every", "20",
@@ -101,7 +101,7 @@ OFFLINE = ("healthy", "slow_gpu", "slow_host", "imbalance", "gpu_times", "restar
 def offline_arguments(name: str, path: str) -> list[str]:
     arguments = arguments_of(name)
     del arguments[arguments.index("--speed") :]
-    for option in ("--hold-s", "--tells-hardware"):
+    for option in ("--hold-s", "--report-hardware"):
         if option in arguments:
             at = arguments.index(option)
             del arguments[at : at + (2 if option == "--hold-s" else 1)]

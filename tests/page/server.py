@@ -64,7 +64,7 @@ class CannedCollector:
             self._news.notify_all()
 
     def go_away(self) -> None:
-        """Nobody listens any more; open streams end."""
+        """Nothing listens any more; open streams end."""
         with self._news:
             self._is_up = False
             self._news.notify_all()

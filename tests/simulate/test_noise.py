@@ -65,13 +65,13 @@ def test_lengths_of_sequences_make_the_spread_that_is_asked_for(cv):
 
 def test_tokens_tell_where_sequences_are_long():
     """Ranks of one pipeline share their data, so their tokens; times follow tokens."""
-    run = make("tp2,pp2,dp16", **QUIET, sequence_cv=0.3, tells_tokens=True)
+    run = make("tp2,pp2,dp16", **QUIET, sequence_cv=0.3, report_tokens=True)
     table = next(run.tables(20))
     tokens = table.tokens.reshape(20, 2, 16, 2)
     assert (tokens == tokens[:, :1, :, :1]).all()
     assert np.corrcoef(tokens.ravel(), table.seconds[:, :, 1].ravel())[0, 1] > 0.9
     assert np.isnan(next(make(sequence_cv=0.3).tables()).tokens).all()
-    assert (next(make(tells_tokens=True).tables()).tokens == 8 * 4 * 2048).all()
+    assert (next(make(report_tokens=True).tables()).tokens == 8 * 4 * 2048).all()
 
 
 def test_experts_have_the_spread_that_is_asked_for_and_the_hot_one_changes():

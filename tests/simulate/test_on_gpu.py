@@ -101,7 +101,7 @@ def test_rows_add_up_to_the_tables(way: str, counts_microbatches: bool) -> None:
 @pytest.mark.parametrize("form", ["otlp-json", "otlp-proto"])
 def test_gpu_times_are_written_and_read_back(form: str) -> None:
     """To the nanosecond; of rows that tell tokens and of those that do not."""
-    run = make("dp4", steps=6, timing="asynchronous", gpu_timing="cupti", tells_tokens=True)
+    run = make("dp4", steps=6, timing="asynchronous", gpu_timing="cupti", report_tokens=True)
     requests = encode_requests_of(run.batches())
     pieces = (
         map(frame, requests)

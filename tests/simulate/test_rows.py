@@ -57,7 +57,7 @@ def _identity(source) -> tuple:
 @pytest.mark.parametrize("counts_microbatches", [False, True])
 def test_rows_add_up_to_the_tables(layout, timing, counts_microbatches):
     """Sums, counts, spread of single runs, tokens, starts and ends."""
-    run = busy(layout, timing=timing, tells_tokens=True)
+    run = busy(layout, timing=timing, report_tokens=True)
     batches = run.batches(10, counts_microbatches=counts_microbatches)
     for table, batch in zip(run.tables(10), batches, strict=True):
         built = build_step_table(batch, world_size=run.plan.layout.ranks)
@@ -112,7 +112,7 @@ def test_a_csv_of_counted_microbatches_says_how_many():
 
 def test_requests_carry_attempt_place_and_tokens():
     """Sources are equal to the simulated ones; no two spans share an id."""
-    run = busy("tp2,pp2,ep2,dp4", tells_tokens=True, restart_at_step=12)
+    run = busy("tp2,pp2,ep2,dp4", report_tokens=True, restart_at_step=12)
     decoder = SpanDecoder()
     decoded = [decoder.decode(request) for request in encode_requests_of(run.batches(5))]
     assert not any(d.rejected for d in decoded)
@@ -129,7 +129,7 @@ def test_requests_carry_the_tokens_of_forward():
         ExportTraceServiceRequest,
     )
 
-    run = make("dp2", steps=3, tells_tokens=True, sequence_cv=0.2)
+    run = make("dp2", steps=3, report_tokens=True, sequence_cv=0.2)
     reported: dict[int, float] = {}
     ids = set()
     for request in encode_requests_of(run.batches(1)):

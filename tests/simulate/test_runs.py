@@ -17,7 +17,7 @@ from .generated import QUIET, label_of, make, seconds
 EVERYTHING = {
     "sequence_cv": 0.2, "expert_cv": 0.2, "gc_every_steps": 9, "checkpoint_every": 10,
     "eval_every": 15, "warm_up_steps": 5, "diurnal": 0.02, "missing_reports": 0.05,
-    "clock_offset_s": 0.01, "tells_tokens": True, "stage_factor": 1.3, "restart_at_step": 17,
+    "clock_offset_s": 0.01, "report_tokens": True, "stage_factor": 1.3, "restart_at_step": 17,
     "renumbers": True, "ranks_per_node": 4,
 }  # fmt: skip
 LOCAL = ("data_loading", "forward", "backward", "optimizer")
@@ -226,7 +226,7 @@ def test_first_steps_are_slow_and_not_equally_slow():
 
 def test_missing_reports_leave_nothing_of_a_step():
     """No section, no tokens, no time."""
-    run = make("dp64", missing_reports=0.1, tells_tokens=True)
+    run = make("dp64", missing_reports=0.1, report_tokens=True)
     table = next(run.tables(60))
     is_gone = np.isnan(table.seconds).all(axis=2)
     assert is_gone.mean() == pytest.approx(0.1, abs=0.02)
@@ -310,7 +310,7 @@ def test_after_a_hang_a_new_attempt_goes_on():
 
 def test_topology_is_told_or_not():
     """Peers come from it; the role stays the user's."""
-    reported, silent = make("tp2,dp4").sources, make("tp2,dp4", tells_topology=False).sources
+    reported, silent = make("tp2,dp4").sources, make("tp2,dp4", report_topology=False).sources
     assert reported[3].parallel == (("data", 1), ("tensor", 1))
     assert silent[3].parallel == ()
     assert {s.role for s in (*reported, *silent)} == {"default"}

@@ -30,7 +30,7 @@ def reported_by(run: SimulatedRun, ending: Ending | None = None) -> list[Decoded
         if signal == "metrics":
             result.append(MetricDecoder().decode(body))
 
-    sensors = Sensors(run.labels) if run.plan.tells_hardware else None
+    sensors = Sensors(run.labels) if run.plan.report_hardware else None
     Replay(post, speed=SPEED, ending=ending, clock=Time(), sensors=sensors).run(run.batches())
     return result
 
@@ -52,7 +52,7 @@ def of_metric(requests: list[DecodedMetrics], metric: Metric) -> dict[int, list[
 
 def test_every_name_is_told() -> None:
     """All that a collector shows as told, by ranks that name the same GPU in their description."""
-    run = make("dp4", "compute:1.5@rank2:step0", tells_hardware=True)
+    run = make("dp4", "compute:1.5@rank2:step0", report_hardware=True)
     requests = reported_by(run)
     assert {metric for _, metric, _ in newest(requests)} == set(semconv.PASSTHROUGH_METRICS)
     beats = [beat for each in requests for beat in each.heartbeats]
@@ -66,7 +66,7 @@ def test_every_name_is_told() -> None:
 
 def test_a_slow_gpu_is_hot_and_held_back() -> None:
     """Clock, power, heat and time throttled say why; the others are well."""
-    run = make("dp4", "compute:1.5@rank2:step0", tells_hardware=True)
+    run = make("dp4", "compute:1.5@rank2:step0", report_hardware=True)
     requests = reported_by(run)
     clocks = {rank: min(values) for rank, values in of_metric(requests, semconv.GPU_CLOCK).items()}
     assert clocks[2] == pytest.approx(clocks[0] / 1.5)
@@ -81,7 +81,7 @@ def test_a_slow_gpu_is_hot_and_held_back() -> None:
 
 def test_totals_grow() -> None:
     """Energy is power times time."""
-    run = make("dp2", tells_hardware=True)
+    run = make("dp2", report_hardware=True)
     energy = [
         one.value
         for each in reported_by(run)
@@ -94,7 +94,7 @@ def test_totals_grow() -> None:
 
 def test_a_rank_that_crashed_had_an_xid() -> None:
     """The error is told before the rank falls silent."""
-    run = make("dp4", "crash@rank2:step20", tells_hardware=True)
+    run = make("dp4", "crash@rank2:step20", report_hardware=True)
     result = newest(reported_by(run, Ending(silent=frozenset({2}), hold_s=10.0)))
     xids = {rank for rank, metric, values in result if metric is semconv.HW_ERRORS
             and values[-1].startswith("xid_")}  # fmt: skip

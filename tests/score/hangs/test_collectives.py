@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_straggler.cli.hang_lines import hang_json, hang_lines
+from otel_straggler.cli.diagnostics import hang_json, hang_lines
 from otel_straggler.detect.hangs.collectives import HangFindings, find_hang
 from otel_straggler.model.diagnostics import Collective, FlightRecord, ProcessGroup
 from otel_straggler.recordings.diagnostics_files import read_flight_records

@@ -305,7 +305,7 @@ def test_a_slow_rank_of_a_role_that_nobody_told_is_named_but_pages_nobody() -> N
 
 def test_where_all_do_the_same_nobody_needs_to_tell_the_roles() -> None:
     """A plain data-parallel job pages as ever."""
-    tables = made("dp8", "compute:1.3@rank2:step60", tells_topology=False)
+    tables = made("dp8", "compute:1.3@rank2:step60", report_topology=False)
     assert only(run_verdicts(tables)).pages
 
 

@@ -184,7 +184,7 @@ def test_every_worker_has_a_place_in_the_heat_map() -> None:
 
 def test_without_a_layout_there_is_no_heat_map() -> None:
     """Nobody told who belongs where."""
-    tables = made("dp8", tells_topology=False)
+    tables = made("dp8", report_topology=False)
     summary = run_verdicts(tables).summary()
     assert summary is not None
     assert len(tables) > 0

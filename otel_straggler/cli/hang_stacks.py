@@ -1,4 +1,4 @@
-"""Stacks of another process of this machine: by py-spy, else by the signal it has announced."""
+"""Stacks of another process on this machine: by py-spy, else by the signal it has announced."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from typing import Any
 
 import click
 
-from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.diagnostics import frame_text
+from otel_straggler.cli.text import printable
 from otel_straggler.client.diagnostics.processes import is_stopped, started_ticks, takes_signal
 from otel_straggler.detect.hangs.stacks import own_frame
-from otel_straggler.errors import ConfigError, InputError, describe
+from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.diagnostics import SUFFIX, StacksDump, StacksHead, parse_dumps
 from otel_straggler.recordings.diagnostics_files import read_stacks_file
 
 _PY_SPY_S = 30.0
 _SIGNAL_S = 5.0
 _STILL_S = 0.3
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A process to look at.
+    """A process to inspect.
 
     Attributes:
         path: its file of stacks; None if it has none.
@@ -46,10 +47,6 @@ class Target:
     @property
     def rank(self) -> int | None:
         return int(self.head.rank) if self.head.rank.isdecimal() else None
-
-    @property
-    def run(self) -> str:
-        return self.head.run
 
     @property
     def name(self) -> str:
@@ -66,20 +63,20 @@ def targets_in(folder: Path) -> list[Target]:
             is_alive = head.pid.isdecimal() and len(head.pid) <= 10
             if is_alive and head.started and started_ticks(int(head.pid)) == head.started:
                 result.append(Target(pid=int(head.pid), path=path, head=head))
-    return sorted(result, key=lambda target: (target.run, target.rank or 0))
+    return sorted(result, key=lambda target: (target.head.run, target.rank or 0))
 
 
 def find_py_spy() -> str | None:
-    """Beside this interpreter, else on the path."""
-    beside = Path(sys.executable).parent / "py-spy"
-    return str(beside) if beside.is_file() else shutil.which("py-spy")
+    """Next to this interpreter, else on the path."""
+    own = Path(sys.executable).parent / "py-spy"
+    return str(own) if own.is_file() else shutil.which("py-spy")
 
 
-def take(target: Target, py_spy: str | None, *, native: bool) -> tuple[StacksDump, str]:
-    """The stacks of now, and a remark; they are in the target's file too, if it has one.
+def take_stacks(target: Target, py_spy: str | None, *, native: bool) -> tuple[StacksDump, str]:
+    """The stacks of now, and a remark; appended to the target's file if it has one.
 
     Raises:
-        InputError: there is no way; says why.
+        InputError: neither way works.
     """
     if not started_ticks(target.pid):
         raise InputError("there is no such process")
@@ -120,7 +117,7 @@ def _by_py_spy(target: Target, py_spy: str, *, native: bool) -> StacksDump:
 
 
 def _by_signal(target: Target) -> StacksDump:
-    """The handler is in C, so the GIL is no matter."""
+    """The handler is in C, so the GIL does not matter."""
     if target.path is None or not target.head.signal.isdecimal():
         raise InputError(
             "it has announced no signal for its stacks (OTEL_STRAGGLER_EVIDENCE_DIR), and without "
@@ -142,11 +139,11 @@ def _by_signal(target: Target) -> StacksDump:
 
 
 def _settled(path: Path, before: int) -> Iterator[str]:
-    """What was appended, whenever nothing came for a moment."""
+    """The text appended, each time nothing has come for a moment."""
     ends_at_s = time.monotonic() + _SIGNAL_S
     view, since_s = "", time.monotonic()
     while time.monotonic() < ends_at_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
         text = _text(path)[before:]
         if text != view:
             view, since_s = text, time.monotonic()
@@ -176,7 +173,7 @@ def _head(target: Target, by: str) -> StacksHead:
 
 
 def _lines(body: bytes) -> Iterator[str]:
-    """What py-spy says, as faulthandler would; what makes no sense is left out."""
+    """py-spy's output in the format of faulthandler; malformed parts are left out."""
     try:
         threads: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -206,7 +203,7 @@ def _one_line(text: object) -> str:
 _DIR = "OTEL_STRAGGLER_EVIDENCE_DIR"
 
 
-@click.command(short_help="Take the stacks of ranks on this host, from outside.")
+@click.command(short_help="Dump stacks of ranks on this host, from outside.")
 @click.option("--pid", type=int, help="Of this process.")
 @click.option("--rank", "ranks", type=int, multiple=True, help="Several may be given; all if none.")
 @click.option("--run", "run_id", metavar="ID", help="Of which run, if there are several.")
@@ -222,9 +219,9 @@ def stacks(
     native: bool,
     signal_only: bool,
 ) -> None:
-    """Take stacks of ranks on this host, also of one that holds the GIL.
+    """Dump stacks of ranks on this host, also of one that holds the GIL.
 
-    py-spy takes them if it is installed (pip install py-spy) and may trace the process; without it
+    py-spy dumps them if it is installed (pip install py-spy) and may trace the process; without it
     the process is sent the signal that it has announced in its file of stacks, and writes them by a
     handler in C. Stacks go to the rank's file in DIR; with --pid and without such a file, to the
     terminal.
@@ -238,14 +235,14 @@ def stacks(
     failures = 0
     for target in wanted:
         try:
-            dump, remark = take(target, py_spy, native=native)
+            dump, remark = take_stacks(target, py_spy, native=native)
         except InputError as error:
             failures += 1
             click.echo(f"{target.name}: {error}", err=True)
-            continue
-        if remark:
-            click.echo(f"{target.name}: {remark}", err=True)
-        _say(target, dump)
+        else:
+            if remark:
+                click.echo(f"{target.name}: {remark}", err=True)
+            _print(target, dump)
     if failures:
         raise click.exceptions.Exit(1)
 
@@ -259,32 +256,26 @@ def _targets(
         for target in known
         if (pid is None or target.pid == pid)
         and (not ranks or target.rank in ranks)
-        and (run_id is None or target.run == run_id)
+        and (run_id is None or target.head.run == run_id)
     ]
     if not result and pid is not None and not ranks:
         return [Target(pid=pid)]
     if result:
         return result
     some = ", ".join(target.name for target in known[:20])
-    raise ConfigError(
-        describe(
-            where="hang stacks",
-            value=", ".join(map(str, ranks)) if ranks else str(folder or "no folder"),
-            expected=f"one of: {some}" if some else "files of living ranks of this host",
-            remedy=f"Name the folder with --dir or {_DIR}, or a process with --pid.",
-        )
+    raise ConfigError.of(
+        "hang stacks",
+        ", ".join(map(str, ranks)) if ranks else str(folder or "no folder"),
+        f"one of: {some}" if some else "files of living ranks of this host",
+        f"Name the folder with --dir or {_DIR}, or a process with --pid.",
     )
 
 
-def _say(target: Target, dump: StacksDump) -> None:
+def _print(target: Target, dump: StacksDump) -> None:
     main = dump.main
     frame = None if main is None else own_frame(main) or next(iter(main.frames), None)
-    where = "no function of Python"
-    if frame is not None:
-        file = frame.file.rpartition("/")[2]
-        where = f"{printable(frame.function)} ({printable(file)}, line {frame.line})"
     gil = ", and holds the GIL" if main is not None and main.holds_gil else ""
-    click.echo(f"{target.name}: the main thread is in {where}{gil}.")
+    click.echo(f"{target.name}: the main thread is in {frame_text(frame)}{gil}.")
     if target.path is not None:
         click.echo(f"  All {len(dump.threads)} threads are in {target.path}")
         return
