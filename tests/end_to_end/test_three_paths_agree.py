@@ -27,9 +27,10 @@ LONGEST_S = 60
 Json = dict[str, Any]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def collector() -> Iterator[dict[str, str]]:
-    """A fresh collector, without a history of these ranks; gives its ready line."""
+    """One for all: each test has runs of its own, of whose ranks it has no history. Gives its ready
+    line."""
     ports = [
         word
         for name in ("otlp-http", "otlp-grpc", "metrics")
@@ -40,7 +41,7 @@ def collector() -> Iterator[dict[str, str]]:
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
-    alarm = threading.Timer(LONGEST_S, process.kill)
+    alarm = threading.Timer(4 * LONGEST_S, process.kill)
     alarm.start()
     yield json.loads(process.stdout.readline())
     alarm.cancel()
@@ -72,7 +73,8 @@ def test_every_window_of_a_live_collector_is_that_of_the_core(
     name: str, collector: dict[str, str]
 ) -> None:
     """Also later windows, whose individual scores stand on those before, agree to 1e-9."""
-    plan = replace(PLAN, run_id=name, steps=4 * WINDOW_STEPS, onset_step=2 * WINDOW_STEPS)
+    steps = {"steps": 4 * WINDOW_STEPS, "onset_step": 2 * WINDOW_STEPS}
+    plan = replace(PLAN, run_id=f"{name} window by window", **steps)
     run = simulate(name, plan)
     scorer = Scorer(ScoreSettings(window_steps=WINDOW_STEPS))
     scorer.observe(run.batch.take(np.argsort(run.batch.start_ns, kind="stable")), now_ns=0)
