@@ -48,6 +48,21 @@ _USUAL = "ci" if os.environ.get("CI") else "test"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _USUAL))
 
 
+_TOGETHER = ("detector",)
+"""Folders whose files share processes with PyTorch, which take longer to start than to use."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of several processes (`--dist loadgroup`) one runs all of a file, or of such a folder."""
+    if not getattr(config.option, "loadgroup", False):  # pytest-xdist tells its workers
+        return
+    for item in items:
+        shares = item.path.parent.name in _TOGETHER
+        group = item.path.parent if shares else item.path
+        name = str(group.relative_to(config.rootpath))
+        item.add_marker(pytest.mark.xdist_group(name))
+
+
 @pytest.fixture
 def hurried_threads() -> Iterator[None]:
     """Threads take turns thousands of times more often than they do otherwise: what two of them

@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def collector() -> Iterator[dict[str, str]]:
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """One for all: each test has runs of its own, of whose ranks it has no history. Gives its ready
     line."""
     ports = [
@@ -36,8 +36,10 @@ def collector() -> Iterator[dict[str, str]]:
         for name in ("otlp-http", "otlp-grpc", "metrics")
         for word in (f"--{name}", "127.0.0.1:0")
     ]
+    config = tmp_path_factory.mktemp("collector") / "collector.yaml"
+    config.write_text("scoring: {grace_seconds: 2}\n")  # of a rank that is missing
     process = subprocess.Popen(
-        [*COMMAND, "collector", *ports, "--window-steps", str(WINDOW_STEPS)],
+        [*COMMAND, "collector", *ports, "--config", config, "--window-steps", str(WINDOW_STEPS)],
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None

@@ -161,7 +161,8 @@ def _steps(environment: Environment, wheel: Path, folder: Path, interpreter: str
     """The commands, run one by one as the caller asks for them."""
     yield run("venv", [interpreter, "-m", "venv", "--without-pip", folder / "env"])
     python = folder / "env" / "bin" / "python"
-    pip = [*_pip(python), "install", "--constraint", environment.constraints]
+    # Of most packages little is imported: Python compiles that when it is.
+    pip = [*_pip(python), "install", "--no-compile", "--constraint", environment.constraints]
     if environment.is_offline:
         yield from _install_offline(environment, python, wheel, folder)
     else:
