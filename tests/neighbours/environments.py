@@ -137,8 +137,11 @@ def metadata_of(wheel: Path) -> dict[str, list[str]]:
     return {key: message.get_all(key, []) for key in ("Classifier", "Requires-Dist")}
 
 
-def build_and_test(environment: Environment, wheel: Path, folder: Path) -> Report:
-    """Build one environment and run everything in it, up to the first step that fails."""
+def build_and_test(
+    environment: Environment, wheel: Path, folder: Path, *, by_night: bool = False
+) -> Report:
+    """Build one environment and run everything in it, up to the first step that fails; what is
+    marked ``nightly`` only ``by_night``."""
     report = Report()
     interpreter = find_python(environment.python)
     if not interpreter:
@@ -148,7 +151,8 @@ def build_and_test(environment: Environment, wheel: Path, folder: Path) -> Repor
         )
         return report
     folder.mkdir()
-    for step in _steps(environment, wheel, folder, interpreter):
+    marked = "" if by_night else "not nightly"
+    for step in _steps(environment, wheel, folder, interpreter, marked):
         report.steps[step.name] = step
         if step.code != 0:
             break
@@ -157,7 +161,9 @@ def build_and_test(environment: Environment, wheel: Path, folder: Path) -> Repor
     return report
 
 
-def _steps(environment: Environment, wheel: Path, folder: Path, interpreter: str) -> Iterator[Step]:
+def _steps(
+    environment: Environment, wheel: Path, folder: Path, interpreter: str, marked: str
+) -> Iterator[Step]:
     """The commands, run one by one as the caller asks for them."""
     yield run("venv", [interpreter, "-m", "venv", "--without-pip", folder / "env"])
     python = folder / "env" / "bin" / "python"
@@ -170,14 +176,14 @@ def _steps(environment: Environment, wheel: Path, folder: Path, interpreter: str
         yield run("install", [*pip, *report, wheel])
     yield run("conflicts", [*_pip(python), "check"])
     yield run("tools", [*pip, *TOOLS])
-    yield _pytest("base", BASE_FACTS, folder)
+    yield _pytest("base", BASE_FACTS, folder, marked)
     if environment.own_tests:
         yield run("own tools", [*pip, *OWN_TOOLS])
-        yield _pytest("own tests", environment.own_tests, folder)
+        yield _pytest("own tests", environment.own_tests, folder, marked)
     if environment.collector_tests:
         yield run("extras", [*pip, f"{wheel}[collector,cli]", *COLLECTOR_TOOLS])
         yield run("conflicts with extras", [*_pip(python), "check"])
-        yield _pytest("collector tests", environment.collector_tests, folder)
+        yield _pytest("collector tests", environment.collector_tests, folder, marked)
 
 
 def _install_offline(
@@ -194,13 +200,13 @@ def _install_offline(
     yield run("install", [*command, "--report", folder / "installed.json", "otel-straggler"], env)
 
 
-def _pytest(name: str, tests: Sequence[str], folder: Path) -> Step:
+def _pytest(name: str, tests: Sequence[str], folder: Path, marked: str) -> Step:
     """Tests of ours with the environment's own pytest, from outside of the source tree."""
     env = _outside() | {"HYPOTHESIS_PROFILE": "neighbours", "OTEL_STRAGGLER_TEST_DOSE": "few"}
     options = ["-q", "--strict-markers", "--import-mode=importlib", "-p", "no:cacheprovider"]
     command = [
         *(folder / "env" / "bin" / "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", ROOT),
-        *("-o", f"addopts={' '.join(options)}"),
+        *("-o", f"addopts={' '.join(options)}", "-m", marked),
         *(ROOT / "tests" / test for test in tests),
     ]
     return run(name, command, env)
