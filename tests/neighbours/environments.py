@@ -32,13 +32,14 @@ COLLECTOR_TOOLS = (
 )
 BASE_FACTS = ("neighbours/base_facts.py",)
 OF_THE_CLIENT = ("client", "native", "sdk_sink", "wire_decode")
-OWN_TESTS = (*OF_THE_CLIENT, "score", "simulate", "receive_files")
 # Scores by their definitions, verdicts and hangs: that they are computed there at all.
 SCORES_IN_SHORT = (
     "score/test_definitions.py",
     "score/verdicts/test_judge_behaviour.py",
     "score/hangs/test_judge.py",
 )
+OWN_TESTS = (*OF_THE_CLIENT, *SCORES_IN_SHORT, "receive_files")
+BY_NIGHT = ("score", "simulate")
 COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py")
 
 
@@ -51,6 +52,7 @@ class Environment:
         python: which interpreter, "3.10".
         constraints: file with the exact versions.
         own_tests: which of the package's own tests run there, as far as they need no torch.
+        by_night: which run beside them with `make nightly`.
         collector_tests: which run with the extras, installed after the base; empty: no extras.
         is_offline: whether the base comes from a folder of wheels, with no index.
         is_nightly: whether only `make nightly` tries it.
@@ -60,6 +62,7 @@ class Environment:
     python: str
     constraints: Path
     own_tests: tuple[str, ...] = OWN_TESTS
+    by_night: tuple[str, ...] = ()
     collector_tests: tuple[str, ...] = ()
     is_offline: bool = False
     is_nightly: bool = False
@@ -67,7 +70,11 @@ class Environment:
 
 TABLE = (
     Environment(
-        "oldest", "3.10", HERE / "oldest.txt", collector_tests=(*COLLECTOR_TESTS, "receive")
+        "oldest",
+        "3.10",
+        HERE / "oldest.txt",
+        by_night=BY_NIGHT,
+        collector_tests=(*COLLECTOR_TESTS, "receive"),
     ),
     # The own tests run in a development environment too, and that is the one of this row: what it
     # adds is that the extras bring all that a collector needs.
@@ -79,7 +86,7 @@ TABLE = (
         "offline",
         "3.13",
         NEWEST,
-        own_tests=(*OF_THE_CLIENT, *SCORES_IN_SHORT, "simulate", "receive_files"),
+        own_tests=(*OWN_TESTS, "simulate"),
         is_offline=True,
         is_nightly=True,
     ),
@@ -151,8 +158,7 @@ def build_and_test(
         )
         return report
     folder.mkdir()
-    marked = "" if by_night else "not nightly"
-    for step in _steps(environment, wheel, folder, interpreter, marked):
+    for step in _steps(environment, wheel, folder, interpreter, by_night):
         report.steps[step.name] = step
         if step.code != 0:
             break
@@ -162,9 +168,11 @@ def build_and_test(
 
 
 def _steps(
-    environment: Environment, wheel: Path, folder: Path, interpreter: str, marked: str
+    environment: Environment, wheel: Path, folder: Path, interpreter: str, by_night: bool
 ) -> Iterator[Step]:
     """The commands, run one by one as the caller asks for them."""
+    marked = "" if by_night else "not nightly"
+    own_tests = (*environment.own_tests, *(environment.by_night if by_night else ()))
     yield run("venv", [interpreter, "-m", "venv", "--without-pip", folder / "env"])
     python = folder / "env" / "bin" / "python"
     # Of most packages little is imported: Python compiles that when it is.
@@ -177,9 +185,9 @@ def _steps(
     yield run("conflicts", [*_pip(python), "check"])
     yield run("tools", [*pip, *TOOLS])
     yield _pytest("base", BASE_FACTS, folder, marked)
-    if environment.own_tests:
+    if own_tests:
         yield run("own tools", [*pip, *OWN_TOOLS])
-        yield _pytest("own tests", environment.own_tests, folder, marked)
+        yield _pytest("own tests", own_tests, folder, marked)
     if environment.collector_tests:
         yield run("extras", [*pip, f"{wheel}[collector,cli]", *COLLECTOR_TOOLS])
         yield run("conflicts with extras", [*_pip(python), "check"])
