@@ -74,7 +74,7 @@ nightly: ## all that there is: every dose, C++ test and neighbour; real servers 
 
 # Without DOSE=nightly, what is marked so is left to the night.
 ONLY_PUSH = $(if $(DOSE),, and not nightly)
-PYTEST = $(BIN)/python -m pytest --durations 40 --durations-min 2
+PYTEST = $(if $(DOSE),HYPOTHESIS_PROFILE=nightly )$(BIN)/python -m pytest --durations 40 --durations-min 2
 
 # Much of a test is waiting: three at a time keep two cores busy. A file stays in one process, as
 # does a folder whose files share processes of their own (tests/conftest.py). They go out in their

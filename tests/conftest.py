@@ -1,8 +1,8 @@
 """What all tests share: how many random examples are tried.
 
-`make test` tries sixty, others each time, but in CI the same; `make fuzz` very many
-(HYPOTHESIS_PROFILE=fuzz; FUZZ_EXAMPLES for another number than 20,000), and `make neighbours` few
-in each environment.
+Sixty, others each time; in CI forty, the same each time, and by night a hundred. `make fuzz`
+tries very many (HYPOTHESIS_PROFILE=fuzz; FUZZ_EXAMPLES for another number than 20,000), and
+`make neighbours` few in each environment.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ settings.register_profile(
     "test", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 # CI tries the same examples each time; others are found where one can look at them.
-settings.register_profile("ci", settings.get_profile("test"), derandomize=True, database=None)
+settings.register_profile(
+    "ci", settings.get_profile("test"), max_examples=40, derandomize=True, database=None
+)
+settings.register_profile("nightly", settings.get_profile("ci"), max_examples=100)
 settings.register_profile("neighbours", settings.get_profile("ci"), max_examples=25)
 settings.register_profile(
     "fuzz",
