@@ -81,7 +81,7 @@ PYTEST = $(if $(DOSE),HYPOTHESIS_PROFILE=nightly )$(BIN)/python -m pytest --dura
 # order: by the number of their tests those with few long ones would come last.
 .PHONY: py-test
 py-test: dev ## the Python tests, but for those of the neighbours
-	$(PYTEST) --numprocesses 3 --dist loadgroup --no-loadscope-reorder -m 'not neighbours$(ONLY_PUSH)'
+	$(PYTEST) --numprocesses 3 --dist loadfile --no-loadscope-reorder -m 'not neighbours$(ONLY_PUSH)'
 
 neighbours: dev $(BEFORE) ## the package with the oldest and newest libraries; DOSE=nightly: and others, on Python 3.10 to 3.13
 	$(PYTEST) -m 'neighbours$(ONLY_PUSH)' tests/neighbours

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -55,15 +55,18 @@ _TOGETHER = ("detector",)
 """Folders whose files share processes with PyTorch, which take longer to start than to use."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of several processes (`--dist loadgroup`) one runs all of a file, or of such a folder."""
-    if not getattr(config.option, "loadgroup", False):  # pytest-xdist tells its workers
-        return
-    for item in items:
-        shares = item.path.parent.name in _TOGETHER
-        group = item.path.parent if shares else item.path
-        name = str(group.relative_to(config.rootpath))
-        item.add_marker(pytest.mark.xdist_group(name))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of several processes (`--dist loadfile`) one runs all of a file, or of such a folder."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            folder = file.rpartition("/")[0]
+            return folder if folder.rpartition("/")[2] in _TOGETHER else file
+
+    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture
