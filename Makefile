@@ -76,12 +76,12 @@ nightly: ## all that there is: every dose, C++ test and neighbour; real servers 
 ONLY_PUSH = $(if $(DOSE),, and not nightly)
 PYTEST = $(if $(DOSE),HYPOTHESIS_PROFILE=nightly )$(BIN)/python -m pytest --durations 40 --durations-min 2
 
-# Much of a test is waiting: three at a time keep two cores busy. A file stays in one process, as
+# Much of a test is waiting: four at a time keep two cores busy. A file stays in one process, as
 # does a folder whose files share processes of their own (tests/conftest.py). They go out in their
 # order: by the number of their tests those with few long ones would come last.
 .PHONY: py-test
 py-test: dev ## the Python tests, but for those of the neighbours
-	$(PYTEST) --numprocesses 3 --dist loadfile --no-loadscope-reorder -m 'not neighbours$(ONLY_PUSH)'
+	$(PYTEST) --numprocesses 4 --dist loadfile --no-loadscope-reorder -m 'not neighbours$(ONLY_PUSH)'
 
 neighbours: dev $(BEFORE) ## the package with the oldest and newest libraries; DOSE=nightly: and others, on Python 3.10 to 3.13
 	$(PYTEST) -m 'neighbours$(ONLY_PUSH)' tests/neighbours

@@ -40,7 +40,9 @@ SCORES_IN_SHORT = (
 )
 OWN_TESTS = (*OF_THE_CLIENT, *SCORES_IN_SHORT, "receive_files")
 BY_NIGHT = ("score", "simulate")
-COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py")
+OLD_SERVERS = ("receive/test_otlp_http.py", "receive/test_grpc.py")
+# That a collector and each verb run at all.
+COLLECTOR_IN_SHORT = ("cli/test_main.py", "collector/test_cli_collector.py")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Environment:
         own_tests: which of the package's own tests run there, as far as they need no torch.
         by_night: which run beside them with `make nightly`.
         collector_tests: which run with the extras, installed after the base; empty: no extras.
+        collector_by_night: which run beside those.
         is_offline: whether the base comes from a folder of wheels, with no index.
         is_nightly: whether only `make nightly` tries it.
     """
@@ -64,6 +67,7 @@ class Environment:
     own_tests: tuple[str, ...] = OWN_TESTS
     by_night: tuple[str, ...] = ()
     collector_tests: tuple[str, ...] = ()
+    collector_by_night: tuple[str, ...] = ()
     is_offline: bool = False
     is_nightly: bool = False
 
@@ -74,11 +78,19 @@ TABLE = (
         "3.10",
         HERE / "oldest.txt",
         by_night=BY_NIGHT,
-        collector_tests=(*COLLECTOR_TESTS, "receive"),
+        collector_tests=("cli", "collector/test_cli_collector.py", *OLD_SERVERS),
+        collector_by_night=("receive",),
     ),
     # The own tests run in a development environment too, and that is the one of this row: what it
     # adds is that the extras bring all that a collector needs.
-    Environment("newest", "3.11", NEWEST, own_tests=(), collector_tests=COLLECTOR_TESTS),
+    Environment(
+        "newest",
+        "3.11",
+        NEWEST,
+        own_tests=(),
+        collector_tests=COLLECTOR_IN_SHORT,
+        collector_by_night=("cli",),
+    ),
     # What is between the floor and the newest concerns the client, which lives beside others.
     Environment("between", "3.12", HERE / "between.txt", own_tests=OF_THE_CLIENT, is_nightly=True),
     # Another Python, and the numpy with which all of score/ passes on that of the row above.
@@ -172,7 +184,10 @@ def _steps(
 ) -> Iterator[Step]:
     """The commands, run one by one as the caller asks for them."""
     marked = "" if by_night else "not nightly"
-    own_tests = (*environment.own_tests, *(environment.by_night if by_night else ()))
+    own_tests, collector_tests = environment.own_tests, environment.collector_tests
+    if by_night:
+        own_tests += environment.by_night
+        collector_tests += environment.collector_by_night
     yield run("venv", [interpreter, "-m", "venv", "--without-pip", folder / "env"])
     python = folder / "env" / "bin" / "python"
     # Of most packages little is imported: Python compiles that when it is.
@@ -188,10 +203,10 @@ def _steps(
     if own_tests:
         yield run("own tools", [*pip, *OWN_TOOLS])
         yield _pytest("own tests", own_tests, folder, marked)
-    if environment.collector_tests:
+    if collector_tests:
         yield run("extras", [*pip, f"{wheel}[collector,cli]", *COLLECTOR_TOOLS])
         yield run("conflicts with extras", [*_pip(python), "check"])
-        yield _pytest("collector tests", environment.collector_tests, folder, marked)
+        yield _pytest("collector tests", collector_tests, folder, marked)
 
 
 def _install_offline(
