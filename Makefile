@@ -78,9 +78,11 @@ PYTEST = $(if $(DOSE),HYPOTHESIS_PROFILE=nightly )$(BIN)/python -m pytest --dura
 
 # Much of a test is waiting: four at a time keep two cores busy. A file stays in one process, as
 # does a folder whose files share processes of their own (tests/conftest.py). They go out in their
-# order: by the number of their tests those with few long ones would come last.
+# order: by the number of their tests those with few long ones would come last. On a clean checkout
+# one process compiles all of them first, which takes as long as in each of the four.
 .PHONY: py-test
 py-test: dev ## the Python tests, but for those of the neighbours
+	@ls tests/__pycache__/*-pytest-*.pyc >/dev/null 2>&1 || $(PYTEST) --collect-only -qq >/dev/null || true
 	$(PYTEST) --numprocesses 4 --dist loadfile --no-loadscope-reorder -m 'not neighbours$(ONLY_PUSH)'
 
 neighbours: dev $(BEFORE) ## the package with the oldest and newest libraries; DOSE=nightly: and others, on Python 3.10 to 3.13
