@@ -48,10 +48,10 @@ def test_both_say_the_same(seed: int, promtool: Program, tmp_path: Path) -> None
     random_ = random.Random(seed)
     watched = _watched(random_)
     dropped = {run.run_id: random_.choice([{}, {"ring_full": 4}]) for run in watched.runs}
-    told = _told_by_the_collector(watched, dropped)
-    assert {alert["exp_labels"]["alertname"] for alert in told} >= {"StragglerWatchdog"}
+    reported = _reported_by_the_collector(watched, dropped)
+    assert {alert["exp_labels"]["alertname"] for alert in reported} >= {"StragglerWatchdog"}
     tests = [
-        {"eval_time": f"{END_S}s", "alertname": name, **_expected(told, name)}
+        {"eval_time": f"{END_S}s", "alertname": name, **_expected(reported, name)}
         for name in dict.fromkeys(rule.name for rule in CATALOGUE if rule.predicate)
     ]
     document = {
@@ -71,8 +71,8 @@ def test_both_say_the_same(seed: int, promtool: Program, tmp_path: Path) -> None
     assert ran.returncode == 0, (ran.stdout + ran.stderr)[:6_000]
 
 
-def _expected(told: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    alerts = [alert for alert in told if alert["exp_labels"]["alertname"] == name]
+def _expected(reported: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    alerts = [alert for alert in reported if alert["exp_labels"]["alertname"] == name]
     return {"exp_alerts": [_without_name(alert) for alert in alerts]} if alerts else {}
 
 
@@ -81,7 +81,7 @@ def _without_name(alert: dict[str, Any]) -> dict[str, Any]:
     return {**alert, "exp_labels": labels}
 
 
-def _told_by_the_collector(
+def _reported_by_the_collector(
     watched: FleetStatus, dropped: dict[str, dict[str, int]]
 ) -> list[dict[str, Any]]:
     evaluator = AlertEvaluator(SETTINGS)
@@ -151,12 +151,12 @@ def _culprits(random_: random.Random) -> tuple[Culprit, ...]:
 
 def _scores(random_: random.Random) -> Scores:
     def some(sections: tuple[str, ...], ranks: int) -> tuple[Score, ...]:
-        found = [
+        result = [
             Score(rank=r, node=f"n{r % 3}", role="default", section=s, value=random_.random())
             for s in sections
             for r in range(ranks)
         ]
-        return tuple(sorted(found, key=lambda score: score.value))
+        return tuple(sorted(result, key=lambda score: score.value))
 
     return Scores(
         section_relative=some(("forward", "load"), random_.choice([0, 2, 30])),

@@ -84,12 +84,14 @@ def _example(rule: AlertRule, n: int, random_: random.Random) -> Any:
     for fact, lookup in rule.description.facts.items():
         if random_.random() < 0.3:
             continue
-        told: float | str = random_.choice(TEXTS[1:]) if lookup.label else random_.choice(VALUES)
-        facts[fact] = told
+        reported: float | str = (
+            random_.choice(TEXTS[1:]) if lookup.label else random_.choice(VALUES)
+        )
+        facts[fact] = reported
         about = {name: labels.get(name, "") for name in lookup.of}
         about |= {"scope": "host" if 'scope="host"' in lookup.more else "rank"}
-        about |= {lookup.label: str(told)} if lookup.label else {}
-        number = "1" if lookup.label else repr(told)
+        about |= {lookup.label: str(reported)} if lookup.label else {}
+        number = "1" if lookup.label else repr(reported)
         name = lookup.metric.prometheus_name
         series.append({"series": _series(name, about), "values": number})
     written = {

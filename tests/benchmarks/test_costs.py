@@ -37,9 +37,9 @@ def test_sections_has_three_budgets(sections):
     """Against NVRx and against the SDK's span; without NVRx two are not measured."""
     result, sentences = sections
     assert len(result["budgets"]) == 3
-    for name, found in result["budgets"].items():
+    for name, measured in result["budgets"].items():
         assert name in sentences
-        assert ("ratio_to_budget" in found) == (is_installed() or "sdk_span" in name)
+        assert ("ratio_to_budget" in measured) == (is_installed() or "sdk_span" in name)
 
 
 def test_a_peer_that_is_absent_is_said_to_be_absent(sections):
@@ -49,13 +49,13 @@ def test_a_peer_that_is_absent_is_said_to_be_absent(sections):
 
 
 @needs_native
-@pytest.mark.parametrize(("name", "most_ns"), [("encode", 200.0), ("scan", 100.0)])
-def test_encode_and_scan_have_a_budget_in_nanoseconds(benchmark, name, most_ns):
+@pytest.mark.parametrize(("name", "max_ns"), [("encode", 200.0), ("scan", 100.0)])
+def test_encode_and_scan_have_a_budget_in_nanoseconds(benchmark, name, max_ns):
     """Of processor time per span."""
     result, sentences = benchmark(name, "--rounds", "1")
-    ((budget, found),) = result["budgets"].items()
-    assert (found["budget"], found["unit"]) == (most_ns, "ns")
-    assert found["ratio_to_budget"] == pytest.approx(found["measured"] / most_ns, abs=1e-3)
+    ((budget, measured),) = result["budgets"].items()
+    assert (measured["budget"], measured["unit"]) == (max_ns, "ns")
+    assert measured["ratio_to_budget"] == pytest.approx(measured["measured"] / max_ns, abs=1e-3)
     assert budget in sentences
 
 
@@ -63,9 +63,9 @@ def test_encode_and_scan_have_a_budget_in_nanoseconds(benchmark, name, most_ns):
 def test_report_tells_wall_and_cpu_of_ours(report):
     """For every number of sections, with or without a peer."""
     assert report[0]["report"].keys() == {f"4 ranks x {n} sections" for n in (2, 200)}
-    for found in report[0]["report"].values():
-        assert found["own_ms"] > 0
-        assert found["own_cpu_ms"] > 0
+    for measured in report[0]["report"].values():
+        assert measured["own_ms"] > 0
+        assert measured["own_cpu_ms"] > 0
 
 
 @needs_nvrx
@@ -73,8 +73,8 @@ def test_report_tells_wall_and_cpu_of_ours(report):
 def test_report_has_a_ratio_to_nvrx_and_to_the_budget(report):
     """A quarter of its time is 1.0; the scores are the same."""
     result, _ = report
-    told = result["report"]["4 ranks x 200 sections"]["own_over_nvrx_ms"]["median"]
-    ((_, found),) = result["budgets"].items()
-    assert found["ratio_to_budget"] == pytest.approx(told * 4, abs=1e-3)
+    reported = result["report"]["4 ranks x 200 sections"]["own_over_nvrx_ms"]["median"]
+    ((_, measured),) = result["budgets"].items()
+    assert measured["ratio_to_budget"] == pytest.approx(reported * 4, abs=1e-3)
     assert result["agreement"]["scores_compared"] > 1_000
     assert result["agreement"]["largest_relative_difference"] < 1e-5

@@ -27,7 +27,7 @@ from benchmarks.gpu import (
     table,
 )
 from benchmarks.gpu.acceptance import decide, rules
-from benchmarks.gpu.e2_order import inversions, marks_found
+from benchmarks.gpu.e2_order import inversions, marks_result
 from benchmarks.gpu.e4_attribution import attributed, by_external
 from benchmarks.gpu.e6_residue import residue
 from benchmarks.gpu.e7_kineto import CLEAN, lost
@@ -72,17 +72,21 @@ def test_a_crash_and_a_hang_end_themselves_only(tmp_path):
     path = tmp_path / "found.json"
     done = check("--experiments", SCRIPTED, "--only", "E3,E2,E1", "--json", path)
     assert done.returncode == 1, done.stderr
-    found = json.loads(path.read_text())["experiments"]
-    assert list(found) == ["E1", "E2", "E3"]
-    assert found["E1"]["status"] == "done"
-    assert found["E1"]["facts"] == {"seen": {"also nothing": [None, 1.0]}}
-    assert [line["verdict"] for line in found["E1"]["table"]] == ["met", "differs", "not measured"]
-    assert found["E2"]["status"] == "failed: ended by SIGSEGV"
-    assert "the last thing it did" in found["E2"]["last_lines"]
-    assert found["E3"]["status"] == "failed: not done in 6 s"
+    measured = json.loads(path.read_text())["experiments"]
+    assert list(measured) == ["E1", "E2", "E3"]
+    assert measured["E1"]["status"] == "done"
+    assert measured["E1"]["facts"] == {"seen": {"also nothing": [None, 1.0]}}
+    assert [line["verdict"] for line in measured["E1"]["table"]] == [
+        "met",
+        "differs",
+        "not measured",
+    ]
+    assert measured["E2"]["status"] == "failed: ended by SIGSEGV"
+    assert "the last thing it did" in measured["E2"]["last_lines"]
+    assert measured["E3"]["status"] == "failed: not done in 6 s"
     for key in ("E2", "E3"):
-        assert [line["verdict"] for line in found[key]["table"]] == ["met", "not measured"]
-        assert found[key]["figures"] == {"before": {"value": 1}}
+        assert [line["verdict"] for line in measured[key]["table"]] == ["met", "not measured"]
+        assert measured[key]["figures"] == {"before": {"value": 1}}
     assert "0.3 % (0.2 to 0.4)" in done.stdout
     assert "E2 said last: the last thing it did" in done.stdout
     assert "default tier that these results allow: undecided" in done.stdout
@@ -93,9 +97,11 @@ def test_a_second_run_adds_to_the_file(tmp_path):
     path = tmp_path / "found.json"
     for only in ("E1,E2", "E1"):
         check("--experiments", SCRIPTED, "--only", only, "--json", path)
-    found = json.loads(path.read_text())["experiments"]
-    assert list(found) == ["E1", "E2"]
-    assert {"commit", "machine", "torch", "gpu", "gpu_after"} <= found["E1"]["measured_on"].keys()
+    measured = json.loads(path.read_text())["experiments"]
+    assert list(measured) == ["E1", "E2"]
+    assert {"commit", "machine", "torch", "gpu", "gpu_after"} <= measured["E1"][
+        "measured_on"
+    ].keys()
 
 
 def test_an_experiment_for_which_no_time_is_left_is_not_begun(tmp_path):
@@ -120,15 +126,15 @@ def test_arms_take_turns_in_opposite_order_and_one_may_die(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert log.read_text().split() == ["good", "dies", "dies", "good", "good", "dies", "good"]
-    found = json.loads(path.read_text())["experiments"]["E10"]
-    assert [sorted(answers) for answers in found["facts"]["rounds"]] == [
+    measured = json.loads(path.read_text())["experiments"]["E10"]
+    assert [sorted(answers) for answers in measured["facts"]["rounds"]] == [
         ["dies", "good"],
         ["dies", "good"],
         ["good"],
         ["good"],
     ]
-    assert len({answers["good"]["pid"] for answers in found["facts"]["rounds"]}) == 1
-    unborn, dies = sorted(found["notes"], key=lambda note: "dies" in note)
+    assert len({answers["good"]["pid"] for answers in measured["facts"]["rounds"]}) == 1
+    unborn, dies = sorted(measured["notes"], key=lambda note: "dies" in note)
     assert "no such device" in unborn
     assert "ended by SIGABRT" in dies
     assert "E10: arm dies has ended" in done.stdout
@@ -199,10 +205,10 @@ def test_what_the_profiler_scenarios_lost_is_said_once_all_were_asked(tmp_path):
     """One that failed counts as all lost; one that was not begun makes no figure."""
     notebook = Notebook(tmp_path / "notebook")
     sound = {"ours": [e7_kineto.LAUNCHES], "profiler": e7_kineto.LAUNCHES}
-    found = {f"{CLEAN[0]} m1": sound, f"{CLEAN[1]} m1": sound}
-    e7_kineto._write(notebook, found, set(found))
+    measured = {f"{CLEAN[0]} m1": sound, f"{CLEAN[1]} m1": sound}
+    e7_kineto._write(notebook, measured, set(measured))
     assert read_notebook(tmp_path / "notebook")["figures"] == {}
-    e7_kineto._write(notebook, found, {f"{scenario} m1" for scenario in CLEAN})
+    e7_kineto._write(notebook, measured, {f"{scenario} m1" for scenario in CLEAN})
     figures = read_notebook(tmp_path / "notebook")["figures"]
     assert figures["lost m1"]["value"] == e7_kineto.LAUNCHES
 
@@ -214,9 +220,9 @@ def test_what_the_profiler_scenarios_lost_is_said_once_all_were_asked(tmp_path):
 )
 def test_the_examples_in_docstrings_hold(module):
     """Each is run."""
-    found = doctest.testmod(module)
-    assert found.failed == 0
-    assert found.attempted > 0
+    measured = doctest.testmod(module)
+    assert measured.failed == 0
+    assert measured.attempted > 0
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -234,12 +240,12 @@ def test_an_arm_is_compared_with_its_neighbour_in_time():
 @pytest.mark.parametrize(
     ("expected", "value", "verdict"),
     [
-        (Expected(figure="a", most=0.5, is_requirement=True), 0.5, "met"),
-        (Expected(figure="a", most=0.5, is_requirement=True), 0.51, "missed"),
-        (Expected(figure="a", least=2, most=10), 1.9, "differs"),
-        (Expected(figure="a", least=2, most=10), 2, "met"),
-        (Expected(figure="a", most=0.5, is_requirement=True), float("nan"), "missed"),
-        (Expected(figure="a", most=1), None, "not measured"),
+        (Expected(figure="a", maximum=0.5, is_requirement=True), 0.5, "met"),
+        (Expected(figure="a", maximum=0.5, is_requirement=True), 0.51, "missed"),
+        (Expected(figure="a", minimum=2, maximum=10), 1.9, "differs"),
+        (Expected(figure="a", minimum=2, maximum=10), 2, "met"),
+        (Expected(figure="a", maximum=0.5, is_requirement=True), float("nan"), "missed"),
+        (Expected(figure="a", maximum=1), None, "not measured"),
         (Expected(figure="a"), 3, "noted"),
     ],
 )
@@ -271,18 +277,18 @@ def mark(number, correlation):
 def test_kernels_between_their_marks_are_in_order():
     """Two rounds of two kernels, in three marks."""
     kernels = [{"kind": KERNEL, "correlation": n} for n in (12, 11, 22, 21)]
-    found = marks_found(records(mark(3, 30), mark(1, 10), mark(2, 20), *kernels), 2, 2)
-    assert found["marks seen"] == found["kernels seen"] == 1
-    assert found["kernels between wrong marks"] == found["marks out of order"] == 0
+    measured = marks_result(records(mark(3, 30), mark(1, 10), mark(2, 20), *kernels), 2, 2)
+    assert measured["marks seen"] == measured["kernels seen"] == 1
+    assert measured["kernels between wrong marks"] == measured["marks out of order"] == 0
 
 
 def test_a_kernel_before_the_mark_that_it_was_launched_after_is_seen():
     """What would make marks useless."""
     kernels = [{"kind": KERNEL, "correlation": n} for n in (11, 12, 13, 22)]
-    found = marks_found(records(mark(1, 10), mark(2, 20), mark(3, 30), *kernels), 2, 2)
-    assert found["kernels between wrong marks"] == 1
+    measured = marks_result(records(mark(1, 10), mark(2, 20), mark(3, 30), *kernels), 2, 2)
+    assert measured["kernels between wrong marks"] == 1
     late = records(mark(1, 10), mark(2, 9), mark(3, 30))
-    assert marks_found(late, 2, 2)["marks out of order"] == 1
+    assert marks_result(late, 2, 2)["marks out of order"] == 1
 
 
 def test_calls_whose_ids_go_back_in_a_thread_are_counted():
@@ -314,9 +320,9 @@ def test_a_kernel_that_is_seen_twice_is_as_bad_as_one_that_is_not():
 def test_memory_that_grows_is_a_flaw():
     """The first fifth fills buffers, and does not count."""
     flat, steep = [0.0] + [9e9] * 9, [n * 1e8 for n in range(10)]
-    told = {"invalid": 0, "dropped": 0, "host_bytes": flat, "device_bytes": flat}
-    assert flaws(told) == 0
-    assert flaws({**told, "device_bytes": steep}) == 1
+    reported = {"invalid": 0, "dropped": 0, "host_bytes": flat, "device_bytes": flat}
+    assert flaws(reported) == 0
+    assert flaws({**reported, "device_bytes": steep}) == 1
     assert growth_mib([1.0]) == 0
 
 
@@ -385,8 +391,8 @@ def results(**changes):
 )
 def test_the_default_tier_follows_from_the_results(changes, has_governor, default, way):
     """Not from hope: what was not run decides nothing, except the soak, which is left out."""
-    found = decide(results(**changes), has_governor=has_governor)
-    assert (found["default"], found["way"]) == (default, way)
+    measured = decide(results(**changes), has_governor=has_governor)
+    assert (measured["default"], measured["way"]) == (default, way)
 
 
 def test_every_rule_looks_at_a_figure_that_an_experiment_measures():

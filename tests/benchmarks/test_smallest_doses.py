@@ -63,8 +63,8 @@ def run_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
             module.main(*map(int, arguments))
         else:
             module.main()
-        found: Json = json.loads(capsys.readouterr().out)
-        return found
+        measured: Json = json.loads(capsys.readouterr().out)
+        return measured
 
     return run
 
@@ -73,41 +73,43 @@ def run_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 def test_it_runs_and_has_its_figures(run_here: Any, name: str) -> None:
     """One that imports what is no longer there fails here, and not on the day of a release."""
     constants, arguments, figures = SMALL[name]
-    found = run_here(name, constants, *arguments)
-    assert figures <= found.keys(), found.keys()
-    assert _numbers(found)
+    measured = run_here(name, constants, *arguments)
+    assert figures <= measured.keys(), measured.keys()
+    assert _numbers(measured)
 
 
 def test_a_view_of_the_page_and_a_scrape_are_measured(run_here: Any) -> None:
     """The figures of docs/internals/costs.md and docs/reference/http-api.md."""
-    found = run_here("page_view", {}, "--ranks", "8", "--views", "1")
-    of_size = found["ranks"]["8"]
+    measured = run_here("page_view", {}, "--ranks", "8", "--views", "1")
+    of_size = measured["ranks"]["8"]
     assert of_size["view_ms"]["median"] > 0
     assert of_size["again_ms"] > 0
     assert of_size["scrape_ms"] > 0
     assert of_size["columns"] == 360
     assert of_size["sent_bytes"]["/v1/run"] > 0
     assert of_size["sent_bytes"]["/v1/timeline"] > 0
-    assert found["page"]["bytes"] > found["page"]["gzip_bytes"] > 0
+    assert measured["page"]["bytes"] > measured["page"]["gzip_bytes"] > 0
 
 
 def test_heartbeats_beside_large_bodies_are_measured(run_here: Any) -> None:
     """With a collector of its own."""
     small = {"WARM_UP_S": 0.05, "REPEATS_BYTES": 3 << 20}
-    found = run_here("heavy_bodies", small, "--clients", "1", "--seconds", "0.3", "--only", "rep")
-    repeats = found["found"]["repeats"]
+    measured = run_here(
+        "heavy_bodies", small, "--clients", "1", "--seconds", "0.3", "--only", "rep"
+    )
+    repeats = measured["found"]["repeats"]
     assert repeats["wait_ms"]["most"] >= repeats["wait_ms"]["median"] > 0
-    assert found["wire_bytes"]["repeats"] > 0
+    assert measured["wire_bytes"]["repeats"] > 0
 
 
 def test_many_runs_are_measured_without_a_browser(run_here: Any) -> None:
     """The figures of docs/internals/costs.md."""
     small = ("--runs", "3", "--ranks", "4", "--seconds", "0.3", "--asks", "1")
-    found = run_here("many_runs", {}, *small, "--no-browser")["runs"]["3"]
-    assert found["phases"].keys() == {"silent", "alive"}
-    for phase in found["phases"].values():
+    measured = run_here("many_runs", {}, *small, "--no-browser")["runs"]["3"]
+    assert measured["phases"].keys() == {"silent", "alive"}
+    for phase in measured["phases"].values():
         assert phase["cpu_percent"].keys() == {"scoring", "answering", "pages", "alerts"}
-    for asked in found["asked"].values():
+    for asked in measured["asked"].values():
         assert asked["bytes"] > 0
         assert asked["ms"]["most"] >= asked["ms"]["median"] > 0
 
@@ -116,23 +118,23 @@ def test_many_runs_are_measured_without_a_browser(run_here: Any) -> None:
 def test_many_runs_are_measured_in_a_browser(run_here: Any) -> None:
     """With the page open, and with its list of runs open."""
     small = ("--runs", "3", "--ranks", "4", "--seconds", "0.3", "--asks", "1")
-    found = run_here("many_runs", {"SETTLE_MS": 50}, *small)["runs"]["3"]
+    measured = run_here("many_runs", {"SETTLE_MS": 50}, *small)["runs"]["3"]
     for phase in ("watched", "picker"):
-        assert found["phases"][phase]["page_cpu_percent"] >= 0
+        assert measured["phases"][phase]["page_cpu_percent"] >= 0
 
 
 @pytest.mark.browser
 def test_frames_while_panning_are_measured(run_here: Any) -> None:
     """The figures of docs/internals/costs.md, of both charts."""
     small = {"RANKS": 400, "WINDOWS": 40, "SECTIONS": 5}
-    found = run_here("page_fluidity", small, "--seconds", "1.5")
-    assert found["charts"].keys() == {"rank_time", "sections"}
-    for chart in found["charts"].values():
+    measured = run_here("page_fluidity", small, "--seconds", "1.5")
+    assert measured["charts"].keys() == {"rank_time", "sections"}
+    for chart in measured["charts"].values():
         assert chart["frames"] > 0
         spent_ms = chart["script_and_paint"]
         assert spent_ms["cpu_ms"]["p95"] > 0
         assert spent_ms["wall_ms"]["p95"] > 0
-    assert len(found["budgets"]) == 2
+    assert len(measured["budgets"]) == 2
 
 
 def _numbers(value: Any) -> bool:

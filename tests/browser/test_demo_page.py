@@ -36,7 +36,7 @@ def demo() -> Iterator[subprocess.Popen[str]]:
 
 def test_the_live_page_names_the_slow_rank_while_training_runs(demo: Any, open_page: Any) -> None:
     """Rank 2, forward; the address is among the first lines."""
-    url = address_told_by(demo)
+    url = address_reported_by(demo)
     page = LivePage(open_page(url)).until_drawn()
     expect(page.part("answer")).to_contain_text("Rank 2", timeout=120_000)
     page.says("answer.headline", "forward")
@@ -45,9 +45,9 @@ def test_the_live_page_names_the_slow_rank_while_training_runs(demo: Any, open_p
     page.watched.keep("demo")
 
 
-def address_told_by(demo: subprocess.Popen[str]) -> str:
+def address_reported_by(demo: subprocess.Popen[str]) -> str:
     assert demo.stdout is not None
     for line in demo.stdout:
-        if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
-            return found[0]
+        if result := re.search(r"http://127\.0\.0\.1:\d+/", line):
+            return result[0]
     pytest.fail(f"no address; exit code {demo.wait()}")

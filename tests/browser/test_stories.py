@@ -47,7 +47,7 @@ def seen() -> Seen:
 
 def opened(collector: Any, look: Any, story: Story, seen: Seen) -> LivePage:
     """The page of a story, once it is told."""
-    eventually(lambda: is_told(collector, story), 120)
+    eventually(lambda: is_reported(collector, story), 120)
     page: LivePage = look(collector, f"#run={story.name}")
     page.says("answer", story.says)
     page.has("matrix", "data-pattern", story.pattern)
@@ -87,29 +87,29 @@ def test_causes_and_patterns_differ_pairwise(collector: Any, look: Any, seen: Se
         assert len(set(column)) == len(STORIES), column
 
 
-def is_told(collector: Any, story: Story) -> bool:
+def is_reported(collector: Any, story: Story) -> bool:
     runs = {run["run_id"] for run in ask(collector, "/v1/runs")["runs"]}
     if story.name not in runs:
         return False
-    picture = ask(collector, f"/v1/run?run={story.name}")
-    said = f"{picture['answer']['headline']} {picture['answer']['sentence']}"
-    return story.says in said and picture["heat"]["pattern"] == story.pattern
+    run_view = ask(collector, f"/v1/run?run={story.name}")
+    printed = f"{run_view['answer']['headline']} {run_view['answer']['sentence']}"
+    return story.says in printed and run_view["heat"]["pattern"] == story.pattern
 
 
 def cells(page: LivePage, attribute: str) -> frozenset[tuple[int, int]]:
     """(stage, data rank) of the workers that the matrix marks so."""
-    told = page.attribute("matrix", attribute) or ""
-    places = (place.split(",") for place in told.split(";") if place)
-    return frozenset((int(stage), int(data)) for stage, data in places)
+    reported = page.attribute("matrix", attribute) or ""
+    indexes = (index.split(",") for index in reported.split(";") if index)
+    return frozenset((int(stage), int(data)) for stage, data in indexes)
 
 
 def warm_workers(page: LivePage) -> frozenset[tuple[int, int]]:
     """Workers whose cells are drawn with clearly more red than blue."""
     at: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    for text, x, y in page.places_in_chart("matrix"):
-        if found := re.search(r"stage (\d+), data rank (\d+)", text):
-            at.setdefault((int(found[1]), int(found[2])), []).append((x, y))
-    middles = [tuple(map(statistics.fmean, zip(*places, strict=True))) for places in at.values()]
+    for text, x, y in page.indexes_in_chart("matrix"):
+        if result := re.search(r"stage (\d+), data rank (\d+)", text):
+            at.setdefault((int(result[1]), int(result[2])), []).append((x, y))
+    middles = [tuple(map(statistics.fmean, zip(*indexes, strict=True))) for indexes in at.values()]
     colours = page.colours("matrix", middles)
     return frozenset(
         worker for worker, (red, _, blue) in zip(at, colours, strict=True) if red - blue > WARM

@@ -81,8 +81,10 @@ def test_a_rank_is_chosen_with_the_keyboard(collector: Any, look: Any) -> None:
     canvas.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowLeft"):
         page.page.keyboard.press(key)
-    told = page.page.locator("[aria-live]").filter(has_text=re.compile(r"rank \d", re.IGNORECASE))
-    expect(told.first).to_be_attached()
+    reported = page.page.locator("[aria-live]").filter(
+        has_text=re.compile(r"rank \d", re.IGNORECASE)
+    )
+    expect(reported.first).to_be_attached()
     page.page.keyboard.press("Enter")
     expect(page.part("rank")).to_be_visible()
 
@@ -167,5 +169,5 @@ def shows_rank(page: LivePage, rank: int) -> None:
 
 def fitting(page: LivePage) -> float:
     """Width of all canvases together, if each has the pixels that it covers; else 0."""
-    found: float = page.page.evaluate(FITTING)
-    return found
+    result: float = page.page.evaluate(FITTING)
+    return result

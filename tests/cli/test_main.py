@@ -184,7 +184,7 @@ def test_ctrl_c_ends_quietly_with_130() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         (("score", "--window-steps", "x"), "'--window-steps': 'x' is not a valid integer"),
         (("scor",), "No such command 'scor'"),
@@ -192,12 +192,12 @@ def test_ctrl_c_ends_quietly_with_130() -> None:
     ],
 )
 def test_a_wrong_option_is_one_line_with_the_way_out(
-    call, arguments: tuple[str, ...], said: str
+    call, arguments: tuple[str, ...], printed: str
 ) -> None:
     """Exit code 2, and where the accepted ones are listed."""
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
-    assert said in err
+    assert printed in err
     assert err.startswith("otel-straggler: error: ")
     assert "--help' for what is accepted." in err
     assert err.count("\n") == 1

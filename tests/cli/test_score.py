@@ -16,22 +16,22 @@ def windows_of(output: str, run_id: str = "simulated") -> list[dict]:
 
 def test_verdicts_stand_below_the_table_dearest_first(call, recorded, by_hand, monkeypatch) -> None:
     """Sentences, what the run loses, then the scores; the same in the JSON."""
-    judged = by_hand.judged(
+    run_verdicts = by_hand.run_verdicts(
         by_hand.verdict("suspect", subject_id="s", sentence="rank 3 may be slow"),
         by_hand.verdict(gpu_seconds_lost_per_hour=3600.0),
         worlds=(by_hand.world(),),
     )
-    monkeypatch.setattr(Scorer, "verdicts", lambda *_: judged)
+    monkeypatch.setattr(Scorer, "verdicts", lambda *_: run_verdicts)
     code, output, _ = call("score", recorded())
     assert code == 0
-    told = [
+    reported = [
         f"confirmed, pages: {by_hand.sentence[:80]}",
         "suspect: rank 3 may be slow",
         "the run takes 1.18x as long as it could: stage imbalance",
         "rank 5 on node-1: forward takes 1.5",
     ]
-    places = [output.index(text) for text in told]
-    assert places == sorted(places)
+    destinations = [output.index(text) for text in reported]
+    assert destinations == sorted(destinations)
     run = json.loads(call("score", recorded(), "--json")[1])["runs"]["simulated"]
     assert [verdict["state"] for verdict in run["verdicts"]] == ["suspect", "confirmed"]
     assert run["run"]["slowdown"] == 1.18
@@ -41,7 +41,7 @@ def test_a_verdict_and_no_low_score_do_not_contradict_each_other(
     call, recorded, by_hand, monkeypatch
 ) -> None:
     """A slowdown of 10 % is confirmed though every score is above the threshold."""
-    monkeypatch.setattr(Scorer, "verdicts", lambda *_: by_hand.judged(by_hand.verdict()))
+    monkeypatch.setattr(Scorer, "verdicts", lambda *_: by_hand.run_verdicts(by_hand.verdict()))
     _, output, _ = call("score", recorded("healthy"))
     assert "no straggler" not in output
     assert "every score is at or above the threshold" in output
@@ -59,7 +59,7 @@ def test_settings_of_verdicts_come_from_the_collectors_file(
     config = tmp_path / "c.yaml"
     config.write_text("verdicts: {least_slowdown: 1.2, windows_steps: [10, 50]}\n")
     assert call("score", recorded(), "--config", config)[0] == 0
-    assert given == [VerdictSettings(least_slowdown=1.2, windows_steps=(10, 50))]
+    assert given == [VerdictSettings(min_slowdown=1.2, windows_steps=(10, 50))]
 
 
 def test_victims_that_wait_are_never_listed(call, recorded) -> None:

@@ -88,22 +88,22 @@ def test_tls_that_fails_is_told_with_what_to_do(call, monkeypatch, command) -> N
     assert "export SSL_CERT_FILE=/path/to/ca.pem" in errors
 
 
-def judged_report(report: bytes, judged) -> bytes:
+def run_verdicts_report(report: bytes, run_verdicts) -> bytes:
     """The report with layer 2 put in."""
-    found = json.loads(report)
-    made = report_json({"simulated": RunReport(judged=judged)})["runs"]["simulated"]
-    found["runs"]["simulated"] |= {key: made[key] for key in ("verdicts", "run")}
-    return json.dumps(found).encode()
+    result = json.loads(report)
+    made = report_json({"simulated": RunReport(run_verdicts=run_verdicts)})["runs"]["simulated"]
+    result["runs"]["simulated"] |= {key: made[key] for key in ("verdicts", "run")}
+    return json.dumps(result).encode()
 
 
 def test_verdicts_are_the_first_lines(call, collector, report, by_hand) -> None:
     """Dearest first, then what the run loses, then the table."""
-    judged = by_hand.judged(
+    run_verdicts = by_hand.run_verdicts(
         by_hand.verdict("suspect", subject_id="s", sentence="rank 3 may be slow"),
         by_hand.verdict(gpu_seconds_lost_per_hour=3600.0),
         worlds=(by_hand.world(),),
     )
-    collector.answer = judged_report(report("healthy"), judged)
+    collector.answer = run_verdicts_report(report("healthy"), run_verdicts)
     _, output, _ = call("top", "--collector", collector.url, "--once")
     lines = output.splitlines()
     assert lines[0].startswith(
@@ -117,20 +117,20 @@ def test_verdicts_are_the_first_lines(call, collector, report, by_hand) -> None:
 
 def hanging(state: str = "partly_lost", **changes: object) -> dict[str, object]:
     """A world of the report's block ``liveness``."""
-    told = {"group": "", "state": state, "since_s": 1_790_000_000.0, "acknowledged": False}
+    reported = {"group": "", "state": state, "since_s": 1_790_000_000.0, "acknowledged": False}
     sentence = "Rank 2: no sign of life; 3 ranks wait."
-    return {**told, "sentence": sentence, "hung": True, **changes}
+    return {**reported, "sentence": sentence, "hung": True, **changes}
 
 
 def test_a_run_that_hangs_is_the_first_line(call, collector, report) -> None:
     """A window of before the hang says nothing of it; nor is there one where it never began."""
-    found = json.loads(report("healthy"))
-    found["runs"]["simulated"]["liveness"] = [hanging()]
-    collector.answer = json.dumps(found).encode()
+    result = json.loads(report("healthy"))
+    result["runs"]["simulated"]["liveness"] = [hanging()]
+    collector.answer = json.dumps(result).encode()
     stands = "partly lost since 2026-09-21 14:13:20 UTC: Rank 2: no sign of life; 3 ranks wait."
     assert call("top", "--collector", collector.url, "--once")[1].splitlines()[0] == stands
-    found["runs"]["simulated"]["windows"] = []
-    collector.answer = json.dumps(found).encode()
+    result["runs"]["simulated"]["windows"] = []
+    collector.answer = json.dumps(result).encode()
     output = call("top", "--collector", collector.url, "--once")[1]
     assert output.splitlines() == [stands]
 
@@ -143,13 +143,13 @@ def test_the_longest_hang_of_before_is_told(call, collector, report) -> None:
         "then": "it went on by itself",
     }  # fmt: skip
     short = {**earlier, "duration_s": 30.0}
-    found = json.loads(report("healthy"))
+    result = json.loads(report("healthy"))
     trains = hanging("training", sentence=None, hung=False, earlier=[short, earlier])
-    found["runs"]["simulated"]["liveness"] = [trains]
-    judged = found["runs"]["simulated"]["run"]["worlds"][""]
+    result["runs"]["simulated"]["liveness"] = [trains]
+    run_verdicts = result["runs"]["simulated"]["run"]["worlds"][""]
     for on_gpu, hours in ((True, "GPU-hours"), (False, "rank-hours")):
-        found["runs"]["simulated"]["run"]["worlds"] = {"": {**judged, "on_gpu": on_gpu}}
-        collector.answer = json.dumps(found).encode()
+        result["runs"]["simulated"]["run"]["worlds"] = {"": {**run_verdicts, "on_gpu": on_gpu}}
+        collector.answer = json.dumps(result).encode()
         output = call("top", "--collector", collector.url, "--once")[1]
         assert f"Rank 5 on node-1 was silent. 5.33 {hours} were" in " ".join(output.split())
     assert " ".join(output.split()).startswith(
@@ -160,9 +160,9 @@ def test_the_longest_hang_of_before_is_told(call, collector, report) -> None:
 
 def test_scores_of_a_run_that_has_ended_are_told_in_the_past(call, collector, report) -> None:
     """Nobody takes longer any more."""
-    found = json.loads(report())
-    found["runs"]["simulated"]["liveness"] = [hanging("finished", sentence=None, hung=False)]
-    collector.answer = json.dumps(found).encode()
+    result = json.loads(report())
+    result["runs"]["simulated"]["liveness"] = [hanging("finished", sentence=None, hung=False)]
+    collector.answer = json.dumps(result).encode()
     output = call("top", "--collector", collector.url, "--once")[1]
     assert "rank 5 on node-1: forward took 1.5" in output
     assert " takes " not in output
@@ -170,12 +170,12 @@ def test_scores_of_a_run_that_has_ended_are_told_in_the_past(call, collector, re
 
 def test_another_run_that_hangs_is_named(call, collector, report) -> None:
     """Nobody looks at it; what has ended is told of the run that is shown."""
-    found = json.loads(report("healthy"))
+    result = json.loads(report("healthy"))
     ended = hanging("failed", sentence=None, hung=False)
-    found["runs"]["simulated"]["liveness"] = [ended]
+    result["runs"]["simulated"]["liveness"] = [ended]
     for name in ("idle", "silent"):
-        found["runs"][name] = {"windows": [], "liveness": [hanging(hung=name == "silent")]}
-    collector.answer = json.dumps(found).encode()
+        result["runs"][name] = {"windows": [], "liveness": [hanging(hung=name == "silent")]}
+    collector.answer = json.dumps(result).encode()
     lines = call("top", "--collector", collector.url, "--once")[1].splitlines()
     assert lines[0] == "the run has ended at 2026-09-21 14:13:20 UTC: failed"
     assert lines[-1] == "of the other runs 1 hangs: silent (--run)"
@@ -193,7 +193,7 @@ def test_a_whole_sentence_is_shown_where_there_is_room(
     collector, report, by_hand, width: int
 ) -> None:
     """Wrapped, never wider than the terminal; the table keeps its place."""
-    run = json.loads(judged_report(report(), by_hand.judged(by_hand.verdict())))
+    run = json.loads(run_verdicts_report(report(), by_hand.run_verdicts(by_hand.verdict())))
     console = Console(width=width, height=40, force_terminal=True, color_system=None)
     with console.capture() as capture:
         console.print(View(run, None, collector.url))
@@ -206,7 +206,7 @@ def test_a_whole_sentence_is_shown_where_there_is_room(
 def test_many_verdicts_leave_room_for_the_table(collector, report, by_hand) -> None:
     """In a small terminal of each sentence the beginning is shown."""
     many = [by_hand.verdict(subject_id=str(n)) for n in range(30)]
-    run = json.loads(judged_report(report(), by_hand.judged(*many)))
+    run = json.loads(run_verdicts_report(report(), by_hand.run_verdicts(*many)))
     console = Console(width=80, height=24, force_terminal=True, color_system=None)
     with console.capture() as capture:
         console.print(View(run, None, collector.url))

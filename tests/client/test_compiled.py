@@ -302,8 +302,8 @@ def test_a_torch_that_we_do_not_know_breaks_graphs_and_nothing_else(
     """One line says so; what is not compiled for it is timed."""
     code, out, err = unknown[way]
     assert code == 0, err
-    told = [line for line in err.splitlines() if "torch.compile break graphs" in line]
-    assert len(told) == 1
+    reported = [line for line in err.splitlines() if "torch.compile break graphs" in line]
+    assert len(reported) == 1
     assert "['forward', 'inside']" in out
 
 

@@ -249,8 +249,8 @@ def test_an_end_by_the_users_own_handler_is_a_preemption(sink: CapturedRequests,
         sink.wait_for(lambda s: s.points(semconv.RANK_INFO))
         child.terminate()
         assert child.wait(BOUND_S) == code
-    told = [p.attributes.get(semconv.RANK_ENDING) for p in sink.points(semconv.RANK_INFO)]
-    assert (told[0], told[-1]) == (None, True)
+    reported = [p.attributes.get(semconv.RANK_ENDING) for p in sink.points(semconv.RANK_INFO)]
+    assert (reported[0], reported[-1]) == (None, True)
     assert outcomes(sink) == (["preempted"] if code != SIGTERMED else [])
 
 
@@ -392,9 +392,9 @@ def test_a_forked_child_may_have_a_session_of_its_own(sink: CapturedRequests) ->
     o.shutdown()
     """
     assert run(body, sink.url).returncode == 0
-    found = {s.name: s.resource for s in sink.spans()}
-    assert {n: r["training.rank"] for n, r in found.items()} == {"child": 1, "parent": 0}
-    assert len({r["straggler.session.id"] for r in found.values()}) == 2
+    result = {s.name: s.resource for s in sink.spans()}
+    assert {n: r["training.rank"] for n, r in result.items()} == {"child": 1, "parent": 0}
+    assert len({r["straggler.session.id"] for r in result.values()}) == 2
 
 
 @pytest.mark.parametrize("protocol", ["grpc"])

@@ -22,7 +22,7 @@ checkpoint = pytest.importorskip("torch.utils.checkpoint").checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 HERE = Path(__file__).parent
-Told = tuple[str, int | None, str]
+Reported = tuple[str, int | None, str]
 LAYER = section("layer")
 
 
@@ -67,10 +67,10 @@ def _configured(sink: CapturedRequests) -> None:
 
 
 @pytest.fixture
-def told(sink: CapturedRequests) -> Callable[[], Counter[Told]]:
+def reported(sink: CapturedRequests) -> Callable[[], Counter[Reported]]:
     """Name, step and parent's name of every span that was sent, and how many there are of each."""
 
-    def spans() -> Counter[Told]:
+    def spans() -> Counter[Reported]:
         assert flush()
         sent = sink.spans()
         assert not any(span.is_error for span in sent)
@@ -88,11 +88,11 @@ def parent_of(span: CapturedSpan, sent: list[CapturedSpan]) -> str:
     return "root" if span.parent_id else ""
 
 
-def once(*spans: Told) -> Counter[Told]:
+def once(*spans: Reported) -> Counter[Reported]:
     return Counter(spans)
 
 
-def test_a_step_without_anything_special(told: Callable[[], Counter[Told]]) -> None:
+def test_a_step_without_anything_special(reported: Callable[[], Counter[Reported]]) -> None:
     """What the other tests vary."""
     model = Model()
     with step(7):
@@ -100,7 +100,7 @@ def test_a_step_without_anything_special(told: Callable[[], Counter[Told]]) -> N
             loss = model(inputs())
         with section("backward"):
             loss.backward()
-    assert told() == Counter(
+    assert reported() == Counter(
         {
             ("step", 7, "root"): 1,
             ("forward", 7, "step"): 1,
@@ -113,7 +113,7 @@ def test_a_step_without_anything_special(told: Callable[[], Counter[Told]]) -> N
 
 @pytest.mark.parametrize("is_reentrant", [True, False], ids=["reentrant", "not reentrant"])
 def test_a_forward_that_is_recomputed_in_the_backward_is_timed_there_again(
-    told: Callable[[], Counter[Told]], is_reentrant: bool
+    reported: Callable[[], Counter[Reported]], is_reentrant: bool
 ) -> None:
     """Under the backward, in its step; that torch leaves it by an exception is no error."""
     plain, checkpointed = (
@@ -121,14 +121,14 @@ def test_a_forward_that_is_recomputed_in_the_backward_is_timed_there_again(
         Model(lambda layer, x: checkpoint(layer, x, use_reentrant=is_reentrant)),
     )
     plain(inputs()).backward()
-    told()
+    reported()
     with step(3):
         with section("forward"):
             loss = checkpointed(inputs())
         with section("backward"):
             loss.backward()
     assert gradients(checkpointed) == gradients(plain)
-    seen = {s: n for s, n in told().items() if s[1] == 3}
+    seen = {s: n for s, n in reported().items() if s[1] == 3}
     assert seen == {
         ("step", 3, "root"): 1,
         ("forward", 3, "step"): 1,
@@ -161,7 +161,7 @@ class Doubled(torch.autograd.Function):  # type: ignore[misc,name-defined]
 
 @pytest.mark.parametrize("is_helper", [False, True], ids=["calling thread", "thread of its own"])
 def test_sections_in_hooks_and_functions_of_autograd_have_the_step(
-    told: Callable[[], Counter[Told]], is_helper: bool
+    reported: Callable[[], Counter[Reported]], is_helper: bool
 ) -> None:
     """On a GPU autograd runs them in threads of its own: there they hang on the step itself."""
     x = inputs()
@@ -171,7 +171,7 @@ def test_sections_in_hooks_and_functions_of_autograd_have_the_step(
         in_thread(loss.backward) if is_helper else loss.backward()
     handle.remove()
     around = "step" if is_helper else "backward"
-    assert told() == once(
+    assert reported() == once(
         ("step", 5, "root"),
         ("backward", 5, "step"),
         ("own forward", 5, "backward"),
@@ -190,7 +190,7 @@ def in_thread(work: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("is_called_again", [False, True])
 def test_a_step_of_several_microbatches_is_one_step(
-    sink: CapturedRequests, told: Callable[[], Counter[Told]], is_called_again: bool
+    sink: CapturedRequests, reported: Callable[[], Counter[Reported]], is_called_again: bool
 ) -> None:
     """Gradient accumulation, also where every microbatch says again which step it belongs to."""
     model = Model()
@@ -208,7 +208,7 @@ def test_a_step_of_several_microbatches_is_one_step(
             pass
     with step(2):
         pass
-    counted = told()
+    counted = reported()
     for n in range(2):
         assert counted["step", n, "root"] == 1
         assert counted["forward", n, "step"] == 3
@@ -218,14 +218,14 @@ def test_a_step_of_several_microbatches_is_one_step(
 
 
 def test_a_section_around_steps_is_not_the_parent_of_what_is_in_them(
-    told: Callable[[], Counter[Told]],
+    reported: Callable[[], Counter[Reported]],
 ) -> None:
     """Every step is a trace of its own, and a parent is always of the same trace."""
     with section("epoch"):
         for n in range(2):
             with step(n), section("forward"), phase("eval"), section("inner"):
                 pass
-    assert told() == once(
+    assert reported() == once(
         ("epoch", None, ""),
         *[("step", n, "root") for n in range(2)],
         *[("forward", n, "step") for n in range(2)],
@@ -329,19 +329,19 @@ def compiled_work() -> Any:
     ("make", "layers"), [(compiled_model, 0), (compiled_checkpoints, 0), (compiled_work, 2)]
 )
 def test_a_compiled_model_is_timed_from_outside(
-    told: Callable[[], Counter[Told]], make: Callable[[], Any], layers: int
+    reported: Callable[[], Counter[Reported]], make: Callable[[], Any], layers: int
 ) -> None:
     """Gradients are the same, and what is compiled opens no section."""
     plain, model = Model(), make()
     plain(inputs()).backward()
-    told()
+    reported()
     with step(3):
         with section("forward"):
             loss = model(inputs())
         with section("backward"):
             loss.backward()
     assert gradients(model) == gradients(plain)
-    seen = Counter({s: n for s, n in told().items() if s[1] == 3})
+    seen = Counter({s: n for s, n in reported().items() if s[1] == 3})
     assert seen == Counter(
         {
             ("step", 3, "root"): 1,
@@ -355,12 +355,12 @@ def test_a_compiled_model_is_timed_from_outside(
 
 @pytest.mark.parametrize("is_strict", [False, True])
 def test_a_model_with_sections_can_be_exported(
-    told: Callable[[], Counter[Told]], is_strict: bool
+    reported: Callable[[], Counter[Reported]], is_strict: bool
 ) -> None:
     """torch.export sees none of them."""
     x = inputs().detach()
     exported = torch.export.export(Model(), (x,), strict=is_strict)
-    told()
+    reported()
     assert torch.equal(exported.module()(x), Model()(x))
     assert "otel_straggler" not in exported.graph_module.code
 

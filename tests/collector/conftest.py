@@ -99,39 +99,39 @@ class Live:
         return ask(self.addresses["metrics"], "GET", path, headers=headers)
 
     def report(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.get("/v1/report").json()
-        return found
+        result: dict[str, Any] = self.get("/v1/report").json()
+        return result
 
     def windows(self, run_id: str = "run") -> list[dict[str, Any]]:
         """The newest windows of a run; none while there is no such run."""
-        found: list[dict[str, Any]] = self.report()["runs"].get(run_id, {}).get("windows", [])
-        return found
+        result: list[dict[str, Any]] = self.report()["runs"].get(run_id, {}).get("windows", [])
+        return result
 
     def samples(self, name: str, **wanted: str) -> dict[tuple[tuple[str, str], ...], float]:
         """Samples of /metrics by their labels, without the labels asked for."""
-        found = {}
+        result = {}
         for family in text_string_to_metric_families(self.get("/metrics").body.decode()):
             for sample in family.samples:
                 labels = sample.labels
                 if sample.name == name and all(labels.get(k) == v for k, v in wanted.items()):
-                    found[tuple(sorted(labels.items()))] = sample.value
-        return found
+                    result[tuple(sorted(labels.items()))] = sample.value
+        return result
 
     def value(self, metric: semconv.Metric, **wanted: str) -> float | None:
         """The only sample with these labels; None if there is none."""
-        found = self.samples(metric.prometheus_name, **wanted)
-        assert len(found) <= 1, found
-        return next(iter(found.values()), None)
+        result = self.samples(metric.prometheus_name, **wanted)
+        assert len(result) <= 1, result
+        return next(iter(result.values()), None)
 
     def ranks(self, metric: semconv.Metric, **wanted: str) -> list[int]:
         """Ranks that have a sample."""
-        found = self.samples(metric.prometheus_name, **wanted)
-        return sorted({int(dict(labels)["rank"]) for labels in found})
+        result = self.samples(metric.prometheus_name, **wanted)
+        return sorted({int(dict(labels)["rank"]) for labels in result})
 
     def spans(self) -> dict[str, float]:
-        """Spans received, by fate (and reason)."""
+        """Spans received, by outcome (and reason)."""
         return {
-            (dict(labels)["reason"] or dict(labels)["fate"]): value
+            (dict(labels)["reason"] or dict(labels)["outcome"]): value
             for labels, value in self.samples("straggler_collector_spans_total").items()
             if value
         }

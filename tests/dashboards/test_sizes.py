@@ -16,7 +16,7 @@ from otel_straggler import semconv
 IS_FULL = os.environ.get("OTEL_STRAGGLER_TEST_DOSE") == "full"
 RUN = (RANKS, STAGES) if IS_FULL else (512, 8)
 ROOT = Path(__file__).parents[2]
-MOST_SERIES = 50
+MAX_SERIES = 50
 """Of a panel that draws ranks, nodes, or sections of them."""
 CELLS, FLAGGED = 2_048, 30
 SCRAPE_S = 5 if IS_FULL else 2
@@ -25,13 +25,13 @@ SCRAPE_S = 5 if IS_FULL else 2
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Answer]:
     """Of every query, about a run with more slow ranks than any panel shows."""
-    assert SLOW_RANKS > MOST_SERIES
+    assert SLOW_RANKS > MAX_SERIES
     try:
-        found, _, _ = measure(LargeRun(*RUN), tmp_path_factory.mktemp("sizes"), SCRAPE_S)
+        result, _, _ = measure(LargeRun(*RUN), tmp_path_factory.mktemp("sizes"), SCRAPE_S)
     except FileNotFoundError as missing:
         sentence = f"{missing}: nobody saw how large the pages' answers are"
         pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
-    return found
+    return result
 
 
 def test_an_answer_is_small(answers: list[Answer]) -> None:
@@ -61,7 +61,7 @@ def test_panels_are_full(answers: list[Answer]) -> None:
     assert series["rank-20-A"] == 10
     assert series["fleet-7-A"] == 20
     assert series["matrix-1-A"] == min(RUN[0], CELLS)
-    assert max(n for name, n in series.items() if name != "matrix-1-A") <= MOST_SERIES
+    assert max(n for name, n in series.items() if name != "matrix-1-A") <= MAX_SERIES
 
 
 def test_the_largest_matrix_is_small_too(answers: list[Answer]) -> None:

@@ -30,8 +30,8 @@ def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
     try:
         watch(first, "outage").wait_for(lambda window: window["first_step"] == 0)
         first.kill()
-        told = last_step(training)
-        eventually(lambda: last_step(training) > told or training.exit_codes, LONGEST_S)
+        reported = last_step(training)
+        eventually(lambda: last_step(training) > reported or training.exit_codes, LONGEST_S)
         assert not training.exit_codes, training.log
         second = start_collector("--window-steps=20", addresses=first.addresses)
         assert second.addresses == first.addresses
@@ -57,8 +57,8 @@ def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
 
 def last_step(training: Training) -> int:
     """As rank 0 has printed it."""
-    told = [line.split()[1] for line in training.log.splitlines() if line.startswith("step ")]
-    return int(told[-1]) if told else 0
+    reported = [line.split()[1] for line in training.log.splitlines() if line.startswith("step ")]
+    return int(reported[-1]) if reported else 0
 
 
 def endpoint_of(collector, protocol: str) -> str:

@@ -55,18 +55,18 @@ class Job:
         url = f"{self.collector.url}/v1/report?run=hanging"
         with urllib.request.urlopen(url, timeout=30) as answer:
             run = json.load(answer)["runs"].get("hanging", {})  # not there before the first view
-            (found,) = run.get("liveness") or [{}]
-        return found
+            (result,) = run.get("liveness") or [{}]
+        return result
 
     def wait_for(self, **wanted: Any) -> dict[str, Any]:
         """Until the report says so; the last that it said, if it does not."""
         ends_at = time.monotonic() + LONGEST_S
         while time.monotonic() < ends_at:
-            found = self.liveness()
-            if all(found.get(name) == value for name, value in wanted.items()):
-                return found
+            result = self.liveness()
+            if all(result.get(name) == value for name, value in wanted.items()):
+                return result
             time.sleep(0.2)
-        pytest.fail(f"not within {LONGEST_S} s: {wanted}; the report says {found}")
+        pytest.fail(f"not within {LONGEST_S} s: {wanted}; the report says {result}")
 
     def close(self) -> None:
         for process in self.ranks:
@@ -95,8 +95,8 @@ def job(start_collector: Any, tmp_path: Path) -> Iterator[Job]:
 def test_a_stopped_process_is_lost_and_its_peers_are_victims(job: Job) -> None:
     """SIGSTOP, as a frozen host; the others are alive in their collective. It goes on, they too."""
     job.ranks[1].send_signal(signal.SIGSTOP)
-    found = job.wait_for(state="partly_lost", ranks={"stuck": 2, "lost": 1})
-    assert (found["why"], found["culprits"], found["victims"]) == ("lost", [1], 2)
+    result = job.wait_for(state="partly_lost", ranks={"stuck": 2, "lost": 1})
+    assert (result["why"], result["culprits"], result["victims"]) == ("lost", [1], 2)
     job.ranks[1].send_signal(signal.SIGCONT)
     assert job.wait_for(state="training", ranks={"ok": RANKS})["sentence"] is None
 
@@ -107,5 +107,5 @@ def test_all_ranks_killed_are_lost_not_finished(job: Job) -> None:
     """SIGKILL says nothing: nobody may take silence for an end."""
     for process in job.ranks:
         process.kill()
-    found = job.wait_for(state="lost", ranks={"lost": RANKS})
-    assert found["culprits"] == [0, 1, 2]
+    result = job.wait_for(state="lost", ranks={"lost": RANKS})
+    assert result["culprits"] == [0, 1, 2]

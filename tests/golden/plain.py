@@ -28,7 +28,7 @@ GRID_S = 5.0
 """An alert starts with the evaluation that first sees it, of which there may be several before the
 clock's next piece."""
 FEW = 4
-MOST_KINDS = 4
+MAX_KINDS = 4
 LINE = 140
 LONG = 40
 _DIGITS = 10
@@ -57,28 +57,28 @@ def plain(value: Json) -> Json:
 def _column(values: Sequence[Json]) -> Json:
     """Many values: numbers summed up so that their order counts, objects by their fields, the rest
     by how often it is there. Only numbers are one text, "~n: least most sum weighed"."""
-    told: Json = {}
-    numbers = [(place, v) for place, v in enumerate(values, 1) if _is_number(v)]
+    reported: Json = {}
+    numbers = [(index, v) for index, v in enumerate(values, 1) if _is_number(v)]
     if numbers:
         every = [v for _, v in numbers]
-        weighed = math.fsum(place * v for place, v in numbers)
+        weighed = math.fsum(index * v for index, v in numbers)
         sums = min(every), max(every), math.fsum(every), weighed
-        told[""] = f"~{len(every)}: " + " ".join(str(_number(each)) for each in sums)
+        reported[""] = f"~{len(every)}: " + " ".join(str(_number(each)) for each in sums)
     objects = [v for v in values if isinstance(v, Mapping)]
     for name in dict.fromkeys(name for each in objects for name in each if name not in VOLATILE):
         held = [each[name] for each in objects if name in each]
-        told[f".{name}"] = _column(held) if len(held) > 1 else plain(held[0])
+        reported[f".{name}"] = _column(held) if len(held) > 1 else plain(held[0])
     lists = [v for v in values if isinstance(v, Sequence) and not isinstance(v, str)]
     if lists:
-        told["[n]"] = _column([len(each) for each in lists])
-        told["[]"] = _column([item for each in lists for item in each])
+        reported["[n]"] = _column([len(each) for each in lists])
+        reported["[]"] = _column([item for each in lists for item in each])
     others = Counter(json.dumps(v) for v in values if v is None or isinstance(v, (str, bool)))
     if others:
-        most = MOST_KINDS if max(map(len, others)) < LONG else 1
-        shown = [f"{count} {what}" for what, count in list(others.items())[:most]]
+        maximum = MAX_KINDS if max(map(len, others)) < LONG else 1
+        shown = [f"{count} {what}" for what, count in list(others.items())[:maximum]]
         more = len(others) - len(shown)
-        told["="] = ", ".join(shown) + (f" and {more} others" if more else "")
-    return next(iter(told.values())) if list(told) in ([""], ["="]) else told
+        reported["="] = ", ".join(shown) + (f" and {more} others" if more else "")
+    return next(iter(reported.values())) if list(reported) in ([""], ["="]) else reported
 
 
 def _is_number(value: Json) -> bool:
@@ -115,11 +115,11 @@ def _family(samples: list[tuple[dict[str, str], float]]) -> Json:
     if len(samples) <= FEW:
         return {" ".join(f"{k}={v}" for k, v in labels.items()): _number(value)
                 for labels, value in samples}  # fmt: skip
-    told = {"values": _column([value for _, value in samples])}
+    reported = {"values": _column([value for _, value in samples])}
     for name in dict.fromkeys(name for labels, _ in samples for name in labels):
         values = sorted({labels[name] for labels, _ in samples if name in labels})
-        told[f"{{{name}}}"] = " ".join(values[:8]) + (f" ({len(values)})" if values[8:] else "")
-    return told
+        reported[f"{{{name}}}"] = " ".join(values[:8]) + (f" ({len(values)})" if values[8:] else "")
+    return reported
 
 
 def headers(text: str) -> list[str]:
@@ -129,19 +129,19 @@ def headers(text: str) -> list[str]:
 
 def alerts_by_run(alerts: Mapping[str, Json], now: str, start_s: float) -> dict[str, Json]:
     """Of every alert of a run how many there are, their labels, and all of the first."""
-    found: dict[str, dict[str, list[Json]]] = {}
+    result: dict[str, dict[str, list[Json]]] = {}
     for key in sorted(alerts):
         alert = dict(alerts[key])
         alert["startsAt"] = _on_grid(alert["startsAt"], start_s)
         alert["endsAt"] = "fires" if alert["endsAt"] > now else _on_grid(alert["endsAt"], start_s)
         labels = alert["labels"]
-        of_run = found.setdefault(labels.get("run_id", ""), {})
+        of_run = result.setdefault(labels.get("run_id", ""), {})
         of_run.setdefault(labels["alertname"], []).append(alert)
     return {
         run_id: {
             name: {"all": _column(each), "first": plain(each[0])} for name, each in its.items()
         }
-        for run_id, its in found.items()
+        for run_id, its in result.items()
     }
 
 
@@ -150,19 +150,19 @@ def _on_grid(time: str, start_s: float) -> float:
     return math.floor((at_s - start_s) / GRID_S) * GRID_S
 
 
-def differences(expected: Json, found: Json, path: str = "") -> Iterator[str]:
+def differences(expected: Json, result: Json, path: str = "") -> Iterator[str]:
     """Where two trees differ; numbers may by the last digits, which depend on the processor."""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        for name in dict.fromkeys((*expected, *found)):
-            if name not in found or name not in expected:
-                yield f"{path}/{name}: {'is gone' if name not in found else 'is new'}"
+    if isinstance(expected, dict) and isinstance(result, dict):
+        for name in dict.fromkeys((*expected, *result)):
+            if name not in result or name not in expected:
+                yield f"{path}/{name}: {'is gone' if name not in result else 'is new'}"
             else:
-                yield from differences(expected[name], found[name], f"{path}/{name}")
-    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        for number, pair in enumerate(zip(expected, found)):  # noqa: B905
+                yield from differences(expected[name], result[name], f"{path}/{name}")
+    elif isinstance(expected, list) and isinstance(result, list) and len(expected) == len(result):
+        for number, pair in enumerate(zip(expected, result)):  # noqa: B905
             yield from differences(*pair, f"{path}/{number}")
-    elif not _are_same(expected, found):
-        yield f"{path}: {json.dumps(expected)[:200]} -> {json.dumps(found)[:200]}"
+    elif not _are_same(expected, result):
+        yield f"{path}: {json.dumps(expected)[:200]} -> {json.dumps(result)[:200]}"
 
 
 def _are_same(one: Json, other: Json) -> bool:
@@ -171,9 +171,9 @@ def _are_same(one: Json, other: Json) -> bool:
         tolerance = _TOLERANCE if abs(one) < _TIMES_FROM else _TIME_TOLERANCE
         return math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-12)
     if isinstance(one, str) and isinstance(other, str) and one.startswith("~"):
-        words, others = one.split(), other.split()
-        return words[:1] == others[:1] and all(
-            _are_same(float(a), float(b)) for a, b in zip(words[1:], others[1:], strict=True)
+        text, others = one.split(), other.split()
+        return text[:1] == others[:1] and all(
+            _are_same(float(a), float(b)) for a, b in zip(text[1:], others[1:], strict=True)
         )
     return bool(one == other)
 

@@ -111,11 +111,11 @@ def chunks(records: list[list[Request]]) -> list[list[tuple[str, bytes]]]:
     """What is sent in each piece of time; of a run in its order, joined where that is possible:
     protobuf reads messages in a row as one."""
     count = 1 + max(_chunk(at_s) for requests in records for at_s, *_ in requests)
-    found: list[list[tuple[str, bytes]]] = [[] for _ in range(count)]
+    result: list[list[tuple[str, bytes]]] = [[] for _ in range(count)]
     for requests in records:
         for (number, signal), group in itertools.groupby(requests, lambda r: (_chunk(r[0]), r[1])):
-            found[number].append((signal, b"".join(body for *_, body in group)))
-    return found
+            result[number].append((signal, b"".join(body for *_, body in group)))
+    return result
 
 
 def came_s(number: int) -> float:
@@ -157,7 +157,7 @@ def marker(number: int, now_s: float) -> bytes:
 # --- who is told --------------------------------------------------------------------------------
 
 
-class Told:
+class Reported:
     """An Alertmanager that remembers the first start and the newest word of every alert."""
 
     def __init__(self) -> None:
@@ -172,17 +172,17 @@ class Told:
 
     def by_run(self, clock: Clock) -> Json:
         """All that was told until now, once the collector has ended; the next one begins anew."""
-        told, self.alerts = self.alerts, {}
-        return alerts_by_run(told, clock.now_rfc3339, START_S)
+        reported, self.alerts = self.alerts, {}
+        return alerts_by_run(reported, clock.now_rfc3339, START_S)
 
 
 @contextlib.contextmanager
-def running_alertmanager(told: Told) -> Iterator[str]:
+def running_alertmanager(reported: Reported) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            told.take(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            reported.take(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self._answer(b"{}")
 
         def do_GET(self) -> None:
@@ -213,10 +213,10 @@ def running_alertmanager(told: Told) -> Iterator[str]:
 class Collector:
     """The real one, in a process of its own, with a history."""
 
-    def __init__(self, folder: Path, clock: Clock, told: Told, alertmanager: str) -> None:
+    def __init__(self, folder: Path, clock: Clock, reported: Reported, alertmanager: str) -> None:
         self.clock = clock
         self._folder = folder
-        self._told = told
+        self._reported = reported
         settings = json.loads(json.dumps(SETTINGS))
         settings["alerts"]["notify"]["alertmanagers"] = [alertmanager]
         config = folder / "collector.yaml"
@@ -298,9 +298,9 @@ class Collector:
             self.post(signal, body)
             self._wait_until_scored()
         self._wait_until_published(2 * number + 3, now_s + _PUBLISHED_S)
-        before = self._told.watchdog_ends
+        before = self._reported.watchdog_ends
         self.clock.set(now_s + _EVALUATED_S)
-        eventually(lambda: self._told.watchdog_ends > before)
+        eventually(lambda: self._reported.watchdog_ends > before)
         self._wait_until_published(2 * number + 4, now_s + CHUNK_S)
 
     def _wait_until_published(self, number: int, at_s: float) -> None:
@@ -317,5 +317,5 @@ class Collector:
             time.sleep(0.001)
 
     def _number(self, sample: re.Pattern[bytes]) -> float | None:
-        found = sample.search(self.get("/metrics"))
-        return None if found is None else float(found[1])
+        result = sample.search(self.get("/metrics"))
+        return None if result is None else float(result[1])

@@ -17,7 +17,7 @@ from .stage import (
     MARKER,
     Clock,
     Collector,
-    Told,
+    Reported,
     before_s,
     chunks,
     read_record,
@@ -33,7 +33,7 @@ LIVE_AT = 11
 AWAY = 20
 """Chunks for which the collector is away."""
 Json = dict[str, Any]
-MOST_SHOWN = 40
+MAX_SHOWN = 40
 _AFTER = {
     "live": ("end",),
     "end": ("after a restart",),
@@ -58,22 +58,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def answers(records: Path, folder: Path) -> Json:
     """By run ("" for the collector's own), then by moment: what is other than before."""
-    told: Json = {name: {} for name in ("", *RUNS, MARKER)}
+    reported: Json = {name: {} for name in ("", *RUNS, MARKER)}
     before: dict[tuple[str, str], Json] = {}
     for moment, by_run in _moments(records, folder):
         for name, its in json.loads(json.dumps(by_run)).items():
-            told[name][moment] = changes(before.get((name, moment), {}), its)
+            reported[name][moment] = changes(before.get((name, moment), {}), its)
             before |= {(name, after): its for after in _AFTER.get(moment, ())}
-    return told
+    return reported
 
 
 def _moments(records: Path, folder: Path) -> Iterator[tuple[str, Json]]:
     pieces = chunks([read_record(records, name) for name in ARGUMENTS])
     last, again = len(pieces) - 1, len(pieces) + AWAY
     clock = Clock.create(folder / "clock", before_s(-1))
-    told = Told()
-    with running_alertmanager(told) as alertmanager:
-        with Collector(folder, clock, told, alertmanager) as first:
+    reported = Reported()
+    with running_alertmanager(reported) as alertmanager:
+        with Collector(folder, clock, reported, alertmanager) as first:
             first.begin(-1)
             first.pass_time([], -1)
             for number, sent in enumerate(pieces):
@@ -82,20 +82,20 @@ def _moments(records: Path, folder: Path) -> Iterator[tuple[str, Json]]:
                     first.say(records)
                 if number in (LIVE_AT, last):
                     yield ("end" if number == last else "live"), asked(first)
-        yield "told until the end", told.by_run(clock)
+        yield "told until the end", reported.by_run(clock)
         clock.set(before_s(again))
-        with Collector(folder, clock, told, alertmanager) as second:
+        with Collector(folder, clock, reported, alertmanager) as second:
             second.begin(again)
             second.pass_time([], again)
             yield "after a restart", asked(second)
-        yield "told after a restart", told.by_run(clock)
+        yield "told after a restart", reported.by_run(clock)
 
 
 def asked(collector: Collector) -> Json:
     """All answers of a moment, by run."""
     text = collector.get("/metrics").decode()
     metrics = metrics_by_run(text)
-    found: Json = {
+    result: Json = {
         "": {
             "/metrics": metrics.pop("", {}),
             "headers": headers(text),
@@ -105,17 +105,17 @@ def asked(collector: Collector) -> Json:
         }
     }
     for run_id in (*RUNS, MARKER):
-        found[run_id] = {
+        result[run_id] = {
             "/metrics": metrics.pop(run_id, {}),
             "/v1/report": plain(collector.json("/v1/report", run=run_id)),
         }
         for path in ("/v1/run", "/v1/timeline", "/v1/scalars"):
-            found[run_id][path] = plain(collector.json(path, run=run_id))
+            result[run_id][path] = plain(collector.json(path, run=run_id))
         for rank in (0, *((3,) if run_id != MARKER else ())):
             answer = collector.json("/v1/rank", run=run_id, rank=rank)
-            found[run_id][f"/v1/rank {rank}"] = plain(answer)
+            result[run_id][f"/v1/rank {rank}"] = plain(answer)
     assert not metrics
-    return found
+    return result
 
 
 @pytest.mark.parametrize("name", ["", *RUNS, MARKER])
@@ -141,13 +141,13 @@ def test_a_command_prints_what_it_did(name: str, folder: Path) -> None:
     assert text.splitlines() == path.read_text().splitlines()
 
 
-def compare(name: str, found: Json) -> None:
+def compare(name: str, result: Json) -> None:
     path = HELD / f"{name.replace(' ', '_')}.json"
-    found = json.loads(json.dumps(found))
+    result = json.loads(json.dumps(result))
     if WRITES:
         path.parent.mkdir(exist_ok=True)
-        path.write_text(as_text(found) + "\n")
+        path.write_text(as_text(result) + "\n")
         return
-    told = list(differences(json.loads(path.read_text()), found))
-    shown = "\n".join(told[:MOST_SHOWN])
-    assert not told, f"{name}: {len(told)} answers are others; the first are\n{shown}"
+    reported = list(differences(json.loads(path.read_text()), result))
+    shown = "\n".join(reported[:MAX_SHOWN])
+    assert not reported, f"{name}: {len(reported)} answers are others; the first are\n{shown}"

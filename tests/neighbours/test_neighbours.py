@@ -112,9 +112,9 @@ def floor_of(requirement: Requirement) -> Version:
 
 def test_libraries_differ_between_environments(reports: Reports) -> None:
     """Both generations of numpy, and protobuf's version 4 and the newest."""
-    found = [report_of(e, reports).versions for e in TABLE if not e.is_nightly]
-    assert {Version(v["numpy"]).major for v in found} == {1, 2}
-    assert {Version(v["protobuf"]).major for v in found} == {4, 7}
+    result = [report_of(e, reports).versions for e in TABLE if not e.is_nightly]
+    assert {Version(v["numpy"]).major for v in result} == {1, 2}
+    assert {Version(v["protobuf"]).major for v in result} == {4, 7}
 
 
 @pytest.mark.nightly

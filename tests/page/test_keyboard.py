@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .pictures import World
+from .run_views import World
 from .scenarios import healthy, huge, straggler
 from .test_parts import expect, part
 

@@ -25,10 +25,10 @@ by_night = pytest.mark.nightly
 THEMES = ("light", "dark")
 
 
-def expect(found: Any) -> Any:
+def expect(result: Any) -> Any:
     from playwright.sync_api import expect as playwright_expect
 
-    return playwright_expect(found)
+    return playwright_expect(result)
 
 
 def part(page: Any, name: str) -> Any:
@@ -64,14 +64,14 @@ def test_the_tone_is_a_word_and_a_mark_too(show: Any, world: Any, tone: str) -> 
     page, _ = show(world())
     answer = part(page, "answer")
     expect(answer).to_have_attribute("data-tone", tone)
-    words = {
+    text = {
         "good": "Healthy",
         "watch": "eye",
         "bad": "Act",
         "unknown": "Not known",
         "ended": "Ended",
     }
-    expect(answer.locator(".eyebrow")).to_contain_text(words[tone])
+    expect(answer.locator(".eyebrow")).to_contain_text(text[tone])
     assert answer.locator(".answer-mark").inner_text()
 
 
@@ -81,7 +81,7 @@ def test_a_slow_rank_is_told_in_every_part(show: Any) -> None:
     expect(part(page, "answer").locator("[data-field=headline]")).to_have_text(
         "Rank 21 on node-2 is slow in forward"
     )
-    for name, told in {
+    for name, reported in {
         "answer": [
             "1.50\u00d7",
             "165 ms",
@@ -99,7 +99,7 @@ def test_a_slow_rank_is_told_in_every_part(show: Any) -> None:
         "connection": ["live", "data"],
         "picker": ["llama-7b"],
     }.items():
-        for text in told:
+        for text in reported:
             expect(part(page, name)).to_contain_text(text)
     expect(part(page, "matrix")).to_have_attribute("data-pattern", "hot_cell")
     assert page.title().startswith("✕ Rank 21")
@@ -119,8 +119,8 @@ def test_a_run_that_is_over_says_so(show: Any, world: Any) -> None:
     """When, and whether anybody still sends."""
     page, _ = show(world())
     expect(part(page, "connection")).to_have_attribute("data-state", "ended")
-    told = "This run finished" if world is ended else "history"
-    expect(part(page, "notice")).to_contain_text(told)
+    reported = "This run finished" if world is ended else "history"
+    expect(part(page, "notice")).to_contain_text(reported)
 
 
 def test_without_a_run_the_page_says_what_to_do(show: Any) -> None:

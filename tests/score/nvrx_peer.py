@@ -34,9 +34,9 @@ def kernel_summary(durations: list[float]) -> dict[Statistic, float]:
 
 def main() -> None:
     dist.init_process_group("gloo")
-    found = [scores_of(windows) for windows in json.loads(Path(sys.argv[1]).read_text())]
+    result = [scores_of(windows) for windows in json.loads(Path(sys.argv[1]).read_text())]
     if dist.get_rank() == 0:
-        print(json.dumps(found))
+        print(json.dumps(result))
     dist.destroy_process_group()
 
 

@@ -176,8 +176,8 @@ def test_scores_differ_from_nvrx_where_the_documentation_says_so(of_nvrx: list[A
 
     # 2. An even number of runs: NVRx takes the lower middle, we take the true median.
     assert theirs[1]["section_relative"]["data"] == {"0": 1.0, "1": 1.0, "2": 1.0}
-    found = [of_section(scored[1], scored[1].section_relative, "data", r) for r in range(RANKS)]
-    assert found == pytest.approx([1.0, 1.5 / 2.0, 1.5 / 2.5], abs=1e-12)
+    result = [of_section(scored[1], scored[1].section_relative, "data", r) for r in range(RANKS)]
+    assert result == pytest.approx([1.0, 1.5 / 2.0, 1.5 / 2.5], abs=1e-12)
 
     # 3. A rank without kernels: NVRx loses every GPU score, we compare the ranks that have some.
     assert all(math.isnan(v) for v in theirs[2]["gpu_relative"].values())

@@ -37,7 +37,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def told(stage: Stage, request: pytest.FixtureRequest) -> Iterator[dict[Story, Future[Outcome]]]:
+def reported(
+    stage: Stage, request: pytest.FixtureRequest
+) -> Iterator[dict[Story, Future[Outcome]]]:
     """The outcome of every story that a chosen test is about."""
     chosen = [getattr(item, "callspec", None) for item in request.session.items]
     stories = [spec.params["outcome"] for spec in chosen if spec and "outcome" in spec.params]
@@ -49,6 +51,6 @@ def told(stage: Stage, request: pytest.FixtureRequest) -> Iterator[dict[Story, F
 
 
 @pytest.fixture
-def outcome(request: pytest.FixtureRequest, told: dict[Story, Future[Outcome]]) -> Outcome:
+def outcome(request: pytest.FixtureRequest, reported: dict[Story, Future[Outcome]]) -> Outcome:
     """Of the story that the test names."""
-    return told[request.param].result()
+    return reported[request.param].result()

@@ -15,7 +15,7 @@ from .stories import Outcome, Story
 
 pytestmark = [pytest.mark.real_server, pytest.mark.demo]
 
-MOST_S = 45.0
+MAX_S = 45.0
 """A page within this time has arrived, however busy the machine is."""
 
 
@@ -36,7 +36,7 @@ def test_a_slow_rank_is_named(outcome: Outcome) -> None:
     assert len(outcome.firing) == 1
     assert outcome.firing[0].ranks() == [3]
     assert "forward" in outcome.text
-    assert outcome.delay_s < MOST_S
+    assert outcome.delay_s < MAX_S
 
 
 @story(stories.stopped_rank)
@@ -47,7 +47,7 @@ def test_a_stopped_rank_is_named_and_that_it_goes_on_is_told(outcome: Outcome) -
     assert len(outcome.firing) <= 2  # the rank, and once the others are stuck the run
     assert {rank for page in outcome.firing for rank in page.ranks()} <= {1}
     assert len(outcome.resolved) == 1
-    assert outcome.delay_s < MOST_S
+    assert outcome.delay_s < MAX_S
 
 
 @story(stories.deadlocked_ranks)
@@ -58,7 +58,7 @@ def test_a_rank_that_does_not_join_a_collective_is_named(outcome: Outcome) -> No
     assert "rank 2" in outcome.text
     assert outcome.liveness["culprits"] == [2]
     assert outcome.resolved == []
-    assert outcome.delay_s < MOST_S
+    assert outcome.delay_s < MAX_S
 
 
 @story(by_night=(stories.killed_rank,))
@@ -69,7 +69,7 @@ def test_a_killed_rank_is_named(outcome: Outcome) -> None:
     assert {rank for page in outcome.firing for rank in page.ranks()} <= {2}
     assert len(outcome.firing) <= 2
     assert outcome.resolved == []
-    assert outcome.delay_s < MOST_S
+    assert outcome.delay_s < MAX_S
 
 
 @story(stories.half_lost)
@@ -146,17 +146,17 @@ def test_a_killed_collector_resolves_nothing(outcome: Outcome) -> None:
     assert outcome.more["after"] == []
     assert outcome.more["of_healthy"] == []
     assert outcome.more["down"].names() == ["StragglerCollectorDown"]
-    assert outcome.more["down_delay_s"] < MOST_S
+    assert outcome.more["down_delay_s"] < MAX_S
 
 
 @story(by_night=(stories.other_collector,))
 def test_a_collector_that_is_down_mutes_no_run_of_another(outcome: Outcome) -> None:
     """The run that hangs afterwards is paged."""
     assert [page.names() for page in outcome.firing] == [["StragglerRunHung"]]
-    assert outcome.delay_s < MOST_S
+    assert outcome.delay_s < MAX_S
 
 
-@story(stories.wish_not_to_page, by_night=(stories.observed,))
+@story(stories.requested_not_to_page, by_night=(stories.observed,))
 def test_what_may_not_page_is_shown_and_nobody_is_called(outcome: Outcome) -> None:
     """A collector in mode observe, and a run with training.run.page=false: the same alerts, with
     mode=observe, at a receiver that calls nobody."""
