@@ -28,6 +28,9 @@ $(STAMP): pyproject.toml constraints-dev.txt $(wildcard cuda_ext/*/*.[ch]pp cuda
 
 dev: $(STAMP) ## create .venv with everything for development
 
+.PHONY: installed
+installed: dev $(AFTER)
+
 servers: ## install what tests start and send with (Debian's packages, npm; needs root or sudo)
 	@tests/servers/install $(DOSE)
 
@@ -47,7 +50,7 @@ docs: dev ## the documentation as a site, in out/site
 	$(PIP_INSTALL) -c constraints-dev.txt mkdocs-material
 	$(BIN)/mkdocs build --strict --quiet
 
-check: dev $(AFTER) ## format, lint, types, import contracts, reference pages
+check: dev ## format, lint, types, import contracts, reference pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -58,11 +61,12 @@ cpp-test: $(AFTER) ## the C++ tests under ASan and UBSan; DOSE=nightly: plain, u
 	$(MAKE) --no-print-directory --jobs=$$(nproc) --output-sync=target -C cuda_ext $(or $(DOSE),test)
 
 # pip needs one core for most of its time: the C++ tests, which need nothing that it installs, have
-# the other. The environments of the neighbours are built and tried alongside the other tests: each
-# alone leaves a core idle towards its end.
+# the other. `check` needs one core, too: it runs alongside the other tests, and after it the
+# environments of the neighbours are built and tried, since each alone leaves a core idle towards
+# its end.
 test: ## all that CI runs for each push
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target AFTER=servers check cpp-test
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target py-test neighbours
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target AFTER=servers installed cpp-test
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target BEFORE=check py-test neighbours
 
 nightly: ## all that there is: every dose, C++ test and neighbour; real servers with Prometheus 3, too
 	$(MAKE) --no-print-directory DOSE=nightly test
@@ -70,15 +74,18 @@ nightly: ## all that there is: every dose, C++ test and neighbour; real servers 
 
 # Without DOSE=nightly, what is marked so is left to the night.
 ONLY_PUSH = $(if $(DOSE),, and not nightly)
-PYTEST = $(BIN)/python -m pytest --durations 40 --durations-min 2
+PYTEST = $(if $(DOSE),HYPOTHESIS_PROFILE=nightly )$(BIN)/python -m pytest --durations 40 --durations-min 2
 
-# Much of a test is waiting: three at a time keep two cores busy. A file stays in one process. Files
-# go out in their order: by the number of their tests those with few long ones would come last.
+# Much of a test is waiting: four at a time keep two cores busy. A file stays in one process, as
+# does a folder whose files share processes of their own (tests/conftest.py). They go out in their
+# order: by the number of their tests those with few long ones would come last. On a clean checkout
+# one process compiles all of them first, which takes as long as in each of the four.
 .PHONY: py-test
 py-test: dev ## the Python tests, but for those of the neighbours
-	$(PYTEST) --numprocesses 3 --dist loadfile --no-loadscope-reorder -m 'not neighbours$(ONLY_PUSH)'
+	@ls tests/__pycache__/*-pytest-*.pyc >/dev/null 2>&1 || $(PYTEST) --collect-only -qq >/dev/null || true
+	$(PYTEST) --numprocesses 4 --dist loadfile --no-loadscope-reorder -m 'not neighbours$(ONLY_PUSH)'
 
-neighbours: dev ## the package with the oldest and newest libraries; DOSE=nightly: and others, on Python 3.10 to 3.13
+neighbours: dev $(BEFORE) ## the package with the oldest and newest libraries; DOSE=nightly: and others, on Python 3.10 to 3.13
 	$(PYTEST) -m 'neighbours$(ONLY_PUSH)' tests/neighbours
 
 wheel: dev ## build the wheel into dist/, audit its ABI, load it on every Python found

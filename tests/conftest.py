@@ -1,8 +1,8 @@
 """What all tests share: how many random examples are tried.
 
-`make test` tries sixty, others each time, but in CI the same; `make fuzz` very many
-(HYPOTHESIS_PROFILE=fuzz; FUZZ_EXAMPLES for another number than 20,000), and `make neighbours` few
-in each environment.
+Sixty, others each time; in CI forty, the same each time, and by night a hundred. `make fuzz`
+tries very many (HYPOTHESIS_PROFILE=fuzz; FUZZ_EXAMPLES for another number than 20,000), and
+`make neighbours` few in each environment.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,7 +37,10 @@ settings.register_profile(
     "test", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 # CI tries the same examples each time; others are found where one can look at them.
-settings.register_profile("ci", settings.get_profile("test"), derandomize=True, database=None)
+settings.register_profile(
+    "ci", settings.get_profile("test"), max_examples=40, derandomize=True, database=None
+)
+settings.register_profile("nightly", settings.get_profile("ci"), max_examples=100)
 settings.register_profile("neighbours", settings.get_profile("ci"), max_examples=25)
 settings.register_profile(
     "fuzz",
@@ -46,6 +49,24 @@ settings.register_profile(
 )
 _USUAL = "ci" if os.environ.get("CI") else "test"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _USUAL))
+
+
+_TOGETHER = ("detector",)
+"""Folders whose files share processes with PyTorch, which take longer to start than to use."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of several processes (`--dist loadfile`) one runs all of a file, or of such a folder."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            folder = file.rpartition("/")[0]
+            return folder if folder.rpartition("/")[2] in _TOGETHER else file
+
+    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from otel_straggler.cli.text import clock, printable
-from otel_straggler.client.diagnostics.processes import pid_scope, is_stopped, started_ticks
+from otel_straggler.client.diagnostics.processes import is_stopped, pid_scope, started_ticks
 from otel_straggler.client.ring_file import OpenRun, RingFileError, RingState, read_ring_file
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.detect.hangs.collectives import Cause, HangFindings

@@ -47,7 +47,9 @@ LINKED = AlertSettings(
 )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 3))]
+)
 def test_both_write_the_same_for_every_alert(seed: int, promtool: Program, tmp_path: Path) -> None:
     """Sentences and links, of random labels, values and facts."""
     random_ = random.Random(seed)

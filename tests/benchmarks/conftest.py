@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+collect_ignore = ["gpu_in_children.py"]  # a program: looking for doctests would import PyTorch
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""Every experiment of ``make gpu-check``, on a fake libcupti: whoever has a GPU has it once."""
+"""Every experiment of ``make gpu-check``, on a fake libcupti: whoever has a GPU has it once.
+
+By night: with each push test_gpu_check.py has how experiments run, are judged and written.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,7 @@ TRUE_OF_THE_FAKE = {
     "E9": ("invalid m1",),  # what a busy machine loses says nothing
     "E11": ("lowest score while quiet",),
 }
+pytestmark = pytest.mark.nightly
 GROUPS = ("E0,E1,E2,E3,E5", "E4,E6,E7,E8,E9,E10,E11,E13,E14")
 
 

@@ -33,7 +33,17 @@ SMALL: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
         {"file_bytes", "timelines", "left_out", "summary_bytes"},
     ),
     "score_csv": ({"ROWS": 4_000, "ROUNDS": 1}, [], {"score_s", "ratio_to_csv_reader_alone"}),
+    "stage_verdicts": (
+        {"LAYOUTS": ("pp2,dp4",), "FACTORS": (1.3,), "STEPS": 60, "ONSET": 30},
+        ["--seeds", "1"],
+        {"even", "even_runs", "false_runs", "uneven"},
+    ),
     "verdict_window": ({}, ["--ranks", "64", "--sections", "3"], WINDOW),
+    "work_share": (
+        {"RANKS": (4,), "SHARES": (0.3,), "BLOCKS": 50, "STEPS": 250},
+        ["--runs", "1"],
+        {"blocks", "false", "false_runs", "power", "worst_false_per_10_000_blocks"},
+    ),
 }
 """Constants, arguments, and names of figures."""
 

@@ -1,4 +1,7 @@
-"""``make demo`` says where to look, and the page shows the slow rank while training runs."""
+"""``make demo`` says where to look, and the page shows the slow rank while training runs.
+
+By night: with each push tests/demo has the demo, and test_stories.py the page beside collectors.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pytest
 
 from .live import LivePage, expect
 
-pytestmark = [pytest.mark.browser, pytest.mark.demo]
+pytestmark = [pytest.mark.browser, pytest.mark.demo, pytest.mark.nightly]
 
 TRAIN = Path(__file__).parents[2] / "examples" / "demo" / "train.py"
 FLAGS = (f"--train={TRAIN}", "--fault=slow", "--rank=2", "--section=forward", "--keep")

@@ -120,7 +120,15 @@ def test_colours_are_changed_by_a_button_and_kept(collector: Any, look: Any) -> 
     expect(html).to_have_attribute("data-theme", "dark")
 
 
-@pytest.mark.parametrize(("width", "height"), [(360, 740), (820, 1180), (1280, 720), (2560, 1300)])
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [
+        (360, 740),
+        pytest.param(820, 1180, marks=pytest.mark.nightly),
+        pytest.param(1280, 720, marks=pytest.mark.nightly),
+        (2560, 1300),
+    ],
+)
 def test_no_window_cuts_anything_off(collector: Any, look: Any, width: int, height: int) -> None:
     """From a telephone to a large screen: nothing is wider than the window."""
     page = look(collector, viewport={"width": width, "height": height})

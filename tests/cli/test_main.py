@@ -17,14 +17,6 @@ from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.simulate.scenarios import Plan, simulate
 
 
-def test_help_names_every_verb(otel_straggler) -> None:
-    """One line each."""
-    answer = otel_straggler("--help")
-    assert answer.returncode == 0
-    for verb in (b"collector", b"doctor", b"score", b"simulate", b"top"):
-        assert verb in answer.stdout
-
-
 def test_version_is_printed(call) -> None:
     """The version of the installed package."""
     assert call("--version") == (

@@ -14,15 +14,6 @@ def windows_of(output: str, run_id: str = "simulated") -> list[dict]:
     return json.loads(output)["runs"][run_id]["windows"]
 
 
-def test_the_slow_rank_is_named_in_a_sentence(call, recorded) -> None:
-    """Rank, node, section, how much slower, and the two medians."""
-    code, output, errors = call("score", recorded(slowdown=2.0))
-    assert (code, errors) == (0, "")
-    assert "rank 5 on node-1: forward takes 2.0" in output
-    assert "the fastest rank (" in output
-    assert "most time lost: rank 5 on node-1 in forward" in output
-
-
 def test_verdicts_stand_below_the_table_dearest_first(call, recorded, by_hand, monkeypatch) -> None:
     """Sentences, what the run loses, then the scores; the same in the JSON."""
     run_verdicts = by_hand.run_verdicts(
@@ -71,21 +62,6 @@ def test_settings_of_verdicts_come_from_the_collectors_file(
     assert given == [VerdictSettings(min_slowdown=1.2, windows_steps=(10, 50))]
 
 
-def test_the_worst_rank_is_the_first_line_of_the_table(call, recorded) -> None:
-    """Marked, with its median and its score."""
-    _, output, _ = call("score", recorded())
-    first_row = output.splitlines()[5].split()
-    assert first_row[:2] == ["5", "node-1"]
-    assert any(cell.startswith("0.6") and cell.endswith("<") for cell in first_row)
-
-
-def test_a_healthy_run_has_no_straggler(call, recorded) -> None:
-    """And says so."""
-    code, output, _ = call("score", recorded("healthy"))
-    assert code == 0
-    assert "no straggler: every score is at or above the threshold" in output
-
-
 def test_victims_that_wait_are_never_listed(call, recorded) -> None:
     """Seven of eight ranks wait in gradient_sync; only the eighth is slow."""
     window = windows_of(call("score", recorded(), "--json")[1])[-1]
@@ -116,12 +92,6 @@ def test_window_steps_shapes_the_windows(call, recorded) -> None:
     windows = windows_of(call("score", path, "--window-steps", 20, "--json")[1])
     assert [(w["first_step"], w["last_step"]) for w in windows] == [(0, 19), (20, 39), (40, 49)]
     assert len(windows_of(call("score", path, "--json")[1])) == 1
-
-
-def test_how_often_a_rank_was_listed_is_told(call, recorded) -> None:
-    """The table shows one window, the sentence all of them."""
-    _, output, _ = call("score", recorded(steps=60, onset_step=20), "--window-steps", 20)
-    assert "rank 5 on node-1: forward under the threshold in 2 of 3 windows" in output
 
 
 def test_the_threshold_decides_who_is_listed(call, recorded) -> None:

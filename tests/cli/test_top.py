@@ -65,17 +65,6 @@ def report(call, recorded):
     return build
 
 
-def test_the_newest_window_is_shown_worst_rank_first(call, collector, report) -> None:
-    """The same table as ``score`` shows."""
-    collector.answer = report()
-    code, output, _ = call("top", "--collector", collector.url, "--once")
-    assert code == 0
-    assert "run simulated: 8 ranks on 2 hosts, steps 0 to 99" in output
-    _, _, rows = output.partition("───\n")
-    assert rows.split()[:2] == ["5", "node-1"]
-    assert "rank 5 on node-1: forward takes 1.5" in output
-
-
 @pytest.mark.parametrize("url", ["http://", "http://127.0.0.1:99999", "http://127.0.0.1:0"])
 def test_an_address_without_a_place_is_refused_at_once(call, url: str) -> None:
     """It would not be there in a second either."""

@@ -20,7 +20,8 @@ from .conftest import EXIT_DEADLINE
 
 SIGTERMED = -signal.SIGTERM
 BOUND_S = 60
-INHERITED = ("OTEL_STRAGGLER_PROTOCOL", "PYTHONPATH")
+INHERITED = ("OTEL_STRAGGLER_PROTOCOL", "PYTHONPATH", EXIT_DEADLINE)
+SOON_S = "0.5"
 HEAD = """
 import ctypes, os, signal, sys, threading, time
 import otel_straggler as o
@@ -32,9 +33,14 @@ def ready():
 """
 
 
-@pytest.fixture(params=["http/protobuf", "grpc"])
+BOTH = ("http/protobuf", "grpc")
+with_both = pytest.mark.parametrize("protocol", BOTH)
+"""Where the threads or the deadline of the transport matter, with each push."""
+
+
+@pytest.fixture(params=[BOTH[0], pytest.param(BOTH[1], marks=pytest.mark.nightly)])
 def protocol(request: pytest.FixtureRequest) -> str:
-    """Every ending holds for both transports."""
+    """Every ending holds for both transports; most over gRPC are left to the night."""
     return str(request.param)
 
 
@@ -102,6 +108,7 @@ with o.section("last"):
 """
 
 
+@with_both
 def test_a_program_that_just_ends_loses_nothing(sink: CapturedRequests) -> None:
     """Nobody called shutdown(), so nobody knows how it went."""
     assert run(RECORD_THEN, sink.url).returncode == 0
@@ -126,7 +133,7 @@ STUCK_IN_A_REQUEST = """
 configure(flush_s=0.05, heartbeat_s=0.1)  # a heartbeat gives up soon, spans do not
 with o.section("last"):
     pass
-time.sleep(1.0)
+time.sleep(0.5)  # spans are on their way
 """
 
 WAYS_TO_BE_BUSY = {
@@ -158,12 +165,15 @@ def test_sigterm_ends_the_process_by_the_signal_after_a_flush(
     assert outcomes(sink) == ["preempted"]
 
 
-@pytest.mark.parametrize("busy", ["asleep", "blocked in C for ever"])
+@with_both
+@pytest.mark.parametrize(
+    "busy", [pytest.param("asleep", marks=pytest.mark.nightly), "blocked in C for ever"]
+)
 def test_sigterm_does_not_wait_for_a_collector_that_never_answers(
     busy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time-out of a request is a thousand seconds here; the deadline is 2."""
-    monkeypatch.delenv(EXIT_DEADLINE)
+    """The time-out of a request is a thousand seconds here; the deadline is half of one."""
+    monkeypatch.setenv(EXIT_DEADLINE, SOON_S)
     body = STUCK_IN_A_REQUEST + "ready()\n" + WAYS_TO_BE_BUSY[busy]
     with black_hole() as url, process(body, url, timeout_ms=1_000_000) as child:
         wait_ready(child)
@@ -176,11 +186,12 @@ def test_the_exit_does_not_wait_for_a_collector_that_never_answers(
     last: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither does an explicit end."""
-    monkeypatch.delenv(EXIT_DEADLINE)
+    monkeypatch.setenv(EXIT_DEADLINE, SOON_S)
     with black_hole() as url:
         assert run(STUCK_IN_A_REQUEST + last, url, timeout_ms=1_000_000).returncode == 0
 
 
+@with_both
 def test_a_handler_of_the_users_own_is_called_after_the_flush(sink: CapturedRequests) -> None:
     """It decides what happens next; here the program ends in order, because of the signal."""
     body = """
@@ -345,6 +356,7 @@ def test_a_forked_child_records_nothing_and_sends_nothing(sink: CapturedRequests
     assert outcomes(sink) == ["ok"]
 
 
+@with_both
 def test_sigterm_to_a_forked_child_ends_only_the_child(sink: CapturedRequests) -> None:
     """A DataLoader stops its workers this way; the parent must not take it for its own."""
     body = """
@@ -404,6 +416,7 @@ def test_a_forked_child_of_a_process_with_grpc_is_refused_grpc(sink: CapturedReq
     assert names(sink) == ["parent"]
 
 
+@with_both
 def test_workers_forked_in_the_middle_of_requests_live(sink: CapturedRequests) -> None:
     """A library that breaks a DataLoader's workers would break training."""
     body = """

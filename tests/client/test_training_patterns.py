@@ -385,7 +385,7 @@ def output_of(process: subprocess.Popen[str]) -> str:
     return out
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.nightly)])
 def test_workers_that_open_sections_change_nothing(sink: CapturedRequests, start: str) -> None:
     """Neither those that are forked while a section is open, nor those that start anew."""
     endpoint = {"OTEL_STRAGGLER_ENDPOINT": sink.url}

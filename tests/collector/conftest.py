@@ -24,6 +24,7 @@ from otel_straggler.collector.settings import (
     ReceiverSettings,
     ScoringSettings,
 )
+from otel_straggler.collector.stopping import WITHIN_S
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.otlp.encode_metrics import encode_heartbeat
@@ -31,6 +32,8 @@ from otel_straggler.otlp.encode_metrics import encode_heartbeat
 from ..waiting import eventually
 
 FREE = "127.0.0.1:0"
+SOON_S = 4.0
+"""To stop in after a test that has asserted nothing about it: whoever is away is not waited for."""
 PROTOBUF = "application/x-protobuf"
 DAY_NS = 1_790_000_000_000_000_000
 
@@ -73,10 +76,10 @@ class Live:
         self.addresses = self.collector.start()
         self.is_stopped = False
 
-    def stop(self) -> None:
+    def stop(self, within_s: float = WITHIN_S) -> None:
         if not self.is_stopped:
             self.is_stopped = True
-            self.collector.stop()
+            self.collector.stop(within_s)
 
     def post(
         self,
@@ -233,7 +236,7 @@ def start() -> Iterator[Callable[..., Live]]:
 
     yield begin
     for live in running:
-        live.stop()
+        live.stop(SOON_S)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 MAX_SERIES = 50
 """Of a panel that draws ranks, nodes, or sections of them."""
 CELLS, FLAGGED = 2_048, 30
+SCRAPE_S = 5 if IS_FULL else 2
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Answer]:
     """Of every query, about a run with more slow ranks than any panel shows."""
     assert SLOW_RANKS > MAX_SERIES
     try:
-        result, _, _ = measure(LargeRun(*RUN), tmp_path_factory.mktemp("sizes"))
+        result, _, _ = measure(LargeRun(*RUN), tmp_path_factory.mktemp("sizes"), SCRAPE_S)
     except FileNotFoundError as missing:
         sentence = f"{missing}: nobody saw how large the pages' answers are"
         pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)

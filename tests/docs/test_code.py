@@ -18,6 +18,7 @@ from otel_straggler.testing import CapturedRequests
 from .pages import Block, blocks
 
 LONGEST_S = 240
+FORKED_RANKS = Path(__file__).with_name("forked_ranks.py")
 AROUND = {
     "README.md": {"batches": range(3), "model": abs, "sync_gradients": lambda: None},
     "docs/recipes/experiment-trackers.md": {"writer": lambda name, value, step: None, "steps": 3},
@@ -54,12 +55,12 @@ LEAVE = "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 
 
 def with_ranks(block: Block, folder: Path) -> str:
-    """By torchrun; lines in order of ranks. After a comma: environment, NAME=VALUE."""
+    """As torchrun starts them; lines in order of ranks. After a comma: environment, NAME=VALUE."""
     ranks, *variables = block.how.replace("ranks", "").replace(",", " ").split()
     script = folder / "train.py"
     script.write_text(block.code + LEAVE)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    return "".join(sorted(_output([*torchrun, str(script)], *variables).splitlines(keepends=True)))
+    command = [str(FORKED_RANKS), ranks, str(script)]
+    return "".join(sorted(_output(command, *variables).splitlines(keepends=True)))
 
 
 def with_a_collector(block: Block, folder: Path) -> str:

@@ -14,7 +14,9 @@ LONGEST_S = 150
 
 
 @pytest.mark.demo
-@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+@pytest.mark.parametrize(
+    "protocol", ["http/protobuf", pytest.param("grpc", marks=pytest.mark.nightly)]
+)
 def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
     start_collector, watch, tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -101,6 +101,7 @@ def test_a_stopped_process_is_lost_and_its_peers_are_victims(job: Job) -> None:
     assert job.wait_for(state="training", ranks={"ok": RANKS})["sentence"] is None
 
 
+@pytest.mark.nightly
 @pytest.mark.demo
 def test_all_ranks_killed_are_lost_not_finished(job: Job) -> None:
     """SIGKILL says nothing: nobody may take silence for an end."""

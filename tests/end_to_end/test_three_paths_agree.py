@@ -27,20 +27,23 @@ LONGEST_S = 60
 Json = dict[str, Any]
 
 
-@pytest.fixture
-def collector() -> Iterator[dict[str, str]]:
-    """A fresh collector, without a history of these ranks; gives its ready line."""
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """One for all: the runs of each test are of a job of their own, of whose ranks it has no
+    history. Gives its ready line."""
     ports = [
         word
         for name in ("otlp-http", "otlp-grpc", "metrics")
         for word in (f"--{name}", "127.0.0.1:0")
     ]
+    config = tmp_path_factory.mktemp("collector") / "collector.yaml"
+    config.write_text("scoring: {grace_seconds: 2}\n")  # of a rank that is missing
     process = subprocess.Popen(
-        [*COMMAND, "collector", *ports, "--window-steps", str(WINDOW_STEPS)],
+        [*COMMAND, "collector", *ports, "--config", config, "--window-steps", str(WINDOW_STEPS)],
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
-    alarm = threading.Timer(LONGEST_S, process.kill)
+    alarm = threading.Timer(4 * LONGEST_S, process.kill)
     alarm.start()
     yield json.loads(process.stdout.readline())
     alarm.cancel()
@@ -52,7 +55,7 @@ def collector() -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_all_paths_agree(name: str, collector: dict[str, str], tmp_path: Path) -> None:
     """CSV, OTLP-JSON, OTLP over HTTP, over gRPC and plain calls: the same scores and stragglers."""
-    run = simulate(name, replace(PLAN, run_id=name))
+    run = made(name, replace(PLAN, run_id=name))
     expected = by_scorer(run)
     assert listed(expected) == {(rank, section) for rank, section in run.truth.slow}
     for window in (
@@ -72,8 +75,9 @@ def test_every_window_of_a_live_collector_is_that_of_the_core(
     name: str, collector: dict[str, str]
 ) -> None:
     """Also later windows, whose individual scores stand on those before, agree to 1e-9."""
-    plan = replace(PLAN, run_id=name, steps=4 * WINDOW_STEPS, onset_step=2 * WINDOW_STEPS)
-    run = simulate(name, plan)
+    steps = {"steps": 4 * WINDOW_STEPS, "onset_step": 2 * WINDOW_STEPS}
+    plan = replace(PLAN, run_id=f"{name} window by window", **steps)
+    run = made(name, plan)
     scorer = Scorer(ScoreSettings(window_steps=WINDOW_STEPS))
     scorer.observe(run.batch.take(np.argsort(run.batch.start_ns, kind="stable")), now_ns=0)
     expected = [window_json(window) for window in scorer.close_all()][:-1]
@@ -84,6 +88,13 @@ def test_every_window_of_a_live_collector_is_that_of_the_core(
         assert window["missing_ranks"] == expected[number]["missing_ranks"]
         for table in ("section_relative_scores", "section_individual_scores", "section_medians_s"):
             agree(window[table], expected[number][table])
+
+
+def made(name: str, plan: Plan) -> Scenario:
+    """A run of a job that is called as the run is."""
+    run = simulate(name, plan)
+    sources = tuple(replace(source, job=plan.run_id) for source in run.batch.sources)
+    return replace(run, batch=replace(run.batch, sources=sources))
 
 
 def windows_as_they_close(run: Scenario, addresses: dict[str, str]) -> Iterator[Json]:
@@ -149,7 +160,7 @@ def by_collector(run: Scenario, addresses: dict[str, str]) -> Json:
 
 def by_collector_over_grpc(run: Scenario, addresses: dict[str, str]) -> Json:
     """The same collector, as another run, by the client of a training process."""
-    other = simulate(run.name, replace(run.plan, run_id=f"{run.plan.run_id} over gRPC"))
+    other = made(run.name, replace(run.plan, run_id=f"{run.plan.run_id} over gRPC"))
     client = GrpcClient(f"http://{addresses['otlp_grpc']}", EXPORT_METHODS["traces"])
     for body in encode_requests(other.batch):
         assert client.post(body, content_type="application/x-protobuf").status == 200

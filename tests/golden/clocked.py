@@ -22,6 +22,9 @@ OURS = "otel_straggler"
 _LOOK_S = 0.01
 _NAP_S = 0.001
 _NS = 1_000_000_000
+_MONOTONIC_FROM_S = 1_700_000_000.0
+"""As of a machine that was started then: nanoseconds since 1970, as seconds, would come out just
+below a whole second now and above it then."""
 
 
 class Clock:
@@ -57,8 +60,11 @@ def is_ours(depth: int = 2) -> bool:
 
 def install(clock: Clock, *, sleeping_moves_it: bool = False) -> None:
     """Give the product this clock."""
-    for name, scale in (("time", 0), ("monotonic", 0), ("time_ns", _NS), ("monotonic_ns", _NS)):
-        setattr(time, name, _reader(getattr(time, name), clock, scale))
+    for name, from_s in (("time", 0.0), ("monotonic", _MONOTONIC_FROM_S)):
+        for suffix, scale in (("", 0), ("_ns", _NS)):
+            setattr(
+                time, name + suffix, _reader(getattr(time, name + suffix), clock, from_s, scale)
+            )
     for name in ("thread_time", "thread_time_ns", "process_time", "process_time_ns"):
         setattr(time, name, _nothing_spent(getattr(time, name)))
     real_sleep = time.sleep
@@ -76,11 +82,12 @@ def install(clock: Clock, *, sleeping_moves_it: bool = False) -> None:
         kind.wait = _waiter(kind.wait, clock)  # type: ignore[attr-defined]
 
 
-def _reader(real: Any, clock: Clock, scale: int) -> Any:
+def _reader(real: Any, clock: Clock, from_s: float, scale: int) -> Any:
     def read() -> float | int:
         if not is_ours():
             return real()  # type: ignore[no-any-return]
-        return round(clock.now_s * scale) if scale else clock.now_s
+        now_s = clock.now_s - from_s
+        return round(now_s * scale) if scale else now_s
 
     return read
 

@@ -25,9 +25,8 @@ VOLATILE_METRICS = {
 }
 """Families that are left out of /metrics, and why."""
 GRID_S = 5.0
-"""Pieces of time in which something is published and evaluated more than once: what is only as old
-as that is held to the piece."""
-ON_GRID = ("seen_at_s", "now_s", "since_s")
+"""An alert starts with the evaluation that first sees it, of which there may be several before the
+clock's next piece."""
 FEW = 4
 MAX_KINDS = 4
 LINE = 140
@@ -49,12 +48,7 @@ def plain(value: Json) -> Json:
         kept = {str(name): each for name, each in value.items() if name not in VOLATILE}
         if len(kept) >= FEW and all(name.lstrip("-").isdigit() for name in kept):
             return {"keys": " ".join(kept), "values": _column(list(kept.values()))}
-        return {
-            name: GRID_S * (each // GRID_S)
-            if name in ON_GRID and (each or 0.0) > _TIMES_FROM
-            else plain(each)
-            for name, each in kept.items()
-        }
+        return {name: plain(each) for name, each in kept.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return _column(value) if len(value) > FEW else [plain(each) for each in value]
     return value

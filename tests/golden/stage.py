@@ -45,6 +45,7 @@ _PUBLISHED_S = 2.5
 _EVALUATED_S = 2.5625  # too early for another publication
 MARKER = "marker"
 _MARKED = re.compile(rb'\nstraggler_rank_step\{[^}]*run_id="marker"[^}]*\} (\S+)')
+_PUBLISHED = re.compile(rb"\nstraggler_collector_pages(?:\{[^}]*\})? (\S+)")
 _WAITING = re.compile(rb"\nstraggler_collector_queue_bytes(?:\{[^}]*\})? (\S+)")
 Json = dict[str, Any]
 Request = tuple[float, str, bytes]
@@ -281,20 +282,26 @@ class Collector:
     def json(self, path: str, **query: object) -> Any:
         return json.loads(self.get(path, **query))
 
+    def begin(self, number: int) -> None:
+        """Wait for the first publication, which nothing keeps from being before or after the first
+        request, and let the clock come to where this piece of time is passed."""
+        eventually(lambda: self._number(_PUBLISHED) is not None)
+        self._wait_until_published(2 * number + 2, came_s(number))
+
     def pass_time(self, sent: list[tuple[str, bytes]], number: int) -> None:
         """What was sent comes at the end of this piece of time; it is scored, published and looked
         at by the alerts before the next. While the clock stands nothing is published, so nobody
         sees half of it."""
         now_s = came_s(number)
-        self.clock.set(now_s)
+        assert self.clock.now_s == now_s
         for signal, body in sent:
             self.post(signal, body)
             self._wait_until_scored()
-        self._wait_until_published(2 * number + 2, now_s + _PUBLISHED_S)
+        self._wait_until_published(2 * number + 3, now_s + _PUBLISHED_S)
         before = self._reported.watchdog_ends
         self.clock.set(now_s + _EVALUATED_S)
         eventually(lambda: self._reported.watchdog_ends > before)
-        self._wait_until_published(2 * number + 3, now_s + CHUNK_S)
+        self._wait_until_published(2 * number + 4, now_s + CHUNK_S)
 
     def _wait_until_published(self, number: int, at_s: float) -> None:
         self.post("metrics", marker(number, self.clock.now_s))

@@ -32,14 +32,17 @@ COLLECTOR_TOOLS = (
 )
 BASE_FACTS = ("neighbours/base_facts.py",)
 OF_THE_CLIENT = ("client", "native", "sdk_sink", "wire_decode")
-OWN_TESTS = (*OF_THE_CLIENT, "score", "simulate", "recordings")
 # Scores by their definitions, verdicts and hangs: that they are computed there at all.
 SCORES_IN_SHORT = (
     "score/test_definitions.py",
     "score/verdicts/test_judge_behaviour.py",
     "score/hangs/test_judge.py",
 )
-COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py")
+OWN_TESTS = (*OF_THE_CLIENT, *SCORES_IN_SHORT, "recordings")
+BY_NIGHT = ("score", "simulate")
+OLD_SERVERS = ("ingest/test_otlp_http.py", "ingest/test_grpc.py")
+# That a collector and each verb run at all.
+COLLECTOR_IN_SHORT = ("cli/test_main.py", "collector/test_cli_collector.py")
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ class Environment:
         python: which interpreter, "3.10".
         constraints: file with the exact versions.
         own_tests: which of the package's own tests run there, as far as they need no torch.
+        by_night: which run beside them with `make nightly`.
         collector_tests: which run with the extras, installed after the base; empty: no extras.
+        collector_by_night: which run beside those.
         is_offline: whether the base comes from a folder of wheels, with no index.
         is_nightly: whether only `make nightly` tries it.
     """
@@ -60,18 +65,32 @@ class Environment:
     python: str
     constraints: Path
     own_tests: tuple[str, ...] = OWN_TESTS
+    by_night: tuple[str, ...] = ()
     collector_tests: tuple[str, ...] = ()
+    collector_by_night: tuple[str, ...] = ()
     is_offline: bool = False
     is_nightly: bool = False
 
 
 TABLE = (
     Environment(
-        "oldest", "3.10", HERE / "oldest.txt", collector_tests=(*COLLECTOR_TESTS, "receive")
+        "oldest",
+        "3.10",
+        HERE / "oldest.txt",
+        by_night=BY_NIGHT,
+        collector_tests=("cli", "collector/test_cli_collector.py", *OLD_SERVERS),
+        collector_by_night=("ingest",),
     ),
     # The own tests run in a development environment too, and that is the one of this row: what it
     # adds is that the extras bring all that a collector needs.
-    Environment("newest", "3.11", NEWEST, own_tests=(), collector_tests=COLLECTOR_TESTS),
+    Environment(
+        "newest",
+        "3.11",
+        NEWEST,
+        own_tests=(),
+        collector_tests=COLLECTOR_IN_SHORT,
+        collector_by_night=("cli",),
+    ),
     # What is between the floor and the newest concerns the client, which lives beside others.
     Environment("between", "3.12", HERE / "between.txt", own_tests=OF_THE_CLIENT, is_nightly=True),
     # Another Python, and the numpy with which all of score/ passes on that of the row above.
@@ -79,7 +98,7 @@ TABLE = (
         "offline",
         "3.13",
         NEWEST,
-        own_tests=(*OF_THE_CLIENT, *SCORES_IN_SHORT, "simulate", "recordings"),
+        own_tests=(*OWN_TESTS, "simulate"),
         is_offline=True,
         is_nightly=True,
     ),
@@ -137,8 +156,11 @@ def metadata_of(wheel: Path) -> dict[str, list[str]]:
     return {key: message.get_all(key, []) for key in ("Classifier", "Requires-Dist")}
 
 
-def build_and_test(environment: Environment, wheel: Path, folder: Path) -> Report:
-    """Build one environment and run everything in it, up to the first step that fails."""
+def build_and_test(
+    environment: Environment, wheel: Path, folder: Path, *, by_night: bool = False
+) -> Report:
+    """Build one environment and run everything in it, up to the first step that fails; what is
+    marked ``nightly`` only ``by_night``."""
     report = Report()
     interpreter = find_python(environment.python)
     if not interpreter:
@@ -148,7 +170,7 @@ def build_and_test(environment: Environment, wheel: Path, folder: Path) -> Repor
         )
         return report
     folder.mkdir()
-    for step in _steps(environment, wheel, folder, interpreter):
+    for step in _steps(environment, wheel, folder, interpreter, by_night):
         report.steps[step.name] = step
         if step.code != 0:
             break
@@ -157,11 +179,19 @@ def build_and_test(environment: Environment, wheel: Path, folder: Path) -> Repor
     return report
 
 
-def _steps(environment: Environment, wheel: Path, folder: Path, interpreter: str) -> Iterator[Step]:
+def _steps(
+    environment: Environment, wheel: Path, folder: Path, interpreter: str, by_night: bool
+) -> Iterator[Step]:
     """The commands, run one by one as the caller asks for them."""
+    marked = "" if by_night else "not nightly"
+    own_tests, collector_tests = environment.own_tests, environment.collector_tests
+    if by_night:
+        own_tests += environment.by_night
+        collector_tests += environment.collector_by_night
     yield run("venv", [interpreter, "-m", "venv", "--without-pip", folder / "env"])
     python = folder / "env" / "bin" / "python"
-    pip = [*_pip(python), "install", "--constraint", environment.constraints]
+    # Of most packages little is imported: Python compiles that when it is.
+    pip = [*_pip(python), "install", "--no-compile", "--constraint", environment.constraints]
     if environment.is_offline:
         yield from _install_offline(environment, python, wheel, folder)
     else:
@@ -169,14 +199,14 @@ def _steps(environment: Environment, wheel: Path, folder: Path, interpreter: str
         yield run("install", [*pip, *report, wheel])
     yield run("conflicts", [*_pip(python), "check"])
     yield run("tools", [*pip, *TOOLS])
-    yield _pytest("base", BASE_FACTS, folder)
-    if environment.own_tests:
+    yield _pytest("base", BASE_FACTS, folder, marked)
+    if own_tests:
         yield run("own tools", [*pip, *OWN_TOOLS])
-        yield _pytest("own tests", environment.own_tests, folder)
-    if environment.collector_tests:
+        yield _pytest("own tests", own_tests, folder, marked)
+    if collector_tests:
         yield run("extras", [*pip, f"{wheel}[collector,cli]", *COLLECTOR_TOOLS])
         yield run("conflicts with extras", [*_pip(python), "check"])
-        yield _pytest("collector tests", environment.collector_tests, folder)
+        yield _pytest("collector tests", collector_tests, folder, marked)
 
 
 def _install_offline(
@@ -193,13 +223,13 @@ def _install_offline(
     yield run("install", [*command, "--report", folder / "installed.json", "otel-straggler"], env)
 
 
-def _pytest(name: str, tests: Sequence[str], folder: Path) -> Step:
+def _pytest(name: str, tests: Sequence[str], folder: Path, marked: str) -> Step:
     """Tests of ours with the environment's own pytest, from outside of the source tree."""
     env = _outside() | {"HYPOTHESIS_PROFILE": "neighbours", "OTEL_STRAGGLER_TEST_DOSE": "few"}
     options = ["-q", "--strict-markers", "--import-mode=importlib", "-p", "no:cacheprovider"]
     command = [
         *(folder / "env" / "bin" / "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", ROOT),
-        *("-o", f"addopts={' '.join(options)}"),
+        *("-o", f"addopts={' '.join(options)}", "-m", marked),
         *(ROOT / "tests" / test for test in tests),
     ]
     return run(name, command, env)

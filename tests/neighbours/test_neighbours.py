@@ -37,7 +37,10 @@ def reports(
     is_nightly = any(item.get_closest_marker("nightly") for item in request.session.items)
     tried = [e for e in TABLE if is_nightly or not e.is_nightly]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {e.name: pool.submit(build_and_test, e, wheel, folder / e.name) for e in tried}
+        yield {
+            e.name: pool.submit(build_and_test, e, wheel, folder / e.name, by_night=is_nightly)
+            for e in tried
+        }
 
 
 def report_of(environment: Environment, reports: Reports) -> Report:

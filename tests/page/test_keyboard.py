@@ -219,7 +219,9 @@ def test_a_command_is_copied(show: Any) -> None:
     assert copied == f"{command} --collector {collector.url.rstrip('/')}"
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280, 2560])
+@pytest.mark.parametrize(
+    "width", [360, *(pytest.param(w, marks=pytest.mark.nightly) for w in (768, 1280)), 2560]
+)
 def test_nothing_is_wider_than_the_window(show: Any, width: int) -> None:
     """From a telephone to a wall, with and without the panel."""
     page, _ = show(straggler(), viewport={"width": width, "height": 900})

@@ -21,6 +21,7 @@ from .scenarios import (
 )
 
 pytestmark = pytest.mark.browser
+by_night = pytest.mark.nightly
 THEMES = ("light", "dark")
 
 
@@ -35,7 +36,7 @@ def part(page: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "huge"])
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("theme", [THEMES[0], pytest.param(THEMES[1], marks=by_night)])
 def test_every_picture_has_its_answer_first(show: Any, name: str, theme: str) -> None:
     """As the only first heading, in both themes, without a hole in any text."""
     world = SCENARIOS[name]()

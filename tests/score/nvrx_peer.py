@@ -1,7 +1,8 @@
 """One rank of NVRx's own report, run as a process of its own: real code, CPU, gloo.
 
-Reads windows from a JSON file, feeds their statistics (as NVRx computes them) to NVRx's
-ReportGenerator on the default process group, and on rank 0 prints its scores as JSON.
+Reads lists of windows from a JSON file, feeds their statistics (as NVRx computes them) to NVRx's
+ReportGenerator on the default process group, one for each list, and on rank 0 prints its scores as
+JSON.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,6 +34,14 @@ def kernel_summary(durations: list[float]) -> dict[Statistic, float]:
 
 def main() -> None:
     dist.init_process_group("gloo")
+    result = [scores_of(windows) for windows in json.loads(Path(sys.argv[1]).read_text())]
+    if dist.get_rank() == 0:
+        print(json.dumps(result))
+    dist.destroy_process_group()
+
+
+def scores_of(windows: list[Any]) -> list[dict[str, Any]]:
+    """In a row, of one history; empty but on rank 0."""
     rank = dist.get_rank()
     generator = ReportGenerator(
         scores_to_compute=["relative_perf_scores", "individual_perf_scores"],
@@ -39,7 +49,7 @@ def main() -> None:
         node_name=f"node-{rank}",
     )
     reports = []
-    for window in json.loads(Path(sys.argv[1]).read_text()):
+    for window in windows:
         mine = window[str(rank)]
         report = generator.generate_report(
             {name: section_summary(d) for name, d in mine["sections"].items() if d},
@@ -54,9 +64,7 @@ def main() -> None:
                     "gpu_individual": report.gpu_individual_perf_scores,
                 }
             )
-    if rank == 0:
-        print(json.dumps(reports))
-    dist.destroy_process_group()
+    return reports
 
 
 if __name__ == "__main__":

@@ -34,10 +34,10 @@ if importlib.util.find_spec("nvidia_resiliency_ext") is None and not os.environ.
     )
 
 
-def nvrx(windows: list[Window], tmp_path: Path) -> list[dict[str, Any]]:
-    """Scores of the real package, from one process per rank."""
-    path = tmp_path / "windows.json"
-    path.write_text(json.dumps(windows))
+def nvrx(lists: list[list[Window]], folder: Path) -> list[list[dict[str, Any]]]:
+    """Scores of the real package, from one process per rank; each list has a history of its own."""
+    path = folder / "windows.json"
+    path.write_text(json.dumps(lists))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -113,10 +113,37 @@ def random_window(seed: int) -> Window:
     }
 
 
-def test_scores_equal_nvrx_where_the_definitions_are_one(tmp_path: Path) -> None:
+def alike() -> list[Window]:
+    """In which the definitions are one."""
+    return [random_window(seed) for seed in (1, 2, 3)]
+
+
+def different() -> list[Window]:
+    """One per documented difference."""
+    missing, even, lucky_a, lucky_b, no_gpu, symmetric = (random_window(s) for s in range(10, 16))
+    del missing["2"]["sections"]["data"]
+    for rank in range(RANKS):
+        even[str(rank)]["sections"]["data"] = [1.0, 1.0, 2.0 + rank, 3.0 + rank]
+        lucky_a[str(rank)]["sections"]["data"] = [1e-4]
+        lucky_b[str(rank)]["sections"]["data"] = [1.0] * 5
+        symmetric[str(rank)]["kernels"] = {
+            "gemm": [1.0] * 5,
+            "ncclSymkDevKernel_AllReduce_RSxLD_AGxST": [1.0 + rank] * 5,
+        }
+        symmetric[str(rank)]["sections"] = {"forward": [1.0] * 5}
+    no_gpu["1"]["kernels"] = {}
+    return [missing, even, no_gpu, symmetric, lucky_a, lucky_b]
+
+
+@pytest.fixture(scope="module")
+def of_nvrx(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """Of both lists, by processes that load torch once."""
+    return nvrx([alike(), different()], tmp_path_factory.mktemp("nvrx"))
+
+
+def test_scores_equal_nvrx_where_the_definitions_are_one(of_nvrx: list[Any]) -> None:
     """All four scores, three windows in a row: equal to float32, which is what NVRx sends."""
-    windows = [random_window(seed) for seed in (1, 2, 3)]
-    for theirs, scores in zip(nvrx(windows, tmp_path), ours(windows), strict=True):
+    for theirs, scores in zip(of_nvrx[0], ours(alike()), strict=True):
         for s, section in enumerate(scores.sections):
             for r in range(RANKS):
                 for kind, table in (
@@ -133,23 +160,9 @@ def test_scores_equal_nvrx_where_the_definitions_are_one(tmp_path: Path) -> None
             )
 
 
-def test_scores_differ_from_nvrx_where_the_documentation_says_so(tmp_path: Path) -> None:
+def test_scores_differ_from_nvrx_where_the_documentation_says_so(of_nvrx: list[Any]) -> None:
     """One window per documented difference; NVRx's answer is asserted beside ours."""
-    missing, even, lucky_a, lucky_b, no_gpu, symmetric = (random_window(s) for s in range(10, 16))
-    del missing["2"]["sections"]["data"]
-    for rank in range(RANKS):
-        even[str(rank)]["sections"]["data"] = [1.0, 1.0, 2.0 + rank, 3.0 + rank]
-        lucky_a[str(rank)]["sections"]["data"] = [1e-4]
-        lucky_b[str(rank)]["sections"]["data"] = [1.0] * 5
-        symmetric[str(rank)]["kernels"] = {
-            "gemm": [1.0] * 5,
-            "ncclSymkDevKernel_AllReduce_RSxLD_AGxST": [1.0 + rank] * 5,
-        }
-        symmetric[str(rank)]["sections"] = {"forward": [1.0] * 5}
-    no_gpu["1"]["kernels"] = {}
-    windows = [missing, even, no_gpu, symmetric, lucky_a, lucky_b]
-    theirs = nvrx(windows, tmp_path)
-    scored = ours(windows)
+    theirs, scored = of_nvrx[1], ours(different())
 
     def of_section(scores: WindowScores, table: Any, name: str, rank: int) -> float:
         names = [s.name for s in scores.sections]

@@ -19,9 +19,14 @@ MAX_S = 45.0
 """A page within this time has arrived, however busy the machine is."""
 
 
-def story(reported: Story) -> Callable[[Any], Any]:
-    """What the test is about."""
-    return pytest.mark.parametrize("outcome", [reported], indirect=True, ids=[reported.__name__])
+def story(*each_push: Story, by_night: tuple[Story, ...] = ()) -> Callable[[Any], Any]:
+    """What the test is about. Stories that only end, begin or hang in another way than one that
+    is told with each push are left to the night: a story is four processes that train."""
+    stories = [
+        *(pytest.param(each, id=each.__name__) for each in each_push),
+        *(pytest.param(each, id=each.__name__, marks=pytest.mark.nightly) for each in by_night),
+    ]
+    return pytest.mark.parametrize("outcome", stories, indirect=True)
 
 
 @story(stories.slow_rank)
@@ -56,7 +61,7 @@ def test_a_rank_that_does_not_join_a_collective_is_named(outcome: Outcome) -> No
     assert outcome.delay_s < MAX_S
 
 
-@story(stories.killed_rank)
+@story(by_night=(stories.killed_rank,))
 def test_a_killed_rank_is_named(outcome: Outcome) -> None:
     """SIGKILL says nothing: rank 2 is lost, and its peers wait for it."""
     assert set(outcome.alerts) <= {"StragglerRankLost", "StragglerRunHung"}
@@ -91,7 +96,7 @@ def test_nobody_is_called_for_a_run_that_has_finished(outcome: Outcome) -> None:
     assert set(outcome.more["exit_codes"].values()) == {0}
 
 
-@story(stories.interrupted)
+@story(by_night=(stories.interrupted,))
 def test_nobody_is_called_for_ctrl_c(outcome: Outcome) -> None:
     """SIGINT to all ranks."""
     assert (outcome.pages, outcome.critical) == ([], [])
@@ -121,16 +126,11 @@ def test_nobody_is_called_for_a_checkpoint_of_five_minutes(outcome: Outcome) -> 
     assert (outcome.pages, outcome.critical) == ([], [])
 
 
-AGAIN = (
-    stories.restarted,
+@story(
     stories.requeued,
     stories.moved,
-    stories.renumbered,
-    stories.shrunk,
+    by_night=(stories.restarted, stories.renumbered, stories.shrunk),
 )
-
-
-@pytest.mark.parametrize("outcome", AGAIN, indirect=True, ids=lambda reported: reported.__name__)
 def test_nobody_is_called_for_a_run_that_begins_again(outcome: Outcome) -> None:
     """With the same run id: as it was, requeued, on another node, renumbered, smaller."""
     assert (outcome.pages, outcome.critical) == ([], [])
@@ -149,17 +149,14 @@ def test_a_killed_collector_resolves_nothing(outcome: Outcome) -> None:
     assert outcome.more["down_delay_s"] < MAX_S
 
 
-@story(stories.other_collector)
+@story(by_night=(stories.other_collector,))
 def test_a_collector_that_is_down_mutes_no_run_of_another(outcome: Outcome) -> None:
     """The run that hangs afterwards is paged."""
     assert [page.names() for page in outcome.firing] == [["StragglerRunHung"]]
     assert outcome.delay_s < MAX_S
 
 
-SHOWN = (stories.observed, stories.requested_not_to_page)
-
-
-@pytest.mark.parametrize("outcome", SHOWN, indirect=True, ids=lambda reported: reported.__name__)
+@story(stories.requested_not_to_page, by_night=(stories.observed,))
 def test_what_may_not_page_is_shown_and_nobody_is_called(outcome: Outcome) -> None:
     """A collector in mode observe, and a run with training.run.page=false: the same alerts, with
     mode=observe, at a receiver that calls nobody."""
