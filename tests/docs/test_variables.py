@@ -98,7 +98,7 @@ def test_the_detector_reads_its_variables(monkeypatch: pytest.MonkeyPatch) -> No
     state: Any = Detector._state
     assert state._owns_session, "an endpoint begins a session"
     assert state.window._settings.role == "actor"
-    assert state.collected._wanted.url == "http://collector:9464"
+    assert state.collected.url == "http://collector:9464"
 
 
 def test_a_variable_that_is_read_but_not_described_stops_the_page(
