@@ -3,7 +3,7 @@
     python -m benchmarks.report_file [RANKS]
 
 1,000 ranks (125 data x 8 pipeline) x 10 sections, 240 windows with 5 % noise that no compression
-can take away, read from a history. Beside it what the history keeps for the picture of that run,
+can take away, read from a history. Alongside, what the history keeps for the view of that run,
 and what making it takes of the history's thread every ten seconds.
 """
 
