@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -37,7 +37,7 @@ NUMBERS = {
     semconv.SECTION_OPEN.name: _MAX_S,
     semconv.RANK_FINISHED.name: _MAX_S,
 }
-"""Metrics that make a heartbeat, in the order of :func:`heartbeat`, and their largest values."""
+"""Metrics that make a heartbeat, in the order in which C++ gives them, and their largest values."""
 COUNTS = {semconv.RECORDS_DROPPED.name: _MAX_STEP, semconv.RECORDS_FOLDED.name: _MAX_STEP}
 """Metrics that count by an attribute, and their largest values."""
 MAX_VALUES = {**NUMBERS, **COUNTS}
@@ -50,8 +50,7 @@ DATA_OF = {
 }
 """Kinds of data in which a metric may come."""
 TEXTS = (semconv.SECTION, semconv.PHASE, semconv.OUTCOME)
-"""Attributes of a number's point that are texts of the heartbeat, in the order of
-:func:`heartbeat`."""
+"""Attributes of a number's point that are texts of the heartbeat, in C++'s order, too."""
 
 
 class RankDescription(NamedTuple):
@@ -82,33 +81,10 @@ class DecodedMetrics:
         return {use: count for use, count in self.points.items() if use in _REJECTED and count}
 
 
-def heartbeat(
-    source: Source,
-    numbers: Sequence[float | None],
-    texts: Sequence[str],
-    dropped: dict[str, int],
-    folded: dict[str, int],
-    description: RankDescription,
-) -> Heartbeat:
-    """A heartbeat of one process. ``numbers``, ``texts``: of ``NUMBERS`` and ``TEXTS``; None and ""
-    where there is none."""
-    sent_at_s, progress_at_s, step, open_time_s, finished_at_s = numbers
-    section, phase, outcome = texts
+def outcome_of(finished_at_s: float | None, outcome: str) -> Outcome | None:
+    """How a process has ended; None if it has not."""
     known: Outcome = outcome if outcome in semconv.OUTCOMES else "unknown"
-    return Heartbeat(
-        source=source,
-        sent_at_s=sent_at_s,
-        progress_at_s=progress_at_s,
-        step=None if step is None else int(step),
-        open_section=section,
-        open_time_s=open_time_s,
-        phase=phase,
-        finished_at_s=finished_at_s,
-        outcome=None if finished_at_s is None else known,
-        dropped=dropped,
-        folded=folded,
-        **description._asdict(),
-    )
+    return None if finished_at_s is None else known
 
 
 def describe_rank(description: Values, resource: Values) -> RankDescription:
