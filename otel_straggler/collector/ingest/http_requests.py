@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import httptools
 
-from otel_straggler.collector.ingest.body import Body
 from otel_straggler.collector.ingest.http_bodies import ON_LOOP_BYTES, Incoming
 from otel_straggler.collector.ingest.http_messages import (
     Head,
@@ -196,8 +195,13 @@ class RequestReader:
                 self._fail_with(refusal)
             self._early = refusal
             return
-        body = Body(limits.body_bytes, is_gzip=app.is_gzip(head), keep_raw=app.keep_raw)
-        self._incoming = Incoming(self._server.bodies, body, limits.body_bytes, self._changed)
+        self._incoming = Incoming(
+            self._server.bodies,
+            limits.body_bytes,
+            self._changed,
+            is_gzip=app.is_gzip(head),
+            keep_raw=app.keep_raw,
+        )
         if expects and head.version == "1.1":
             self.wants_continue = True
             self._loop.call_soon(self._connection.send_continue)
