@@ -221,15 +221,14 @@ def _keys(aliases: Aliases) -> list[tuple[str, bool, bool, bool, int]]:
 
 def _metrics() -> list[tuple[str, int, int, float, int]]:
     """Names, roles, indexes, largest values, and how many counts are kept."""
-    limits = (rules.MAX_REASONS, rules.MAX_FOLDED)
     return [
         *(
             (name, _NUMBER, at, largest, 0)
             for at, (name, largest) in enumerate(rules.NUMBERS.items())
         ),
         *(
-            (name, _COUNTS, at, rules.COUNTS[name], limits[at])
-            for at, name in enumerate(rules.COUNTS)
+            (name, _COUNTS, at, rules.MAX_VALUES[name], limit)
+            for at, (name, (_, limit)) in enumerate(rules.COUNTS.items())
         ),
         (semconv.RANK_INFO.name, _INFO, 0, 0.0, 0),
         (semconv.SECTION_DURATION.name, _TIMES, 0, 0.0, 0),

@@ -94,8 +94,7 @@ class _Process:
         self._info: dict[str, Value] = {}
         self._numbers: dict[str, float] = {}
         self._texts: dict[str, str] = {}
-        self._dropped: dict[str, int] = {}
-        self._folded: dict[str, int] = {}
+        self._counts: dict[str, dict[str, int]] = {name: {} for name in rules.COUNTS}
 
     def add(self, name: str, point: Any, attributes: dict[str, Value]) -> bool:
         if name == semconv.RANK_INFO.name:
@@ -104,14 +103,10 @@ class _Process:
         number = _number(point)
         if number is None or not 0 <= number <= rules.MAX_VALUES[name]:
             return False
-        if name == semconv.RECORDS_DROPPED.name:
-            rules.add_count(
-                self._dropped, attributes.get(semconv.REASON), int(number), rules.MAX_REASONS
-            )
-        elif name == semconv.RECORDS_FOLDED.name:
-            rules.add_count(
-                self._folded, attributes.get(semconv.SECTION), int(number), rules.MAX_FOLDED
-            )
+        if name in rules.COUNTS:
+            (key, limit), counts = rules.COUNTS[name], self._counts[name]
+            if len(counts) < limit:
+                counts[rules.count_name(attributes.get(key))] = int(number)
         else:
             self._numbers[name] = number
             self._texts |= {
@@ -123,7 +118,8 @@ class _Process:
 
     def heartbeat(self, source: Source) -> Heartbeat | None:
         """None if no point made sense."""
-        if not (self._info or self._numbers or self._dropped or self._folded):
+        dropped, folded = self._counts.values()
+        if not (self._info or self._numbers or dropped or folded):
             return None
         described = self._resource.overridden_by({**self._info, **self._named}).source
         sent_at_s, progress_at_s, step, open_time_s, finished_at_s = map(
@@ -140,8 +136,8 @@ class _Process:
             phase=phase,
             finished_at_s=finished_at_s,
             outcome=rules.outcome_of(finished_at_s, outcome),
-            dropped=self._dropped,
-            folded=self._folded,
+            dropped=dropped,
+            folded=folded,
             **rules.describe_rank(self._info, self._resource.values)._asdict(),
         )
 

@@ -28,8 +28,6 @@ _MAX_S = 2.0**63 / 1e9
 _MAX_STEP = 2.0**62
 _MAX_TEXT = 256
 _DELTA, _CUMULATIVE = 1, 2
-MAX_REASONS = 100
-MAX_FOLDED = 200
 NUMBERS = {
     semconv.HEARTBEAT.name: _MAX_S,
     semconv.PROGRESS.name: _MAX_S,
@@ -38,9 +36,12 @@ NUMBERS = {
     semconv.RANK_FINISHED.name: _MAX_S,
 }
 """Metrics that make a heartbeat, in the order in which C++ gives them, and their largest values."""
-COUNTS = {semconv.RECORDS_DROPPED.name: _MAX_STEP, semconv.RECORDS_FOLDED.name: _MAX_STEP}
-"""Metrics that count by an attribute, and their largest values."""
-MAX_VALUES = {**NUMBERS, **COUNTS}
+COUNTS = {
+    semconv.RECORDS_DROPPED.name: (semconv.REASON, 100),
+    semconv.RECORDS_FOLDED.name: (semconv.SECTION, 200),
+}
+"""Metrics that count by an attribute: the attribute, and how many counts are kept."""
+MAX_VALUES = {**NUMBERS, **dict.fromkeys(COUNTS, _MAX_STEP)}
 HEARTBEAT_METRICS = frozenset((*MAX_VALUES, semconv.RANK_INFO.name))
 _PASSTHROUGH: Final = {metric.name: metric for metric in semconv.PASSTHROUGH_METRICS}
 DATA_OF = {
@@ -107,11 +108,6 @@ def as_text(value: str) -> str:
 
 def count_name(name: Value) -> str:
     return str(name or "unknown")[:_MAX_TEXT]
-
-
-def add_count(counts: dict[str, int], name: Value, count: int, limit: int) -> None:
-    if len(counts) < limit:
-        counts[count_name(name)] = count
 
 
 _MAX_NUMBER: Final = 2.0**63
