@@ -207,7 +207,7 @@ bool add_scan(PyObject* module) {
       {Py_tp_new, slot(scanner_new)},
       {Py_tp_dealloc, slot(scanner_dealloc)},
       {Py_tp_methods, methods},
-      {Py_tp_doc, const_cast<char*>("Scans OTLP trace requests; see otlp/native_scan.py.")},
+      {Py_tp_doc, const_cast<char*>("Scans OTLP trace requests; see otlp/decode_spans.py.")},
       {0, nullptr},
   };
   PyType_Spec spec = {"otel_straggler._native.Scanner", sizeof(ScannerObject), 0,

@@ -240,7 +240,7 @@ bool add_scan_metrics(PyObject* module) {
       {Py_tp_new, slot(scanner_new)},
       {Py_tp_dealloc, slot(scanner_dealloc)},
       {Py_tp_methods, methods},
-      {Py_tp_doc, const_cast<char*>("Scans OTLP metrics requests; see otlp/native_metrics.py.")},
+      {Py_tp_doc, const_cast<char*>("Scans OTLP metrics requests; see otlp/decode_metrics.py.")},
       {0, nullptr},
   };
   PyType_Spec spec = {"otel_straggler._native.MetricScanner", sizeof(ScannerObject), 0,
