@@ -11,7 +11,7 @@ from typing import Any, Final
 from otel_straggler.client import process
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.settings import is_switched_off, resolve_settings
-from otel_straggler.errors import ConfigError, UsageError
+from otel_straggler.errors import ConfigError
 from otel_straggler.integrations.polling import Asked, Polling, scalars_of_report
 from otel_straggler.report.types import Report, checked_url
 
@@ -131,14 +131,12 @@ class TrackerScalars:
         try:
             self._log_to(scalars, step)
         except Exception as error:  # noqa: BLE001 - another's package, in the training loop
-            GUARD.record(
+            GUARD.record_misuse(
                 _ERROR_NAME,
-                UsageError.of(
-                    "TrackerScalars.log()",
-                    f"{type(error).__name__}: {error}",
-                    "a tracker that takes scalars",
-                    "Is its run still open? Training goes on without them.",
-                ),
+                "TrackerScalars.log()",
+                f"{type(error).__name__}: {error}",
+                "a tracker that takes scalars",
+                "Is its run still open? Training goes on without them.",
             )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from otel_straggler.errors import UsageError, describe
+from otel_straggler.errors import UsageError
 from otel_straggler.model.observation import Floats
 
 
@@ -87,13 +87,12 @@ class TorchPeers:
         self.ranks = _global_ranks(dist, self.group)
         self.rank: int = dist.get_rank()
         if self.rank not in self.ranks:
-            message = describe(
-                where="process_group",
-                value=f"a group of ranks {list(self.ranks)}",
-                expected=f"a group with this rank, {self.rank}",
-                remedy="Give every rank the group that it belongs to.",
+            raise UsageError.of(
+                "process_group",
+                f"a group of ranks {list(self.ranks)}",
+                f"a group with this rank, {self.rank}",
+                "Give every rank the group that it belongs to.",
             )
-            raise UsageError(message)
         self.device = _device(torch, dist, self.group)
         self.collectives = 0
 
@@ -138,13 +137,12 @@ def _global_ranks(dist: Any, group: Any) -> tuple[int, ...]:
         return tuple(dist.get_process_group_ranks(group))
     except (KeyError, ValueError, TypeError, AttributeError):
         pass
-    message = describe(
-        where="process_group",
-        value=group,
-        expected="a group of torch.distributed that this rank belongs to",
-        remedy="Pass what torch.distributed.new_group() gave, or leave it out for the default.",
+    raise UsageError.of(
+        "process_group",
+        group,
+        "a group of torch.distributed that this rank belongs to",
+        "Pass what torch.distributed.new_group() gave, or leave it out for the default.",
     )
-    raise UsageError(message)
 
 
 def _device(torch: Any, dist: Any, group: Any) -> Any:
