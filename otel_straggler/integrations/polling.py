@@ -7,7 +7,6 @@ import logging
 import math
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -23,38 +22,19 @@ _OK: Final = 200
 _NOT_FOUND: Final = 404
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A query.
-
-    Attributes:
-        url: of the collector.
-        run_id, group: which world.
-        every_s: seconds between polls.
-    """
-
-    url: str
-    run_id: str
-    group: str
-    every_s: float
-
-    @property
-    def address(self) -> str:
-        query = urlencode({"run": self.run_id, "group": self.group})
-        return f"{self.url.rstrip('/')}/v1/scalars?{query}"
-
-
 class Polling:
-    """Polls until stopped, or until the session of its start has ended. The first failure in a row
-    is logged; training never waits for it.
+    """Polls every ``every_s`` until stopped, or until the session of its start has ended. The first
+    failure in a row is logged; training never waits for it.
 
     Attributes:
         newest: (name of the snapshot, scalars) of the newest answer; None before the first.
     """
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-        self._client = HttpClient(asked.address, timeout_s=TIMEOUT_S)
+    def __init__(self, url: str, *, run_id: str, group: str, every_s: float) -> None:
+        self._url, self._run_id, self._every_s = url, run_id, every_s
+        query = urlencode({"run": run_id, "group": group})
+        address = f"{url.rstrip('/')}/v1/scalars?{query}"
+        self._client = HttpClient(address, timeout_s=TIMEOUT_S)
         self._has_logged = False
         self._stops = threading.Event()
         self._session = process.current()
@@ -91,7 +71,7 @@ class Polling:
             if self._session is not None and process.current() is None:
                 return
             self.tick()
-            self._stops.wait(self._asked.every_s)
+            self._stops.wait(self._every_s)
 
     def _log(self, error: Exception) -> None:
         if self._has_logged:
@@ -99,8 +79,8 @@ class Polling:
         self._has_logged = True
         _LOG.warning(
             "no scalars of run %r from %s (%s); training goes on without",
-            self._asked.run_id,
-            self._asked.url,
+            self._run_id,
+            self._url,
             error if isinstance(error, ValueError) else "another answer than a collector's",
         )
 

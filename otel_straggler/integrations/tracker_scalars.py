@@ -12,7 +12,7 @@ from otel_straggler.client import process
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.settings import is_switched_off, resolve_settings
 from otel_straggler.errors import ConfigError
-from otel_straggler.integrations.polling import Asked, Polling, scalars_of_report
+from otel_straggler.integrations.polling import Polling, scalars_of_report
 from otel_straggler.report.types import Report, checked_url
 
 DEFAULT_PAGES: Final = "http://127.0.0.1:9464"
@@ -115,12 +115,10 @@ class TrackerScalars:
         if given.get("rank", settings.rank) != 0:
             return None
         polling = Polling(
-            Asked(
-                url=self._url,
-                run_id=given.get("run_id") or settings.run_id,
-                group=given.get("group", settings.group),
-                every_s=self._every_s,
-            )
+            self._url,
+            run_id=given.get("run_id") or settings.run_id,
+            group=given.get("group", settings.group),
+            every_s=self._every_s,
         )
         polling.start()
         return polling

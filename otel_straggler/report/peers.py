@@ -1,14 +1,13 @@
 """The ranks that a report compares, and their collectives.
 
-Every call but those of :class:`Alone` is a collective: all ranks of the group make it, in the same
-order.
+Every call is a collective: all ranks of the group make it, in the same order.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from otel_straggler.errors import UsageError
 from otel_straggler.model.observation import Floats
 
 
-class Peers(Protocol):
-    """A group of ranks.
+class Peers:
+    """A group of ranks; this class: one rank without a process group.
 
     Attributes:
         ranks: global ranks, in the order of the group.
@@ -25,47 +24,30 @@ class Peers(Protocol):
         collectives: calls so far.
     """
 
-    ranks: tuple[int, ...]
-    rank: int
-    collectives: int
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this rank gathers."""
-
-    def minimum(self, values: Floats) -> Floats:
-        """Element by element over all ranks."""
-
-    def gather(self, values: Floats) -> list[Floats] | None:
-        """The arrays of all ranks on the first, in the order of the group; None on the others."""
-
-    def exchange(self, message: bytes, longest: int) -> list[bytes]:
-        """Give every rank the messages of all, none longer than ``longest``."""
-
-
-class Alone:
-    """One rank without a process group."""
-
-    def __init__(self, rank: int) -> None:
-        self.ranks: tuple[int, ...] = (rank,)
+    def __init__(self, rank: int, ranks: tuple[int, ...] | None = None) -> None:
         self.rank = rank
+        self.ranks = (rank,) if ranks is None else ranks
         self.collectives = 0
 
     @property
     def is_first(self) -> bool:
-        return True
+        """Whether this rank gathers."""
+        return self.rank == self.ranks[0]
 
     def minimum(self, values: Floats) -> Floats:
+        """Element by element over all ranks."""
         return values
 
     def gather(self, values: Floats) -> list[Floats] | None:
+        """The arrays of all ranks on the first, in the order of the group; None on the others."""
         return [values]
 
     def exchange(self, message: bytes, longest: int) -> list[bytes]:  # noqa: ARG002
+        """Give every rank the messages of all, none longer than ``longest``."""
         return [message]
 
 
-class TorchPeers:
+class TorchPeers(Peers):
     """Ranks of a ``torch.distributed`` process group, on the device its backend needs.
 
     Ranks outside of the group are never waited for. Each call lasts at most the group's own
@@ -84,8 +66,7 @@ class TorchPeers:
         self._torch = torch
         self._dist = dist
         self.group = dist.group.WORLD if group is None else group
-        self.ranks = _global_ranks(dist, self.group)
-        self.rank: int = dist.get_rank()
+        super().__init__(dist.get_rank(), _global_ranks(dist, self.group))
         if self.rank not in self.ranks:
             raise UsageError.of(
                 "process_group",
@@ -94,11 +75,6 @@ class TorchPeers:
                 "Give every rank the group that it belongs to.",
             )
         self.device = _device(torch, dist, self.group)
-        self.collectives = 0
-
-    @property
-    def is_first(self) -> bool:
-        return self.rank == self.ranks[0]
 
     def minimum(self, values: Floats) -> Floats:
         shared = self._tensor(values)

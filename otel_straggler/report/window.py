@@ -22,7 +22,7 @@ from otel_straggler.errors import StragglerError
 from otel_straggler.model.observation import kernel_class_of
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
-from otel_straggler.report.peers import Alone, Peers, TorchPeers
+from otel_straggler.report.peers import Peers, TorchPeers
 from otel_straggler.report.reporter import GroupScores, Reporter, ReportSettings
 from otel_straggler.report.statistics import (
     SectionSamples,
@@ -94,7 +94,7 @@ class ReportWindow:
         rank = (
             distributed.get_rank() if distributed else detect_rank_numbers(os.environ)["rank"].value
         )
-        return Alone(rank or 0)
+        return Peers(rank or 0)
 
     def check_group(self) -> None:
         """Raises: UsageError if this rank cannot report over the given group."""
@@ -177,7 +177,7 @@ class ReportWindow:
 
     def _joined(self, peers: Peers) -> Peers:
         """A new group may contain processes that know no names yet."""
-        if isinstance(self._peers, Alone) and isinstance(peers, Alone):
+        if type(self._peers) is type(peers) is Peers:
             return self._peers
         self._reporter.reset_group()
         self._peers = peers
