@@ -59,14 +59,10 @@ class Topology:
         return known
 
     def merged(self, newer: Topology) -> Topology:
-        return Topology(
-            role=newer.role or self.role,
-            parallel={**self.parallel, **newer.parallel},
-            gpu_uuid=newer.gpu_uuid or self.gpu_uuid,
-            gpu_model=newer.gpu_model or self.gpu_model,
-            gpu_pci_id=newer.gpu_pci_id or self.gpu_pci_id,
-            pod=newer.pod or self.pod,
-        )
+        """What ``newer`` knows goes first. For what a user gives, not for ``gpu_tier`` and on."""
+        given = ("role", "gpu_uuid", "gpu_model", "gpu_pci_id", "pod")
+        texts = {name: getattr(newer, name) or getattr(self, name) for name in given}
+        return Topology(parallel={**self.parallel, **newer.parallel}, **texts)
 
 
 def resource_attributes(

@@ -144,14 +144,14 @@ class ReportWindow:
             scores = GroupScores.none()
         if scores is None:
             return None
-        return _report_of(
-            scores,
-            self._settings,
+        own_node = {} if rank is None else {rank: self._settings.node}
+        return replace(
+            _report_of(scores, self._settings),
+            rank_to_node={**self._reporter.nodes, **own_node},
+            local_section_summaries=sections,
+            local_kernel_summaries=kernels,
+            generate_report_elapsed_time=(time.perf_counter_ns() - began_ns) / 1e6,
             rank=rank,
-            nodes={**self._reporter.nodes, **({} if rank is None else {rank: self._settings.node})},
-            sections=sections,
-            kernels=kernels,
-            elapsed_ms=(time.perf_counter_ns() - began_ns) / 1e6,
         )
 
     def _timed_kernels(self) -> dict[str, Summary]:
@@ -192,16 +192,7 @@ class ReportWindow:
             _LOG.warning("ranks could not be compared; training goes on", exc_info=error)
 
 
-def _report_of(
-    scores: GroupScores,
-    settings: ReportSettings,
-    *,
-    rank: int | None,
-    nodes: dict[int, str],
-    sections: Mapping[str, Summary],
-    kernels: Mapping[str, Summary],
-    elapsed_ms: float,
-) -> Report:
+def _report_of(scores: GroupScores, settings: ReportSettings) -> Report:
     def column(values: list[float]) -> dict[int, float]:
         return dict(zip(scores.ranks, values, strict=True))
 
@@ -218,12 +209,7 @@ def _report_of(
         section_individual_perf_scores=(
             table(scores.section_individual.T.tolist()) if is_individual else {}
         ),
-        rank_to_node=nodes,
-        local_section_summaries=sections,
-        local_kernel_summaries=kernels,
-        generate_report_elapsed_time=elapsed_ms,
         gather_on_rank0=settings.gather,
-        rank=rank,
         section_kinds={section.name: section.kind for section in scores.sections},
     )
 
