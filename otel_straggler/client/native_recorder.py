@@ -15,10 +15,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from otel_straggler.client.native_records import (
-    FAILED,
-    NO_SECTION,
     PHASES,
-    RECORD,
     SECTIONS,
     Names,
     NativeBatch,
@@ -30,7 +27,6 @@ from otel_straggler.client.recorder import (
     Frame,
     OpenSection,
     Progress,
-    Record,
     RecordingSession,
     SectionTimer,
     WorkSize,
@@ -183,29 +179,6 @@ class NativeRecorder:
         self._is_shared = is_wanted
         if self._is_open:
             self._native.share(is_wanted)
-
-    def keep(self, record: Record) -> None:
-        (timer, span, start_ns, context, work), around, end_ns, error = record
-        number = self.sessions.index(context.session) if context.session in self.sessions else 0
-        self._native.keep(
-            RECORD.pack(
-                span % 2**64,
-                around[1] if around else context.step_span,
-                context.step_span,
-                NO_STEP if context.step is None else context.step,
-                start_ns,
-                end_ns,
-                work.tokens if work else -1,
-                work.microbatch if work else -1,
-                self.names.number_of((timer.name, timer.kind)),
-                self.names.number_of((around[0].name, around[0].kind)) if around else NO_SECTION,
-                self._phases.number_of(context.phase),
-                number,
-                0,
-                FAILED if is_failure(error) else 0,
-                0,
-            )
-        )
 
     def open_section(self) -> OpenSection | None:
         result = self._native.open_section()
