@@ -66,7 +66,8 @@ class TorchPeers(Peers):
         self._torch = torch
         self._dist = dist
         self.group = dist.group.WORLD if group is None else group
-        super().__init__(dist.get_rank(), _global_ranks(dist, self.group))
+        ranks = _global_ranks(dist, self.group)
+        super().__init__(dist.get_rank(), ranks)
         if self.rank not in self.ranks:
             raise UsageError.of(
                 "process_group",
