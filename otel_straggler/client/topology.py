@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from otel_straggler import semconv
-from otel_straggler.client.recorder import Recorder, RecordingSession
+from otel_straggler.client.recorder import RecordingSession
 from otel_straggler.client.recording import FORM
 from otel_straggler.client.worker import Clock
 from otel_straggler.config import ClientSettings
 from otel_straggler.errors import ConfigError
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import AttributeValue
+
+if TYPE_CHECKING:
+    from otel_straggler.client.native_recorder import NativeRecorder
 
 Attributes = dict[str, AttributeValue]
 
@@ -98,7 +102,7 @@ class RankContext:
     """The sender of telemetry, and its clock."""
 
     settings: ClientSettings
-    recorder: Recorder
+    recorder: NativeRecorder
     clock: Clock
     topology: Callable[[], Topology]
 
