@@ -238,7 +238,7 @@ def _summary(value: Mapping[str, Any]) -> WindowSummary:
         if np.shape(getattr(window, name)) != shape:
             raise ValueError(f"{name} of {np.shape(getattr(window, name))}; expected {shape}")
     relative = relative_scores(window.median_s, peers_of(window.roles))
-    return dataclasses.replace(window, relative=relative)
+    return dataclasses.replace(window, relative=relative, sections=tuple(window.sections))
 
 
 def _rounded(values: Floats) -> npt.NDArray[np.float32]:

@@ -130,7 +130,7 @@ class Structure:
     def _evaluate(self) -> list[Verdict]:
         assert self._workers is not None
         self._since_evaluation = 0
-        microbatches, _ = microbatches_of(self._newest, self._workers)
+        microbatches = microbatches_of(self._newest, self._workers)
         seconds = np.concatenate(self._seconds)
         estimate = what_if(seconds, microbatches)
         self.balance = Balance(estimate=estimate, workers=self._workers)
@@ -283,7 +283,7 @@ def long_stages(seconds: Floats, microbatches: int, estimate: WhatIf) -> LongSta
     of the data ranks must agree, which one slow worker cannot bring about."""
     if not estimate.slowdown >= MIN_SLOWDOWN:
         return LongStages()
-    a = filled(np.asarray(seconds, np.float64))[0] / max(1, microbatches)
+    a = filled(np.asarray(seconds, np.float64)) / max(1, microbatches)
     ideal = a.mean(axis=(1, 2))
     total = float(row_seconds(a, microbatches).max(axis=1).sum())
     loss = total * (1.0 - 1.0 / estimate.slowdown)
