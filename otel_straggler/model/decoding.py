@@ -1,4 +1,4 @@
-"""Checked decoding of dataclasses from JSON's types and arrays, by their annotations."""
+"""Dataclasses as JSON's types and arrays, and checked decoding by their annotations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,19 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 import numpy as np
 
 
+def plain(value: Any) -> Any:
+    """Like ``dataclasses.asdict``, without copies of what holds no dataclass; sets become lists.
+    Cost: O(fields), not O(ranks)."""
+    if dataclasses.is_dataclass(value):
+        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, list | tuple) and value and dataclasses.is_dataclass(value[0]):
+        return [plain(each) for each in value]
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
 def read_as(kind: Any, value: Any) -> Any:
-    """Read the result of ``dataclasses.asdict``, in which tuples and sets may be lists, NaN None,
-    and numbers of arrays narrower.
+    """Read the result of :func:`plain`, in which tuples may be lists, NaN None, and numbers of
+    arrays narrower.
 
     Fields that the class does not have are ignored, and missing ones have their defaults.
 
@@ -59,6 +69,8 @@ def _read_container(origin: type, arguments: tuple[Any, ...], value: Any) -> Any
     if origin is tuple and arguments[-1] is not ...:
         return tuple(read_as(kind, each) for kind, each in zip(arguments, many, strict=True))
     container = origin if origin in (tuple, frozenset) else list
+    if arguments[0] is str and all(type(each) is str for each in many):
+        return container(many)  # names of ten thousand ranks
     return container(read_as(arguments[0], each) for each in many)
 
 

@@ -92,7 +92,7 @@ def _packed(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
     if isinstance(value, dict):
         return {_key(key): _packed(each, arrays) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_packed(each, arrays) for each in value]
+        return [each if type(each) is str else _packed(each, arrays) for each in value]
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from otel_straggler.collector.views.world_view import Parallel, RankHeartbeats, 
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import RANK_STATES
 from otel_straggler.errors import InputError
-from otel_straggler.model.decoding import read_as
+from otel_straggler.model.decoding import plain, read_as
 from otel_straggler.model.verdict import Decision, RunVerdicts
 
 Value = dict[str, Any]
@@ -34,9 +34,7 @@ def summary_value(view: WorldView) -> Value:
         heartbeats=heartbeats,
         run_verdicts=_newest_verdicts(view),
     )
-    value = asdict(summarized)
-    value["run_verdicts"]["silenced"] = sorted(value["run_verdicts"]["silenced"])
-    return {**value, "version": _VERSION, "layout": _layout(view)}
+    return {**plain(summarized), "version": _VERSION, "layout": _layout(view)}
 
 
 def read_summary(value: Any, *, where: str) -> WorldView:
