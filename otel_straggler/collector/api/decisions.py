@@ -12,7 +12,8 @@ from typing import Any, Final
 from otel_straggler.collector.api.commands import JsonBody
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.errors import InputError, describe
-from otel_straggler.model.causes import CAUSES
+from otel_straggler.model.causes import Cause
+from otel_straggler.model.decoding import read_as
 from otel_straggler.model.verdict import (
     ACTIONS,
     Decision,
@@ -89,7 +90,7 @@ class Deciding:
         self._keep(self._decisions.state())
         return decision
 
-    def _view(self, run_id: str, subject_id: str, action: str) -> tuple[int, str]:
+    def _view(self, run_id: str, subject_id: str, action: str) -> tuple[int, Cause]:
         """When what the person saw began or last changed, and its cause."""
         group, view = hung_group(subject_id), self._run(run_id)
         if group is None:
@@ -214,16 +215,9 @@ class Decisions:
         """
         if state["version"] != _STATE_VERSION:
             raise ValueError(f"version {state['version']!r}")
-        book = [_decision(each) for each in state["book"]]
+        book = read_as(list[Decision], state["book"])
         counts = {(str(a), str(c)): int(count) for a, c, count in state["counts"]}
         with self._lock:
             self._book.clear()
             self._book.extend(book)
             self._counts = Counter(counts)
-
-
-def _decision(values: Mapping[str, Any]) -> Decision:
-    decision = Decision(**values)
-    if decision.action not in ACTIONS or decision.cause not in CAUSES:
-        raise ValueError(f"{decision.action!r}, {decision.cause!r}")
-    return decision
