@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,10 +21,9 @@ from otel_straggler.alerts.checking import (
 )
 from otel_straggler.alerts.render import PARTS, chapter, render_all
 from otel_straggler.alerts.settings import AlertSettings, parse_settings
-from otel_straggler.cli.exchange import DEFAULT_COLLECTOR
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, collector_url
 from otel_straggler.cli.fitting_table import seconds_of
-from otel_straggler.cli.text import AS_JSON, printable
-from otel_straggler.cli.top import report_url
+from otel_straggler.cli.text import AS_JSON, Json, printable
 from otel_straggler.collector.alerting.alert_json import rfc3339
 from otel_straggler.collector.alerting.posting import Access, answer_of, tried_once
 from otel_straggler.collector.alerting.trial import (
@@ -155,7 +154,6 @@ def runbook(name: str) -> None:
 _COLLECTOR_S: Final = 120.0
 """A collector asks several servers in turn."""
 _PAGE: Final = "/v1/alerts/test"
-Json = Mapping[str, Any]
 
 
 @command.command(
@@ -245,7 +243,7 @@ def _answer(alert: Alert, ends_at_s: float, destinations: Iterable[Destination])
 
 
 def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_s: float) -> Json:
-    where = report_url(url).removesuffix("/v1/report") + _PAGE
+    where = collector_url(url) + _PAGE
     access = replace(settings, timeout_s=_COLLECTOR_S)
     client: HttpClient = access.client(where)
     body = json.dumps({"severity": severity, "seconds": lasts_s}).encode()

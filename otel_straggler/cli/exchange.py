@@ -14,6 +14,7 @@ from otel_straggler.errors import ConfigError, InputError, UnavailableError, des
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
+from otel_straggler.semconv import FORMAT_VERSION
 
 DEFAULT_COLLECTOR: Final = "http://127.0.0.1:9464"
 _SILENCE_S, _TIMEOUT_S = 5.0, 600.0
@@ -124,6 +125,36 @@ def _remedy(url: str, reason: str, usual: str) -> str:
     if not advice or not url.startswith("https://"):
         return f"{usual} {advice}".rstrip()  # a server that dies cuts connections, too
     return advice
+
+
+def collector_url(collector: str) -> str:
+    """The URL that ``--collector`` names, which may be that of the report."""
+    return base_url(collector, "--collector", DEFAULT_COLLECTOR).removesuffix("/v1/report")
+
+
+def fetch_report(url: str) -> Any:
+    """The report of the collector at ``url``.
+
+    Raises:
+        UnavailableError: there is no answer.
+        InputError: another program answers.
+    """
+    where = f"{url}/v1/report"
+    server = Server(
+        url=where,
+        expected=f"a report with schema_version {FORMAT_VERSION}",
+        remedy="Is another program, or another version of the collector, listening there?",
+        away="Is it running, and is this its --metrics address?",
+    )
+    report: Any = server.ask("")
+    value = ""
+    if not isinstance(report, dict) or not isinstance(report.get("runs"), dict):
+        value = "JSON without runs"
+    elif report.get("schema_version") != FORMAT_VERSION:
+        value = f"schema_version {report.get('schema_version')}"
+    if value:
+        raise InputError.of(where, value, server.expected, server.remedy)
+    return report
 
 
 def _has_address(url: str) -> bool:

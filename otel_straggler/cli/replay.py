@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from otel_straggler.cli.score import (
+    CONFIG,
     configured,
     read_input,
     report_what_is_left_out,
@@ -52,11 +53,7 @@ _SQLITE = b"SQLite format 3\0"
     flag_value="paged",
     help="Notifications that would have been sent, per week and cause.",
 )
-@click.option(
-    "--config",
-    metavar="FILE",
-    help="Settings of the collector; attributes, spans and verdicts are used.",
-)
+@CONFIG
 @click.option("--run", "run_id", metavar="ID", help="This run only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; all notifications.")
 def command(

@@ -52,8 +52,10 @@ def command(
         chosen = choose_run(run_views, run_id)
         run_view = run_views.run_view(chosen["run_id"], group)
         if html is not None:
+            from otel_straggler.page.bundle import bundle
+
             data = report_data(run_views, chosen, run_view)
-            _write(html, _page(data, chosen["run_id"]))
+            _write(html, bundle(data, title=f"{chosen['run_id']} - otel-straggler"))
             _print_note(data["left_out"], html)
         if as_json:
             click.echo(json.dumps(run_view, allow_nan=False, separators=(",", ":")))
@@ -79,12 +81,6 @@ def opened(collector: str | None, history: str | None) -> Iterator[RunViews]:
         )
     with HistoryReader(history) as reader:
         yield StoredRunViews(reader, history)
-
-
-def _page(data: dict[str, object], run_id: str) -> str:
-    from otel_straggler.page.bundle import bundle
-
-    return bundle(data, title=f"{run_id} - otel-straggler")
 
 
 def _write(path: str, page: str) -> None:

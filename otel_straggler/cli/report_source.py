@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from urllib.parse import urlencode
 
 from otel_straggler._version import __version__
@@ -24,22 +24,6 @@ from otel_straggler.semconv import FORMAT_VERSION
 Json = dict[str, Any]
 MAX_NAMED = 10
 _NOT_FOUND = 404
-
-
-class RunViews(Protocol):
-    """The API of docs/reference/http-api.md, from any source."""
-
-    where: str
-    """For messages: a URL or a path."""
-
-    def runs(self) -> Json: ...
-
-    def run_view(self, run_id: str, group: str | None) -> Json:
-        """Raises ConfigError if there is no such group."""
-
-    def timeline(self, run_id: str, group: str, section: str) -> Json: ...
-
-    def rank(self, run_id: str, group: str, rank: int) -> Json: ...
 
 
 def choose_run(run_views: RunViews, run_id: str | None) -> Json:
@@ -189,3 +173,7 @@ class StoredRunViews:
         if self._columns[0] != (run_id, group):
             self._columns = ((run_id, group), self._history.columns(run_id, group))
         return self._columns[1]
+
+
+RunViews = LiveRunViews | StoredRunViews
+"""The API of docs/reference/http-api.md, from either source; ``where`` is for messages."""
