@@ -107,7 +107,7 @@ def read_settings(values: Mapping[str, Any], *, where: str = "alerts") -> AlertS
     return read_section(AlertSettings, values, where)
 
 
-def parse_settings(texts: Iterable[str], *, where: str = "--set") -> AlertSettings:
+def parse_settings(texts: Iterable[str]) -> AlertSettings:
     """Settings from texts as on the command line.
 
     >>> parse_settings(["relative_threshold=0.7", "hang_for_seconds=30"]).relative_threshold
@@ -120,9 +120,9 @@ def parse_settings(texts: Iterable[str], *, where: str = "--set") -> AlertSettin
     for pair in texts:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise ConfigError.of(where, pair, "NAME=VALUE", "For example relative_threshold=0.7.")
+            raise ConfigError.of("--set", pair, "NAME=VALUE", "For example relative_threshold=0.7.")
         values[name.strip()] = _number_or_text(value.strip())
-    return read_settings(values, where=where)
+    return read_settings(values, where="--set")
 
 
 def _number_or_text(text: str) -> float | str:

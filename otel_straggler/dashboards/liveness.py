@@ -80,10 +80,6 @@ def render() -> str:
     )
 
 
-def _age(metric: semconv.Metric) -> str:
-    return f"(time() - {q.newest(metric, q.RANK)}) unless on ({q.RANK}) {_ENDED}"
-
-
 def _now() -> list[p.Panel]:
     state = q.newest(semconv.RUN_STATE, f"{q.RUN}, state")
     return [
@@ -137,10 +133,11 @@ def _not_well() -> p.Panel:
 
 
 def _silent() -> p.Panel:
+    age = f"(time() - {q.newest(semconv.LAST_HEARTBEAT, q.RANK)}) unless on ({q.RANK}) {_ENDED}"
     return p.bars(
         _TEXT[7],
         "rank {{rank}} {{node}} {{group}}",
-        f"topk({q.MAX_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
+        f"topk({q.MAX_LINES}, {age})",
         links=[_TO_RANK],
         steps=p.HEARTBEAT_AGES,
     )
@@ -176,16 +173,8 @@ def _states() -> p.Panel:
 
 
 def _ages() -> p.Panel:
-    return p.lines(
-        _TEXT[10],
-        [
-            (
-                "oldest heartbeat {{group}}",
-                f"time() - {q.newest(semconv.RUN_OLDEST_HEARTBEAT, q.RUN)}",
-            ),
-            (
-                "oldest progress {{group}}",
-                f"time() - {q.newest(semconv.RUN_OLDEST_PROGRESS, q.RUN)}",
-            ),
-        ],
-    )
+    heartbeat = q.newest(semconv.RUN_OLDEST_HEARTBEAT, q.RUN)
+    progress = q.newest(semconv.RUN_OLDEST_PROGRESS, q.RUN)
+    ages = (("heartbeat", heartbeat), ("progress", progress))
+    queries = [(f"oldest {of} {{{{group}}}}", f"time() - {at_s}") for of, at_s in ages]
+    return p.lines(_TEXT[10], queries)

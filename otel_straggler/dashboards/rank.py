@@ -121,26 +121,15 @@ def _now() -> list[p.Panel]:
 
 
 def _sections() -> list[p.Panel]:
+    where = q.SECTION_OF_RANK, _OF_SECTIONS
+    relative = q.lowest(semconv.SECTION_RELATIVE, *where)
+    individual = q.lowest(semconv.SECTION_INDIVIDUAL, *where)
+    slowdown = q.highest(semconv.SECTION_SLOWDOWN, *where)
     return [
-        p.lines(
-            _TEXT[5],
-            [(_LEGEND, q.lowest(semconv.SECTION_RELATIVE, q.SECTION_OF_RANK, _OF_SECTIONS))],
-            steps=p.SCORES,
-        ),
-        p.lines(
-            _TEXT[6],
-            [(_LEGEND, q.lowest(semconv.SECTION_INDIVIDUAL, q.SECTION_OF_RANK, _OF_SECTIONS))],
-            steps=p.SCORES,
-        ),
-        p.lines(
-            _TEXT[7],
-            [(_LEGEND, q.highest(semconv.SECTION_SLOWDOWN, q.SECTION_OF_RANK, _OF_SECTIONS))],
-            steps=p.SLOWDOWNS,
-        ),
-        p.lines(
-            _TEXT[8],
-            [(_LEGEND, q.highest(semconv.SECTION_MEDIAN, q.SECTION_OF_RANK, _OF_SECTIONS))],
-        ),
+        p.lines(_TEXT[5], [(_LEGEND, relative)], steps=p.SCORES),
+        p.lines(_TEXT[6], [(_LEGEND, individual)], steps=p.SCORES),
+        p.lines(_TEXT[7], [(_LEGEND, slowdown)], steps=p.SLOWDOWNS),
+        p.lines(_TEXT[8], [(_LEGEND, q.highest(semconv.SECTION_MEDIAN, *where))]),
     ]
 
 

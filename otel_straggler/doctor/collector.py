@@ -283,12 +283,11 @@ def read_samples(text: str) -> Iterator[Sample]:
     [Sample(metric='a_b', labels={'x': '1', 'y': 'q"q'}, value=2.5)]
     """
     for name, labels, value in _LINE.findall(text):
-        named = {key: _unescaped(raw) for key, raw in _LABEL.findall(labels)}
+        named = {
+            key: _ESCAPE.sub(lambda escape: "\n" if escape[1] == "n" else escape[1], raw)
+            for key, raw in _LABEL.findall(labels)
+        }
         try:
             yield Sample(name, named, float(value))
         except ValueError:
             continue
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda result: "\n" if result[1] == "n" else result[1], text)

@@ -152,7 +152,8 @@ def check_target(
             yield _destination(target, signal, endpoint)
             yield from _contradictions(target, signal, endpoint)
     traces = target.traces
-    if not identity.is_one_node and _is_loopback(traces.url):
+    host = urlsplit(traces.url).hostname or ""
+    if not identity.is_one_node and host.startswith(_LOOPBACK):
         sentence = f"{traces.url} is this machine, but the run has several: each asks itself."
         remedy = "export OTEL_STRAGGLER_ENDPOINT=http://COLLECTOR_HOST:4318"
         yield warning("settings.loopback", sentence, remedy, traces.url)
@@ -204,10 +205,6 @@ def _contradictions(target: Endpoints, signal: str, endpoint: Endpoint) -> Itera
         sentence = f"{variable} is used as it is, and {endpoint.url} has no path {path}."
         remedy = f"export {variable}={endpoint.url.rstrip('/')}{path}"
         yield warning(f"settings.{signal}_path", sentence, remedy, parts.path)
-
-
-def _is_loopback(url: str) -> bool:
-    return (urlsplit(url).hostname or "").startswith(_LOOPBACK)
 
 
 _PROTOBUF = "application/x-protobuf"

@@ -97,8 +97,9 @@ def check_torch(result: str | None) -> Finding:
 
 
 def check_extra(name: str, extra: Extra) -> Finding:
+    packages = extra.packages.items()
     lacking = [
-        package for package, oldest in extra.packages.items() if _is_lacking(package, oldest)
+        name for name, oldest in packages if release(installed(name) or "") < release(oldest)
     ]
     if not lacking:
         return ok(f"versions.extra_{name}", f"The extra [{name}] is complete: {extra.use}.", [])
@@ -108,11 +109,6 @@ def check_extra(name: str, extra: Extra) -> Finding:
         lacking,
         f"pip install 'otel-straggler[{name}]'",
     )
-
-
-def _is_lacking(package: str, oldest: str) -> bool:
-    result = installed(package)
-    return result is None or release(result) < release(oldest)
 
 
 def installed(name: str) -> str | None:
