@@ -62,11 +62,8 @@ class Server:
         where = self.url + path
         response = exchange(where, body, method, self.headers)
         if response.status == NO_ANSWER:
-            value, remedy = (
-                printable(response.error),
-                _remedy(where, response.error, self.away or self.remedy),
-            )
-            raise UnavailableError.of(where, value, self.expected, remedy)
+            remedy = _remedy(where, response.error, self.away or self.remedy)
+            raise UnavailableError.of(where, printable(response.error), self.expected, remedy)
         if not response.is_success:
             raise RefusedError(self._refusal(where, response), response.status)
         if not response.body:
@@ -173,15 +170,10 @@ def base_url(url: str, option: str, example: str) -> str:
     """
     if _HOST_AND_PORT.fullmatch(url):
         url = f"http://{url}"
-    if url.startswith(("http://", "https://")) and not _has_address(url):
-        raise ConfigError.of(
-            option, url, f"a host and a port of 1 to 65535, as in {example}", f"Correct {option}."
-        )
     if not url.startswith(("http://", "https://")):
-        raise ConfigError.of(
-            option,
-            url,
-            f"a URL such as {example}",
-            f"Give {option} with http:// or https:// before it.",
-        )
+        remedy = f"Give {option} with http:// or https:// before it."
+        raise ConfigError.of(option, url, f"a URL such as {example}", remedy)
+    if not _has_address(url):
+        expected = f"a host and a port of 1 to 65535, as in {example}"
+        raise ConfigError.of(option, url, expected, f"Correct {option}.")
     return url.rstrip("/")

@@ -172,13 +172,11 @@ def _asked(server: Server, path: str, body: Any = None) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = server.ask(path, body)
     except RefusedError as error:
-        if error.status in {401, 403}:
-            value = "nothing" if error.status == 401 else "..."
-            expected = "the collector's commands.token"
-            raise ConfigError.of(
-                TOKEN_VARIABLE, value, expected, "Set it in this shell."
-            ) from error
-        raise
+        if error.status not in {401, 403}:
+            raise
+        value, remedy = "nothing" if error.status == 401 else "...", "Set it in this shell."
+        expected = "the collector's commands.token"
+        raise ConfigError.of(TOKEN_VARIABLE, value, expected, remedy) from error
     return answer
 
 

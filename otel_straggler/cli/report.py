@@ -97,13 +97,9 @@ def _write(path: str, page: str) -> None:
     try:
         _replace(Path(path), content)
     except OSError as error:
-        value = error.strerror or str(error)
-        raise UnavailableError.of(
-            path,
-            value,
-            "a file that can be written",
-            "Does its folder exist, is there room on the disk, and may you write there?",
-        ) from error
+        value, expected = error.strerror or str(error), "a file that can be written"
+        remedy = "Does its folder exist, is there room on the disk, and may you write there?"
+        raise UnavailableError.of(path, value, expected, remedy) from error
 
 
 def _replace(target: Path, content: bytes) -> None:

@@ -103,12 +103,8 @@ def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
             "--threshold", threshold, "a number above 0 and at most 1", "The default is 0.75."
         )
     if window_steps is not None and window_steps < 1:
-        raise ConfigError.of(
-            "--window-steps",
-            window_steps,
-            "at least 1",
-            "Leave it out to score the whole file as one window.",
-        )
+        remedy = "Leave it out to score the whole file as one window."
+        raise ConfigError.of("--window-steps", window_steps, "at least 1", remedy)
     return ScoreSettings(
         window_steps=window_steps, threshold=threshold, max_runs=2**62, kernel_bytes=2**62
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import click
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
@@ -104,7 +104,9 @@ class View:
     trouble: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self._head()
+        if self.trouble:
+            text = f"no answer: {printable(self.trouble, 300)}"
+            yield Text(text, style="bold white on red", no_wrap=True, overflow="ellipsis")
         if self.report is None:
             return
         runs = self.report["runs"]
@@ -125,11 +127,6 @@ class View:
         yield ScoreTable(window, max(3, room - taken))
         yield from map(_in_one_line, sentences)
         yield from map(_in_one_line, _other_runs(runs, shown))
-
-    def _head(self) -> Iterator[RenderableType]:
-        if self.trouble:
-            text = f"no answer: {printable(self.trouble, 300)}"
-            yield Text(text, style="bold white on red", no_wrap=True, overflow="ellipsis")
 
     def _waiting(self) -> str:
         if self.run_id is not None:

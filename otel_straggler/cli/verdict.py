@@ -138,12 +138,9 @@ def _result(
     known = result or [(n, r, v) for n, r in runs.items() for v in r.get("verdicts", ())]
     names = dict.fromkeys(f"{v['subject_id']} (run {n})" for n, _, v in known)
     some = ", ".join(printable(name, 120) for name in list(names)[:10])
-    raise ConfigError.of(
-        "SUBJECT",
-        subject,
-        f"one of: {some}" if some else "a verdict; there is none",
-        "Name one of them, and its --run." if some else "See 'otel-straggler top'.",
-    )
+    expected = f"one of: {some}" if some else "a verdict; there is none"
+    remedy = "Name one of them, and its --run." if some else "See 'otel-straggler top'."
+    raise ConfigError.of("SUBJECT", subject, expected, remedy)
 
 
 def _result_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, str]:
@@ -161,14 +158,10 @@ def _result_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, s
         return result[0][0], hang_subject(result[0][1]["group"])
     names = [f"{hang_subject(world['group'])} (run {name})" for name, world in hung or known]
     some = ", ".join(printable(name, 120) for name in names[:10])
-    raise ConfigError.of(
-        "SUBJECT",
-        subject,
-        f"one of: {some}" if hung and some else "a run that is stuck or lost",
-        "Name one of them, and its --run."
-        if hung and some
-        else "None is; see 'liveness' in /v1/report.",
-    )
+    expected, remedy = f"one of: {some}", "Name one of them, and its --run."
+    if not hung:
+        expected, remedy = "a run that is stuck or lost", "None is; see 'liveness' in /v1/report."
+    raise ConfigError.of("SUBJECT", subject, expected, remedy)
 
 
 def _fits(verdict: Json, subject: str) -> bool:
