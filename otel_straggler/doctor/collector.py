@@ -76,14 +76,12 @@ def check_ranks(collector: Collector, run_id: str) -> Iterator[Finding]:
         named = ", ".join(map(str, absent[:_MAX_LISTED])) + (" ..." if absent[10:] else "")
         who = f"; missing: {named}" if not folded else ""
         sentence = f"{seen} of {world} ranks report{who}."
-        yield problem(
-            "collector.ranks", sentence, "otel-straggler doctor   # on those ranks", value
-        )
+        remedy = "otel-straggler doctor   # on those ranks"
+        yield problem("collector.ranks", sentence, remedy, value)
     else:
         yield ok("collector.ranks", f"{seen} of {world} ranks report, {scored} scored.", value)
-    yield from _silence(
-        collector, {key: at_s for key, at_s in beats.items() if key not in finished}
-    )
+    unfinished = {key: at_s for key, at_s in beats.items() if key not in finished}
+    yield from _silence(collector, unfinished)
 
 
 def _folded(collector: Collector, run_id: str) -> int:

@@ -189,13 +189,11 @@ def _contradictions(target: Endpoints, signal: str, endpoint: Endpoint) -> Itera
     if parts.port == (4318 if is_grpc else 4317):
         spoken = "HTTP" if is_grpc else "gRPC"
         other = "http/protobuf" if is_grpc else "grpc"
-        yield warning(
-            f"settings.{signal}_port",
-            f"Port {parts.port} is usually that of OTLP over {spoken}, but {endpoint.protocol} is "
-            f"spoken to {endpoint.url}.",
-            f"export OTEL_STRAGGLER_PROTOCOL={other}   # or name port {4317 if is_grpc else 4318}",
-            parts.port,
-        )
+        usual = f"Port {parts.port} is usually that of OTLP over {spoken}"
+        sentence = f"{usual}, but {endpoint.protocol} is spoken to {endpoint.url}."
+        own_port = 4317 if is_grpc else 4318
+        remedy = f"export OTEL_STRAGGLER_PROTOCOL={other}   # or name port {own_port}"
+        yield warning(f"settings.{signal}_port", sentence, remedy, parts.port)
     path = f"/v1/{signal}"
     if parts.path.endswith(path + path):
         base = endpoint.url.removesuffix(path).removesuffix(path)

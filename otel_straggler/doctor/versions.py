@@ -69,12 +69,9 @@ def check_python(result: tuple[int, ...]) -> Finding:
     if result >= OLDEST_PYTHON:
         return ok("versions.python", f"Python {text} at {sys.executable}.", text)
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    return problem(
-        "versions.python",
-        f"Python {text} is older than {oldest}, the oldest that is supported.",
-        f"Use Python {oldest} or newer, for example: python{oldest} -m venv .venv",
-        text,
-    )
+    sentence = f"Python {text} is older than {oldest}, the oldest that is supported."
+    remedy = f"Use Python {oldest} or newer, for example: python{oldest} -m venv .venv"
+    return problem("versions.python", sentence, remedy, text)
 
 
 def check_package(name: str, oldest: str, result: str | None) -> Finding:
@@ -103,12 +100,9 @@ def check_extra(name: str, extra: Extra) -> Finding:
     ]
     if not lacking:
         return ok(f"versions.extra_{name}", f"The extra [{name}] is complete: {extra.use}.", [])
-    return info(
-        f"versions.extra_{name}",
-        f"The extra [{name}] lacks {', '.join(lacking)}: needed for {extra.use} only.",
-        lacking,
-        f"pip install 'otel-straggler[{name}]'",
-    )
+    sentence = f"The extra [{name}] lacks {', '.join(lacking)}: needed for {extra.use} only."
+    remedy = f"pip install 'otel-straggler[{name}]'"
+    return info(f"versions.extra_{name}", sentence, lacking, remedy)
 
 
 def installed(name: str) -> str | None:
