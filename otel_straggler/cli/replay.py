@@ -160,12 +160,9 @@ def _run_of_history(reader: HistoryReader, run: RunEntry, settings: VerdictSetti
         log.record(decided_anew(change, settings), step=change.at_step, at_ns=change.at_ns)
     times_ns = [change.at_ns for change in changes]
     times_ns += [at_ns for window in windows for at_ns in (window.start_ns, window.end_ns)]
-    return RecordedRun(
-        run_id=run.run_id,
-        began_ns=min(times_ns, default=0),
-        ended_ns=max(times_ns, default=0),
-        pages=log.notifications,
-    )
+    began_ns, ended_ns = min(times_ns, default=0), max(times_ns, default=0)
+    pages = log.notifications
+    return RecordedRun(run_id=run.run_id, began_ns=began_ns, ended_ns=ended_ns, pages=pages)
 
 
 def _only(recorded: Recorded, run_id: str | None, file: str) -> Recorded:

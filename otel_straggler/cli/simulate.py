@@ -236,9 +236,8 @@ def _check_outputs(
         raise ConfigError.of("--labels", labels, "a generated run", remedy)
     if given.get("report_hardware") and speed is None:
         remedy = "Sensors go with heartbeats, which only --speed sends."
-        raise ConfigError.of(
-            "--report-hardware", "no --speed", "--send URL --speed N with it", remedy
-        )
+        expected = "--send URL --speed N with it"
+        raise ConfigError.of("--report-hardware", "no --speed", expected, remedy)
     if send is not None and not send.startswith(("http://", "https://")):
         expected = "a URL such as http://127.0.0.1:4318"
         raise click.BadParameter(f"got {send!r}; expected {expected}", param_hint="--send")
@@ -269,9 +268,8 @@ def _plan(given: Mapping[str, Any], start_ns: int) -> RunPlan:
         if given[name] is not None:
             option = f"--{name.replace('_', '-')}"
             remedy = "It belongs to the named scenarios; name what is slow with --fault."
-            raise ConfigError.of(
-                option, given[name], "nothing, with options of a generated run", remedy
-            )
+            expected = "nothing, with options of a generated run"
+            raise ConfigError.of(option, given[name], expected, remedy)
     faults = tuple(map(Fault.parse, given["faults"]))
     names = (*_PLANNED, "ranks_per_node", "seed", "run_id")
     planned = {name: given[name] for name in names if given[name] is not None}
@@ -321,9 +319,8 @@ def _opened(output: str, option: str) -> Iterator[BinaryIO]:
         with Path(output).open("wb") as file:
             yield file
     except OSError as error:
-        raise InputError.of(
-            option, output, "a file that can be written", f"{error.strerror}."
-        ) from error
+        expected, why = "a file that can be written", f"{error.strerror}."
+        raise InputError.of(option, output, expected, why) from error
 
 
 def _send(

@@ -116,9 +116,8 @@ class View:
             yield from alive or [Text(self._waiting(), style="yellow")]
             return
         room = console.height if console.is_terminal else _ROOM_WITHOUT_TERMINAL
-        verdicts = _verdicts(
-            alive, runs[shown], console, options.max_width, room // _PART_FOR_VERDICTS
-        )
+        width, room_above = options.max_width, room // _PART_FOR_VERDICTS
+        verdicts = _verdicts(alive, runs[shown], console, width, room_above)
         window, victims = without_victims(runs[shown], runs[shown]["windows"][-1])
         sentences = list(_sentences(runs[shown], window, victims))
         yield from verdicts
@@ -135,10 +134,8 @@ class View:
 
 
 def _other_runs(runs: Json, shown: str) -> Iterator[Text]:
-    """Hung runs first."""
-    others = sorted(
-        (run for run in runs if run != shown), key=lambda run: not stands_still(runs[run])
-    )
+    """The hung ones, else all."""
+    others = [run for run in runs if run != shown]
     if hung := [run for run in others if stands_still(runs[run])]:
         names = ", ".join(printable(run, 30) for run in hung[:6])
         hang = "hangs" if len(hung) == 1 else "hang"

@@ -177,14 +177,12 @@ def _by_the_costliest(run: Json, reported: Json) -> Json:
     imbalance: balance cannot see a loss that hides in waiting (DDP's backward, data loading)."""
     sizes = (w["world_size"] for w in run.get("windows", ()) if w["group"] == reported["group"])
     n_ranks = next(filter(None, sizes), 0)
-    costliest = max(
-        (
-            verdict["gpu_seconds_lost_per_hour"] or 0.0
-            for verdict in current_verdicts(run)
-            if verdict["state"] in CALLED_SLOW and verdict["group"] == reported["group"]
-        ),
-        default=0.0,
-    )
+    losses = [
+        verdict["gpu_seconds_lost_per_hour"] or 0.0
+        for verdict in current_verdicts(run)
+        if verdict["state"] in CALLED_SLOW and verdict["group"] == reported["group"]
+    ]
+    costliest = max(losses, default=0.0)
     share = min(costliest / 3600.0 / n_ranks, 0.99) if n_ranks else 0.0
     if share <= (reported["waste"] or 0.0) + _SAME:
         return reported
