@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from otel_straggler._version import __version__
 from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server, base_url
-from otel_straggler.cli.text import printable
+from otel_straggler.cli.text import names_text, printable
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.history.run_views import FromHistory
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json, runs_json
@@ -37,12 +37,11 @@ def choose_run(run_views: RunViews, run_id: str | None) -> Json:
         if run_id in (None, run["run_id"]):
             result: Json = run
             return result
-    names = ", ".join(printable(run["run_id"]) for run in runs[:MAX_NAMED])
-    more = f" and {len(runs) - MAX_NAMED:,} more" if len(runs) > MAX_NAMED else ""
+    names = names_text([run["run_id"] for run in runs], MAX_NAMED)
     raise ConfigError.of(
         "RUN",
         run_id or "nothing",
-        f"one of: {names}{more}" if runs else f"a run; {run_views.where} has none yet",
+        f"one of: {names}" if runs else f"a run; {run_views.where} has none yet",
         "Leave it out for the first." if runs else "Wait for ranks to send something.",
     )
 
