@@ -105,31 +105,18 @@ def _now() -> list[p.Panel]:
 
 def _why() -> p.Panel:
     info = q.newest(semconv.RUN_HANG_INFO, f"{q.RUN}, why, sentence")
-    return p.rows(
-        _TEXT[4], [("is reported", "short", info, p.PLAIN)], dropped=["is reported", *p.OF_ONE_RUN]
-    )
+    return p.listing(_TEXT[4], info)
 
 
 def _culprits() -> p.Panel:
-    return p.rows(
-        _TEXT[5],
-        [("is reported", "short", q.newest(semconv.RANK_CULPRIT, f"{q.RANK}, why"), p.PLAIN)],
-        links=[_ROW_TO_RANK],
-        span=12,
-        dropped=["is reported", *p.OF_ONE_RUN],
-    )
+    culprits = q.newest(semconv.RANK_CULPRIT, f"{q.RANK}, why")
+    return p.listing(_TEXT[5], culprits, links=[_ROW_TO_RANK], span=12)
 
 
 def _not_well() -> p.Panel:
     states = q.newest(semconv.RANK_STATE, f"{q.RANK}, state", more='state=~"late|stuck|lost"')
-    return p.rows(
-        _TEXT[6],
-        [("is so", "short", f"topk(50, {states})", p.PLAIN)],
-        links=[_ROW_TO_RANK],
-        span=12,
-        dropped=["is so", *p.OF_ONE_RUN],
-        states=p.STATES,
-    )
+    some = f"topk(50, {states})"
+    return p.listing(_TEXT[6], some, links=[_ROW_TO_RANK], span=12, states=p.STATES)
 
 
 def _silent() -> p.Panel:

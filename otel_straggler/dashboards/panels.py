@@ -264,6 +264,12 @@ def rows(
     )
 
 
+def listing(text: Text, expression: str, **options: Any) -> Panel:
+    """A table of the labels of one run's series, without their values; options as of `rows`."""
+    columns = [("is reported", "short", expression, PLAIN)]
+    return rows(text, columns, dropped=["is reported", *OF_ONE_RUN], **options)
+
+
 def matrix(text: Text, cell: tuple[str, str], expression: str, steps: Steps) -> Panel:
     """A colored cell for each pair of numeric labels, in their order.
 

@@ -94,11 +94,7 @@ def render() -> str:
 
 def _verdicts() -> p.Panel:
     subject = f"{q.RANK}, scope, section, cause, state, evidence"
-    return p.rows(
-        _TEXT[1],
-        [("is reported", "short", q.newest(semconv.VERDICT_INFO, subject, q.OF_RANK), p.PLAIN)],
-        dropped=["is reported", *p.OF_ONE_RUN],
-    )
+    return p.listing(_TEXT[1], q.newest(semconv.VERDICT_INFO, subject, q.OF_RANK))
 
 
 def _now() -> list[p.Panel]:
