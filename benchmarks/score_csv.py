@@ -36,7 +36,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.csv"
         with path.open("w") as file:
-            file.writelines(write_csv(simulate("one_slow_rank", Plan(steps=ROWS // 40)).batch))
+            file.writelines(write_csv([simulate("one_slow_rank", Plan(steps=ROWS // 40)).batch]))
         rounds = [
             (_seconds(lambda: _score(path)), _seconds(lambda: _read_rows(path)), _loadtxt_s(path))
             for _ in range(ROUNDS)

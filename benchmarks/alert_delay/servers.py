@@ -11,8 +11,9 @@ import yaml
 
 from otel_straggler.alerts.prometheus import rules_file
 from otel_straggler.alerts.render import alertmanager_file
-from otel_straggler.alerts.settings import read_settings
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.demo.processes import Server, free_address
+from otel_straggler.setting import read_section
 
 Json = dict[str, Any]
 
@@ -80,12 +81,12 @@ def _prometheus(folder: Path, alertmanager: str) -> Json:
 
 def rules() -> str:
     """The rules that are handed out, with test intervals."""
-    return rules_file(read_settings(ALERTS))
+    return rules_file(read_section(AlertSettings, ALERTS, "alerts"))
 
 
 def alertmanager_config(webhook: str) -> Json:
     """The example that is handed out, with short waits, and our webhook behind each receiver."""
-    config: Json = yaml.safe_load(alertmanager_file(read_settings(ALERTS)))
+    config: Json = yaml.safe_load(alertmanager_file(read_section(AlertSettings, ALERTS, "alerts")))
     del config["templates"]
     for route in _routes(config["route"]):
         if "group_wait" in route:

@@ -15,7 +15,7 @@ from otel_straggler.alerts.catalogue import NAMES
 from otel_straggler.alerts.prometheus import LABELS, label_of
 from otel_straggler.alerts.promql import RECORDED
 from otel_straggler.errors import InputError, UnavailableError
-from otel_straggler.semconv import OF_RANK, Metric
+from otel_straggler.semconv import OF_RANK, OF_RUN, Metric
 
 with contextlib.suppress(ImportError):  # for development; nothing else reads PromQL
     import promql_parser as promql
@@ -38,23 +38,16 @@ def read_file(path: Path) -> Mapping[str, Any]:
     except ImportError as error:
         msg = "PyYAML is not installed. Run: pip install 'otel-straggler[collector]'"
         raise UnavailableError(msg) from error
+    remedy = "Name a file of rules or a configuration of Alertmanager."
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = getattr(error, "strerror", None) or getattr(error, "problem", None) or error
-        raise InputError.of(
-            str(path),
-            str(reason),
-            "a readable YAML file in UTF-8",
-            "Name a file of rules or a configuration of Alertmanager.",
-        ) from None
+        expected = "a readable YAML file in UTF-8"
+        raise InputError.of(str(path), str(reason), expected, remedy) from None
     if not isinstance(document, dict):
-        raise InputError.of(
-            str(path),
-            _shortened(document),
-            "a mapping with groups of rules, or with a route",
-            "Name a file of rules or a configuration of Alertmanager.",
-        )
+        expected = "a mapping with groups of rules, or with a route"
+        raise InputError.of(str(path), _shortened(document), expected, remedy)
     return document
 
 
@@ -147,7 +140,7 @@ def labels_by_name() -> Mapping[str, frozenset[str]]:
     histogram = semconv.SECTION_DURATION.prometheus_name
     return {
         **{m.prometheus_name: CONSTANT.union(m.published_labels) for m in _published()},
-        **{recorded.name: CONSTANT.union(recorded.labels) for recorded in RECORDED},
+        **{recorded.name: CONSTANT.union(OF_RUN) for recorded in RECORDED},
         f"{histogram}_bucket": _OF_HISTOGRAM | {"le"},
         f"{histogram}_sum": _OF_HISTOGRAM,
         f"{histogram}_count": _OF_HISTOGRAM,

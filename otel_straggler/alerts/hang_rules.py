@@ -52,10 +52,6 @@ def _hung(settings: AlertSettings) -> str:
     )
 
 
-def _hung_runs(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
-    return (Instance(run, facts={"hang_text": run.hang_text}) for run in fleet.runs if run.is_hung)
-
-
 def _forgotten(settings: AlertSettings) -> str:
     """By a collector; or of a collector that has been gone for too long."""
     given_up = hung_when_last_seen(settings.remembered_s)
@@ -125,7 +121,9 @@ HANG_RULES: Final = (
         domain="platform",
         labels=OF_RUN,
         expression=_hung,
-        predicate=_hung_runs,
+        predicate=lambda fleet, _: (
+            Instance(run, facts={"hang_text": run.hang_text}) for run in fleet.runs if run.is_hung
+        ),
         for_s=attrgetter("hang_for_seconds"),
         summary=Message("No progress seen in run {run_id}[ (job {job_name})]"),
         description=Message(

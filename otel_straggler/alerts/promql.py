@@ -69,35 +69,31 @@ class Recorded:
     never beats a newer one.
 
     Attributes:
-        labels: besides cluster and collector.
-        expression: PromQL.
+        expression: PromQL that gives the labels of a run.
     """
 
     name: str
-    labels: tuple[str, ...]
     expression: str
 
 
 _ENDS = "finished|cancelled|preempted|failed|forgotten"
-HUNG: Final = Recorded("run:straggler_run_hung:max", OF_RUN, newest(OF_RUN, semconv.RUN_HUNG))
+HUNG: Final = Recorded("run:straggler_run_hung:max", newest(OF_RUN, semconv.RUN_HUNG))
 LAST_SEEN: Final = Recorded(
     "run:straggler_run_heard:timestamp_seconds",
-    OF_RUN,
     f"max {by(OF_RUN)} (timestamp({series(semconv.RUN_HUNG)}))",
 )
 HUNG_AT: Final = Recorded(
     "run:straggler_run_hung:timestamp_seconds",
-    OF_RUN,
     f"max {by(OF_RUN)} (timestamp({series(semconv.RUN_HUNG)}) and {series(semconv.RUN_HUNG)} == 1)",
 )
 ENDED: Final = Recorded(
-    "run:straggler_run_ended:max", OF_RUN, newest(OF_RUN, semconv.RUN_STATE, f'state=~"{_ENDS}"')
+    "run:straggler_run_ended:max", newest(OF_RUN, semconv.RUN_STATE, f'state=~"{_ENDS}"')
 )
 HEARTBEAT: Final = Recorded(
-    "run:straggler_last_heartbeat:timestamp_seconds", OF_RUN, newest(OF_RUN, semconv.LAST_HEARTBEAT)
+    "run:straggler_last_heartbeat:timestamp_seconds", newest(OF_RUN, semconv.LAST_HEARTBEAT)
 )
 SCORED: Final = Recorded(
-    "run:straggler_last_scored:timestamp_seconds", OF_RUN, newest(OF_RUN, semconv.RANK_LAST_SCORED)
+    "run:straggler_last_scored:timestamp_seconds", newest(OF_RUN, semconv.RANK_LAST_SCORED)
 )
 RECORDED: Final = (HUNG, LAST_SEEN, HUNG_AT, ENDED, HEARTBEAT, SCORED)
 

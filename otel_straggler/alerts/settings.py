@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -98,31 +98,23 @@ class AlertSettings:
         return self.give_up_seconds + 86_400.0
 
 
-def read_settings(values: Mapping[str, Any], *, where: str = "alerts") -> AlertSettings:
-    """Settings from a mapping, such as the section of a file.
-
-    Raises:
-        ConfigError: a name is unknown, a value has the wrong type or is out of range.
-    """
-    return read_section(AlertSettings, values, where)
-
-
-def parse_settings(texts: Iterable[str], *, where: str = "--set") -> AlertSettings:
+def parse_settings(texts: Iterable[str]) -> AlertSettings:
     """Settings from texts as on the command line.
 
     >>> parse_settings(["relative_threshold=0.7", "hang_for_seconds=30"]).relative_threshold
     0.7
 
     Raises:
-        ConfigError: as :func:`read_settings`; or a text is no NAME=VALUE.
+        ConfigError: a text is no NAME=VALUE, a name is unknown, or a value is of the wrong type or
+            out of range.
     """
     values: dict[str, Any] = {}
     for pair in texts:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise ConfigError.of(where, pair, "NAME=VALUE", "For example relative_threshold=0.7.")
+            raise ConfigError.of("--set", pair, "NAME=VALUE", "For example relative_threshold=0.7.")
         values[name.strip()] = _number_or_text(value.strip())
-    return read_settings(values, where=where)
+    return read_section(AlertSettings, values, "--set")
 
 
 def _number_or_text(text: str) -> float | str:

@@ -27,13 +27,8 @@ def to_yaml(value: Any, indent: int = 0) -> str:
     if isinstance(value, Mapping):
         return "".join(f"{pad}{key}:{_after_key(item, indent)}" for key, item in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return "".join(_item(item, indent) for item in value)
+        return "".join(f"{pad}- {to_yaml(each, indent + 2)[indent + 2 :]}" for each in value)
     return f"{pad}{_scalar(value)}\n"
-
-
-def _item(item: Any, indent: int) -> str:
-    text = to_yaml(item, indent + 2)
-    return " " * indent + "- " + text[indent + 2 :]
 
 
 def _after_key(item: Any, indent: int) -> str:
@@ -42,11 +37,8 @@ def _after_key(item: Any, indent: int) -> str:
         lines = (f"{pad}{line}".rstrip() + "\n" for line in item.rstrip("\n").split("\n"))
         return " |\n" + "".join(lines)
     if isinstance(item, (Mapping, list, tuple)):
-        return (
-            "\n" + to_yaml(item, indent + 2)
-            if item
-            else (" {}\n" if isinstance(item, Mapping) else " []\n")
-        )
+        empty = " {}\n" if isinstance(item, Mapping) else " []\n"
+        return "\n" + to_yaml(item, indent + 2) if item else empty
     return f" {_scalar(item)}\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,10 +21,9 @@ from otel_straggler.alerts.checking import (
 )
 from otel_straggler.alerts.render import PARTS, chapter, render_all
 from otel_straggler.alerts.settings import AlertSettings, parse_settings
-from otel_straggler.cli.exchange import DEFAULT_COLLECTOR
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, collector_url
 from otel_straggler.cli.fitting_table import seconds_of
-from otel_straggler.cli.text import AS_JSON, printable
-from otel_straggler.cli.top import report_url
+from otel_straggler.cli.text import AS_JSON, Json, printable
 from otel_straggler.collector.alerting.alert_json import rfc3339
 from otel_straggler.collector.alerting.posting import Access, answer_of, tried_once
 from otel_straggler.collector.alerting.trial import (
@@ -42,6 +41,10 @@ from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.setting import rows_of
 
+_SET = click.option(
+    "--set", "values", multiple=True, metavar="NAME=VALUE", help="Another threshold; repeatable."
+)
+
 
 @click.group()
 def command() -> None:
@@ -49,9 +52,7 @@ def command() -> None:
 
 
 @command.command(short_help="Write rules, an example for Alertmanager, templates, the runbook.")
-@click.option(
-    "--set", "values", multiple=True, metavar="NAME=VALUE", help="Another threshold; repeatable."
-)
+@_SET
 @click.option(
     "--out",
     "folder",
@@ -83,9 +84,7 @@ def render(values: tuple[str, ...], folder: Path | None, only: str | None) -> No
 
 @command.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "--set", "values", multiple=True, metavar="NAME=VALUE", help="Another threshold; repeatable."
-)
+@_SET
 def export(folder: Path, values: tuple[str, ...]) -> None:
     """Write all of it into DIR; the same as render --out DIR."""
     _write(render_all(parse_settings(values)), folder)
@@ -108,12 +107,8 @@ def check(files: tuple[Path, ...]) -> int:
     if they are installed. The exit code is 1 if anything is wrong.
     """
     if not files:
-        raise UsageError.of(
-            "alerts check",
-            "no file",
-            "at least one",
-            "For example alerts/otel-straggler-rules.yaml.",
-        )
+        remedy = "For example alerts/otel-straggler-rules.yaml."
+        raise UsageError.of("alerts check", "no file", "at least one", remedy)
     return max(_check(file) for file in files)
 
 
@@ -143,19 +138,14 @@ def runbook(name: str) -> None:
     """Print what an alert means and what to do first."""
     wanted = {n.lower(): n for n in NAMES} | {n.lower().removeprefix("straggler"): n for n in NAMES}
     if name.lower() not in wanted:
-        raise ConfigError.of(
-            "ALERT",
-            name,
-            f"one of {', '.join(NAMES)}",
-            "Case does not matter, and 'Straggler' may be left out.",
-        )
+        remedy = "Case does not matter, and 'Straggler' may be left out."
+        raise ConfigError.of("ALERT", name, f"one of {', '.join(NAMES)}", remedy)
     click.echo(chapter(wanted[name.lower()], AlertSettings()), nl=False)
 
 
 _COLLECTOR_S: Final = 120.0
 """A collector asks several servers in turn."""
 _PAGE: Final = "/v1/alerts/test"
-Json = Mapping[str, Any]
 
 
 @command.command(
@@ -245,7 +235,7 @@ def _answer(alert: Alert, ends_at_s: float, destinations: Iterable[Destination])
 
 
 def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_s: float) -> Json:
-    where = report_url(url).removesuffix("/v1/report") + _PAGE
+    where = collector_url(url) + _PAGE
     access = replace(settings, timeout_s=_COLLECTOR_S)
     client: HttpClient = access.client(where)
     body = json.dumps({"severity": severity, "seconds": lasts_s}).encode()
@@ -256,12 +246,9 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
     response = client.post(body, content_type="application/json", headers=headers)
     client.close()
     if response.status in (404, 405):
-        raise InputError.of(
-            where,
-            f"HTTP {response.status}",
-            "a collector that can test its alerts",
-            "Is it an older one, or is metrics.decisions off?",
-        )
+        value, expected = f"HTTP {response.status}", "a collector that can test its alerts"
+        remedy = "Is it an older one, or is metrics.decisions off?"
+        raise InputError.of(where, value, expected, remedy)
     if not response.is_success:
         raise UnavailableError(printable(tried_once(answer_of(response, where).why), 1_000))
     try:
@@ -278,9 +265,8 @@ def _show(reported: Json, *, as_json: bool) -> None:
     else:
         for line in _lines(reported):
             click.echo(printable(line, 1_000))
-    if not reported["places"] or not all(
-        destination["arrived"] for destination in reported["places"]
-    ):
+    arrived = [destination["arrived"] for destination in reported["places"]]
+    if not arrived or not all(arrived):
         raise click.exceptions.Exit(1)
 
 

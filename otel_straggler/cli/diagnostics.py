@@ -282,12 +282,8 @@ def _stacks_json(one: RankStacks) -> Json:
         "file": str(one.path),
         "was_asked": one.was_asked,
         "is_silent": one.is_silent,
-        "at": head.at,
-        "why": head.why,
-        "by": head.by,
-        "step": head.step or None,
-        "section": head.section or None,
-        "since": head.since or None,
+        **{name: getattr(head, name) for name in ("at", "why", "by")},
+        **{name: getattr(head, name) or None for name in ("step", "section", "since")},
     }
 
 

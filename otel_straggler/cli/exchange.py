@@ -14,6 +14,7 @@ from otel_straggler.errors import ConfigError, InputError, UnavailableError, des
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
+from otel_straggler.semconv import FORMAT_VERSION
 
 DEFAULT_COLLECTOR: Final = "http://127.0.0.1:9464"
 _SILENCE_S, _TIMEOUT_S = 5.0, 600.0
@@ -61,11 +62,8 @@ class Server:
         where = self.url + path
         response = exchange(where, body, method, self.headers)
         if response.status == NO_ANSWER:
-            value, remedy = (
-                printable(response.error),
-                _remedy(where, response.error, self.away or self.remedy),
-            )
-            raise UnavailableError.of(where, value, self.expected, remedy)
+            remedy = _remedy(where, response.error, self.away or self.remedy)
+            raise UnavailableError.of(where, printable(response.error), self.expected, remedy)
         if not response.is_success:
             raise RefusedError(self._refusal(where, response), response.status)
         if not response.body:
@@ -126,6 +124,36 @@ def _remedy(url: str, reason: str, usual: str) -> str:
     return advice
 
 
+def collector_url(collector: str) -> str:
+    """The URL that ``--collector`` names, which may be that of the report."""
+    return base_url(collector, "--collector", DEFAULT_COLLECTOR).removesuffix("/v1/report")
+
+
+def fetch_report(url: str) -> Any:
+    """The report of the collector at ``url``.
+
+    Raises:
+        UnavailableError: there is no answer.
+        InputError: another program answers.
+    """
+    where = f"{url}/v1/report"
+    server = Server(
+        url=where,
+        expected=f"a report with schema_version {FORMAT_VERSION}",
+        remedy="Is another program, or another version of the collector, listening there?",
+        away="Is it running, and is this its --metrics address?",
+    )
+    report: Any = server.ask("")
+    value = ""
+    if not isinstance(report, dict) or not isinstance(report.get("runs"), dict):
+        value = "JSON without runs"
+    elif report.get("schema_version") != FORMAT_VERSION:
+        value = f"schema_version {report.get('schema_version')}"
+    if value:
+        raise InputError.of(where, value, server.expected, server.remedy)
+    return report
+
+
 def _has_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
@@ -142,15 +170,10 @@ def base_url(url: str, option: str, example: str) -> str:
     """
     if _HOST_AND_PORT.fullmatch(url):
         url = f"http://{url}"
-    if url.startswith(("http://", "https://")) and not _has_address(url):
-        raise ConfigError.of(
-            option, url, f"a host and a port of 1 to 65535, as in {example}", f"Correct {option}."
-        )
     if not url.startswith(("http://", "https://")):
-        raise ConfigError.of(
-            option,
-            url,
-            f"a URL such as {example}",
-            f"Give {option} with http:// or https:// before it.",
-        )
+        remedy = f"Give {option} with http:// or https:// before it."
+        raise ConfigError.of(option, url, f"a URL such as {example}", remedy)
+    if not _has_address(url):
+        expected = f"a host and a port of 1 to 65535, as in {example}"
+        raise ConfigError.of(option, url, expected, f"Correct {option}.")
     return url.rstrip("/")

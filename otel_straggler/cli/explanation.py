@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -13,13 +13,13 @@ from rich.text import Text
 
 from otel_straggler.cli.fitting_table import Column, FittingTable
 from otel_straggler.cli.liveness_lines import is_over, text_of
-from otel_straggler.cli.text import clock, printable
-from otel_straggler.cli.verdict_lines import action_of, cause_of, subject
+from otel_straggler.cli.text import Json, clock, printable
+from otel_straggler.cli.verdict_lines import action_of, cause_of, step_of, subject
 from otel_straggler.detect.verdicts.world import describe_peers, peer_key
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import hours_text
 
-Json = Mapping[str, Any]
+DECIDED = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}
 MAX_PEERS = 16
 """Peers listed one by one: the fastest and the slowest."""
 _PEER_COLUMNS = (
@@ -81,10 +81,7 @@ class Explanation:
             "peers": self.peers,
             "first_step": window.get("first_step"),
             "last_step": window.get("last_step"),
-            "times": [
-                {"rank": t.rank, "node": t.node, "seconds": t.seconds, "is_subject": t.is_subject}
-                for t in self.times
-            ],
+            "times": list(map(asdict, self.times)),
         }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -96,7 +93,9 @@ class Explanation:
         yield from self._peer_lines()
         yield Text("Changes of state", style="bold")
         for change in self.changes:
-            yield Text(f"  {clock(change['at_ns'] / 1e9)}  {_step(change):>12}  {change['state']}")
+            yield Text(
+                f"  {clock(change['at_ns'] / 1e9)}  {step_of(change):>12}  {change['state']}"
+            )
         for decision in self.decisions:
             yield Text(f"  {clock(decision['at_ns'] / 1e9)}  {_decision(decision)}")
 
@@ -236,14 +235,9 @@ def _steps(window: Json) -> str:
     return f" (steps {window['first_step']:,} to {window['last_step']:,})"
 
 
-def _step(change: Json) -> str:
-    return "" if change["at_step"] is None else f"step {change['at_step']:,}"
-
-
 def _decision(decision: Json) -> str:
-    text = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}
     who = f" by {printable(decision['by'], 60)}" if decision["by"] else ""
     until = f" until {clock(decision['until_ns'] / 1e9)}" if decision["until_ns"] else ""
     over = "" if decision["is_in_force"] or decision["action"] == "restore" else " (over)"
-    what = text.get(decision["action"], decision["action"])
+    what = DECIDED.get(decision["action"], decision["action"])
     return f"{what}{until}{who}{over}: {printable(decision['reason'], 300)}"

@@ -20,10 +20,9 @@ from otel_straggler.cli.diagnostics import (
     hang_lines,
     read_diagnostics,
 )
-from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server, collector_url
 from otel_straggler.cli.hang_stacks import stacks
 from otel_straggler.cli.text import AS_JSON, print_json, printable
-from otel_straggler.cli.top import report_url
 from otel_straggler.collector.settings_file import TOKEN_VARIABLE
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.detect.hangs.collectives import find_hang
@@ -135,7 +134,7 @@ def ask(
     """
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     server = Server(
-        url=report_url(collector).removesuffix("/v1/report"),
+        url=collector_url(collector),
         expected="a collector that accepts commands",
         remedy="Is it running, and does its file set commands.enabled?",
         headers={semconv.COMMANDS_TOKEN_HEADER: token} if token else {},
@@ -173,13 +172,11 @@ def _asked(server: Server, path: str, body: Any = None) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = server.ask(path, body)
     except RefusedError as error:
-        if error.status in {401, 403}:
-            value = "nothing" if error.status == 401 else "..."
-            expected = "the collector's commands.token"
-            raise ConfigError.of(
-                TOKEN_VARIABLE, value, expected, "Set it in this shell."
-            ) from error
-        raise
+        if error.status not in {401, 403}:
+            raise
+        value, remedy = "nothing" if error.status == 401 else "...", "Set it in this shell."
+        expected = "the collector's commands.token"
+        raise ConfigError.of(TOKEN_VARIABLE, value, expected, remedy) from error
     return answer
 
 

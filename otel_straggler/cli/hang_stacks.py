@@ -263,12 +263,10 @@ def _targets(
     if result:
         return result
     some = ", ".join(target.name for target in known[:20])
-    raise ConfigError.of(
-        "hang stacks",
-        ", ".join(map(str, ranks)) if ranks else str(folder or "no folder"),
-        f"one of: {some}" if some else "files of living ranks of this host",
-        f"Name the folder with --dir or {_DIR}, or a process with --pid.",
-    )
+    value = ", ".join(map(str, ranks)) if ranks else str(folder or "no folder")
+    expected = f"one of: {some}" if some else "files of living ranks of this host"
+    remedy = f"Name the folder with --dir or {_DIR}, or a process with --pid."
+    raise ConfigError.of("hang stacks", value, expected, remedy)
 
 
 def _print(target: Target, dump: StacksDump) -> None:

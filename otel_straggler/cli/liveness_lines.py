@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from rich.text import Text
 
-from otel_straggler.cli.text import clock, digits, printable
+from otel_straggler.cli.text import Json, clock, digits, printable
 from otel_straggler.collector.views.numbers import duration
 from otel_straggler.detect.verdicts.sentences import sentence
 from otel_straggler.model.causes import CAUSES
 from otel_straggler.model.verdict import Verdict, hours_text
 
-Json = Mapping[str, Any]
-
 _SENTENCE = 600
-WORTH_TELLING_H = 0.001
+_WORTH_TELLING_H = 0.001
 """Hours of all ranks."""
 _STANDS = ("stuck", "partly_lost", "lost", "forgotten")
 
@@ -44,13 +42,18 @@ def earlier_line(hang: Json, hours: str) -> str:
     Args:
         hours: unit of the cost, such as "GPU hours".
     """
-    lost_h = (hang["gpu_seconds_lost"] or 0.0) / 3600
-    lost = f" {digits(lost_h)} {hours} were lost." if lost_h >= WORTH_TELLING_H else ""
     lasted = "" if hang["duration_s"] is None else f" for {duration(hang['duration_s'])}"
     at_least = "" if hang["is_end_seen"] else " at least"
     why = printable(hang["sentence"], _SENTENCE)
     then = printable(hang["then"], _SENTENCE)
+    lost = lost_text(hang, hours)
     return f"hung from {clock(hang['since_s'])}{lasted}{at_least}: {why}{lost} Then {then}."
+
+
+def lost_text(hang: Json, hours: str) -> str:
+    """A sentence after another; empty if next to nothing was lost."""
+    lost_h = (hang["gpu_seconds_lost"] or 0.0) / 3600
+    return f" {digits(lost_h)} {hours} were lost." if lost_h >= _WORTH_TELLING_H else ""
 
 
 def _longest_earlier(world: Json, hours: str) -> Iterator[Text]:

@@ -194,8 +194,7 @@ class Alertmanager:
         )
         if not isinstance(answer, dict) or not isinstance(answer.get("silenceID"), str):
             raise self._foreign(answer)
-        result: str = answer["silenceID"]
-        return result
+        return str(answer["silenceID"])
 
     def end(self, node: str) -> list[str]:
         """End our silences of a node; returns their ids."""
@@ -209,12 +208,9 @@ class Alertmanager:
         return ended
 
     def _foreign(self, answer: Any) -> InputError:
-        return InputError.of(
-            self.url,
-            str(answer)[:100],
-            "an answer of Alertmanager's v2 API",
-            "Is another program listening there?",
-        )
+        expected = "an answer of Alertmanager's v2 API"
+        remedy = "Is another program listening there?"
+        return InputError.of(self.url, str(answer)[:100], expected, remedy)
 
 
 def _made_for(silences: list[Any], node: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from otel_straggler.cli.score import (
+    CONFIG,
     configured,
     read_input,
     report_what_is_left_out,
@@ -52,11 +53,7 @@ _SQLITE = b"SQLite format 3\0"
     flag_value="paged",
     help="Notifications that would have been sent, per week and cause.",
 )
-@click.option(
-    "--config",
-    metavar="FILE",
-    help="Settings of the collector; attributes, spans and verdicts are used.",
-)
+@CONFIG
 @click.option("--run", "run_id", metavar="ID", help="This run only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; all notifications.")
 def command(
@@ -163,12 +160,9 @@ def _run_of_history(reader: HistoryReader, run: RunEntry, settings: VerdictSetti
         log.record(decided_anew(change, settings), step=change.at_step, at_ns=change.at_ns)
     times_ns = [change.at_ns for change in changes]
     times_ns += [at_ns for window in windows for at_ns in (window.start_ns, window.end_ns)]
-    return RecordedRun(
-        run_id=run.run_id,
-        began_ns=min(times_ns, default=0),
-        ended_ns=max(times_ns, default=0),
-        pages=log.notifications,
-    )
+    began_ns, ended_ns = min(times_ns, default=0), max(times_ns, default=0)
+    pages = log.notifications
+    return RecordedRun(run_id=run.run_id, began_ns=began_ns, ended_ns=ended_ns, pages=pages)
 
 
 def _only(recorded: Recorded, run_id: str | None, file: str) -> Recorded:

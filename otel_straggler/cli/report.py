@@ -52,8 +52,10 @@ def command(
         chosen = choose_run(run_views, run_id)
         run_view = run_views.run_view(chosen["run_id"], group)
         if html is not None:
+            from otel_straggler.page.bundle import bundle
+
             data = report_data(run_views, chosen, run_view)
-            _write(html, _page(data, chosen["run_id"]))
+            _write(html, bundle(data, title=f"{chosen['run_id']} - otel-straggler"))
             _print_note(data["left_out"], html)
         if as_json:
             click.echo(json.dumps(run_view, allow_nan=False, separators=(",", ":")))
@@ -81,12 +83,6 @@ def opened(collector: str | None, history: str | None) -> Iterator[RunViews]:
         yield StoredRunViews(reader, history)
 
 
-def _page(data: dict[str, object], run_id: str) -> str:
-    from otel_straggler.page.bundle import bundle
-
-    return bundle(data, title=f"{run_id} - otel-straggler")
-
-
 def _write(path: str, page: str) -> None:
     """Write the whole page or nothing.
 
@@ -101,13 +97,9 @@ def _write(path: str, page: str) -> None:
     try:
         _replace(Path(path), content)
     except OSError as error:
-        value = error.strerror or str(error)
-        raise UnavailableError.of(
-            path,
-            value,
-            "a file that can be written",
-            "Does its folder exist, is there room on the disk, and may you write there?",
-        ) from error
+        value, expected = error.strerror or str(error), "a file that can be written"
+        remedy = "Does its folder exist, is there room on the disk, and may you write there?"
+        raise UnavailableError.of(path, value, expected, remedy) from error
 
 
 def _replace(target: Path, content: bytes) -> None:

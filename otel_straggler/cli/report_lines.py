@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from otel_straggler.cli.fitting_table import Column, FittingTable
-from otel_straggler.cli.liveness_lines import WORTH_TELLING_H, earlier_line, state_in_text
-from otel_straggler.cli.text import clock, digits, duration, printable
+from otel_straggler.cli.liveness_lines import earlier_line, lost_text, state_in_text
+from otel_straggler.cli.text import Json, clock, digits, duration, printable
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.model.verdict import hours_text
-
-Json = Mapping[str, Any]
 
 MAX_RANKS = 10
 MAX_LINES = 10
@@ -291,13 +288,8 @@ def _earlier_hangs(worlds: Sequence[Json], hours: str) -> Iterator[Text]:
         if more:
             yield Text(f"and {more:,} shorter hang{'s' * (more > 1)}", style="dim")
         if brief:
-            yield Text(_brief_line(brief, hours), style="yellow")
-
-
-def _brief_line(brief: Json, hours: str) -> str:
-    lost_h = (brief["gpu_seconds_lost"] or 0.0) / _HOUR_S
-    lost = f" {digits(lost_h)} {hours} were lost." if lost_h >= WORTH_TELLING_H else ""
-    return f"hangs: {printable(brief['sentence'], _SENTENCE)}{lost}"
+            text = printable(brief["sentence"], _SENTENCE)
+            yield Text(f"hangs: {text}{lost_text(brief, hours)}", style="yellow")
 
 
 def _alerts(run_view: Json) -> Iterator[Text]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from urllib.parse import urlencode
 
 from otel_straggler._version import __version__
 from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server, base_url
-from otel_straggler.cli.text import printable
+from otel_straggler.cli.text import names_text, printable
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.history.run_views import FromHistory
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json, runs_json
@@ -26,22 +26,6 @@ MAX_NAMED = 10
 _NOT_FOUND = 404
 
 
-class RunViews(Protocol):
-    """The API of docs/reference/http-api.md, from any source."""
-
-    where: str
-    """For messages: a URL or a path."""
-
-    def runs(self) -> Json: ...
-
-    def run_view(self, run_id: str, group: str | None) -> Json:
-        """Raises ConfigError if there is no such group."""
-
-    def timeline(self, run_id: str, group: str, section: str) -> Json: ...
-
-    def rank(self, run_id: str, group: str, rank: int) -> Json: ...
-
-
 def choose_run(run_views: RunViews, run_id: str | None) -> Json:
     """The entry of a run in ``/v1/runs``; by default the first, which needs attention most.
 
@@ -53,12 +37,11 @@ def choose_run(run_views: RunViews, run_id: str | None) -> Json:
         if run_id in (None, run["run_id"]):
             result: Json = run
             return result
-    names = ", ".join(printable(run["run_id"]) for run in runs[:MAX_NAMED])
-    more = f" and {len(runs) - MAX_NAMED:,} more" if len(runs) > MAX_NAMED else ""
+    names = names_text([run["run_id"] for run in runs], MAX_NAMED)
     raise ConfigError.of(
         "RUN",
         run_id or "nothing",
-        f"one of: {names}{more}" if runs else f"a run; {run_views.where} has none yet",
+        f"one of: {names}" if runs else f"a run; {run_views.where} has none yet",
         "Leave it out for the first." if runs else "Wait for ranks to send something.",
     )
 
@@ -189,3 +172,7 @@ class StoredRunViews:
         if self._columns[0] != (run_id, group):
             self._columns = ((run_id, group), self._history.columns(run_id, group))
         return self._columns[1]
+
+
+RunViews = LiveRunViews | StoredRunViews
+"""The API of docs/reference/http-api.md, from either source; ``where`` is for messages."""

@@ -5,20 +5,25 @@ All of it reads the JSON report, so that ``score``, ``top`` and the demo show th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from otel_straggler.cli.text import digits, duration, printable, rank_ranges, unit_for
+from otel_straggler.cli.text import (
+    Json,
+    digits,
+    duration,
+    printable,
+    rank_key,
+    rank_ranges,
+    unit_for,
+)
 from otel_straggler.semconv import LISTED_KINDS
-
-Json = Mapping[str, Any]
 
 MAX_SENTENCES = 10
 _MAX_NAME = 24
@@ -38,8 +43,7 @@ def steps_of(window: Json) -> str:
 
 
 def rank_on_node(who: Json) -> str:
-    key = f"{who['group']}/{who['rank']}" if who.get("group") else who["rank"]
-    return printable(f"rank {key}" + (f" on {who['node']}" if who["node"] else ""))
+    return printable(f"rank {rank_key(who)}" + (f" on {who['node']}" if who["node"] else ""))
 
 
 def straggler_sentences(window: Json, *, is_over: bool = False) -> list[str]:
@@ -47,7 +51,7 @@ def straggler_sentences(window: Json, *, is_over: bool = False) -> list[str]:
     same share one. In the past tense if the run ``is_over``."""
     result: dict[tuple[str, str | None], list[Json]] = {}
     for straggler in window["stragglers"]:
-        result.setdefault((_key(straggler), straggler["section"]), []).append(straggler)
+        result.setdefault((rank_key(straggler), straggler["section"]), []).append(straggler)
     return [_sentence(window, entries, is_over=is_over) for entries in result.values()]
 
 
@@ -62,7 +66,7 @@ def _sentence(window: Json, entries: list[Json], *, is_over: bool) -> str:
         if kind in kinds:
             reported.append(f"{1 / kinds[kind]:.2f}x {reference}")
             if not is_gpu:
-                own_s = window["section_medians_s"][first["section"]][_key(first)]
+                own_s = window["section_medians_s"][first["section"]][rank_key(first)]
                 reported[-1] += f" ({duration(own_s)} against {duration(own_s * kinds[kind])})"
     return f"{rank_on_node(first)}: {what} {' and '.join(reported)}"
 
@@ -99,10 +103,6 @@ def missing_sentence(window: Json) -> str:
     return f"no data from rank {rank_ranges(gaps)}, to judge by the numbers of the others"
 
 
-def _key(who: Json) -> str:
-    return f"{who['group']}/{who['rank']}" if who.get("group") else str(who["rank"])
-
-
 # --- the table ---------------------------------------------------------------------------------
 
 
@@ -119,7 +119,9 @@ class ScoreTable:
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
         table.add_column("rank", justify="right", no_wrap=True, min_width=4)
         table.add_column("host", no_wrap=True, max_width=_MAX_NODE, overflow="ellipsis")
-        units = {name: self._unit(name) for name in columns}
+        medians = self.window["section_medians_s"]
+        known = {n: [m for m in medians[n].values() if m is not None] for n in columns}
+        units = {name: unit_for(max(known[name], default=1.0)) for name in columns}
         for name in columns:
             kind = self.window["sections"][name]
             head = Text(printable(name, _MAX_NAME))
@@ -163,10 +165,6 @@ class ScoreTable:
         scores = self.window["section_relative_scores"][name].values()
         return min((s for s in scores if s is not None), default=1.0) + (0.0 if is_listed else 1.0)
 
-    def _unit(self, name: str) -> tuple[float, str]:
-        medians = self.window["section_medians_s"][name].values()
-        return unit_for(max((m for m in medians if m is not None), default=1.0))
-
     def _cell(self, key: str, name: str, scale: float) -> Text:
         median_s = self.window["section_medians_s"][name].get(key)
         score = self.window["section_relative_scores"][name].get(key)
@@ -199,7 +197,7 @@ def _score(score: float | None) -> str:
 
 
 def _listed(window: Json) -> frozenset[tuple[str, str | None]]:
-    return frozenset((_key(s), s["section"]) for s in window["stragglers"])
+    return frozenset((rank_key(s), s["section"]) for s in window["stragglers"])
 
 
 def worst_first(window: Json) -> list[str]:
@@ -226,11 +224,7 @@ def worst_first(window: Json) -> list[str]:
 def run_lines(run: Json, window: Json) -> Iterator[Text]:
     """Sentences about the scores of a window."""
     stragglers = straggler_sentences(window)
-    for sentence in stragglers[:MAX_SENTENCES]:
-        yield Text(sentence, style="bold")
-    if len(stragglers) > MAX_SENTENCES:
-        more = len(stragglers) - MAX_SENTENCES
-        yield Text(f"and {more:,} more ranks and sections under the threshold")
+    yield from first_lines(stragglers, MAX_SENTENCES, "bold")
     if not stragglers and run.get("verdicts"):
         yield Text("every score is at or above the threshold", style="dim")
     elif not stragglers:
@@ -242,6 +236,14 @@ def run_lines(run: Json, window: Json) -> Iterator[Text]:
     for clash in run.get("clashes", ())[:MAX_SENTENCES]:
         yield Text(f"clash: {rank_on_node(clash)} is not the only process that claims this rank; "
                    "one is scored, the others are left out", style="bold yellow")  # fmt: skip
+
+
+def first_lines(stragglers: Sequence[str], maximum: int, style: str) -> Iterator[Text]:
+    for sentence in stragglers[:maximum]:
+        yield Text(sentence, style=style)
+    if len(stragglers) > maximum:
+        more = len(stragglers) - maximum
+        yield Text(f"and {more:,} more ranks and sections under the threshold")
 
 
 def run_title(run_id: str, window: Json) -> Text:
@@ -264,7 +266,7 @@ def windows_lines(windows: Sequence[Json]) -> Iterator[Text]:
         best: dict[tuple[str, str | None], tuple[float, Json, Json]] = {}
         for straggler in window["stragglers"]:
             entry = (straggler["score"], straggler, window)
-            best.setdefault((_key(straggler), straggler["section"]), entry)
+            best.setdefault((rank_key(straggler), straggler["section"]), entry)
         for subject, entry in best.items():
             view.setdefault(subject, []).append(entry)
     yield Text(f"{len(windows):,} windows; the table shows the newest", style="dim")

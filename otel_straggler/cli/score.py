@@ -44,6 +44,11 @@ ALL_RANKS = 64
 WORST_RANKS = 20
 ROWS_AT_ONCE = 65_536
 SHOW_PROGRESS_BYTES = 8_000_000
+CONFIG = click.option(
+    "--config",
+    metavar="FILE",
+    help="Settings of the collector; attributes, spans and verdicts are used.",
+)
 
 
 @click.command()
@@ -64,11 +69,7 @@ SHOW_PROGRESS_BYTES = 8_000_000
     "--threshold", type=float, default=ScoreSettings().threshold, show_default=True,
     help="A score below it lists the rank as a straggler.",
 )  # fmt: skip
-@click.option(
-    "--config",
-    metavar="FILE",
-    help="Settings of the collector; attributes, spans and verdicts are used.",
-)
+@CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, all windows.")
 def command(
     file: str,
@@ -102,12 +103,8 @@ def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
             "--threshold", threshold, "a number above 0 and at most 1", "The default is 0.75."
         )
     if window_steps is not None and window_steps < 1:
-        raise ConfigError.of(
-            "--window-steps",
-            window_steps,
-            "at least 1",
-            "Leave it out to score the whole file as one window.",
-        )
+        remedy = "Leave it out to score the whole file as one window."
+        raise ConfigError.of("--window-steps", window_steps, "at least 1", remedy)
     return ScoreSettings(
         window_steps=window_steps, threshold=threshold, max_runs=2**62, kernel_bytes=2**62
     )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import click
 
@@ -33,7 +33,7 @@ from otel_straggler.simulate.writers import (
     encode_requests,
     encode_requests_of,
     frame,
-    write_csv_of,
+    write_csv,
 )
 
 _CA = "The CA of its certificate is set by export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem"
@@ -178,13 +178,17 @@ def command(
     """
     _check_outputs(send, speed, labels, given)
     if quick_until_step is not None and speed is None:
-        _refuse("--quick-until-step", quick_until_step, "--speed with it", "Add --speed 1.")
+        raise ConfigError.of(
+            "--quick-until-step", quick_until_step, "--speed with it", "Add --speed 1."
+        )
     chosen = _choose(given, time.time_ns() if send else NEW_YEAR_2026_NS)
     if quick_until_step:
         began_s = time.time() - seconds_before(chosen.batches, quick_until_step)
         chosen = _choose(given, int(began_s * 1e9))
     if form == "csv" and not send and chosen.is_restarted:
-        _refuse("--format", form, "otlp-json or otlp-proto", "A CSV file has no attempts.")
+        raise ConfigError.of(
+            "--format", form, "otlp-json or otlp-proto", "A CSV file has no attempts."
+        )
     if labels is not None:
         truth = {"run_id": chosen.run_id, "labels": [label.as_json() for label in chosen.labels]}
         with _opened(labels, "--labels") as file:
@@ -226,20 +230,17 @@ def _check_outputs(
     send: str | None, speed: float | None, labels: str | None, given: dict[str, Any]
 ) -> None:
     if speed is not None and send is None:
-        _refuse("--speed", speed, "--send URL with it", "A file has no speed.")
+        raise ConfigError.of("--speed", speed, "--send URL with it", "A file has no speed.")
     if labels is not None and not _is_generated(given):
         remedy = "Name what is slow with --fault."
-        _refuse("--labels", labels, "a generated run", remedy)
+        raise ConfigError.of("--labels", labels, "a generated run", remedy)
     if given.get("report_hardware") and speed is None:
         remedy = "Sensors go with heartbeats, which only --speed sends."
-        _refuse("--report-hardware", "no --speed", "--send URL --speed N with it", remedy)
+        expected = "--send URL --speed N with it"
+        raise ConfigError.of("--report-hardware", "no --speed", expected, remedy)
     if send is not None and not send.startswith(("http://", "https://")):
         expected = "a URL such as http://127.0.0.1:4318"
         raise click.BadParameter(f"got {send!r}; expected {expected}", param_hint="--send")
-
-
-def _refuse(where: str, value: object, expected: str, remedy: str) -> NoReturn:
-    raise ConfigError.of(where, value, expected, remedy)
 
 
 def _scenario(given: dict[str, Any], start_ns: int) -> _Chosen:
@@ -267,7 +268,8 @@ def _plan(given: Mapping[str, Any], start_ns: int) -> RunPlan:
         if given[name] is not None:
             option = f"--{name.replace('_', '-')}"
             remedy = "It belongs to the named scenarios; name what is slow with --fault."
-            _refuse(option, given[name], "nothing, with options of a generated run", remedy)
+            expected = "nothing, with options of a generated run"
+            raise ConfigError.of(option, given[name], expected, remedy)
     faults = tuple(map(Fault.parse, given["faults"]))
     names = (*_PLANNED, "ranks_per_node", "seed", "run_id")
     planned = {name: given[name] for name in names if given[name] is not None}
@@ -295,12 +297,12 @@ def _read_noise(text: str) -> str | float:
         return float(text)
     except ValueError:
         expected = "a number, or one of " + ", ".join(PRESETS)
-        _refuse("simulated run, noise", text, expected, "Change --noise.")
+        raise ConfigError.of("simulated run, noise", text, expected, "Change --noise.") from None
 
 
 def _pieces(batches: Iterable[ObservationBatch], form: str) -> Iterator[bytes]:
     if form == "csv":
-        yield from (text.encode() for text in write_csv_of(batches))
+        yield from (text.encode() for text in write_csv(batches))
     elif form == "otlp-json":
         yield from (as_json_line(request).encode() for request in encode_requests_of(batches))
     else:
@@ -317,9 +319,8 @@ def _opened(output: str, option: str) -> Iterator[BinaryIO]:
         with Path(output).open("wb") as file:
             yield file
     except OSError as error:
-        raise InputError.of(
-            option, output, "a file that can be written", f"{error.strerror}."
-        ) from error
+        expected, why = "a file that can be written", f"{error.strerror}."
+        raise InputError.of(option, output, expected, why) from error
 
 
 def _send(

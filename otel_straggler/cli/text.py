@@ -7,12 +7,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 import click
 from rich.console import Console
+
+Json = Mapping[str, Any]
 
 _WIDTH_WITHOUT_TERMINAL = 160
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -93,14 +95,22 @@ def rank_ranges(ranks: Iterable[int]) -> str:
     return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)
 
 
-def names_text(names: Iterable[str], maximum: int, length: int = 80) -> str:
+def rank_key(who: Json) -> str:
+    """
+    >>> rank_key({"rank": 3, "group": ""}), rank_key({"rank": 3, "group": "actor"})
+    ('3', 'actor/3')
+    """
+    return f"{who['group']}/{who['rank']}" if who.get("group") else str(who["rank"])
+
+
+def names_text(names: Iterable[str], maximum: int) -> str:
     """
     >>> names_text(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
     listed = list(names)
     more = f" and {len(listed) - maximum:,} more" if len(listed) > maximum else ""
-    return ", ".join(printable(name, length) for name in listed[:maximum]) + more
+    return ", ".join(printable(name) for name in listed[:maximum]) + more
 
 
 def user_name() -> str:

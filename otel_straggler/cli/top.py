@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import click
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, Server, base_url
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, collector_url, fetch_report
 from otel_straggler.cli.liveness_lines import is_over, liveness_lines, stands_still
 from otel_straggler.cli.report_table import (
     ScoreTable,
     excess_sentence,
+    first_lines,
     missing_sentence,
     rank_on_node,
     run_title,
@@ -32,7 +32,6 @@ from otel_straggler.cli.verdict_lines import (
 )
 from otel_straggler.collector.views.report_json import Json
 from otel_straggler.errors import ConfigError, InputError, UnavailableError
-from otel_straggler.semconv import FORMAT_VERSION
 
 MAX_SENTENCES = 5
 MAX_VERDICTS = 5
@@ -50,7 +49,7 @@ _ROOM_WITHOUT_TERMINAL = 64
 @click.option("--once", is_flag=True, help="Poll once, print, and exit.")
 def command(collector: str, run_id: str | None, interval: float, once: bool) -> None:
     """Watch verdicts and scores of a running collector. Ends with Ctrl-C."""
-    url = report_url(collector)
+    url = collector_url(collector)
     if not 0.1 <= interval <= 3600.0:
         raise ConfigError.of("--interval", interval, "0.1 to 3600 seconds", "Try 1.")
     console = report_console()
@@ -63,33 +62,6 @@ def command(collector: str, run_id: str | None, interval: float, once: bool) -> 
     else:
         for view in _views(url, run_id, collector, interval):
             console.print(view)
-
-
-def fetch_report(url: str) -> Json:
-    """The report of a collector.
-
-    Raises:
-        UnavailableError: there is no answer.
-        InputError: another program answers.
-    """
-    server = Server(
-        url=url,
-        expected=f"a report with schema_version {FORMAT_VERSION}",
-        remedy="Is another program, or another version of the collector, listening there?",
-        away="Is it running, and is this its --metrics address?",
-    )
-    report: Any = server.ask("")
-    if not isinstance(report, dict) or not isinstance(report.get("runs"), dict):
-        raise InputError.of(url, "JSON without runs", server.expected, server.remedy)
-    if report.get("schema_version") != FORMAT_VERSION:
-        value = f"schema_version {report.get('schema_version')}"
-        raise InputError.of(url, value, server.expected, server.remedy)
-    return report
-
-
-def report_url(collector: str) -> str:
-    base = base_url(collector, "--collector", DEFAULT_COLLECTOR)
-    return base.removesuffix("/v1/report") + "/v1/report"
 
 
 def _check_run(report: Json, run_id: str | None) -> Json:
@@ -132,7 +104,9 @@ class View:
     trouble: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self._head()
+        if self.trouble:
+            text = f"no answer: {printable(self.trouble, 300)}"
+            yield Text(text, style="bold white on red", no_wrap=True, overflow="ellipsis")
         if self.report is None:
             return
         runs = self.report["runs"]
@@ -142,9 +116,8 @@ class View:
             yield from alive or [Text(self._waiting(), style="yellow")]
             return
         room = console.height if console.is_terminal else _ROOM_WITHOUT_TERMINAL
-        verdicts = _verdicts(
-            alive, runs[shown], console, options.max_width, room // _PART_FOR_VERDICTS
-        )
+        width, room_above = options.max_width, room // _PART_FOR_VERDICTS
+        verdicts = _verdicts(alive, runs[shown], console, width, room_above)
         window, victims = without_victims(runs[shown], runs[shown]["windows"][-1])
         sentences = list(_sentences(runs[shown], window, victims))
         yield from verdicts
@@ -154,11 +127,6 @@ class View:
         yield from map(_in_one_line, sentences)
         yield from map(_in_one_line, _other_runs(runs, shown))
 
-    def _head(self) -> Iterator[RenderableType]:
-        if self.trouble:
-            text = f"no answer: {printable(self.trouble, 300)}"
-            yield Text(text, style="bold white on red", no_wrap=True, overflow="ellipsis")
-
     def _waiting(self) -> str:
         if self.run_id is not None:
             return f"no window of run {printable(self.run_id)} yet at {self.collector}"
@@ -166,10 +134,8 @@ class View:
 
 
 def _other_runs(runs: Json, shown: str) -> Iterator[Text]:
-    """Hung runs first."""
-    others = sorted(
-        (run for run in runs if run != shown), key=lambda run: not stands_still(runs[run])
-    )
+    """The hung ones, else all."""
+    others = [run for run in runs if run != shown]
     if hung := [run for run in others if stands_still(runs[run])]:
         names = ", ".join(printable(run, 30) for run in hung[:6])
         hang = "hangs" if len(hung) == 1 else "hang"
@@ -203,11 +169,7 @@ def _sentences(run: Json, window: Json, victims: list[Text]) -> Iterator[Text]:
     has_ended = is_over(run, window["group"])
     stragglers = straggler_sentences(window, is_over=has_ended)
     is_called = bool(called_ranks(run, window))
-    for sentence in stragglers[:MAX_SENTENCES]:
-        yield Text(sentence, style="bold red" if is_called else "yellow")
-    if len(stragglers) > MAX_SENTENCES:
-        more = len(stragglers) - MAX_SENTENCES
-        yield Text(f"and {more:,} more ranks and sections under the threshold")
+    yield from first_lines(stragglers, MAX_SENTENCES, "bold red" if is_called else "yellow")
     yield from victims
     if stragglers and not is_called:
         is_called_if = (

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import click
 
-from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, Server
-from otel_straggler.cli.explanation import explanation
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, Server, collector_url, fetch_report
+from otel_straggler.cli.explanation import DECIDED, explanation
 from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.cli.liveness_lines import is_over
-from otel_straggler.cli.text import AS_JSON, printable, report_console, user_name
-from otel_straggler.cli.top import fetch_report, report_url
+from otel_straggler.cli.text import AS_JSON, Json, printable, rank_key, report_console, user_name
 from otel_straggler.detect.hangs.states import HANGS
 from otel_straggler.errors import ConfigError
 from otel_straggler.model.verdict import hang_subject, hung_group
 
-Json = Mapping[str, Any]
 _HANG = "hang"
 """A subject: whichever group of a run hangs."""
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -51,7 +49,7 @@ def _about_one(function: _Command) -> _Command:
 @AS_JSON
 def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> None:
     """Show the numbers that a verdict rests on: of the subject and of its peers."""
-    report = fetch_report(report_url(collector))
+    report = fetch_report(collector_url(collector))
     run_id, run, verdict = _result(report, subject, run_id, or_newest=True)
     reported = explanation(run_id, run, verdict)
     if as_json:
@@ -88,7 +86,7 @@ def restore(subject: str, run_id: str | None, collector: str, reason: str) -> No
 def _decide(
     action: str, subject: str, run_id: str | None, collector: str, reason: str, **more: float
 ) -> None:
-    url = report_url(collector)
+    url = collector_url(collector)
     report = fetch_report(url)
     if subject == _HANG or hung_group(subject) is not None:
         run_id, subject_id = _result_hang(report, subject, run_id)
@@ -104,13 +102,12 @@ def _decide(
         **more,
     }
     server = Server(
-        url=url.removesuffix("/v1/report"),
+        url=url,
         expected="a collector that accepts decisions",
         remedy="Is it an older one, or is metrics.decisions off?",
     )
     server.ask("/v1/decisions", asked)
-    text = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}[action]
-    click.echo(f"{text}: {printable(subject_id)} in run {printable(run_id)}")
+    click.echo(f"{DECIDED[action]}: {printable(subject_id)} in run {printable(run_id)}")
 
 
 def _result(
@@ -141,12 +138,9 @@ def _result(
     known = result or [(n, r, v) for n, r in runs.items() for v in r.get("verdicts", ())]
     names = dict.fromkeys(f"{v['subject_id']} (run {n})" for n, _, v in known)
     some = ", ".join(printable(name, 120) for name in list(names)[:10])
-    raise ConfigError.of(
-        "SUBJECT",
-        subject,
-        f"one of: {some}" if some else "a verdict; there is none",
-        "Name one of them, and its --run." if some else "See 'otel-straggler top'.",
-    )
+    expected = f"one of: {some}" if some else "a verdict; there is none"
+    remedy = "Name one of them, and its --run." if some else "See 'otel-straggler top'."
+    raise ConfigError.of("SUBJECT", subject, expected, remedy)
 
 
 def _result_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, str]:
@@ -164,20 +158,15 @@ def _result_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, s
         return result[0][0], hang_subject(result[0][1]["group"])
     names = [f"{hang_subject(world['group'])} (run {name})" for name, world in hung or known]
     some = ", ".join(printable(name, 120) for name in names[:10])
-    raise ConfigError.of(
-        "SUBJECT",
-        subject,
-        f"one of: {some}" if hung and some else "a run that is stuck or lost",
-        "Name one of them, and its --run."
-        if hung and some
-        else "None is; see 'liveness' in /v1/report.",
-    )
+    expected, remedy = f"one of: {some}", "Name one of them, and its --run."
+    if not hung:
+        expected, remedy = "a run that is stuck or lost", "None is; see 'liveness' in /v1/report."
+    raise ConfigError.of("SUBJECT", subject, expected, remedy)
 
 
 def _fits(verdict: Json, subject: str) -> bool:
     if subject == verdict["subject_id"]:
         return True
     if verdict["scope"] == "rank":
-        key = f"{verdict['group']}/{verdict['rank']}" if verdict["group"] else verdict["rank"]
-        return subject == str(key)
+        return subject == rank_key(verdict)
     return bool(verdict["scope"] == "host" and subject == verdict["node"])

@@ -5,19 +5,17 @@ Like ``report_table`` this reads the JSON report, so that ``score`` and ``top`` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.text import Text
 
 from otel_straggler.cli.liveness_lines import is_over, text_of
-from otel_straggler.cli.text import printable, rank_ranges
+from otel_straggler.cli.text import Json, printable, rank_key, rank_ranges
 from otel_straggler.detect.verdicts.pipeline import WORST_WORKERS
 from otel_straggler.model.causes import CAUSES, cause_text, next_action
 from otel_straggler.model.verdict import CALLED_SLOW, WAITS_INSIDE, hours_text
 from otel_straggler.semconv import LISTED_KINDS
-
-Json = Mapping[str, Any]
 
 MAX_VERDICTS = 10
 MAX_RECOVERED = 5
@@ -87,7 +85,9 @@ def history_lines(run: Json) -> Iterator[Text]:
     newest = changes[-NEWEST_CHANGES:]
     yield Text(f"{len(changes):,} changes of state, the newest {len(newest)}:", style="dim")
     for change in newest:
-        yield Text(f"  {_when(change):>12}  {change['state']:<9}  {_reported(change)}", style="dim")
+        yield Text(
+            f"  {step_of(change):>12}  {change['state']:<9}  {_reported(change)}", style="dim"
+        )
 
 
 def cause_of(reported: Json) -> str:
@@ -110,9 +110,8 @@ def action_of(verdict: Json) -> str:
 
 def subject(verdict: Json) -> str:
     if verdict["scope"] == "rank":
-        key = f"{verdict['group']}/{verdict['rank']}" if verdict["group"] else verdict["rank"]
         where = f" on {verdict['node']}" if verdict["node"] else ""
-        return printable(f"rank {key}{where}", _LONGEST_NAME)
+        return printable(f"rank {rank_key(verdict)}{where}", _LONGEST_NAME)
     name = {"host": verdict["node"], "role": verdict["role"]}.get(verdict["scope"])
     return printable(f"{verdict['scope']} {name}" if name else "the run", _LONGEST_NAME)
 
@@ -123,13 +122,9 @@ def subject(verdict: Json) -> str:
 def _line(run: Json, verdict: Json, silenced: str) -> Text:
     state = verdict["state"] + silenced + (", pages" if verdict["pages"] else "")
     sentence = printable(text_of(run, verdict), _LONGEST_SENTENCE) or f"{_reported(verdict)}."
-    return Text(f"{state}: {sentence}{_action(verdict)}", style=_STYLES[verdict["state"]])
-
-
-def _action(verdict: Json) -> str:
-    """No action for a mere suspicion."""
     action = action_of(verdict)
-    return f" Do: {action}." if action and verdict["state"] != "suspect" else ""
+    do = f" Do: {action}." if action and verdict["state"] != "suspect" else ""
+    return Text(f"{state}: {sentence}{do}", style=_STYLES[verdict["state"]])
 
 
 def _reported(verdict: Json) -> str:
@@ -139,7 +134,7 @@ def _reported(verdict: Json) -> str:
     return f"{subject(verdict)}: {section}{how}, {cause_of(verdict)}"
 
 
-def _when(change: Json) -> str:
+def step_of(change: Json) -> str:
     return "" if change["at_step"] is None else f"step {change['at_step']:,}"
 
 
@@ -182,14 +177,12 @@ def _by_the_costliest(run: Json, reported: Json) -> Json:
     imbalance: balance cannot see a loss that hides in waiting (DDP's backward, data loading)."""
     sizes = (w["world_size"] for w in run.get("windows", ()) if w["group"] == reported["group"])
     n_ranks = next(filter(None, sizes), 0)
-    costliest = max(
-        (
-            verdict["gpu_seconds_lost_per_hour"] or 0.0
-            for verdict in current_verdicts(run)
-            if verdict["state"] in CALLED_SLOW and verdict["group"] == reported["group"]
-        ),
-        default=0.0,
-    )
+    losses = [
+        verdict["gpu_seconds_lost_per_hour"] or 0.0
+        for verdict in current_verdicts(run)
+        if verdict["state"] in CALLED_SLOW and verdict["group"] == reported["group"]
+    ]
+    costliest = max(losses, default=0.0)
     share = min(costliest / 3600.0 / n_ranks, 0.99) if n_ranks else 0.0
     if share <= (reported["waste"] or 0.0) + _SAME:
         return reported
@@ -234,7 +227,9 @@ def without_victims(run: Json, window: Json) -> tuple[dict[str, Any], list[Text]
     if not waited_in:
         return dict(window), []
     kept = [
-        one for one in window["stragglers"] if _key(one) not in waited_in.get(one["section"], ())
+        one
+        for one in window["stragglers"]
+        if rank_key(one) not in waited_in.get(one["section"], ())
     ]
     has_ended = is_over(run, window["group"])
     lines = [
@@ -250,7 +245,7 @@ def called_ranks(run: Json, window: Json) -> frozenset[str]:
     for verdict in current_verdicts(run):
         if verdict["state"] in CALLED_SLOW and verdict["group"] == window["group"]:
             if verdict["scope"] == "rank":
-                keys.add(_key(verdict))
+                keys.add(rank_key(verdict))
             elif verdict["scope"] == "host":
                 ranks = window["ranks"].items()
                 keys.update(key for key, rank in ranks if rank["node"] == verdict["node"])
@@ -274,7 +269,7 @@ def _waiting(window: Json, name: str, called: frozenset[str]) -> frozenset[str]:
     scores = {k: s for k, s in window["section_relative_scores"][name].items() if s is not None}
     fastest = {key for key, score in scores.items() if score > _FASTEST}
     others = scores.keys() - called
-    listed = {_key(one) for one in window["stragglers"] if one["section"] == name} & others
+    listed = {rank_key(one) for one in window["stragglers"] if one["section"] == name} & others
     if not fastest or not fastest <= called or len(listed) <= _MAX_WAIT * len(others):
         return frozenset()
     return frozenset(listed)
@@ -299,7 +294,3 @@ def _ranks(window: Json, keys: frozenset[str]) -> str:
     group = f"{printable(window['group'], _NAME)}/" if window["group"] else ""
     numbers = rank_ranges(int(key.rpartition("/")[2]) for key in keys)
     return f"rank{'s' * (len(keys) != 1)} {group}{numbers}"
-
-
-def _key(who: Json) -> str:
-    return f"{who['group']}/{who['rank']}" if who.get("group") else str(who["rank"])

@@ -80,10 +80,6 @@ def render() -> str:
     )
 
 
-def _age(metric: semconv.Metric) -> str:
-    return f"(time() - {q.newest(metric, q.RANK)}) unless on ({q.RANK}) {_ENDED}"
-
-
 def _now() -> list[p.Panel]:
     state = q.newest(semconv.RUN_STATE, f"{q.RUN}, state")
     return [
@@ -109,38 +105,26 @@ def _now() -> list[p.Panel]:
 
 def _why() -> p.Panel:
     info = q.newest(semconv.RUN_HANG_INFO, f"{q.RUN}, why, sentence")
-    return p.rows(
-        _TEXT[4], [("is reported", "short", info, p.PLAIN)], dropped=["is reported", *p.OF_ONE_RUN]
-    )
+    return p.listing(_TEXT[4], info)
 
 
 def _culprits() -> p.Panel:
-    return p.rows(
-        _TEXT[5],
-        [("is reported", "short", q.newest(semconv.RANK_CULPRIT, f"{q.RANK}, why"), p.PLAIN)],
-        links=[_ROW_TO_RANK],
-        span=12,
-        dropped=["is reported", *p.OF_ONE_RUN],
-    )
+    culprits = q.newest(semconv.RANK_CULPRIT, f"{q.RANK}, why")
+    return p.listing(_TEXT[5], culprits, links=[_ROW_TO_RANK], span=12)
 
 
 def _not_well() -> p.Panel:
     states = q.newest(semconv.RANK_STATE, f"{q.RANK}, state", more='state=~"late|stuck|lost"')
-    return p.rows(
-        _TEXT[6],
-        [("is so", "short", f"topk(50, {states})", p.PLAIN)],
-        links=[_ROW_TO_RANK],
-        span=12,
-        dropped=["is so", *p.OF_ONE_RUN],
-        states=p.STATES,
-    )
+    some = f"topk(50, {states})"
+    return p.listing(_TEXT[6], some, links=[_ROW_TO_RANK], span=12, states=p.STATES)
 
 
 def _silent() -> p.Panel:
+    age = f"(time() - {q.newest(semconv.LAST_HEARTBEAT, q.RANK)}) unless on ({q.RANK}) {_ENDED}"
     return p.bars(
         _TEXT[7],
         "rank {{rank}} {{node}} {{group}}",
-        f"topk({q.MAX_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
+        f"topk({q.MAX_LINES}, {age})",
         links=[_TO_RANK],
         steps=p.HEARTBEAT_AGES,
     )
@@ -176,16 +160,8 @@ def _states() -> p.Panel:
 
 
 def _ages() -> p.Panel:
-    return p.lines(
-        _TEXT[10],
-        [
-            (
-                "oldest heartbeat {{group}}",
-                f"time() - {q.newest(semconv.RUN_OLDEST_HEARTBEAT, q.RUN)}",
-            ),
-            (
-                "oldest progress {{group}}",
-                f"time() - {q.newest(semconv.RUN_OLDEST_PROGRESS, q.RUN)}",
-            ),
-        ],
-    )
+    heartbeat = q.newest(semconv.RUN_OLDEST_HEARTBEAT, q.RUN)
+    progress = q.newest(semconv.RUN_OLDEST_PROGRESS, q.RUN)
+    ages = (("heartbeat", heartbeat), ("progress", progress))
+    queries = [(f"oldest {of} {{{{group}}}}", f"time() - {at_s}") for of, at_s in ages]
+    return p.lines(_TEXT[10], queries)

@@ -82,7 +82,7 @@ def texts(catalogue: str) -> dict[int, Text]:
     r"""Texts of a page, by panel. A paragraph: id, title, [unit] and description; what to show
     where there is nothing to draw.
 
-    >>> texts("1 Power [watt]. Of the GPU.\nEmpty: No GPU.")[1]
+    >>> texts("1 Power [watt]. Of the GPU.\\nEmpty: No GPU.")[1]
     Text(id=1, title='Power', unit='watt', description='Of the GPU.', empty='No GPU.')
     """
     result = {}
@@ -262,6 +262,12 @@ def rows(
     return panel.with_transformation(
         _transformation("organize", excludeByName=excluded, renameByName=renamed)
     )
+
+
+def listing(text: Text, expression: str, **options: Any) -> Panel:
+    """A table of the labels of one run's series, without their values; options as of `rows`."""
+    columns = [("is reported", "short", expression, PLAIN)]
+    return rows(text, columns, dropped=["is reported", *OF_ONE_RUN], **options)
 
 
 def matrix(text: Text, cell: tuple[str, str], expression: str, steps: Steps) -> Panel:

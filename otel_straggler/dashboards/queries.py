@@ -69,19 +69,19 @@ def newest(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str
     return f"max by ({by}) ({series(metric, chosen, more)})"
 
 
-def increase(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str:
+def increase(metric: Metric, by: str) -> str:
     """Growth of a counter in the whole range of the dashboard."""
-    return f"max by ({by}) (increase({series(metric, chosen, more)}[$__range]))"
+    return f"max by ({by}) (increase({series(metric)}[$__range]))"
 
 
-def increase_to_end(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
+def increase_to_end(metric: Metric, by: str) -> str:
     """The same at every step of a query over a range: to choose lines for the whole of it."""
-    return f"max by ({by}) (increase({series(metric, chosen)}[$__range] @ end()))"
+    return f"max by ({by}) (increase({series(metric)}[$__range] @ end()))"
 
 
-def rate(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str:
+def rate(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
     """Growth of a counter per second; of several with the same labels, the fastest one."""
-    return f"max by ({by}) (rate({series(metric, chosen, more)}[$__rate_interval]))"
+    return f"max by ({by}) (rate({series(metric, chosen)}[$__rate_interval]))"
 
 
 def total_rate(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
@@ -89,10 +89,10 @@ def total_rate(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
     return f"sum by ({by}) (rate({series(metric, chosen)}[$__rate_interval]))"
 
 
-def lowest(metric: Metric, by: str, chosen: str, limit: int = MAX_LINES) -> str:
+def lowest(metric: Metric, by: str, chosen: str) -> str:
     """Sections that were lowest at any time of the range, over the whole range; see `no_work`."""
     deepest = f"min by ({by}) (min_over_time({series(metric, chosen)}[$__range] @ end()))"
-    return f"{newest(metric, by, chosen)} and on ({by}) bottomk({limit}, {deepest} {no_work()})"
+    return f"{newest(metric, by, chosen)} and on ({by}) bottomk({MAX_LINES}, {deepest} {no_work()})"
 
 
 def worst() -> str:

@@ -94,11 +94,7 @@ def render() -> str:
 
 def _verdicts() -> p.Panel:
     subject = f"{q.RANK}, scope, section, cause, state, evidence"
-    return p.rows(
-        _TEXT[1],
-        [("is reported", "short", q.newest(semconv.VERDICT_INFO, subject, q.OF_RANK), p.PLAIN)],
-        dropped=["is reported", *p.OF_ONE_RUN],
-    )
+    return p.listing(_TEXT[1], q.newest(semconv.VERDICT_INFO, subject, q.OF_RANK))
 
 
 def _now() -> list[p.Panel]:
@@ -121,26 +117,15 @@ def _now() -> list[p.Panel]:
 
 
 def _sections() -> list[p.Panel]:
+    where = q.SECTION_OF_RANK, _OF_SECTIONS
+    relative = q.lowest(semconv.SECTION_RELATIVE, *where)
+    individual = q.lowest(semconv.SECTION_INDIVIDUAL, *where)
+    slowdown = q.highest(semconv.SECTION_SLOWDOWN, *where)
     return [
-        p.lines(
-            _TEXT[5],
-            [(_LEGEND, q.lowest(semconv.SECTION_RELATIVE, q.SECTION_OF_RANK, _OF_SECTIONS))],
-            steps=p.SCORES,
-        ),
-        p.lines(
-            _TEXT[6],
-            [(_LEGEND, q.lowest(semconv.SECTION_INDIVIDUAL, q.SECTION_OF_RANK, _OF_SECTIONS))],
-            steps=p.SCORES,
-        ),
-        p.lines(
-            _TEXT[7],
-            [(_LEGEND, q.highest(semconv.SECTION_SLOWDOWN, q.SECTION_OF_RANK, _OF_SECTIONS))],
-            steps=p.SLOWDOWNS,
-        ),
-        p.lines(
-            _TEXT[8],
-            [(_LEGEND, q.highest(semconv.SECTION_MEDIAN, q.SECTION_OF_RANK, _OF_SECTIONS))],
-        ),
+        p.lines(_TEXT[5], [(_LEGEND, relative)], steps=p.SCORES),
+        p.lines(_TEXT[6], [(_LEGEND, individual)], steps=p.SCORES),
+        p.lines(_TEXT[7], [(_LEGEND, slowdown)], steps=p.SLOWDOWNS),
+        p.lines(_TEXT[8], [(_LEGEND, q.highest(semconv.SECTION_MEDIAN, *where))]),
     ]
 
 

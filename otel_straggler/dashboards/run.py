@@ -160,21 +160,11 @@ def _worst_now() -> p.Panel:
 
 
 def _waits() -> list[p.Panel]:
-    caused = q.increase(semconv.CAUSED_WAIT, q.RANK)
-    suffered = q.increase(semconv.SUFFERED_WAIT, q.RANK)
+    legend = "rank {{rank}} {{node}} {{group}}"
+    metrics = {10: semconv.CAUSED_WAIT, 11: semconv.SUFFERED_WAIT}
     return [
-        p.bars(
-            _TEXT[10],
-            "rank {{rank}} {{node}} {{group}}",
-            f"topk(10, {caused} > 0)",
-            links=[_TO_RANK],
-        ),
-        p.bars(
-            _TEXT[11],
-            "rank {{rank}} {{node}} {{group}}",
-            f"topk(10, {suffered} > 0)",
-            links=[_TO_RANK],
-        ),
+        p.bars(_TEXT[n], legend, f"topk(10, {q.increase(metric, q.RANK)} > 0)", links=[_TO_RANK])
+        for n, metric in metrics.items()
     ]
 
 

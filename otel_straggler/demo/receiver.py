@@ -62,17 +62,12 @@ class Receiver:
 
     def wait_for(self, is_it: Callable[[Received], bool], timeout_s: float) -> Received | None:
         """The first past or future request for which ``is_it`` holds; None after ``timeout_s``."""
-        ends_at_s = time.monotonic() + timeout_s
-        n_checked = 0
+
+        def first() -> Received | None:
+            return next(filter(is_it, self._received), None)
+
         with self._has_new:
-            while True:
-                for one in self._received[n_checked:]:
-                    if is_it(one):
-                        return one
-                n_checked = len(self._received)
-                left_s = ends_at_s - time.monotonic()
-                if left_s <= 0 or not self._has_new.wait(left_s):
-                    return None
+            return self._has_new.wait_for(first, timeout_s)
 
     def close(self) -> None:
         self._server.shutdown()

@@ -9,6 +9,7 @@ arrived, as with NCCL. A training script may replace these ranks.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -140,10 +141,7 @@ class Meeting:
     """A barrier on a free port of this machine, in its own threads, until :meth:`close`."""
 
     def __init__(self, n_ranks: int) -> None:
-        self._n_ranks = n_ranks
-        self._changed = threading.Condition()
-        self._n_came = 0
-        self._step = 0
+        self._barrier = threading.Barrier(n_ranks)
         self._server = _Server(("127.0.0.1", 0), _handler_of(self))
         self._thread = threading.Thread(target=self._server.serve_forever, name="meeting")
         self._thread.start()
@@ -154,23 +152,14 @@ class Meeting:
 
     def come(self) -> None:
         """One rank has arrived; wait for all others."""
-        with self._changed:
-            step = self._step
-            self._n_came += 1
-            if self._n_came == self._n_ranks:
-                self._n_came = 0
-                self._step += 1
-                self._changed.notify_all()
-            while self._step == step:
-                self._changed.wait()
+        with contextlib.suppress(threading.BrokenBarrierError):  # it is closed
+            self._barrier.wait()
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-        with self._changed:
-            self._step += 1
-            self._changed.notify_all()
+        self._barrier.abort()
 
 
 class _Server(socketserver.ThreadingTCPServer):

@@ -76,14 +76,12 @@ def check_ranks(collector: Collector, run_id: str) -> Iterator[Finding]:
         named = ", ".join(map(str, absent[:_MAX_LISTED])) + (" ..." if absent[10:] else "")
         who = f"; missing: {named}" if not folded else ""
         sentence = f"{seen} of {world} ranks report{who}."
-        yield problem(
-            "collector.ranks", sentence, "otel-straggler doctor   # on those ranks", value
-        )
+        remedy = "otel-straggler doctor   # on those ranks"
+        yield problem("collector.ranks", sentence, remedy, value)
     else:
         yield ok("collector.ranks", f"{seen} of {world} ranks report, {scored} scored.", value)
-    yield from _silence(
-        collector, {key: at_s for key, at_s in beats.items() if key not in finished}
-    )
+    unfinished = {key: at_s for key, at_s in beats.items() if key not in finished}
+    yield from _silence(collector, unfinished)
 
 
 def _folded(collector: Collector, run_id: str) -> int:
@@ -283,12 +281,11 @@ def read_samples(text: str) -> Iterator[Sample]:
     [Sample(metric='a_b', labels={'x': '1', 'y': 'q"q'}, value=2.5)]
     """
     for name, labels, value in _LINE.findall(text):
-        named = {key: _unescaped(raw) for key, raw in _LABEL.findall(labels)}
+        named = {
+            key: _ESCAPE.sub(lambda escape: "\n" if escape[1] == "n" else escape[1], raw)
+            for key, raw in _LABEL.findall(labels)
+        }
         try:
             yield Sample(name, named, float(value))
         except ValueError:
             continue
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda result: "\n" if result[1] == "n" else result[1], text)

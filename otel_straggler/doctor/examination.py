@@ -114,8 +114,7 @@ def _endpoint_findings(
         walked[address] = answered.response.status != NO_ANSWER
         clock = clock or answered.clock
         if signal == "traces":
-            is_trusted = target.is_trusted
-            yield from check_scorer(endpoint, answered, is_trusted=is_trusted)
+            yield from check_scorer(endpoint, answered, is_trusted=target.is_trusted)
     return clock
 
 
@@ -176,12 +175,8 @@ def _no_collector(url: str, trouble: str, *, is_asked: bool) -> Finding:
     sentence = f"No report of a collector at {url}: {trouble}."
     if is_asked:
         return problem("collector.reachable", sentence, remedy, trouble)
-    return info(
-        "collector.reachable",
-        f"{sentence} The ranks it has seen were not checked.",
-        trouble,
-        remedy,
-    )
+    sentence = f"{sentence} The ranks it has seen were not checked."
+    return info("collector.reachable", sentence, trouble, remedy)
 
 
 def _volume(options: Options, identity: Identity, collector: Collector | None) -> Volume:

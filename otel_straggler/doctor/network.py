@@ -43,12 +43,9 @@ def check_way(endpoint: Endpoint, env: Mapping[str, str], timeout_s: float) -> I
     port = parts.port or (443 if is_tls else 80)
     addresses = resolve(host, port, timeout_s)
     if isinstance(addresses, str):
-        yield problem(
-            "endpoint.dns",
-            f"The name {host} has no address here: {addresses}.",
-            f"getent hosts {host}   # then correct the name in the endpoint, or the resolver",
-            host,
-        )
+        sentence = f"The name {host} has no address here: {addresses}."
+        remedy = f"getent hosts {host}   # then correct the name in the endpoint, or the resolver"
+        yield problem("endpoint.dns", sentence, remedy, host)
         return
     if addresses != [host]:
         yield ok("endpoint.dns", f"{host} is {', '.join(addresses)}.", addresses)
@@ -126,12 +123,9 @@ def _no_connection(host: str, port: int, error: OSError) -> Finding:
             else "otel-straggler collector   # or name the right host in OTEL_STRAGGLER_ENDPOINT"
         )
         return problem("endpoint.tcp", sentence, remedy, reason)
-    return problem(
-        "endpoint.tcp",
-        f"Port {port} of {host} cannot be reached: {reason}.",
-        f"nc -vz {host} {port}   # does a firewall or network policy stand between?",
-        reason,
-    )
+    sentence = f"Port {port} of {host} cannot be reached: {reason}."
+    remedy = f"nc -vz {host} {port}   # does a firewall or network policy stand between?"
+    return problem("endpoint.tcp", sentence, remedy, reason)
 
 
 def check_tls(connection: socket.socket, host: str, endpoint: Endpoint) -> Finding:

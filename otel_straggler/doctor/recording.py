@@ -29,9 +29,8 @@ _LIBRARY_FOLDERS = (
 def check_recording(env: Mapping[str, str]) -> Iterator[Finding]:
     yield check_recorder()
     named = env.get("OTEL_STRAGGLER_CUPTI", "").strip()
-    yield check_gpu_timing(
-        env, driver_version(Path("/")), named or find_cupti(library_folders(env))
-    )
+    cupti = named or find_cupti(library_folders(env))
+    yield check_gpu_timing(env, driver_version(Path("/")), cupti)
 
 
 def check_recorder() -> Finding:
@@ -84,12 +83,8 @@ def _without_driver(requested: str, seen: str, value: dict[str, Any]) -> Finding
     if requested in {"auto", "off"}:
         return info("recording.gpu_timing", sentence, {**value, "could": "off"})
     remedy = "unset OTEL_STRAGGLER_GPU_TIMING   # or run the doctor where the GPU is"
-    return warning(
-        "recording.gpu_timing",
-        f"OTEL_STRAGGLER_GPU_TIMING is {requested}, but {sentence[0].lower()}{sentence[1:]}",
-        remedy,
-        {**value, "could": "off"},
-    )
+    sentence = f"OTEL_STRAGGLER_GPU_TIMING is {requested}, but {sentence[0].lower()}{sentence[1:]}"
+    return warning("recording.gpu_timing", sentence, remedy, {**value, "could": "off"})
 
 
 def _with_driver(
@@ -109,9 +104,8 @@ def _with_driver(
     if could == "cupti" or (could == requested):
         return ok("recording.gpu_timing", f"GPU timing is {requested}. {able}", value)
     remedy = GPU_TIMING_REASONS[probed.cupti].remedy
-    return warning(
-        "recording.gpu_timing", f"GPU timing {requested} is wanted. {able}", remedy, value
-    )
+    sentence = f"GPU timing {requested} is wanted. {able}"
+    return warning("recording.gpu_timing", sentence, remedy, value)
 
 
 _GIVES = {

@@ -152,7 +152,8 @@ def check_target(
             yield _destination(target, signal, endpoint)
             yield from _contradictions(target, signal, endpoint)
     traces = target.traces
-    if not identity.is_one_node and _is_loopback(traces.url):
+    host = urlsplit(traces.url).hostname or ""
+    if not identity.is_one_node and host.startswith(_LOOPBACK):
         sentence = f"{traces.url} is this machine, but the run has several: each asks itself."
         remedy = "export OTEL_STRAGGLER_ENDPOINT=http://COLLECTOR_HOST:4318"
         yield warning("settings.loopback", sentence, remedy, traces.url)
@@ -188,13 +189,11 @@ def _contradictions(target: Endpoints, signal: str, endpoint: Endpoint) -> Itera
     if parts.port == (4318 if is_grpc else 4317):
         spoken = "HTTP" if is_grpc else "gRPC"
         other = "http/protobuf" if is_grpc else "grpc"
-        yield warning(
-            f"settings.{signal}_port",
-            f"Port {parts.port} is usually that of OTLP over {spoken}, but {endpoint.protocol} is "
-            f"spoken to {endpoint.url}.",
-            f"export OTEL_STRAGGLER_PROTOCOL={other}   # or name port {4317 if is_grpc else 4318}",
-            parts.port,
-        )
+        usual = f"Port {parts.port} is usually that of OTLP over {spoken}"
+        sentence = f"{usual}, but {endpoint.protocol} is spoken to {endpoint.url}."
+        own_port = 4317 if is_grpc else 4318
+        remedy = f"export OTEL_STRAGGLER_PROTOCOL={other}   # or name port {own_port}"
+        yield warning(f"settings.{signal}_port", sentence, remedy, parts.port)
     path = f"/v1/{signal}"
     if parts.path.endswith(path + path):
         base = endpoint.url.removesuffix(path).removesuffix(path)
@@ -204,10 +203,6 @@ def _contradictions(target: Endpoints, signal: str, endpoint: Endpoint) -> Itera
         sentence = f"{variable} is used as it is, and {endpoint.url} has no path {path}."
         remedy = f"export {variable}={endpoint.url.rstrip('/')}{path}"
         yield warning(f"settings.{signal}_path", sentence, remedy, parts.path)
-
-
-def _is_loopback(url: str) -> bool:
-    return (urlsplit(url).hostname or "").startswith(_LOOPBACK)
 
 
 _PROTOBUF = "application/x-protobuf"

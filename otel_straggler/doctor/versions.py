@@ -69,12 +69,9 @@ def check_python(result: tuple[int, ...]) -> Finding:
     if result >= OLDEST_PYTHON:
         return ok("versions.python", f"Python {text} at {sys.executable}.", text)
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    return problem(
-        "versions.python",
-        f"Python {text} is older than {oldest}, the oldest that is supported.",
-        f"Use Python {oldest} or newer, for example: python{oldest} -m venv .venv",
-        text,
-    )
+    sentence = f"Python {text} is older than {oldest}, the oldest that is supported."
+    remedy = f"Use Python {oldest} or newer, for example: python{oldest} -m venv .venv"
+    return problem("versions.python", sentence, remedy, text)
 
 
 def check_package(name: str, oldest: str, result: str | None) -> Finding:
@@ -97,22 +94,15 @@ def check_torch(result: str | None) -> Finding:
 
 
 def check_extra(name: str, extra: Extra) -> Finding:
+    packages = extra.packages.items()
     lacking = [
-        package for package, oldest in extra.packages.items() if _is_lacking(package, oldest)
+        name for name, oldest in packages if release(installed(name) or "") < release(oldest)
     ]
     if not lacking:
         return ok(f"versions.extra_{name}", f"The extra [{name}] is complete: {extra.use}.", [])
-    return info(
-        f"versions.extra_{name}",
-        f"The extra [{name}] lacks {', '.join(lacking)}: needed for {extra.use} only.",
-        lacking,
-        f"pip install 'otel-straggler[{name}]'",
-    )
-
-
-def _is_lacking(package: str, oldest: str) -> bool:
-    result = installed(package)
-    return result is None or release(result) < release(oldest)
+    sentence = f"The extra [{name}] lacks {', '.join(lacking)}: needed for {extra.use} only."
+    remedy = f"pip install 'otel-straggler[{name}]'"
+    return info(f"versions.extra_{name}", sentence, lacking, remedy)
 
 
 def installed(name: str) -> str | None:

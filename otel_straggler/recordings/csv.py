@@ -350,7 +350,7 @@ def _find_the_bad_row(rows: list[list[str]], columns: list[str], name: str, line
                 _fail(name, line, *refused.cell)
             except ValueError:
                 _fail(name, line, *_bad_number(dict(zip(columns, row, strict=True))))
-        line += _lines_of(row)
+        line += 1 + sum(cell.count("\n") for cell in row)
     msg = f"{name}: a chunk was refused, but none of its rows"
     raise AssertionError(msg)
 
@@ -372,10 +372,6 @@ def _is(text: str, kind: Callable[[str], float], lowest: float, highest: float) 
         return "_" not in text and lowest <= kind(text) <= highest and math.isfinite(kind(text))
     except ValueError:
         return False
-
-
-def _lines_of(row: list[str]) -> int:
-    return 1 + sum(cell.count("\n") for cell in row)
 
 
 def _fail(name: str, line: int, column: str, value: object, expected: str, remedy: str) -> NoReturn:

@@ -118,13 +118,12 @@ def read_flight_records(folder: Path) -> tuple[list[FlightRecord], list[str]]:
         InputError: there is no such folder, or no dump in it; two dumps of one rank.
     """
     if not folder.is_dir():
-        raise InputError.of(
-            "flight records",
-            str(folder),
-            "a folder with one dump for each rank",
+        remedy = (
             "Set TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_NCCL_TRACE_BUFFER_SIZE=2000, "
-            "and give the folder of TORCH_NCCL_DEBUG_INFO_TEMP_FILE.",
+            "and give the folder of TORCH_NCCL_DEBUG_INFO_TEMP_FILE."
         )
+        expected = "a folder with one dump for each rank"
+        raise InputError.of("flight records", str(folder), expected, remedy)
     records: dict[int, FlightRecord] = {}
     remarks: list[str] = []
     for path in sorted(folder.iterdir(), key=lambda p: (len(p.name), p.name)):
@@ -133,23 +132,17 @@ def read_flight_records(folder: Path) -> tuple[list[FlightRecord], list[str]]:
             continue
         rank = int(named.group(1))
         if rank in records:
-            raise InputError.of(
-                str(path),
-                f"a second dump of rank {rank}",
-                "one dump for each rank",
-                "Give a folder with the dumps of one hang.",
-            )
+            value = f"a second dump of rank {rank}"
+            remedy = "Give a folder with the dumps of one hang."
+            raise InputError.of(str(path), value, "one dump for each rank", remedy)
         try:
             records[rank] = read_flight_record(path, rank)
         except InputError as error:
             remarks.append(str(error))
     if not records:
-        raise InputError.of(
-            str(folder),
-            "no dump" if not remarks else remarks[0],
-            "files whose names end with a rank, as nccl_trace_rank_12",
-            "Give the folder that TORCH_NCCL_DEBUG_INFO_TEMP_FILE names.",
-        )
+        expected = "files whose names end with a rank, as nccl_trace_rank_12"
+        remedy = "Give the folder that TORCH_NCCL_DEBUG_INFO_TEMP_FILE names."
+        raise InputError.of(str(folder), remarks[0] if remarks else "no dump", expected, remedy)
     return [records[rank] for rank in sorted(records)], remarks
 
 
@@ -197,12 +190,8 @@ def _decoded(path: Path, body: bytes) -> Any:
 
 
 def _refuse(path: Path, value: str, expected: str) -> NoReturn:
-    raise InputError.of(
-        str(path),
-        value,
-        f"a flight-recorder dump: {expected}",
-        "Leave the file out if it is none; it was not run.",
-    )
+    remedy = "Leave the file out if it is none; it was not run."
+    raise InputError.of(str(path), value, f"a flight-recorder dump: {expected}", remedy)
 
 
 def _record(dump: Mapping[str, Any], rank: int) -> FlightRecord:

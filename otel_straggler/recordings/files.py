@@ -176,10 +176,8 @@ def read_recording(
         with _unzipped(file, name) as plain:
             result = _sniff(plain.peek(SNIFFED_BYTES)[:SNIFFED_BYTES], name)
             if form not in (None, result):
-                expected = f"{form}, as --format says"
-                _fail(
-                    name, f"content that looks like {result}", expected, f"Use --format {result}."
-                )
+                value, expected = f"content that looks like {result}", f"{form}, as --format says"
+                _fail(name, value, expected, f"Use --format {result}.")
             if result == "csv":
                 batch, clashes = split_csv_clashes(read_csv(plain, name, note))
                 recording = Recording(batch=batch, form="csv", clashes=clashes)
@@ -313,12 +311,8 @@ def _read_proto(file: io.BufferedReader, name: str, to: _Builder) -> None:
         try:
             to.add_spans(to.decoders.spans.decode(file.read()))
         except InputError as error:
-            _fail(
-                name,
-                "bytes that are none",
-                "an OTLP protobuf ExportTraceServiceRequest",
-                f"({error})",
-            )
+            expected = "an OTLP protobuf ExportTraceServiceRequest"
+            _fail(name, "bytes that are none", expected, f"({error})")
         return
     for number, (message, offset) in enumerate(_messages(file, name), 1):
         try:

@@ -141,6 +141,4 @@ def _read_who(text: str, who: str) -> dict[str, Any]:
 
 
 def _refuse(value: object, expected: str) -> NoReturn:
-    raise ConfigError.of(
-        "fault", value if isinstance(value, str) else str(value), expected, _EXAMPLE
-    )
+    raise ConfigError.of("fault", str(value), expected, _EXAMPLE)

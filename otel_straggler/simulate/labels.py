@@ -156,36 +156,24 @@ def _imbalances(plan: RunPlan, timeline: Timeline) -> Iterator[Label]:
     if factor != 1.0:
         who = last_stage if factor > 1.0 else ~last_stage
         worst = max(factor, 1.0 / factor)
-        yield _lasting(plan, timeline, who, "stage_factor", "role", "stage_imbalance", "", worst)
+        stage = {"kind": "stage_factor", "scope": "role", "cause": "stage_imbalance"}
+        yield _lasting(plan, timeline, who, **stage, slowdown=worst)
     if plan.sequence_cv:
-        cause: Cause = "sequence_imbalance"
-        yield _lasting(plan, timeline, everybody, "sequence_cv", "run", cause, "", float("nan"))
+        sequence = {"kind": "sequence_cv", "scope": "run", "cause": "sequence_imbalance"}
+        yield _lasting(plan, timeline, everybody, **sequence)
     if plan.expert_cv:
-        cause, where = "expert_imbalance", EXPERTS.name
-        yield _lasting(plan, timeline, everybody, "expert_cv", "run", cause, where, float("nan"))
+        expert = {"kind": "expert_cv", "scope": "run", "cause": "expert_imbalance"}
+        yield _lasting(plan, timeline, everybody, **expert, section=EXPERTS.name)
 
 
-def _lasting(
-    plan: RunPlan,
-    timeline: Timeline,
-    who: Bools,
-    kind: str,
-    scope: Scope,
-    cause: Cause,
-    section: str,
-    slowdown: float,
-) -> Label:
+def _lasting(plan: RunPlan, timeline: Timeline, who: Bools, **rest: Any) -> Label:
     return _label(
         plan,
         timeline.attempts[0],
         who,
         (_numbers(who),) * len(timeline.attempts),
-        kind=kind,
-        scope=scope,
-        section=section,
-        cause=cause,
         onset_step=plan.first_step,
-        slowdown=slowdown,
+        **rest,
         is_localisable=_timing_reported(plan) != "asynchronous",
     )
 

@@ -213,20 +213,13 @@ def _check_fault(plan: RunPlan, fault: Fault) -> None:
 
 
 def _refuse(plan: RunPlan, name: str, expected: str) -> NoReturn:
-    value = getattr(plan, name)
-    raise ConfigError.of(
-        f"simulated run, {name}", value, expected, f"Change --{name.replace('_', '-')}."
-    )
+    remedy = f"Change --{name.replace('_', '-')}."
+    raise ConfigError.of(f"simulated run, {name}", getattr(plan, name), expected, remedy)
 
 
 def _refuse_fault(fault: Fault, expected: str) -> NoReturn:
-    value = str(fault)
-    raise ConfigError.of(
-        "simulated run, fault",
-        value,
-        expected,
-        "Change --fault, --layout, --steps or --ranks-per-node.",
-    )
+    remedy = "Change --fault, --layout, --steps or --ranks-per-node."
+    raise ConfigError.of("simulated run, fault", str(fault), expected, remedy)
 
 
 _PART = re.compile(r"(tp|cp|ep|pp|dp)=?(\d{1,9})")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -26,15 +25,9 @@ Post = Callable[[str, bytes], None]
 """Sends one request: "traces" or "metrics", and the body."""
 
 
-class Clock(Protocol):
+class Clock:
     """Time of this machine."""
 
-    def now_s(self) -> float: ...
-
-    def sleep(self, duration_s: float) -> None: ...
-
-
-class WallClock:
     def now_s(self) -> float:
         return time.time()
 
@@ -78,7 +71,7 @@ class Replay:
     post: Post
     speed: float = 1.0
     ending: Ending | None = None
-    clock: Clock = field(default_factory=WallClock)
+    clock: Clock = field(default_factory=Clock)
     quick_until_step: int = 0
     sensors: Sensors | None = None
     spans: int = 0
@@ -98,13 +91,13 @@ class Replay:
             if first_ns is None and int(rows.step[0]) >= self.quick_until_step:
                 first_ns = int(rows.start_ns[0])
                 self._paced_since_s = self.clock.now_s()
-            self._wait_until(self._due_s(0 if first_ns is None else end_of_ns(rows) - first_ns))
+            due_s = self._paced_since_s
+            if self.speed and first_ns is not None:
+                due_s += (end_of_ns(rows) - first_ns) / 1e9 / self.speed
+            self._wait_until(due_s)
             self._send(rows)
         self._end()
         return self.spans
-
-    def _due_s(self, since_first_ns: int) -> float:
-        return self._paced_since_s + (since_first_ns / 1e9 / self.speed if self.speed else 0.0)
 
     def _begin_attempt(self, sources: tuple[Source, ...]) -> None:
         if not self._ranks or self._ranks[0].source.session_id != sources[0].session_id:

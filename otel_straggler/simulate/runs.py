@@ -19,7 +19,6 @@ from otel_straggler.model.observation import (
     GpuTimes,
     Ints,
     ObservationBatch,
-    Section,
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
@@ -35,7 +34,7 @@ from otel_straggler.simulate.plan import (
     Layout,
     RunPlan,
 )
-from otel_straggler.simulate.synchronisation import Measured, OnGpu, measure, stack_on_gpu
+from otel_straggler.simulate.synchronisation import OnGpu, measure, stack_on_gpu
 from otel_straggler.simulate.timeline import Attempt, Draws, Timeline, build_timeline
 from otel_straggler.simulate.work import PASSES, Workers
 
@@ -164,6 +163,7 @@ def make_blocks(
             made = attempt.first_made + first
             work = workers.work(attempt, made, count)
             measured = measure(plan, work, carry_s)
+            seconds = np.stack([measured.seconds[name] for name in plan.sections], axis=2)
             meet_ns = clock_ns + np.cumsum(np.rint(measured.meet_s * 1e9).astype(np.int64))
             met_ns = np.concatenate([[clock_ns], meet_ns])
             clock_ns, carry_s = int(met_ns[-1]), measured.carry_s
@@ -171,7 +171,7 @@ def make_blocks(
             block = Block(
                 attempt=attempt,
                 steps=np.arange(count) + attempt.first_step + first,
-                seconds=_stack(measured, plan.sections),
+                seconds=np.maximum(seconds, 1e-9),  # rounding may leave a wait of -1e-17
                 start_ns=start_ns + offset_ns[attempt.slot // plan.ranks_per_node],
                 gap_s=measured.gap_s,
                 gap_at=plan.sections.index(measured.gap_before),
@@ -185,11 +185,6 @@ def make_blocks(
                 block = replace(block, gpu=on_gpu)
             yield block
         clock_ns += round(RESTART_S * 1e9)
-
-
-def _stack(measured: Measured, sections: tuple[Section, ...]) -> Floats:
-    seconds: Floats = np.stack([measured.seconds[section] for section in sections], axis=2)
-    return np.maximum(seconds, 1e-9, out=seconds)  # rounding may leave a wait of -1e-17
 
 
 def _cut(plan: RunPlan, draws: Draws, block: Block, made: int) -> Block:
@@ -307,6 +302,7 @@ def build_rows(
         for name in ("step", "rank", "microbatch", "start_ns", "end_ns")
     )
     section = np.repeat(np.arange(len(parts)), [len(rows.step) for rows in parts])[order]
+    counts = np.where(block.per_microbatch, plan.microbatches, 1).astype(np.int32)
     since_start = block.steps[step] - block.attempt.first_step
     return ObservationBatch(
         sources=sources,
@@ -318,7 +314,7 @@ def build_rows(
         start_ns=start_ns,
         duration_s=np.maximum(end_ns - start_ns, 1) / 1e9,
         seq=since_start * plan.microbatches + microbatch,
-        runs=_runs(plan, block, section) if counts_microbatches else None,
+        runs=counts[section] if counts_microbatches else None,
         tokens=_rows_tokens(plan, block, (step, rank, section, microbatch), counts_microbatches),
         gpu=_gpu(block, (step, rank, section, microbatch), counts_microbatches),
     )
@@ -352,11 +348,6 @@ def _rows(
         start_ns=edges_ns[:, :-1].ravel(),
         end_ns=edges_ns[:, 1:].ravel(),
     )
-
-
-def _runs(plan: RunPlan, block: Block, section: Ints) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    counts = np.where(block.per_microbatch, plan.microbatches, 1)
-    return np.asarray(counts[section], np.int32)
 
 
 def _gpu(

@@ -71,10 +71,8 @@ _LOCAL = tuple(section.name for section in SECTIONS if section.name != WAIT)
 
 def _check(name: str, is_right: bool, plan: Plan, expected: str) -> None:
     if not is_right:
-        value = getattr(plan, name)
-        raise ConfigError.of(
-            f"simulated run, {name}", value, expected, f"Change --{name.replace('_', '-')}."
-        )
+        remedy = f"Change --{name.replace('_', '-')}."
+        raise ConfigError.of(f"simulated run, {name}", getattr(plan, name), expected, remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,9 +174,6 @@ def _active(
     )
 
 
-SHARED: Final = 0.8
-"""Share of the variance of a rank's step common to forward and backward."""
-
 STREAMS: Final = (
     "offset", "sections", "common", "spikes", "microbatches", "sequences", "experts", "gc",
     "phases", "warm_up", "missing", "clocks", "renumbering", "faults", "launches", "transfer",
@@ -209,8 +206,3 @@ class Draws:
         for index in range(shape[0]):
             self.at(stream, first + index).random(out=values[index : index + 1])
         return values
-
-
-def microbatch_sigma(sigma: float) -> float:
-    """Of single microbatches, for a step noise of ``sigma``: far below the effect of sequences."""
-    return min(1.2 * sigma, 0.06)

@@ -22,15 +22,10 @@ from otel_straggler.simulate.plan import (
     SYNC,
     RunPlan,
 )
-from otel_straggler.simulate.timeline import (
-    SHARED,
-    ActiveFault,
-    Attempt,
-    Draws,
-    Timeline,
-    microbatch_sigma,
-)
+from otel_straggler.simulate.timeline import ActiveFault, Attempt, Draws, Timeline
 
+SHARED = 0.8
+"""Share of the variance of a rank's step common to forward and backward."""
 DATA_SIGMA = 0.10
 """Step noise of data loading, unless the plan's is larger."""
 LAUNCH_SIGMA = 0.05
@@ -183,15 +178,16 @@ class Workers:
         parts: Floats = np.ones(shape)
         if count > 1:
             normal = self._draws.normals("microbatches", first, parts.shape)
-            parts += microbatch_sigma(plan.sigma) * np.clip(normal, -4.0, 4.0, out=normal)
+            sigma = min(1.2 * plan.sigma, 0.06)  # far below the effect of sequences
+            parts += sigma * np.clip(normal, -4.0, 4.0, out=normal)
         if plan.sequence_cv:
-            drawn = draw_sequences(plan, self._draws, first, steps)
+            work, drawn = draw_sequences(plan, self._draws, first, steps)
             if plan.report_tokens:
-                tokens = drawn.tokens[:, layout.data_index]
+                tokens = drawn[:, layout.data_index]
             for section in self._passes:
-                seconds[section] *= drawn.work.mean(axis=2)[:, layout.data_index]
+                seconds[section] *= work.mean(axis=2)[:, layout.data_index]
             if plan.timing != "asynchronous":  # launches do not know how long a sequence is
-                parts *= drawn.work[:, layout.data_index]
+                parts *= work[:, layout.data_index]
         parts /= parts.sum(axis=2, keepdims=True)
         return (parts if count > 1 else None), tokens
 
@@ -296,16 +292,10 @@ HOT_STEPS = 10
 """Steps after which another expert is hot."""
 
 
-@dataclass(frozen=True, eq=False)
-class SequenceWork:
-    """``work``, mean 1, and ``tokens`` (steps, data ranks, microbatches)."""
+def draw_sequences(plan: RunPlan, draws: Draws, first: int, steps: int) -> tuple[Floats, Floats]:
+    """Work, mean 1, and tokens (steps, data ranks, microbatches).
 
-    work: Floats
-    tokens: Floats
-
-
-def draw_sequences(plan: RunPlan, draws: Draws, first: int, steps: int) -> SequenceWork:
-    """Log-normal lengths; work = a x sum of lengths + b x sum of their squares.
+    Log-normal lengths; work = a x sum of lengths + b x sum of their squares.
 
     The mean work is that of an infinite draw: a step is slow where its sequences are long.
     """
@@ -315,8 +305,7 @@ def draw_sequences(plan: RunPlan, draws: Draws, first: int, steps: int) -> Seque
     length = np.exp(sigma * draws.normals("sequences", first, shape) - variance / 2)
     square = length * length / math.exp(variance)
     work = ((1 - QUADRATIC) * length + QUADRATIC * square).mean(axis=3)
-    tokens = np.rint(TYPICAL_LENGTH * length.sum(axis=3))
-    return SequenceWork(work, tokens)
+    return work, np.rint(TYPICAL_LENGTH * length.sum(axis=3))
 
 
 def length_variance(cv: float) -> float:

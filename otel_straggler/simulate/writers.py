@@ -34,12 +34,7 @@ HEADER = (
 )  # fmt: skip
 
 
-def write_csv(batch: ObservationBatch) -> Iterator[str]:
-    """Pieces of a CSV file, rows in the order of the batch."""
-    return write_csv_of([batch])
-
-
-def write_csv_of(batches: Iterable[ObservationBatch]) -> Iterator[str]:
+def write_csv(batches: Iterable[ObservationBatch]) -> Iterator[str]:
     """Pieces of a CSV file of several batches; the first one decides on the columns.
 
     ``dp,pp,vpp,tp,cp,ep`` are written if a source reports them; ``microbatch`` is the number of

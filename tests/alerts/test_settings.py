@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.alerts.settings import AlertSettings, parse_settings, read_settings
+from otel_straggler.alerts.settings import AlertSettings, parse_settings
 from otel_straggler.errors import ConfigError
-from otel_straggler.setting import rows_of
+from otel_straggler.setting import read_section, rows_of
 
 
 def test_what_is_not_named_keeps_its_default() -> None:
@@ -17,7 +17,11 @@ def test_what_is_not_named_keeps_its_default() -> None:
     settings = parse_settings(["relative_threshold=0.7", "hang_for_seconds = 30"])
     expected = dataclasses.replace(AlertSettings(), relative_threshold=0.7, hang_for_seconds=30.0)
     assert (
-        settings == expected == read_settings({"relative_threshold": 0.7, "hang_for_seconds": 30})
+        settings
+        == expected
+        == read_section(
+            AlertSettings, {"relative_threshold": 0.7, "hang_for_seconds": 30}, "alerts"
+        )
     )
 
 
@@ -26,7 +30,7 @@ def test_an_unknown_name_is_refused_with_the_close_ones() -> None:
     with pytest.raises(ConfigError, match=r"Did you mean relative_threshold"):
         parse_settings(["relativ_threshold=0.7"])
     with pytest.raises(ConfigError, match=r"alerts\.yaml: alerts: got 'xyzzy'.*Correct"):
-        read_settings({"xyzzy": 1}, where="alerts.yaml: alerts")
+        read_section(AlertSettings, {"xyzzy": 1}, "alerts.yaml: alerts")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def test_an_unknown_name_is_refused_with_the_close_ones() -> None:
 def test_a_value_out_of_range_is_refused(name: str, value: Any) -> None:
     """With place, value, what was expected and what to do."""
     with pytest.raises(ConfigError) as refused:
-        read_settings({name: value})
+        read_section(AlertSettings, {name: value}, "alerts")
     printed = str(refused.value)
     kind = rows_of(AlertSettings)[name].kind
     assert kind is not None
@@ -69,4 +73,4 @@ def test_every_setting_has_a_rule() -> None:
     """And every rule a setting, whose default it accepts."""
     defaults = dataclasses.asdict(AlertSettings())
     assert set(defaults) == set(rows_of(AlertSettings))
-    assert read_settings(defaults) == AlertSettings()
+    assert read_section(AlertSettings, defaults, "alerts") == AlertSettings()

@@ -47,7 +47,7 @@ def recorded(tmp_path: Path) -> Callable[..., Path]:
     def write(scenario: str = "one_slow_rank", **plan: object) -> Path:
         path = tmp_path / f"{scenario}.csv"
         run = simulate(scenario, Plan(**plan))  # type: ignore[arg-type]
-        path.write_text("".join(write_csv(run.batch)))
+        path.write_text("".join(write_csv([run.batch])))
         return path
 
     return write

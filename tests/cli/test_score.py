@@ -155,8 +155,8 @@ def test_of_a_thousand_ranks_only_the_worst_are_shown(call, recorded) -> None:
 def test_several_runs_in_a_file_are_scored_apart(call, tmp_path) -> None:
     """Each has its own table."""
     path = tmp_path / "runs.csv"
-    first = "".join(write_csv(simulate("healthy", Plan(run_id="a")).batch))
-    second = "".join(write_csv(simulate("one_slow_rank", Plan(run_id="b")).batch))
+    first = "".join(write_csv([simulate("healthy", Plan(run_id="a")).batch]))
+    second = "".join(write_csv([simulate("one_slow_rank", Plan(run_id="b")).batch]))
     path.write_text(first + second.split("\n", 1)[1])
     report = json.loads(call("score", path, "--json")[1])
     assert report["runs"]["a"]["windows"][0]["stragglers"] == []
@@ -205,7 +205,7 @@ def test_kernel_rows_give_gpu_scores(call, tmp_path) -> None:
 def test_names_of_others_cannot_control_the_terminal(call, tmp_path) -> None:
     """Control characters of a section name are shown as question marks."""
     path = tmp_path / "evil.csv"
-    text = "".join(write_csv(simulate("healthy", Plan(ranks=6, steps=2)).batch))
+    text = "".join(write_csv([simulate("healthy", Plan(ranks=6, steps=2)).batch]))
     path.write_text(text.replace("forward", "for\x1b[2Jward[bold]"))
     _, output, _ = call("score", path)
     assert "\x1b[2J" not in output

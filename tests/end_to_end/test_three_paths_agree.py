@@ -129,7 +129,7 @@ def by_scorer(run: Scenario) -> Json:
 
 def by_csv(run: Scenario, folder: Path) -> Json:
     path = folder / "run.csv"
-    path.write_text("".join(write_csv(run.batch)))
+    path.write_text("".join(write_csv([run.batch])))
     return by_score(path, run)
 
 

@@ -121,11 +121,11 @@ def test_all_paths_sum_up_alike(run: ObservationBatch, tables: list[StepTable]) 
     same(otlp, collected)
     assert np.isfinite(otlp[0].tokens).all()
     assert otlp[0].tokens[0].tolist() == [2007.0] * 8
-    csv = of_file("".join(write_csv(run)).encode(), tables, None)
+    csv = of_file("".join(write_csv([run])).encode(), tables, None)
     same(csv, otlp, tokens=False)
     assert np.isnan(csv[0].tokens).all()
     for window_steps in (1, 20):
-        same(of_file("".join(write_csv(run)).encode(), tables, window_steps), csv)
+        same(of_file("".join(write_csv([run])).encode(), tables, window_steps), csv)
 
 
 def test_nested_sections_are_left_out_on_the_way_from_a_sender_to_the_tables(
@@ -163,8 +163,8 @@ def test_a_row_for_several_runs_counts_as_they_do(
         runs=np.where(twice[first], 2, 1).astype(np.int32),
         seq=np.full(len(kept), NO_SEQ, np.int64),
     )
-    by_row = of_file("".join(write_csv(kept)).encode(), tables, None)
-    by_run = of_file("".join(write_csv(run)).encode(), tables, None)
+    by_row = of_file("".join(write_csv([kept])).encode(), tables, None)
+    by_run = of_file("".join(write_csv([run])).encode(), tables, None)
     for one, other in zip(by_row, by_run, strict=True):
         np.testing.assert_array_equal(one.runs, other.runs)
         np.testing.assert_allclose(one.seconds, other.seconds, rtol=1e-8)

@@ -21,7 +21,7 @@ from otel_straggler.simulate.writers import as_json_line, encode_requests, frame
 
 RUN = simulate("one_slow_rank", Plan(ranks=2, steps=3, slow_rank=1)).batch
 REQUESTS = list(encode_requests(RUN))
-CSV = "".join(write_csv(RUN)).encode()
+CSV = "".join(write_csv([RUN])).encode()
 JSON_LINES = "".join(map(as_json_line, REQUESTS)).encode()
 PROTO = b"".join(map(frame, REQUESTS))
 CONTENT = {"csv": CSV, "otlp-json": JSON_LINES, "otlp-proto": PROTO}

@@ -17,7 +17,7 @@ from otel_straggler.simulate.writers import (
     as_json_line,
     encode_requests_of,
     frame,
-    write_csv_of,
+    write_csv,
 )
 
 from .generated import QUIET, label_of, make
@@ -120,9 +120,9 @@ def test_gpu_times_are_written_and_read_back(form: str) -> None:
 def test_a_csv_file_has_no_gpu_times() -> None:
     """It has no columns for them."""
     run = make("dp4", steps=6, gpu_timing="cupti")
-    text = "".join(write_csv_of(run.batches()))
+    text = "".join(write_csv(run.batches()))
     assert read_recording(io.BytesIO(text.encode()), "run").batch.gpu is None
-    assert text == "".join(write_csv_of(make("dp4", steps=6).batches()))
+    assert text == "".join(write_csv(make("dp4", steps=6).batches()))
 
 
 def test_spans_sent_to_a_scorer_name_the_rank_that_launches_hide() -> None:

@@ -17,7 +17,7 @@ from otel_straggler.simulate.writers import (
     as_json_line,
     encode_requests_of,
     frame,
-    write_csv_of,
+    write_csv,
 )
 
 from .generated import make
@@ -96,7 +96,7 @@ def test_what_is_written_is_read_back_as_the_same_table(layout, form):
 
 def _written(batches, form: str) -> bytes:
     if form == "csv":
-        return "".join(write_csv_of(batches)).encode()
+        return "".join(write_csv(batches)).encode()
     if form == "otlp-json":
         return "".join(map(as_json_line, encode_requests_of(batches))).encode()
     return b"".join(map(frame, encode_requests_of(batches)))
@@ -104,7 +104,7 @@ def _written(batches, form: str) -> bytes:
 
 def test_a_csv_of_counted_microbatches_says_how_many():
     """In the column that readers know."""
-    text = "".join(write_csv_of(make("dp2", steps=2).batches(counts_microbatches=True)))
+    text = "".join(write_csv(make("dp2", steps=2).batches(counts_microbatches=True)))
     rows = [line.split(",") for line in text.splitlines()]
     at, name = rows[0].index("microbatch"), rows[0].index("section")
     assert {(row[name], row[at]) for row in rows[1:]} >= {("forward", "8"), ("optimizer", "1")}

@@ -33,7 +33,7 @@ def rows_of(batch: ObservationBatch) -> list[tuple]:
 
 def written(batch: ObservationBatch, form: str) -> bytes:
     if form == "csv":
-        return "".join(write_csv(batch)).encode()
+        return "".join(write_csv([batch])).encode()
     if form == "otlp-json":
         return "".join(map(as_json_line, encode_requests(batch))).encode()
     return b"".join(map(frame, encode_requests(batch)))
