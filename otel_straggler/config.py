@@ -45,7 +45,7 @@ _FOR_MUTUAL = "PEM file, for mutual TLS"
 _PAGE = Kind(
     accepts=lambda value: isinstance(value, bool),
     expected="True or False",
-    remedy="Set it to false for a run that pages nobody.",
+    remedy="Set it to false for a run that never pages.",
     read=lambda text: {"true": True, "false": False}.get(text.lower(), text),
 )
 _SPANS_PER_S = Kind(

@@ -13,7 +13,7 @@ COLLECTOR_REQUESTS = counter(
 )
 COLLECTOR_RUNS = gauge("straggler.collector.runs", "{run}", "runs in memory")
 COLLECTOR_REJECTED = counter(
-    "straggler.collector.turned_away",
+    "straggler.collector.rejected",
     "{report}",
     "requests rejected for new runs or groups, by limit",
     "what",

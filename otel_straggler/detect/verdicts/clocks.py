@@ -57,7 +57,7 @@ class ClockedBlock:
         waited_s: (T, R) communication kernels of all sections; NaN if unknown.
         by_kernels: (R,) ranks whose waiting is ``waited_s``, not that of their sections.
         basis: (G, S) codes of ``gpu_times``.
-        is_hidden: some ranks' work cannot be told from waiting.
+        is_hidden: some ranks' work cannot be distinguished from waiting.
     """
 
     seconds: Floats

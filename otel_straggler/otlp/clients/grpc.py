@@ -90,7 +90,7 @@ def why_unusable() -> str:
 
 
 def _has_fork_handlers() -> bool:
-    """Whether gRPC has been told to use them, or was loaded by others without being told not to."""
+    """Whether gRPC is configured to use them, or was loaded by others and not configured."""
     value = os.environ.get(_FORK_SUPPORT, "").lower()
     return value not in _OFF and (bool(value) or _CORE in sys.modules)
 
