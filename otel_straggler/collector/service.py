@@ -14,7 +14,7 @@ from otel_straggler._version import __version__
 from otel_straggler.collector import stopping
 from otel_straggler.collector.alerting.notifying import notifying_for
 from otel_straggler.collector.alerting.trial import AlertTrial
-from otel_straggler.collector.api.decisions import Deciding, Decisions
+from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.forwarding.forward import Forwarder
 from otel_straggler.collector.forwarding.sampling import Sampler
@@ -32,9 +32,9 @@ from otel_straggler.collector.metrics.self_metrics import self_families
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.stopping import Stopping
 from otel_straggler.collector.views.page_json import ResponseMeta
-from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
+from otel_straggler.model.verdict import Decision
 from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.throttle import Throttle
 
@@ -72,7 +72,12 @@ class Collector:
         self._metrics_share = Throttle(*_METRICS_SHARE)
         self._metrics_text = b""
         self._budget = ByteBudget(settings.receivers.max_waiting_bytes)
-        self._forwarder = _forwarder(settings)
+        forward = settings.forward
+        self._forwarder = (
+            Forwarder(forward.url, max_queue_bytes=forward.max_queue_bytes)
+            if forward.is_on
+            else None
+        )
         self._history = HistoryWriter(settings.history, settings.scoring.max_runs)
         self._sampler = _sampler(settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
@@ -108,7 +113,7 @@ class Collector:
             report=self._report,
             is_healthy=lambda: self._worker.is_alive,
             is_ready=lambda: self._worker.is_alive and not self._intake.is_busy("traces"),
-            decide=self._deciding().decide if allows else None,
+            decide=self._decide if allows else None,
             commands=self._commands if self._settings.commands.enabled else None,
             maintenance=self._maintenance.listed,
             announce=self._announce_maintenance if allows else None,
@@ -121,15 +126,11 @@ class Collector:
             collector=self._id, version=__version__, started_at_s=self._started_at_s
         )
 
-    def _deciding(self) -> Deciding:
-        return Deciding(self._decisions, self._live_run, self._keep_decisions, time.time_ns)
-
-    def _live_run(self, run_id: str) -> RunView | None:
-        return self._worker.snapshot.runs.get(run_id)
-
-    def _keep_decisions(self, state: dict[str, Any]) -> None:
-        self._history.put(DECISIONS, state)
+    def _decide(self, body: bytes) -> Decision:
+        decision = self._decisions.decide(body, self._worker.snapshot.runs.get)
+        self._history.put(DECISIONS, self._decisions.state())
         self._worker.show_soon()
+        return decision
 
     def _report(self, query: ReportQuery) -> bytes:
         return self._worker.snapshot.report(query)
@@ -203,11 +204,10 @@ class Collector:
 
     def _last_counts(self) -> dict[str, dict[str, int]]:
         """Counts that can no longer be scraped."""
-        forwarded = {} if self._forwarder is None else self._forwarder.counts()
         return {
             "spans": self._intake.counts().outcomes,
             "rows": self._worker.counts().rows,
-            "forwarded": forwarded,
+            "forwarded": {} if self._forwarder is None else self._forwarder.counts(),
         }
 
     def metrics_page(self) -> bytes:
@@ -254,26 +254,14 @@ def _port_of(address: str) -> str:
     return address.rpartition(":")[2]
 
 
-def _forwarder(settings: CollectorSettings) -> Forwarder | None:
-    forward = settings.forward
-    if not forward.is_on:
-        return None
-    return Forwarder(forward.url, max_queue_bytes=forward.max_queue_bytes)
-
-
 def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sampler | None:
     if forwarder is None or not settings.forward.is_sampled:
         return None
 
     def put(body: bytes) -> None:
-        forwarder.put(
-            Request(
-                signal="traces",
-                content_type=PROTOBUF,
-                body=body,
-                raw_body=body,
-                content_encoding="",
-            )
+        request = Request(
+            signal="traces", content_type=PROTOBUF, body=body, raw_body=body, content_encoding=""
         )
+        forwarder.put(request)
 
     return Sampler(settings.forward, put, settings.attributes.aliases())

@@ -15,7 +15,7 @@ from otel_straggler.collector.settings import (
     NotifySettings,
     is_token,
 )
-from otel_straggler.errors import ConfigError, UnavailableError, describe
+from otel_straggler.errors import ConfigError, UnavailableError
 from otel_straggler.options import checked, read_section, rows_of, sections_of
 from otel_straggler.setting import Setting
 
@@ -75,7 +75,7 @@ def with_token(
     """
     given = settings.token or (os.environ if env is None else env).get(TOKEN_VARIABLE, "").strip()
     if settings.enabled and not (given and is_token(given)):
-        raise _wrong(
+        raise ConfigError.of(
             f"{where}: commands.token",
             "..." if given else "",
             "a token of letters, digits and signs of ASCII without blanks",
@@ -86,7 +86,7 @@ def with_token(
 
 def _check_forward(forward: ForwardSettings, where: str) -> None:
     if forward.mode in ("all", "sampled") and not forward.url:
-        raise _wrong(
+        raise ConfigError.of(
             where,
             forward.mode,
             "a URL to forward to alongside it",
@@ -102,15 +102,15 @@ def check_notify(settings: NotifySettings, where: str) -> None:
             missing, or there are two ways to authenticate.
     """
     if settings.alertmanagers and settings.webhook:
-        raise _wrong(
+        raise ConfigError.of(
             f"{where}webhook",
             settings.webhook,
             "no webhook alongside alertmanagers: people would be called twice",
             "Remove one of them; an Alertmanager can call the webhook.",
         )
     if settings.token_file and settings.username:
-        where_name = f"{where}username"
-        raise _wrong(where_name, settings.username, "none with token_file", "Remove one of them.")
+        where, username = f"{where}username", settings.username
+        raise ConfigError.of(where, username, "none with token_file", "Remove one of them.")
     pairs = (
         ("username", "a password_file"),
         ("password_file", "a username"),
@@ -119,7 +119,7 @@ def check_notify(settings: NotifySettings, where: str) -> None:
     for name, other in pairs:
         value = getattr(settings, name)
         if value and not getattr(settings, other.removeprefix("a ")):
-            raise _wrong(f"{where}{name}", value, f"{other} with it", f"Add {other}.")
+            raise ConfigError.of(f"{where}{name}", value, f"{other} with it", f"Add {other}.")
     for name in _FILES:
         _check_file(f"{where}{name}", getattr(settings, name))
 
@@ -132,11 +132,7 @@ def _check_file(where: str, path: str) -> None:
             file.read(1)
     except OSError as error:
         remedy = f"Check the path and its permissions ({error.strerror})."
-        raise _wrong(where, path, "a file that this process can read", remedy) from None
-
-
-def _wrong(where: str, value: object, expected: str, remedy: str) -> ConfigError:
-    return ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+        raise ConfigError.of(where, path, "a file that this process can read", remedy) from None
 
 
 def _read(path: Path) -> object:
@@ -153,7 +149,7 @@ def _read(path: Path) -> object:
         return _load_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         remedy = f"Check the path and its permissions ({error})."
-        raise _wrong("--config", str(path), "a readable UTF-8 file", remedy) from None
+        raise ConfigError.of("--config", str(path), "a readable UTF-8 file", remedy) from None
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
         problem = getattr(error, "problem", None) or "cannot be read"
@@ -176,7 +172,7 @@ def _load_yaml(content: str, where: str) -> object:
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 line = key.start_mark.line + 1
                 if key.value in lines:
-                    raise _wrong(
+                    raise ConfigError.of(
                         f"{where}:{line}",
                         key.value,
                         f"each key once, and line {lines[key.value]} has it",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from otel_straggler.collector.api.commands import JsonBody
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.alert import Maintenance
 
 LONGEST_S: Final = 30 * 86_400.0
@@ -86,7 +86,9 @@ class MaintenanceBook:
             was_there = self._by_node.pop(maintenance.node, None) is not None
             if maintenance.until_ns > self._wall_ns():
                 if len(self._by_node) >= MAX_NODES:
-                    raise InputError(_full(maintenance.node))
+                    expected = f"at most {MAX_NODES} hosts under maintenance at a time"
+                    remedy = "End what is over: 'otel-straggler maintenance end --node N'."
+                    raise InputError.of("maintenance", maintenance.node, expected, remedy)
                 self._by_node[maintenance.node] = maintenance
             return was_there
 
@@ -119,12 +121,3 @@ class MaintenanceBook:
         book = [Maintenance(**each) for each in state["book"]][:MAX_NODES]
         with self._lock:
             self._by_node = {**{each.node: each for each in book}, **self._by_node}
-
-
-def _full(node: str) -> str:
-    return describe(
-        where="maintenance",
-        value=node,
-        expected=f"at most {MAX_NODES} hosts under maintenance at a time",
-        remedy="End what is over: 'otel-straggler maintenance end --node N'.",
-    )
