@@ -101,7 +101,13 @@ def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Destination
         try:
             result = {one["fingerprint"]: one for one in json.loads(response.body)}
             if wanted in result:
-                return _placed(url, result[wanted])
+                return Destination(
+                    url=url,
+                    arrived=True,
+                    receivers=tuple(str(one["name"]) for one in result[wanted]["receivers"]),
+                    silenced_by=tuple(map(str, result[wanted]["status"]["silencedBy"])),
+                    inhibited_by=tuple(map(str, result[wanted]["status"]["inhibitedBy"])),
+                )
         except (ValueError, TypeError, KeyError):
             why = f"{page}: what it answers is not Alertmanager's. Check the URL."
             return Destination(url=url, arrived=False, why=why)
@@ -109,16 +115,6 @@ def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Destination
             why = f"{url}: it took the alert and does not have it. Is its clock right?"
             return Destination(url=url, arrived=False, why=why)
         time.sleep(_PAUSE_S)
-
-
-def _placed(url: str, result: dict[str, Any]) -> Destination:
-    return Destination(
-        url=url,
-        arrived=True,
-        receivers=tuple(str(each["name"]) for each in result["receivers"]),
-        silenced_by=tuple(map(str, result["status"]["silencedBy"])),
-        inhibited_by=tuple(map(str, result["status"]["inhibitedBy"])),
-    )
 
 
 def try_webhook(url: str, access: Access, alert: Alert) -> Destination:
@@ -194,8 +190,7 @@ class AlertTrial:
         destination = try_webhook(notify.webhook, notify, alert)
         if destination.arrived and notify.send_resolved:
             ended = replace(alert, ends_at_s=alert.starts_at_s + seconds)
-            arguments = notify.webhook, notify, ended
-            timer = threading.Timer(seconds, try_webhook, arguments)
+            timer = threading.Timer(seconds, try_webhook, (notify.webhook, notify, ended))
             timer.daemon = True
             timer.start()
         return destination

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
@@ -62,33 +62,21 @@ class AdmissionControl:
     ) -> DecodedSpans | DecodedMetrics:
         """A request without what is rejected."""
         if isinstance(content, DecodedSpans):
-            return self._spans(content, now_s)
-        return self._metrics(content, now_s)
-
-    def _spans(self, content: DecodedSpans, now_s: float) -> DecodedSpans:
-        sources = dict.fromkeys((*content.progress, *content.batch.sources))
-        gone = {source for source in sources if not self._admits(source, now_s)}
-        if not gone:
-            return content
-        is_left = np.array([source not in gone for source in content.batch.sources], bool)
-        batch = content.batch
-        return replace(
-            content,
-            batch=batch.take(is_left[batch.source]),
-            progress={s: its for s, its in content.progress.items() if s not in gone},
-        )
-
-    def _metrics(self, content: DecodedMetrics, now_s: float) -> DecodedMetrics:
+            batch = content.batch
+            gone = self._rejected_of((*content.progress, *batch.sources), now_s)
+            if not gone:
+                return content
+            is_left = np.array([source not in gone for source in batch.sources], bool)
+            progress = {s: its for s, its in content.progress.items() if s not in gone}
+            return replace(content, batch=batch.take(is_left[batch.source]), progress=progress)
         kernels = content.kernel_times
-        sources = dict.fromkeys(
-            (
-                *(beat.source for beat in content.heartbeats),
-                *(times.source for times in content.section_times),
-                *(number.source for number in content.passthrough),
-                *(() if kernels is None else kernels.sources),
-            )
+        sources = (
+            *(beat.source for beat in content.heartbeats),
+            *(times.source for times in content.section_times),
+            *(number.source for number in content.passthrough),
+            *(() if kernels is None else kernels.sources),
         )
-        gone = {source for source in sources if not self._admits(source, now_s)}
+        gone = self._rejected_of(sources, now_s)
         if not gone:
             return content
         if kernels is not None:
@@ -125,6 +113,10 @@ class AdmissionControl:
             reported.append(_NAMES.format(run_id=run_id[:60], maximum=maximum, name=name[:60]))
             self._log_once("section", reported[-1])
         return tuple(reported)
+
+    def _rejected_of(self, sources: Iterable[Source], now_s: float) -> set[Source]:
+        distinct = dict.fromkeys(sources)
+        return {source for source in distinct if not self._admits(source, now_s)}
 
     def _admits(self, source: Source, now_s: float) -> bool:
         run = self._store.runs.get(source.run_id)

@@ -73,7 +73,10 @@ class WindowTrack:
             return number if number in self.open else -1
         if self.is_late(step):
             return -1
-        window = self._newest_with_room(start_ns) or self._open_one(start_ns, now_ns)
+        window = self._newest_with_room(start_ns)
+        if window is None:
+            window = self.open[self._opened] = OpenWindow(self._opened, start_ns, now_ns)
+            self._opened += 1
         window.steps.append(step)
         window.last_step = max(window.last_step, step)
         self._window_of_step[step] = window.number
@@ -104,12 +107,6 @@ class WindowTrack:
         is_long = start_ns - newest.began_ns >= self._longest_s * 1e9
         maximum = min(MIN_STEPS, self._steps_per_window) if is_long else self._steps_per_window
         return newest if len(newest.steps) < maximum else None
-
-    def _open_one(self, start_ns: int, now_ns: int) -> OpenWindow:
-        window = OpenWindow(self._opened, start_ns, now_ns)
-        self.open[window.number] = window
-        self._opened += 1
-        return window
 
     def advance(self, newest: Mapping[int, int], now_ns: int) -> None:
         """Record the progress of ranks, and which windows somebody has passed."""
