@@ -11,7 +11,6 @@ from typing import Any, Final
 from otel_straggler.collector.settings import (
     CollectorSettings,
     CommandsSettings,
-    ForwardSettings,
     NotifySettings,
     is_token,
 )
@@ -60,7 +59,11 @@ def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> Collecto
             given = {row.field: checked(row, value, flag_of(row)[0])}
             settings = replace(settings, **{name: replace(section, **given)})
     mode_source = flag_of(rows["forward.mode"])[0] if path is None else f"{path}: forward.mode"
-    _check_forward(settings.forward, mode_source)
+    forward = settings.forward
+    if forward.mode in ("all", "sampled") and not forward.url:
+        expected = "a URL to forward to alongside it"
+        remedy = "Name one with --forward URL or forward.url, or set the mode to off."
+        raise ConfigError.of(mode_source, forward.mode, expected, remedy)
     check_notify(settings.alerts.notify, f"{path}: alerts.notify.")
     return replace(settings, commands=with_token(settings.commands, str(path)))
 
@@ -82,16 +85,6 @@ def with_token(
             f"Set {TOKEN_VARIABLE}, for example to the output of: openssl rand -hex 32",
         )
     return replace(settings, token=given)
-
-
-def _check_forward(forward: ForwardSettings, where: str) -> None:
-    if forward.mode in ("all", "sampled") and not forward.url:
-        raise ConfigError.of(
-            where,
-            forward.mode,
-            "a URL to forward to alongside it",
-            "Name one with --forward URL or forward.url, or set the mode to off.",
-        )
 
 
 def check_notify(settings: NotifySettings, where: str) -> None:
