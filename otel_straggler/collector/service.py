@@ -156,9 +156,9 @@ class Collector:
         except BaseException:
             self._history.close(_CLOSE_S)
             raise
-        if not self._id:
-            self._id = f"{socket.gethostname()}:{_port_of(addresses['metrics'])}"
-        self._notifying.open(f"http://{socket.gethostname()}:{_port_of(addresses['metrics'])}")
+        page = f"{socket.gethostname()}:{addresses['metrics'].rpartition(':')[2]}"
+        self._id = self._id or page
+        self._notifying.open(f"http://{page}")
         self._history.restore_alerts(self._notifying.restore)
         self._worker.start(self._id)
         self._notifying.start()
@@ -248,10 +248,6 @@ class Collector:
             self._sampler.hold(request.body, spans, is_json=is_json)
         elif self._forwarder is not None:
             self._forwarder.put(replace(request, body=b""))  # held while it waits: only raw_body
-
-
-def _port_of(address: str) -> str:
-    return address.rpartition(":")[2]
 
 
 def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sampler | None:

@@ -74,15 +74,12 @@ class EventStream:
         self._reported_at_s = self._repeat_at_s = -float("inf")
         self._is_repeated = False
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._pieces()
-
     def close(self) -> None:
         if self._is_open:
             self._is_open = False
             self._streams.n_open -= 1
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
+    async def __aiter__(self) -> AsyncIterator[bytes]:
         yield RETRY
         text_at_s = time.monotonic()
         while True:
