@@ -99,7 +99,8 @@ class Collector:
         self._backfill = Backfill(self._page_history, self._worker, evict_run_s)
         aliases, names = settings.attributes.aliases(), settings.spans.names()
         self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
-        pages = Pages(self._worker, self._page_history, self._response_meta)
+        meta = partial(ResponseMeta, version=__version__, started_at_s=self._started_at_s)
+        pages = Pages(self._worker, self._page_history, lambda: meta(collector=self._id))
         api = Api(self._answers(pages), settings.metrics.allowed_hosts)
         self._servers = Servers(settings, self._intake, api, self._commands)
 
@@ -119,11 +120,6 @@ class Collector:
             announce=self._announce_maintenance if allows else None,
             try_alerts=trial.send if allows else None,
             pages=pages,
-        )
-
-    def _response_meta(self) -> ResponseMeta:
-        return ResponseMeta(
-            collector=self._id, version=__version__, started_at_s=self._started_at_s
         )
 
     def _decide(self, body: bytes) -> Decision:

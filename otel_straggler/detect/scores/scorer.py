@@ -134,12 +134,12 @@ class Scorer:
         """State for a restart: JSON types and NumPy arrays. ``references`` are of all runs,
         ``judges`` has an entry per run and group."""
         states = {
-            json.dumps((run_id, group)): world.state()
+            json.dumps((run_id, group)): world.engine.state()
             for run_id, worlds in self._runs.items()
             for group, world in worlds.items()
+            if world.engine is not None
         }
-        known = {key: state for key, state in states.items() if state is not None}
-        return {"references": self._shared.references.state(), "judges": known}
+        return {"references": self._shared.references.state(), "judges": states}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state`, before the first row. Raises: InputError if it is none."""

@@ -155,10 +155,6 @@ class WorldScorer:
             return self._idle_since_ns or 0
         return max(stream.last_alive_at_ns for stream in self._all_streams())
 
-    def state(self) -> dict[str, Any] | None:
-        """See :meth:`.VerdictEngine.state`; None if there are no verdicts yet."""
-        return None if self.engine is None else self.engine.state()
-
     def restore(self, state: dict[str, Any]) -> None:
         self._verdict_engine().restore(state)
 
