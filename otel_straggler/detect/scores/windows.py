@@ -71,7 +71,7 @@ class WindowTrack:
         number = self._window_of_step.get(step)
         if number is not None:
             return number if number in self.open else -1
-        if self.is_late(step):
+        if self._oldest_known_step is not None and step < self._oldest_known_step:
             return -1
         window = self._newest_with_room(start_ns)
         if window is None:
@@ -81,13 +81,6 @@ class WindowTrack:
         window.last_step = max(window.last_step, step)
         self._window_of_step[step] = window.number
         return window.number
-
-    def is_late(self, step: int) -> bool:
-        """Whether the step lies in a closed window."""
-        known = self._window_of_step.get(step)
-        if known is None:
-            return self._oldest_known_step is not None and step < self._oldest_known_step
-        return known not in self.open
 
     def close(self, number: int) -> OpenWindow:
         """Remove the window; later rows of its steps are late."""
