@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import threading
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_straggler._version import __version__
-from otel_straggler.collector import stopping
 from otel_straggler.collector.alerting.notifying import notifying_for
 from otel_straggler.collector.alerting.trial import AlertTrial
 from otel_straggler.collector.api.decisions import Decisions
@@ -30,7 +31,6 @@ from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, ByteBudget, I
 from otel_straggler.collector.ingest.servers import Servers, require_packages
 from otel_straggler.collector.metrics.self_metrics import self_families
 from otel_straggler.collector.settings import CollectorSettings
-from otel_straggler.collector.stopping import Stopping
 from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
@@ -46,6 +46,9 @@ _CLOSE_S = 5.0
 _METRICS_SHARE = 0.2, 0.5
 """Part of a core for the text of /metrics, and seconds of it at once."""
 _log = logging.getLogger(__name__)
+
+WITHIN_S: Final = 20.0
+"""A collector stops within this; some seconds more if a thread does not respond."""
 
 
 class Collector:
@@ -164,23 +167,24 @@ class Collector:
             self._sampler.start()
         return addresses
 
-    def stop(self, within_s: float = stopping.WITHIN_S) -> None:
+    def stop(self, within_s: float = WITHIN_S) -> None:
         """Accept nothing more, score what was accepted, close the windows, forward what waits.
 
         Args:
             within_s: for all of it; what there is no time for is lost, counted, and logged.
         """
+        # The second argument is the part of the time that is over when it has to be done.
         stop = Stopping(within_s)
-        stop.step("receiving", stopping.RECEIVING, self._servers.stop_receiving)
+        stop.step("receiving", 0.25, self._servers.stop_receiving)
         self._intake.close()
-        stop.step("scoring", stopping.SCORING, self._stop_scoring)
-        stop.step("alerts", stopping.ALERTS, self._notifying.stop)
-        stop.step("the history", stopping.HISTORY, self._history.close)
+        stop.step("scoring", 0.6, self._stop_scoring)
+        stop.step("alerts", 0.7, self._notifying.stop)
+        stop.step("the history", 0.85, self._history.close)
         if self._sampler is not None:
-            stop.step("sampling", stopping.FORWARDING, self._sampler.stop)
+            stop.step("sampling", 1.0, self._sampler.stop)
         if self._forwarder is not None:
-            stop.step("forwarding", stopping.FORWARDING, self._forwarder.stop)
-        stop.step("the pages", stopping.FORWARDING, lambda _: self._servers.stop())
+            stop.step("forwarding", 1.0, self._forwarder.stop)
+        stop.step("the pages", 1.0, lambda _: self._servers.stop())
         _log.info("stopped; counts at the end: %s", json.dumps(self._last_counts()))
 
     def _stop_scoring(self, within_s: float) -> None:
@@ -257,3 +261,42 @@ def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sample
         forwarder.put(request)
 
     return Sampler(settings.forward, put, settings.attributes.aliases())
+
+
+class Stopping:
+    """One stop, with deadlines, so that a collector ends before Kubernetes kills it after 30 s.
+    Time that one part does not need is left for the next ones; a failure is logged, and the next
+    parts are stopped all the same.
+
+    >>> clock = iter([0.0, 1.0, 9.0])
+    >>> stopping = Stopping(10.0, lambda: next(clock))
+    >>> stopping.left_s(0.6), stopping.left_s(0.6)
+    (5.0, 0.0)
+
+    Args:
+        within_s: for all parts together.
+    """
+
+    def __init__(self, within_s: float, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._within_s = within_s
+        self._monotonic_s = monotonic_s
+        self._began_s = monotonic_s()
+
+    def left_s(self, share: float) -> float:
+        """Seconds until this share of the time is over; at least 0."""
+        return max(0.0, self._began_s + share * self._within_s - self._monotonic_s())
+
+    def step(self, what: str, share: float, stop: Callable[[float], object]) -> None:
+        """Call ``stop`` with the seconds that it may take."""
+        try:
+            stop(self.left_s(share))
+        except Exception:  # noqa: BLE001 - logged; what is left must be written all the same
+            _log.exception("%s could not be stopped in order; the rest is", what)
+
+
+def has_ended(threads: Iterable[threading.Thread], within_s: float) -> bool:
+    """Whether all threads end within the time."""
+    until_s = time.monotonic() + within_s
+    for thread in threads:
+        thread.join(max(0.0, until_s - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
