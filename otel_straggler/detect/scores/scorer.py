@@ -157,13 +157,9 @@ class Scorer:
             if world.folded_name
         }
 
-    @property
-    def late_by_run(self) -> dict[str, int]:
-        """Rows that came after their window was closed, of runs that have some."""
-        late = {
-            run_id: sum(w.late for w in worlds.values()) for run_id, worlds in self._runs.items()
-        }
-        return {run_id: rows for run_id, rows in late.items() if rows}
+    def late_rows(self, run_id: str) -> int:
+        """Rows of a run that came after their window was closed."""
+        return sum(world.late for world in self._runs.get(run_id, {}).values())
 
     def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
         """Sessions that keep sending although a newer session claims their rank."""
