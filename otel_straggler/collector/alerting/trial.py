@@ -155,7 +155,7 @@ class AlertTrial:
         Raises:
             InputError: it is not valid.
         """
-        request = JsonBody(body, remedy="See docs/operate/notify-without-prometheus.md.")
+        request = JsonBody(body, "See docs/operate/notify-without-prometheus.md.")
         severity = request.text("severity")
         if severity not in _SEVERITIES:
             raise request.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
