@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_straggler._version import __version__
 from otel_straggler.collector.alerting.notifying import notifying_for
-from otel_straggler.collector.alerting.trial import AlertTrial
+from otel_straggler.collector.alerting.trial import send_trial
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.forwarding.forward import Forwarder
@@ -111,7 +111,6 @@ class Collector:
         from otel_straggler.collector.api.routes import Answers
 
         allows = self._settings.metrics.decisions
-        trial = AlertTrial(self._settings, lambda: self._worker.snapshot.watched, time.time)
         return Answers(
             metrics=self.metrics_page,
             report=self._report,
@@ -121,7 +120,7 @@ class Collector:
             commands=self._commands if self._settings.commands.enabled else None,
             maintenance=self._maintenance.listed,
             announce=self._announce_maintenance if allows else None,
-            try_alerts=trial.send if allows else None,
+            try_alerts=self._try_alerts if allows else None,
             pages=pages,
         )
 
@@ -133,6 +132,9 @@ class Collector:
 
     def _report(self, query: ReportQuery) -> bytes:
         return self._worker.snapshot.report(query)
+
+    def _try_alerts(self, body: bytes) -> dict[str, Any]:
+        return send_trial(body, self._settings, self._worker.snapshot.watched, time.time())
 
     def _announce_maintenance(self, body: bytes) -> dict[str, Any]:
         announced = self._maintenance.announce(body)
