@@ -30,7 +30,7 @@ from otel_straggler.collector.history.writer import (
 from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, ByteBudget, Intake, Request
 from otel_straggler.collector.ingest.servers import Servers, require_packages
 from otel_straggler.collector.metrics.self_metrics import self_families
-from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.settings import CollectorSettings, ForwardSettings
 from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
@@ -75,12 +75,7 @@ class Collector:
         self._metrics_share = Throttle(*_METRICS_SHARE)
         self._metrics_text = b""
         self._budget = ByteBudget(settings.receivers.max_waiting_bytes)
-        forward = settings.forward
-        self._forwarder = (
-            Forwarder(forward.url, max_queue_bytes=forward.max_queue_bytes)
-            if forward.is_on
-            else None
-        )
+        self._forwarder = _forwarder(settings.forward)
         self._history = HistoryWriter(settings.history, settings.scoring.max_runs)
         self._sampler = _sampler(settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
@@ -250,6 +245,12 @@ class Collector:
             self._sampler.hold(request.body, spans, is_json=is_json)
         elif self._forwarder is not None:
             self._forwarder.put(replace(request, body=b""))  # held while it waits: only raw_body
+
+
+def _forwarder(forward: ForwardSettings) -> Forwarder | None:
+    if not forward.is_on:
+        return None
+    return Forwarder(forward.url, max_queue_bytes=forward.max_queue_bytes)
 
 
 def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sampler | None:
