@@ -98,7 +98,7 @@ def shown_since(world: WatchedWorld) -> float:
 
 def result_at(hangs: WorldHangs) -> tuple[float, int]:
     """When the hang that lasts was found, by the collector's clock, and how many are over."""
-    last = hangs.episodes._lasts
+    last = hangs.episodes._current
     assert last is not None
     return last.detected_s, len(hangs.episodes._over)
 
