@@ -3,7 +3,7 @@
     python -m benchmarks.dense_window [RANKS SECTIONS STEPS]
 
 Apart: taking the rows in (ingest), summing them up into the tables of layer 2 (grouping), layer 1,
-and layer 2. Beside them, in the same run, the median of the same times along one axis of a
+and layer 2. Alongside, in the same run, the median of the same times along one axis of a
 ready-made table: NumPy's own work, without windows, duplicates, roles and history.
 """
 

@@ -2,12 +2,12 @@
 
     python -m benchmarks.detection_gpu [--seeds N] [--cases GLOB]
 
-Generated runs with asynchronous launches: host times hide the work, what the GPU tells shows it.
+Generated runs with asynchronous launches: host times hide the work, what the GPU reports shows it.
 The same runs four times: the host's clock alone (``off``), the time between events, that of
 kernels (``cupti``), and kernels with one rank that fell back to the host (``mixed``). Prints JSON:
 faults found, missed and wrongly named, F1, steps from onset to confirmation, causes that are right,
 verdicts on the run that nothing explains, and how often it was said that nothing can be localised.
-A slow GPU of 10 % (a kernel that runs beside) has a budget of 50 steps.
+A slow GPU of 10 % (a kernel that runs concurrently) has a budget of 50 steps.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _nothing(table: StepTable) -> StepTable:
 
 
 def _one_falls_back(ranks: int, seed: int) -> Change:
-    """From some step on a rank, the culprit or another, tells the host's times only."""
+    """From some step on a rank, the culprit or another, reports the host's times only."""
     rng = np.random.default_rng(seed)
     who, first = int(rng.integers(ranks)), int(rng.integers(60, 220))
 

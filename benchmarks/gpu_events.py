@@ -7,7 +7,7 @@ stream known, and a run's reading on the exporter's thread. In Python: a reused 
 with timing by events on the legacy stream, and with the current stream asked of a function in C, as
 torch has one; the difference to the first is two boundaries, the GIL given away and taken back
 included. CPU time of this thread, in nanoseconds; the ways take turns. What CUDA's own calls take
-only a GPU can tell: 1 to 2.5 us for each of the two events is published. Prints JSON.
+only a GPU can show: 1 to 2.5 us for each of the two events is published. Prints JSON.
 """
 
 from __future__ import annotations

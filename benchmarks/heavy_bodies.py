@@ -3,11 +3,11 @@
     python -m benchmarks.heavy_bodies [--clients 4] [--seconds 6] [--only REGEX]
 
 The real command in a process of its own. One connection sends a rank's heartbeat every 10 ms and
-measures how long each answer takes; so it tells how long the collector's event loop was held.
-Beside it ``--clients`` connections send one large body after the other, each as soon as the last
+measures how long each answer takes; so it shows how long the collector's event loop was held.
+Meanwhile ``--clients`` connections send one large body after the other, each as soon as the last
 is answered:
 
-- ``alone``: nobody;
+- ``alone``: no other clients;
 - ``spans``: spans of a simulated run, 8 MiB of them, gzipped;
 - ``repeats``: the same bytes again and again, 60 MiB, which gzip makes a thousand times smaller:
   the largest that the collector inflates. They are no OTLP, and refused as such.

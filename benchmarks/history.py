@@ -4,7 +4,7 @@
 
 1,000 ranks x 10 sections, windows of 20 steps with 5 % noise that no compression can take away,
 and the references of all their devices. ``on_scoring_thread_ms`` is all that scoring waits for;
-the rest happens on the writer's thread. Beside it, in the same run, the plain write of as many
+the rest happens on the writer's thread. Alongside, in the same run, the plain write of as many
 bytes with fsync: what the disk alone takes.
 """
 

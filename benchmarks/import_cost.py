@@ -1,4 +1,4 @@
-"""What `import otel_straggler` adds to a process, beside what the OpenTelemetry SDK adds.
+"""What `import otel_straggler` adds to a process, compared with what the OpenTelemetry SDK adds.
 
     python -m benchmarks.import_cost
 

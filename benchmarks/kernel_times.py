@@ -2,11 +2,11 @@
 
     python -m benchmarks.kernel_times [--ranks N --kernels K --sections S]
 
-Every rank tells of all its kernels in all sections, 1,600 runs each, once; in practice that is
+Every rank reports all its kernels in all sections, 1,600 runs each, once; in practice that is
 every ten seconds. Processor time per data point, in one process: decoding (in C++ and in plain
 Python), keeping, and scoring a window that they belong to, relative and individual scores, for the
 rank and for each section; the window's few section runs are in it. ``percent_of_core`` is what the
-whole takes of a core if every rank tells of so much every ten seconds and a window closes as often.
+whole takes of a core if every rank reports as much every ten seconds and a window closes as often.
 Peak memory is that of the whole process, the requests included. Prints JSON.
 """
 

@@ -7,8 +7,8 @@ of its run and its kernel (the fake's walk and flush, zeroing the buffer and bus
 the rhythm of 50,000 kernels a second, and of a second's worth at once; own code at a section's
 boundary, by itself and in a real ``with section``, and at a launch, without what CUPTI and the
 driver do there; the worst case, where marks are lost so often that the queue of kernels that wait
-for theirs (65,536) is full for ever; memory with 10,000 distinct kernels. What CUPTI itself costs
-only a GPU can tell. Prints JSON.
+for theirs (65,536) is full forever; memory with 10,000 distinct kernels. What CUPTI itself costs
+only a GPU can show. Prints JSON.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def main() -> None:
 
 
 def _in_sections(native: Any) -> dict[str, float]:
-    """CPU ns of ``with section``, timed by launches (whose boundaries call nobody) and not, and by
-    how much each boundary is dearer; medians of rounds that take turns."""
+    """CPU ns of ``with section``, timed by launches (whose boundaries make no calls) and not, and
+    by how much more each boundary costs; medians of rounds that take turns."""
     path = str(CUDA_EXT / "build/bench/libcupti.so.13")
     ctypes.CDLL(path)  # it is its own driver
     timer = native.KernelTimer(path, "", path, True, False, False)

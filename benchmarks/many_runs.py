@@ -3,18 +3,18 @@
     python -m benchmarks.many_runs [--runs N ...] [--ranks R] [--seconds S] [--no-browser]
 
 A real collector in this process, with N runs of R ranks each (data parallel, one of the runs with a
-slow rank), whose windows are scored before anything is measured. Rows and signs of life are handed
+slow rank), whose windows are scored before anything is measured. Rows and heartbeats are handed
 over decoded: what receiving costs is `benchmarks.ingest`'s. Then, for S seconds each:
 
-- ``silent``: nothing is heard, and nobody looks;
-- ``alive``: every rank gives a sign of life every 5 s, as ranks do;
+- ``silent``: nothing is received, and there are no readers;
+- ``alive``: every rank sends a heartbeat every 5 s, as ranks do;
 - ``watched``: the same while a page of one run is open in headless Chromium;
 - ``picker``: the same with its list of runs open (both are left out without a browser).
 
 ``cpu_percent`` is processor time of the collector's threads in percent of a core, by what they do;
 that of Chromium's renderer is ``page_cpu_percent``. ``shown_every_s`` is how often the scoring
 thread puts in place what pages and scrapes show. Then the list of runs and /metrics are asked for,
-``--asks`` times each, while ranks go on giving signs of life: wall time, which neighbours on the
+``--asks`` times each, while ranks go on sending heartbeats: wall time, which neighbours on the
 machine lengthen. Prints JSON.
 """
 
@@ -108,7 +108,7 @@ class Ranks:
     """All ranks of all runs.
 
     Args:
-        collector: what they tell.
+        collector: what they report to.
         runs, ranks: how many; so many in each.
     """
 
@@ -119,7 +119,7 @@ class Ranks:
         self._sources: list[Source] = []
 
     def train(self) -> None:
-        """Two windows of steps of every run, and a sign of life."""
+        """Two windows of steps of every run, and a heartbeat."""
         plain, slow = self._rows(), self._rows(Fault.parse("compute:1.5@rank1:step0"))
         for number in range(self._runs):
             rows = slow if number == self._runs - 1 else plain
@@ -130,7 +130,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def alive(self) -> Iterator[None]:
-        """Everybody gives signs of life meanwhile, evenly spread."""
+        """All ranks send heartbeats meanwhile, evenly spread."""
         over = threading.Event()
 
         def beat() -> None:
@@ -175,7 +175,7 @@ def _until_all_are_shown(collector: Collector, runs: int) -> None:
     """Every run, with a window that was scored."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
-        seen = collector._worker.snapshot.runs.values()  # nobody else needs to reach it
+        seen = collector._worker.snapshot.runs.values()  # no other code needs to reach it
         if sum(bool(run.windows) for run in seen) == runs:
             return
         time.sleep(0.1)

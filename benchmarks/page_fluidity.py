@@ -9,7 +9,7 @@ it does so one more window comes in each second, as from a collector. Frames are
 Chromium's own trace: ``main`` is all that the page's main thread did from one animation frame to
 the next (script, style, layout, paint, commit, garbage collection), ``raster`` what its raster
 threads did meanwhile; ``script_and_paint`` is the sum of both. The budget is held against processor
-time (``cpu_ms``), which neighbours on the same machine do not change; ``wall_ms`` stands beside it.
+time (``cpu_ms``), which neighbours on the same machine do not change; ``wall_ms`` is given with it.
 The time between frames is the machine's: nothing is drawn faster than the display asks for it.
 """
 

@@ -1,14 +1,14 @@
-"""What a view of the live page costs the collector, beside a scrape; and what the page weighs.
+"""What a view of the live page costs the collector, against a scrape; and what the page weighs.
 
     python -m benchmarks.page_view [--ranks N ...]
 
 A real collector in this process, fed over HTTP with a simulated run, and a timeline of 360 windows.
 A browser's requests come from another process: all files of the page, the list of runs, the
-picture, the timeline, the first event, all as gzip. Processor time of the threads that answer is
+view, the timeline, the first event, all as gzip. Processor time of the threads that answer is
 counted, not that of the one that scores. ``first`` is a view that finds nothing made or kept:
 it also zips the files, once in the life of a collector; ``view``, against which the budget is held,
-the median of those that follow, each after something new has come and of a timeline that nobody has
-asked for before; ``again`` a view by somebody who has the files, without anything new. A scrape is
+the median of those that follow, each after something new has come and of a timeline that was not
+requested before; ``again`` a view by a client that has the files, without anything new. A scrape is
 the answer to /metrics, whose text the scoring thread has made before. Prints JSON.
 """
 
@@ -195,7 +195,7 @@ def _feed(addresses: dict[str, str], ranks: int) -> None:
 
 def _lengthen(collector: Collector) -> None:
     """Repeat the newest windows, as if the run had trained for two hours."""
-    worker = collector._worker  # nobody else needs to reach it
+    worker = collector._worker  # no other code needs to reach it
     columns = worker.snapshot.runs["run"].columns[""]
     many = [replace(columns[at % len(columns)], seq=at) for at in range(COLUMNS)]
     worker.backfill("run", "", many)

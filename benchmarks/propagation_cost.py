@@ -3,9 +3,9 @@
     python -m benchmarks.propagation_cost
 
 Prints JSON. ``call``: on the training thread, ``with section:`` plain, with a provider, and with
-propagation on top, beside ``start_as_current_span`` of the SDK. ``thread``: CPU per span in the
-thread that builds the SDK's spans, beside the SDK's own creation of the same spans; both end in a
-batch processor whose exporter does nothing. Ratios count; rounds take turns.
+propagation on top, and ``start_as_current_span`` of the SDK. ``thread``: CPU per span in the
+thread that builds the SDK's spans, compared with the SDK's own creation of the same spans; both end
+in a batch processor whose exporter does nothing. Ratios count; rounds take turns.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m benchmarks.report_file [RANKS]
 
 1,000 ranks (125 data x 8 pipeline) x 10 sections, 240 windows with 5 % noise that no compression
-can take away, read from a history. Beside it what the history keeps for the picture of that run,
+can take away, read from a history. Alongside, what the history keeps for the view of that run,
 and what making it takes of the history's thread every ten seconds.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.history import STEPS, rows_of
 from otel_straggler.cli.report import report_data
-from otel_straggler.cli.report_source import KeptRunViews, choose_run
+from otel_straggler.cli.report_source import StoredRunViews, choose_run
 from otel_straggler.collector.history.codec import encode_blob
 from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.history import History
@@ -111,7 +111,7 @@ def page_of(path: Path) -> tuple[str, dict[str, Any], float]:
     """The file, what is in it, and the seconds that it took."""
     began_s = time.perf_counter()
     with HistoryReader(path) as reader:
-        run_views = KeptRunViews(reader, str(path))
+        run_views = StoredRunViews(reader, str(path))
         chosen = choose_run(run_views, "run")
         data = report_data(run_views, chosen, run_views.run_view("run", None))
         page = bundle(data, title="run")

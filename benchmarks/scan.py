@@ -86,8 +86,8 @@ def _readers_of_spans(body: bytes) -> Reads:
         return readers
     native = SpanDecoder()
     native.decode(body)
-    assert native._native is not None
-    return {"scan": native._native._cases._scanner.scan, "scan_decode": native.decode, **readers}
+    assert native._cases is not None
+    return {"scan": native._cases.scanner.scan, "scan_decode": native.decode, **readers}
 
 
 def _readers_of_heartbeats(bodies: list[bytes]) -> Reads:
@@ -101,8 +101,8 @@ def _readers_of_heartbeats(bodies: list[bytes]) -> Reads:
     native = MetricDecoder()
     for body in bodies:
         native.decode(body)
-    assert native._native is not None
-    return {"scan": native._native._cases._scanner.scan, "scan_decode": native.decode, **readers}
+    assert native._cases is not None
+    return {"scan": native._cases.scanner.scan, "scan_decode": native.decode, **readers}
 
 
 def _request(rank: int, *, is_timed: bool = False) -> ExportTraceServiceRequest:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.score_csv
 
-Beside it, in the same run: ``csv.reader`` that only looks at every row (a floor for any reader in
+Alongside, in the same run: ``csv.reader`` that only reads every row (a floor for any reader in
 Python), and ``numpy.loadtxt`` of the number columns of a slice, scaled to the whole file.
 """
 
@@ -38,7 +38,7 @@ def main() -> None:
         with path.open("w") as file:
             file.writelines(write_csv(simulate("one_slow_rank", Plan(steps=ROWS // 40)).batch))
         rounds = [
-            (_seconds(lambda: _score(path)), _seconds(lambda: _look(path)), _loadtxt_s(path))
+            (_seconds(lambda: _score(path)), _seconds(lambda: _read_rows(path)), _loadtxt_s(path))
             for _ in range(ROUNDS)
         ]
         own_s, reader_s, loadtxt_s = (
@@ -73,7 +73,7 @@ def _score(path: Path) -> None:
     assert {s["rank"] for s in window["stragglers"]} == {5}
 
 
-def _look(path: Path) -> None:
+def _read_rows(path: Path) -> None:
     with path.open(newline="") as file:
         for _ in csv.reader(file):
             pass

@@ -1,4 +1,4 @@
-"""What a section costs in the training thread, beside its peers, in one run.
+"""What a section costs in the training thread, compared with its peers, in one run.
 
     python -m benchmarks.sections        (with NVRx where it is installed: make bench-peers)
 
@@ -49,7 +49,7 @@ BUDGETS = (
     ("reused", "sdk_span", 100),
     ("detection_section", "nvrx_detection_section", 8),
 )
-"""(what, beside what, how many times cheaper it is to be); see the design."""
+"""(what, compared with what, how many times cheaper it is to be); see the design."""
 Way = Callable[[], None]
 
 
@@ -131,12 +131,12 @@ def _around(make: Callable[[], AbstractContextManager[Any]], *, is_reused: bool 
             with timer:
                 pass
 
-    def anew() -> None:
+    def recreated() -> None:
         for _ in range(RUNS):
             with make():
                 pass
 
-    return reused if is_reused else anew
+    return reused if is_reused else recreated
 
 
 def _emptied(way: Way) -> Way:

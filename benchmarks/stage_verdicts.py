@@ -48,7 +48,7 @@ def measure(seeds: int) -> dict[str, Any]:
         for name in EVEN
         for layout in LAYOUTS
         for timing in TIMINGS
-        # Of a stage that is one rank nobody can tell whether that is slow.
+        # A stage of a single rank cannot be compared, so whether it is slow is unknown.
         if not (name == "one rank 1.3x" and layout.endswith("dp1"))
     ]
     uneven = [

@@ -3,14 +3,15 @@
     python -m benchmarks.verdict_window [--ranks N --sections S [--gpu]]
 
 From step tables to all changes of verdicts: 20 steps in tables of 5, so four evaluations, of a
-judge that has seen 60 steps before (``window``) and of a new one that is told that there will be
+judge that has seen 60 steps before (``window``) and of a new one that is given that there will be
 no more (``first_window``). Some ranks and one host are slow, so that there is something to say.
 Making step tables from rows is not in it: ``benchmarks.dense_window`` prints that. Budgets are
-held against processor time, ``cpu_s``; ``wall_s`` stands beside it. Every size runs in a process
+held against processor time, ``cpu_s``; ``wall_s`` is given with it. Every size runs in a process
 of its own, so that the peak of memory is its own; the dense one in three, and their median counts.
-A virtual machine may have given its free memory back to its host, and then whoever touches it first
-pays for getting it again: the first of the three may, and all three are printed. What new memory
-costs is printed too (``first_touch_s_per_gib``), measured last, so that nothing before is helped.
+A virtual machine may have given its free memory back to its host, and then the first process to
+touch it pays for getting it again: the first of the three may, and all three are printed. What new
+memory costs is printed too (``first_touch_s_per_gib``), measured last, so that nothing before is
+helped.
 """
 
 from __future__ import annotations

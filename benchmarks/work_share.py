@@ -4,10 +4,10 @@
 
 A run is an hour of 2 s steps: 360 blocks of 5 steps, of one peer group. ``false`` gives, for each
 kind of noise, of tokens and number of ranks, in how many of all blocks and in how many of the runs
-a share of the time is told to grow with tokens although none does. ``power`` gives, for true
-shares, in how many runs it is told after 2, 10 and 50 blocks, and what is told then. ``traces``
-takes the noise from the compute times of the published traces of production jobs, whose few steps
-are put together at random, ten at a time, in place of being drawn.
+a share of the time is reported to grow with tokens although none does. ``power`` gives, for true
+shares, in how many runs it is reported after 2, 10 and 50 blocks, and what is reported then.
+``traces`` takes the noise from the compute times of the published traces of production jobs, whose
+few steps are put together at random, ten at a time, in place of being drawn.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _slow_waves(random: np.random.Generator, shape: Shape) -> Floats:
 
 
 def _shared_waves(random: np.random.Generator, shape: Shape) -> Floats:
-    """All ranks together, correlated over some 10 steps, beside noise of their own."""
+    """All ranks together, correlated over some 10 steps, alongside noise of their own."""
     shared = _autocorrelated(random, (shape[0], shape[1], 1), 0.9)
     return SIGMA * shared + 0.3 * _normal(random, shape)
 

@@ -12,7 +12,7 @@ from otel_straggler.alerts.render import MIN_GROUP_WAIT_S
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.settings import LivenessSettings
 from otel_straggler.config import ClientSettings
-from otel_straggler.options import rows_of
+from otel_straggler.setting import rows_of
 
 _SCRAPE_S = 15.0
 

@@ -25,8 +25,7 @@ from otel_straggler.config import (
     all_variables,
 )
 from otel_straggler.detector import Detector
-from otel_straggler.options import rows_of, sections_of
-from otel_straggler.setting import Setting, Variable
+from otel_straggler.setting import Setting, Variable, rows_of, sections_of
 
 _HERE = "Add it to otel_straggler/config.py; the reference page is made from that."
 

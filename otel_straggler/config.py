@@ -24,7 +24,6 @@ from otel_straggler.setting import (
     otlp,
     own,
     read_number,
-    row,
     setting,
 )
 
@@ -272,46 +271,48 @@ BY_FIELD: dict[str, Setting] = {
 """The rows of the table by field of :class:`ClientSettings`."""
 
 _OF_ENDPOINTS: tuple[Setting, ...] = (
-    row(
+    Setting(
         "endpoint",
         own("ENDPOINT", "http://collector:4318", *otlp("ENDPOINT", "http://backend:4318")),
         "`http://127.0.0.1:4318`; for gRPC `http://127.0.0.1:4317`",
     ),
-    row(
+    Setting(
         "headers",
         own("HEADERS", "authorization=Bearer%20own", *otlp("HEADERS", "authorization=Bearer%20x")),
         "none",
     ),
-    row("protocol", own("PROTOCOL", "grpc", *otlp("PROTOCOL", "grpc")), "`http/protobuf`"),
-    row(
+    Setting("protocol", own("PROTOCOL", "grpc", *otlp("PROTOCOL", "grpc")), "`http/protobuf`"),
+    Setting(
         "spans off",
         (Variable("OTEL_TRACES_EXPORTER", "none"),),
         "on",
         "`none`: this package sends no spans",
     ),
-    row(
+    Setting(
         "heartbeats and histograms off",
         (Variable("OTEL_METRICS_EXPORTER", "none"),),
         "on",
         "`none`: this package sends neither",
     ),
-    row("time-out of a request", otlp("TIMEOUT", "2500"), "10000", "milliseconds"),
-    row("compression of requests", otlp("COMPRESSION", "gzip"), "`none`", "`gzip` or `none`"),
-    row(
+    Setting("time-out of a request", otlp("TIMEOUT", "2500"), "10000", "milliseconds"),
+    Setting("compression of requests", otlp("COMPRESSION", "gzip"), "`none`", "`gzip` or `none`"),
+    Setting(
         "certificates of the other side",
         otlp("CERTIFICATE", "/etc/ca.pem"),
         "those of the system",
         "PEM file of the authorities to trust",
     ),
-    row("own certificate", otlp("CLIENT_CERTIFICATE", "/etc/client.pem"), "none", _FOR_MUTUAL),
-    row("key of the own certificate", otlp("CLIENT_KEY", "/etc/client.key"), "none", _FOR_MUTUAL),
-    row(
+    Setting("own certificate", otlp("CLIENT_CERTIFICATE", "/etc/client.pem"), "none", _FOR_MUTUAL),
+    Setting(
+        "key of the own certificate", otlp("CLIENT_KEY", "/etc/client.key"), "none", _FOR_MUTUAL
+    ),
+    Setting(
         "gRPC without TLS",
         otlp("INSECURE", "true", _GRPC_WITHOUT_SCHEME),
         "with TLS",
         "`true`: for a gRPC endpoint that is named without `http://` or `https://`",
     ),
-    row(
+    Setting(
         "hash of the address as run id",
         (
             Variable("WORLD_SIZE", "8", (*_ADDRESS, ("LOCAL_WORLD_SIZE", "4"))),
@@ -329,14 +330,14 @@ OF_ARGUMENTS: tuple[Setting, ...] = tuple(s for s in _RESOLVED if s.sources and 
 WITHOUT_ARGUMENT: tuple[Setting, ...] = tuple(s for s in _RESOLVED if s.meaning)
 """Settings that have no argument."""
 OF_PROCESS: tuple[Setting, ...] = (
-    row(
+    Setting(
         "native part",
         own("NATIVE", "off"),
         "`auto`",
         "`auto`: the native part is used where it was built; `off`: the fallback in Python; "
         "`required`: `configure()` refuses to go on without it. Read at import",
     ),
-    row(
+    Setting(
         "folder of ring files",
         own("RING_DIR", "/var/run/otel-straggler"),
         "none: private memory",
@@ -347,9 +348,9 @@ OF_PROCESS: tuple[Setting, ...] = (
 )
 """Settings of the process that the resolver does not see."""
 OF_DETECTOR: tuple[Setting, ...] = (
-    row("endpoint", own("ENDPOINT", "http://collector:4318"), "nothing is sent"),
-    row("role", own("ROLE", "actor"), "`default`"),
-    row("collector", own("COLLECTOR", "http://collector:9464"), "`http://127.0.0.1:9464`"),
+    Setting("endpoint", own("ENDPOINT", "http://collector:4318"), "nothing is sent"),
+    Setting("role", own("ROLE", "actor"), "`default`"),
+    Setting("collector", own("COLLECTOR", "http://collector:9464"), "`http://127.0.0.1:9464`"),
 )
 """Arguments of ``Detector.initialize()`` that the environment can give."""
 

@@ -31,7 +31,7 @@ from benchmarks.harness.budgets import judge, print_result
 Json = dict[str, Any]
 RANK = 1
 MAX_S = 15.0
-LOOK_S = 0.02
+POLL_S = 0.02
 
 
 def _stop(job: Job) -> None:
@@ -120,7 +120,7 @@ def _wait_until_named(stage: Stage, job: Job, kind: str) -> float:
         newest = {v["subject_id"]: v for v in stage.report(job.run_id).get("verdicts", ())}
         return any(v["rank"] == RANK and v["state"] == "confirmed" for v in newest.values())
 
-    stage.wait_until(is_named, lambda: f"{job.run_id}: never named\n{job.log}", every_s=LOOK_S)
+    stage.wait_until(is_named, lambda: f"{job.run_id}: never named\n{job.log}", every_s=POLL_S)
     return time.time()
 
 

@@ -1,4 +1,4 @@
-"""Jobs of training processes that can be told to go wrong, and can be sent signals."""
+"""Jobs of training processes that can be made to fail, and can be sent signals."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Job:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def order(self, what: str, *, rank: int = 0, value: float = 0.0) -> None:
-        """Have all ranks told, with the next step of rank 0.
+        """Send an order to all ranks, with the next step of rank 0.
 
         Args:
             what: of ``ORDERS``.

@@ -1,4 +1,4 @@
-"""Training processes: one that has torch loaded forks a rank whenever a job is told.
+"""Training processes: one that has torch loaded forks a rank for every job it is given.
 
     python -m benchmarks.alert_delay.ranks
 
@@ -35,16 +35,16 @@ import otel_straggler.client.python_export  # both are what a rank loads later, 
 Json = dict[str, Any]
 NOTHING, FINISH, SLOW, STUCK, FAIL, CHECKPOINT = range(6)
 _SIGKILL_ON_DEATH = 1  # PR_SET_PDEATHSIG
-_LOOK_S = 0.05
+_POLL_S = 0.05
 SECTIONS_S = {"data": 0.015, "forward": 0.050, "backward": 0.015}
 """A step of 80 ms needs about one per cent of a core."""
 
 
 def main() -> None:
-    """Fork ranks as told; each goes its own way from here, so that its end is a program's end."""
+    """Fork ranks as requested; each is independent from here, so its end is a program's end."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    say(ready=os.getpid())
+    send(ready=os.getpid())
     ranks: dict[int, tuple[str, int]] = {}
     for job in reported_jobs(ranks):
         for placed in job["placement"]:
@@ -52,17 +52,17 @@ def main() -> None:
             if pid == 0:
                 train(job, placed)
             ranks[pid] = job["name"], placed["rank"]
-            say(job=job["name"], rank=placed["rank"], pid=pid)
+            send(job=job["name"], rank=placed["rank"], pid=pid)
     for pid in ranks:
         os.kill(pid, signal.SIGKILL)
 
 
 def reported_jobs(ranks: dict[int, tuple[str, int]]) -> Iterator[Json]:
-    """As they come, until the input ends; in between, ranks that have ended are told of."""
+    """As they come, until the input ends; in between, ranks that have ended are reported."""
     reported = b""
     while True:
         reap(ranks)
-        if not select.select([0], [], [], _LOOK_S)[0]:
+        if not select.select([0], [], [], _POLL_S)[0]:
             continue
         part = os.read(0, 65_536)
         if not part:
@@ -72,21 +72,21 @@ def reported_jobs(ranks: dict[int, tuple[str, int]]) -> Iterator[Json]:
 
 
 def reap(ranks: dict[int, tuple[str, int]]) -> None:
-    """Tell of those that have ended."""
+    """Report those that have ended."""
     while ranks:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             return
         name, rank = ranks.pop(pid)
-        say(job=name, rank=rank, ended=os.waitstatus_to_exitcode(status))
+        send(job=name, rank=rank, ended=os.waitstatus_to_exitcode(status))
 
 
-def say(**fields: object) -> None:
+def send(**fields: object) -> None:
     os.write(1, json.dumps(fields).encode() + b"\n")
 
 
 def train(job: Json, placed: Json) -> NoReturn:
-    """One rank, until it is told to finish, or ends as the faults of the job say."""
+    """One rank, until it is asked to finish, or ends as the faults of the job say."""
     become_a_rank(job, placed)
     atexit.register(os._exit, 1)  # comes last: what has failed need not take torch apart
     dist.init_process_group("gloo")
@@ -104,7 +104,7 @@ def train(job: Json, placed: Json) -> NoReturn:
 
 
 def steps(job: Json, rank: int, pairs: list[Any]) -> None:
-    """Until told to finish."""
+    """Until asked to finish."""
     slower_s = 0.0
     order, whom, value = NOTHING, 0, 0.0
     n = job["first_step"]
@@ -132,7 +132,7 @@ def steps(job: Json, rank: int, pairs: list[Any]) -> None:
 
 
 def orders_of(job: Json, rank: int) -> torch.Tensor:
-    """What is told now: rank 0 reads the file and forgets it, the others add nothing."""
+    """The current commands: rank 0 reads the file and removes it, the others add nothing."""
     nothing = torch.zeros(3, dtype=torch.float64)
     path = Path(job["orders"])
     if rank or not path.exists():
@@ -145,7 +145,7 @@ def orders_of(job: Json, rank: int) -> torch.Tensor:
 
 
 def agree(mine: torch.Tensor, group: Any = None) -> tuple[int, int, float]:
-    """The sum over all ranks; for ever, if one of them is gone."""
+    """The sum over all ranks; forever, if one of them is gone."""
     try:
         dist.all_reduce(mine, group=group)
     except RuntimeError:

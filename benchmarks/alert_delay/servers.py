@@ -103,7 +103,7 @@ def _routes(route: Json) -> Iterator[Json]:
 
 
 def _receiver(reported: Json, webhook: str) -> Json:
-    """A receiver of the same name; it is told of ends if the one of the example is."""
+    """A receiver of the same name; it is notified of ends if the one of the example is."""
     ways = [way for name, way in reported.items() if name != "name"]
     ends = not ways or ways[0][0].get("send_resolved", True)
     way = {"url": f"{webhook}/{reported['name']}", "send_resolved": ends}

@@ -156,7 +156,7 @@ class Stage:
         result = self.report(run_id, collector).get("liveness") or [{}]
         return dict(result[0])
 
-    # --- what is told ------------------------------------------------------------------------
+    # --- reports -----------------------------------------------------------------------------
 
     def refuse(self, run_id: str, times: int) -> None:
         """Answer the next notifications about a run with 500."""

@@ -58,7 +58,7 @@ class Case:
         ranks, noise, timing: as in ``RunPlan``.
         band: dose of its faults.
         n_seeds: runs of it in the full set.
-        fields: of ``RunPlan`` beside those.
+        fields: of ``RunPlan`` besides those.
     """
 
     kind: str
@@ -151,7 +151,7 @@ def on_ranks(kind: str, size: float, n: int, *, onset: int | None = None) -> Des
 
 
 def on_group(kind: str, size: float, who: Literal["host", "rail", "all"]) -> Destination:
-    """A fault on a host, on a rail, or on everybody."""
+    """A fault on a host, on a rail, or on all ranks."""
 
     def index(rng: np.random.Generator, layout: Layout) -> tuple[Fault, ...]:
         maximum = max(1, layout.ranks // 8) if who == "host" else 8
@@ -226,7 +226,7 @@ def _healthy() -> Iterator[Case]:
 
 
 def _negatives() -> Iterator[Case]:
-    """What looks like a fault and is none."""
+    """Cases that look like faults but are not."""
     fields: dict[str, dict[str, Any]] = {
         "gc": {"gc_every_steps": 40, "gc_s": 0.5},
         "checkpoint": {"checkpoint_every": 100},
@@ -249,7 +249,7 @@ def _negatives() -> Iterator[Case]:
 
 
 def _structures() -> Iterator[Case]:
-    """Causes that are nobody's: a rank that is accused here is a false alarm."""
+    """Causes that belong to no rank: a rank that is accused here is a false alarm."""
 
     def case(kind: str, index: Destination | None = None, layout: str = "", **fields: Any) -> Case:
         return Case(
@@ -269,8 +269,8 @@ def _structures() -> Iterator[Case]:
 def _waiting() -> Iterator[Case]:
     """Where sections hold waiting, or host times that say little.
 
-    The smaller layout has no tensor groups: there the slow rank can be told from those who wait
-    for it within forward. In the larger one it cannot, unless it is the host that is slow.
+    The smaller layout has no tensor groups: there the slow rank is distinguishable from those that
+    wait for it within forward. In the larger one it cannot, unless it is the host that is slow.
     """
     faults: tuple[tuple[str, float], ...] = (
         ("forward", 1.10), ("backward", 1.10), ("compute", 1.25), ("data", 0.2), ("late", 0.2),

@@ -23,7 +23,7 @@ class Episode:
         begin_step: newest step seen when it was said.
         end_step: newest step seen when it was taken back; None if never.
         strength: how sure or how large, in the method's own unit; the peak of the episode.
-        section, cause, slowdown, sentence: as far as the method tells.
+        section, cause, slowdown, sentence: as far as the method reports them.
     """
 
     scope: Scope

@@ -12,7 +12,7 @@ import numpy as np
 from otel_straggler.model.rank import Source
 
 NOT_STATE = (type, ModuleType, FunctionType, Source)
-"""Code, and who the ranks are: the tables hold that for everybody."""
+"""Code and identity of ranks: the tables hold that for all of them."""
 
 
 def held_bytes(root: object) -> int:

@@ -78,7 +78,7 @@ def percentile(values: Sequence[float], at: float) -> float:
 def is_among_top(strengths: Floats, wanted: Sequence[int], k: int) -> bool:
     """Whether one of the positions ``wanted`` is among the ``k`` strongest.
 
-    Ties count against: everybody as strong, and not wanted, comes first. Zero says nothing.
+    Ties count against: all that are as strong, and not wanted, come first. Zero says nothing.
     """
     best = max((float(strengths[at]) for at in wanted), default=0.0)
     if not best > 0:

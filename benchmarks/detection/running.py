@@ -90,11 +90,11 @@ def _rank(counted: MethodRecord, run: SimulatedRun, method: Method) -> None:
     """
     strengths = method.strengths
     lasting = [x for x in run.labels if x.scope in ("rank", "host") and x.end_step is None]
-    everybody = frozenset[int]().union(*(label.ranks for label in lasting))
+    all_ranks = frozenset[int]().union(*(label.ranks for label in lasting))
     position = {source.rank: at for at, source in enumerate(run.sources)}
     for label in lasting:
         own = [position[rank] for rank in label.ranks]
-        others = [position[rank] for rank in everybody - label.ranks]
+        others = [position[rank] for rank in all_ranks - label.ranks]
         counted.ranked += 1
         if len(strengths) == len(position):
             shown = strengths.copy()

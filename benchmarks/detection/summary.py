@@ -193,7 +193,7 @@ def _delays(runs: Sequence[RunRecord], method: str) -> Row:
 
 
 def _culprits(runs: Sequence[RunRecord], method: str) -> Row:
-    """The rank most suspected at the end, where everybody waits for the slow one."""
+    """The rank most suspected at the end, where all others wait for the slow one."""
     row: Row = {"method": method}
     for noise in ("AR", "ST", "SE"):
         chosen = Selected.of(

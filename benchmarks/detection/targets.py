@@ -15,7 +15,7 @@ NVRX = "nvrx .75"
 
 
 def check_targets(runs: Sequence[RunRecord]) -> list[Target]:
-    """One line each: name, wanted, value, low, high, is_met, and NVRx's value beside it.
+    """One line each: name, wanted, value, low, high, is_met, and NVRx's value for comparison.
 
     A target that no run measures has the value NaN and is not met.
     """

@@ -14,7 +14,7 @@ pairs. Noise of the machine in both hides a difference, so ``calm_half`` takes t
 block was calmest, which noise can only raise.
 
 ``cpu``: processor time per span that is not recording (drain, encode, queue, send): when 2,000
-spans are made and flushed at once, and off the training thread at each rate, where it is also told
+spans are made and flushed at once, and off the training thread at each rate, where it is also given
 per 10,000 spans a second as a share of one core; what the quiet blocks use is not subtracted.
 ``spans_arrived``: the stock processor drops what its queue of 2,048 cannot hold. Prints JSON.
 """
@@ -73,7 +73,7 @@ def _options() -> argparse.Namespace:
 
 
 class _Trainer:
-    """A child that measures, and what it has told so far."""
+    """A child that measures, and what it has reported so far."""
 
     def __init__(
         self, way: str, sink: str, options: argparse.Namespace, stack: contextlib.ExitStack
@@ -139,7 +139,7 @@ def _arrived(sink: str) -> int:
 
 
 def _wake_up(groups: list[Json], rate: int) -> Json:
-    """Each block at this rate beside the quiet one on its side of the group."""
+    """Each block at this rate against the quiet one on its side of the group."""
     pairs = [
         pair
         for group in groups
@@ -176,7 +176,7 @@ def _median(groups: list[Json], key: str) -> float:
 
 
 def _compared(measured: dict[str, Json]) -> Json:
-    """How many times dearer the stock SDK is, per span flushed at once."""
+    """How many times more the stock SDK costs, per span flushed at once."""
     theirs = measured["sdk"]["cpu"]["flushed_at_once"]
     return {
         way: {key: round(theirs[key] / own["cpu"]["flushed_at_once"][key], 1) for key in theirs}
@@ -186,7 +186,7 @@ def _compared(measured: dict[str, Json]) -> Json:
 
 
 def _budgets(measured: dict[str, Json], rates: list[int]) -> dict[str, Json]:
-    """One for each of our ways and rates; the stock SDK is told in the same words, not judged."""
+    """One for each of our ways and rates; the stock SDK is reported the same way, not judged."""
     budgets: dict[str, Json] = {}
     for way in WAYS[:-1]:
         for rate in rates:

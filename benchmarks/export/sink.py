@@ -1,7 +1,7 @@
 """A collector that answers at once and counts spans when asked, in a process of its own.
 
 Requests are kept as they came and parsed only for ``GET /spans``, so that nothing is parsed while
-somebody measures on the same cores.
+a measurement runs on the same cores.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ANSWER = b"HTTP/1.1 200 OK\r\notel-straggler-scorer: 1\r\nContent-Length: %d\r\
 
 
 class _Spans:
-    """Counts what was received; keeps bodies only until somebody asks."""
+    """Counts what was received; keeps bodies only until they are requested."""
 
     def __init__(self) -> None:
         self._bodies: list[bytes] = []

@@ -1,4 +1,4 @@
-"""A process that trains nothing, but wakes up every millisecond and makes spans when told to.
+"""A process that trains nothing, but wakes up every millisecond and makes spans on request.
 
     python -m benchmarks.export.trainer WAY ENDPOINT BLOCK_S RATE [RATE ...]
 
@@ -25,12 +25,12 @@ Json = dict[str, Any]
 
 
 def main(way_name: str, endpoint: str, block_s: float, rates: list[int]) -> None:
-    """Work until nobody asks any more."""
+    """Work until there are no more requests."""
     way: Way = StockSdk(endpoint) if way_name == "sdk" else Ours(endpoint)
     lead_s = min(1.1, block_s)
     _loop(way, lead_s, rates[-1])  # what is loaded and built once
     way.flush()
-    print(json.dumps({"warmed_up_with": way.take_made()}), flush=True)
+    print(json.dumps({"warmed_up_with": way.drain_made()}), flush=True)
     for _ in sys.stdin:
         print(json.dumps(_group(way, block_s, lead_s, rates)), flush=True)
     way.close()
@@ -53,7 +53,7 @@ def _group(way: Way, block_s: float, lead_s: float, rates: list[int]) -> Json:
     way.flush()
     quiet.append(_loop(way, block_s, 0))
     bursts = [_burst(way) for _ in range(BURSTS)]
-    return {"quiet": quiet, "at_rate": at_rate, "bursts": bursts, "made": way.take_made()}
+    return {"quiet": quiet, "at_rate": at_rate, "bursts": bursts, "made": way.drain_made()}
 
 
 def _loop(way: Way, length_s: float, rate: int) -> Json:

@@ -18,7 +18,7 @@ class Way(Protocol):
     def flush(self) -> None:
         """Wait until all are sent."""
 
-    def take_made(self) -> int:
+    def drain_made(self) -> int:
         """Spans made since the last time."""
 
     def close(self) -> None: ...
@@ -53,7 +53,7 @@ class Ours:
         if not self._ots.flush(PATIENCE_S):
             raise TimeoutError(f"not everything was sent within {PATIENCE_S:g} s")
 
-    def take_made(self) -> int:
+    def drain_made(self) -> int:
         made, self._made = self._made, 0
         return made
 
@@ -85,7 +85,7 @@ class StockSdk:
     def flush(self) -> None:
         self._provider.force_flush(int(PATIENCE_S * 1_000))
 
-    def take_made(self) -> int:
+    def drain_made(self) -> int:
         made, self._made = self._made, 0
         return made
 

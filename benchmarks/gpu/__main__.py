@@ -43,7 +43,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", default="", help="keys, with commas: E3,E4")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, for a look")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, for a quick check")
     parser.add_argument("--soak", action="store_true", help="E9 alone, 8 minutes")
     parser.add_argument("--json", default="", help="add results to this file")
     parser.add_argument("--seconds", type=float, default=0.0, help="of all experiments together")

@@ -62,7 +62,7 @@ def decide(experiments: Mapping[str, Any], *, has_governor: bool) -> dict[str, A
 
 
 def _decide_way(experiments: Mapping[str, Any], way: str, has_governor: bool) -> dict[str, Any]:
-    verdicts = {rule: _look(experiments, rule) for rule in rules(way)}
+    verdicts = {rule: _evaluate(experiments, rule) for rule in rules(way)}
     broken = [rule for rule, verdict in verdicts.items() if verdict == "broken"]
     is_open = any(rule.is_needed and v == "unknown" for rule, v in verdicts.items())
     if any(rule.figure not in GOVERNED or not has_governor for rule in broken):
@@ -74,7 +74,7 @@ def _decide_way(experiments: Mapping[str, Any], way: str, has_governor: bool) ->
     return {"default": default, "rules": {rule.words: v for rule, v in verdicts.items()}}
 
 
-def _look(experiments: Mapping[str, Any], rule: Rule) -> str:
+def _evaluate(experiments: Mapping[str, Any], rule: Rule) -> str:
     figures = experiments.get(rule.experiment, {}).get("figures", {})
     value = figures.get(rule.figure, {}).get("value")
     if value is None:

@@ -1,4 +1,4 @@
-"""The process of one arm: gets ready, then works when it is told to.
+"""The process of one arm: gets ready, then works on request.
 
     python -m benchmarks.gpu.arm MODULE NAME OPTIONS
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 FAKED_TIMES = 20.0
 """So much longer an arm may take where the GPU is faked: tests run on machines that are busy."""
 GONE_S = 10.0
-"""A process that was killed while the driver holds it may stay for ever."""
+"""A process that was killed while the driver holds it may stay forever."""
 
 
 class ArmFailedError(Exception):

@@ -26,7 +26,7 @@ _NO_KERNELS = (
     *("Activity Buffer", "Buffer Flush", "Command Buffer", "Lazy Function", "Instrumentation"),
     *("Resource", "Unknown"),
 )
-"""How names of what a profiler puts on the GPU's side begin, beside kernels."""
+"""How names of what a profiler puts on the GPU's side begin, besides kernels."""
 
 
 def cuda() -> Any:
@@ -81,7 +81,7 @@ class Cuda:
         return contextlib.nullcontext()
 
     def memory_used(self) -> int:
-        """Bytes of the device that are taken, by everybody."""
+        """Bytes of the device in use, by all processes."""
         free, total = self.torch.cuda.mem_get_info()
         return int(total - free)
 
@@ -196,7 +196,7 @@ class FakeCuda(Cuda):
 
 
 class _FakeSession(Session):
-    """Of the CPU; its kernels are those that the fake was told to launch meanwhile."""
+    """Of the CPU; its kernels are those that the fake was asked to launch meanwhile."""
 
     def __init__(self, cuda: FakeCuda, *, has_cpu: bool) -> None:
         del has_cpu

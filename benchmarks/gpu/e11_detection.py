@@ -27,7 +27,7 @@ SLICE_S = 0.02
 @dataclass(frozen=True, slots=True)
 class Load:
     """What the neighbour occupies: multiprocessors with so many threads each; is_alone: and with
-    so much shared memory that most kernels find no place beside it."""
+    so much shared memory that most kernels find no place next to it."""
 
     blocks: float
     threads: int

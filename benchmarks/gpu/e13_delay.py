@@ -1,4 +1,4 @@
-"""E13: whether a run's numbers come in time where the GPU is never idle and nobody waits for it."""
+"""E13: whether a run's numbers come in time where the GPU is never idle and never waited for."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ TICKS_PER_S = 1.9e9
 SECTION = 10
 """Kernels in a section."""
 AHEAD_S = 0.1
-"""Of launches beside the GPU: it never runs dry, and never has much to do."""
+"""How far launches are ahead of the GPU: it never runs dry, and never has much to do."""
 PATIENCE_S = 2.0
-LOOK_S = 0.1
+POLL_S = 0.1
 TIMED = 2
 
 
@@ -62,7 +62,7 @@ class Arm:
         taken: list[tuple[int, float, float]] = []
         while (now_s := time.monotonic()) - began_s < seconds:
             if now_s >= next_s:
-                next_s += LOOK_S
+                next_s += POLL_S
                 taken += self._take()
             self._section(int(TICKS_PER_S / rate))
             launched_s = self._launched / rate

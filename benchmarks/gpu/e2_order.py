@@ -32,7 +32,7 @@ CHEAP_CALLS = {
     "cuCtxGetStreamPriorityRange": 2,
 }
 """Driver calls that a mark could be made of, with how many answers each writes: which of them CUPTI
-records at all is a fact for whoever must choose another."""
+records at all is a fact for choosing another."""
 TIMES = 200
 
 

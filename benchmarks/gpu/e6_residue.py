@@ -54,7 +54,7 @@ def _judge_noise(notebook: Notebook, seen: Figure | None) -> None:
 def residue(
     before: Sequence[Mapping[str, float]], after: Sequence[Mapping[str, float]], name: str
 ) -> Figure | None:
-    """Percent that ``name`` is slower afterwards than it was before, beside ``never``.
+    """Percent that ``name`` is slower afterwards than it was before, relative to ``never``.
 
     >>> never = {"never": 10.0}
     >>> residue([{**never, "m1": 11.0}], [{**never, "m1": 12.1}], "m1")["value"]
@@ -64,14 +64,14 @@ def residue(
     if early is None or late is None:
         return None
 
-    def beside(value: float) -> float:
+    def relative(value: float) -> float:
         return round(100 * ((1 + value / 100) / (1 + early["value"] / 100) - 1), 3)
 
-    return {**late, "value": beside(late["value"]), "iqr": [beside(v) for v in late["iqr"]]}
+    return {**late, "value": relative(late["value"]), "iqr": [relative(v) for v in late["iqr"]]}
 
 
 class Arm:
-    """A model in training that starts and stops timing when it is told to."""
+    """A model in training that starts and stops timing on request."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._cuda = cuda()

@@ -46,7 +46,7 @@ def _write(notebook: Notebook, result: Mapping[str, Any], asked: set[str]) -> No
 
 
 def lost(reported: Mapping[str, Any]) -> int:
-    """Kernels that somebody should have seen and did not, or saw twice."""
+    """Kernels that a profiler should have seen and did not, or saw twice."""
     ours = sum(abs(seen - LAUNCHES) for seen in reported["ours"])
     return int(ours + abs(reported["profiler"] - LAUNCHES))
 

@@ -20,7 +20,7 @@ MAX_GROWTH_MIB = 32.0
 """Between the second fifth of the time and its end."""
 BATCH, SECTION = 500, 1_000
 SHARE_S, BESIDE_S = 160.0, 30.0
-"""Of each arm, at most, and what it takes beside: to begin, and to hand over the rest."""
+"""Of each arm, at most, and what it takes in addition: to begin, and to hand over the rest."""
 
 
 def measure(notebook: Notebook) -> None:

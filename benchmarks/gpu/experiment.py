@@ -79,7 +79,7 @@ class Notebook:
 
     Args:
         path: of the lines.
-        is_quick: fewer rounds, for a look.
+        is_quick: fewer rounds, for a quick check.
         limit_s: how long the experiment has from now on.
     """
 

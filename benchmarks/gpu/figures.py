@@ -1,4 +1,4 @@
-"""Figures of turns: medians, quartiles, and what an arm costs beside another in the same round."""
+"""Figures of turns: medians, quartiles, and what an arm costs over another in the same round."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 MIN_S = 20.0
 """With less time left an experiment is not begun: to import PyTorch takes half of that."""
 GONE_S = 10.0
-"""A process that was killed while the driver holds it may stay for ever."""
+"""A process that was killed while the driver holds it may stay forever."""
 
 
 def run_experiment(

@@ -125,7 +125,7 @@ class Grafana:
 
     def samples(self, target: Target, chosen: Chosen) -> int:
         """How many samples Prometheus reads for it: what it costs, whatever else the machine does.
-        A sample that several points of a line look at counts for each."""
+        A sample that several points of a line read counts for each."""
         reported = json.loads(self._answer(target, chosen, stats="true"))["data"]
         return int(reported["stats"]["samples"]["totalQueryableSamples"])
 

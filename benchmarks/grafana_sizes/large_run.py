@@ -1,6 +1,6 @@
 """What a collector's /metrics says of a large run, by the collector's own worker.
 
-Rows, signs of life and sensors are handed to it as if they had been decoded: how they are encoded
+Rows, heartbeats and sensors are handed to it as if they had been decoded: how they are encoded
 is not looked at here, and would take minutes for 10,000 ranks.
 """
 

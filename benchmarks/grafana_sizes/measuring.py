@@ -119,7 +119,7 @@ class Prometheus:
         return int(result["value"][1])
 
     def cpu_s(self) -> float:
-        """Processor time that it has had, as it tells of itself."""
+        """Processor time that it has had, as it reports about itself."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as answer:
             reported = dict(line.rsplit(b" ", 1) for line in answer if not line.startswith(b"#"))
         return float(reported[b"process_cpu_seconds_total"])

@@ -17,7 +17,7 @@ def about(*packages: str) -> dict[str, Any]:
     """The first keys of a result.
 
     Args:
-        packages: whose versions matter, beside ours; those that are absent are left out.
+        packages: whose versions matter, besides ours; those that are absent are left out.
     """
     return {
         "command": " ".join(["python -m", _module(), *sys.argv[1:]]),

@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 def judge(measured: float, maximum: float, unit: str) -> Json:
-    """A figure beside its budget; a ratio of 1.0 is just met. ``unit`` of both, "" if none."""
+    """A figure and its budget; a ratio of 1.0 is just met. ``unit`` of both, "" if none."""
     return {
         "measured": round(measured, 4),
         "budget": round(maximum, 4),

@@ -10,11 +10,11 @@ The real command in a process of its own, over 4 kept connections from this one.
 - ``forward``, ``forward sampled``: that, and send it on to a receiver that throws it away.
 
 Windows and verdicts cost by steps and ranks, not by spans, so what scoring costs per span depends
-on how many ranks share it: stages are told for several. Requests hold spans of one rank, and a step
-of a rank is five spans. ``ms_per_step_of_scoring`` is the same cost per step of the job. All
+on how many ranks share it: stages are reported for several. Requests hold spans of one rank, and a
+step of a rank is five spans. ``ms_per_step_of_scoring`` is the same cost per step of the job. All
 arrives as fast as it is taken: with 16 ranks that is thousands of steps a second, which no job has.
 
-Beside it, in the same run and with the same requests: the smallest receivers one can write on the
+Alongside, in the same run and with the same requests: the smallest receivers one can write on the
 same libraries, which parse each request with upb and throw it away (``upb parse``) or also read the
 fields that scoring needs (``upb read``), and Rotel where it is installed. A small run warms each up
 and is not counted. Of several rounds the least CPU time counts: other work on the machine can only
@@ -89,7 +89,7 @@ def _reported(dose: Dose) -> Json:
 
 
 def _best(rounds: list[Figures]) -> Json:
-    """The least CPU time and the highest rate; all rounds beside it."""
+    """The least CPU time and the highest rate, with all rounds."""
     best = min(rounds, key=lambda each: each.cpu_us_per_span)
     reported: Json = {"cpu_us_per_span": round(best.cpu_us_per_span, 3)}
     reported["spans_per_s"] = round(max(each.spans_per_s for each in rounds))
@@ -120,12 +120,12 @@ def _stages(measured: dict[str, Json], ranks: list[int]) -> Iterator[tuple[str, 
 
 
 def _ratios(measured: dict[str, Json]) -> Iterator[tuple[str, Json]]:
-    """Each case of ours beside the peers under the same load; forwarding also beside theirs."""
+    """Each case of ours against the peers under the same load; forwarding also against theirs."""
     for name, reported in measured.items():
         load, _, stage = name.partition(": ")
-        beside = [f"{peer}, receive" for peer in (UPB_PARSE, UPB_READ, ROTEL)]
-        beside += [f"{ROTEL}, forward"] * stage.startswith("forward")
-        peers = {peer: _cost_of(measured, f"{load}: {peer}") for peer in beside}
+        rivals = [f"{peer}, receive" for peer in (UPB_PARSE, UPB_READ, ROTEL)]
+        rivals += [f"{ROTEL}, forward"] * stage.startswith("forward")
+        peers = {peer: _cost_of(measured, f"{load}: {peer}") for peer in rivals}
         ratios = {
             p: round(reported["cpu_us_per_span"] / cost, 2) for p, cost in peers.items() if cost
         }

@@ -70,14 +70,14 @@ def serving(program: Path, forward_to: str | None) -> Iterator[tuple[dict[str, s
 
 
 def _environment() -> dict[str, str]:
-    """It links Python's library, which may lie where only this Python looks."""
+    """It links Python's library, which may lie where only this Python searches."""
     own = str(Path(sys.base_prefix, "lib"))
     paths = [own, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(paths)}
 
 
 def _free_port() -> int:
-    """It cannot choose one itself and tell."""
+    """It cannot choose one itself and report it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -18,7 +18,7 @@ from benchmarks.ingest.senders import send
 FREE = "127.0.0.1:0"
 IDLE_S = 0.5
 """Longer than the collector's tick, and than Rotel holds a batch back."""
-LOOK_S, BUSY_SHARE = 0.1, 0.1
+POLL_S, BUSY_SHARE = 0.1, 0.1
 _WAITING = ("straggler_collector_queue_bytes{", "straggler_collector_forward_queue_bytes{")
 
 
@@ -39,7 +39,7 @@ class Figures:
 @dataclass(frozen=True)
 class _Running:
     """A receiver: where it listens, by protocol; its process; how to wait until it has done all
-    that was sent, which tells when that was (monotonic, seconds)."""
+    that was sent, which shows when that was (monotonic, seconds)."""
 
     addresses: dict[str, str]
     pid: int
@@ -132,9 +132,9 @@ def _until_idle(pid: int) -> float:
     come some time after the last answer."""
     worked_s, used_ns = time.monotonic(), cpu_ns(pid)
     while time.monotonic() - worked_s < IDLE_S:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
         now_ns = cpu_ns(pid)
-        if now_ns - used_ns > BUSY_SHARE * LOOK_S * 1e9:
+        if now_ns - used_ns > BUSY_SHARE * POLL_S * 1e9:
             worked_s = time.monotonic()
         used_ns = now_ns
     return worked_s

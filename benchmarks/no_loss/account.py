@@ -100,8 +100,8 @@ def doubts_of(arrivals: Arrivals) -> Doubts:
     known = np.flatnonzero(arrivals.times)
     missing = arrivals.times[numbers] == 0
     if len(known) == 0:
-        nobody = np.zeros(len(numbers), int)
-        return Doubts(missing, nobody, nobody, np.full(len(numbers), np.nan))
+        zeros = np.zeros(len(numbers), int)
+        return Doubts(missing, zeros, zeros, np.full(len(numbers), np.nan))
     at = np.searchsorted(known, numbers)
     before = np.where(at > 0, arrivals.last_by[known[np.maximum(at - 1, 0)]], 0)
     is_last = at == len(known)

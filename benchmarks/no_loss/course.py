@@ -68,7 +68,7 @@ class Dose:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A collector that ended. Unix times: when it was told, when it was gone, when the next one
+    """A collector that ended. Unix times: when it was asked to, when it was gone, when the next one
     was there."""
 
     how: str

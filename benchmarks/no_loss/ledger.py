@@ -1,4 +1,4 @@
-"""Who came, and how often: every span by session, section and number, read as anybody would.
+"""What arrived, and how often: every span by session, section and number, parsed generically.
 
 Requests are parsed by opentelemetry-proto, not by the code under test.
 """
@@ -55,7 +55,7 @@ class Arrivals:
         return Arrivals(*(getattr(self, one.name)[:recorded] for one in fields(self)))
 
     def beyond(self, recorded: int) -> int:
-        """Deliveries of numbers that nobody recorded."""
+        """Deliveries of numbers that were never recorded."""
         return int(self.times[recorded:].sum())
 
     def _make_room(self, size: int) -> None:
@@ -84,7 +84,7 @@ class Ledger:
         self.bad: list[str] = []
         self._lock = threading.Lock()
 
-    def take_traces(self, body: bytes, collector: int) -> None:
+    def ingest_traces(self, body: bytes, collector: int) -> None:
         request = ExportTraceServiceRequest.FromString(body)
         with self._lock:
             for of_resource in request.resource_spans:
@@ -93,7 +93,7 @@ class Ledger:
                     for span in scope.spans:
                         self._take_span(rank, span, collector)
 
-    def take_metrics(self, body: bytes) -> None:
+    def ingest_metrics(self, body: bytes) -> None:
         """Remember what each rank says it has dropped so far: the newest word counts."""
         request = ExportMetricsServiceRequest.FromString(body)
         with self._lock:
@@ -164,9 +164,9 @@ class Sink:
         while (item := self._waiting.get()) is not None:
             path, body, collector = item
             if path == "/v1/traces":
-                self._ledger.take_traces(body, collector)
+                self._ledger.ingest_traces(body, collector)
             elif path == "/v1/metrics":
-                self._ledger.take_metrics(body)
+                self._ledger.ingest_metrics(body)
 
 
 class _Server(ThreadingHTTPServer):

@@ -17,7 +17,7 @@ RESAMPLES = 2_000
 
 
 class Sampler:
-    """Looks at the resident memory of every watched process twice a second."""
+    """Samples the resident memory of every watched process twice a second."""
 
     def __init__(self) -> None:
         self._watched: dict[str, int] = {}

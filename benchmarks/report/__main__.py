@@ -1,4 +1,4 @@
-"""What a report without a collector costs beside NVRx 0.4.1's, and whether the scores agree.
+"""What a report without a collector costs compared with NVRx 0.4.1's, and whether the scores agree.
 
     python -m benchmarks.report        (where NVRx is not installed: make bench-peers)
 

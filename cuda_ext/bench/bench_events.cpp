@@ -50,7 +50,7 @@ Cost measure(EventTimer& timer, bool is_timed) {
     out.clear();
     const double reads = cpu_ns();
     timer.add(records.data(), kRuns);
-    timer.take_ready(now_ns, out);
+    timer.drain_ready(now_ns, out);
     cost.reading_ns = std::min(cost.reading_ns, (cpu_ns() - reads) / kRuns);
     const GpuState wanted = is_timed ? GpuState::kTimedByEvents : GpuState::kOff;
     const bool is_right = out.size() == kRuns && out[0].gpu.state == wanted;

@@ -47,9 +47,9 @@ std::vector<std::string> names(std::size_t count) {
 }
 
 Library fake_library() {
-  LibraryWish wish;
-  wish.driver = "libcupti.so.13";
-  return load_library(wish);
+  LibraryRequest request;
+  request.driver = "libcupti.so.13";
+  return load_library(request);
 }
 
 // lose_every: of marks, each nth never comes back; 0: none is lost.
@@ -94,11 +94,11 @@ class Training {
   }
 
   // What the exporter does: not the worker's cost.
-  void take() {
+  void drain() {
     std::vector<Record> out;
     gpu_->add(ended_.data(), ended_.size());
     ended_.clear();
-    gpu_->take_ready(monotonic_ns(), out);
+    gpu_->drain_ready(monotonic_ns(), out);
   }
 
  private:
@@ -132,7 +132,7 @@ double record_ns(bool by_launches, const std::vector<std::string>& kernel_names)
     const double before = cpu_ns();
     gpu.round(0);
     best = std::min(best, cpu_ns() - before);
-    training.take();
+    training.drain();
   }
   if (gpu.state().counts.events != kAtOnce * kRounds) std::exit(2);
   gpu.stop(monotonic_ns());
@@ -143,18 +143,18 @@ double record_ns(bool by_launches, const std::vector<std::string>& kernel_names)
 double walk_ns() {
   struct Nothing {
     std::uint64_t seen = 0;
-    void take(const MarkEvent&) { ++seen; }
-    void take(const GpuEvent& event) { seen += event.correlation; }
+    void observe(const MarkEvent&) { ++seen; }
+    void observe(const GpuEvent& event) { seen += event.correlation; }
   } sink;
   fake_reset();
   static std::vector<std::uint8_t> buffer(std::size_t{1} << 20);
   static std::size_t used = 0;
   Library library = fake_library();
   library.api.register_callbacks(
-      [](std::uint8_t** bytes, std::size_t* size, std::size_t* most) {
+      [](std::uint8_t** bytes, std::size_t* size, std::size_t* max_records) {
         *bytes = buffer.data();
         *size = buffer.size();
-        *most = 0;
+        *max_records = 0;
       },
       [](void*, std::uint32_t, std::uint8_t*, std::size_t, std::size_t valid) { used = valid; });
   library.api.enable(kConcurrentKernel);
@@ -169,8 +169,8 @@ double walk_ns() {
   return took / 10 / kRecords;
 }
 
-// Processor time of the worker while 50,000 kernels a second are launched: ten looks, two flushes.
-// Time passes as told, so that kernels whose mark was lost are waited for as they would be.
+// Processor time of the worker while 50,000 kernels a second are launched: ten polls, two flushes.
+// Time passes as specified, so that kernels whose mark was lost are waited for as they would be.
 double percent_of_core(bool by_launches, const std::vector<std::string>& kernel_names,
                        unsigned lose_every = 0) {
   constexpr int kSettles = 3;  // seconds until the queue of those kernels is as full as it gets
@@ -180,14 +180,14 @@ double percent_of_core(bool by_launches, const std::vector<std::string>& kernel_
   std::int64_t now_ns = monotonic_ns();
   for (int second = 0; second < kSettles + kRounds; ++second) {
     double took = 0;
-    for (int look = 0; look < 10; ++look) {
+    for (int poll = 0; poll < 10; ++poll) {
       training.launch(5'000);
       now_ns += kSecondNs / 10;
       const double before = cpu_ns();
       gpu.round(now_ns);
       took += cpu_ns() - before;
     }
-    training.take();
+    training.drain();
     if (second >= kSettles) best = std::min(best, took);
   }
   const CollectorState state = gpu.state();
@@ -249,7 +249,7 @@ double recorded_ns(bool by_launches) {
   return took / static_cast<double>(kCalls);
 }
 
-// Our part of a launch, where CUPTI tells us of each.
+// Our part of a launch, where CUPTI notifies us of each.
 double launch_ns() {
   constexpr std::uint32_t kCalls = 10'000'000;
   static OnCall on_call = nullptr;
@@ -299,7 +299,7 @@ int main() {
   for (int times = 0; times < 10; ++times) {
     training.launch(100'000);
     gpu.flush();
-    training.take();
+    training.drain();
   }
   const CollectorState state = gpu.state();
   const long grown = resident_bytes() - before;

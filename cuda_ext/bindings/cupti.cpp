@@ -49,7 +49,7 @@ bool has_collector(PyObject* self) {
 }
 
 struct Given {
-  cupti::LibraryWish wish;
+  cupti::LibraryRequest request;
   cupti::CollectorSettings settings;
 };
 
@@ -64,9 +64,9 @@ bool read_given(PyObject* args, Given& given) {
                        &times_memory, &times_whole_graphs) == 0) {
     return false;
   }
-  given.wish.path = path;
-  given.wish.folder = folder;
-  if (*driver != 0) given.wish.driver = driver;
+  given.request.path = path;
+  given.request.folder = folder;
+  if (*driver != 0) given.request.driver = driver;
   given.settings.prefers_launches = prefers_launches != 0;
   given.settings.times_memory = times_memory != 0;
   given.settings.times_whole_graphs = times_whole_graphs != 0;
@@ -74,7 +74,7 @@ bool read_given(PyObject* args, Given& given) {
 }
 
 void fill(TimerObject& object, Given given) {
-  cupti::Library library = cupti::load_library(given.wish);
+  cupti::Library library = cupti::load_library(given.request);
   object.path = new std::string(library.path);
   object.reason = new std::string(library.reason);
   object.version = library.version;
@@ -169,19 +169,19 @@ PyObject* add(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-PyObject* take_ready(PyObject* self, PyObject* args) {
+PyObject* drain_ready(PyObject* self, PyObject* args) {
   long long now_ns = 0;
   if (PyArg_ParseTuple(args, "L", &now_ns) == 0 || !has_collector(self)) return nullptr;
   std::vector<Record> records;
-  if (!run([&] { timer(self)->collector->take_ready(now_ns, records); })) return nullptr;
+  if (!run([&] { timer(self)->collector->drain_ready(now_ns, records); })) return nullptr;
   return bytes_of(records);
 }
 
-PyObject* take_all(PyObject* self, PyObject* args) {
+PyObject* drain_all(PyObject* self, PyObject* args) {
   int is_complete = 0;
   if (PyArg_ParseTuple(args, "p", &is_complete) == 0 || !has_collector(self)) return nullptr;
   std::vector<Record> records;
-  if (!run([&] { timer(self)->collector->take_all(is_complete != 0, records); })) return nullptr;
+  if (!run([&] { timer(self)->collector->drain_all(is_complete != 0, records); })) return nullptr;
   return bytes_of(records);
 }
 
@@ -199,9 +199,9 @@ PyObject* tuple_of(const cupti::KernelSummary& kernel) {
                        static_cast<Py_ssize_t>(buckets.size() * sizeof(buckets[0])));
 }
 
-PyObject* take_kernels(PyObject* self, PyObject* /*unused*/) {
+PyObject* drain_kernels(PyObject* self, PyObject* /*unused*/) {
   std::vector<cupti::KernelSummary> kernels;
-  if (!has_collector(self) || !run([&] { kernels = timer(self)->collector->take_kernels(); })) {
+  if (!has_collector(self) || !run([&] { kernels = timer(self)->collector->drain_kernels(); })) {
     return nullptr;
   }
   PyObject* list = PyList_New(static_cast<Py_ssize_t>(kernels.size()));
@@ -271,9 +271,9 @@ PyMethodDef methods[] = {
     {"flush", flush, METH_NOARGS, nullptr},
     {"boundary", boundary, METH_VARARGS, "boundary(is_ambient, span, section)"},
     {"add", add, METH_VARARGS, "add(records)"},
-    {"take_ready", take_ready, METH_VARARGS, "take_ready(now_ns) -> records"},
-    {"take_all", take_all, METH_VARARGS, "take_all(is_complete) -> records"},
-    {"take_kernels", take_kernels, METH_NOARGS, "what was seen of each kernel since last time"},
+    {"take_ready", drain_ready, METH_VARARGS, "take_ready(now_ns) -> records"},
+    {"take_all", drain_all, METH_VARARGS, "take_all(is_complete) -> records"},
+    {"take_kernels", drain_kernels, METH_NOARGS, "what was seen of each kernel since last time"},
     {"state", state, METH_NOARGS, "counts by name"},
     {nullptr, nullptr, 0, nullptr},
 };

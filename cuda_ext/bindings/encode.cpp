@@ -102,7 +102,7 @@ void free_encoder(PyObject* self) {
 
 PyObject* done(bool is_named, unsigned int id) {
   if (is_named) Py_RETURN_NONE;
-  return PyErr_Format(PyExc_ValueError, "id %u: expected a number below %u", id, kMostNames);
+  return PyErr_Format(PyExc_ValueError, "id %u: expected a number below %u", id, kMaxNames);
 }
 
 PyObject* add_section(PyObject* self, PyObject* args) {
@@ -164,7 +164,7 @@ PyObject* empty_list_of(const std::vector<Request>& requests, std::vector<char*>
   return list;
 }
 
-// Nobody else knows the list yet, so its bytes are written, and pages of fresh memory taken in,
+// No other thread knows the list yet, so its bytes are written, and pages of fresh memory taken in,
 // without the GIL.
 PyObject* list_of(SharedEncoder& shared, std::vector<Request>& requests) {
   PyObject* list = nullptr;
@@ -277,10 +277,10 @@ PyObject* blake2b(PyObject* /*module*/, PyObject* args) {
   if (PyArg_ParseTuple(args, "y#ny#", &text, &size, &digest_size, &person, &person_size) == 0) {
     return nullptr;
   }
-  if (digest_size < 1 || digest_size > static_cast<Py_ssize_t>(Blake2b::kMostBytes)) {
+  if (digest_size < 1 || digest_size > static_cast<Py_ssize_t>(Blake2b::kMaxBytes)) {
     return PyErr_Format(PyExc_ValueError, "digest of %zd bytes: expected 1 to 64", digest_size);
   }
-  std::array<std::uint8_t, Blake2b::kMostBytes> digest{};
+  std::array<std::uint8_t, Blake2b::kMaxBytes> digest{};
   Blake2b::hash({text, static_cast<std::size_t>(size)},
                 {person, static_cast<std::size_t>(person_size)}, digest.data(),
                 static_cast<std::size_t>(digest_size));

@@ -1,10 +1,10 @@
 // otel_straggler._native.EventTimer: sections timed by CUDA events, from Python. The recorder and
 // the exporter use the timer behind it directly.
 //
-// What a boundary asks of Python, beside the driver's own calls: which stream is current (a call of
-// a function of torch's, about 50 ns), and to let other threads go on while the driver may wait
-// (about 40 ns): a GPU that hangs fills its queue, and whoever records an event then waits for it.
-// With the GIL held, nothing could tell of the hang.
+// What a boundary asks of Python, besides the driver's own calls: which stream is current (a call
+// of a function of torch's, about 50 ns), and to let other threads go on while the driver may wait
+// (about 40 ns): a GPU that hangs fills its queue, and a thread that records an event then waits
+// for it. With the GIL held, nothing could report the hang.
 #include "event_timing.hpp"
 
 #include <unistd.h>
@@ -29,7 +29,7 @@ struct TimerObject {
   std::string* reason;        // owned
 };
 
-// Who is asked for the current stream; kept as long as the process.
+// The function that returns the current stream; kept as long as the process.
 struct Torch {
   PyObject* current_stream;
   PyObject* devices[kDevicesKnown];  // their numbers as objects
@@ -72,17 +72,17 @@ bool current_stream(void* user, int device, events::Stream& stream) noexcept {
   return true;
 }
 
-// At the end of the interpreter, who asks for the GIL has its thread ended, up to Python 3.13; from
-// within C++ that ends the process. So from then on nobody gives it away, and who has done so
+// At the end of the interpreter, a thread that asks for the GIL is ended, up to Python 3.13; from
+// within C++ that ends the process. So from then on no thread releases it, and one that has done so
 // before and is still in the driver, because the GPU hangs, stays here.
 std::atomic<bool> is_ending{false};  // set with the GIL
-std::atomic<bool> is_over{false};    // nobody was waited for any longer
+std::atomic<bool> is_over{false};    // waiting for threads has ended
 
-void* let_go(void* /*user*/) noexcept {
+void* release_lock(void* /*user*/) noexcept {
   return is_ending.load(std::memory_order_relaxed) ? nullptr : PyEval_SaveThread();
 }
 
-void take_back(void* /*user*/, void* token) noexcept {
+void reacquire_lock(void* /*user*/, void* token) noexcept {
   if (token == nullptr) return;
   while (is_over.load()) ::pause();  // signals are for other threads
   PyEval_RestoreThread(static_cast<PyThreadState*>(token));
@@ -109,8 +109,8 @@ Torch* make_torch(PyObject* current_stream) {
 
 bool fill(TimerObject& self, const char* path, PyObject* asked, events::EventSettings settings) {
   events::Host host;
-  host.let_go = let_go;
-  host.take_back = take_back;
+  host.release_lock = release_lock;
+  host.reacquire_lock = reacquire_lock;
   if (asked != Py_None) {
     host.current_stream = current_stream;
     host.user = make_torch(asked);
@@ -243,19 +243,19 @@ PyObject* add(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-PyObject* take_ready(PyObject* self, PyObject* args) {
+PyObject* drain_ready(PyObject* self, PyObject* args) {
   long long now_ns = 0;
   if (PyArg_ParseTuple(args, "L", &now_ns) == 0 || !has_timer(self)) return nullptr;
   std::vector<Record> records;
-  if (!run([&] { object(self)->timer->take_ready(now_ns, records); })) return nullptr;
+  if (!run([&] { object(self)->timer->drain_ready(now_ns, records); })) return nullptr;
   return bytes_of(records);
 }
 
-PyObject* take_all(PyObject* self, PyObject* args) {
+PyObject* drain_all(PyObject* self, PyObject* args) {
   int is_complete = 0;
   if (PyArg_ParseTuple(args, "p", &is_complete) == 0 || !has_timer(self)) return nullptr;
   std::vector<Record> records;
-  if (!run([&] { object(self)->timer->take_all(is_complete != 0, records); })) return nullptr;
+  if (!run([&] { object(self)->timer->drain_all(is_complete != 0, records); })) return nullptr;
   return bytes_of(records);
 }
 
@@ -286,7 +286,7 @@ PyObject* state(PyObject* self, PyObject* /*unused*/) {
       put(dict, "stream_unknown", count(events::Outcome::kNoStream)) &&
       put(dict, "refused", count(events::Outcome::kRefused)) &&
       put(dict, "late", count(events::Outcome::kLate)) &&
-      put(dict, "untold", count(events::Outcome::kUntold)) &&
+      put(dict, "untold", count(events::Outcome::kUnreported)) &&
       put(dict, "threads_left_out", now.threads_left_out) &&
       put(dict, "pairs_made", now.pairs_made) && put(dict, "pending", now.pending) &&
       put(dict, "waiting", now.waiting);
@@ -302,8 +302,8 @@ PyMethodDef methods[] = {
     {"begun", begun, METH_VARARGS, "begun(span)"},
     {"ended", ended, METH_VARARGS, "ended(span)"},
     {"add", add, METH_VARARGS, "add(records)"},
-    {"take_ready", take_ready, METH_VARARGS, "take_ready(now_ns) -> records"},
-    {"take_all", take_all, METH_VARARGS, "take_all(is_complete) -> records"},
+    {"take_ready", drain_ready, METH_VARARGS, "take_ready(now_ns) -> records"},
+    {"take_all", drain_all, METH_VARARGS, "take_all(is_complete) -> records"},
     {"state", state, METH_NOARGS, "counts by name"},
     {nullptr, nullptr, 0, nullptr},
 };

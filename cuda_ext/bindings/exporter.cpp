@@ -1,4 +1,4 @@
-// otel_straggler._native.Exporter: the thread that sends, told what to send and asked how it goes.
+// otel_straggler._native.Exporter: the thread that sends, its configuration and its state.
 #include "exporting.hpp"
 #include "recording.hpp"
 
@@ -264,9 +264,9 @@ PyObject* state(PyObject* self, PyObject* /*unused*/) {
                        "queued_bytes", now.queued_bytes, "dropped", dropped);
 }
 
-PyObject* take_notes(PyObject* self, PyObject* /*unused*/) {
+PyObject* drain_notes(PyObject* self, PyObject* /*unused*/) {
   std::vector<Note> notes;
-  if (!run([&] { notes = exporter_of(self).take_notes(); })) return nullptr;
+  if (!run([&] { notes = exporter_of(self).drain_notes(); })) return nullptr;
   return list_of(notes);
 }
 
@@ -278,7 +278,7 @@ PyMethodDef methods[] = {
     {"set_resource", set_resource, METH_VARARGS, "set_resource(epoch, resource)"},
     {"describe", describe, METH_VARARGS, "describe(info, other_losses)"},
     {"state", state, METH_NOARGS, "What it has come to, by name."},
-    {"take_notes", take_notes, METH_NOARGS, "[(kind, status, words)] since the last time"},
+    {"take_notes", drain_notes, METH_NOARGS, "[(kind, status, words)] since the last time"},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -292,7 +292,7 @@ PyType_Slot slots[] = {
 PyType_Spec spec = {"otel_straggler._native.Exporter", sizeof(ExporterObject), 0,
                     Py_TPFLAGS_DEFAULT, slots};
 
-// --- a sign of life by itself, for tests ---------------------------------------------------------
+// --- a single heartbeat, for tests ---------------------------------------------------------------
 
 bool read_beat(PyObject* args, HeartbeatVocabulary& words, Heartbeat& beat, std::string& resource,
                std::string& info) {

@@ -1,4 +1,4 @@
-// Who times the GPU: set for the whole process, told of every boundary. And
+// The GPU timer: set for the whole process, notified of every boundary. And
 // otel_straggler._native.GpuStage, where the exporter in Python has its records wait for it.
 #include "event_timing.hpp"
 #include "recording.hpp"
@@ -92,19 +92,21 @@ PyObject* bytes_of(const std::vector<Record>& records) {
                                    static_cast<Py_ssize_t>(records.size() * sizeof(Record)));
 }
 
-PyObject* take_ready(PyObject* self, PyObject* args) {
+PyObject* drain_ready(PyObject* self, PyObject* args) {
   long long now_ns = 0;
   std::vector<Record> records;
   if (PyArg_ParseTuple(args, "L", &now_ns) == 0 ||
-      !run([&] { stage_of(self).take_ready(now_ns, records); })) {
+      !run([&] { stage_of(self).drain_ready(now_ns, records); })) {
     return nullptr;
   }
   return bytes_of(records);
 }
 
-PyObject* take_all(PyObject* self, PyObject* /*unused*/) {
+PyObject* drain_all(PyObject* self, PyObject* /*unused*/) {
   std::vector<Record> records;
-  if (!run([&] { stage_of(self).take_all(stage_of(self).is_complete(), records); })) return nullptr;
+  if (!run([&] { stage_of(self).drain_all(stage_of(self).is_complete(), records); })) {
+    return nullptr;
+  }
   return bytes_of(records);
 }
 
@@ -125,9 +127,9 @@ PyObject* losses(PyObject* self, PyObject* /*unused*/) {
 
 PyMethodDef methods[] = {
     {"put", put, METH_VARARGS, "put(records)"},
-    {"take_ready", take_ready, METH_VARARGS, "take_ready(now_ns) -> records"},
-    {"take_all", take_all, METH_NOARGS, "all that waits -> records"},
-    {"is_needed", is_needed, METH_NOARGS, "whether anybody has ever timed the GPU"},
+    {"take_ready", drain_ready, METH_VARARGS, "take_ready(now_ns) -> records"},
+    {"take_all", drain_all, METH_NOARGS, "all that waits -> records"},
+    {"is_needed", is_needed, METH_NOARGS, "whether the GPU has ever been timed"},
     {"may_get_more", may_get_more, METH_NOARGS, "whether waiting would bring numbers"},
     {"losses", losses, METH_NOARGS, "(missing, dropped, invalid, lost, late)"},
     {nullptr, nullptr, 0, nullptr},

@@ -20,7 +20,7 @@ constexpr AddPart kParts[] = {
 PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     "otel_straggler._native",
-    "Recording, exporting and scanning in C++. Private: the package's Python modules are its face.",
+    "Recording, exporting and scanning in C++. Private: use the package's Python modules.",
     -1,
     nullptr,
     nullptr,

@@ -28,22 +28,22 @@ inline ThreadStack& thread_stack() { return this_stack == nullptr ? enter_thread
 inline bool is_on() { return recording.recorder != nullptr && recording.recorder->is_on(); }
 inline std::int64_t now_ns() { return monotonic_ns(); }
 
-// Who is to be told of a boundary in this thread; null: nobody.
+// The timer to notify of a boundary in this thread; null if there is none.
 inline GpuTimer* gpu_timer() { return recording.gpu_timers->now(); }
 inline bool is_main(const ThreadStack& stack) { return stack.number() == recording.main_thread; }
 
 // A run has begun in this thread.
-inline void tell_begun(const ThreadStack& stack, std::uint64_t span, std::uint32_t section) {
+inline void notify_begun(const ThreadStack& stack, std::uint64_t span, std::uint32_t section) {
   GpuTimer* const timer = gpu_timer();
   if (timer == nullptr) return;
-  tell_begun(*timer, *recording.recorder, stack, is_main(stack), span, section);
+  notify_begun(*timer, *recording.recorder, stack, is_main(stack), span, section);
 }
 
 // A run has ended in this thread; its record is not in the ring yet. timer: as it was before the
-// clock was read, so that whoever replaces it knows by the time which one was told.
-inline void tell_ended(GpuTimer* timer, const ThreadStack& stack, std::uint64_t span) {
+// clock was read, so that a replacement knows by the time which one was notified.
+inline void notify_ended(GpuTimer* timer, const ThreadStack& stack, std::uint64_t span) {
   if (timer == nullptr) return;
-  tell_ended(*timer, *recording.recorder, stack, is_main(stack), span);
+  notify_ended(*timer, *recording.recorder, stack, is_main(stack), span);
 }
 
 // Puts an ended run into the ring, or has the ring emptied, or counts it as lost. False with an

@@ -1,4 +1,4 @@
-// The recorder of this process as functions: switch it on, step, take what has ended, look at it.
+// The recorder of this process as functions: enable, step, drain what has ended, inspect.
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -122,7 +122,7 @@ PyObject* py_begin_step(PyObject*, PyObject* args) {
   }
   if (!is_ready() || !copy_id(text, length, id)) return nullptr;
   recording.recorder->begin_step(thread_stack(), step, span, epoch, id, began_ns);
-  if (GpuTimer* const timer = gpu_timer()) tell_step_begun(*timer, span);
+  if (GpuTimer* const timer = gpu_timer()) notify_step_begun(*timer, span);
   Py_RETURN_NONE;
 }
 
@@ -135,10 +135,10 @@ PyObject* py_end_step(PyObject*, PyObject* args) {
   if (!record) Py_RETURN_NONE;
   const ThreadStack& stack = thread_stack();
   if (GpuTimer* const timer = gpu_timer()) {
-    tell_step_ended(*timer, *recording.recorder, stack, is_main(stack), record->span);
+    notify_step_ended(*timer, *recording.recorder, stack, is_main(stack), record->span);
   }
   record->flags |= failure_of(record->span, error);
-  thread_stack().note_end(end_ns);
+  thread_stack().record_end(end_ns);
   if (!keep(*record)) return nullptr;
   Py_RETURN_NONE;
 }
@@ -165,7 +165,7 @@ PyObject* py_begin_numbered(PyObject*, PyObject* args) {
   if (!is_on()) Py_RETURN_NONE;
   ThreadStack& stack = thread_stack();
   recording.recorder->begin(stack, section, now_ns(), work, span);
-  tell_begun(stack, span, section);
+  notify_begun(stack, span, section);
   Py_RETURN_NONE;
 }
 
@@ -206,7 +206,7 @@ PyObject* drain_for_both() {
   bool is_done = true;
   Py_BEGIN_ALLOW_THREADS
   try {
-    recording.handoff->take(Reader::kPython, *recording.recorder, kRingCapacity, records);
+    recording.handoff->drain(Reader::kPython, *recording.recorder, kRingCapacity, records);
   } catch (const std::exception&) {
     is_done = false;
   }
@@ -217,24 +217,25 @@ PyObject* drain_for_both() {
 }
 
 PyObject* py_drain(PyObject*, PyObject*) {
-  if (recording.recorder != nullptr) recording.recorder->note_alive(now_ns());
+  if (recording.recorder != nullptr) recording.recorder->record_alive(now_ns());
   if (recording.handoff != nullptr && !recording.handoff->is_for_python_alone()) {
     return drain_for_both();
   }
-  const std::size_t most = recording.recorder == nullptr ? 0 : recording.recorder->ring().size();
+  const std::size_t max_records =
+      recording.recorder == nullptr ? 0 : recording.recorder->ring().size();
   PyObject* bytes =
-      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(most * sizeof(Record)));
-  if (bytes == nullptr || most == 0) return bytes;
+      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(max_records * sizeof(Record)));
+  if (bytes == nullptr || max_records == 0) return bytes;
   auto* records = reinterpret_cast<Record*>(PyBytes_AsString(bytes));
   std::size_t taken = 0;
-  if (most < kAlone) {
-    taken = recording.recorder->take(records, most);
+  if (max_records < kAlone) {
+    taken = recording.recorder->drain(records, max_records);
   } else {
     Py_BEGIN_ALLOW_THREADS
-    taken = recording.recorder->take(records, most);
+    taken = recording.recorder->drain(records, max_records);
     Py_END_ALLOW_THREADS
   }
-  if (taken == most) return bytes;
+  if (taken == max_records) return bytes;
   PyObject* fewer = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(records),
                                               static_cast<Py_ssize_t>(taken * sizeof(Record)));
   Py_DECREF(bytes);
@@ -313,9 +314,10 @@ PyObject* py_publish_name(PyObject*, PyObject* args) {
   const char* text = nullptr;
   Py_ssize_t length = 0;
   if (!PyArg_ParseTuple(args, "IIy#", &table, &number, &text, &length)) return nullptr;
-  const bool is_told = block != nullptr && block->publish(static_cast<NameTable>(table), number,
-                                                          text, static_cast<std::size_t>(length));
-  return PyBool_FromLong(is_told);
+  const bool is_published =
+      block != nullptr && block->publish(static_cast<NameTable>(table), number, text,
+                                         static_cast<std::size_t>(length));
+  return PyBool_FromLong(is_published);
 }
 
 PyMethodDef functions[] = {

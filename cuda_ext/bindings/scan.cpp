@@ -19,8 +19,8 @@ Scanner* scanner_of(PyObject* self) { return reinterpret_cast<ScannerObject*>(se
 bool read_keys(PyObject* list, std::vector<Key>& keys) {
   const Py_ssize_t size = PyList_Size(list);
   if (size < 0) return false;
-  if (static_cast<std::size_t>(size) > kMostKeys) {
-    PyErr_Format(PyExc_ValueError, "more than %zd keys", static_cast<Py_ssize_t>(kMostKeys));
+  if (static_cast<std::size_t>(size) > kMaxKeys) {
+    PyErr_Format(PyExc_ValueError, "more than %zd keys", static_cast<Py_ssize_t>(kMaxKeys));
     return false;
   }
   for (Py_ssize_t i = 0; i < size; ++i) {
@@ -30,7 +30,7 @@ bool read_keys(PyObject* list, std::vector<Key>& keys) {
     unsigned char slot = 0;
     PyObject* item = PyList_GetItem(list, i);
     if (!PyArg_ParseTuple(item, "s#bb", &text, &text_size, &role, &slot)) return false;
-    if (role > static_cast<unsigned char>(KeyRole::kForeign) || slot >= kMostNumbers) {
+    if (role > static_cast<unsigned char>(KeyRole::kForeign) || slot >= kMaxNumbers) {
       PyErr_SetString(PyExc_ValueError, "a key has no such role or slot");
       return false;
     }
@@ -109,7 +109,7 @@ PyObject* none() {
   return Py_None;
 }
 
-// basis, busy, nccl, kernel; None if no row tells them.
+// basis, busy, nccl, kernel; None if no row has them.
 PyObject* gpu_of(const Columns& found) {
   if (found.gpu.basis.empty()) return none();
   const auto& [busy, nccl, kernel] = found.gpu.times_s;
@@ -120,7 +120,7 @@ PyObject* gpu_of(const Columns& found) {
 PyObject* columns_of(const Columns& found) {
   return Py_BuildValue("NNNNNNNNNNNNK", column(found.source), column(found.section),
                        column(found.step), column(found.start_ns), column(found.duration_s),
-                       column(found.sequence), found.tells_tokens ? column(found.tokens) : none(),
+                       column(found.sequence), found.has_tokens ? column(found.tokens) : none(),
                        gpu_of(found), codes(found.sources), codes(found.sections), outcomes_of(found),
                        list_of(found.progress, progress_of),
                        static_cast<unsigned long long>(found.gpu.refused));
@@ -207,7 +207,7 @@ bool add_scan(PyObject* module) {
       {Py_tp_new, slot(scanner_new)},
       {Py_tp_dealloc, slot(scanner_dealloc)},
       {Py_tp_methods, methods},
-      {Py_tp_doc, const_cast<char*>("Scans OTLP trace requests; see otlp/native_scan.py.")},
+      {Py_tp_doc, const_cast<char*>("Scans OTLP trace requests; see otlp/decode_spans.py.")},
       {0, nullptr},
   };
   PyType_Spec spec = {"otel_straggler._native.Scanner", sizeof(ScannerObject), 0,

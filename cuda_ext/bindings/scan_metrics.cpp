@@ -1,4 +1,4 @@
-// The type MetricScanner: requests as bytes -> signs of life and section times, or questions.
+// The type MetricScanner: requests as bytes -> heartbeats and section times, or questions.
 #include "scanning.hpp"
 
 #include <memory>
@@ -24,33 +24,36 @@ bool refuse(const char* message) {
   return false;
 }
 
-// Calls `add` with each item of a list of at most kMostKeys.
+// Calls `add` with each item of a list of at most kMaxKeys.
 template <typename Add>
 bool read_list(PyObject* list, Add add) {
   const Py_ssize_t size = PyList_Size(list);
   if (size < 0) return false;
-  if (static_cast<std::size_t>(size) > kMostKeys) return refuse("more keys than there is room for");
+  if (static_cast<std::size_t>(size) > kMaxKeys) return refuse("more keys than there is room for");
   for (Py_ssize_t i = 0; i < size; ++i) {
     if (!add(PyList_GetItem(list, i))) return false;
   }
   return true;
 }
 
-// (key, tells who, tells the section, tells the kernel, slot)
+// (key, identifies the sender, the section, the kernel, slot)
 bool add_key(PyObject* item, std::vector<PointKey>& to) {
   const char* text = nullptr;
   Py_ssize_t size = 0;
-  int tells_who = 0;
-  int tells_section = 0;
-  int tells_kernel = 0;
+  int identifies_sender = 0;
+  int identifies_section = 0;
+  int identifies_kernel = 0;
   unsigned char slot = 0;
-  if (!PyArg_ParseTuple(item, "s#pppb", &text, &size, &tells_who, &tells_section, &tells_kernel,
-                        &slot)) {
+  if (!PyArg_ParseTuple(item, "s#pppb", &text, &size, &identifies_sender, &identifies_section,
+                        &identifies_kernel, &slot)) {
     return false;
   }
   if (slot > kNoText) return refuse("a key has no such slot");
-  to.push_back({{text, static_cast<std::size_t>(size)}, tells_who != 0, tells_section != 0,
-                static_cast<TextSlot>(slot), tells_kernel != 0});
+  to.push_back({{text, static_cast<std::size_t>(size)},
+                identifies_sender != 0,
+                identifies_section != 0,
+                static_cast<TextSlot>(slot),
+                identifies_kernel != 0});
   return true;
 }
 
@@ -69,7 +72,7 @@ bool add_metric(PyObject* item, std::vector<MetricRule>& to) {
   unsigned char role = 0;
   MetricRule rule{};
   if (!PyArg_ParseTuple(item, "s#bbdI", &name, &size, &role, &rule.slot, &rule.largest,
-                        &rule.most)) {
+                        &rule.max_count)) {
     return false;
   }
   rule.name.assign(name, static_cast<std::size_t>(size));
@@ -138,10 +141,10 @@ PyObject* none() {
   return Py_None;
 }
 
-PyObject* number_of(const Told& told) {
-  switch (told.kind) {
-    case Told::Kind::kInt: return PyLong_FromLongLong(told.integer);
-    case Told::Kind::kDouble: return PyFloat_FromDouble(told.real);
+PyObject* number_of(const NumberValue& value) {
+  switch (value.kind) {
+    case NumberValue::Kind::kInt: return PyLong_FromLongLong(value.integer);
+    case NumberValue::Kind::kDouble: return PyFloat_FromDouble(value.real);
     default: return none();
   }
 }
@@ -237,7 +240,7 @@ bool add_scan_metrics(PyObject* module) {
       {Py_tp_new, slot(scanner_new)},
       {Py_tp_dealloc, slot(scanner_dealloc)},
       {Py_tp_methods, methods},
-      {Py_tp_doc, const_cast<char*>("Scans OTLP metrics requests; see otlp/native_metrics.py.")},
+      {Py_tp_doc, const_cast<char*>("Scans OTLP metrics requests; see otlp/decode_metrics.py.")},
       {0, nullptr},
   };
   PyType_Spec spec = {"otel_straggler._native.MetricScanner", sizeof(ScannerObject), 0,

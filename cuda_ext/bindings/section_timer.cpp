@@ -1,6 +1,6 @@
 // SectionTimer: the base of sections. What a `with` statement costs is decided here.
 //
-// A plain method is bound anew for every `with`, twice, which takes as long as all the rest. So
+// A plain method is bound again for every `with`, twice, which takes as long as all the rest. So
 // __enter__ and __exit__ are descriptors of our own that bind once and give that again. An object
 // then refers to itself; one that is used only a few times is not made to.
 #include <cstddef>
@@ -30,7 +30,7 @@ void begin(std::uint32_t section, const Work& work) {
   ThreadStack& stack = thread_stack();
   const std::uint64_t span = recording.recorder->next_span(stack);
   recording.recorder->begin(stack, section, now_ns(), work, span);
-  tell_begun(stack, span, section);
+  notify_begun(stack, span, section);
 }
 
 PyObject* timer_enter(PyObject* self, PyObject*) {
@@ -43,8 +43,8 @@ PyObject* end_slowly(ThreadStack& stack, std::uint32_t section, std::int64_t end
                      GpuTimer* timer, PyObject* error) {
   Record record;
   if (!recording.recorder->end(stack, section, end_ns, 0, record)) Py_RETURN_NONE;
-  stack.note_end(end_ns);
-  tell_ended(timer, stack, record.span);
+  stack.record_end(end_ns);
+  notify_ended(timer, stack, record.span);
   record.flags |= failure_of(record.span, error);
   if (!keep(record)) return nullptr;
   Py_RETURN_NONE;
@@ -57,9 +57,9 @@ PyObject* timer_exit(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (stack == nullptr || stack->depth() == 0) Py_RETURN_NONE;
   const std::uint32_t section = timer(self)->section;
   const bool is_well = count < 1 || args[0] == Py_None;
-  const auto tell = [&](std::uint64_t span) { tell_ended(gpu, *stack, span); };
-  if (is_well && recording.recorder->end_at_once(*stack, section, end_ns, tell)) {
-    stack->note_end(end_ns);
+  const auto notify = [&](std::uint64_t span) { notify_ended(gpu, *stack, span); };
+  if (is_well && recording.recorder->end_at_once(*stack, section, end_ns, notify)) {
+    stack->record_end(end_ns);
     Py_RETURN_NONE;
   }
   return end_slowly(*stack, section, end_ns, gpu, is_well ? Py_None : args[0]);
@@ -97,7 +97,7 @@ PyObject* timer_end_detached(PyObject*, PyObject* const* args, Py_ssize_t count)
   if (record.sequence != recording.incarnation) Py_RETURN_NONE;
   record.end_ns = end_ns;
   record.sequence = 0;
-  thread_stack().note_end(end_ns);
+  thread_stack().record_end(end_ns);
   record.flags |= failure_of(record.span, args[1]);
   if (!keep(record)) return nullptr;
   Py_RETURN_NONE;

@@ -55,12 +55,12 @@ def _fetch(wheel: str) -> Path | None:
 
 
 def _unpack(archive: zipfile.ZipFile, name: str, folder: Path) -> Path:
-    """Whole or not at all: another run may look for it meanwhile."""
+    """Whole or not at all: another process may check for it meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / Path(name).name
-    beside = folder / f"unfinished-{os.getpid()}"
-    beside.write_bytes(archive.read(name))
-    return beside.replace(path)
+    unfinished = folder / f"unfinished-{os.getpid()}"
+    unfinished.write_bytes(archive.read(name))
+    return unfinished.replace(path)
 
 
 if __name__ == "__main__":

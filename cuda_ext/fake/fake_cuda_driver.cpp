@@ -94,7 +94,7 @@ std::vector<Stream*> capturing() {
   return found;
 }
 
-bool is_captured_beside(const Context* context) {
+bool is_captured_elsewhere(const Context* context) {
   for (const Stream* stream : capturing()) {
     if (stream->context == context && stream->is_blocking) return true;
   }
@@ -287,7 +287,7 @@ int cuEventRecord(void* handle, void* stream_handle) {
   if (stream == nullptr) return kInvalidContext;
   if (event->context->is_gone) return kDestroyed;
   if (stream->is_gone || stream->context != event->context) return kInvalidHandle;
-  if (stream == &stream->context->legacy && is_captured_beside(stream->context)) {
+  if (stream == &stream->context->legacy && is_captured_elsewhere(stream->context)) {
     ++it.counts["spoiled"];
     return kCaptureImplicit;
   }
@@ -332,7 +332,7 @@ int cuStreamIsCapturing(void* handle, int* status) {
   Stream* const stream = stream_of(handle);
   if (stream == nullptr) return kInvalidContext;
   if (stream->is_gone) return kInvalidHandle;
-  if (stream == &stream->context->legacy && is_captured_beside(stream->context)) {
+  if (stream == &stream->context->legacy && is_captured_elsewhere(stream->context)) {
     return kCaptureImplicit;
   }
   *status = stream->is_capturing ? 1 : 0;
@@ -346,7 +346,7 @@ int cuThreadExchangeStreamCaptureMode(int* mode) {
   return 0;
 }
 
-// --- never to be called; tests look at how often they were --------------------------------------
+// --- never to be called; tests check how often they were ----------------------------------------
 
 static int never(const char* function) {
   const std::lock_guard<std::mutex> lock(fake().mutex);

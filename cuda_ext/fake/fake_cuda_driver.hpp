@@ -1,5 +1,5 @@
-// How tests drive the fake CUDA driver (fake_cuda_driver.cpp): a GPU that runs what it is told to,
-// by a clock that goes on when it is told to.
+// How tests drive the fake CUDA driver (fake_cuda_driver.cpp): a GPU that runs what a test
+// schedules, by a clock that a test advances.
 #pragma once
 
 #include <cstddef>
@@ -29,12 +29,12 @@ void fake_cuda_fail(const char* function, int code);  // code 0: no longer
 void fake_cuda_break(int code);
 
 // Settings: "not_ready" (each event that is done says so only after so many queries), "full" (the
-// queue of the GPU: whoever records an event waits until it is 0 again), "backward" (times between
-// events are below zero), "busy" (streams never wait for work, and have done all at once: the clock
-// does not matter).
+// queue of the GPU: a thread that records an event waits until it is 0 again), "backward" (times
+// between events are below zero), "busy" (streams never wait for work, and have done all at once:
+// the clock does not matter).
 void fake_cuda_set(const char* setting, std::uint64_t value);
 // Calls of a function by its name; or "events" (made), "captured" (records that became a part of a
-// graph), "spoiled" (captures that somebody's call has ended), "in_child" (calls after a fork),
+// graph), "spoiled" (captures that another caller has ended), "in_child" (calls after a fork),
 // "inside" (threads that wait in the driver).
 std::uint64_t fake_cuda_get(const char* count);
 }

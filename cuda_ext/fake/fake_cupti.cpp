@@ -161,8 +161,8 @@ bool open_buffer(Buffer& buffer) {
     const std::lock_guard<std::mutex> lock(fake().mutex);
     request = fake().request;
   }
-  std::size_t most = 0;
-  if (request != nullptr) request(&buffer.bytes, &buffer.size, &most);
+  std::size_t max_records = 0;
+  if (request != nullptr) request(&buffer.bytes, &buffer.size, &max_records);
   if (buffer.bytes != nullptr && buffer.size != 0) return true;
   const std::lock_guard<std::mutex> lock(fake().mutex);
   ++fake().counts["declined"];
@@ -240,7 +240,7 @@ struct CallbackData {
   std::uint32_t correlation_id;
 };
 
-void tell_subscriber(std::uint32_t call, std::uint32_t id, std::uint32_t site) {
+void notify_subscriber(std::uint32_t call, std::uint32_t id, std::uint32_t site) {
   Fake& it = fake();
   OnCall on_call = nullptr;
   void* user = nullptr;
@@ -265,9 +265,9 @@ void trace_call(std::uint32_t call, std::uint32_t id) {
     if (fake().traced_calls.count(call) == 0) return;
     is_correlated = fake().kinds.count(39) != 0;
   }
-  std::set<std::uint32_t> told;
+  std::set<std::uint32_t> reported;
   for (auto at = external.rbegin(); is_correlated && at != external.rend(); ++at) {
-    if (!told.insert(at->first).second) continue;
+    if (!reported.insert(at->first).second) continue;
     Bytes record = record_of(39);
     put(record, 4, at->first);
     put(record, 8, at->second);
@@ -389,8 +389,8 @@ std::uint64_t fake_get(const char* count) {
 std::uint32_t fake_launch_at(const char* name, std::uint64_t start_ns, std::uint64_t end_ns,
                              std::uint32_t device, std::uint32_t stream) {
   const std::uint32_t id = ++correlation;
-  tell_subscriber(307, id, 0);
-  tell_subscriber(307, id, 1);
+  notify_subscriber(307, id, 0);
+  notify_subscriber(307, id, 1);
   if (is_recorded(10)) run_kernel(kernel_record(name, start_ns, end_ns, device, stream, id));
   return id;
 }
@@ -405,8 +405,8 @@ std::uint32_t fake_launch_graph(const char* const* names, std::size_t count,
                                 std::uint64_t duration_ns, std::uint32_t device,
                                 std::uint32_t stream) {
   const std::uint32_t id = ++correlation;
-  tell_subscriber(514, id, 0);
-  tell_subscriber(514, id, 1);
+  notify_subscriber(514, id, 0);
+  notify_subscriber(514, id, 1);
   if (is_recorded(51)) {  // this one suppresses the records of its kernels
     const auto [start, end] = next_on_gpu(duration_ns * count);
     Bytes record = record_of(51);
@@ -445,7 +445,7 @@ std::uint32_t fake_memcpy(std::uint64_t bytes, std::uint64_t duration_ns) {
 
 std::uint32_t fake_call(std::uint32_t driver_call) {
   const std::uint32_t id = ++correlation;
-  tell_subscriber(driver_call, id, 0);
+  notify_subscriber(driver_call, id, 0);
   trace_call(driver_call, id);
   return id;
 }
@@ -457,10 +457,10 @@ static std::uint8_t foreign_buffer[65'536];
 
 void fake_foreign_takeover(void) {
   const std::lock_guard<std::mutex> lock(fake().mutex);
-  fake().request = [](std::uint8_t** buffer, std::size_t* size, std::size_t* most) {
+  fake().request = [](std::uint8_t** buffer, std::size_t* size, std::size_t* max_records) {
     *buffer = foreign_buffer;
     *size = sizeof(foreign_buffer);
-    *most = 0;
+    *max_records = 0;
   };
   fake().completed = [](void*, std::uint32_t, std::uint8_t*, std::size_t, std::size_t valid) {
     foreign_bytes += valid;
@@ -615,6 +615,6 @@ int cuptiActivityRegisterTimestampCallback(std::uint64_t (*clock)()) {
   return 0;
 }
 
-// Never to be called; tests look at how often it was.
+// Never to be called; tests check how often it was.
 int cuptiFinalize(void) { return outcome("cuptiFinalize"); }
 }

@@ -1,4 +1,4 @@
-// How tests drive the fake libcupti (fake_cupti.cpp): a GPU that runs what it is told to.
+// How tests drive the fake libcupti (fake_cupti.cpp): a GPU that runs what a test schedules.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 extern "C" {
 
 // Forgets everything, as in a fresh process; reads FAKE_CUPTI_FAIL ("cuptiActivityEnable:999,...")
-// and FAKE_CUPTI_VERSION (130000) anew.
+// and FAKE_CUPTI_VERSION (130000) again.
 void fake_reset(void);
 void fake_fail(const char* function, int code);  // code 0: no longer
 
@@ -29,7 +29,7 @@ std::uint32_t fake_launch_graph(const char* const* names, std::size_t count,
                                 std::uint32_t stream);
 std::uint32_t fake_memcpy(std::uint64_t bytes, std::uint64_t duration_ns);
 std::uint32_t fake_call(std::uint32_t driver_call);  // some other driver call
-void fake_skip(std::uint32_t calls);  // so many calls that nobody traces
+void fake_skip(std::uint32_t calls);  // so many calls that are not traced
 
 // Another client registers its callbacks, takes what is delivered, and may be asked how much.
 void fake_foreign_takeover(void);

@@ -1,5 +1,5 @@
-// A libnvidia-ml without a GPU, for tests: what it says stands in the file that FAKE_NVML names,
-// which is read anew at every call. Built as libnvidia-ml.so.1, never shipped.
+// A libnvidia-ml without a GPU, for tests: its answers are in the file that FAKE_NVML names,
+// which is read again at every call. Built as libnvidia-ml.so.1, never shipped.
 //
 // A line is a name and a value, or a name and "!" with an error code:
 //   uuid GPU-1            model NVIDIA H200       pci 00000000:3B:00.0

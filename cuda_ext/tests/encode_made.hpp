@@ -39,7 +39,7 @@ inline Record run(std::uint64_t span, std::int64_t start_ns, std::int64_t end_ns
   record.step_span = 1'000'000;
   record.start_ns = start_ns;
   record.end_ns = end_ns;
-  record.tokens = record.microbatch = kNotTold;
+  record.tokens = record.microbatch = kNotReported;
   record.section = 1;
   record.parent_section = kNoSection;
   return record;

@@ -14,20 +14,20 @@ namespace faked {
 using namespace otel_straggler;
 using namespace otel_straggler::cupti;
 
-inline LibraryWish wish() {
-  LibraryWish fake;
+inline LibraryRequest library_request() {
+  LibraryRequest fake;
   fake.driver = "libcupti.so.13";  // it is its own driver
   return fake;
 }
 
 inline Collector& collector(bool prefers_launches, CollectorSettings settings = {}) {
   settings.prefers_launches = prefers_launches;
-  Library library = load_library(wish());
+  Library library = load_library(library_request());
   REQUIRE(library.reason == "");
   return Collector::make(std::move(library), settings);
 }
 
-// A process with one thread that counts steps, in a world where time passes as told.
+// A process with one thread that counts steps, in a world where time passes as specified.
 struct Process {
   explicit Process(bool prefers_launches, CollectorSettings settings = {})
       : gpu(collector(prefers_launches, settings)) {
@@ -60,7 +60,7 @@ struct Process {
   // What is ready when so much more time has passed.
   std::vector<Record> ready(std::int64_t later_ns = 0) {
     std::vector<Record> records;
-    gpu.take_ready(monotonic_ns() + later_ns, records);
+    gpu.drain_ready(monotonic_ns() + later_ns, records);
     return records;
   }
 
@@ -76,7 +76,7 @@ inline const KernelSummary* find(const std::vector<KernelSummary>& kernels, cons
   return nullptr;
 }
 
-// The fake as after its start, for each test anew.
+// The fake as after its start, for each test again.
 struct Fresh {
   Fresh() { fake_reset(); }
 };

@@ -74,7 +74,7 @@ struct Process {
   // What is ready when so much more time has passed.
   std::vector<Record> ready(std::int64_t later_ns = 0) {
     std::vector<Record> records;
-    timer->take_ready(monotonic_ns() + later_ns, records);
+    timer->drain_ready(monotonic_ns() + later_ns, records);
     return records;
   }
   // The next run out of it, which must be there.

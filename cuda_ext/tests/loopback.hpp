@@ -120,7 +120,7 @@ inline std::string ok(const std::string& body = "", const std::string& headers =
 }
 
 inline std::string status(int code, const std::string& headers = "") {
-  return "HTTP/1.1 " + std::to_string(code) + " As Told\r\n" + headers +
+  return "HTTP/1.1 " + std::to_string(code) + " As Asked\r\n" + headers +
          "Content-Length: 0\r\n\r\n";
 }
 

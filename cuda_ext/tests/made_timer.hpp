@@ -1,4 +1,4 @@
-// A timer of the GPU that has numbers when it is told to.
+// A timer of the GPU that has numbers when a test asks.
 #pragma once
 
 #include <deque>
@@ -14,13 +14,13 @@ class Timer final : public GpuTimer {
  public:
   void begun(bool, std::uint64_t span, std::uint32_t) noexcept override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    told_[span] = 1;
+    boundaries_[span] = 1;
   }
 
   void ended(bool, std::uint64_t span, std::uint64_t, std::uint32_t) noexcept override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = told_.find(span);
-    if (found != told_.end()) found->second = 2;
+    const auto found = boundaries_.find(span);
+    if (found != boundaries_.end()) found->second = 2;
   }
 
   void add(const Record* records, std::size_t count) override {
@@ -28,15 +28,15 @@ class Timer final : public GpuTimer {
     waiting_.insert(waiting_.end(), records, records + count);
   }
 
-  void take_ready(std::int64_t, std::vector<Record>& out) override {
+  void drain_ready(std::int64_t, std::vector<Record>& out) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    ++looks_;
+    ++examined_;
     for (; is_fast_ && !waiting_.empty(); waiting_.pop_front()) {
       give(waiting_.front(), GpuState::kTimed, out);
     }
   }
 
-  void take_all(bool is_complete, std::vector<Record>& out) override {
+  void drain_all(bool is_complete, std::vector<Record>& out) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (; !waiting_.empty(); waiting_.pop_front()) {
       give(waiting_.front(), is_complete ? GpuState::kTimed : GpuState::kMissing, out);
@@ -60,16 +60,16 @@ class Timer final : public GpuTimer {
     losses_.lost += events;
   }
 
-  // Runs that were added without both their boundaries having been told.
-  std::uint64_t untold() {
+  // Runs that were added without both their boundaries having been reported.
+  std::uint64_t unreported() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return untold_;
+    return unreported_;
   }
 
-  // How often somebody has asked for runs that are ready.
-  int looks() {
+  // How often a caller has asked for runs that are ready.
+  int examined() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return looks_;
+    return examined_;
   }
 
   std::size_t waiting() {
@@ -79,20 +79,20 @@ class Timer final : public GpuTimer {
 
  private:
   void give(Record record, GpuState state, std::vector<Record>& out) {
-    const auto found = told_.find(record.span);
-    untold_ += found == told_.end() || found->second != 2 ? 1U : 0U;
-    if (found != told_.end()) told_.erase(found);
+    const auto found = boundaries_.find(record.span);
+    unreported_ += found == boundaries_.end() || found->second != 2 ? 1U : 0U;
+    if (found != boundaries_.end()) boundaries_.erase(found);
     record.gpu.state = state;
     record.gpu.kernel_count = 1;
     out.push_back(record);
   }
 
   std::mutex mutex_;
-  std::map<std::uint64_t, int> told_;
+  std::map<std::uint64_t, int> boundaries_;
   std::deque<Record> waiting_;
   bool is_fast_ = true;
-  int looks_ = 0;
-  std::uint64_t untold_ = 0;
+  int examined_ = 0;
+  std::uint64_t unreported_ = 0;
   GpuLosses losses_;
 };
 

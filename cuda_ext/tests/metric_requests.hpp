@@ -77,7 +77,7 @@ inline std::string request(const std::string& metrics, const std::string& rank =
 
 // One of what ranks send, and of what others send.
 inline std::string any_metric(std::mt19937_64& random) {
-  const auto below = [&](std::uint64_t most) { return random() % most; };
+  const auto below = [&](std::uint64_t limit) { return random() % limit; };
   const std::string names[] = {"forward", "größe", "", "step"};
   const std::string& name = names[below(4)];
   switch (below(10)) {

@@ -70,9 +70,9 @@ using otel_straggler::bytes_of;
 
 // A span of one of a few kinds.
 inline Span any_span(std::mt19937_64& random) {
-  const auto below = [&](std::uint64_t most) { return random() % most; };
-  const auto number_below = [&](std::uint64_t most) {
-    return integer(static_cast<std::int64_t>(below(most)));
+  const auto below = [&](std::uint64_t limit) { return random() % limit; };
+  const auto number_below = [&](std::uint64_t limit) {
+    return integer(static_cast<std::int64_t>(below(limit)));
   };
   const char* const names[] = {"forward", "backward", "größe", "step", ""};
   Span span;
@@ -93,7 +93,7 @@ inline Span any_span(std::mt19937_64& random) {
 
 // A request of a few such spans.
 inline std::string any(std::mt19937_64& random) {
-  const auto below = [&](std::uint64_t most) { return random() % most; };
+  const auto below = [&](std::uint64_t limit) { return random() % limit; };
   std::string request;
   for (std::uint64_t r = 0; r < 1 + below(2); ++r) {
     std::string scopes;

@@ -25,29 +25,29 @@ TEST_CASE("so many buffers and no more; each comes back zeroed") {
   pool.prepare(2);
   std::vector<std::uint8_t*> taken;
   for (int at = 0; at < 3; ++at) {
-    taken.push_back(pool.take());
+    taken.push_back(pool.acquire());
     REQUIRE(taken.back() != nullptr);
     CHECK(is_zero(taken.back()));
     std::memset(taken.back(), 0xEE, kBytes);
   }
-  CHECK(pool.take() == nullptr);
+  CHECK(pool.acquire() == nullptr);
   CHECK(pool.out() == 3);
   CHECK(pool.complete(taken[1], 10));
   CHECK(pool.complete(taken[0], kBytes + 99));
   std::vector<CompletedBuffer> completed;
-  pool.take_completed(completed);
+  pool.drain_completed(completed);
   REQUIRE(completed.size() == 2);
   CHECK(completed[0].bytes == taken[1]);
   CHECK(completed[0].valid_bytes == 10);
   CHECK(completed[1].valid_bytes == kBytes);
   pool.give_back(completed[0]);
-  CHECK(pool.take() == taken[1]);
+  CHECK(pool.acquire() == taken[1]);
   CHECK(is_zero(taken[1]));
 }
 
-TEST_CASE("a buffer of somebody else, or one given twice, is not taken") {
+TEST_CASE("a buffer of another client, or one given twice, is not taken") {
   BufferPool pool(kBytes, 2);
-  std::uint8_t* const ours = pool.take();
+  std::uint8_t* const ours = pool.acquire();
   std::vector<std::uint8_t> theirs(kBytes);
   CHECK_FALSE(pool.complete(theirs.data(), 8));
   CHECK_FALSE(pool.complete(ours + 8, 8));
@@ -69,7 +69,7 @@ TEST_CASE("threads that take and complete, and a worker that gives back, never s
     std::vector<CompletedBuffer> completed;
     while (!is_done || pool.out() > 0) {
       completed.clear();
-      pool.take_completed(completed);
+      pool.drain_completed(completed);
       for (const CompletedBuffer& buffer : completed) pool.give_back(buffer);
     }
   });
@@ -77,7 +77,7 @@ TEST_CASE("threads that take and complete, and a worker that gives back, never s
   for (std::uint8_t number = 1; number <= 3; ++number) {
     launchers.emplace_back([&, number] {
       for (int times = 0; times < 5'000; ++times) {
-        std::uint8_t* const buffer = pool.take();
+        std::uint8_t* const buffer = pool.acquire();
         if (buffer == nullptr) {
           ++declined;
           continue;

@@ -19,8 +19,8 @@ struct Sink {
   std::int64_t now_ns = 1;
   std::uint64_t events = 0;
 
-  void take(const MarkEvent& mark) { pipeline.process(&mark, 1, nullptr, 0, now_ns); }
-  void take(GpuEvent event) {
+  void observe(const MarkEvent& mark) { pipeline.process(&mark, 1, nullptr, 0, now_ns); }
+  void observe(GpuEvent event) {
     event.name = event.correlation % 2 == 0 ? "gemm" : "softmax";
     pipeline.process(nullptr, 0, &event, 1, now_ns);
     ++events;
@@ -34,12 +34,12 @@ std::vector<std::uint8_t> sound_buffer(std::mt19937_64& random) {
   filled = &buffer;
   static std::size_t used;
   used = 0;
-  Library library = load_library(wish());
+  Library library = load_library(library_request());
   library.api.register_callbacks(
-      [](std::uint8_t** bytes, std::size_t* size, std::size_t* most) {
+      [](std::uint8_t** bytes, std::size_t* size, std::size_t* max_records) {
         *bytes = filled->data();
         *size = filled->size();
-        *most = 0;
+        *max_records = 0;
       },
       [](void*, std::uint32_t, std::uint8_t*, std::size_t, std::size_t valid) { used = valid; });
   for (const Kind kind : {kMemcpy, kExternalCorrelation}) library.api.enable(kind);
@@ -65,7 +65,7 @@ std::vector<std::uint8_t> sound_buffer(std::mt19937_64& random) {
 // driver it can do that much, up to CUDA 13.1.
 Library walker() {
   const char* const given = std::getenv("CUPTI_LIBRARY");
-  LibraryWish real = wish();
+  LibraryRequest real = library_request();
   if (given != nullptr) {
     real.path = given;
     real.driver = "libc.so.6";
@@ -156,14 +156,14 @@ TEST_CASE("mangled buffers are read as far as they make sense") {
   CHECK(broken > inputs / 10);
   CHECK(sink.events > inputs);
   CHECK(pipeline.counts().events == sink.events);
-  CHECK(max_parked <= Pipeline::kMostParked);
-  if (inputs >= kEnough) CHECK(max_parked == Pipeline::kMostParked);
+  CHECK(max_parked <= Pipeline::kMaxParked);
+  if (inputs >= kEnough) CHECK(max_parked == Pipeline::kMaxParked);
   // A full queue is not looked through with every mark.
-  CHECK(pipeline.parked().looks() < 8 * sink.events);
+  CHECK(pipeline.parked().examined() < 8 * sink.events);
   fake_reset();
 }
 
-TEST_CASE("a library whose walk does not get on is left, not followed for ever") {
+TEST_CASE("a library whose walk does not get on is left, not followed forever") {
   CurrentRun current;
   Marks marks;
   Launches launches;

@@ -13,7 +13,7 @@ using namespace faked;
 
 namespace {
 
-// A training process as the bindings make it: every boundary is told to the collector.
+// A training process as the bindings make it: every boundary is reported to the collector.
 struct Trainer {
   Process process;
   Block block;
@@ -27,22 +27,22 @@ struct Trainer {
     stack = recorder->enter_thread(1);
   }
 
-  void tell(ThreadStack& thread, bool is_main) {
+  void notify(ThreadStack& thread, bool is_main) {
     const Boundary now = boundary_of(*recorder, thread, is_main);
     process.gpu.boundary(now.is_ambient, now.span, now.section);
   }
   void begin(ThreadStack& thread, std::uint32_t section, bool is_main = true) {
     recorder->begin(thread, section, monotonic_ns(), Work{}, recorder->next_span(thread));
-    tell(thread, is_main);
+    notify(thread, is_main);
   }
   void end(ThreadStack& thread, std::uint32_t section, bool is_main = true) {
     REQUIRE(recorder->end_at_once(thread, section, monotonic_ns()));
-    tell(thread, is_main);
+    notify(thread, is_main);
   }
   void step(std::int64_t number) {
     if (auto ended = recorder->end_step(*stack, monotonic_ns(), 0)) recorder->keep(*ended);
     recorder->begin_step(*stack, number, recorder->next_span(*stack), 0, {}, monotonic_ns());
-    tell(*stack, true);
+    notify(*stack, true);
   }
 
   // Records by section; the exporter's way.
@@ -51,10 +51,10 @@ struct Trainer {
     process.gpu.flush();
     process.gpu.flush();
     std::vector<Record> records(100);
-    records.resize(recorder->take(records.data(), records.size()));
+    records.resize(recorder->drain(records.data(), records.size()));
     process.gpu.add(records.data(), records.size());
     records.clear();
-    process.gpu.take_all(true, records);
+    process.gpu.drain_all(true, records);
     std::map<std::uint32_t, Record> by_section;
     for (const Record& record : records) by_section[record.section] = record;
     return by_section;
@@ -121,7 +121,7 @@ TEST_CASE("before the first step the main thread speaks for the process, at any 
   for (std::uint32_t section = 40; section >= 1; --section) {
     REQUIRE(trainer.recorder->end(*trainer.stack, section, monotonic_ns(), 0, record));
     trainer.recorder->keep(record);
-    trainer.tell(*trainer.stack, true);
+    trainer.notify(*trainer.stack, true);
   }
   auto records = trainer.finish();
   for (std::uint32_t section = 1; section <= 40; ++section) {

@@ -36,7 +36,7 @@ std::vector<Record> all_of(Process& process) {
   process.gpu.flush();
   process.gpu.flush();
   std::vector<Record> records;
-  process.gpu.take_all(true, records);
+  process.gpu.drain_all(true, records);
   return records;
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("kernels count in the section that launched them") {
     CHECK(records[0].gpu.busy_time_ns == 3'500);
     // Nothing was launched after the second: only who counts launches can know that it has ended.
     CHECK(records[1].gpu.state == (by_launches ? GpuState::kTimed : GpuState::kMissing));
-    const auto kernels = process.gpu.take_kernels();
+    const auto kernels = process.gpu.drain_kernels();
     REQUIRE(find(kernels, "gemm", 1) != nullptr);
     CHECK(find(kernels, "gemm", 1)->cell.count == 3);
     CHECK(find(kernels, "gemm", 2)->cell.sum_ns == 4'000);
@@ -104,11 +104,11 @@ TEST_CASE("backward kernels are launched by another thread and count in backward
     const std::vector<Record> records = all_of(process);
     REQUIRE(records.size() == 1);
     CHECK(records[0].gpu.kernel_count == 20);
-    CHECK(count_in(process.gpu.take_kernels(), 9) == 20);
+    CHECK(count_in(process.gpu.drain_kernels(), 9) == 20);
   }
 }
 
-TEST_CASE("a thread with sections of its own keeps its kernels; marks cannot tell, and say so") {
+TEST_CASE("a thread with sections of its own keeps its kernels; marks report that they cannot") {
   for (const bool by_launches : {false, true}) {
     CAPTURE(by_launches);
     const Fresh fresh;
@@ -124,7 +124,7 @@ TEST_CASE("a thread with sections of its own keeps its kernels; marks cannot tel
     prefetch.join();
     process.end();
     static_cast<void>(all_of(process));
-    const auto kernels = process.gpu.take_kernels();
+    const auto kernels = process.gpu.drain_kernels();
     CHECK(count_in(kernels, 9) == (by_launches ? 2 : 3));
     CHECK(count_in(kernels, 5) == (by_launches ? 1 : 0));
     CHECK(process.gpu.state().boundaries_elsewhere == (by_launches ? 0 : 2));
@@ -201,13 +201,13 @@ TEST_CASE("all kernels of a graph count in the section that launched the graph")
     fake_launch_graph(nodes, 3, 1'000, 0, 7);
     process.end();
     process.gpu.flush();
-    CHECK(process.ready().empty());  // how many kernels a graph has nobody knows
+    CHECK(process.ready().empty());  // how many kernels a graph has is unknown
     process.gpu.flush();
     const std::vector<Record> records = process.ready();
     REQUIRE(records.size() == 1);
     CHECK(records[0].gpu.state == GpuState::kTimed);
     CHECK(records[0].gpu.kernel_count == 3);
-    CHECK(count_in(process.gpu.take_kernels(), 2) == 3);
+    CHECK(count_in(process.gpu.drain_kernels(), 2) == 3);
   }
 }
 
@@ -266,7 +266,7 @@ TEST_CASE("graphs may be timed as a whole") {
   const std::vector<Record> records = all_of(process);
   REQUIRE(records.size() == 1);
   CHECK(records[0].gpu.kernel_time_ns == 2'000);
-  CHECK(find(process.gpu.take_kernels(), "[cuda graph]", 1) != nullptr);
+  CHECK(find(process.gpu.drain_kernels(), "[cuda graph]", 1) != nullptr);
 }
 
 TEST_CASE("copies are timed where that is wanted, as a class of their own") {
@@ -278,7 +278,7 @@ TEST_CASE("copies are timed where that is wanted, as a class of their own") {
   fake_memcpy(1'024, 700);
   process.end();
   static_cast<void>(all_of(process));
-  const auto kernels = process.gpu.take_kernels();
+  const auto kernels = process.gpu.drain_kernels();
   REQUIRE(find(kernels, "[memcpy]", 1) != nullptr);
   CHECK(find(kernels, "[memcpy]", 1)->kernel_class == KernelClass::kMemory);
   CHECK(find(kernels, "[memcpy]", 1)->cell.sum_ns == 700);
@@ -295,10 +295,10 @@ TEST_CASE("names of any length, and none, are kernels too") {
   const std::vector<Record> records = all_of(process);
   REQUIRE(records.size() == 1);
   CHECK(records[0].gpu.kernel_count == 4);
-  CHECK(process.gpu.take_kernels().size() == 4);
+  CHECK(process.gpu.drain_kernels().size() == 4);
 }
 
-TEST_CASE("a place that holds another kernel's name by the next look is read anew") {
+TEST_CASE("a place that holds another kernel's name by the next poll is read again") {
   const Fresh fresh;
   Process process(false);
   process.begin(1, 1);
@@ -309,7 +309,7 @@ TEST_CASE("a place that holds another kernel's name by the next look is read ane
   fake_launch(place, 1'000, 0, 7);
   process.gpu.flush();
   process.end();
-  const std::vector<KernelSummary> kernels = process.gpu.take_kernels();
+  const std::vector<KernelSummary> kernels = process.gpu.drain_kernels();
   for (const char* name : {"softmax", "layer_norm"}) {
     CAPTURE(name);
     const KernelSummary* found = find(kernels, name, 1);

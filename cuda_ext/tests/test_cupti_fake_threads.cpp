@@ -29,7 +29,7 @@ void train(Collector& gpu, bool is_ambient, std::uint64_t first_span, std::uint3
 
 }  // namespace
 
-TEST_CASE("four threads with 3,000 sections each, beside worker and exporter: all is counted") {
+TEST_CASE("four threads with 3,000 sections each, alongside worker and exporter: all is counted") {
   for (const auto& [by_launches, buffer_bytes] :
        {std::pair{true, 1U << 20}, std::pair{true, 8'192U}, std::pair{false, 1U << 20}}) {
     CAPTURE(by_launches);
@@ -37,7 +37,7 @@ TEST_CASE("four threads with 3,000 sections each, beside worker and exporter: al
     const Fresh fresh;
     CollectorSettings settings;
     settings.buffer_bytes = buffer_bytes;
-    settings.look_ns = 1'000'000;
+    settings.poll_ns = 1'000'000;
     settings.flush_ns = 1'000'000;
     Process process(by_launches, settings);
     fake_set("per_thread", 1);
@@ -47,8 +47,8 @@ TEST_CASE("four threads with 3,000 sections each, beside worker and exporter: al
     std::vector<Record> records;
     std::uint64_t kernels = 0;
     const auto ask = [&] {
-      process.gpu.take_ready(monotonic_ns(), records);
-      for (const KernelSummary& kernel : process.gpu.take_kernels()) kernels += kernel.cell.count;
+      process.gpu.drain_ready(monotonic_ns(), records);
+      for (const KernelSummary& kernel : process.gpu.drain_kernels()) kernels += kernel.cell.count;
       static_cast<void>(process.gpu.state());
     };
     std::thread exporter([&] {
@@ -68,7 +68,7 @@ TEST_CASE("four threads with 3,000 sections each, beside worker and exporter: al
     exporter.join();
     process.gpu.stop_thread();
     for (int flushes = 0; flushes < 3; ++flushes) process.gpu.flush();
-    process.gpu.take_all(true, records);
+    process.gpu.drain_all(true, records);
     ask();
     CHECK(records.size() == 12'000);
     const std::uint64_t dropped = process.gpu.state().counts.dropped;

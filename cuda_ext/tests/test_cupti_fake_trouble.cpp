@@ -22,14 +22,14 @@ bool has(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST_CASE("without a CUDA driver libcupti is not even looked for") {
-  const Library library = load_library(LibraryWish());
+  const Library library = load_library(LibraryRequest());
   CHECK(has(library.reason, "no CUDA driver is loaded in this process (libcuda.so.1)"));
   CHECK((library.api.get_version == nullptr));
 }
 
 TEST_CASE("the library that the process has loaded is the one that is used") {
   const Fresh fresh;
-  LibraryWish elsewhere = wish();
+  LibraryRequest elsewhere = library_request();
   elsewhere.folder = "/nowhere";
   const Library library = load_library(elsewhere);
   CHECK(library.reason == "");
@@ -39,24 +39,24 @@ TEST_CASE("the library that the process has loaded is the one that is used") {
 }
 
 TEST_CASE("a path that was given is used, and named when it is wrong") {
-  LibraryWish wrong = wish();
+  LibraryRequest wrong = library_request();
   wrong.path = "/nowhere/libcupti.so";
   CHECK(has(load_library(wrong).reason, "OTEL_STRAGGLER_CUPTI names a library that cannot be"));
   wrong.path = "libdl.so.2";
   CHECK(has(load_library(wrong).reason, "libcupti has no cupti"));
-  wrong.path = load_library(wish()).path;
+  wrong.path = load_library(library_request()).path;
   CHECK(load_library(wrong).reason == "");
 }
 
 TEST_CASE("a version too old is refused, one newer than all tried is used and marked") {
   const Fresh fresh;
   fake_set("version", 17);
-  CHECK(has(load_library(wish()).reason, "interface version 17; expected at least 18"));
+  CHECK(has(load_library(library_request()).reason, "interface version 17; expected at least 18"));
   fake_set("version", 140'000);
-  CHECK(load_library(wish()).reason == "");
-  CHECK(load_library(wish()).is_untried);
+  CHECK(load_library(library_request()).reason == "");
+  CHECK(load_library(library_request()).is_untried);
   fake_fail("cuptiGetVersion", 999);
-  CHECK(has(load_library(wish()).reason, "cuptiGetVersion gave 999"));
+  CHECK(has(load_library(library_request()).reason, "cuptiGetVersion gave 999"));
 }
 
 TEST_CASE("whatever CUPTI refuses is named with cause and remedy, and all is given back") {
@@ -128,7 +128,7 @@ TEST_CASE("kernels without timestamps are counted, not summed, and their runs ar
     const std::vector<Record> records = process.ready();
     REQUIRE(records.size() == 1);
     CHECK(records[0].gpu.state == GpuState::kMissing);
-    CHECK(process.gpu.take_kernels().at(0).cell.count == 900);
+    CHECK(process.gpu.drain_kernels().at(0).cell.count == 900);
   }
   CHECK(process.gpu.state().counts.invalid == 200);
   CHECK(process.gpu.state().is_invalid_too_often);
@@ -194,7 +194,7 @@ TEST_CASE("when all buffers are out, new CUPTI gets none and old CUPTI one to wa
 
 TEST_CASE("a buffer that makes no sense is left and counted, and training goes on") {
   const Fresh fresh;
-  Library library = load_library(wish());
+  Library library = load_library(library_request());
   library.api.get_next_record = [](std::uint8_t*, std::size_t, void**) { return kInvalidKind; };
   Collector& gpu = Collector::make(library, {});
   REQUIRE(gpu.start() == "");
@@ -282,18 +282,19 @@ TEST_CASE("a clock that another client has left behind is replaced at every star
     Process process(by_launches);
     for (int times = 0; times < 2; ++times) {
       process.gpu.stop(monotonic_ns());
-      load_library(wish()).api.register_clock([] { return std::uint64_t{1'000}; });  // ticks
+      load_library(library_request()).api.register_clock(
+          [] { return std::uint64_t{1'000}; });  // ticks
       REQUIRE(process.gpu.start() == "");
       process.begin(1, 1);
       fake_launch("gemm", 100, 0, 7);
       process.gpu.flush();
       CHECK(process.gpu.state().counts.early == 0);
-      CHECK(process.gpu.take_kernels().size() == 1);
+      CHECK(process.gpu.drain_kernels().size() == 1);
     }
   }
 }
 
-TEST_CASE("stopping gives everything back to CUPTI and waits for buffers no longer than told") {
+TEST_CASE("stopping gives everything back to CUPTI and waits for buffers until the deadline only") {
   for (const bool by_launches : {false, true}) {
     const Fresh fresh;
     Process process(by_launches);
@@ -339,7 +340,7 @@ TEST_CASE("a lost mark costs the runs until its kernels are back, and no run is 
     for (std::uint32_t at = 0; at < kKernels; ++at) fake_launch("gemm", 1'000, 0, 7);
     process.end();
   };
-  const Api api = load_library(wish()).api;
+  const Api api = load_library(library_request()).api;
   const std::int64_t start_ns = monotonic_ns();
   process.gpu.round(start_ns);
   run(1);

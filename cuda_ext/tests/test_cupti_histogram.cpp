@@ -131,7 +131,7 @@ TEST_CASE("durations far apart are counted in wider buckets, none is lost") {
       durations.push_back((random() >> (24 + random() % 38)) + 1);
       histogram.add(index(durations.back()));
     }
-    REQUIRE(histogram.buckets.size() <= kMostBuckets);
+    REQUIRE(histogram.buckets.size() <= kMaxBuckets);
     Histogram again;  // of the same scale from the beginning
     std::vector<std::uint32_t> expected(histogram.buckets.size(), 0);
     for (const std::uint64_t duration_ns : durations) {
@@ -149,7 +149,7 @@ TEST_CASE("a kernel's cell has count, sum, shortest and longest") {
   KernelStats stats;
   for (const std::uint64_t duration_ns : {5U, 3U, 9U, 0U}) stats.add(7, 0, 2, duration_ns);
   stats.add(7, 0, 3, 1);
-  const std::vector<KernelCell> cells = stats.take();
+  const std::vector<KernelCell> cells = stats.drain();
   REQUIRE(cells.size() == 2);
   CHECK(cells[0].kernel == 7);
   CHECK(cells[0].section == 2);
@@ -160,7 +160,7 @@ TEST_CASE("a kernel's cell has count, sum, shortest and longest") {
   CHECK(count_of(cells[0].histogram) == 3);  // of none is no logarithm
   CHECK(stats.size() == 0);
   stats.add(7, 0, 2, 1);
-  CHECK(stats.take().at(0).count == 1);
+  CHECK(stats.drain().at(0).count == 1);
 }
 
 TEST_CASE("ten thousand kernels in eight sections cost bounded memory, what is above is <other>") {
@@ -173,10 +173,10 @@ TEST_CASE("ten thousand kernels in eight sections cost bounded memory, what is a
       ++added;
     }
   }
-  CHECK(stats.size() <= KernelStats::kMostCells + 8);
+  CHECK(stats.size() <= KernelStats::kMaxCells + 8);
   CHECK(stats.left_out() > 0);
   CHECK(stats.bytes() < 24U << 20);
   std::uint64_t counted = 0;
-  for (const KernelCell& cell : stats.take()) counted += cell.count;
+  for (const KernelCell& cell : stats.drain()) counted += cell.count;
   CHECK(counted == added);
 }

@@ -18,16 +18,16 @@ constexpr std::int64_t kMuchLater = 3'000'000'000;
 
 TEST_CASE("a kernel belongs to the mark before it") {
   Marks marks;
-  CHECK(marks.find(3).knowledge == Knowledge::kNobody);
+  CHECK(marks.find(3).knowledge == Knowledge::kUnattributed);
   const std::uint64_t first = marks.issue(11);
   CHECK(marks.find(9).knowledge == Knowledge::kNotYet);
   marks.learn(first, 10, kSoon);
   const std::uint64_t second = marks.issue(kNoRun);
   marks.learn(second, 20, kSoon);
-  CHECK(marks.find(9).knowledge == Knowledge::kNobody);
+  CHECK(marks.find(9).knowledge == Knowledge::kUnattributed);
   CHECK(marks.find(15).knowledge == Knowledge::kKnown);
   CHECK(marks.find(15).run == 11);
-  CHECK(marks.find(21).knowledge == Knowledge::kNobody);
+  CHECK(marks.find(21).knowledge == Knowledge::kUnattributed);
 }
 
 TEST_CASE("a kernel waits for marks that are on their way") {
@@ -45,7 +45,7 @@ TEST_CASE("a kernel waits for marks that are on their way") {
   CHECK(marks.find(35).run == 13);
 }
 
-TEST_CASE("where a mark was lost nobody is guessed, and what follows is known again") {
+TEST_CASE("where a mark was lost no run is guessed, and what follows is known again") {
   Marks marks;
   marks.learn(marks.issue(11), 10, kSoon);
   static_cast<void>(marks.issue(12));
@@ -54,7 +54,7 @@ TEST_CASE("where a mark was lost nobody is guessed, and what follows is known ag
   CHECK(marks.find(15).knowledge == Knowledge::kNotYet);
   marks.tend(kMuchLater);
   CHECK(marks.lost() == 1);
-  CHECK(marks.find(5).knowledge == Knowledge::kNobody);
+  CHECK(marks.find(5).knowledge == Knowledge::kUnattributed);
   CHECK(marks.find(15).knowledge == Knowledge::kLost);
   CHECK(marks.find(35).run == 13);
 }
@@ -115,9 +115,9 @@ TEST_CASE("marks in any order give the answers of marks in order") {
     std::shuffle(kernels.begin(), kernels.end(), random);
     for (std::size_t at = 0; at < sent.size(); ++at) {
       marks.learn(sent[at].first, sent[at].second, kSoon);
-      for (std::size_t look = 0; look < kernels.size(); look += 7) {
-        const Answer answer = marks.find(kernels[look].first);
-        REQUIRE((answer.knowledge != Knowledge::kKnown || answer.run == kernels[look].second));
+      for (std::size_t poll = 0; poll < kernels.size(); poll += 7) {
+        const Answer answer = marks.find(kernels[poll].first);
+        REQUIRE((answer.knowledge != Knowledge::kKnown || answer.run == kernels[poll].second));
       }
     }
     for (const auto& [kernel, run] : kernels) REQUIRE(marks.find(kernel).run == run);
@@ -134,27 +134,27 @@ TEST_CASE("a hundred thousand marks cost bounded memory; what is older than they
   CHECK(marks.find(15).knowledge == Knowledge::kLost);
 }
 
-TEST_CASE("after a restart marks of before are nobody's") {
+TEST_CASE("after a restart marks of before belong to no run") {
   Marks marks;
   marks.learn(marks.issue(11), 10, kSoon);
   const std::uint64_t old = marks.issue(12);
   marks.restart();
   marks.learn(old, 20, kSoon);
-  CHECK(marks.find(25).knowledge == Knowledge::kNobody);
+  CHECK(marks.find(25).knowledge == Knowledge::kUnattributed);
   marks.learn(marks.issue(13), 30, kSoon);
   CHECK(marks.find(35).run == 13);
-  CHECK(marks.find(25).knowledge == Knowledge::kNobody);
+  CHECK(marks.find(25).knowledge == Knowledge::kUnattributed);
 }
 
 TEST_CASE("a launch is found as long as the table has not come around") {
   Launches launches;
-  launches.note(0xFFFF'FFFFU, 7);
-  launches.note(0, 8);
-  launches.note(5, kNoRun);
+  launches.record(0xFFFF'FFFFU, 7);
+  launches.record(0, 8);
+  launches.record(5, kNoRun);
   CHECK(launches.find(0xFFFF'FFFFU).run == 7);
   CHECK(launches.find(0).run == 8);
-  CHECK(launches.find(5).knowledge == Knowledge::kNobody);
+  CHECK(launches.find(5).knowledge == Knowledge::kUnattributed);
   CHECK(launches.find(6).knowledge == Knowledge::kLost);
-  launches.note(5 + Launches::kPlaces, 9);
+  launches.record(5 + Launches::kPlaces, 9);
   CHECK(launches.find(5).knowledge == Knowledge::kLost);
 }

@@ -24,11 +24,11 @@ TEST_CASE("a place that holds another name now is noticed") {
   char place[16] = "softmax";
   const std::uint32_t before = names.number_of(place);
   std::strcpy(place, "layer_norm");
-  names.begin_look();
+  names.begin_poll();
   const std::uint32_t after = names.number_of(place);
   CHECK(names.text(after) == "layer_norm");
   std::strcpy(place, "softmax");
-  names.begin_look();
+  names.begin_poll();
   CHECK(names.number_of(place) == before);
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("ten thousand names take bounded room; further ones are <other> of the
   for (int round = 0; round < 2; ++round) {
     for (const std::string& name : all) static_cast<void>(names.number_of(name.c_str()));
   }
-  CHECK(names.size() == KernelNames::kMostNames + kKernelClasses);
+  CHECK(names.size() == KernelNames::kMaxNames + kKernelClasses);
   CHECK(names.text(names.number_of(all[9'998].c_str())) == KernelNames::kOther);
   CHECK(names.class_of(names.number_of(all[9'998].c_str())) == KernelClass::kCompute);
   CHECK(names.class_of(names.number_of(all[9'999].c_str())) == KernelClass::kNccl);
@@ -72,7 +72,7 @@ TEST_CASE("names of 20 kB are cut, and stay apart") {
   const std::uint32_t number = names.number_of(first.c_str());
   CHECK(names.number_of(second.c_str()) != number);
   CHECK(names.number_of(first.c_str()) == number);
-  CHECK(names.text(number).size() == KernelNames::kMostNameBytes);
+  CHECK(names.text(number).size() == KernelNames::kMaxNameBytes);
 }
 
 TEST_CASE("a C++ name is made readable when it is asked for") {

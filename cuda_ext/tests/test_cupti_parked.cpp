@@ -14,10 +14,10 @@ ParkedKernel kernel(WideId id, std::int64_t since_ns, std::uint32_t number) {
   return {{kConcurrentKernel, 0, 1, 2, 0, 7, nullptr}, id, number, true, since_ns};
 }
 
-// What is asked for by a look at these.
-std::vector<std::uint32_t> look(ParkedKernels& parked, WideId reach, std::int64_t until_ns) {
+// What is asked for by a poll at these.
+std::vector<std::uint32_t> poll(ParkedKernels& parked, WideId reach, std::int64_t until_ns) {
   std::vector<std::uint32_t> seen;
-  parked.look(reach, until_ns, [&](ParkedKernel& one) {
+  parked.poll(reach, until_ns, [&](ParkedKernel& one) {
     seen.push_back(one.kernel);
     return true;
   });
@@ -48,10 +48,10 @@ TEST_CASE("of parked kernels those come out whose id is reached, or that wait fo
       for (auto one = gone; one != model.end(); ++one) expected.push_back(one->kernel);
       model.erase(gone, model.end());
       std::sort(expected.begin(), expected.end());
-      REQUIRE(look(parked, reach, now_ns - 8) == expected);
+      REQUIRE(poll(parked, reach, now_ns - 8) == expected);
       REQUIRE(parked.size() == model.size());
     }
-    CHECK(look(parked, UINT64_MAX, 0).size() == model.size());
+    CHECK(poll(parked, UINT64_MAX, 0).size() == model.size());
     CHECK(parked.size() == 0);
   }
 }
@@ -59,13 +59,13 @@ TEST_CASE("of parked kernels those come out whose id is reached, or that wait fo
 TEST_CASE("a kernel that is not done with stays, under the id that it was given") {
   ParkedKernels parked;
   parked.push(kernel(1, 0, 7));
-  parked.look(100, -1, [](ParkedKernel& one) {
+  parked.poll(100, -1, [](ParkedKernel& one) {
     one.id = 200;
     return false;
   });
   CHECK(parked.size() == 1);
-  CHECK(look(parked, 199, -1).empty());
-  CHECK(look(parked, 200, -1) == std::vector<std::uint32_t>{7});
+  CHECK(poll(parked, 199, -1).empty());
+  CHECK(poll(parked, 200, -1) == std::vector<std::uint32_t>{7});
 }
 
 TEST_CASE("lots that are nearly empty are joined: memory is that of the kernels in them") {
@@ -73,11 +73,11 @@ TEST_CASE("lots that are nearly empty are joined: memory is that of the kernels 
   constexpr WideId kStays = 1'000'000;
   for (std::uint32_t at = 0; at < 1'000'000; ++at) {
     parked.push(kernel(at % 64 == 0 ? kStays : at % 1'000, 0, at));
-    if (at % 1'000 == 999) look(parked, 1'000, -1);
+    if (at % 1'000 == 999) poll(parked, 1'000, -1);
   }
   CHECK(parked.size() == 15'625);
   CHECK(parked.lots() <= 2 * parked.size() / 256 + 2);
-  CHECK(parked.looks() < 2'000'000);
+  CHECK(parked.examined() < 2'000'000);
   parked.clear();
-  CHECK(look(parked, UINT64_MAX, 0).empty());
+  CHECK(poll(parked, UINT64_MAX, 0).empty());
 }

@@ -27,7 +27,7 @@ struct Made {
 
   GpuEvent launch(std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t stream = 7) {
     ++id;
-    launches.note(id, current.here());
+    launches.record(id, current.here());
     current.directory().count_launch(current.here(), false);
     return {kConcurrentKernel, id, start_ns, end_ns, 0, stream, "gemm"};
   }
@@ -48,7 +48,7 @@ struct Made {
 
   std::vector<Record> ready(std::int64_t now_ns) {
     std::vector<Record> out;
-    pipeline.take_ready(now_ns, out);
+    pipeline.drain_ready(now_ns, out);
     return out;
   }
 
@@ -96,9 +96,9 @@ TEST_CASE("of runs that share a place the newer is known, and not what the older
   CHECK(directory.section_of(kOld) == 1);
   CHECK(directory.launched(kOld) == RunDirectory::kHasGraphs);
   std::uint32_t newest = 0;
-  directory.note_end(kNew, 9);  // whose place is the older one's again
+  directory.record_end(kNew, 9);  // whose place is the older one's again
   CHECK_FALSE(directory.newest_at_end(kOld, newest));
-  directory.note_end(kOld, 9);
+  directory.record_end(kOld, 9);
   REQUIRE(directory.newest_at_end(kOld, newest));
   CHECK(newest == 9);
   CHECK_FALSE(directory.newest_at_end(kNew, newest));
@@ -107,7 +107,7 @@ TEST_CASE("of runs that share a place the newer is known, and not what the older
   CHECK(directory.launched(RunDirectory::kPlaces - 1) == 0);
 }
 
-TEST_CASE("a run whose number ends in 32 zeros is missing: its kernels were not told from nobody's") {
+TEST_CASE("a run whose number ends in 32 zeros is missing: its kernels look like those of no run") {
   constexpr std::uint64_t kSpan = std::uint64_t{7} << 32;
   Made made;
   made.enter(kSpan, 1, kStart);
@@ -163,7 +163,7 @@ TEST_CASE("numbers that do not come in two seconds are missing, and counted when
   CHECK(made.pipeline.counts().missing_runs == 1);
   made.deliver(slow, kStart + 3 * kSecond);
   CHECK(made.pipeline.counts().late == 1);
-  CHECK(made.pipeline.stats().take().size() == 1);  // the kernel itself is counted all the same
+  CHECK(made.pipeline.stats().drain().size() == 1);  // the kernel itself is counted all the same
 }
 
 TEST_CASE("a run has the kernels of the runs inside it, late ones too, once each") {
@@ -239,7 +239,7 @@ TEST_CASE("where records were dropped, the runs that were open lately are missin
   CHECK(made.pipeline.counts().dropped == 3);
 }
 
-TEST_CASE("where a mark was lost, kernels are nobody's and runs are missing until that is over") {
+TEST_CASE("where a mark was lost, kernels are of no run and runs are missing until that is over") {
   Made made(Way::kMarks);
   made.pipeline_way = Way::kMarks;
   std::vector<GpuEvent> kernels;
@@ -300,7 +300,7 @@ TEST_CASE("a run whose kernels are parked still is not done, however far the GPU
   CHECK(made.pipeline.parked().size() == 1);
   made.pipeline.process(made.mark_events.data() + 1, 2, &next, 1, kStart + 2 * kSecond);
   const Record run = made.record(1, kNoSpan, kStart, kStart + 50);
-  made.current.directory().note_end(1, 2);
+  made.current.directory().record_end(1, 2);
   made.pipeline.add(&run, 1);
   const std::vector<Record> out = made.ready(kStart + 50 + 2 * kSecond);  // before the next tend()
   REQUIRE(out.size() == 1);
@@ -332,7 +332,7 @@ TEST_CASE("a worker that was held up for long finds the section of every kernel"
   CHECK(made.pipeline.counts().events == 300'000);
 }
 
-TEST_CASE("a queue that is full for ever is not looked through with every mark") {
+TEST_CASE("a queue that is full forever is not scanned with every mark") {
   constexpr std::uint64_t kSeconds = 6;
   constexpr std::uint64_t kMarks = 400;  // a second, of which every fiftieth is lost
   Made made(Way::kMarks);
@@ -350,9 +350,9 @@ TEST_CASE("a queue that is full for ever is not looked through with every mark")
     events += kernels.size();
     max_parked = std::max(max_parked, made.pipeline.parked().size());
   }
-  CHECK(max_parked == Pipeline::kMostParked);
+  CHECK(max_parked == Pipeline::kMaxParked);
   CHECK(made.pipeline.counts().events == events);
-  CHECK(made.pipeline.parked().looks() < 4 * events);
+  CHECK(made.pipeline.parked().examined() < 4 * events);
   made.pipeline.tend(kStart + static_cast<std::int64_t>(kSeconds + 9) * kSecond);
   CHECK(made.pipeline.parked().size() == 0);
 }
@@ -380,7 +380,7 @@ TEST_CASE("kernels from before the clock was set are left out, those outside of 
   made.deliver(made.launch(1'100, 1'200), kStart);
   CHECK(made.pipeline.counts().early == 1);
   CHECK(made.pipeline.counts().outside == 1);
-  const auto cells = made.pipeline.stats().take();
+  const auto cells = made.pipeline.stats().drain();
   REQUIRE(cells.size() == 1);
   CHECK(cells[0].section == kNoSection);
 }
@@ -397,14 +397,14 @@ TEST_CASE("at the end everything comes out, timed only if all was there") {
     made.pipeline.add(&run, 1);
     CHECK(made.ready(kStart + 80).empty());
     std::vector<Record> out;
-    made.pipeline.take_all(is_complete, kStart + 90, out);
+    made.pipeline.drain_all(is_complete, kStart + 90, out);
     REQUIRE(out.size() == 1);
     CHECK(out[0].gpu.state == (is_complete ? GpuState::kTimed : GpuState::kMissing));
     CHECK(out[0].gpu.kernel_count == (is_complete ? 1U : 0U));
   }
 }
 
-TEST_CASE("a hundred thousand runs that nobody asks for cost bounded memory") {
+TEST_CASE("a hundred thousand runs that are never requested cost bounded memory") {
   Made made;
   for (std::uint64_t span = 1; span <= 100'000; ++span) {
     made.enter(span, 1, kStart);
@@ -412,19 +412,19 @@ TEST_CASE("a hundred thousand runs that nobody asks for cost bounded memory") {
     const Record run = made.record(span, kNoSpan, kStart, kStart + 1);
     made.pipeline.add(&run, 1);
   }
-  CHECK(made.ready(kStart + 2).size() == 100'000 - Pipeline::kMostWaiting);  // but none is lost
-  CHECK(made.pipeline.runs().size() <= RunTable::kMostRuns);
-  CHECK(made.pipeline.waiting() <= Pipeline::kMostWaiting);
+  CHECK(made.ready(kStart + 2).size() == 100'000 - Pipeline::kMaxWaiting);  // but none is lost
+  CHECK(made.pipeline.runs().size() <= RunTable::kMaxRuns);
+  CHECK(made.pipeline.waiting() <= Pipeline::kMaxWaiting);
 }
 
-TEST_CASE("runs whose numbers share an entry of the table are kept apart, and the oldest forgotten") {
-  constexpr Run kApart = RunTable::kMostRuns;
+TEST_CASE("runs whose numbers share an entry of the table are kept apart, and the oldest evicted") {
+  constexpr Run kApart = RunTable::kMaxRuns;
   RunTable runs;
   runs.set_now(kStart);
   for (const Run run : {5U, 5U + kApart, 5U + 2 * kApart}) runs.at(run).kernels = run;
   for (Run run = 3; run < kApart; ++run) runs.at(10 * kApart + run);  // now it is full
   for (const Run run : {5U, 5U + kApart, 5U + 2 * kApart}) CHECK(runs.at(run).kernels == run);
-  CHECK(runs.forgotten() == 0);
+  CHECK(runs.evicted() == 0);
   runs.at(7);
   CHECK(runs.find(5) == nullptr);
   runs.at(8);
@@ -434,6 +434,6 @@ TEST_CASE("runs whose numbers share an entry of the table are kept apart, and th
   CHECK(runs.find(5 + 2 * kApart) == nullptr);
   CHECK(runs.find(5) != nullptr);
   CHECK(runs.find(7) != nullptr);
-  CHECK(runs.size() == RunTable::kMostRuns);
-  CHECK(runs.forgotten() == 3);
+  CHECK(runs.size() == RunTable::kMaxRuns);
+  CHECK(runs.evicted() == 3);
 }

@@ -37,7 +37,7 @@ TEST_CASE("every device that does real work must be beyond it, one that does lit
   CHECK(progress.is_beyond(launch));
 }
 
-TEST_CASE("a stream of the warm-up is forgotten, however busy it was") {
+TEST_CASE("a stream of the warm-up is evicted, however busy it was") {
   Progress progress;
   WideId id = kFirstWideId;
   run(progress, 0, 7, id, 1'000'000);
@@ -50,11 +50,11 @@ TEST_CASE("a stream of the warm-up is forgotten, however busy it was") {
   CHECK(progress.is_beyond(launch));
 }
 
-TEST_CASE("the first moment at or after an end tells what had been launched by then") {
+TEST_CASE("the first moment at or after an end shows what had been launched by then") {
   Progress progress;
   std::uint32_t newest = 0;
   CHECK_FALSE(progress.newest_at(10, newest));
-  for (std::uint32_t at = 0; at < 1'000; ++at) progress.note(at * 10, at);
+  for (std::uint32_t at = 0; at < 1'000; ++at) progress.record(at * 10, at);
   REQUIRE(progress.newest_at(9'001, newest));
   CHECK(newest == 901);
   REQUIRE(progress.newest_at(9'000, newest));

@@ -103,15 +103,15 @@ TEST_CASE("a record without a name is counted and not read") {
 TEST_CASE("a name far beyond all others is refused") {
   SpanEncoder encoder = made::encoder();
   CHECK(!encoder.add_section(0xFFFF'FFFF, "far", "compute"));
-  CHECK(!encoder.add_phase(kMostNames, "far"));
+  CHECK(!encoder.add_phase(kMaxNames, "far"));
 }
 
 TEST_CASE("of many epochs the newest are kept") {
   SpanEncoder encoder = made::encoder();
-  for (std::uint32_t id = 1; id <= 2 * SpanEncoder::kMostEpochs; ++id) encoder.add_epoch(id, {});
+  for (std::uint32_t id = 1; id <= 2 * SpanEncoder::kMaxEpochs; ++id) encoder.add_epoch(id, {});
   Record old = made::run(1, 1, 2);
   Record young = old;
-  young.epoch = 2 * SpanEncoder::kMostEpochs;
+  young.epoch = 2 * SpanEncoder::kMaxEpochs;
   CHECK(made::encode(encoder, {old, young}).size() == 1);
   CHECK(encoder.counts().other_epochs == 1);
 }

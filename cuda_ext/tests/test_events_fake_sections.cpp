@@ -77,7 +77,7 @@ TEST_CASE("events: a driver that needs several looks is asked again, and never w
   fake_cuda_set("not_ready", 3);
   process.run(1, 10);
   fake_cuda_advance(10);
-  for (int looks = 0; looks < 3; ++looks) CHECK(process.ready().empty());
+  for (int examined = 0; examined < 3; ++examined) CHECK(process.ready().empty());
   CHECK(is_timed(process.one(), 10));
 }
 
@@ -207,7 +207,7 @@ TEST_CASE("events: without torch it is the legacy stream that is timed") {
   timer.add(&run, 1);
   fake_cuda_advance(1'234);
   std::vector<Record> records;
-  timer.take_ready(monotonic_ns(), records);
+  timer.drain_ready(monotonic_ns(), records);
   REQUIRE(records.size() == 1);
   CHECK(is_timed(records[0], 1'234));
   timer.stop(0);
@@ -230,7 +230,7 @@ TEST_CASE("events: which stream is current is not known: missing, and the next r
   CHECK(is_timed(process.one(), 10));
 }
 
-TEST_CASE("events: runs that never end do not keep events for ever") {
+TEST_CASE("events: runs that never end do not keep events forever") {
   EventSettings settings;
   settings.max_pairs = 200;
   Process process(settings);

@@ -36,14 +36,14 @@ void train(EventTimer& timer, void* context, std::uint64_t first_span, std::uint
 
 }  // namespace
 
-TEST_CASE("events: four threads with 2,000 runs each, beside an exporter: every number is right") {
+TEST_CASE("events: four threads with 2,000 runs each and an exporter: every number is right") {
   Process process;
   fake_cuda_set("busy", 1);
   std::atomic<bool> is_done{false};
   std::vector<Record> records;
   std::thread exporter([&] {
     while (!is_done) {
-      process.timer->take_ready(monotonic_ns(), records);
+      process.timer->drain_ready(monotonic_ns(), records);
       static_cast<void>(process.timer->state());
       std::this_thread::yield();
     }
@@ -56,7 +56,7 @@ TEST_CASE("events: four threads with 2,000 runs each, beside an exporter: every 
   for (std::thread& trainer : trainers) trainer.join();
   is_done = true;
   exporter.join();
-  process.timer->take_all(true, records);
+  process.timer->drain_all(true, records);
   CHECK(records.size() == 8'000);
   std::uint64_t timed = 0;
   for (const Record& record : records) {
@@ -66,7 +66,7 @@ TEST_CASE("events: four threads with 2,000 runs each, beside an exporter: every 
   }
   CHECK(timed == process.timer->state().runs.timed);
   CHECK(timed == 8'000);
-  CHECK(process.count(Outcome::kUntold) == 0);
+  CHECK(process.count(Outcome::kUnreported) == 0);
 }
 
 TEST_CASE("events: threads that come and go use the same places and events again") {
@@ -77,9 +77,9 @@ TEST_CASE("events: threads that come and go use the same places and events again
   std::vector<Record> records;
   for (std::uint64_t at = 1; at <= 50; ++at) {
     std::thread([&] { train(*process.timer, process.context, 1'000 * at, 10); }).join();
-    process.timer->take_ready(monotonic_ns(), records);
+    process.timer->drain_ready(monotonic_ns(), records);
   }
-  process.timer->take_all(true, records);
+  process.timer->drain_all(true, records);
   CHECK(records.size() == 500);
   CHECK(process.timer->state().runs.timed == 500);
   CHECK(process.timer->state().threads_left_out == 0);
@@ -115,9 +115,9 @@ TEST_CASE("events: stopping and starting again while others record") {
   std::vector<Record> records;
   for (int times = 0; times < 50; ++times) {
     process.timer->stop(monotonic_ns());
-    process.timer->take_ready(monotonic_ns(), records);
+    process.timer->drain_ready(monotonic_ns(), records);
     CHECK(process.timer->start() == "");
-    process.timer->take_ready(monotonic_ns(), records);
+    process.timer->drain_ready(monotonic_ns(), records);
   }
   is_done = true;
   trainer.join();
@@ -128,7 +128,7 @@ TEST_CASE("events: stopping and starting again while others record") {
   }
 }
 
-TEST_CASE("events: the GPU is lost while threads record: one reason, and nobody is hurt") {
+TEST_CASE("events: the GPU is lost while threads record: one reason, and no crash") {
   Process process;
   fake_cuda_set("busy", 1);
   std::vector<std::thread> trainers;
@@ -140,17 +140,17 @@ TEST_CASE("events: the GPU is lost while threads record: one reason, and nobody 
     });
   }
   std::vector<Record> records;
-  for (int looks = 0; looks < 20; ++looks) process.timer->take_ready(monotonic_ns(), records);
+  for (int poll = 0; poll < 20; ++poll) process.timer->drain_ready(monotonic_ns(), records);
   fake_cuda_break(700);
-  while (process.timer->is_on()) process.timer->take_ready(monotonic_ns(), records);
-  process.timer->take_all(false, records);  // those that wait for somebody to read
+  while (process.timer->is_on()) process.timer->drain_ready(monotonic_ns(), records);
+  process.timer->drain_all(false, records);  // those that wait for a reader
   for (std::thread& trainer : trainers) trainer.join();
-  process.timer->take_ready(monotonic_ns(), records);
+  process.timer->drain_ready(monotonic_ns(), records);
   CHECK_FALSE(process.timer->is_on());
   CHECK(has(process.timer->reason(), "gave 700"));
 }
 
-TEST_CASE("events: who records an event while the GPU's queue is full holds up nobody else") {
+TEST_CASE("events: a thread that records an event while the GPU's queue is full blocks no other") {
   Process process;
   fake_cuda_set("full", 1);
   std::thread trainer([&] { train(*process.timer, process.context, 1, 2); });
@@ -161,7 +161,7 @@ TEST_CASE("events: who records an event while the GPU's queue is full holds up n
   CHECK_FALSE(process.timer->is_on());
   const std::int64_t deadline_ns = monotonic_ns() + 20'000'000;
   process.timer->wait_for_threads(deadline_ns);
-  CHECK(monotonic_ns() >= deadline_ns);  // it was waited for, and no longer than told
+  CHECK(monotonic_ns() >= deadline_ns);  // it was waited for, until the deadline only
   fake_cuda_set("full", 0);
   process.timer->wait_for_threads(INT64_MAX);
   trainer.join();

@@ -88,7 +88,7 @@ TEST_CASE("events: more runs than events are missing, not waited for; their plac
   for (const Record& record : records) CHECK(is_timed(record, 1));
 }
 
-TEST_CASE("events: nobody reads for ever: nothing grows, and what comes then is in order") {
+TEST_CASE("events: no reader for a long time: nothing grows, and what comes then is in order") {
   EventSettings settings;
   settings.max_pairs = 16;
   Process process(settings);
@@ -341,7 +341,7 @@ TEST_CASE("events: at the end all runs come out, those that are ready with their
   fake_cuda_advance(10);
   process.run(2, 1'000);
   std::vector<Record> records;
-  process.timer->take_all(false, records);
+  process.timer->drain_all(false, records);
   REQUIRE(records.size() == 2);
   CHECK(is_timed(records[0], 10));
   CHECK(is_missing(records[1]));

@@ -139,7 +139,7 @@ TEST_CASE("without a flush it sends by itself, and says that it lives") {
   settings.heartbeat_ns = 20'000'000;
   made.start(settings);
   made.run(1);
-  for (int look = 0; look < 2'000; ++look) {
+  for (int poll = 0; poll < 2'000; ++poll) {
     {
       const std::lock_guard<std::mutex> lock(made.mutex);
       if (made.traces.size() == 1 && made.metrics.size() > 3) break;
@@ -166,14 +166,14 @@ TEST_CASE("only a sample goes to who does not say that it scores; then all") {
     const std::lock_guard<std::mutex> lock(made.mutex);
     made.answer = made::ok("", "X-Scorer: 1\r\n");
   }
-  CHECK(made.flush("ok"));  // the answer to this sign of life says it
+  CHECK(made.flush("ok"));  // the answer to this heartbeat says it
   CHECK(made.exporter->state().is_scorer);
   made.run(10);
   CHECK(made.flush());
   CHECK(made.spans_sent() == 2 * 10);
 }
 
-TEST_CASE("what waits for a server that is away is kept within its bytes, and losses are told") {
+TEST_CASE("the queue for a server that is away stays within its bytes, and losses are reported") {
   Made made;
   ExporterSettings settings;
   settings.queue_bytes = 200'000;
@@ -188,8 +188,8 @@ TEST_CASE("what waits for a server that is away is kept within its bytes, and lo
   CHECK(state.queued_requests > 0);
   const std::uint64_t lost = state.dropped.at("word " + std::to_string(kQueueFullReason));
   CHECK(lost > 0);
-  CHECK_FALSE(made.exporter->take_notes().empty());
-  CHECK(made.exporter->take_notes().empty());
+  CHECK_FALSE(made.exporter->drain_notes().empty());
+  CHECK(made.exporter->drain_notes().empty());
   {
     const std::lock_guard<std::mutex> lock(made.mutex);
     made.traces.clear();

@@ -91,14 +91,14 @@ TEST_CASE("count, sum, shortest and longest of a fold are exact") {
     SpanEncoder encoder = made::encoder(1);
     const std::vector<made::Message> spans = encoded(encoder, lasting(lengths));
     REQUIRE(spans.size() == 1);
-    const auto told = made::numbers_of(spans[0]);
+    const auto numbers = made::numbers_of(spans[0]);
     std::int64_t sum = 0;
     for (const std::int64_t length : lengths) sum += length;
-    CHECK(told.at(kCount) == lengths.size());
-    CHECK(told.at(kSum) == static_cast<std::uint64_t>(sum));
+    CHECK(numbers.at(kCount) == lengths.size());
+    CHECK(numbers.at(kSum) == static_cast<std::uint64_t>(sum));
     const auto [shortest, longest] = std::minmax_element(lengths.begin(), lengths.end());
-    CHECK(told.at(kMin) == static_cast<std::uint64_t>(*shortest));
-    CHECK(told.at(kMax) == static_cast<std::uint64_t>(*longest));
+    CHECK(numbers.at(kMin) == static_cast<std::uint64_t>(*shortest));
+    CHECK(numbers.at(kMax) == static_cast<std::uint64_t>(*longest));
     CHECK(encoder.counts().folded_runs == lengths.size());
   }
 }
@@ -115,8 +115,8 @@ TEST_CASE("failures, steps and other sections, phases and steps are not mixed in
   records[11].tokens = records[12].tokens = 10;
   std::vector<std::uint64_t> runs;
   for (const made::Message& span : encoded(encoder, records)) {
-    const auto told = made::numbers_of(span);
-    runs.push_back(told.count(kCount) == 0 ? 1 : told.at(kCount));
+    const auto numbers = made::numbers_of(span);
+    runs.push_back(numbers.count(kCount) == 0 ? 1 : numbers.at(kCount));
   }
   // In the order of the last run of each: failed, step, then the folds.
   CHECK(runs == std::vector<std::uint64_t>{1, 1, 2, 2, 2, 2, 2, 8});
@@ -133,8 +133,8 @@ TEST_CASE("numbers of runs go on behind a fold") {
   CHECK(encoded(encoder, lasting(std::vector<std::int64_t>(30, 10))).size() == 1);
   std::vector<Record> one = lasting({10});
   one[0].flags = kFailed;
-  const auto told = made::numbers_of(encoded(encoder, one).at(0));
-  CHECK(told.at("word " + std::to_string(static_cast<int>(kSeqWord))) == 30);
+  const auto numbers = made::numbers_of(encoded(encoder, one).at(0));
+  CHECK(numbers.at("word " + std::to_string(static_cast<int>(kSeqWord))) == 30);
 }
 
 TEST_CASE("a rate around the budget folds once and stays") {

@@ -47,39 +47,40 @@ struct Line {
   // Span numbers and states of what is ready so much later.
   std::vector<std::pair<std::uint64_t, GpuState>> ready(std::int64_t later_ns = 0) {
     std::vector<Record> records;
-    stage->take_ready(monotonic_ns() + later_ns, records);
-    return told(records);
+    stage->drain_ready(monotonic_ns() + later_ns, records);
+    return outcomes_of(records);
   }
 
   std::vector<std::pair<std::uint64_t, GpuState>> all(bool is_complete) {
     std::vector<Record> records;
-    stage->take_all(is_complete, records);
-    return told(records);
+    stage->drain_all(is_complete, records);
+    return outcomes_of(records);
   }
 
-  static std::vector<std::pair<std::uint64_t, GpuState>> told(const std::vector<Record>& records) {
-    std::vector<std::pair<std::uint64_t, GpuState>> told;
-    for (const Record& record : records) told.emplace_back(record.span, record.gpu.state);
-    return told;
+  static std::vector<std::pair<std::uint64_t, GpuState>> outcomes_of(
+      const std::vector<Record>& records) {
+    std::vector<std::pair<std::uint64_t, GpuState>> outcomes;
+    for (const Record& record : records) outcomes.emplace_back(record.span, record.gpu.state);
+    return outcomes;
   }
 };
 
-using Told = std::vector<std::pair<std::uint64_t, GpuState>>;
+using Outcomes = std::vector<std::pair<std::uint64_t, GpuState>>;
 constexpr GpuState kOff = GpuState::kOff;
 constexpr GpuState kTimed = GpuState::kTimed;
 constexpr GpuState kMissing = GpuState::kMissing;
 
 }  // namespace
 
-TEST_CASE("where nobody times the GPU the stage is not needed, and holds nothing back") {
+TEST_CASE("where the GPU is not timed the stage is not needed, and holds nothing back") {
   Line line;
   CHECK_FALSE(line.stage->is_needed());
   line.put();
-  CHECK(line.ready() == Told{{1, kOff}});
+  CHECK(line.ready() == Outcomes{{1, kOff}});
   CHECK_FALSE(line.stage->is_waiting());
 }
 
-TEST_CASE("runs come out in their order, those that nobody times among the others") {
+TEST_CASE("runs come out in their order, untimed ones among the others") {
   made::Timer timer;
   timer.set_fast(false);
   Line line(&timer);
@@ -90,9 +91,9 @@ TEST_CASE("runs come out in their order, those that nobody times among the other
   CHECK(line.ready().empty());
   CHECK(line.stage->is_waiting());
   timer.set_fast(true);
-  CHECK(line.ready() == Told{{1, kTimed}, {2, kOff}, {3, kTimed}, {4, kOff}});
+  CHECK(line.ready() == Outcomes{{1, kTimed}, {2, kOff}, {3, kTimed}, {4, kOff}});
   line.put(kHostOnly);
-  CHECK(line.ready() == Told{{5, kOff}});
+  CHECK(line.ready() == Outcomes{{5, kOff}});
   CHECK_FALSE(line.stage->is_waiting());
   CHECK(line.stage->missing() == 0);
 }
@@ -106,12 +107,12 @@ TEST_CASE("a run that was open at a change is missing; one that had ended had no
   line.put(ended);
   line.put(line.run(before_ns, monotonic_ns()));
   line.put();
-  CHECK(line.ready(kLong) == Told{{1, kOff}, {2, kMissing}, {3, kTimed}});
+  CHECK(line.ready(kLong) == Outcomes{{1, kOff}, {2, kMissing}, {3, kTimed}});
   const std::int64_t open_ns = monotonic_ns();
   line.timers.set(nullptr);
   line.put(line.run(open_ns, monotonic_ns()));
   line.put();
-  CHECK(line.ready(kLong) == Told{{4, kMissing}, {5, kOff}});
+  CHECK(line.ready(kLong) == Outcomes{{4, kMissing}, {5, kOff}});
   CHECK(line.stage->missing() == 2);
 }
 
@@ -125,22 +126,22 @@ TEST_CASE("a timer that was replaced may still give its numbers; the next one's 
   line.put();
   CHECK(line.ready().empty());
   CHECK(second.waiting() == 0);
-  CHECK(second.looks() == 1);  // it reads its events meanwhile
+  CHECK(second.examined() == 1);  // it reads its events meanwhile
   SUBCASE("it does") {
     first.set_fast(true);
-    CHECK(line.ready() == Told{{1, kTimed}});
-    CHECK(line.ready(GpuStage::kPatienceNs / 2) == Told{{2, kTimed}});
+    CHECK(line.ready() == Outcomes{{1, kTimed}});
+    CHECK(line.ready(GpuStage::kPatienceNs / 2) == Outcomes{{2, kTimed}});
     CHECK(line.stage->missing() == 0);
   }
   SUBCASE("it does not") {
-    CHECK(line.ready(kLong) == Told{{1, kMissing}, {2, kTimed}});
+    CHECK(line.ready(kLong) == Outcomes{{1, kMissing}, {2, kTimed}});
     CHECK(line.stage->missing() == 1);
   }
   SUBCASE("the process ends") {
-    CHECK(line.all(true) == Told{{1, kTimed}, {2, kTimed}});
+    CHECK(line.all(true) == Outcomes{{1, kTimed}, {2, kTimed}});
   }
   SUBCASE("a flush cannot wait") {
-    CHECK(line.all(false) == Told{{1, kMissing}, {2, kMissing}});
+    CHECK(line.all(false) == Outcomes{{1, kMissing}, {2, kMissing}});
   }
   CHECK_FALSE(line.stage->is_waiting());
 }
@@ -161,7 +162,7 @@ TEST_CASE("what is held for the next timer is bounded") {
   CHECK(out == 70'001);
 }
 
-TEST_CASE("many changes while nobody looked: every run comes out once") {
+TEST_CASE("many changes between two polls: every run comes out once") {
   made::Timer timers[3];
   Line line(&timers[0]);
   for (int round = 0; round < 1'000; ++round) {
@@ -169,7 +170,7 @@ TEST_CASE("many changes while nobody looked: every run comes out once") {
     line.timers.set(round % 4 == 3 ? nullptr : &timers[round % 3]);
   }
   std::set<std::uint64_t> spans;
-  for (int look = 0; look < 1'000; ++look) {
+  for (int poll = 0; poll < 1'000; ++poll) {
     for (const auto& [span, state] : line.ready(kLong)) CHECK(spans.insert(span).second);
   }
   CHECK(spans.size() == 1'000);
@@ -205,7 +206,7 @@ TEST_CASE("that nothing more is launched holds until the next change, and for on
   CHECK_FALSE(of_next_session.is_complete());
 }
 
-TEST_CASE("timers may change while sections run: no run is lost, none is given away untold") {
+TEST_CASE("timers may change while sections run: no run is lost, none is given away unreported") {
   constexpr int kThreads = 3;
   constexpr int kRuns = 3'000;
   made::Timer timers[2];
@@ -224,13 +225,13 @@ TEST_CASE("timers may change while sections run: no run is lost, none is given a
         const std::uint64_t span = recorder.next_span(*stack);
         recorder.begin(*stack, 1, monotonic_ns(), Work{}, span);
         if (GpuTimer* const timer = current.now()) {
-          tell_begun(*timer, recorder, *stack, number == 1, span, 1);
+          notify_begun(*timer, recorder, *stack, number == 1, span, 1);
         }
         Record record;
         GpuTimer* const timer = current.now();
         CHECK(recorder.end(*stack, 1, monotonic_ns(), 0, record));
         if (timer != nullptr) {
-          tell_ended(*timer, recorder, *stack, number == 1, span);
+          notify_ended(*timer, recorder, *stack, number == 1, span);
         }
         while (!recorder.keep(record)) std::this_thread::yield();
       }
@@ -245,20 +246,20 @@ TEST_CASE("timers may change while sections run: no run is lost, none is given a
   });
   std::vector<Record> out;
   std::vector<Record> taken(1'000);
-  const auto look = [&](std::int64_t later_ns) {
-    const std::size_t count = recorder.take(taken.data(), taken.size());
+  const auto poll = [&](std::int64_t later_ns) {
+    const std::size_t count = recorder.drain(taken.data(), taken.size());
     stage.put(taken.data(), count);
-    stage.take_ready(monotonic_ns() + later_ns, out);
+    stage.drain_ready(monotonic_ns() + later_ns, out);
     return count;
   };
-  while (running > 0) look(0);
+  while (running > 0) poll(0);
   for (std::thread& thread : threads) thread.join();
-  while (look(kLong) > 0) {
+  while (poll(kLong) > 0) {
   }
-  stage.take_all(false, out);
+  stage.drain_all(false, out);
   std::set<std::uint64_t> spans;
   for (const Record& record : out) spans.insert(record.span);
   CHECK(out.size() == kThreads * kRuns);
   CHECK(spans.size() == kThreads * kRuns);
-  CHECK(timers[0].untold() + timers[1].untold() == 0);
+  CHECK(timers[0].unreported() + timers[1].unreported() == 0);
 }

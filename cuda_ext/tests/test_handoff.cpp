@@ -34,7 +34,7 @@ struct Made {
 
 std::vector<std::uint64_t> taken(Handoff& handoff, Reader who, Recorder& recorder) {
   std::vector<Record> records;
-  handoff.take(who, recorder, kRingCapacity, records);
+  handoff.drain(who, recorder, kRingCapacity, records);
   std::vector<std::uint64_t> spans;
   for (const Record& record : records) spans.push_back(record.span);
   return spans;
@@ -90,9 +90,9 @@ TEST_CASE("a part of the ring is taken at a time") {
   Handoff handoff;
   made.run(1, 5);
   std::vector<Record> records;
-  CHECK_FALSE(handoff.take(Reader::kExporter, *made.recorder, 3, records));
+  CHECK_FALSE(handoff.drain(Reader::kExporter, *made.recorder, 3, records));
   CHECK(records.size() == 3);
-  CHECK(handoff.take(Reader::kExporter, *made.recorder, 3, records));
+  CHECK(handoff.drain(Reader::kExporter, *made.recorder, 3, records));
   CHECK(records.size() == 5);
 }
 

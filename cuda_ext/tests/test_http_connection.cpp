@@ -39,7 +39,7 @@ TEST_CASE("a megabyte passes") {
   CHECK(connection.post(std::string(5'000'000, 'x'), in(60)).body == "5000000");
 }
 
-TEST_CASE("a connection that the server has closed meanwhile is opened anew") {
+TEST_CASE("a connection that the server has closed meanwhile is reopened") {
   made::Server server([](const std::string&, const std::string& body) {
     return body == "bye" ? "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
                          : made::ok();
@@ -61,7 +61,7 @@ TEST_CASE("a connection that is closed instead of an answer is no answer") {
   CHECK_FALSE(answer.error.empty());
 }
 
-TEST_CASE("where nobody listens, that is said") {
+TEST_CASE("a refused connection is reported") {
   Target target;
   {
     made::Server server([](const std::string&, const std::string&) { return made::ok(); });
@@ -96,7 +96,7 @@ TEST_CASE("a server that does not answer is waited for until the deadline and no
   }
 }
 
-TEST_CASE("whoever waits for an answer can be told to stop") {
+TEST_CASE("waiting for an answer can be interrupted") {
   std::mutex silence;
   silence.lock();
   made::Server server([&silence](const std::string&, const std::string&) {
@@ -106,7 +106,7 @@ TEST_CASE("whoever waits for an answer can be told to stop") {
   Interrupt interrupt;
   HttpConnection connection(server.target("/"), interrupt);
   std::thread stopper([&interrupt] { interrupt.pull(); });
-  CHECK(connection.post("x", in(60)).error == "told to stop");
+  CHECK(connection.post("x", in(60)).error == "interrupted");
   stopper.join();
   silence.unlock();
 }

@@ -4,7 +4,7 @@
 
 using namespace otel_straggler;
 
-TEST_CASE("a record that nobody filled has no GPU time") {
+TEST_CASE("a record that was not filled has no GPU time") {
   const Record record{};
   CHECK(record.gpu.state == GpuState::kOff);
   CHECK(record.gpu.kernel_count == 0);

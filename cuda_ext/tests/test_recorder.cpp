@@ -116,7 +116,7 @@ TEST_CASE("a run that ends straight into the ring is the same record") {
         }
       }
     }
-    REQUIRE(now.recorder->take(records, 4) == 4);
+    REQUIRE(now.recorder->drain(records, 4) == 4);
     for (Record& record : records) record.sequence = 0;
     CHECK(std::memcmp(&records[0], &records[2], sizeof(Record)) == 0);
     CHECK(std::memcmp(&records[1], &records[3], sizeof(Record)) == 0);
@@ -140,7 +140,7 @@ TEST_CASE("what is out of the ordinary does not end straight into the ring, and 
   for (std::uint32_t section = 3; section < 40; ++section) now.begin(section, 13);
   CHECK_FALSE(now.recorder->end_at_once(*now.thread, 39, 14));
   CHECK(now.end(39, 14).parent_section == 38);
-  CHECK(now.recorder->take(nullptr, 0) == 0);
+  CHECK(now.recorder->drain(nullptr, 0) == 0);
 }
 
 TEST_CASE("a limit below the capacity is kept") {
@@ -170,9 +170,9 @@ TEST_CASE("a block in a file is there for others, and a file that is there is no
 TEST_CASE("names that do not fit are counted") {
   Recording now;
   const std::vector<char> name(60'000, 'x');
-  std::uint32_t told = 0;
-  while (now.block.publish(NameTable::kSections, told, name.data(), name.size())) ++told;
-  CHECK(told == 8);
+  std::uint32_t published = 0;
+  while (now.block.publish(NameTable::kSections, published, name.data(), name.size())) ++published;
+  CHECK(published == 8);
   CHECK(now.block.header().names_left_out.load() == 1);
   CHECK_FALSE(now.block.publish(NameTable::kSections, 0, name.data(), 70'000));
 }
@@ -208,7 +208,7 @@ TEST_CASE("threads that begin, end and step while others drain and look: nothing
     now.recorder->begin_step(*now.thread, step, 1, 0, kSession, step);
     static_cast<void>(now.recorder->open_section(1'001));
     static_cast<void>(now.recorder->progress_ns());
-    for (std::size_t count; (count = now.recorder->take(records.data(), 256)) > 0;) {
+    for (std::size_t count; (count = now.recorder->drain(records.data(), 256)) > 0;) {
       taken += count;
       for (std::size_t at = 0; at < count; ++at) {
         REQUIRE_FALSE(seen[records[at].span]);

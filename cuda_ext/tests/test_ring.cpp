@@ -36,7 +36,7 @@ TEST_CASE("records come out in the order in which they went in, over many laps")
     REQUIRE(small.ring.add(numbered(span)));
     if (span % 5 != 4) continue;
     Record taken[8];
-    const std::size_t count = small.ring.take(taken, 8);
+    const std::size_t count = small.ring.drain(taken, 8);
     CHECK(count == 5);
     for (std::size_t at = 0; at < count; ++at, ++next) {
       CHECK(taken[at].span == next);
@@ -52,7 +52,7 @@ TEST_CASE("a full ring refuses and goes on once there is room") {
   CHECK_FALSE(small.ring.add(numbered(4)));
   CHECK(small.ring.size() == 4);
   Record taken;
-  CHECK(small.ring.take(&taken, 1) == 1);
+  CHECK(small.ring.drain(&taken, 1) == 1);
   CHECK(small.ring.add(numbered(5)));
   CHECK_FALSE(small.ring.add(numbered(6)));
 }
@@ -60,11 +60,11 @@ TEST_CASE("a full ring refuses and goes on once there is room") {
 TEST_CASE("an empty ring gives nothing, also after it was cleared") {
   SmallRing small(4);
   Record taken[4];
-  CHECK(small.ring.take(taken, 4) == 0);
+  CHECK(small.ring.drain(taken, 4) == 0);
   for (std::uint64_t span = 0; span < 3; ++span) CHECK(small.ring.add(numbered(span)));
   small.ring.count_dropped();
   small.ring.clear();
-  CHECK(small.ring.take(taken, 4) == 0);
+  CHECK(small.ring.drain(taken, 4) == 0);
   CHECK(small.ring.size() == 0);
   CHECK(small.ring.dropped() == 0);
   for (std::uint64_t span = 0; span < 4; ++span) CHECK(small.ring.add(numbered(span)));
@@ -91,7 +91,7 @@ TEST_CASE("many producers and a consumer: every record comes out once, each thre
   Record records[64];
   for (bool is_last = false; !is_last;) {
     is_last = running.load() == 0;
-    for (std::size_t count; (count = small.ring.take(records, 64)) > 0; taken += count) {
+    for (std::size_t count; (count = small.ring.drain(records, 64)) > 0; taken += count) {
       for (std::size_t at = 0; at < count; ++at) {
         REQUIRE(records[at].sequence == sequence++);
         REQUIRE(records[at].end_ns > last[records[at].thread]);

@@ -111,7 +111,7 @@ TEST_CASE("a span becomes a row with its numbers") {
   }
 }
 
-TEST_CASE("GPU times are columns from the first span that tells them") {
+TEST_CASE("GPU times are columns from the first span that has them") {
   Scanner scanner(keys(), kOutcomesOfScan);
   const auto spans = [](const std::string& last) {
     requests::Span plain;
@@ -145,9 +145,9 @@ TEST_CASE("a GPU time is believed up to ten times the run and a minute") {
   span.end_ns = INT64_MAX;  // no limit overflows
   for (const std::int64_t start : {std::int64_t{1}, INT64_MAX - 2'000}) {
     span.start_ns = static_cast<std::uint64_t>(start);
-    const std::int64_t most = start == 1 ? INT64_MAX - 7 : 60'000'020'000;
+    const std::int64_t limit = start == 1 ? INT64_MAX - 7 : 60'000'020'000;
     for (const std::int64_t more : {0, 1}) {
-      span.rest = attribute("basis", text("events")) + attribute("busy", integer(most + more)) +
+      span.rest = attribute("basis", text("events")) + attribute("busy", integer(limit + more)) +
                   attribute("nccl", integer(0));
       const Columns columns = scan_one(scanner, span);
       CHECK(columns.gpu.refused == static_cast<std::uint64_t>(more));
@@ -176,14 +176,14 @@ TEST_CASE("names that never repeat fill the tables and no more") {
   Scanner scanner(keys(), kOutcomesOfScan);
   Verdict verdict = Verdict::kColumns;
   std::size_t names = 0;
-  for (; verdict == Verdict::kColumns && names < 2 * kMostShapes; ++names) {
+  for (; verdict == Verdict::kColumns && names < 2 * kMaxShapes; ++names) {
     requests::Span span;
     span.name = "name " + std::to_string(names);
     Columns columns;
     verdict = scan(scanner, request_of(span), columns);
   }
   CHECK(verdict == Verdict::kFull);
-  CHECK(names == kMostShapes + 1);
+  CHECK(names == kMaxShapes + 1);
 }
 
 TEST_CASE("a span that is like one before is read as if it were parsed, or not at all") {

@@ -102,7 +102,7 @@ MetricColumns scan_one(const std::string& body) {
   return columns;
 }
 
-bool is_same(const Told& a, const Told& b) {
+bool is_same(const NumberValue& a, const NumberValue& b) {
   return a.kind == b.kind && a.integer == b.integer && a.real == b.real;
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("kernel histograms become columns of the buckets that hold something")
   CHECK(scan_one(request(metric("kernels", 5, content(1, "")))).points[kUnknown] == 1);
 }
 
-TEST_CASE("points of one rank become one sign of life") {
+TEST_CASE("points of one rank become one heartbeat") {
   const std::string open = gauge("open", 0.5, pair(7, "section", text("forward")));
   const std::string drops = counter("dropped", 3, "full") + counter("dropped", 4, "late");
   const std::string again = counter("dropped", 5, "full");
@@ -175,7 +175,7 @@ TEST_CASE("points of one rank become one sign of life") {
   REQUIRE(columns.beats.size() == 1);
   const Beat& beat = columns.beats[0];
   CHECK(beat.numbers[0].real == 9.5);
-  CHECK(beat.numbers[1].kind == Told::Kind::kNothing);
+  CHECK(beat.numbers[1].kind == NumberValue::Kind::kNothing);
   CHECK(beat.numbers[3].real == 0.5);
   CHECK(beat.texts[kSectionText] >= 0);
   CHECK(beat.texts[kPhaseText] == kNoCode);
@@ -186,15 +186,15 @@ TEST_CASE("points of one rank become one sign of life") {
   CHECK(columns.points[kUnknown] == 1);
 }
 
-TEST_CASE("a point may say who sent it, and each sender has its own sign of life") {
+TEST_CASE("a point may say who sent it, and each sender has its own heartbeat") {
   const std::string two = gauge("sent", 1.0, pair(7, "rank", text("8"))) +
                           gauge("sent", 2.0, pair(7, "rank", text("9"))) + gauge("sent", 3.0);
   const MetricColumns columns = scan_one(request(two));
   REQUIRE(columns.beats.size() == 3);
   CHECK(columns.beats[0].numbers[0].real == 1.0);
   CHECK(columns.beats[2].numbers[0].real == 3.0);
-  const std::string nobody = content(1, content(2, gauge("sent", 1.0)));
-  CHECK(scan_one(nobody).points[kNoRank] == 1);
+  const std::string unknown = content(1, content(2, gauge("sent", 1.0)));
+  CHECK(scan_one(unknown).points[kNoRank] == 1);
 }
 
 TEST_CASE("a number that makes no sense is counted and left out") {
@@ -243,7 +243,7 @@ TEST_CASE("a histogram that makes no sense is malformed") {
       good + counts + bound + fixed64(4, 5) + fixed64(2, 1'001),
       good + counts + bound + fixed64(4, 5) + fixed64(3, 1ULL << 63),
       good + content(6, fixed64s({UINT64_MAX, 1})) + bound + fixed64(4, 0),
-      good + content(6, fixed64s(std::vector<std::uint64_t>(kMostBuckets + 1, 0))),
+      good + content(6, fixed64s(std::vector<std::uint64_t>(kMaxBuckets + 1, 0))),
       fixed64(3, 1'000) + counts + bound + fixed64(4, 5),
   };
   for (const std::string& point : cases) {
@@ -267,11 +267,11 @@ TEST_CASE("names that never repeat fill the tables of metrics and no more") {
   MetricColumns columns;
   Verdict verdict = Verdict::kColumns;
   std::size_t names = 0;
-  for (; verdict == Verdict::kColumns && names < 2 * kMostPointNames; ++names) {
+  for (; verdict == Verdict::kColumns && names < 2 * kMaxPointNames; ++names) {
     verdict = scan(scanner, request(counter("dropped", 1, std::to_string(names))), columns);
   }
   CHECK(verdict == Verdict::kFull);
-  CHECK(names == kMostPointNames + 1);
+  CHECK(names == kMaxPointNames + 1);
 }
 
 TEST_CASE("what is asked of points is bounded, however large the resource around them") {

@@ -10,13 +10,13 @@ using namespace otel_straggler;
 
 namespace {
 
-// A request for so many runs; its first byte tells it from others.
+// A request for so many runs; its first byte distinguishes it from others.
 encoding::Request request(std::uint8_t name, std::uint64_t runs, std::size_t bytes = 100) {
   proto::Bytes body(bytes, name);
   return {std::move(body), 0, 1, runs};
 }
 
-// Answers as told, and remembers what came.
+// Answers as configured, and remembers what came.
 struct Server {
   std::vector<Answer> answers;
   std::string came;
@@ -37,7 +37,7 @@ Answer answered(int status, std::string body = "") {
   return answer;
 }
 
-Answer nobody() {
+Answer unreachable() {
   Answer answer;
   answer.error = "connect: refused";
   return answer;
@@ -78,26 +78,26 @@ TEST_CASE("a server that does not take it now gets it again, but not at once") {
   sender.send(kNever, kSecondNs, server.post());
   sender.send(kNever, kSecondNs, server.post());
   CHECK(server.came == "a");
-  sender.note_reachable();  // it was reached: it asked for patience and gets it
+  sender.mark_reachable();  // it was reached: it asked for patience and gets it
   sender.send(kNever, kSecondNs, server.post());
   CHECK(server.came == "a");
   sender.send_before(kNever, kSecondNs, server.post());
   CHECK(server.came == "aab");
-  const std::vector<Note> notes = sender.take_notes();
+  const std::vector<Note> notes = sender.drain_notes();
   REQUIRE(notes.size() == 2);
   CHECK(notes[0].kind == Note::Kind::kKept);
   CHECK(notes[0].status == 503);
   CHECK(notes[1].kind == Note::Kind::kTakesAgain);
 }
 
-TEST_CASE("where nobody was found, another request's success ends the wait") {
+TEST_CASE("where no server was found, another request's success ends the wait") {
   SpanSender sender(1'000'000);
-  Server server{{nobody(), answered(200)}, ""};
+  Server server{{unreachable(), answered(200)}, ""};
   sender.put(request('a', 1));
   sender.send(kNever, kSecondNs, server.post());
   sender.send(kNever, kSecondNs, server.post());
   CHECK(server.came == "a");
-  sender.note_reachable();
+  sender.mark_reachable();
   sender.send(kNever, kSecondNs, server.post());
   CHECK(server.came == "aa");
 }
@@ -110,7 +110,7 @@ TEST_CASE("what is refused for good is counted and said once") {
   sender.send(kNever, kSecondNs, server.post());
   CHECK(server.came == "ab");
   CHECK(sender.losses().rejected == 5);
-  CHECK(sender.take_notes().size() == 1);
+  CHECK(sender.drain_notes().size() == 1);
 }
 
 TEST_CASE("rejected spans of an answer are counted, and no more than were sent") {
@@ -134,14 +134,14 @@ TEST_CASE("rejected spans of an answer are counted, and no more than were sent")
 
 TEST_CASE("what waits at the end is counted and said") {
   SpanSender sender(1'000'000);
-  Server server{{nobody()}, ""};
+  Server server{{unreachable()}, ""};
   sender.put(request('a', 5));
   sender.put(request('b', 7));
   sender.send_before(kNever, kSecondNs, server.post());
   sender.give_up();
   CHECK(sender.losses().process_ended == 12);
   CHECK(sender.queued_bytes() == 0);
-  const std::vector<Note> notes = sender.take_notes();
+  const std::vector<Note> notes = sender.drain_notes();
   REQUIRE(notes.size() == 2);
   CHECK(notes[1].kind == Note::Kind::kGivenUp);
   CHECK(notes[1].status == 12);

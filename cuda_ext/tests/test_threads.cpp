@@ -29,13 +29,13 @@ bool is_whole(const Frame& frame) {
 
 }  // namespace
 
-TEST_CASE("the innermost frame is told, as deep as frames are told") {
+TEST_CASE("the innermost frame is published, as deep as frames are published") {
   const auto slot = std::make_unique<ThreadSlot>();
   ThreadStack stack(slot.get(), 1);
   CHECK_FALSE(innermost(*slot));
   for (std::uint64_t depth = 1; depth <= 100; ++depth) {
     REQUIRE(stack.push(alike(depth)));
-    CHECK(innermost(*slot)->span == (depth < kFramesTold ? depth : kFramesTold));
+    CHECK(innermost(*slot)->span == (depth < kPublishedFrames ? depth : kPublishedFrames));
     CHECK(stack.at(stack.depth() - 1).span == depth);
   }
   for (std::uint64_t depth = 100; depth > 0; --depth) {
@@ -45,9 +45,9 @@ TEST_CASE("the innermost frame is told, as deep as frames are told") {
   CHECK_FALSE(innermost(*slot));
 }
 
-TEST_CASE("a frame below others is taken out, within and beyond what is told") {
+TEST_CASE("a frame below others is removed, within and beyond what is published") {
   ThreadStack stack(nullptr, 1);
-  CHECK_FALSE(stack.is_told());
+  CHECK_FALSE(stack.is_published());
   for (std::uint64_t span = 0; span < 40; ++span) stack.push(alike(span));
   stack.remove(35);
   stack.remove(10);
@@ -61,10 +61,10 @@ TEST_CASE("a frame below others is taken out, within and beyond what is told") {
 
 TEST_CASE("runs that never end are forgotten, the outermost first") {
   ThreadStack stack(nullptr, 1);
-  for (std::uint64_t span = 0; span <= kMostOpen; ++span) stack.push(alike(span));
-  CHECK(stack.depth() == kMostOpen / 2 + 1);
-  CHECK(stack.at(0).span == kMostOpen / 2);
-  CHECK(stack.at(stack.depth() - 1).span == kMostOpen);
+  for (std::uint64_t span = 0; span <= kMaxOpen; ++span) stack.push(alike(span));
+  CHECK(stack.depth() == kMaxOpen / 2 + 1);
+  CHECK(stack.at(0).span == kMaxOpen / 2);
+  CHECK(stack.at(stack.depth() - 1).span == kMaxOpen);
 }
 
 TEST_CASE("places are given back, and there may be fewer of them than threads") {

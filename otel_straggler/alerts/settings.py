@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_straggler.errors import ConfigError
-from otel_straggler.options import above, choice, number, option, read_section, text
+from otel_straggler.setting import above, choice, number, option, read_section, text
 
 _LONGEST_S: Final = 30 * 86_400.0
 _NO_LINK: Final = " \"'<>{}\\\n\t"

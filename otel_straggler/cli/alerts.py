@@ -39,8 +39,8 @@ from otel_straggler.collector.settings import NotifySettings
 from otel_straggler.collector.settings_file import check_notify
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, UsageError
 from otel_straggler.model.alert import Alert, Severity
-from otel_straggler.options import checked, rows_of
 from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.setting import rows_of
 
 
 @click.group()
@@ -202,8 +202,8 @@ def trial_command(
         raise ConfigError("--collector, --alertmanager and --webhook: give one of them.")
     settings = NotifySettings(alertmanagers=alertmanagers, webhook=webhook, **access)
     rows = rows_of(NotifySettings)
-    checked(rows["alertmanagers"], alertmanagers, "--alertmanager")
-    checked(rows["webhook"], webhook, "--webhook")
+    rows["alertmanagers"].checked(alertmanagers, "--alertmanager")
+    rows["webhook"].checked(webhook, "--webhook")
     check_notify(settings, "--")
     if not settings.is_on:
         reported = _through_collector(collector or DEFAULT_COLLECTOR, settings, severity, lasts_s)

@@ -179,8 +179,8 @@ def _exporter(settings: ClientSettings, encoder: Any) -> Any:
     return NATIVE.Exporter(
         (*heartbeat_texts(), *(reason.encode() for reason in REASONS)),
         encoder,
-        address_of(traces).as_tuple(),
-        address_of(metrics).as_tuple(),
+        address_of(traces),
+        address_of(metrics),
         traces.is_enabled,
         metrics.is_enabled,
         is_one_origin(settings),

@@ -17,7 +17,9 @@ from otel_straggler.collector.alerting.posting import Access
 from otel_straggler.detect.scores.settings import HangSettings, ScoreSettings, VerdictSettings
 from otel_straggler.errors import ConfigError
 from otel_straggler.model.alert import Mode, Severity
-from otel_straggler.options import (
+from otel_straggler.otlp.identity import Aliases
+from otel_straggler.otlp.span_rules import SpanNames
+from otel_straggler.setting import (
     ANY_TEXT,
     SWITCH,
     above,
@@ -29,8 +31,6 @@ from otel_straggler.options import (
     text,
     texts,
 )
-from otel_straggler.otlp.identity import Aliases
-from otel_straggler.otlp.span_rules import SpanNames
 
 MiB: Final = 1024 * 1024
 

@@ -15,8 +15,7 @@ from otel_straggler.collector.settings import (
     is_token,
 )
 from otel_straggler.errors import ConfigError, UnavailableError
-from otel_straggler.options import checked, read_section, rows_of, sections_of
-from otel_straggler.setting import Setting
+from otel_straggler.setting import Setting, read_section, rows_of, sections_of
 
 TOKEN_VARIABLE: Final = "OTEL_STRAGGLER_COMMANDS_TOKEN"  # noqa: S105  a name, no secret
 _FILES: Final = ("token_file", "password_file", "ca_file", "cert_file", "key_file")
@@ -56,7 +55,7 @@ def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> Collecto
         if value is not None:
             name, row = key.partition(".")[0], rows[key]
             section = getattr(settings, name)
-            given = {row.field: checked(row, value, flag_of(row)[0])}
+            given = {row.field: row.checked(value, flag_of(row)[0])}
             settings = replace(settings, **{name: replace(section, **given)})
     mode_source = flag_of(rows["forward.mode"])[0] if path is None else f"{path}: forward.mode"
     forward = settings.forward

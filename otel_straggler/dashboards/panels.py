@@ -79,7 +79,7 @@ _PARAGRAPH: Final = re.compile(r"(\d+) (.*?)(?: \[(\w+)\])?\. (.*)")
 
 
 def texts(catalogue: str) -> dict[int, Text]:
-    """Texts of a page, by panel. A paragraph: id, title, [unit] and description; what to show
+    r"""Texts of a page, by panel. A paragraph: id, title, [unit] and description; what to show
     where there is nothing to draw.
 
     >>> texts("1 Power [watt]. Of the GPU.\nEmpty: No GPU.")[1]

@@ -6,38 +6,53 @@ A bad span never raises: it is counted under its reason.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from functools import partial
-from struct import Struct
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler import native, semconv
-from otel_straggler.errors import InputError
-from otel_straggler.model.observation import (
-    NO_KERNEL,
-    NO_SEQ,
-    Floats,
-    GpuTimes,
-    Ints,
-    ObservationBatch,
-    Section,
-)
+from otel_straggler.model.observation import NO_KERNEL, GpuTimes, ObservationBatch, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.otlp import span_rules as rules
-from otel_straggler.otlp.decode_json import message_from_json
-from otel_straggler.otlp.folded_spans import FoldedSpan, folded_span, unfold
-from otel_straggler.otlp.identity import Aliases, Resource, Resources, as_int, as_size
-from otel_straggler.otlp.native_scan import NativeDecoder, SpanCases, can_scan
+from otel_straggler.otlp.decoder import Cases, CodeTable, Decoder
+from otel_straggler.otlp.folded_spans import FOLD_KEYS
+from otel_straggler.otlp.identity import Aliases, Resources, as_int, as_size
+from otel_straggler.otlp.span_rows import SpanRows
+
+_NUMBER, _WHO, _SHAPE, _SECTION, _FOREIGN = range(5)
+_SCOPE, _SENDER = range(2)
+_FROM_IDS, _FIXED, _FROM_NUMBER = range(3)
+_ABSENT, _NO_NUMBER = -1, -2
+_MAX_NUMBERS = 64
+_OUTCOME_CODES = {outcome: number for number, outcome in enumerate(rules.SPAN_OUTCOMES)}
+_OWN_OUTCOMES = (rules.ROW, rules.BAD_ID, rules.BAD_TIME, rules.DURATION_NOT_POSITIVE)
 
 
-class SpanDecoder:
-    """Decodes trace requests; safe to use from several threads. Without ``extension`` protobuf's
-    parser reads all, with the same result."""
+def can_scan(keys: rules.Keys) -> bool:
+    """True if each key means one thing only, as C++ needs it; the built-in ones do."""
+    others = keys.wanted - keys.numbers - keys.identity
+    return len(keys.numbers) <= _MAX_NUMBERS and len(keys.wanted) == sum(
+        map(len, (others, keys.numbers, keys.identity))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SpanCases(Cases):
+    """Scopes, senders, and shapes of spans."""
+
+    sources: CodeTable[Source] = field(default_factory=CodeTable)
+    sections: CodeTable[Section] = field(default_factory=CodeTable)
+
+
+class SpanDecoder(Decoder[rules.DecodedSpans, SpanCases]):
+    """Decodes trace requests; ``extension``: the extension module, if any."""
+
+    _message = ExportTraceServiceRequest
 
     def __init__(
         self,
@@ -47,33 +62,12 @@ class SpanDecoder:
     ) -> None:
         self._keys = rules.Keys.of(aliases or Aliases(), names or rules.SpanNames())
         self._resources = Resources(self._keys.aliases)
-        self._native: NativeDecoder[rules.DecodedSpans] | None = None
-        if extension is not None and can_scan(self._keys):
-            self._native = NativeDecoder(partial(SpanCases, extension, self._keys, self._resources))
+        self._slots = {key: slot for slot, key in enumerate(sorted(self._keys.numbers))}
+        self._extension = extension
+        super().__init__(is_native=extension is not None and can_scan(self._keys))
 
-    def decode(self, body: bytes) -> rules.DecodedSpans:
-        """Decode binary protobuf.
-
-        Raises:
-            InputError: the body is not an ``ExportTraceServiceRequest``.
-        """
-        try:
-            decoded = self._native.decode(body) if self._native is not None else None
-            return decoded or self._decode(ExportTraceServiceRequest.FromString(body))
-        except DecodeError as error:
-            msg = f"body: not an ExportTraceServiceRequest in protobuf: {error}"
-            raise InputError(msg) from error
-
-    def decode_json(self, body: bytes) -> rules.DecodedSpans:
-        """Decode OTLP-JSON.
-
-        Raises:
-            InputError: the body is not an ``ExportTraceServiceRequest``.
-        """
-        return self._decode(message_from_json(body, ExportTraceServiceRequest))
-
-    def _decode(self, request: Any) -> rules.DecodedSpans:
-        rows = Rows(self._keys)
+    def _read(self, request: Any) -> rules.DecodedSpans:
+        rows = SpanRows(self._keys)
         for resource_spans in request.resource_spans:
             resource = self._resources.read(resource_spans.resource)
             for scope_spans in resource_spans.scope_spans:
@@ -82,160 +76,115 @@ class SpanDecoder:
                     rows.add(span, resource, is_own=is_own)
         return rows.build()
 
+    def _new_cases(self) -> SpanCases:
+        assert self._extension is not None
+        codes = tuple(_OUTCOME_CODES[outcome] for outcome in _OWN_OUTCOMES)
+        return SpanCases(self._extension.Scanner(self._roles(), codes))
 
-_NO_TRACE = bytes(16)
-_NO_SPAN = bytes(8)
-_IDS = Struct("<QQQ")
-_MASK = 2**64 - 1
-_MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
+    def _roles(self) -> list[tuple[str, int, int]]:
+        roles = {**dict.fromkeys(self._keys.wanted, _SHAPE), semconv.SECTION: _SECTION}
+        roles |= dict.fromkeys(self._keys.identity, _WHO)
+        roles |= dict.fromkeys(self._keys.numbers, _NUMBER)
+        roles |= dict.fromkeys((*FOLD_KEYS, semconv.FOLD_SKETCH), _FOREIGN)  # left to protobuf
+        return [(key, role, self._slots.get(key, 0)) for key, role in sorted(roles.items())]
 
+    def _teach(
+        self, cases: SpanCases, case: int, number: int, context: bytes, sample: bytes
+    ) -> None:
+        if case == _SCOPE:
+            cases.scanner.learn_scope(number, _is_own(sample))
+        elif case == _SENDER:
+            self._teach_sender(cases, number, context, sample)
+        else:
+            self._teach_shape(cases, number, Span.FromString(sample), is_own=_is_own(context))
 
-class Rows:
-    """The spans of one request, in the order in which they came."""
-
-    def __init__(self, keys: rules.Keys) -> None:
-        self._keys = keys
-        self._lines: list[tuple[int, int, int, int, int, int]] = []
-        self._work: list[tuple[float, float, float, float, float]] = []
-        self._folded: dict[int, FoldedSpan] = {}
-        self._refused_gpu_times = 0
-        self._sources: dict[Source, int] = {}
-        self._section_codes: dict[rules.SectionKey, int] = {}
-        self._sections: dict[Section, int] = {}
-        self._outcomes: Counter[str] = Counter()
-        self._progress: dict[Source, rules.Progress] = {}
-
-    def add(self, span: Any, resource: Resource, *, is_own: bool) -> None:
-        self._outcomes[self._add(span, resource, is_own)] += 1
-
-    def _add(self, span: Any, resource: Resource, is_own: bool) -> str:
-        trace_id: bytes = span.trace_id
-        span_id: bytes = span.span_id
-        if len(trace_id) != 16 or len(span_id) != 8 or trace_id == _NO_TRACE or span_id == _NO_SPAN:
-            return rules.BAD_ID
-        attributes = self._keys.find(span)
-        identity = self._keys.identity_of(resource, attributes)
+    def _teach_sender(self, cases: SpanCases, number: int, resource: bytes, sample: bytes) -> None:
+        attributes = self._keys.find(Span.FromString(sample))
+        identity = self._keys.identity_of(self._resources.read_bytes(resource), attributes)
         if identity.source is None:
-            return identity.outcome
-        start_ns: int = span.start_time_unix_nano
-        end_ns: int = span.end_time_unix_nano
-        outcome = rules.outcome_of_times(start_ns, end_ns)
-        if outcome:
-            return outcome
-        step = rules.step_of(attributes, self._keys)
-        self._record_progress(identity.source, step, end_ns)
+            cases.scanner.learn_sender(number, -1, _OUTCOME_CODES[identity.outcome])
+        else:
+            code = cases.sources.code(identity.source)
+            cases.scanner.learn_sender(number, code, 0)
+
+    def _teach_shape(self, cases: SpanCases, number: int, span: Any, *, is_own: bool) -> None:
+        attributes = self._keys.find(span)
         key, outcome = rules.shape_of(span, attributes, self._keys, is_own=is_own)
-        if key is None:
-            return outcome
+        section = -1
+        if key is not None:
+            section = cases.sections.code(rules.section_of(*key))
+        cases.scanner.learn_shape(
+            number,
+            section,
+            _OUTCOME_CODES[outcome],
+            (
+                self._slot(attributes, self._keys.step_key(attributes)),
+                rules.step_of(attributes, self._keys),
+            ),
+            self._sequence(attributes),
+            self._tokens(attributes),
+            self._gpu(attributes),
+        )
+
+    def _sequence(self, attributes: rules.Attributes) -> tuple[int, int, int]:
+        slot = self._slot(attributes, semconv.SEQ)
+        if slot >= 0:
+            return _FROM_NUMBER, slot, 0
         seq = as_int(attributes.get(semconv.SEQ))
-        if seq is None:
-            seq = mix_ids(trace_id, span_id)
-        code = self._sources.setdefault(identity.source, len(self._sources))
-        section = self._section(key)
-        length_ns, runs = end_ns - start_ns, 1
-        if semconv.FOLD_COUNT in attributes:
-            folded = folded_span(attributes, _sketch_of(span), start_ns, end_ns)
-            if folded is None:
-                return rules.BAD_FOLD
-            self._folded[len(self._lines)] = folded
-            length_ns, runs = folded.sum_ns, folded.runs
-        self._lines.append((code, section, step, start_ns, end_ns, seq))
-        self._work.append(self._work_of(attributes, length_ns, runs))
-        return rules.ROW
+        return (_FROM_IDS, 0, 0) if seq is None else (_FIXED, 0, seq)
 
-    def _work_of(
-        self, attributes: rules.Attributes, length_ns: int, runs: int
-    ) -> tuple[float, float, float, float, float]:
-        """Tokens, basis and GPU times of a row: an equal part of what its span sums up."""
-        tokens = as_size(attributes.get(semconv.TOKENS))
-        size = math.nan if tokens is None else tokens / runs
-        gpu = rules.gpu_numbers(attributes, length_ns)
-        self._refused_gpu_times += gpu.refused
-        return size, gpu.basis, gpu.busy_ns / runs, gpu.nccl_ns / runs, gpu.kernel_ns / runs
+    def _tokens(self, attributes: rules.Attributes) -> tuple[int, float]:
+        size = as_size(attributes.get(semconv.TOKENS))
+        return self._slot(attributes, semconv.TOKENS), math.nan if size is None else size
 
-    def _record_progress(self, source: Source, step: int, end_ns: int) -> None:
-        progress = self._progress.get(source)
-        if progress is None:
-            progress = self._progress[source] = rules.Progress()
-        if step > progress.step:
-            progress.step = step
-        if end_ns > progress.end_ns:
-            progress.end_ns = end_ns
+    def _gpu(self, attributes: rules.Attributes) -> tuple[int, int, int, int]:
+        """Basis, and where the times are that it needs; ``_NO_NUMBER`` for what is none."""
+        basis = rules.basis_of(attributes.get(semconv.TIME_BASIS))
+        busy, nccl, kernel = (
+            self._slot(attributes, key, _NO_NUMBER) if key in attributes else _ABSENT
+            for key in rules.GPU_KEYS
+        )
+        return (basis, busy, nccl, kernel)
 
-    def _section(self, key: rules.SectionKey) -> int:
-        code = self._section_codes.get(key)
-        if code is None:
-            code = self._sections.setdefault(rules.section_of(*key), len(self._sections))
-            self._section_codes[key] = code
-        return code
+    def _slot(self, attributes: rules.Attributes, key: str | None, other: int = -1) -> int:
+        """The slot of a number in C++; ``other`` if it does not differ from span to span."""
+        value = None if key is None else attributes.get(key)
+        if key is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+            return other
+        return self._slots[key]
 
-    def build(self) -> rules.DecodedSpans:
-        """Columns of all spans added; called once."""
-        lines = np.array(self._lines, np.int64).reshape(-1, 6)
-        work = np.array(self._work, np.float64).reshape(-1, 5)
-        if self._folded:
-            lines, work = self._unfold(lines, work)
-        source, section, step, start_ns, end_ns, seq = lines.T
+    def _decoded(self, cases: SpanCases, body: bytes, *columns: Any) -> rules.DecodedSpans:  # noqa: ARG002
+        (
+            source, section, step, start, duration, seq, tokens, gpu, sources, sections, outcomes,
+            progress, refused,
+        ) = columns  # fmt: skip
+        rows = np.frombuffer(source, np.int32)
         batch = ObservationBatch(
-            sources=tuple(self._sources),
-            sections=tuple(self._sections),
-            source=source.astype(np.int32),
-            section=section.astype(np.int32),
-            kernel=np.full(len(lines), NO_KERNEL, np.int32),
-            step=step.copy(),
-            start_ns=start_ns.copy(),
-            duration_s=(end_ns - start_ns) * 1e-9,
-            seq=seq.copy(),
-            tokens=None if np.isnan(work[:, 0]).all() else work[:, 0].copy(),
-            gpu=_gpu_times(work[:, 1:]),
+            sources=tuple([cases.sources.names[code] for code in sources]),
+            sections=tuple([cases.sections.names[code] for code in sections]),
+            source=rows,
+            section=np.frombuffer(section, np.int32),
+            kernel=np.full(len(rows), NO_KERNEL, np.int32),
+            step=np.frombuffer(step, np.int64),
+            start_ns=np.frombuffer(start, np.int64),
+            duration_s=np.frombuffer(duration, np.float64),
+            seq=np.frombuffer(seq, np.int64),
+            tokens=None if tokens is None else np.frombuffer(tokens, np.float64),
+            gpu=None if gpu is None else _gpu_times(*gpu),
         )
         return rules.DecodedSpans(
             batch=batch,
-            outcomes={outcome: spans for outcome, spans in self._outcomes.items() if spans},
-            progress=self._progress,
-            refused_gpu_times=self._refused_gpu_times,
+            outcomes={rules.SPAN_OUTCOMES[outcome]: count for outcome, count in outcomes.items()},
+            progress={cases.sources.names[code]: rules.Progress(*far) for code, *far in progress},
+            refused_gpu_times=refused,
         )
 
-    def _unfold(self, lines: Ints, work: Floats) -> tuple[Ints, Floats]:
-        """A line for every execution of a folded span, in its place; none if its sketch is bad."""
-        folded = np.array(list(self._folded), np.int64)
-        runs = unfold(list(self._folded.values()))
-        repeats = np.ones(len(lines), np.int64)
-        repeats[folded] = np.bincount(runs.owner, minlength=len(folded))
-        bad = int((repeats == 0).sum())
-        self._outcomes[rules.ROW] -= bad
-        self._outcomes[rules.BAD_FOLD] += bad
-        is_folded = np.repeat(np.isin(np.arange(len(lines)), folded), repeats)
-        lines = np.repeat(lines, repeats, axis=0)
-        lines[is_folded, 3] = runs.start_ns
-        lines[is_folded, 4] = runs.start_ns + runs.length_ns
-        lines[is_folded, 5] += runs.index
-        return lines, np.repeat(work, repeats, axis=0)
+
+def _gpu_times(basis: bytearray, *times: bytearray) -> GpuTimes:
+    return GpuTimes(
+        np.frombuffer(basis, np.uint8), *(np.frombuffer(column, np.float64) for column in times)
+    )
 
 
-def _gpu_times(columns: Floats) -> GpuTimes | None:
-    """Of (n, 4) basis and nanoseconds; None if all rows go by the host's clock."""
-    basis = columns[:, 0].astype(np.uint8)
-    busy_s, nccl_s, kernel_s = (1e-9 * columns[:, 1:]).T.copy()
-    return GpuTimes(basis, busy_s, nccl_s, kernel_s) if basis.any() else None
-
-
-def mix_ids(trace_id: bytes, span_id: bytes) -> int:
-    """A number for a span without one, out of its ids: the same in every delivery of it.
-
-    >>> mix_ids(bytes(15) + b"a", bytes(7) + b"b") == mix_ids(bytes(15) + b"a", bytes(7) + b"c")
-    False
-    """
-    low, high, span = _IDS.unpack(trace_id + span_id)
-    mixed = (low * _MIX[0] ^ high * _MIX[1] ^ span * _MIX[2]) & _MASK
-    mixed ^= mixed >> 32
-    signed: int = mixed - (mixed >> 63 << 64)
-    return signed if signed != NO_SEQ else 0
-
-
-def _sketch_of(span: Any) -> bytes:
-    for pair in span.attributes:
-        if pair.key == semconv.FOLD_SKETCH:
-            sketch: bytes = pair.value.bytes_value
-            return sketch
-    return b""
+def _is_own(scope: bytes) -> bool:
+    return bool(InstrumentationScope.FromString(scope).name == semconv.SCOPE_NAME)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -28,8 +28,6 @@ _MAX_S = 2.0**63 / 1e9
 _MAX_STEP = 2.0**62
 _MAX_TEXT = 256
 _DELTA, _CUMULATIVE = 1, 2
-MAX_REASONS = 100
-MAX_FOLDED = 200
 NUMBERS = {
     semconv.HEARTBEAT.name: _MAX_S,
     semconv.PROGRESS.name: _MAX_S,
@@ -37,10 +35,13 @@ NUMBERS = {
     semconv.SECTION_OPEN.name: _MAX_S,
     semconv.RANK_FINISHED.name: _MAX_S,
 }
-"""Metrics that make a heartbeat, in the order of :func:`heartbeat`, and their largest values."""
-COUNTS = {semconv.RECORDS_DROPPED.name: _MAX_STEP, semconv.RECORDS_FOLDED.name: _MAX_STEP}
-"""Metrics that count by an attribute, and their largest values."""
-MAX_VALUES = {**NUMBERS, **COUNTS}
+"""Metrics that make a heartbeat, in the order in which C++ gives them, and their largest values."""
+COUNTS = {
+    semconv.RECORDS_DROPPED.name: (semconv.REASON, 100),
+    semconv.RECORDS_FOLDED.name: (semconv.SECTION, 200),
+}
+"""Metrics that count by an attribute: the attribute, and how many counts are kept."""
+MAX_VALUES = {**NUMBERS, **dict.fromkeys(COUNTS, _MAX_STEP)}
 HEARTBEAT_METRICS = frozenset((*MAX_VALUES, semconv.RANK_INFO.name))
 _PASSTHROUGH: Final = {metric.name: metric for metric in semconv.PASSTHROUGH_METRICS}
 DATA_OF = {
@@ -50,8 +51,7 @@ DATA_OF = {
 }
 """Kinds of data in which a metric may come."""
 TEXTS = (semconv.SECTION, semconv.PHASE, semconv.OUTCOME)
-"""Attributes of a number's point that are texts of the heartbeat, in the order of
-:func:`heartbeat`."""
+"""Attributes of a number's point that are texts of the heartbeat, in C++'s order, too."""
 
 
 class RankDescription(NamedTuple):
@@ -82,33 +82,10 @@ class DecodedMetrics:
         return {use: count for use, count in self.points.items() if use in _REJECTED and count}
 
 
-def heartbeat(
-    source: Source,
-    numbers: Sequence[float | None],
-    texts: Sequence[str],
-    dropped: dict[str, int],
-    folded: dict[str, int],
-    description: RankDescription,
-) -> Heartbeat:
-    """A heartbeat of one process. ``numbers``, ``texts``: of ``NUMBERS`` and ``TEXTS``; None and ""
-    where there is none."""
-    sent_at_s, progress_at_s, step, open_time_s, finished_at_s = numbers
-    section, phase, outcome = texts
+def outcome_of(finished_at_s: float | None, outcome: str) -> Outcome | None:
+    """How a process has ended; None if it has not."""
     known: Outcome = outcome if outcome in semconv.OUTCOMES else "unknown"
-    return Heartbeat(
-        source=source,
-        sent_at_s=sent_at_s,
-        progress_at_s=progress_at_s,
-        step=None if step is None else int(step),
-        open_section=section,
-        open_time_s=open_time_s,
-        phase=phase,
-        finished_at_s=finished_at_s,
-        outcome=None if finished_at_s is None else known,
-        dropped=dropped,
-        folded=folded,
-        **description._asdict(),
-    )
+    return None if finished_at_s is None else known
 
 
 def describe_rank(description: Values, resource: Values) -> RankDescription:
@@ -131,11 +108,6 @@ def as_text(value: str) -> str:
 
 def count_name(name: Value) -> str:
     return str(name or "unknown")[:_MAX_TEXT]
-
-
-def add_count(counts: dict[str, int], name: Value, count: int, limit: int) -> None:
-    if len(counts) < limit:
-        counts[count_name(name)] = count
 
 
 _MAX_NUMBER: Final = 2.0**63

@@ -77,7 +77,22 @@ class Slices:
 
         Cost: O(spans), a few array operations if all spans begin with their trace id.
         """
-        return _trace_text(self.body, scope)
+        text = np.zeros((len(scope), 2), np.uint64)
+        data = np.frombuffer(self.body, np.uint8)
+        contents = scope.contents
+        usual = scope.ends - contents >= len(_TRACE_ID_HEAD) + 16
+        at = contents[usual]
+        heads = (data[at] == _TRACE_ID_HEAD[0]) & (data[at + 1] == _TRACE_ID_HEAD[1])
+        usual[usual] = heads
+        at = contents[usual] + len(_TRACE_ID_HEAD)
+        if len(at):
+            everywhere: npt.NDArray[np.uint8] = np.ndarray(
+                (len(self.body) - 15, 16), np.uint8, self.body, strides=(1, 1)
+            )
+            text[usual] = everywhere[at].view(">u8")
+        for number in np.flatnonzero(~usual).tolist():
+            text[number] = _parsed_text(self.body[contents[number] : scope.ends[number]])
+        return text
 
     def rebuild(self, kept: Iterable[Bools]) -> bytes:
         """A request with the spans of which a mask for every scope is true; empty if none is."""
@@ -122,22 +137,36 @@ def _cut(body: bytes) -> Slices:
 
 
 def _cut_resource(slices: Slices, begin: int, end: int) -> None:
-    body, number, first = slices.body, len(slices.resources), len(slices.scopes)
-    resource = b""
+    body, number = slices.body, len(slices.resources)
+    head, tail, scopes = _split(body, begin, end, _SCOPE_SPANS)
+    slices.scopes.extend(_cut_scope(body, number, first, last) for _, first, last in scopes)
+    slices.heads.append(head)
+    slices.tails.append(tail)
+    others = head + tail
+    resources = [
+        others[field.begin : field.end]
+        for field in _fields_of(others, 0, len(others))
+        if (field.number, field.wire_type) == (_RESOURCE, _LENGTH)
+    ]
+    slices.resources.append(resources[-1] if resources else b"")
+
+
+def _split(
+    body: bytes, begin: int, end: int, number: int
+) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
+    """The fields of a message but those with this number: before the first of these, and all
+    others; of these, where the field begins, its content begins, and it ends."""
     head: list[bytes] = []
     tail: list[bytes] = []
+    cuts: list[tuple[int, int, int]] = []
     at = begin
     for field in _fields_of(body, begin, end):
-        if (field.number, field.wire_type) == (_SCOPE_SPANS, _LENGTH):
-            slices.scopes.append(_cut_scope(body, number, field.begin, field.end))
+        if (field.number, field.wire_type) == (number, _LENGTH):
+            cuts.append((at, field.begin, field.end))
         else:
-            (tail if len(slices.scopes) > first else head).append(body[at : field.end])
-            if (field.number, field.wire_type) == (_RESOURCE, _LENGTH):
-                resource = body[field.begin : field.end]
+            (tail if cuts else head).append(body[at : field.end])
         at = field.end
-    slices.heads.append(b"".join(head))
-    slices.tails.append(b"".join(tail))
-    slices.resources.append(resource)
+    return b"".join(head), b"".join(tail), cuts
 
 
 def _cut_scope(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
@@ -145,7 +174,8 @@ def _cut_scope(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
         scope = _cut_at_once(body, resource, begin, end)
         if scope is not None:
             return scope
-    return _cut_one_by_one(body, resource, begin, end)
+    head, tail, spans = _split(body, begin, end, _SPANS)
+    return ScopeSlice(resource, head, tail, *np.array(spans, np.int64).reshape(-1, 3).T.copy())
 
 
 def _cut_at_once(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice | None:
@@ -173,40 +203,6 @@ def _cut_at_once(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice
             return None
     head, tail = body[begin:first], body[last:end]
     return ScopeSlice(resource, head, tail, begins + begin, contents + begin, ends + begin)
-
-
-def _cut_one_by_one(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
-    head: list[bytes] = []
-    tail: list[bytes] = []
-    spans: list[tuple[int, int, int]] = []
-    at = begin
-    for field in _fields_of(body, begin, end):
-        if (field.number, field.wire_type) == (_SPANS, _LENGTH):
-            spans.append((at, field.begin, field.end))
-        else:
-            (tail if spans else head).append(body[at : field.end])
-        at = field.end
-    columns = np.array(spans, np.int64).reshape(-1, 3).T.copy()
-    return ScopeSlice(resource, b"".join(head), b"".join(tail), *columns)
-
-
-def _trace_text(body: bytes, scope: ScopeSlice) -> Text:
-    text = np.zeros((len(scope), 2), np.uint64)
-    data = np.frombuffer(body, np.uint8)
-    contents = scope.contents
-    usual = scope.ends - contents >= len(_TRACE_ID_HEAD) + 16
-    at = contents[usual]
-    heads = (data[at] == _TRACE_ID_HEAD[0]) & (data[at + 1] == _TRACE_ID_HEAD[1])
-    usual[usual] = heads
-    at = contents[usual] + len(_TRACE_ID_HEAD)
-    if len(at):
-        everywhere: npt.NDArray[np.uint8] = np.ndarray(
-            (len(body) - 15, 16), np.uint8, body, strides=(1, 1)
-        )
-        text[usual] = everywhere[at].view(">u8")
-    for number in np.flatnonzero(~usual).tolist():
-        text[number] = _parsed_text(body[contents[number] : scope.ends[number]])
-    return text
 
 
 def _parsed_text(span: bytes) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from otel_straggler import semconv
@@ -114,7 +115,7 @@ class SpanNames:
         self._include = tuple(include)
         self._exclude = tuple(exclude)
         self._kinds = tuple((kind, tuple(patterns)) for kind, patterns in kinds.items())
-        self._known: dict[str, tuple[bool, SectionKind]] = {}
+        self._decide = lru_cache(_REMEMBERED)(self._find)
 
     def is_scored(self, name: str) -> bool:
         return self._decide(name)[0]
@@ -122,20 +123,10 @@ class SpanNames:
     def kind_of(self, name: str) -> SectionKind:
         return self._decide(name)[1]
 
-    def _decide(self, name: str) -> tuple[bool, SectionKind]:
-        known = self._known.get(name)
-        if known is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            is_scored = _covers(self._include, name) and not _covers(self._exclude, name)
-            known = self._known[name] = (is_scored, self._find_kind(name))
-        return known
-
-    def _find_kind(self, name: str) -> SectionKind:
-        for kind, patterns in self._kinds:
-            if _covers(patterns, name):
-                return kind
-        return "compute"
+    def _find(self, name: str) -> tuple[bool, SectionKind]:
+        is_scored = _covers(self._include, name) and not _covers(self._exclude, name)
+        kinds = (kind for kind, patterns in self._kinds if _covers(patterns, name))
+        return is_scored, next(kinds, "compute")
 
 
 def _covers(patterns: tuple[str, ...], name: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from otel_straggler.alerts.settings import AlertSettings, parse_settings, read_settings
 from otel_straggler.errors import ConfigError
-from otel_straggler.options import rows_of
+from otel_straggler.setting import rows_of
 
 
 def test_what_is_not_named_keeps_its_default() -> None:

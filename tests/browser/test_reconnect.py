@@ -36,7 +36,7 @@ def test_with_a_history_the_picture_comes_back_and_goes_on(
     page.has("connection", "data-state", NOT_AWAY)
     eventually(lambda: columns(page) >= before)
     page.says("answer.headline", "the collector was restarted")
-    page.says("answer.sentence", "last picture of before: rank 5")
+    page.says("answer.sentence", "last known state is shown: rank 5")
     expect(page.page.locator(".notice")).to_contain_text("This is the run as of")
     feed.advance(40)
     page.is_connected()

@@ -75,13 +75,13 @@ def test_a_hang_stays_one_hang_and_costs_no_more(kit: Any, step_s: float) -> Non
     world.live(60.0)
     world.stand()
     hangs = world.worker._store.runs["run"].worlds[""].hangs
-    cost_s, since_s, detected_s = hangs.idle_gpu_s, shown_since(world), result_at(hangs)
+    cost_s, since_s, detected_s = hangs.idle_gpu_s, shown_since(world), detected_at(hangs)
     assert cost_s > 0.0
     world.clock_was_set_by_s = world.senders_clock_was_set_by_s = step_s
     world.stand(30.0)
     assert hangs.idle_gpu_s == pytest.approx(cost_s + 4 * 30.0, rel=0.05)
     assert shown_since(world) == pytest.approx(since_s + step_s, abs=1.0)
-    assert result_at(hangs) == detected_s
+    assert detected_at(hangs) == detected_s
     world.live(60.0)
     (over,) = hangs.episodes.before(is_hung=False)
     assert over.end == "went_on"
@@ -96,7 +96,7 @@ def shown_since(world: WatchedWorld) -> float:
     return world.worker.snapshot.runs["run"].hangs[""].hung_since_s
 
 
-def result_at(hangs: WorldHangs) -> tuple[float, int]:
+def detected_at(hangs: WorldHangs) -> tuple[float, int]:
     """When the hang that lasts was found, by the collector's clock, and how many are over."""
     last = hangs.episodes._current
     assert last is not None

@@ -10,8 +10,8 @@ from otel_straggler.collector.settings import CollectorSettings, ForwardSettings
 from otel_straggler.collector.settings_file import flag_of, flag_rows, load_settings
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.errors import ConfigError
-from otel_straggler.options import rows_of, sections_of
 from otel_straggler.semconv import RANK_ALIASES, STEP_ALIASES
+from otel_straggler.setting import rows_of, sections_of
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "collector.yaml"
 

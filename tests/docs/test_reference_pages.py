@@ -36,7 +36,7 @@ from otel_straggler.collector.settings import (
     ScoringSettings,
 )
 from otel_straggler.errors import ConfigError
-from otel_straggler.options import rows_of
+from otel_straggler.setting import rows_of
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.testing import CapturedRequests

@@ -160,7 +160,7 @@ def _resource(source: Source) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def running_collector(alertmanager: Alertmanager) -> Iterator[dict[str, str]]:
-    notify = NotifySettings(alertmanagers=(alertmanager.url,), resend_seconds=1.0)
+    notify = NotifySettings(alertmanagers=(alertmanager.url,), resend_s=1.0)
     collector = Collector(
         CollectorSettings(
             receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),

@@ -15,7 +15,8 @@ import pytest
 from otel_straggler.collector.ingest.http import OtlpHttp
 from otel_straggler.collector.ingest.http_messages import HttpLimits
 from otel_straggler.collector.ingest.http_server import HttpServer
-from otel_straggler.collector.ingest.intake import Answer, Request, Signal
+from otel_straggler.collector.ingest.intake import Answer, Request
+from otel_straggler.otlp.answers import Signal
 
 CLIENT_S = 20.0
 """A client waits no longer; nothing is asserted about it."""

@@ -167,7 +167,7 @@ def test_requests_in_any_legal_framing_and_pieces_are_read(
     assert [r.status for r in replies if r.status != 100] == [200] * len(expected)
     assert receiver.app.taken == expected
     assert read_by_h11(b"".join(pieces)) == expected
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
 
 
 @given(damaged())

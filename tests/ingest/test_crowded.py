@@ -145,7 +145,7 @@ def test_where_all_are_sending_a_further_one_is_refused(start: StartReceiver) ->
     receiver = start(connections=LIMIT)
     with contextlib.ExitStack() as stack:
         clients = fill(stack, receiver, post(b"12")[:-1])
-        eventually(lambda: receiver.server.buffered == LIMIT)
+        eventually(lambda: receiver.server.bodies.held_bytes == LIMIT)
         (reply,) = receiver.send(half_close=False)
         assert (reply.status, reply.headers["retry-after"]) == (503, "1")
         clients[0].sendall(b"2")
@@ -159,12 +159,12 @@ def test_the_slowest_of_many_slow_bodies_gives_way(
     receiver = start(connections=LIMIT)
     with contextlib.ExitStack() as stack:
         clients = fill(stack, receiver, post(b"12")[:-1], 1)
-        eventually(lambda: receiver.server.buffered == 1)
+        eventually(lambda: receiver.server.bodies.held_bytes == 1)
         clients += fill(stack, receiver, post(b"12")[:-1], LIMIT - 1)
-        eventually(lambda: receiver.server.buffered == LIMIT)
+        eventually(lambda: receiver.server.bodies.held_bytes == LIMIT)
         assert ask(receiver) == [200]
         assert read_all(clients[0]) == b""
-        eventually(lambda: receiver.server.buffered == LIMIT - 1)
+        eventually(lambda: receiver.server.bodies.held_bytes == LIMIT - 1)
 
 
 def test_who_sends_what_is_no_http_holds_no_place(start: StartReceiver) -> None:

@@ -211,5 +211,5 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(
 ) -> None:
     for size in (1, 20, len(post(b"abcdef")) - 1):
         assert receiver.send(post(b"abcdef")[:size]) == []
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
     assert bodies(sink) == []

@@ -80,4 +80,4 @@ def test_a_damaged_request_gets_an_answer_or_a_clean_close(
             assert reply.body
     assert [r.status for r in fuzzed.send(post(b"still there"))] == [200]
     assert log == []
-    assert fuzzed.server.buffered == 0
+    assert fuzzed.server.bodies.held_bytes == 0

@@ -114,7 +114,7 @@ def test_a_heartbeat_is_answered_while_a_large_body_is_inflated(
         inflating.opened.set()
         assert split_replies(read_until(heavy, b"\r\n\r\n"))[0].status == 200
     assert sink.requests[-1].body == content
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
 
 
 def test_a_large_body_is_what_it_was_and_answers_keep_their_order(
@@ -135,7 +135,7 @@ def test_a_large_body_is_what_it_was_and_answers_keep_their_order(
     assert [reply.status for reply in replies] == [200, 200, 400, 200, 200, 200]
     assert [request.body for request in sink.requests] == [b"first", plain, other, plain, b"last"]
     assert [sink.requests[at].raw_body for at in (1, 2)] == [raw, zipped(other)]
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
 
 
 @pytest.mark.parametrize("end", [zipped(text(4 * MIB))[:-1], zipped(text(4 * MIB)) + b"rubbish"])
@@ -147,7 +147,7 @@ def test_a_large_body_that_is_no_gzip_at_its_very_end_is_refused(
     assert [reply.status for reply in replies] == [400, 200]
     assert [request.body for request in sink.requests] == [b"next"]
     assert receiver.app.answers == {("traces", 400): 1, ("traces", 200): 1}
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
 
 
 def test_a_bomb_is_refused_before_its_end_has_come(start: StartReceiver, sink: Sink) -> None:
@@ -155,7 +155,7 @@ def test_a_bomb_is_refused_before_its_end_has_come(start: StartReceiver, sink: S
     bomb = zipped(bytes(64 * MIB))
     begun = post(bomb + bytes(1000), GZIP)[: -1000 - len(bomb) // 2]
     assert [r.status for r in receiver.send(begun, half_close=False)] == [413]
-    assert (receiver.server.buffered, sink.requests) == (0, [])
+    assert (receiver.server.bodies.held_bytes, sink.requests) == (0, [])
     assert receiver.app.answers == {("traces", 413): 1}
 
 
@@ -168,9 +168,9 @@ def test_a_client_that_has_gone_while_its_body_was_inflated_holds_nothing(
     with receiver.connect() as heavy:
         heavy.sendall(request if is_whole else request[:-1])
         assert inflating.came_in.acquire(timeout=CLIENT_S)
-        assert receiver.server.buffered >= MIB
+        assert receiver.server.bodies.held_bytes >= MIB
     inflating.opened.set()
-    eventually(lambda: receiver.server.buffered == 0 and not receiver.server.connections)
+    eventually(lambda: receiver.server.bodies.held_bytes == 0 and not receiver.server.connections)
     assert [reply.status for reply in receiver.send(post(b"next"))] == [200]
 
 
@@ -189,7 +189,7 @@ def test_a_body_that_is_inflated_gives_way_where_too_much_is_held(
         assert split_replies(read_until(second, b"\r\n\r\n"))[0].status == 200
         heavy.sendall(post(b"next"))
         assert split_replies(read_until(heavy, b"\r\n\r\n"))[0].status == 200
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
     assert [len(request.body) for request in sink.requests] == [4 * MIB, 4]
 
 
@@ -206,7 +206,7 @@ def test_whole_bodies_that_wait_to_be_handled_are_bounded(start: StartReceiver) 
         eventually(lambda: receiver.app.answers.get(("traces", 503), 0) >= 6)
         beat = post(b"beat", path="/v1/metrics")
         assert [reply.status for reply in receiver.send(beat)] == [200]
-        assert receiver.server.buffered <= 16 * MIB
+        assert receiver.server.bodies.held_bytes <= 16 * MIB
         sink.gate.opened.set()
         answers = []
         for client in clients:
@@ -220,7 +220,7 @@ def test_whole_bodies_that_wait_to_be_handled_are_bounded(start: StartReceiver) 
     taken = [request for request in sink.requests if request.signal == "traces"]
     assert len(taken) == answers.count(200) == receiver.app.answers["traces", 200]
     assert answers.count(503) == receiver.app.answers["traces", 503]
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
 
 
 def test_who_left_before_a_thread_was_free_is_not_handled(start: StartReceiver) -> None:
@@ -231,12 +231,12 @@ def test_who_left_before_a_thread_was_free_is_not_handled(start: StartReceiver) 
         client.sendall(post(bytes(2 * MIB)))
         assert sink.gate.came_in.acquire(timeout=CLIENT_S)
     clients[2].sendall(post(bytes(3 * MIB)))
-    eventually(lambda: receiver.server.buffered >= 3 * MIB)
+    eventually(lambda: receiver.server.bodies.held_bytes >= 3 * MIB)
     reset = struct.pack("ii", 1, 0)  # a plain close could be half of one
     clients[2].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
     clients[2].close()
     eventually(lambda: len(receiver.server.connections) == 2)
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
     sink.gate.opened.set()
     for client in clients[:2]:
         assert split_replies(read_until(client, b"\r\n\r\n"))[0].status == 200

@@ -33,7 +33,7 @@ def test_slow_headers_are_cut_off(start: StartReceiver) -> None:
 def test_a_slow_body_is_cut_off(start: StartReceiver) -> None:
     receiver = start(request_timeout_s=0.2)
     assert [r.status for r in receiver.send(post(b"abc")[:-1], half_close=False)] == [408]
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_client_that_sends_drop_by_drop_is_cut_off_all_the_same(
             with contextlib.suppress(TimeoutError):
                 answer = client.recv(65536)
         assert split_replies(answer)[0].status == 408
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
 
 
 def test_an_idle_connection_is_closed_without_a_word(start: StartReceiver) -> None:
@@ -107,7 +107,7 @@ def test_bodies_of_all_connections_together_are_bounded(start: StartReceiver) ->
     receiver = start(buffered_bytes=1000)
     with receiver.connect() as first:
         first.sendall(post(b"x" * 900)[:-1])
-        while receiver.server.buffered == 0:
+        while receiver.server.bodies.held_bytes == 0:
             time.sleep(0.005)
         assert [r.status for r in receiver.send(post(b"x" * 900))] == [503]
         first.sendall(b"x")
@@ -121,14 +121,14 @@ def test_large_bodies_that_never_end_keep_no_heartbeat_out(start: StartReceiver)
     with receiver.connect() as first, receiver.connect() as second:
         first.sendall(post(b"x" * 600)[:-1])
         second.sendall(post(b"x" * 398)[:-1])
-        while receiver.server.buffered < 996:
+        while receiver.server.bodies.held_bytes < 996:
             time.sleep(0.005)
         assert [r.status for r in receiver.send(post(b"x" * 20))] == [200]
         first.sendall(b"x")
         second.sendall(b"x")
         assert split_replies(read_until(first, b"later"))[0].status == 503
         assert split_replies(read_until(second, b"\r\n\r\n"))[0].status == 200
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
 
 
 class Pages:
@@ -262,7 +262,7 @@ def test_stop_finishes_requests_that_have_begun(start: StartReceiver) -> None:
     with receiver.connect() as waiting, receiver.connect() as idle, receiver.connect() as reading:
         waiting.sendall(GET)
         reading.sendall(post(b"abc", path="/page")[:-1])
-        while pages.answered == 0 or receiver.server.buffered == 0:
+        while pages.answered == 0 or receiver.server.bodies.held_bytes == 0:
             time.sleep(0.005)
         stopper = threading.Thread(target=receiver.stop, args=(20.0,))
         stopper.start()

@@ -183,7 +183,7 @@ def test_a_gzip_bomb_is_refused_in_bounded_memory(start: StartReceiver, sink: Si
         tracemalloc.stop()
     assert reply.status == 413
     assert peak < 32 << 20
-    assert receiver.server.buffered == 0
+    assert receiver.server.bodies.held_bytes == 0
     assert sink.requests == []
 
 

@@ -15,7 +15,7 @@ from otel_straggler.collector.views.hang_json import (
 )
 from otel_straggler.detect.hangs.episodes import Hang
 
-from .picture import made
+from .run_view import made
 
 LOST = Hang(
     since_s=1_790_000_000.0,

@@ -8,7 +8,8 @@ import pytest
 
 from otel_straggler.collector.forwarding import forward
 from otel_straggler.collector.forwarding.forward import Forwarder
-from otel_straggler.collector.ingest.intake import PROTOBUF, Request, Signal
+from otel_straggler.collector.ingest.intake import PROTOBUF, Request
+from otel_straggler.otlp.answers import Signal
 
 from ..waiting import eventually
 from .sink import Sink

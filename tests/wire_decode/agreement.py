@@ -14,9 +14,9 @@ UNFAMILIAR = "unfamiliar"
 
 def scanned(decoder: Any, body: bytes) -> Any:
     """Decoded by C++ alone; None if it is no request, "unfamiliar" if C++ does not take it."""
-    assert decoder._native is not None
+    assert decoder._cases is not None
     try:
-        return decoder._native.decode(body) or UNFAMILIAR
+        return decoder._scan(body) or UNFAMILIAR
     except DecodeError:
         return None
 

@@ -444,13 +444,13 @@ def test_keys_of_the_user_are_read_too() -> None:
 def test_more_cases_than_there_is_room_for_are_all_read() -> None:
     """Memory is bounded: the scan begins anew and goes on."""
     decoder = MetricDecoder()
-    cases = decoder._native._cases if decoder._native else None
+    cases = decoder._cases
     for number in range(20_000):
         decoded = scanned(decoder, beat_of(1, section=f"section {number}"))
         assert isinstance(decoded, DecodedMetrics)
         assert decoded.heartbeats[0].open_section == f"section {number}"
-    assert decoder._native is not None
-    assert decoder._native._cases is not cases
+    assert decoder._cases is not None
+    assert decoder._cases is not cases
 
 
 def test_a_request_of_more_names_than_there_is_room_for_is_left_to_the_parser() -> None:

@@ -21,9 +21,8 @@ from otel_straggler import semconv
 from otel_straggler.errors import InputError
 from otel_straggler.model.observation import merge_batches
 from otel_straggler.native import NATIVE
-from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder, can_scan
 from otel_straggler.otlp.identity import Aliases
-from otel_straggler.otlp.native_scan import can_scan
 from otel_straggler.otlp.span_rules import DecodedSpans, Keys, SpanNames
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests

@@ -129,7 +129,7 @@ class Bocd:
         point = self._point()
         self._points.append(point)
         if self._lengths is None:
-            return self._look_at_spread()
+            return self._check_spread()
         alarm = self._lengths.take(point) > MIN_POSTERIOR
         self._alarms.append(alarm)
         self._verify()
@@ -151,7 +151,7 @@ class Bocd:
                 own[group] -= np.nanmedian(own[group])
         return own
 
-    def _look_at_spread(self) -> list[Episode]:
+    def _check_spread(self) -> list[Episode]:
         """The prior's spread is that of the first points around each rank's own median."""
         if len(self._points) == POINTS_BEFORE:
             points = np.stack(self._points)

@@ -1,6 +1,6 @@
 """Outliers among the peers of a role, by three textbook rules, without floors or persistence.
 
-All look at the median over 20 steps of a rank's local time.
+All use the median over 20 steps of a rank's local time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MODIFIED_Z = 0.6745
 
 
 def mad_2(values: Floats) -> Floats:
-    """Distance above the median in units of 2 standard deviations told by the MAD.
+    """Distance above the median in units of 2 standard deviations estimated by the MAD.
 
     Flagged above 1. NaN where the value is; 0 if more than half of the peers are equal and so
     is the value.

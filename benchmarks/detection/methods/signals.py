@@ -1,4 +1,4 @@
-"""What the baselines look at: the local sections of the newest steps, and who is comparable."""
+"""Input of the baselines: the local sections of the newest steps, and who is comparable."""
 
 from __future__ import annotations
 

@@ -95,9 +95,9 @@ Probe& probe() {
   return *one;
 }
 
-void on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* most) noexcept {
+void on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* max_records) noexcept {
   Probe& it = probe();
-  *most = 0;
+  *max_records = 0;
   *size = kBufferBytes;
   *buffer = nullptr;
   it.counts.requested.fetch_add(1);
@@ -147,8 +147,8 @@ void keep(const void* record, Kind kind) {
     const auto call = read<CallPrefix>(record);
     seen = {kind, call.call, call.start, call.end, 0, 0, 0, call.correlation, call.thread, 0, 0};
   } else if (kind == kExternalCorrelation) {
-    const auto told = read<ExternalCorrelation>(record);
-    seen = {kind, told.external_kind, 0, 0, told.external_id, 0, 0, told.correlation, 0, 0, 0};
+    const auto link = read<ExternalCorrelation>(record);
+    seen = {kind, link.external_kind, 0, 0, link.external_id, 0, 0, link.correlation, 0, 0, 0};
   } else if (kind == kGraphTrace) {
     const auto graph = read<GraphPrefix>(record);
     seen = {kind, 0, graph.start, graph.end, 0, graph.device, graph.stream, graph.correlation, 0,
@@ -173,7 +173,7 @@ void count_by_text(const KernelPrefix& kernel) {
   times.push_back(static_cast<float>(kernel.end - kernel.start) * 1e-3F);
 }
 
-void take(const void* record, Reading reading) {
+void decode(const void* record, Reading reading) {
   Counts& counts = probe().counts;
   const auto kind = read<Kind>(record);
   if (kind != kConcurrentKernel) {
@@ -197,7 +197,7 @@ void walk(const Buffer& buffer) {
   const std::lock_guard<std::mutex> lock(it.seen_mutex);
   while ((result = it.library.api.get_next_record(buffer.bytes, buffer.valid, &record)) ==
          kSuccess) {
-    take(record, reading);
+    decode(record, reading);
   }
   it.counts.bytes.fetch_add(buffer.valid);
   if (result != kMaxLimitReached) it.counts.garbage.fetch_add(1);
@@ -242,11 +242,11 @@ extern "C" {
 
 // Why there is no usable library; empty: there is.
 const char* probe_open(const char* path, const char* folder, const char* driver) {
-  LibraryWish wish;
-  wish.path = path;
-  wish.folder = folder;
-  if (*driver != 0) wish.driver = driver;
-  probe().library = load_library(wish);
+  LibraryRequest request;
+  request.path = path;
+  request.folder = folder;
+  if (*driver != 0) request.driver = driver;
+  probe().library = load_library(request);
   return probe().library.reason.c_str();
 }
 
@@ -308,7 +308,7 @@ int probe_unsubscribe() {
   return it.library.api.unsubscribe(std::exchange(it.subscriber, nullptr));
 }
 
-// A call that is recorded, with `id` beside it: what our timer does at a boundary.
+// A call that is recorded, with `id` attached: what our timer does at a boundary.
 void probe_mark(std::uint64_t id) {
   int version = 0;
   probe_push(kExternalKindCustom2, id);
@@ -366,8 +366,8 @@ void probe_counts(std::uint64_t* out) {
   for (std::size_t at = 0; at < sizeof(all) / sizeof(all[0]); ++at) out[at] = all[at]->load();
 }
 
-// ns of so many calls together. what: enable+disable of kernels, flush, push+pop, driver call, mark,
-// subscribe+unsubscribe, clock
+// ns of so many calls together. what: enable+disable of kernels, flush, push+pop, driver call,
+// mark, subscribe+unsubscribe, clock
 std::int64_t probe_time(int what, int times) {
   const Api& api = probe().library.api;
   const std::int64_t began = monotonic_ns();

@@ -35,7 +35,7 @@ struct Driver {
 };
 Driver driver{};
 
-constexpr int kMostDynamicShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int kMaxDynamicShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 template <typename Function>
 bool get(void* library, const char* name, Function& function) {
@@ -122,11 +122,11 @@ std::int64_t launcher_launch(int times, std::uint64_t ticks, void* stream) {
 }
 
 // One launch that keeps so many multiprocessors: a block each, with so much shared memory that
-// none other fits beside it. From any thread.
+// none other fits next to it. From any thread.
 int launcher_occupy(std::uint64_t ticks, int blocks, int threads, int shared, void* stream) {
   if (driver.fake_launch == nullptr) driver.set_context(driver.context);
   if (driver.fake_launch == nullptr && shared > 48 * 1024) {
-    const int result = driver.set_attribute(driver.spin, kMostDynamicShared, shared);
+    const int result = driver.set_attribute(driver.spin, kMaxDynamicShared, shared);
     if (result != 0) return result;
   }
   return launch(true, ticks, static_cast<unsigned>(blocks), static_cast<unsigned>(threads),

@@ -30,13 +30,13 @@ inline bool read_pair(Bytes pair, Bytes& key, Value& value) {
       if (key.size > 0 && !is_utf8(key)) return false;  // of several the last counts
       key = field.content;
     } else if (field.is(2, WireType::kLength)) {
-      if (!read_value(field.content, value, kMostDepth)) return false;
+      if (!read_value(field.content, value, kMaxDepth)) return false;
     }
   }
   return !reader.is_malformed();
 }
 
-// Takes what a message AnyValue says into `value`: the last of its fields wins.
+// Reads a message AnyValue into `value`: the last of its fields wins.
 inline bool read_value(Bytes message, Value& value, int depth) {
   if (depth == 0) return false;
   Field field;
@@ -71,7 +71,7 @@ inline bool read_value(Bytes message, Value& value, int depth) {
         if (field.type == WireType::kLength) value = {ValueKind::kOther, 0, {}};
         break;
       default:
-        return false;  // a newer kind of value, maybe: whoever has the schema knows
+        return false;  // possibly a newer kind of value, for a parser with the schema
     }
   }
   return !reader.is_malformed();

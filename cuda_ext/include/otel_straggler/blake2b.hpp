@@ -14,9 +14,9 @@ namespace otel_straggler {
 // of another.
 class Blake2b {
  public:
-  static constexpr std::size_t kMostBytes = 64;
+  static constexpr std::size_t kMaxBytes = 64;
 
-  // Writes `size` bytes, 1 to kMostBytes, to `digest`.
+  // Writes `size` bytes, 1 to kMaxBytes, to `digest`.
   static void hash(std::string_view text, std::string_view person, std::uint8_t* digest,
                    std::size_t size) {
     Blake2b state(person, size);
@@ -73,16 +73,16 @@ class Blake2b {
   static void mix(std::uint64_t& a, std::uint64_t& b, std::uint64_t& c, std::uint64_t& d,
                   std::uint64_t x, std::uint64_t y) {
     a += b + x;
-    d = turned(d ^ a, 32);
+    d = rotated(d ^ a, 32);
     c += d;
-    b = turned(b ^ c, 24);
+    b = rotated(b ^ c, 24);
     a += b + y;
-    d = turned(d ^ a, 16);
+    d = rotated(d ^ a, 16);
     c += d;
-    b = turned(b ^ c, 63);
+    b = rotated(b ^ c, 63);
   }
 
-  static std::uint64_t turned(std::uint64_t value, unsigned bits) {
+  static std::uint64_t rotated(std::uint64_t value, unsigned bits) {
     return value >> bits | value << (64 - bits);
   }
 

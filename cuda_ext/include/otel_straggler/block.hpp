@@ -1,6 +1,6 @@
 // The one piece of memory that recording happens in: header, names, threads, ring.
 //
-// It may be a file, so that another process can tell what a dead, stopped or blocked one was in.
+// It may be a file, so that another process can see what a dead, stopped or blocked one was in.
 // otel_straggler/client/ring_file.py reads it; the offsets here and there are one contract.
 #pragma once
 
@@ -65,7 +65,7 @@ struct Header {
   std::atomic<std::uint64_t> names_left_out;
   std::atomic<std::uint64_t> slots_used;
   std::atomic<std::uint64_t> threads_left_out;
-  std::atomic<std::uint64_t> frames_left_out;  // runs that began deeper than is told
+  std::atomic<std::uint64_t> frames_left_out;  // executions that began deeper than is published
   std::atomic<std::int64_t> ended_threads_end_ns;
 };
 inline constexpr std::uint64_t kHeaderBytes = 4'096;
@@ -99,7 +99,7 @@ class Block {
   int open() { return map(-1, MAP_PRIVATE | MAP_ANONYMOUS); }
 
   // A new file. Its blocks are allocated now: writing to a mapping on a full disk is a signal that
-  // nobody survives. 0, or an errno, and then there is no file.
+  // no data survives. 0, or an errno, and then there is no file.
   int open(const char* path) {
     const int file = ::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0) return errno;
@@ -158,7 +158,7 @@ class Block {
     header.header_bytes = kHeaderBytes;
     header.record_bytes = sizeof(Record);
     header.slot_bytes = sizeof(ThreadSlot);
-    header.frames_per_slot = kFramesTold;
+    header.frames_per_slot = kPublishedFrames;
     header.total_bytes = total_bytes();
     header.names_offset = kHeaderBytes;
     header.names_bytes = kNamesBytes;

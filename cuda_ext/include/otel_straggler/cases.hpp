@@ -5,7 +5,7 @@
 
 namespace otel_straggler {
 
-inline constexpr std::size_t kMostTextBytes = std::size_t{32} << 20;  // of cases of one kind
+inline constexpr std::size_t kMaxTextBytes = std::size_t{32} << 20;  // of cases of one kind
 
 enum class Verdict : std::uint8_t {
   kColumns = 0,     // or questions
@@ -23,7 +23,7 @@ class Cases {
     Answer answer{};
   };
 
-  explicit Cases(std::size_t most) : numbers_(most, kMostTextBytes) {}
+  explicit Cases(std::size_t limit) : numbers_(limit, kMaxTextBytes) {}
 
   // InternTable::kFull if there is no room.
   std::uint32_t number_of(Bytes bytes) {

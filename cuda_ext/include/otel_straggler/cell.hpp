@@ -1,7 +1,7 @@
 // A small value that another thread or process may copy while its owner replaces it.
 //
 // The value lies in words that are stored and loaded atomically, each with release and acquire, so
-// a version that is stored before the words and checked after them tells whether a copy is whole.
+// a version that is stored before the words and checked after them shows whether a copy is whole.
 // Fences would be fewer instructions on some processors, but ThreadSanitizer does not know them.
 //
 // The hot path works on single words: a value put together from halves and then copied in larger
@@ -53,8 +53,8 @@ class Cell {
   std::atomic<std::uint64_t> words_[kWords];
 };
 
-// A value of one writer at a time and any readers. The writer fills the place that nobody is sent
-// to and then sends readers there, so what a process that was killed leaves behind is whole.
+// A value of one writer at a time and any readers. The writer fills the place that no reader is
+// sent to and then sends readers there, so what a process that was killed leaves behind is whole.
 template <typename Value>
 class Published {
  public:
@@ -64,7 +64,7 @@ class Published {
     version_.store(next, std::memory_order_release);
   }
 
-  // Waits for nobody: it tries again only where a writer has finished in the meantime.
+  // Never blocks: it retries only where a writer has finished in the meantime.
   Value load() const {
     return read([](const Cell<Value>& place) { return place.load(); });
   }

@@ -1,5 +1,5 @@
-// Records to OTLP: bytes of ExportTraceServiceRequest, as otel_straggler/client/python_packing.py makes them
-// of tuples. No Python in it: any thread may encode, one at a time.
+// Records to OTLP: bytes of ExportTraceServiceRequest, as otel_straggler/client/python_packing.py
+// makes them of tuples. No Python in it: any thread may encode, one at a time.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,13 @@ struct EncodeCounts {
   std::uint64_t spans = 0;
   std::uint64_t folded_runs = 0;    // of them in spans for several
   std::uint64_t bad_records = 0;    // of a section or phase that has no name
-  std::uint64_t other_epochs = 0;   // of an epoch that nobody added
+  std::uint64_t other_epochs = 0;   // of an epoch that was never added
 };
 
 class SpanEncoder {
  public:
   // Epochs whose runs are still numbered; a step counter that goes back begins a new one.
-  static constexpr std::size_t kMostEpochs = 64;
+  static constexpr std::size_t kMaxEpochs = 64;
 
   // Args: seed of span ids; spans_per_s above which hot sections are folded, 0: never.
   SpanEncoder(Vocabulary words, Identity who, std::uint64_t seed, std::uint64_t spans_per_s)
@@ -54,11 +54,11 @@ class SpanEncoder {
     return names_.add_phase(id, std::move(text));
   }
 
-  // `resource` is the message Resource; telling it anew replaces it. The lowest number goes where
+  // `resource` is the message Resource; setting it again replaces it. The lowest number goes where
   // there are too many.
   void add_epoch(std::uint32_t id, proto::Bytes resource) {
     epochs_[id].resource = std::move(resource);
-    if (epochs_.size() > kMostEpochs) epochs_.erase(epochs_.begin());
+    if (epochs_.size() > kMaxEpochs) epochs_.erase(epochs_.begin());
   }
 
   const EncodeCounts& counts() const { return counts_; }
@@ -158,7 +158,7 @@ class SpanEncoder {
     key.around = run.parent_section == kNoSection ? kNoSection
                                                   : names_.section(run.parent_section).name_number;
     key.phase = run.phase;
-    key.told = (run.tokens >= 0 ? bit(kTokensNumber) : 0U) | gpu_bits(run);
+    key.fields = (run.tokens >= 0 ? bit(kTokensNumber) : 0U) | gpu_bits(run);
     key.step_span = run.step_span;
     key.trace = run.step != kNoStep ? run.step : window_of(unix_start(run));
     return key;
@@ -167,8 +167,8 @@ class SpanEncoder {
   void append_fold(Fold& fold, Epoch* epoch, std::vector<Request>& out) {
     const Record& run = fold.first;
     SpanShape shape = shape_of(run);
-    shape.told &= ~(bit(kMicrobatchNumber) | kHasParent);
-    shape.told |= bit(kFoldCountNumber) | bit(kFoldSumNumber) | bit(kFoldMinNumber) |
+    shape.fields &= ~(bit(kMicrobatchNumber) | kHasParent);
+    shape.fields |= bit(kFoldCountNumber) | bit(kFoldSumNumber) | bit(kFoldMinNumber) |
                   bit(kFoldMaxNumber) | (run.step_span != kNoSpan ? kHasParent : 0U);
     SpanValues span = values_of(run, epoch, fold.runs);
     span.parent = span_id(seed_, run.step_span);
@@ -205,11 +205,11 @@ class SpanEncoder {
     const Record run = read(chosen.bytes);
     const SpanShape shape = shape_of(run);
     SpanValues span = values_of(run, chosen.epoch, 1);
-    if ((shape.told & kIsStep) != 0) {
+    if ((shape.fields & kIsStep) != 0) {
       const SpanId root = root_span_id(span.trace);
       std::memcpy(&span.parent, root.data(), root.size());
       span.parent = little_endian(span.parent);
-    } else if ((shape.told & kHasParent) != 0) {
+    } else if ((shape.fields & kHasParent) != 0) {
       span.parent = span_id(seed_, parent_of(run));
     }
     put_gpu(span, run.gpu);
@@ -222,7 +222,7 @@ class SpanEncoder {
     shape.section = is_step ? 0 : run.section;
     shape.parent_section = is_step ? kNoSection : run.parent_section;
     shape.phase = run.phase;
-    shape.told = (run.step != kNoStep ? bit(kStepNumber) : 0U) |
+    shape.fields = (run.step != kNoStep ? bit(kStepNumber) : 0U) |
                  (run.microbatch >= 0 ? bit(kMicrobatchNumber) : 0U) |
                  (run.tokens >= 0 ? bit(kTokensNumber) : 0U) | gpu_bits(run) |
                  ((run.flags & kFailed) != 0 ? kIsError : 0U) |

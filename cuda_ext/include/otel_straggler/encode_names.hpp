@@ -44,7 +44,7 @@ enum Word : std::size_t {
 };
 using Vocabulary = std::array<std::string, kWords>;
 
-inline constexpr std::uint32_t kMostNames = 1U << 17;
+inline constexpr std::uint32_t kMaxNames = 1U << 17;
 
 struct SectionName {
   std::string name;
@@ -60,7 +60,7 @@ class Names {
 
   // False if the number is too large to be one.
   bool add_section(std::uint32_t id, std::string name, std::string kind) {
-    if (id >= kMostNames) return false;
+    if (id >= kMaxNames) return false;
     if (id >= sections_.size()) sections_.resize(id + 1U);
     const auto number = static_cast<std::uint32_t>(numbers_.size());
     const std::uint32_t found = numbers_.emplace(name, number).first->second;
@@ -70,7 +70,7 @@ class Names {
   }
 
   bool add_phase(std::uint32_t id, std::string text) {
-    if (id >= kMostNames) return false;
+    if (id >= kMaxNames) return false;
     if (id >= phases_.size()) phases_.resize(id + 1U);
     phases_[id] = {std::move(text), true};
     return true;

@@ -35,7 +35,7 @@ static_assert(static_cast<std::size_t>(kFoldMaxWord) == kFoldMaxNumber);
 
 constexpr std::uint32_t bit(std::uint32_t number) { return 1U << number; }
 inline constexpr std::uint32_t kAllNumbers = bit(kNumbers) - 1U;
-// Further bits of SpanShape::told.
+// Further bits of SpanShape::fields.
 inline constexpr std::uint32_t kHasParent = bit(kNumbers);
 inline constexpr std::uint32_t kIsStep = bit(kNumbers + 1);
 inline constexpr std::uint32_t kIsError = bit(kNumbers + 2);
@@ -47,11 +47,11 @@ struct SpanShape {
   std::uint32_t section = 0;
   std::uint32_t parent_section = kNoSection;
   std::uint32_t phase = 0;
-  std::uint32_t told = 0;
+  std::uint32_t fields = 0;
 
   bool operator==(const SpanShape& other) const {
     return section == other.section && parent_section == other.parent_section &&
-           phase == other.phase && told == other.told;
+           phase == other.phase && fields == other.fields;
   }
 };
 
@@ -77,7 +77,7 @@ class SpanTemplate {
   // Bytes of a span with these values; makes room for integers longer than all before.
   std::size_t fit(const SpanValues& span, const Names& names, const Vocabulary& words) {
     bool is_wide_enough = true;
-    for (std::uint32_t left = shape_.told & kAllNumbers; left != 0; left &= left - 1) {
+    for (std::uint32_t left = shape_.fields & kAllNumbers; left != 0; left &= left - 1) {
       const std::size_t at = lowest(left);
       const std::size_t size = proto::varint_size(span.numbers[at]);
       if (size > widths_[at]) {
@@ -113,10 +113,12 @@ class SpanTemplate {
     std::uint8_t* const row = out.data() + before;
     std::copy(span.trace.begin(), span.trace.end(), row + (trace_at_ - from));
     proto::put_fixed64(row + (span_at_ - from), span.span);
-    if ((shape_.told & kHasParent) != 0) proto::put_fixed64(row + (parent_at_ - from), span.parent);
+    if ((shape_.fields & kHasParent) != 0) {
+      proto::put_fixed64(row + (parent_at_ - from), span.parent);
+    }
     proto::put_fixed64(row + (start_at_ - from), span.start_ns);
     proto::put_fixed64(row + (end_at_ - from), span.end_ns);
-    for (std::uint32_t left = shape_.told & kAllNumbers; left != 0; left &= left - 1) {
+    for (std::uint32_t left = shape_.fields & kAllNumbers; left != 0; left &= left - 1) {
       const std::size_t at = lowest(left);
       proto::put_varint(row + (numbers_at_[at] - from), widths_[at], span.numbers[at]);
     }
@@ -126,8 +128,8 @@ class SpanTemplate {
     proto::Bytes body;
     trace_at_ = reserve_id(body, 1, 16);
     span_at_ = reserve_id(body, 2, 8);
-    if ((shape_.told & kHasParent) != 0) parent_at_ = reserve_id(body, 4, 8);
-    const bool is_step = (shape_.told & kIsStep) != 0;
+    if ((shape_.fields & kHasParent) != 0) parent_at_ = reserve_id(body, 4, 8);
+    const bool is_step = (shape_.fields & kIsStep) != 0;
     proto::append_text(body, 5,
                        is_step ? words[kStepSpanWord] : names.section(shape_.section).name);
     proto::append_tag(body, 6, proto::kVarint);
@@ -135,7 +137,7 @@ class SpanTemplate {
     start_at_ = reserve_time(body, 7);
     end_at_ = reserve_time(body, 8);
     append_labels(body, names, words);
-    for (std::uint32_t left = shape_.told & kAllNumbers; left != 0; left &= left - 1) {
+    for (std::uint32_t left = shape_.fields & kAllNumbers; left != 0; left &= left - 1) {
       const std::size_t at = lowest(left);
       numbers_at_[at] = reserve_number(body, words[at], widths_[at]);
     }
@@ -149,7 +151,7 @@ class SpanTemplate {
   }
 
   void append_labels(proto::Bytes& body, const Names& names, const Vocabulary& words) const {
-    if ((shape_.told & kIsStep) == 0) {
+    if ((shape_.fields & kIsStep) == 0) {
       const SectionName& section = names.section(shape_.section);
       append_label(body, words[kSectionWord], section.name);
       append_label(body, words[kSectionKindWord], section.kind);
@@ -164,8 +166,8 @@ class SpanTemplate {
   }
 
   Word basis() const {
-    if ((shape_.told & kIsKernelTimed) != 0) return kCuptiBasisWord;
-    return (shape_.told & kIsEventTimed) != 0 ? kEventsBasisWord : kHostBasisWord;
+    if ((shape_.fields & kIsKernelTimed) != 0) return kCuptiBasisWord;
+    return (shape_.fields & kIsEventTimed) != 0 ? kEventsBasisWord : kHostBasisWord;
   }
 
   static void append_label(proto::Bytes& body, const std::string& key, const std::string& text) {
@@ -178,7 +180,7 @@ class SpanTemplate {
   }
 
   void append_end(proto::Bytes& body) const {
-    if ((shape_.told & kIsError) != 0) {
+    if ((shape_.fields & kIsError) != 0) {
       const proto::Bytes status = {3U << 3, kError};
       proto::append_message(body, 15, status);
     }
@@ -250,7 +252,7 @@ class Templates {
   SpanTemplate& of(const SpanShape& shape, const Names& names, const Vocabulary& words) {
     Recent& recent = recent_[shape.section % kRecent];
     if (recent.found != nullptr && recent.shape == shape) return *recent.found;
-    if (known_.size() >= kMost) clear();
+    if (known_.size() >= kMax) clear();
     const auto [at, is_new] = known_.try_emplace(shape, shape, names, words);
     recent = {shape, &at->second};
     return at->second;
@@ -263,7 +265,7 @@ class Templates {
 
   std::size_t size() const { return known_.size(); }
 
-  static constexpr std::size_t kMost = 4096;
+  static constexpr std::size_t kMax = 4096;
 
  private:
   static constexpr std::size_t kRecent = 256;
@@ -271,7 +273,7 @@ class Templates {
   struct Hash {
     std::size_t operator()(const SpanShape& shape) const {
       std::uint64_t mixed = shape.section;
-      for (const std::uint32_t part : {shape.parent_section, shape.phase, shape.told}) {
+      for (const std::uint32_t part : {shape.parent_section, shape.phase, shape.fields}) {
         mixed = (mixed ^ part) * 0x9E3779B97F4A7C15U;
         mixed ^= mixed >> 32;
       }

@@ -1,4 +1,4 @@
-// The thread that drains, encodes, sends, and says that the rank lives. It knows nothing of Python,
+// The thread that drains, encodes, and sends spans and heartbeats. It knows nothing of Python,
 // so it goes on while another thread holds the GIL.
 //
 // The same rules as otel_straggler/record/exporter_thread.py; one test class runs over both.
@@ -32,7 +32,7 @@
 
 namespace otel_straggler {
 
-// The encoder and who may use it: the exporter's thread, and whoever tells it a new name.
+// The encoder and its users: the exporter's thread, and threads that register a new name.
 struct SharedEncoder {
   template <typename... Args>
   explicit SharedEncoder(Args&&... args) : encoder(std::forward<Args>(args)...) {}
@@ -46,7 +46,7 @@ struct ExporterSettings {
   Target metrics;
   bool sends_spans = true;
   bool sends_metrics = true;
-  bool is_one_origin = true;  // an answer to metrics tells of the server of spans too
+  bool is_one_origin = true;  // an answer to metrics is about the server of spans too
   bool is_trusted = true;     // the server scores, by the user's word
   std::int64_t traces_timeout_ns = 10 * kSecondNs;
   std::int64_t metrics_timeout_ns = 10 * kSecondNs;
@@ -129,7 +129,7 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
   void set_resource(std::uint32_t epoch, std::string resource) {
     const std::lock_guard<std::mutex> lock(mutex_);
     resources_[epoch] = std::move(resource);
-    while (resources_.size() > kMostResources) resources_.erase(resources_.begin());
+    while (resources_.size() > kMaxResources) resources_.erase(resources_.begin());
   }
 
   // Args: attributes of the rank's description, as fields of a data point; what others have lost.
@@ -145,7 +145,7 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
   }
 
   // What a person should know of, since the last time.
-  std::vector<Note> take_notes() {
+  std::vector<Note> drain_notes() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return std::exchange(notes_, {});
   }
@@ -157,11 +157,11 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
   };
 
   static constexpr std::int64_t kLookNs = kSecondNs / 10;  // at the ring, and at the GPU's timer
-  static constexpr std::int64_t kShortLookNs = kSecondNs / 100;  // while somebody waits
+  static constexpr std::int64_t kShortPollNs = kSecondNs / 100;  // while a caller waits
   static constexpr std::size_t kAtOnce = 8'192;
-  static constexpr std::size_t kMostResources = 64;
-  static constexpr std::size_t kMostNotes = 64;
-  static constexpr std::size_t kMostFolded = 100;
+  static constexpr std::size_t kMaxResources = 64;
+  static constexpr std::size_t kMaxNotes = 64;
+  static constexpr std::size_t kMaxFolded = 100;
 
   // Until a moment of CLOCK_MONOTONIC, which is what steady_clock is.
   template <typename Done>
@@ -239,8 +239,8 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
 
   // What is due at `now_ns`; the time of the next tick.
   std::int64_t tick(std::int64_t now_ns) {
-    recorder_->note_alive(now_ns);
-    say_alive_if_due(now_ns);
+    recorder_->record_alive(now_ns);
+    send_heartbeat_if_due(now_ns);
     collect();
     encode(timed_);
     sender_.send(now_ns + settings_.flush_ns, settings_.traces_timeout_ns, post_);
@@ -256,9 +256,9 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     sender_.send_before(flush.deadline_ns, settings_.traces_timeout_ns, post_);
     if (!flush.outcome.empty()) sender_.give_up();
     publish();
-    if (flush.outcome.empty() || has_said_outcome_) return;
-    has_said_outcome_ = true;
-    say_alive(flush.outcome, std::max(flush.deadline_ns, monotonic_ns() + kSecondNs / 20));
+    if (flush.outcome.empty() || has_sent_outcome_) return;
+    has_sent_outcome_ = true;
+    send_heartbeat(flush.outcome, std::max(flush.deadline_ns, monotonic_ns() + kSecondNs / 20));
   }
 
   // Gives the runs that wait for the timer of the GPU a last chance, of half the time that is left;
@@ -270,14 +270,14 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     while (gpu_.is_waiting() && !gpu_.is_complete() && !is_stopping()) {
       const std::int64_t now_ns = monotonic_ns();
       if (now_ns >= until_ns) break;
-      say_alive_if_due(now_ns);
+      send_heartbeat_if_due(now_ns);
       {
         std::unique_lock<std::mutex> lock(mutex_);
-        wait_until(lock, std::min(until_ns, now_ns + kShortLookNs), [&] { return is_stopping_; });
+        wait_until(lock, std::min(until_ns, now_ns + kShortPollNs), [&] { return is_stopping_; });
       }
       collect();
     }
-    gpu_.take_all(gpu_.is_complete(), timed_);
+    gpu_.drain_all(gpu_.is_complete(), timed_);
   }
 
   // Takes about one ring full: who records without end must not keep it from sending. Runs whose
@@ -286,7 +286,7 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     bool is_empty = false;
     for (std::uint64_t round = 0; !is_empty && round <= kRingCapacity / kAtOnce; ++round) {
       records_.clear();
-      is_empty = handoff_->take(Reader::kExporter, *recorder_, kAtOnce, records_);
+      is_empty = handoff_->drain(Reader::kExporter, *recorder_, kAtOnce, records_);
       const std::size_t taken = records_.size();
       if (taken == 0) break;
       if (settings_.sends_spans) {
@@ -299,7 +299,7 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
       const std::lock_guard<std::mutex> lock(mutex_);
       state_.recorded += taken;
     }
-    if (gpu_.is_needed()) gpu_.take_ready(monotonic_ns(), timed_);
+    if (gpu_.is_needed()) gpu_.drain_ready(monotonic_ns(), timed_);
   }
 
   // Leaves `records` empty.
@@ -323,42 +323,42 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     return state_.is_scorer;
   }
 
-  void note_scorer() {
+  void mark_scorer() {
     const std::lock_guard<std::mutex> lock(mutex_);
     state_.is_scorer = true;
   }
 
   void publish() {
-    std::vector<Note> notes = sender_.take_notes();
+    std::vector<Note> notes = sender_.drain_notes();
     CountsByName dropped = losses();
     const std::lock_guard<std::mutex> lock(mutex_);
     for (Note& note : notes) {
-      if (notes_.size() < kMostNotes) notes_.push_back(std::move(note));
+      if (notes_.size() < kMaxNotes) notes_.push_back(std::move(note));
     }
     state_.dropped = std::move(dropped);
     state_.queued_requests = sender_.queued_requests();
     state_.queued_bytes = sender_.queued_bytes();
   }
 
-  // --- signs of life ---------------------------------------------------------------------------
+  // --- heartbeats ------------------------------------------------------------------------------
 
-  void say_alive_if_due(std::int64_t now_ns) {
+  void send_heartbeat_if_due(std::int64_t now_ns) {
     if (now_ns < next_heartbeat_ns_) return;
     next_heartbeat_ns_ = now_ns + settings_.heartbeat_ns;
-    if (!has_said_outcome_) say_alive("", now_ns + settings_.heartbeat_ns);
+    if (!has_sent_outcome_) send_heartbeat("", now_ns + settings_.heartbeat_ns);
   }
 
-  void say_alive(const std::string& outcome, std::int64_t until_ns) {
+  void send_heartbeat(const std::string& outcome, std::int64_t until_ns) {
     if (!settings_.sends_metrics) return;
     const std::int64_t deadline_ns =
         std::min(until_ns, monotonic_ns() + settings_.metrics_timeout_ns);
     const Surroundings now = recorder_->header().surroundings.load();
     const auto [resource, info] = description(now.epoch);
-    if (resource.empty()) return;  // a sign of life from nobody
+    if (resource.empty()) return;  // a heartbeat without a sender
     const proto::Bytes body = heartbeats_.request(heartbeat(now, outcome), resource, info);
     const Answer answer = metrics_.post(proto::view_of(body), deadline_ns);
-    if (answer.is_scorer && settings_.is_one_origin) note_scorer();
-    if (answer.is_success()) sender_.note_reachable();
+    if (answer.is_scorer && settings_.is_one_origin) mark_scorer();
+    if (answer.is_success()) sender_.mark_reachable();
   }
 
   Heartbeat heartbeat(const Surroundings& now, const std::string& outcome) {
@@ -392,11 +392,11 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     for (std::uint32_t name = 0; name < by_name.size(); ++name) {
       if (by_name[name] > 0) runs.emplace_back(by_name[name], name);
     }
-    const std::size_t most = std::min(runs.size(), kMostFolded);
-    std::partial_sort(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(most), runs.end(),
+    const std::size_t shown = std::min(runs.size(), kMaxFolded);
+    std::partial_sort(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(shown), runs.end(),
                       [](const auto& a, const auto& b) { return a.first > b.first; });
     CountsByName hottest;
-    for (std::size_t at = 0; at < most; ++at) {
+    for (std::size_t at = 0; at < shown; ++at) {
       hottest[encoder_->encoder.names().name_of(runs[at].second)] = runs[at].first;
     }
     return hottest;
@@ -454,7 +454,7 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
   const std::int64_t started_ns_;
   const SpanSender::Post post_ = [this](std::string_view body, std::int64_t deadline_ns) {
     Answer answer = traces_.post(body, deadline_ns);
-    if (answer.is_scorer) note_scorer();
+    if (answer.is_scorer) mark_scorer();
     return answer;
   };
   GpuStage gpu_;
@@ -464,7 +464,7 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
   std::vector<encoding::Request> requests_;
   std::int64_t next_heartbeat_ns_ = 0;
   std::uint64_t encode_errors_ = 0;
-  bool has_said_outcome_ = false;
+  bool has_sent_outcome_ = false;
 
   // Of all, under the mutex.
   std::mutex mutex_;

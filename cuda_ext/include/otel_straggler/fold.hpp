@@ -15,7 +15,7 @@
 
 namespace otel_straggler::encoding {
 
-inline constexpr std::uint32_t kMostFolded = 4096;  // runs in one span
+inline constexpr std::uint32_t kMaxFolded = 4096;  // runs in one span
 inline constexpr std::uint64_t kLongestFolded = 1ULL << 50;  // ns; a longer run is no hot one
 
 inline std::uint64_t length_of(const Record& run) {
@@ -29,13 +29,13 @@ struct FoldKey {
   std::uint32_t section;
   std::uint32_t around;  // number of the name of the section around it; kNoSection: none
   std::uint32_t phase;
-  std::uint32_t told;
+  std::uint32_t fields;
   std::uint64_t step_span;
   std::int64_t trace;  // step, or window of time without one
 
   bool operator==(const FoldKey& other) const {
     return epoch == other.epoch && section == other.section && around == other.around &&
-           phase == other.phase && told == other.told && step_span == other.step_span &&
+           phase == other.phase && fields == other.fields && step_span == other.step_span &&
            trace == other.trace;
   }
 };
@@ -81,9 +81,9 @@ class Folds {
 
   void add(std::size_t place, const Record& run, const FoldKey& key) {
     const auto [at, is_new] = open_.try_emplace(key, 0U);
-    if (is_new || folds_[at->second].runs == kMostFolded) at->second = open_one(run);
+    if (is_new || folds_[at->second].runs == kMaxFolded) at->second = open_one(run);
     of_place_[place] = at->second;
-    take(folds_[at->second], run, place);
+    merge(folds_[at->second], run, place);
   }
 
   // Null if the run at this place is sent by itself.
@@ -100,7 +100,7 @@ class Folds {
            {static_cast<std::uint64_t>(key.trace),
             static_cast<std::uint64_t>(key.epoch) << 32 | key.section,
             static_cast<std::uint64_t>(key.around) << 32 | key.phase,
-            static_cast<std::uint64_t>(key.told)}) {
+            static_cast<std::uint64_t>(key.fields)}) {
         mixed = (mixed ^ part) * 0x9E3779B97F4A7C15U;
         mixed ^= mixed >> 32;
       }
@@ -119,7 +119,7 @@ class Folds {
     return static_cast<std::uint32_t>(used_++);
   }
 
-  static void take(Fold& fold, const Record& run, std::size_t place) {
+  static void merge(Fold& fold, const Record& run, std::size_t place) {
     const std::uint64_t length = length_of(run);
     fold.runs += 1;
     fold.sum_ns += length;
@@ -141,8 +141,8 @@ class Folds {
   }
 
   static std::uint64_t sum(std::uint64_t a, std::uint64_t b) {
-    constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
-    return a > most - b ? most : a + b;
+    constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max();
+    return a > limit - b ? limit : a + b;
   }
 
   std::vector<std::uint32_t> of_place_;

@@ -1,4 +1,4 @@
-// What the recorder tells the timer of the GPU: which run has begun or ended, which one is current
+// What the recorder reports to the GPU timer: which run has begun or ended, which one is current
 // then, and whether the thread speaks for the process.
 #pragma once
 
@@ -42,12 +42,12 @@ inline Boundary boundary_of(const Recorder& recorder, const ThreadStack& stack, 
   const bool is_ambient = step.is_ambient(stack, is_main);
   const Boundary of_step{is_ambient, is_ambient ? step.span : kNoSpan, kStepSection};
   const bool has_step = of_step.span != kNoSpan;
-  if (const std::size_t depth = stack.depth(); depth > kFramesTold) {
+  if (const std::size_t depth = stack.depth(); depth > kPublishedFrames) {
     const Frame frame = stack.at(depth - 1);
     if (has_step && frame.step_span != step.span) return of_step;
     return {is_ambient, frame.span, frame.section};
   } else if (depth > 0) {
-    const Cell<Frame>& frame = stack.told(depth - 1);
+    const Cell<Frame>& frame = stack.published(depth - 1);
     if (has_step && frame.word(kStepSpanWord) != step.span) return of_step;
     const auto section = static_cast<std::uint32_t>(frame.word(kSectionWord));
     return {is_ambient, frame.word(kSpanWord), section};
@@ -56,26 +56,26 @@ inline Boundary boundary_of(const Recorder& recorder, const ThreadStack& stack, 
 }
 
 // A run has begun in this thread; the recorder knows it.
-inline void tell_begun(GpuTimer& timer, const Recorder& recorder, const ThreadStack& stack,
-                       bool is_main, std::uint64_t span, std::uint32_t section) noexcept {
+inline void notify_begun(GpuTimer& timer, const Recorder& recorder, const ThreadStack& stack,
+                         bool is_main, std::uint64_t span, std::uint32_t section) noexcept {
   timer.begun(step_now(recorder).is_ambient(stack, is_main), span, section);
 }
 
-// A run has ended in this thread. Before its record is in the ring: a timer is told of the end of
-// every run first, and given its record then.
-inline void tell_ended(GpuTimer& timer, const Recorder& recorder, const ThreadStack& stack,
-                       bool is_main, std::uint64_t span) noexcept {
+// A run has ended in this thread. Before its record is in the ring: a timer is notified of the end
+// of every run first, and given its record then.
+inline void notify_ended(GpuTimer& timer, const Recorder& recorder, const ThreadStack& stack,
+                         bool is_main, std::uint64_t span) noexcept {
   const Boundary now = boundary_of(recorder, stack, is_main);
   timer.ended(now.is_ambient, span, now.span, now.section);
 }
 
-inline void tell_step_begun(GpuTimer& timer, std::uint64_t span) noexcept {
+inline void notify_step_begun(GpuTimer& timer, std::uint64_t span) noexcept {
   timer.begun(true, span, kStepSection);
 }
 
 // It may end in another thread than the one that has counted it.
-inline void tell_step_ended(GpuTimer& timer, const Recorder& recorder, const ThreadStack& stack,
-                            bool is_main, std::uint64_t span) noexcept {
+inline void notify_step_ended(GpuTimer& timer, const Recorder& recorder, const ThreadStack& stack,
+                              bool is_main, std::uint64_t span) noexcept {
   const Boundary now = boundary_of(recorder, stack, is_main);
   if (now.is_ambient) {
     timer.ended(true, span, now.span, now.section);

@@ -1,5 +1,5 @@
-// Between the ring and the encoder: ended runs wait here, in their order, until the timer of the GPU
-// has their numbers. Each comes out once, whatever becomes of the timer meanwhile.
+// Between the ring and the encoder: ended runs wait here, in their order, until the timer of the
+// GPU has their numbers. Each comes out once, whatever becomes of the timer meanwhile.
 #pragma once
 
 #include <algorithm>
@@ -27,11 +27,11 @@ class GpuStage {
     learn();
     while (!coming_.empty()) turn_to(pop());
     for (auto& [timer, before] : seen_timers_) before = timer->losses();
-    if (timer_ != nullptr) timer_->take_all(false, given_);  // another stage's
+    if (timer_ != nullptr) timer_->drain_all(false, given_);  // another stage's
     given_.clear();
   }
 
-  // False: nobody has ever timed the GPU, and records need not come through here.
+  // False: the GPU has never been timed, and records need not come through here.
   bool is_needed() const { return timers_->is_used(); }
 
   // Ended runs, in the order of the ring.
@@ -43,9 +43,9 @@ class GpuStage {
 
   // Appends the runs that wait for nothing any more. Once the ring is empty, all of it having been
   // put here.
-  void take_ready(std::int64_t now_ns, std::vector<Record>& out) {
+  void drain_ready(std::int64_t now_ns, std::vector<Record>& out) {
     learn();
-    const auto ready = [&](std::vector<Record>& given) { timer_->take_ready(now_ns, given); };
+    const auto ready = [&](std::vector<Record>& given) { timer_->drain_ready(now_ns, given); };
     ask(ready);
     while (!coming_.empty() && is_done_with(now_ns)) {
       next(false);
@@ -56,10 +56,10 @@ class GpuStage {
   }
 
   // Appends all that waits. is_complete: see GpuTimers::set_complete().
-  void take_all(bool is_complete, std::vector<Record>& out) {
+  void drain_all(bool is_complete, std::vector<Record>& out) {
     learn();
     while (!coming_.empty()) next(is_complete);
-    take_rest(is_complete);
+    drain_rest(is_complete);
     hand_out(out);
   }
 
@@ -86,7 +86,7 @@ class GpuStage {
   using Change = GpuTimers::Change;
 
   static constexpr std::int64_t kSettleNs = kSecondNs / 10;  // runs under way into the ring
-  static constexpr std::size_t kMostHeld = 65'536;
+  static constexpr std::size_t kMaxHeld = 65'536;
 
   // A run that does not wait for the timer, but for those before it.
   struct Aside {
@@ -121,22 +121,22 @@ class GpuStage {
   // Whether the next timer's turn has come: this one has given what it had, or was given up.
   bool is_done_with(std::int64_t now_ns) const {
     const std::int64_t ago_ns = now_ns - coming_.front().since_ns;
-    if (ago_ns >= kPatienceNs || held_.size() > kMostHeld) return true;
+    if (ago_ns >= kPatienceNs || held_.size() > kMaxHeld) return true;
     return ago_ns >= kSettleNs && !is_timer_busy();
   }
 
-  // Timers whose turn is to come have work already: what was told to them is to be read.
+  // Timers whose turn is to come have work already: what was reported to them is to be read.
   void keep_awake(std::int64_t now_ns) {
     for (const Change& change : coming_) {
       if (change.timer == nullptr || change.timer == timer_) continue;
       given_.clear();
-      change.timer->take_ready(now_ns, given_);  // nothing was added
+      change.timer->drain_ready(now_ns, given_);  // nothing was added
     }
   }
 
   // The turn of the next timer, and of the runs that are its.
   void next(bool is_complete) {
-    take_rest(is_complete);
+    drain_rest(is_complete);
     turn_to(pop());
     const std::vector<Record> held = std::exchange(held_, {});
     for (const Record& record : held) put(record);
@@ -156,11 +156,11 @@ class GpuStage {
 
   void place(Record record) {
     record.gpu = GpuSlot{};
-    const bool is_told = record.start_ns >= since_ns_;  // from beginning to end
-    const bool is_timed = timer_ != nullptr || (!is_told && before_ != nullptr);
+    const bool is_covered = record.start_ns >= since_ns_;  // from beginning to end
+    const bool is_timed = timer_ != nullptr || (!is_covered && before_ != nullptr);
     if ((record.flags & kHostOnly) != 0 || !is_timed || is_before_all(record)) {
       put_aside(record);
-    } else if (!is_told) {
+    } else if (!is_covered) {
       record.gpu.state = GpuState::kMissing;
       put_aside(record);
     } else {
@@ -169,7 +169,7 @@ class GpuStage {
     }
   }
 
-  // Whether it ended before anybody timed the GPU.
+  // Whether it ended before timing of the GPU began.
   bool is_before_all(const Record& record) const {
     return before_ == nullptr && record.end_ns <= until_ns_;
   }
@@ -188,18 +188,18 @@ class GpuStage {
     batch_.clear();
   }
 
-  void take_rest(bool is_complete) {
-    ask([&](std::vector<Record>& given) { timer_->take_all(is_complete, given); });
+  void drain_rest(bool is_complete) {
+    ask([&](std::vector<Record>& given) { timer_->drain_all(is_complete, given); });
     for (const Aside& one : aside_) give(one.record);
     aside_.clear();
     came_ = added_;
   }
 
-  template <typename Take>
-  void ask(Take take) {
+  template <typename Collect>
+  void ask(Collect collect) {
     if (timer_ == nullptr) return;
     given_.clear();
-    take(given_);
+    collect(given_);
     for (const Record& record : given_) {
       give(record);
       ++came_;

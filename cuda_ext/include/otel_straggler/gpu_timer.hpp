@@ -1,4 +1,4 @@
-// What the recorder and the exporter need of whoever times the GPU. One object of each kind lives
+// What the recorder and the exporter need from a GPU timer. One object of each kind lives
 // as long as the process, so that no thread is ever left with one that has gone.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace otel_straggler {
 struct GpuLosses {
   std::uint64_t dropped = 0;  // the driver had no room for them, or they came garbled
   std::uint64_t invalid = 0;  // without times
-  std::uint64_t lost = 0;     // of a run, nobody knows which
+  std::uint64_t lost = 0;     // of a run, unknown which
   std::uint64_t late = 0;     // of a run that was handed out before they came
 };
 
@@ -28,13 +28,13 @@ class GpuTimer {
   virtual void ended(bool is_ambient, std::uint64_t span, std::uint64_t now_span,
                      std::uint32_t now_section) noexcept = 0;
 
-  // Ended runs, in the order of the ring, each after both its boundaries were told; they come out of
-  // take_ready() with their numbers.
+  // Ended runs, in the order of the ring, each after both its boundaries were reported; they come
+  // out of drain_ready() with their numbers.
   virtual void add(const Record* records, std::size_t count) = 0;
   // Appends the oldest runs whose numbers are there, or are not waited for any longer.
-  virtual void take_ready(std::int64_t now_ns, std::vector<Record>& out) = 0;
+  virtual void drain_ready(std::int64_t now_ns, std::vector<Record>& out) = 0;
   // All that waits. is_complete: the GPU was synchronised, and nothing can come any more.
-  virtual void take_all(bool is_complete, std::vector<Record>& out) = 0;
+  virtual void drain_all(bool is_complete, std::vector<Record>& out) = 0;
 
   virtual GpuLosses losses() { return {}; }
 

@@ -18,7 +18,7 @@ class GpuTimers {
   // From `since_ns` on every boundary goes to this timer; up to `until_ns` they all went to the one
   // before. Between the two some threads still had the old one.
   struct Change {
-    GpuTimer* timer;  // null: nobody times the GPU
+    GpuTimer* timer;  // null: the GPU is not timed
     std::int64_t until_ns;
     std::int64_t since_ns;
     GpuLosses losses;  // of the timer, before its turn
@@ -27,7 +27,8 @@ class GpuTimers {
   // At a boundary. Cost: a load.
   GpuTimer* now() const noexcept { return now_.load(std::memory_order_acquire); }
 
-  // Any thread, at any moment. Boundaries of runs that are open now are not told to the new one.
+  // Any thread, at any moment. Boundaries of runs that are open now are not reported to the new
+  // one.
   void set(GpuTimer* timer) {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_complete_.store(false, std::memory_order_release);
@@ -36,7 +37,7 @@ class GpuTimers {
     const std::int64_t until_ns = monotonic_ns();
     now_.store(timer, std::memory_order_seq_cst);
     changes_.push_back({timer, until_ns, monotonic_ns(), losses});
-    if (changes_.size() > kMostChanges) changes_.pop_front();
+    if (changes_.size() > kMaxChanges) changes_.pop_front();
     made_.fetch_add(1, std::memory_order_release);
   }
 
@@ -53,7 +54,7 @@ class GpuTimers {
   }
   bool is_complete() const noexcept { return is_complete_.load(std::memory_order_acquire); }
 
-  // The changes after the first `seen`, which becomes the number of all; the newest kMostChanges.
+  // The changes after the first `seen`, which becomes the number of all; the newest kMaxChanges.
   void read(std::uint64_t& seen, std::vector<Change>& out) const {
     if (made_.load(std::memory_order_acquire) == seen) return;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -65,7 +66,7 @@ class GpuTimers {
   }
 
  private:
-  static constexpr std::size_t kMostChanges = 64;
+  static constexpr std::size_t kMaxChanges = 64;
 
   std::atomic<GpuTimer*> now_{nullptr};
   std::atomic<std::uint64_t> made_{0};

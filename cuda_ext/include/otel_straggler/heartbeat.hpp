@@ -1,4 +1,4 @@
-// Signs of life as OTLP metrics: the message ExportMetricsServiceRequest, as
+// Heartbeats as OTLP metrics: the message ExportMetricsServiceRequest, as
 // otel_straggler/otlp/encode_metrics.py makes it. Words of the wire come from there, encoded.
 #pragma once
 
@@ -50,7 +50,7 @@ enum HeartbeatWord : std::size_t {
 using HeartbeatVocabulary = std::array<std::string, kHeartbeatWords>;
 using CountsByName = std::map<std::string, std::uint64_t>;
 
-// What a rank says of itself. Times are Unix nanoseconds.
+// What a rank reports about itself. Times are Unix nanoseconds.
 struct Heartbeat {
   std::int64_t now_ns = 0;
   std::int64_t started_ns = 0;  // since when losses and folded runs are counted

@@ -21,8 +21,8 @@ inline constexpr double kLongestRetryAfterS = 300.0;
 
 struct Answer {
   int status = kNoAnswer;
-  bool is_scorer = false;               // it has the header by which a scorer says that it is one
-  std::optional<double> retry_after_s;  // the server's wish
+  bool is_scorer = false;               // it has the header that identifies a scorer
+  std::optional<double> retry_after_s;  // as requested by the server
   std::string body;                     // 4 MiB of it at most
   std::string error;                    // why there is none; empty if there is
 
@@ -106,7 +106,7 @@ inline std::optional<double> retry_after_s(std::string_view value, double now_s)
 
 }  // namespace http
 
-// Reads one answer. What comes behind it is not looked at: nobody sends requests ahead here.
+// Reads one answer. What follows it is ignored: requests are not pipelined here.
 class AnswerReader {
  public:
   enum class State : std::uint8_t { kReading, kDone, kMalformed };
@@ -200,9 +200,9 @@ class AnswerReader {
     } else if (name == "transfer-encoding") {
       is_chunked_ = http::lower(value).find("chunked") != std::string::npos;
     } else if (name == "connection") {
-      const std::string wish = http::lower(value);
-      if (wish.find("close") != std::string::npos) keeps_open_ = false;
-      if (wish.find("keep-alive") != std::string::npos) keeps_open_ = true;
+      const std::string connection = http::lower(value);
+      if (connection.find("close") != std::string::npos) keeps_open_ = false;
+      if (connection.find("keep-alive") != std::string::npos) keeps_open_ = true;
     } else if (name == "retry-after") {
       answer_.retry_after_s = http::retry_after_s(value, now_s_);
     } else if (name == scorer_header_) {

@@ -107,7 +107,7 @@ class HttpConnection {
     return false;
   }
 
-  // Readable without a request: the server has closed it, or says what nobody asked for.
+  // Readable without a request: the server has closed it, or sent something unrequested.
   bool is_stale() const {
     pollfd one{socket_, POLLIN, 0};
     return ::poll(&one, 1, 0) != 0;
@@ -116,11 +116,11 @@ class HttpConnection {
   // --- connecting ----------------------------------------------------------------------------
 
   bool connect(std::int64_t deadline_ns) {
-    addrinfo wish{};
-    wish.ai_family = AF_UNSPEC;
-    wish.ai_socktype = SOCK_STREAM;
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
-    const int error = ::getaddrinfo(target_.host.c_str(), target_.port.c_str(), &wish, &found);
+    const int error = ::getaddrinfo(target_.host.c_str(), target_.port.c_str(), &hints, &found);
     if (error != 0) return fail(std::string("name resolution: ") + ::gai_strerror(error));
     const AddressList addresses(found, &::freeaddrinfo);
     const std::int64_t until_ns = std::min(deadline_ns, monotonic_ns() + kConnectNs);
@@ -165,7 +165,7 @@ class HttpConnection {
         sent += static_cast<std::size_t>(now);
       } else if (errno != EAGAIN && errno != EINTR) {
         fail("send", errno);
-        read_some(reader);  // what the server said before it hung up
+        read_some(reader);  // what the server sent before it closed the connection
         return false;
       }
     }
@@ -204,7 +204,7 @@ class HttpConnection {
     return false;
   }
 
-  // The events that are there; 0 if the deadline has passed or somebody interrupts.
+  // The events that are there; 0 if the deadline has passed or on an interrupt.
   short wait_for(short events, std::int64_t until_ns) {
     for (;;) {
       const std::int64_t left_ns = until_ns - monotonic_ns();
@@ -216,7 +216,7 @@ class HttpConnection {
       const std::int64_t left_ms = std::min<std::int64_t>(left_ns / 1'000'000 + 1, 60'000);
       const int ready = ::poll(both, 2, static_cast<int>(left_ms));
       if (both[1].revents != 0) {
-        fail("told to stop");
+        fail("interrupted");
         return 0;
       }
       if (ready > 0 && both[0].revents != 0) {

@@ -18,7 +18,7 @@ using SpanId = std::array<std::uint8_t, 8>;
 // Length of a trace for spans without a step.
 inline constexpr std::int64_t kWindowNs = 30'000'000'000;
 
-// Who sends, as far as ids depend on it.
+// The sender, as far as ids depend on it.
 struct Identity {
   std::string run_id;
   std::int64_t attempt = 0;

@@ -9,7 +9,7 @@
 
 namespace otel_straggler {
 
-// Seeded, so that nobody can choose names that all meet in one place of a table.
+// Seeded, so that names cannot be chosen to collide in one place of a table.
 class Hash {
  public:
   Hash() : seed_((std::uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {}
@@ -43,8 +43,8 @@ class InternTable {
  public:
   static constexpr std::uint32_t kFull = UINT32_MAX;
 
-  InternTable(std::size_t most, std::size_t max_bytes)
-      : most_(most), max_bytes_(max_bytes), places_(64, kFull) {}
+  InternTable(std::size_t limit, std::size_t max_bytes)
+      : limit_(limit), max_bytes_(max_bytes), places_(64, kFull) {}
 
   std::size_t size() const { return entries_.size(); }
 
@@ -70,7 +70,7 @@ class InternTable {
   const std::uint8_t* text_at(const Entry& entry) const { return bytes_.data() + entry.offset; }
 
   std::uint32_t add(Bytes bytes, std::uint64_t hash, std::size_t place) {
-    if (entries_.size() >= most_ || bytes.size > max_bytes_ - bytes_.size()) return kFull;
+    if (entries_.size() >= limit_ || bytes.size > max_bytes_ - bytes_.size()) return kFull;
     const auto number = static_cast<std::uint32_t>(entries_.size());
     entries_.push_back({hash, bytes_.size(), bytes.size});
     if (bytes.size > 0) bytes_.insert(bytes_.end(), bytes.data, bytes.end());
@@ -88,7 +88,7 @@ class InternTable {
     }
   }
 
-  std::size_t most_;
+  std::size_t limit_;
   std::size_t max_bytes_;
   Hash hash_;
   std::vector<Entry> entries_;

@@ -1,5 +1,5 @@
-// What a scan of metrics has been told: who sent, what describes a sender, what texts and sections
-// are called. What it has not been told, it asks.
+// What a scan of metrics has learned: who sent, what describes a sender, what texts and sections
+// are called. What it has not learned, it asks.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace otel_straggler {
 
-inline constexpr std::size_t kMostPointSenders = 131'072;
-inline constexpr std::size_t kMostPointNames = 16'384;
-inline constexpr std::size_t kMostKernelCells = 65'536;
+inline constexpr std::size_t kMaxPointSenders = 131'072;
+inline constexpr std::size_t kMaxPointNames = 16'384;
+inline constexpr std::size_t kMaxKernelCells = 65'536;
 
 class MetricCases {
  public:
-  // Answers: a code, or kNoCode; of a sender that is none, what becomes of its points. What nobody
-  // asked for is ignored.
+  // Answers: a code, or kNoCode; of a sender that is none, what becomes of its points.
+  // Unrequested ones are ignored.
   void learn(AskedOfPoints asked, std::uint32_t number, std::int32_t code, std::uint8_t use) {
-    if (code >= static_cast<std::int32_t>(kMostPointSenders) || use >= kUses) return;
+    if (code >= static_cast<std::int32_t>(kMaxPointSenders) || use >= kUses) return;
     switch (asked) {
       case AskedOfPoints::kSender: senders_.answer(number, {code, use}); break;
       case AskedOfPoints::kDescription: descriptions_.answer(number, code); break;
@@ -49,26 +49,26 @@ class MetricCases {
     sender_of({});
   }
 
-  // Who sent, if `who` is said on top of the resource; null if that is not known yet.
+  // The sender, if `who` is given on top of the resource; null if that is not known yet.
   const Sender* sender_of(const std::string& who) {
     return answer_of(senders_, AskedOfPoints::kSender, around_resource(who), resource_, who);
   }
 
-  // The source with all that is said of it; kNoCode if it is none, or not known yet.
+  // The source with its full description; kNoCode if it is none, or not known yet.
   std::int32_t description_of(const std::string& info) {
     return code_of(answer_of(descriptions_, AskedOfPoints::kDescription, around_resource(info),
                              resource_, info));
   }
 
-  std::int32_t section_of(const std::string& said) {
-    return code_of(answer_of(sections_, AskedOfPoints::kSection, said, {}, said));
+  std::int32_t section_of(const std::string& encoded) {
+    return code_of(answer_of(sections_, AskedOfPoints::kSection, encoded, {}, encoded));
   }
 
-  std::int32_t cell_of(const std::string& said) {
-    return code_of(answer_of(cells_, AskedOfPoints::kCell, said, {}, said));
+  std::int32_t cell_of(const std::string& encoded) {
+    return code_of(answer_of(cells_, AskedOfPoints::kCell, encoded, {}, encoded));
   }
 
-  // Of an attribute as text of a sign of life.
+  // Of an attribute as text of a heartbeat.
   std::int32_t text_of_beat(const PointAttributes& attributes, TextSlot slot) {
     Bytes pair;
     const Value* value = attributes.text(slot, pair);
@@ -93,8 +93,8 @@ class MetricCases {
     return !is_full_;
   }
 
-  const std::string& around_resource(const std::string& said) {
-    return key_.assign(resource_key_).append(said);
+  const std::string& around_resource(const std::string& encoded) {
+    return key_.assign(resource_key_).append(encoded);
   }
 
   // Null if there is none yet, or no room for the question.
@@ -110,7 +110,7 @@ class MetricCases {
   // A resource of a megabyte may come with many points that each override it.
   void ask(AskedOfPoints asked, std::uint32_t number, Bytes context, const std::string& sample) {
     asked_bytes_ += context.size + sample.size();
-    is_full_ |= asked_bytes_ > kMostTextBytes;
+    is_full_ |= asked_bytes_ > kMaxTextBytes;
     if (!is_full_) questions_->push_back({asked, number, text_of(context), sample});
   }
 
@@ -128,12 +128,12 @@ class MetricCases {
     return code_of(answer_of(texts_, asked, key_, {}, sample_));
   }
 
-  InternTable resources_{kMostPointSenders, kMostTextBytes};
-  Cases<Sender> senders_{kMostPointSenders};
-  Cases<std::int32_t> descriptions_{kMostPointSenders};
-  Cases<std::int32_t> texts_{kMostPointNames};
-  Cases<std::int32_t> sections_{kMostPointNames};
-  Cases<std::int32_t> cells_{kMostKernelCells};
+  InternTable resources_{kMaxPointSenders, kMaxTextBytes};
+  Cases<Sender> senders_{kMaxPointSenders};
+  Cases<std::int32_t> descriptions_{kMaxPointSenders};
+  Cases<std::int32_t> texts_{kMaxPointNames};
+  Cases<std::int32_t> sections_{kMaxPointNames};
+  Cases<std::int32_t> cells_{kMaxKernelCells};
   std::uint64_t pass_ = 0;
 
   // Of the scan that is running.

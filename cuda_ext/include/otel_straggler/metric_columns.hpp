@@ -1,4 +1,4 @@
-// What a scan of metrics gives, and what it has to be told.
+// Results of a scan of metrics, and its configuration.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ inline constexpr std::size_t kBeatNumbers = 5;
 inline constexpr std::size_t kBeatTexts = 3;
 inline constexpr std::size_t kBeatCounts = 2;
 
-// Texts that attributes of a point tell. The first kBeatTexts belong to a sign of life.
+// Texts from attributes of a point. The first kBeatTexts belong to a heartbeat.
 enum TextSlot : std::uint8_t { kSectionText, kPhaseText, kOutcomeText, kReasonText, kNoText };
 
 // Of which attribute a count is the count, by its slot.
@@ -24,14 +24,14 @@ inline constexpr std::array<TextSlot, kBeatCounts> kCountsBy{kReasonText, kSecti
 // What an attribute of a point means.
 struct PointKey {
   std::string text;
-  bool tells_who;
-  bool tells_section;
+  bool identifies_sender;
+  bool identifies_section;
   TextSlot slot;
-  bool tells_kernel = false;
+  bool identifies_kernel = false;
 };
 
 enum class MetricRole : std::uint8_t {
-  kNumber = 0,  // of a sign of life; `slot` says which
+  kNumber = 0,  // of a heartbeat; `slot` says which
   kCounts = 1,  // by the value of an attribute
   kInfo = 2,    // its attributes describe the sender
   kTimes = 3,   // a histogram of section times
@@ -43,7 +43,7 @@ struct MetricRule {
   MetricRole role;
   std::uint8_t slot;
   double largest;  // number that makes sense
-  std::uint32_t most;  // of counts: how many are kept
+  std::uint32_t max_count;  // of counts: how many are kept
 };
 
 struct Unit {
@@ -51,7 +51,7 @@ struct Unit {
   double seconds;
 };
 
-// Uses that a scan finds by itself; others are numbered by whoever decides over senders.
+// Uses that a scan finds by itself; others are numbered by the rules for senders.
 struct OwnUses {
   std::uint8_t used;
   std::uint8_t times;
@@ -63,8 +63,8 @@ struct OwnUses {
 
 enum class AskedOfPoints : std::uint8_t {
   kSender = 0,       // who sent a point: attributes on top of a resource
-  kDescription = 1,  // the sender, with all that is said of it
-  kText = 2,         // an attribute as text of a sign of life
+  kDescription = 1,  // the sender, with its full description
+  kText = 2,         // an attribute as text of a heartbeat
   kCounted = 3,      // an attribute as the name of a count
   kSection = 4,      // attributes of a histogram point
   kCell = 5,         // those that name a kernel and its section
@@ -77,8 +77,8 @@ struct PointQuestion {
   std::string sample;    // attributes, as a message Resource
 };
 
-// A number of 64 bits as it was told.
-struct Told {
+// A number of 64 bits as it was received.
+struct NumberValue {
   enum class Kind : std::uint8_t { kNothing, kInt, kDouble };
 
   Kind kind = Kind::kNothing;
@@ -88,10 +88,10 @@ struct Told {
 
 using Counts = std::vector<std::pair<std::int32_t, std::int64_t>>;  // code of the name, count
 
-// One sign of life. Codes are those of the answers; kNoCode: not told.
+// One heartbeat. Codes are those of the answers; kNoCode: not reported.
 struct Beat {
   std::int32_t source = -1;
-  std::array<Told, kBeatNumbers> numbers{};
+  std::array<NumberValue, kBeatNumbers> numbers{};
   std::array<std::int32_t, kBeatTexts> texts{-1, -1, -1};
   std::array<Counts, kBeatCounts> counts{};
 };

@@ -1,5 +1,5 @@
 // Whether bytes are a message of OTLP metrics, all the way down: as protobuf demands it of every
-// message, whether anybody reads it or not.
+// message, whether it is read or not.
 #pragma once
 
 #include <array>
@@ -96,7 +96,7 @@ inline bool are_varints(Bytes bytes) {
 inline bool holds(const CheckedField& field, Bytes content) {
   switch (field.holds) {
     case CheckedField::Holds::kText: return is_utf8(content);
-    case CheckedField::Holds::kPair: return is_pair(content, kMostDepth);
+    case CheckedField::Holds::kPair: return is_pair(content, kMaxDepth);
     case CheckedField::Holds::kFixed64s: return content.size % 8 == 0;
     case CheckedField::Holds::kVarints: return are_varints(content);
     case CheckedField::Holds::kMessage: return is_message(content, field.message);

@@ -8,23 +8,23 @@
 
 namespace otel_straggler {
 
-inline constexpr std::size_t kMostBuckets = 4'096;
+inline constexpr std::size_t kMaxBuckets = 4'096;
 
 // A NumberDataPoint: its attributes are added, its value is returned.
-inline Told read_number_point(Bytes point, PointAttributes& attributes) {
-  Told told;
+inline NumberValue read_number_point(Bytes point, PointAttributes& attributes) {
+  NumberValue value;
   Field field;
   FieldReader reader(point);
   while (reader.next(field)) {
     if (field.is(7, WireType::kLength)) {
       attributes.add(field.content);
     } else if (field.is(4, WireType::kFixed64)) {
-      told = {Told::Kind::kDouble, 0, load<double>(field.content.data)};
+      value = {NumberValue::Kind::kDouble, 0, load<double>(field.content.data)};
     } else if (field.is(6, WireType::kFixed64)) {
-      told = {Told::Kind::kInt, load<std::int64_t>(field.content.data), 0.0};
+      value = {NumberValue::Kind::kInt, load<std::int64_t>(field.content.data), 0.0};
     }
   }
-  return told;
+  return value;
 }
 
 // Counts or bounds of buckets: no more than can be of use are kept, but all are counted.
@@ -33,7 +33,7 @@ class Buckets {
  public:
   void add(Number number) {
     has_any_ |= number != 0;
-    if (numbers_.size() <= kMostBuckets) numbers_.push_back(number);
+    if (numbers_.size() <= kMaxBuckets) numbers_.push_back(number);
   }
 
   // Of a packed field.
@@ -42,7 +42,7 @@ class Buckets {
   }
 
   bool has_any() const { return has_any_; }  // that is not 0
-  bool are_too_many() const { return numbers_.size() > kMostBuckets; }
+  bool are_too_many() const { return numbers_.size() > kMaxBuckets; }
   std::vector<Number>& numbers() { return numbers_; }
 
  private:

@@ -13,7 +13,7 @@ namespace otel_straggler {
 // The attributes of one point, and what they mean.
 class PointAttributes {
  public:
-  // At most kMostKeys keys.
+  // At most kMaxKeys keys.
   explicit PointAttributes(std::vector<PointKey> keys)
       : keys_(std::move(keys)), table_(keys_in(keys_)) {}
 
@@ -47,14 +47,14 @@ class PointAttributes {
     append_if(to, [](const One&) { return true; });
   }
   void append_who(std::string& to) const {
-    append_if(to, [](const One& one) { return one.key != nullptr && one.key->tells_who; });
+    append_if(to, [](const One& one) { return one.key != nullptr && one.key->identifies_sender; });
   }
   void append_section(std::string& to) const {
-    append_if(to, [](const One& one) { return one.key != nullptr && one.key->tells_section; });
+    append_if(to, [](const One& one) { return one.key != nullptr && one.key->identifies_section; });
   }
   void append_cell(std::string& to) const {
     append_if(to, [](const One& one) {
-      return one.key != nullptr && (one.key->tells_section || one.key->tells_kernel);
+      return one.key != nullptr && (one.key->identifies_section || one.key->identifies_kernel);
     });
   }
 

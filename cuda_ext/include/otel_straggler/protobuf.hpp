@@ -13,7 +13,7 @@ namespace otel_straggler {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fixed32 and fixed64 are copied");
 
-inline constexpr int kMostDepth = 32;  // of messages and groups in one another
+inline constexpr int kMaxDepth = 32;  // of messages and groups in one another
 inline constexpr int kLongestVarint = 10;
 
 struct Bytes {
@@ -83,7 +83,7 @@ class FieldReader {
         case WireType::kFixed32:
           return read_fixed<std::uint32_t>(field) || fail();
         case WireType::kGroup:
-          if (!skip_group(field.number, kMostDepth)) return fail();
+          if (!skip_group(field.number, kMaxDepth)) return fail();
           break;
         default:
           return fail();

@@ -13,7 +13,7 @@ namespace otel_straggler {
 
 inline constexpr std::uint32_t kRecordVersion = 1;
 inline constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::min();
-inline constexpr std::int64_t kNotTold = -1;
+inline constexpr std::int64_t kNotReported = -1;
 inline constexpr std::uint64_t kNoSpan = 0;
 inline constexpr std::uint32_t kNoSection = 0xFFFF'FFFFU;
 inline constexpr std::uint32_t kStepSection = 0;  // the number of the name of steps
@@ -22,10 +22,10 @@ inline constexpr std::uint32_t kStepSection = 0;  // the number of the name of s
 inline constexpr std::uint32_t kFailed = 1U << 0;      // an exception ended it
 inline constexpr std::uint32_t kStepSpan = 1U << 1;    // it is a step, not a section
 inline constexpr std::uint32_t kFolded = 1U << 2;      // several runs in one; see fold.hpp
-// Its thread did other things meanwhile, or it was timed elsewhere: nobody knows its GPU time.
+// Its thread did other things meanwhile, or it was timed elsewhere: its GPU time is unknown.
 inline constexpr std::uint32_t kHostOnly = 1U << 3;
 
-// Values of GpuSlot::state. Whoever meets another value takes it for kOff; new ones may come
+// Values of GpuSlot::state. Readers treat any other value as kOff; new ones may come
 // without a new layout.
 enum class GpuState : std::uint32_t {
   kOff = 0,
@@ -53,8 +53,8 @@ struct Record {
   std::int64_t step;        // kNoStep outside of one
   std::int64_t start_ns;    // CLOCK_MONOTONIC
   std::int64_t end_ns;
-  std::int64_t tokens;      // kNotTold
-  std::int64_t microbatch;  // kNotTold
+  std::int64_t tokens;      // kNotReported
+  std::int64_t microbatch;  // kNotReported
   std::uint32_t section;         // numbers of names, see names.hpp
   std::uint32_t parent_section;  // kNoSection: not inside another section
   std::uint32_t phase;           // 0: none

@@ -18,8 +18,8 @@
 namespace otel_straggler {
 
 struct Work {
-  std::int64_t tokens = kNotTold;
-  std::int64_t microbatch = kNotTold;
+  std::int64_t tokens = kNotReported;
+  std::int64_t microbatch = kNotReported;
 };
 
 class Recorder {
@@ -33,7 +33,7 @@ class Recorder {
   const ThreadTable& threads() const { return threads_; }
   const Header& header() const { return *header_; }
   // For who reads the block of a dead process.
-  void note_alive(std::int64_t now_ns) {
+  void record_alive(std::int64_t now_ns) {
     header_->alive_ns.store(now_ns, std::memory_order_relaxed);
   }
 
@@ -82,7 +82,7 @@ class Recorder {
     if (end_ns > header_->ended_threads_end_ns.load(std::memory_order_relaxed)) {
       header_->ended_threads_end_ns.store(end_ns, std::memory_order_relaxed);
     }
-    if (thread.is_told()) ThreadTable::release(thread.slot());
+    if (thread.is_published()) ThreadTable::release(thread.slot());
   }
 
   std::uint64_t next_span(ThreadStack& thread) { return thread.next_span(spans_); }
@@ -90,10 +90,10 @@ class Recorder {
   // Begins a run on the stack of its thread.
   void begin(ThreadStack& thread, std::uint32_t section, std::int64_t now_ns, const Work& work,
              std::uint64_t span) {
-    if (thread.depth() < kFramesTold) {
+    if (thread.depth() < kPublishedFrames) {
       const Around around = this->around();
-      thread.push_told({span, word(now_ns), around.step, around.step_span, word(work.tokens),
-                        word(work.microbatch), section, around.phase_epoch});
+      thread.push_published({span, word(now_ns), around.step, around.step_span, word(work.tokens),
+                             word(work.microbatch), section, around.phase_epoch});
     } else {
       header_->frames_left_out.fetch_add(1, std::memory_order_relaxed);
       thread.push(frame(section, now_ns, work, span));
@@ -102,19 +102,19 @@ class Recorder {
 
   // end() and keep() in one, straight from the stack into the ring. False, and nothing has
   // happened, if that is not how it is: the run is not the innermost, or the ring is full.
-  // `tell` is called with its span once it has left the stack, and before anybody finds its record.
-  template <typename Tell>
-  bool end_at_once(ThreadStack& thread, std::uint32_t section, std::int64_t end_ns, Tell tell) {
+  // `notify` is called with its span once it has left the stack, and before its record is visible.
+  template <typename Notify>
+  bool end_at_once(ThreadStack& thread, std::uint32_t section, std::int64_t end_ns, Notify notify) {
     const std::size_t depth = thread.depth();
-    if (depth == 0 || depth > kFramesTold) return false;
-    const Cell<Frame>& frame = thread.told(depth - 1);
+    if (depth == 0 || depth > kPublishedFrames) return false;
+    const Cell<Frame>& frame = thread.published(depth - 1);
     if (low(frame.word(kSectionWord)) != section || ring_.size() >= limit()) return false;
     const std::uint64_t step_span = frame.word(kStepSpanWord);
     std::uint64_t parent = step_span;
     std::uint32_t parent_section = kNoSection;
-    if (depth > 1 && thread.told(depth - 2).word(kStepSpanWord) == step_span) {
-      parent = thread.told(depth - 2).word(kSpanWord);
-      parent_section = low(thread.told(depth - 2).word(kSectionWord));
+    if (depth > 1 && thread.published(depth - 2).word(kStepSpanWord) == step_span) {
+      parent = thread.published(depth - 2).word(kSpanWord);
+      parent_section = low(thread.published(depth - 2).word(kSectionWord));
     }
     return ring_.add_with([&](Record& record) {
       const std::uint64_t phase_epoch = frame.word(kPhaseEpochWord);
@@ -133,8 +133,8 @@ class Recorder {
       record.thread = thread.number();
       record.flags = 0;
       record.gpu = GpuSlot{};
-      thread.drop_told();
-      tell(record.span);
+      thread.drop_published();
+      notify(record.span);
     });
   }
 
@@ -179,7 +179,7 @@ class Recorder {
     step.start_ns = now.step_began_ns;
     step.step = now.step;
     step.step_span = now.step_span;
-    step.tokens = step.microbatch = kNotTold;
+    step.tokens = step.microbatch = kNotReported;
     step.section = kStepSection;
     step.phase = step_phase_;
     step.epoch = now.epoch;
@@ -212,9 +212,9 @@ class Recorder {
     header_->surroundings.store(now);
   }
 
-  std::size_t take(Record* records, std::size_t most) {
+  std::size_t drain(Record* records, std::size_t max_records) {
     const std::lock_guard<std::mutex> lock(taking_);
-    return ring_.take(records, most);
+    return ring_.drain(records, max_records);
   }
 
   // The innermost open run of the thread that counts steps; without one, of the main thread, or
@@ -322,7 +322,7 @@ class Recorder {
   std::atomic<std::uint64_t> spans_{0};
   std::atomic<std::uint32_t> last_thread_{0};
   std::mutex taking_;
-  bool open_step_ = false;  // whoever steps, one thread at a time
+  bool open_step_ = false;  // of the stepping thread, one at a time
   std::uint32_t step_phase_ = 0;
 };
 

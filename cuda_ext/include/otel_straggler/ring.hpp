@@ -1,4 +1,4 @@
-// A bounded queue of records: any thread adds, one at a time takes. Nobody ever waits.
+// A bounded queue of records: any thread adds, one at a time drains. No call ever blocks.
 //
 // Record::sequence says whose turn a place is. It counts from the beginning of the lap, so that
 // memory full of zeros is an empty ring: lap = free, lap + 1 = filled, lap + capacity = free again.
@@ -15,10 +15,11 @@ namespace otel_straggler {
 
 inline constexpr std::uint64_t kRingCapacity = 65'536;
 
-// The numbers of a ring. They lie beside its records, where a reader in another process finds them.
+// The numbers of a ring. They lie next to its records, where a reader in another process finds
+// them.
 struct RingControl {
   alignas(64) std::atomic<std::uint64_t> tail;  // the next place to fill
-  alignas(64) std::atomic<std::uint64_t> head;  // the next place to take
+  alignas(64) std::atomic<std::uint64_t> head;  // the next place to drain
   std::atomic<std::uint64_t> dropped;
 };
 
@@ -30,7 +31,7 @@ class Ring {
 
   std::uint64_t capacity() const { return capacity_; }
 
-  // Filled places; while others add or take, a moment ago.
+  // Filled places; while others add or drain, a moment ago.
   std::uint64_t size() const {
     const std::uint64_t head = control_->head.load(std::memory_order_acquire);
     const std::uint64_t tail = control_->tail.load(std::memory_order_acquire);
@@ -67,10 +68,10 @@ class Ring {
   }
 
   // Takes up to `most` records in order of their places; one thread at a time.
-  std::size_t take(Record* records, std::size_t most) {
+  std::size_t drain(Record* records, std::size_t max_records) {
     std::uint64_t place = control_->head.load(std::memory_order_relaxed);
     std::size_t taken = 0;
-    for (; taken < most; ++taken, ++place) {
+    for (; taken < max_records; ++taken, ++place) {
       Record& found = places_[place & (capacity_ - 1)];
       const std::uint64_t lap = place & ~(capacity_ - 1);
       if (turn(found) != lap + 1) break;
@@ -85,7 +86,7 @@ class Ring {
   // Throws away what is in it, and the count of what was not; one thread at a time.
   void clear() {
     Record record;
-    for (std::uint64_t left = size(); left > 0 && take(&record, 1) == 1; --left) {
+    for (std::uint64_t left = size(); left > 0 && drain(&record, 1) == 1; --left) {
     }
     control_->dropped.store(0, std::memory_order_relaxed);
   }
@@ -102,7 +103,7 @@ class Ring {
     __atomic_store_n(&place.sequence, turn, __ATOMIC_RELEASE);
   }
 
-  // Everything but the sequence, which other threads are looking at.
+  // Everything but the sequence, which other threads are reading.
   static void fill(Record& to, const Record& from) {
     auto* target = reinterpret_cast<unsigned char*>(&to);
     const auto* source = reinterpret_cast<const unsigned char*>(&from);

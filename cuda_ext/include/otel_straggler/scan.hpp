@@ -18,9 +18,9 @@
 
 namespace otel_straggler {
 
-inline constexpr std::size_t kMostScopes = 16'384;
-inline constexpr std::size_t kMostSenders = 131'072;
-inline constexpr std::size_t kMostShapes = 16'384;
+inline constexpr std::size_t kMaxScopes = 16'384;
+inline constexpr std::size_t kMaxSenders = 131'072;
+inline constexpr std::size_t kMaxShapes = 16'384;
 
 class Scanner {
  public:
@@ -46,7 +46,7 @@ class Scanner {
     return is_read && !reader.is_malformed() ? Verdict::kColumns : Verdict::kUnfamiliar;
   }
 
-  // Answers. What nobody asked for is ignored.
+  // Answers. Unrequested ones are ignored.
   void learn_scope(std::uint32_t number, bool is_own) {
     const std::lock_guard<std::mutex> turn(lock_);
     scopes_.answer(number, is_own);
@@ -54,13 +54,13 @@ class Scanner {
 
   void learn_sender(std::uint32_t number, Sender sender) {
     const std::lock_guard<std::mutex> turn(lock_);
-    const bool is_code = sender.source < static_cast<std::int32_t>(kMostSenders);
+    const bool is_code = sender.source < static_cast<std::int32_t>(kMaxSenders);
     if (is_code && sender.outcome < kOutcomes) senders_.answer(number, sender);
   }
 
   void learn_shape(std::uint32_t number, const Judgement& judgement) {
     const std::lock_guard<std::mutex> turn(lock_);
-    const bool is_code = judgement.section < static_cast<std::int32_t>(kMostShapes);
+    const bool is_code = judgement.section < static_cast<std::int32_t>(kMaxShapes);
     const bool has_slots = is_slot(judgement.step_slot) && is_slot(judgement.sequence_slot) &&
                            is_slot(judgement.tokens_slot) && are_slots(judgement.gpu_slots);
     if (is_code && has_slots && judgement.outcome < kOutcomes) shapes_.answer(number, judgement);
@@ -68,15 +68,15 @@ class Scanner {
 
  private:
   static constexpr std::uint32_t kNoShape = Templates::kNone;
-  static constexpr std::size_t kLeastSpanBytes = 48;  // with all that a row needs
+  static constexpr std::size_t kMinSpanBytes = 48;  // with all that a row needs
 
   static bool is_slot(std::int32_t slot) {
-    return slot >= kNoCode && slot < static_cast<std::int32_t>(kMostNumbers);
+    return slot >= kNoCode && slot < static_cast<std::int32_t>(kMaxNumbers);
   }
 
   static bool are_slots(const std::array<std::int32_t, 3>& slots) {
     return std::all_of(slots.begin(), slots.end(), [](std::int32_t slot) {
-      return slot >= kNoNumberSlot && slot < static_cast<std::int32_t>(kMostNumbers);
+      return slot >= kNoNumberSlot && slot < static_cast<std::int32_t>(kMaxNumbers);
     });
   }
 
@@ -102,7 +102,7 @@ class Scanner {
   // A resource of a megabyte may come with many spans that each override it.
   void ask(Asked asked, std::uint32_t number, Bytes context, Bytes sample) {
     asked_bytes_ += context.size + sample.size;
-    is_full_ |= asked_bytes_ > kMostTextBytes;
+    is_full_ |= asked_bytes_ > kMaxTextBytes;
     if (!is_full_) to_->questions.push_back({asked, number, text_of(context), text_of(sample)});
   }
 
@@ -159,7 +159,7 @@ class Scanner {
       return !is_full_;  // its spans are read once that is answered
     }
     is_own_ = scopes_[scope].answer;
-    to_->make_room(std::min(spans, message.size / kLeastSpanBytes));
+    to_->make_room(std::min(spans, message.size / kMinSpanBytes));
     return read_spans(message);
   }
 
@@ -183,8 +183,8 @@ class Scanner {
     return true;
   }
 
-  // Decides over a span, in the order in which otlp/decode_spans.py does. False if there is no room.
-  // `shape` is found, if it has to be looked at.
+  // Decides over a span, in the order in which otlp/decode_spans.py does. False if there is no
+  // room. `shape` is found, if it has to be examined.
   bool judge(Bytes span, std::uint32_t& shape) {
     if (!has_ids()) return count(outcomes_.bad_id);
     const std::uint32_t sender_number = sender_of(span);
@@ -235,7 +235,7 @@ class Scanner {
     const auto end_ns = static_cast<std::int64_t>(facts_.end_ns);
     const auto start_ns = static_cast<std::int64_t>(facts_.start_ns);
     const std::int64_t step = step_of(shape);
-    note_progress(source, step, end_ns);
+    record_progress(source, step, end_ns);
     if (shape.section < 0) {
       count(shape.outcome);
       return;
@@ -250,21 +250,21 @@ class Scanner {
     to_->sequence.push_back(sequence_of(shape));
     const double tokens = tokens_of(shape);
     to_->tokens.push_back(tokens);
-    to_->tells_tokens |= tokens == tokens;
+    to_->has_tokens |= tokens == tokens;
   }
 
   // As otlp/span_rules.py does.
   void add_gpu(const Judgement& shape, std::int64_t length_ns) {
-    constexpr std::int64_t kMostTimes = 10;
-    constexpr std::int64_t kMostMoreNs = 60'000'000'000;
-    constexpr std::int64_t kLongestNs = (INT64_MAX - kMostMoreNs) / kMostTimes;
-    const std::int64_t max_ns = std::min(length_ns, kLongestNs) * kMostTimes + kMostMoreNs;
+    constexpr std::int64_t kMaxTimes = 10;
+    constexpr std::int64_t kMaxMoreNs = 60'000'000'000;
+    constexpr std::int64_t kLongestNs = (INT64_MAX - kMaxMoreNs) / kMaxTimes;
+    const std::int64_t max_ns = std::min(length_ns, kLongestNs) * kMaxTimes + kMaxMoreNs;
     const std::size_t needed = shape.basis == Basis::kCupti ? 3 : 1;
     std::array<double, 3> seconds;
     seconds.fill(std::numeric_limits<double>::quiet_NaN());
     for (std::size_t i = 0; i < needed; ++i) {
       const std::int32_t slot = shape.gpu_slots[i];
-      if (slot == kNotToldSlot) continue;
+      if (slot == kNotReportedSlot) continue;
       if (slot >= 0) {
         const Number& number = facts_.numbers[static_cast<std::size_t>(slot)];
         if (number.is_integer && number.integer >= 0 && number.integer <= max_ns) {
@@ -305,7 +305,7 @@ class Scanner {
     return codes.of(number, pass_, next, [&] { table.push_back(number); });
   }
 
-  void note_progress(std::int32_t source, std::int64_t step, std::int64_t end_ns) {
+  void record_progress(std::int32_t source, std::int64_t step, std::int64_t end_ns) {
     std::vector<Progress>& all = to_->progress;
     const auto next = static_cast<std::int32_t>(all.size());
     const std::int32_t at = progress_codes_.of(
@@ -319,10 +319,10 @@ class Scanner {
   KeyTable keys_;
   SpanReader reader_;
   OwnOutcomes outcomes_;
-  InternTable resources_{kMostSenders, kMostTextBytes};
-  Cases<bool> scopes_{kMostScopes};
-  Cases<Sender> senders_{kMostSenders};
-  Cases<Judgement> shapes_{kMostShapes};
+  InternTable resources_{kMaxSenders, kMaxTextBytes};
+  Cases<bool> scopes_{kMaxScopes};
+  Cases<Sender> senders_{kMaxSenders};
+  Cases<Judgement> shapes_{kMaxShapes};
   Templates templates_;
   Renumbered source_codes_;
   Renumbered section_codes_;

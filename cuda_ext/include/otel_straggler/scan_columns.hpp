@@ -1,4 +1,4 @@
-// What a scan gives, and what it has to be told.
+// Results of a scan, and its configuration.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ inline constexpr std::size_t kOutcomes = 16;
 // What the GPU times of a span rest on, as in model/observation.py.
 enum class Basis : std::uint8_t { kHost = 0, kEvents = 1, kCupti = 2 };
 
-// Where a time is told; of a span that tells none, or something that is no number, these.
-inline constexpr std::int32_t kNotToldSlot = -1;
+// Where a time is found; of a span that has none, or something that is no number, these.
+inline constexpr std::int32_t kNotReportedSlot = -1;
 inline constexpr std::int32_t kNoNumberSlot = -2;
 
 // What spans of one shape are.
@@ -36,16 +36,17 @@ struct Judgement {
   std::int32_t tokens_slot = kNoCode;  // number that holds the work size; kNoCode: it is `tokens`
   double tokens = std::numeric_limits<double>::quiet_NaN();
   Basis basis = Basis::kHost;
-  std::array<std::int32_t, 3> gpu_slots{kNotToldSlot, kNotToldSlot, kNotToldSlot};  // GpuColumns
+  std::array<std::int32_t, 3> gpu_slots{kNotReportedSlot, kNotReportedSlot,
+                                        kNotReportedSlot};  // GpuColumns
 };
 
-// Who sent a span: a source, or kNoCode and why there is none.
+// The sender of a span: a source, or kNoCode and why there is none.
 struct Sender {
   std::int32_t source = kNoCode;
   std::uint8_t outcome = 0;
 };
 
-// Outcomes that a scan finds by itself; the others are numbered by whoever judges.
+// Outcomes that a scan finds by itself; the others are numbered by the scorer.
 struct OwnOutcomes {
   std::uint8_t row;
   std::uint8_t bad_id;
@@ -69,8 +70,8 @@ struct Progress {
   std::int64_t end_ns;
 };
 
-// GPU times of rows; see otlp/span_rules.py. Empty as long as none tells, and behind the last that
-// does the rows are left out: complete() adds them.
+// GPU times of rows; see otlp/span_rules.py. Empty as long as none has any, and behind the last
+// that does the rows are left out: complete() adds them.
 struct GpuColumns {
   std::vector<std::uint8_t> basis;
   std::array<std::vector<double>, 3> times_s;  // busy, nccl, kernel
@@ -81,7 +82,7 @@ struct GpuColumns {
     for (std::vector<double>& column : times_s) column.reserve(rows);
   }
 
-  // Takes what row number `row` tells.
+  // Adds the values of row number `row`.
   void put(std::size_t row, Basis its, const std::array<double, 3>& seconds) {
     complete(row);
     basis.push_back(static_cast<std::uint8_t>(its));
@@ -106,7 +107,7 @@ struct Columns {
   std::vector<Progress> progress;
   std::array<std::uint64_t, kOutcomes> outcomes{};
   std::vector<Question> questions;
-  bool tells_tokens = false;
+  bool has_tokens = false;
   GpuColumns gpu;
 
   std::size_t size() const { return source.size(); }

@@ -1,4 +1,4 @@
-// OTLP metrics requests -> signs of life, times of sections and of kernels.
+// OTLP metrics requests -> heartbeats, times of sections and of kernels.
 //
 // As in scan.hpp, what a case means is decided elsewhere, once each: who sent (a resource, with the
 // attributes of a point that override it), what describes it, what a section is called. A request
@@ -20,8 +20,8 @@
 namespace otel_straggler {
 
 struct MetricRules {
-  std::vector<PointKey> keys;       // at most kMostKeys
-  std::vector<MetricRule> metrics;  // at most kMostKeys; others are unknown
+  std::vector<PointKey> keys;       // at most kMaxKeys
+  std::vector<MetricRule> metrics;  // at most kMaxKeys; others are unknown
   std::vector<Unit> units;          // of section times
   OwnUses uses;
 };
@@ -72,7 +72,7 @@ class MetricScanner {
       if (field.type != WireType::kLength) continue;
       if (field.number == 1) {
         resource = field.content;
-        if (++resources > 1) return false;  // in two parts, as nobody sends it
+        if (++resources > 1) return false;  // in two parts, as no exporter sends it
       } else if (field.number == 2) {
         if (!is_message(field.content, MetricMessage::kScopeMetrics)) return false;
       } else if (field.number == 3) {
@@ -136,10 +136,10 @@ class MetricScanner {
     while (!cases_.is_full() && reader.next(field)) {
       if (!field.is(1, WireType::kLength)) continue;
       attributes_.clear();
-      const Told told = read_number_point(field.content, attributes_);
+      const NumberValue value = read_number_point(field.content, attributes_);
       const std::int32_t source = source_of_point();
       if (source < 0) continue;
-      const bool is_used = take_number(rule, told, reading_of(source));
+      const bool is_used = read_number(rule, value, reading_of(source));
       ++to_->points[is_used ? rules_.uses.used : rules_.uses.unknown];
     }
     return !cases_.is_full();
@@ -155,19 +155,19 @@ class MetricScanner {
     return readings_[static_cast<std::size_t>(at)];
   }
 
-  bool take_number(const MetricRule& rule, const Told& told, Reading& reading) {
+  bool read_number(const MetricRule& rule, const NumberValue& value, Reading& reading) {
     if (rule.role == MetricRole::kInfo) {
       reading.info.clear();
       attributes_.append_all(reading.info);
       return true;
     }
-    if (!is_sensible(told, rule.largest)) return false;
+    if (!is_sensible(value, rule.largest)) return false;
     if (rule.role == MetricRole::kCounts) {
       const std::int32_t name = cases_.counted_by(attributes_, kCountsBy[rule.slot]);
-      reading.count(rule.slot, name, told, rule.most);
+      reading.count(rule.slot, name, value, rule.max_count);
       return true;
     }
-    reading.beat.numbers[rule.slot] = told;
+    reading.beat.numbers[rule.slot] = value;
     for (std::size_t slot = 0; slot < kBeatTexts; ++slot) {
       const std::int32_t text = cases_.text_of_beat(attributes_, static_cast<TextSlot>(slot));
       if (text >= 0) reading.beat.texts[slot] = text;
@@ -175,7 +175,7 @@ class MetricScanner {
     return true;
   }
 
-  // Makes a sign of life of every sender that spoke.
+  // Makes a heartbeat of every sender that reported.
   bool end_resource() {
     for (Reading& reading : readings_) {
       if (cases_.is_full()) return false;
@@ -204,7 +204,7 @@ class MetricScanner {
     return !cases_.is_full();
   }
 
-  // `unit` is null if points make no sense, whatever they say.
+  // `unit` is null if points make no sense, whatever their values.
   void read_times_point(Bytes message, bool is_exponential, bool is_cumulative, const Unit* unit) {
     attributes_.clear();
     HistogramPoint point = is_exponential ? read_exponential_point(message, attributes_)

@@ -8,7 +8,7 @@
 
 namespace otel_straggler {
 
-inline constexpr std::uint64_t kMostRuns = std::uint64_t{1} << 53;
+inline constexpr std::uint64_t kMaxRuns = std::uint64_t{1} << 53;
 inline constexpr int kLargestExponent = 62;  // of a time, in its unit
 inline constexpr std::int32_t kCoarsestScale = -10;
 inline constexpr std::int32_t kFinestScale = 20;
@@ -20,11 +20,11 @@ inline constexpr double kLongest = 0x1p62;
 
 inline bool is_time(double value) { return value >= 0.0 && value < kLongest; }
 
-// The sum of all; kMostRuns where it would be that or more.
+// The sum of all; kMaxRuns where it would be that or more.
 inline std::uint64_t runs_of(const std::vector<std::uint64_t>& counts) {
   std::uint64_t runs = 0;
   for (const std::uint64_t count : counts) {
-    if (count >= kMostRuns - runs) return kMostRuns;
+    if (count >= kMaxRuns - runs) return kMaxRuns;
     runs += count;
   }
   return runs;
@@ -43,7 +43,7 @@ inline bool read_explicit(HistogramPoint& point, BucketCounts& to) {
   if (bounds.empty() && counts.empty()) counts.push_back(point.count);  // one without buckets
   if (point.counts.are_too_many() || counts.size() != bounds.size() + 1) return false;
   const std::uint64_t runs = runs_of(counts);
-  if (runs >= kMostRuns || runs != point.count || !are_ascending(bounds)) return false;
+  if (runs >= kMaxRuns || runs != point.count || !are_ascending(bounds)) return false;
   to.counts.assign(counts.begin(), counts.end());
   to.bounds = std::move(bounds);
   return true;
@@ -52,9 +52,9 @@ inline bool read_explicit(HistogramPoint& point, BucketCounts& to) {
 inline bool read_exponential(HistogramPoint& point, BucketCounts& to) {
   std::vector<std::uint64_t>& counts = point.counts.numbers();
   if (point.scale < kCoarsestScale || point.scale > kFinestScale || point.has_negative) return false;
-  if (counts.size() + 1 > kMostBuckets || !is_time(point.zero_bound)) return false;
+  if (counts.size() + 1 > kMaxBuckets || !is_time(point.zero_bound)) return false;
   const std::uint64_t runs = runs_of(counts);
-  if (point.zero >= kMostRuns - runs || runs + point.zero != point.count) return false;
+  if (point.zero >= kMaxRuns - runs || runs + point.zero != point.count) return false;
   while (!counts.empty() && counts.back() == 0) counts.pop_back();
   const auto end = static_cast<double>(point.first) + static_cast<double>(counts.size());
   if (std::ldexp(end, -point.scale) > kLargestExponent) return false;
@@ -66,9 +66,9 @@ inline bool read_exponential(HistogramPoint& point, BucketCounts& to) {
   return true;
 }
 
-inline std::optional<double> time_in(const std::optional<double>& told, double unit_s) {
-  if (!told || !is_time(*told)) return std::nullopt;
-  return *told * unit_s;
+inline std::optional<double> time_in(const std::optional<double>& value, double unit_s) {
+  if (!value || !is_time(*value)) return std::nullopt;
+  return *value * unit_s;
 }
 
 }  // namespace detail

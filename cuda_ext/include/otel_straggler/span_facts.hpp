@@ -3,7 +3,7 @@
 // Which attributes mean something, and what, is not known here: `KeyTable` says which are numbers
 // that differ from span to span, which say who sent the span, and which else matter. All that
 // matters but ids, times and those numbers becomes two strings of bytes. Spans with the same string
-// are judged alike, so whoever knows the rules needs to see one of them.
+// are scored alike, so the rules need to see one of them.
 #pragma once
 
 #include <array>
@@ -29,10 +29,10 @@ struct Key {
   std::uint8_t slot;  // of a number: where its value is kept
 };
 
-inline constexpr std::size_t kMostNumbers = 64;
-inline constexpr std::size_t kMostKeys = 4096;
+inline constexpr std::size_t kMaxNumbers = 64;
+inline constexpr std::size_t kMaxKeys = 4096;
 
-// The keys that mean something; at most kMostKeys.
+// The keys that mean something; at most kMaxKeys.
 class KeyTable {
  public:
   explicit KeyTable(std::vector<Key> keys) : keys_(std::move(keys)) {
@@ -89,9 +89,9 @@ struct SpanFacts {
   std::uint64_t start_ns = 0;
   std::uint64_t end_ns = 0;
   std::string shape;  // what it is
-  std::string who;    // who sent it; empty: the resource says
-  std::array<Number, kMostNumbers> numbers;
-  std::size_t numbers_told = 0;  // by attributes; one that comes twice counts twice
+  std::string who;    // who sent it; empty: as the resource says
+  std::array<Number, kMaxNumbers> numbers;
+  std::size_t numbers_reported = 0;  // by attributes; one that comes twice counts twice
 };
 
 inline Number number_of(const Value& value) {
@@ -112,7 +112,7 @@ class SpanReader {
   // False if it is no span, or if a full parser should say whether it is.
   bool read(Bytes span, SpanFacts& facts) const {
     facts.trace_id = facts.span_id = {};
-    facts.start_ns = facts.end_ns = facts.numbers_told = 0;
+    facts.start_ns = facts.end_ns = facts.numbers_reported = 0;
     facts.shape.clear();
     facts.who.clear();
     Bytes name;
@@ -184,7 +184,7 @@ class SpanReader {
     to.push_back(static_cast<char>(value.kind));
     if (key->role == KeyRole::kNumber && is_number) {
       facts.numbers[key->slot] = number_of(value);
-      ++facts.numbers_told;
+      ++facts.numbers_reported;
     } else if (value.kind == ValueKind::kText) {
       append(to, value.text);
     } else {
@@ -203,10 +203,10 @@ class SpanReader {
   }
 
   static bool is_event(Bytes event) {
-    return has_text(event, 2) && are_pairs(event, 3, kMostDepth);
+    return has_text(event, 2) && are_pairs(event, 3, kMaxDepth);
   }
 
-  static bool is_link(Bytes link) { return has_text(link, 3) && are_pairs(link, 4, kMostDepth); }
+  static bool is_link(Bytes link) { return has_text(link, 3) && are_pairs(link, 4, kMaxDepth); }
 
   // Whether the fields of this number are UTF-8.
   static bool has_text(Bytes message, std::uint32_t number) {

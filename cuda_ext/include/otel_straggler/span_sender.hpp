@@ -82,22 +82,22 @@ class SpanSender {
   std::vector<Request>& sent() { return sent_; }
 
   // What has come up since the last time.
-  std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
+  std::vector<Note> drain_notes() { return std::exchange(notes_, {}); }
 
   // Queues a request; the newest telemetry is worth most, so the oldest makes room.
   void put(Request request) {
     queued_bytes_ += request.size();
     queue_.push_back(std::move(request));
-    while (queued_bytes_ > budget_bytes_) losses_.queue_full += take().runs();
+    while (queued_bytes_ > budget_bytes_) losses_.queue_full += pop().runs();
   }
 
-  // Another request got through: if this one found nobody, it need not wait any longer. A server
-  // that asked for patience still gets it.
-  void note_reachable() {
-    if (found_nobody_) not_before_ns_ = 0;
+  // Another request got through: if this one found no server, it need not wait any longer. A server
+  // that asked to back off is still respected.
+  void mark_reachable() {
+    if (was_unreachable_) not_before_ns_ = 0;
   }
 
-  // Sends what is queued until `until_ns`, or until somebody asks for patience.
+  // Sends what is queued until `until_ns`, or until a back-off begins.
   void send(std::int64_t until_ns, std::int64_t timeout_ns, const Post& post) {
     while (!queue_.empty()) {
       const std::int64_t now_ns = monotonic_ns();
@@ -116,64 +116,65 @@ class SpanSender {
     }
   }
 
-  // Nobody will send what waits: count it.
+  // What is queued will not be sent: count it.
   void give_up() {
     std::uint64_t runs = 0;
-    while (!queue_.empty()) runs += take().runs();
+    while (!queue_.empty()) runs += pop().runs();
     losses_.process_ended += runs;
-    const int told = static_cast<int>(std::min<std::uint64_t>(runs, 2'000'000'000));
-    if (runs > 0) notes_.push_back({Note::Kind::kGivenUp, told, ""});
+    const int lost = static_cast<int>(std::min<std::uint64_t>(runs, 2'000'000'000));
+    if (runs > 0) notes_.push_back({Note::Kind::kGivenUp, lost, ""});
   }
 
  private:
-  static constexpr std::size_t kMostNotes = 64;
-  static constexpr std::size_t kMostSent = 16;
+  static constexpr std::size_t kMaxNotes = 64;
+  static constexpr std::size_t kMaxSent = 16;
 
   void try_oldest(std::int64_t deadline_ns, const Post& post) {
     const Request& oldest = queue_.front();
     const Answer answer =
         post({reinterpret_cast<const char*>(oldest.data()), oldest.size()}, deadline_ns);
     if (answer.is_success()) {
-      note_success(answer, oldest.runs());
-      Request done = take();
-      if (sent_.size() < kMostSent) sent_.push_back(std::move(done));
+      record_success(answer, oldest.runs());
+      Request done = pop();
+      if (sent_.size() < kMaxSent) sent_.push_back(std::move(done));
     } else if (answer.is_retryable()) {
       wait(answer);
     } else {
-      losses_.rejected += take().runs();
-      note(Note::Kind::kRefused, answer);
+      losses_.rejected += pop().runs();
+      log_once(Note::Kind::kRefused, answer);
     }
   }
 
-  Request take() {
+  Request pop() {
     Request oldest = std::move(queue_.front());
     queue_.pop_front();
     queued_bytes_ -= oldest.size();
     return oldest;
   }
 
-  void note_success(const Answer& answer, std::uint64_t runs) {
-    if (failures_ > 0) note(Note::Kind::kTakesAgain, answer);
+  void record_success(const Answer& answer, std::uint64_t runs) {
+    if (failures_ > 0) log_once(Note::Kind::kTakesAgain, answer);
     failures_ = 0;
-    found_nobody_ = false;
-    told_.clear();
+    was_unreachable_ = false;
+    logged_statuses_.clear();
     losses_.rejected += std::min(rejected_spans(answer.body), runs);
   }
 
   void wait(const Answer& answer) {
     ++failures_;
-    found_nobody_ = answer.status == kNoAnswer;
+    was_unreachable_ = answer.status == kNoAnswer;
     const double jitter = std::uniform_real_distribution<double>()(random_);
     const double delay_s = retry_delay_s(failures_, answer.retry_after_s.value_or(0.0), jitter);
     not_before_ns_ = monotonic_ns() + static_cast<std::int64_t>(delay_s * 1e9);
-    note(Note::Kind::kKept, answer);
+    log_once(Note::Kind::kKept, answer);
   }
 
   // Of each status once, until all is well again.
-  void note(Note::Kind kind, const Answer& answer) {
-    if (std::find(told_.begin(), told_.end(), answer.status) != told_.end()) return;
-    told_.push_back(answer.status);
-    if (notes_.size() < kMostNotes) notes_.push_back({kind, answer.status, answer.error});
+  void log_once(Note::Kind kind, const Answer& answer) {
+    const auto end = logged_statuses_.end();
+    if (std::find(logged_statuses_.begin(), end, answer.status) != end) return;
+    logged_statuses_.push_back(answer.status);
+    if (notes_.size() < kMaxNotes) notes_.push_back({kind, answer.status, answer.error});
   }
 
   std::uint64_t budget_bytes_;
@@ -183,9 +184,9 @@ class SpanSender {
   std::uint64_t queued_bytes_ = 0;
   SendLosses losses_;
   std::vector<Note> notes_;
-  std::vector<int> told_;
+  std::vector<int> logged_statuses_;
   unsigned failures_ = 0;
-  bool found_nobody_ = false;
+  bool was_unreachable_ = false;
   std::int64_t not_before_ns_ = 0;
 };
 

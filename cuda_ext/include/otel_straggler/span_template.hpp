@@ -19,7 +19,7 @@ inline constexpr std::size_t kLongestTemplate = 4096;  // bytes of a span
 
 class SpanTemplate {
  public:
-  // Of a span that SpanReader takes; `who` is what it says of its sender.
+  // Of a span that SpanReader takes; `who` is how it describes its sender.
   SpanTemplate(Bytes span, const KeyTable& keys, std::string who, std::uint32_t shape)
       : who_(std::move(who)), shape_(shape) {
     const std::uint8_t* from = span.data;
@@ -48,7 +48,7 @@ class SpanTemplate {
     const std::uint8_t* same = bytes_of(same_);
     for (const Part& part : parts_) {
       const auto left = static_cast<std::size_t>(span.end() - at);
-      if (left < std::size_t{part.same} + part.least) return false;
+      if (left < std::size_t{part.same} + part.min_size) return false;
       if (!is_equal(at, same, part.same)) return false;
       at += part.same;
       same += part.same;
@@ -58,7 +58,7 @@ class SpanTemplate {
         case What::kStart: facts.start_ns = load<std::uint64_t>(at); break;
         case What::kEnd: facts.end_ns = load<std::uint64_t>(at); break;
         case What::kDouble:
-          if (part.slot < kMostNumbers) {
+          if (part.slot < kMaxNumbers) {
             facts.numbers[part.slot] = number_of({ValueKind::kDouble, load<std::uint64_t>(at), {}});
           }
           break;
@@ -68,7 +68,7 @@ class SpanTemplate {
           continue;
         default: break;
       }
-      at += part.least;
+      at += part.min_size;
     }
     facts.who = who_;
     return at == span.end();
@@ -79,7 +79,7 @@ class SpanTemplate {
     kNothing, kTraceId, kSpanId, kParentId, kStart, kEnd, kDouble, kInteger
   };
 
-  static constexpr std::uint8_t kNoSlot = kMostNumbers;
+  static constexpr std::uint8_t kNoSlot = kMaxNumbers;
 
   struct Cut {
     What what = What::kNothing;
@@ -92,7 +92,7 @@ class SpanTemplate {
   // Bytes that are the same, then something that differs.
   struct Part {
     std::uint16_t same;
-    std::uint16_t least;  // bytes of what differs; of an integer the fewest
+    std::uint16_t min_size;  // bytes of what differs; of an integer the fewest
     What what;
     std::uint8_t slot;
     std::uint8_t key;
@@ -131,11 +131,11 @@ class SpanTemplate {
     return {};
   }
 
-  // Of an attribute whose number may differ, encoded as everybody does:
+  // Of an attribute whose number may differ, encoded as exporters do:
   //   4a size  0a size key  12 size  18 varint   or   21 double
   static Cut cut_number(Bytes pair, const KeyTable& keys) {
-    constexpr std::size_t kMost = 0x7F;
-    if (pair.size < 7 || pair.size > kMost || pair.data[-1] != pair.size || pair.data[0] != 0x0A) {
+    constexpr std::size_t kMax = 0x7F;
+    if (pair.size < 7 || pair.size > kMax || pair.data[-1] != pair.size || pair.data[0] != 0x0A) {
       return {};
     }
     const std::size_t key_size = pair.data[1];
@@ -180,7 +180,7 @@ class SpanTemplate {
     if (value[0] != 0x18 || !is_equal(pair, key, part.key)) return false;
     std::uint64_t bits = 0;
     if (!read_varint({value + 1, value_size - 1}, bits)) return false;
-    if (part.slot < kMostNumbers) {
+    if (part.slot < kMaxNumbers) {
       facts.numbers[part.slot] = number_of({ValueKind::kInt, bits, {}});
     }
     at = value + value_size;
@@ -192,8 +192,8 @@ class SpanTemplate {
     append(cut.key);
     numbers_ += cut.slot != kNoSlot;
     const bool is_integer = cut.what == What::kInteger;
-    const std::size_t least = is_integer ? 1 + cut.key.size + 3 : cut.size;
-    parts_.push_back({static_cast<std::uint16_t>(same.size), static_cast<std::uint16_t>(least),
+    const std::size_t min_size = is_integer ? 1 + cut.key.size + 3 : cut.size;
+    parts_.push_back({static_cast<std::uint16_t>(same.size), static_cast<std::uint16_t>(min_size),
                       cut.what, cut.slot, static_cast<std::uint8_t>(cut.key.size)});
   }
 
@@ -230,7 +230,7 @@ class Templates {
   // Take a span that read() did not know.
   void learn(Bytes span, SpanFacts& facts, const KeyTable& keys, std::uint32_t shape, bool is_own) {
     if (span.size > kLongestTemplate) return;
-    const std::size_t numbers = facts.numbers_told;
+    const std::size_t numbers = facts.numbers_reported;
     std::string who = facts.who;
     if (shape >= of_shape_.size()) of_shape_.resize(shape + 1, {kNone, kNone, kNone, kNone});
     std::uint32_t found = kNone;
@@ -249,13 +249,13 @@ class Templates {
   }
 
  private:
-  static constexpr std::size_t kMost = 4096;
+  static constexpr std::size_t kMax = 4096;
   using Few = std::array<std::uint32_t, 4>;
   using Two = std::array<std::uint32_t, 2>;
 
   std::uint32_t add(SpanTemplate&& fresh, bool is_own) {
     for (std::uint32_t& place : of_shape_[fresh.shape()]) {
-      if (place != kNone || templates_.size() >= kMost) continue;
+      if (place != kNone || templates_.size() >= kMax) continue;
       place = static_cast<std::uint32_t>(templates_.size());
       templates_.push_back(std::move(fresh));
       follow_.push_back({kNone, kNone});

@@ -1,8 +1,8 @@
 // The open runs of every thread, where a reader in another process can see them.
 //
 // Only its own thread changes a stack. The innermost frame is never changed while it is counted in
-// `depth`, so whoever finds a process stopped or dead finds whole frames; who looks at a running one
-// checks the version and looks again.
+// `depth`, so a reader of a stopped or dead process finds whole frames; a reader of a running one
+// checks the version and reads again.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@
 
 namespace otel_straggler {
 
-inline constexpr std::size_t kFramesTold = 32;   // of a thread, the outermost ones
-inline constexpr std::size_t kMostOpen = 4'096;  // runs that ended elsewhere stay open for ever
+inline constexpr std::size_t kPublishedFrames = 32;   // of a thread, the outermost ones
+inline constexpr std::size_t kMaxOpen = 4'096;  // runs that ended elsewhere stay open forever
 inline constexpr std::uint32_t kNoThread = 0;
 
 // A run that has begun.
@@ -58,17 +58,18 @@ struct alignas(64) ThreadSlot {
   std::atomic<std::uint64_t> depth;
   std::atomic<std::int64_t> last_end_ns;
   std::uint64_t spare[4];
-  Cell<Frame> frames[kFramesTold];
+  Cell<Frame> frames[kPublishedFrames];
 };
-static_assert(sizeof(ThreadSlot) == 64 + 64 * kFramesTold);
+static_assert(sizeof(ThreadSlot) == 64 + 64 * kPublishedFrames);
 
-// The innermost open run that is told; none if nothing is open, or while frames are being moved.
+// The innermost open run that is published; none if nothing is open, or while frames are being
+// moved.
 inline std::optional<Frame> innermost(const ThreadSlot& slot) {
   for (int tries = 0; tries < 100; ++tries) {
     const std::uint64_t version = slot.version.load(std::memory_order_acquire);
     const std::uint64_t depth = slot.depth.load(std::memory_order_acquire);
     if (depth == 0) return std::nullopt;
-    const std::size_t top = (depth < kFramesTold ? depth : kFramesTold) - 1;
+    const std::size_t top = (depth < kPublishedFrames ? depth : kPublishedFrames) - 1;
     const Frame frame = slot.frames[top].load();
     const bool is_whole = version % 2 == 0 && slot.version.load() == version;
     if (is_whole) return frame;
@@ -76,10 +77,10 @@ inline std::optional<Frame> innermost(const ThreadSlot& slot) {
   return std::nullopt;
 }
 
-// A thread's own view of its open runs. Frames deeper than what is told are kept all the same.
+// A thread's own view of its open runs. Frames deeper than what is published are kept all the same.
 class ThreadStack {
  public:
-  // slot: null if the table was full; the runs of this thread are then told to nobody.
+  // slot: null if the table was full; the runs of this thread are then not published.
   ThreadStack(ThreadSlot* slot, std::uint32_t number)
       : hidden_(slot == nullptr ? std::make_unique<ThreadSlot>() : nullptr),
         slot_(slot == nullptr ? hidden_.get() : slot),
@@ -88,17 +89,18 @@ class ThreadStack {
 
   std::uint32_t number() const { return number_; }
   std::size_t depth() const { return depth_; }
-  bool is_told() const { return hidden_ == nullptr; }
+  bool is_published() const { return hidden_ == nullptr; }
   ThreadSlot& slot() { return *slot_; }
 
   Frame at(std::size_t place) const {
-    return place < kFramesTold ? slot_->frames[place].load() : deeper_[place - kFramesTold];
+    return place < kPublishedFrames ? slot_->frames[place].load()
+                                    : deeper_[place - kPublishedFrames];
   }
 
   // False if there is no memory for so deep a frame; the run is then not recorded.
   bool push(const Frame& frame) {
-    if (depth_ >= kMostOpen) forget_outermost(kMostOpen / 2);
-    if (depth_ < kFramesTold) {
+    if (depth_ >= kMaxOpen) evict_outermost(kMaxOpen / 2);
+    if (depth_ < kPublishedFrames) {
       slot_->version.store(version_ += 2, std::memory_order_relaxed);
       slot_->frames[depth_].store(frame);
     } else {
@@ -112,28 +114,28 @@ class ThreadStack {
     return true;
   }
 
-  // push() of words, where frames are told.
-  void push_told(const std::uint64_t (&words)[8]) {
+  // push() of words, where frames are published.
+  void push_published(const std::uint64_t (&words)[8]) {
     slot_->version.store(version_ += 2, std::memory_order_relaxed);
     Cell<Frame>& cell = slot_->frames[depth_];
     for (std::size_t at = 0; at < 8; ++at) cell.set_word(at, words[at]);
     set_depth(depth_ + 1);
   }
 
-  // One that is told.
-  const Cell<Frame>& told(std::size_t place) const { return slot_->frames[place]; }
+  // One that is published.
+  const Cell<Frame>& published(std::size_t place) const { return slot_->frames[place]; }
 
-  // Takes out the innermost frame, which is told.
-  void drop_told() { set_depth(depth_ - 1); }
+  // Removes the innermost frame, which is published.
+  void drop_published() { set_depth(depth_ - 1); }
 
   // Takes out the innermost frame, or one that others lie upon. It must be there.
   void remove(std::size_t place) {
     if (place + 1 < depth_) return move_down(place, place + 1);
     set_depth(place);
-    if (place >= kFramesTold) deeper_.pop_back();
+    if (place >= kPublishedFrames) deeper_.pop_back();
   }
 
-  void note_end(std::int64_t end_ns) {
+  void record_end(std::int64_t end_ns) {
     slot_->last_end_ns.store(end_ns, std::memory_order_relaxed);
   }
 
@@ -149,21 +151,21 @@ class ThreadStack {
  private:
   static constexpr std::uint64_t kSpansAtOnce = 1'024;
 
-  void forget_outermost(std::size_t count) { move_down(0, count); }
+  void evict_outermost(std::size_t count) { move_down(0, count); }
 
   void move_down(std::size_t to, std::size_t from) {
     slot_->version.store(++version_, std::memory_order_relaxed);
     for (; from < depth_; ++to, ++from) set(to, at(from));
     set_depth(to);
-    deeper_.resize(depth_ > kFramesTold ? depth_ - kFramesTold : 0);
+    deeper_.resize(depth_ > kPublishedFrames ? depth_ - kPublishedFrames : 0);
     slot_->version.store(++version_, std::memory_order_release);
   }
 
   void set(std::size_t place, const Frame& frame) {
-    if (place < kFramesTold) {
+    if (place < kPublishedFrames) {
       slot_->frames[place].store(frame);
     } else {
-      deeper_[place - kFramesTold] = frame;
+      deeper_[place - kPublishedFrames] = frame;
     }
   }
 
@@ -191,14 +193,14 @@ class ThreadTable {
   // Null if all places are taken.
   ThreadSlot* acquire(std::uint32_t number, std::uint32_t tid) {
     for (std::size_t at = 0; at < count_; ++at) {
-      std::uint32_t nobody = kNoThread;
+      std::uint32_t unowned = kNoThread;
       if (slots_[at].thread.load(std::memory_order_relaxed) != kNoThread ||
-          !slots_[at].thread.compare_exchange_strong(nobody, number)) {
+          !slots_[at].thread.compare_exchange_strong(unowned, number)) {
         continue;
       }
       slots_[at].last_end_ns.store(0, std::memory_order_relaxed);
       slots_[at].tid.store(tid, std::memory_order_release);
-      note_used(at + 1);
+      mark_used(at + 1);
       return &slots_[at];
     }
     return nullptr;
@@ -227,7 +229,7 @@ class ThreadTable {
   }
 
  private:
-  void note_used(std::uint64_t used) {
+  void mark_used(std::uint64_t used) {
     std::uint64_t before = used_->load(std::memory_order_relaxed);
     while (before < used && !used_->compare_exchange_weak(before, used)) {
     }

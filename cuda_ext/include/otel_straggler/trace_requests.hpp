@@ -12,11 +12,11 @@
 
 namespace otel_straggler::encoding {
 
-inline constexpr std::uint32_t kMostSpans = 512;
-inline constexpr std::size_t kMostRowBytes = 1'000'000;
+inline constexpr std::uint32_t kMaxSpans = 512;
+inline constexpr std::size_t kMaxRowBytes = 1'000'000;
 
-// An encoded ExportTraceServiceRequest, how many spans it holds, and of how many runs they tell:
-// a folded span tells of many. Who loses a request has lost its runs.
+// An encoded ExportTraceServiceRequest, how many spans it holds, and how many executions they
+// cover: a folded span covers many. A lost request loses them all.
 class Request {
  public:
   Request(proto::Bytes bytes, std::size_t begin, std::uint32_t spans, std::uint64_t runs)
@@ -37,7 +37,7 @@ class Request {
   std::uint64_t runs_;
 };
 
-// Cuts a stream of spans into requests of one resource each, kMostSpans and kMostRowBytes at most.
+// Cuts a stream of spans into requests of one resource each, kMaxSpans and kMaxRowBytes at most.
 // Spans are written where they stay; what belongs in front of them is put there at the end.
 class RequestWriter {
  public:
@@ -53,7 +53,7 @@ class RequestWriter {
   // until finish().
   proto::Bytes& room_for(const proto::Bytes& resource, std::size_t row_bytes, std::uint64_t runs,
                          std::vector<Request>& out) {
-    const bool is_full = spans_ == kMostSpans || rows_ + row_bytes > kMostRowBytes;
+    const bool is_full = spans_ == kMaxSpans || rows_ + row_bytes > kMaxRowBytes;
     if (spans_ > 0 && (is_full || &resource != resource_)) finish(out);
     if (spans_ == 0) begin(resource, row_bytes);
     ++spans_;
@@ -87,7 +87,7 @@ class RequestWriter {
   // Takes the memory of requests that are no longer needed: fresh pages cost as much as encoding.
   void recycle(std::vector<Request>& requests) {
     for (Request& request : requests) {
-      if (spare_.size() < kMostSpare) spare_.push_back(std::move(request).release());
+      if (spare_.size() < kMaxSpare) spare_.push_back(std::move(request).release());
     }
     requests.clear();
   }
@@ -102,12 +102,12 @@ class RequestWriter {
   }
 
  private:
-  static constexpr std::size_t kMostHead = 64;  // tags and lengths, generously
-  static constexpr std::size_t kMostSpare = 16;
+  static constexpr std::size_t kMaxHead = 64;  // tags and lengths, generously
+  static constexpr std::size_t kMaxSpare = 16;
 
   void begin(const proto::Bytes& resource, std::size_t row_bytes) {
     resource_ = &resource;
-    room_ = resource.size() + scope_.size() + kMostHead;
+    room_ = resource.size() + scope_.size() + kMaxHead;
     if (!spare_.empty()) {
       bytes_ = std::move(spare_.back());
       spare_.pop_back();

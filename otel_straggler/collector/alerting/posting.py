@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from otel_straggler.options import ANY_TEXT, above, option
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.setting import ANY_TEXT, above, option
 
 _log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ class Body:
     """Collects pieces. A bomb is stopped while it inflates: never more than the limit is held.
 
     >>> body = Body(100)
-    >>> body.feed(b"ab"); body.feed(b"c"); body.finish()
+    >>> body.add(b"ab"); body.add(b"c"); body.finish()
     b'abc'
     """
 
@@ -47,7 +47,8 @@ class Body:
 
     @property
     def waiting_bytes(self) -> int:
-        return 0 if self._inflater is None else self._raw_size - self._inflater.inflated_bytes
+        inflater = self._inflater
+        return 0 if inflater is None else self._raw_size - inflater.inflated_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -55,12 +56,6 @@ class Body:
             return self._content.size
         raw = 0 if self._raw is None else self._raw.size
         return self._content.size + raw + self.waiting_bytes
-
-    def feed(self, piece: bytes) -> None:
-        """Add and inflate the next piece; raises as :meth:`add` and :meth:`inflate`."""
-        self.add(piece)
-        while self.waiting_bytes:
-            self.inflate(self._limit)
 
     def add(self, piece: bytes) -> None:
         """Add the next piece; gzip waits. May be called while another thread inflates.
@@ -85,8 +80,9 @@ class Body:
             BodyTooLargeError: over the limit.
             BadBodyError: not gzip.
         """
-        if self._inflater is not None:
-            self._inflater.inflate(self._content, self._limit, self._content.size + max_bytes)
+        inflater, content = self._inflater, self._content
+        if inflater is not None:
+            inflater.inflate(content, self._limit, content.size + max_bytes)
 
     def finish(self) -> bytes:
         """The content; BadBodyError if gzip ends in the middle."""
@@ -97,6 +93,10 @@ class Body:
     def original(self) -> bytes:
         """The body as received."""
         return (self._content if self._raw is None else self._raw).joined()
+
+    def clear(self) -> None:
+        """Free the memory. May be called while another thread inflates."""
+        self._content, self._raw, self._inflater = _Pieces(), None, None
 
 
 class _Pieces:
@@ -185,5 +185,7 @@ class _Inflater:
 def inflate(content: bytes, limit: int) -> bytes:
     """Inflate a whole gzip body; raises as :class:`Body`."""
     body = Body(limit, is_gzip=True)
-    body.feed(content)
+    body.add(content)
+    while body.waiting_bytes:
+        body.inflate(limit)
     return body.finish()

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 
 from otel_straggler import semconv
 from otel_straggler.collector.ingest.body import BadBodyError, BodyTooLargeError, inflate
-from otel_straggler.collector.ingest.intake import PROTOBUF, Answer, Handler, Request, Signal
-from otel_straggler.otlp.answers import Code, success
+from otel_straggler.collector.ingest.intake import PROTOBUF, Answer, Intake, Request
+from otel_straggler.otlp.answers import Code, Signal, success
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class GrpcServer:
 
     def __init__(
         self,
-        handler: Handler,
+        handler: Intake,
         *,
         max_bytes: int,
         connections: int = _CONNECTIONS,
@@ -220,13 +220,6 @@ _Result = TypeVar("_Result")
 _CHECK_S = 0.1
 
 
-class Call(Protocol):
-    """gRPC's context of a call."""
-
-    def cancel(self) -> object:
-        """By OTLP, its sender retries."""
-
-
 class CallThreads(ThreadPoolExecutor):
     """The threads of a gRPC server. A call whose message has not come occupies one; some that never
     send one would keep everybody else out, so they are cancelled.
@@ -241,7 +234,7 @@ class CallThreads(ThreadPoolExecutor):
         self._max_calls = threads
         self._slow_s, self._max_s = slow_s, max_s
         self._calls = 0
-        self._since: dict[Call, float] = {}
+        self._since: dict[grpc.ServicerContext, float] = {}
         self._lock = threading.Lock()
         self._has_ended = threading.Event()
         self._watch = threading.Thread(
@@ -265,7 +258,7 @@ class CallThreads(ThreadPoolExecutor):
         return len(self._since)
 
     @contextmanager
-    def waiting(self, call: Call) -> Iterator[None]:
+    def waiting(self, call: grpc.ServicerContext) -> Iterator[None]:
         with self._lock:
             self._since[call] = time.monotonic()
         try:
@@ -287,7 +280,7 @@ class CallThreads(ThreadPoolExecutor):
             for call in self._late(time.monotonic()):
                 call.cancel()
 
-    def _late(self, now_s: float) -> list[Call]:
+    def _late(self, now_s: float) -> list[grpc.ServicerContext]:
         """Calls to cancel: all that take too long, and one for each that waits for a thread."""
         with self._lock:
             n_waiting = max(0, self._calls - self._max_calls)

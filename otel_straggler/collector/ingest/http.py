@@ -11,9 +11,9 @@ from otel_straggler import semconv
 from otel_straggler.collector.api.commands import POLLS, Commands
 from otel_straggler.collector.ingest.body import GZIP, IDENTITY
 from otel_straggler.collector.ingest.http_messages import Head, Heavy, Request, Response
-from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, SIGNALS, Answer, Handler, Signal
+from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, Answer, Intake
 from otel_straggler.collector.ingest.intake import Request as OtlpRequest
-from otel_straggler.otlp.answers import Code, status, success
+from otel_straggler.otlp.answers import SIGNALS, Code, Signal, status, success
 
 _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
 _SIGNAL_OF: dict[str, Signal] = {f"/v1/{signal}": signal for signal in SIGNALS}
@@ -43,7 +43,7 @@ class OtlpHttp:
     """
 
     def __init__(
-        self, handler: Handler, *, keep_raw: bool, commands: Commands | None = None
+        self, handler: Intake, *, keep_raw: bool, commands: Commands | None = None
     ) -> None:
         self._handler = handler
         self._commands = commands

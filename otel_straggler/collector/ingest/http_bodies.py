@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from otel_straggler.collector.ingest.body import BadBodyError, Body, BodyTooLargeError
 
@@ -18,7 +18,6 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _Contents: TypeAlias = tuple[bytes, bytes]
 """Decoded, and as it came."""
-_EMPTY: Final = Body(0)
 _NUMBERS = count()
 
 _MAX_THREADS = 2
@@ -113,14 +112,14 @@ class Bodies:
         self._all.discard(body)
 
 
-class Incoming:
+class Incoming(Body):
     """The body of one request, until the request is handled or refused.
 
     Inflating begins on the event loop, and goes on in a thread a slice at a time, so that a bomb is
     refused and a lost client dropped early.
 
     Args:
-        limit: of bytes, for the error.
+        limit: of bytes.
         changed: called on the loop when it is refused, or a thread is done with it for now.
 
     Attributes:
@@ -131,14 +130,19 @@ class Incoming:
     """
 
     def __init__(
-        self, bodies: Bodies, body: Body, limit: int, changed: Callable[[Incoming], None]
+        self,
+        bodies: Bodies,
+        limit: int,
+        changed: Callable[[Incoming], None],
+        *,
+        is_gzip: bool,
+        keep_raw: bool,
     ) -> None:
+        super().__init__(limit, is_gzip=is_gzip, keep_raw=keep_raw)
         self.number = next(_NUMBERS)
         self.held = 0
         self.refusal: tuple[int, str] | None = None
         self._bodies = bodies
-        self._body = body
-        self._limit = limit
         self._changed = changed
         self._inflating: asyncio.Future[_Contents | None] | None = None
         self._handling: asyncio.Future[Any] | None = None
@@ -160,20 +164,20 @@ class Incoming:
 
     def feed(self, piece: bytes, max_bytes: int) -> int:
         """Add the next piece; inflates at most ``max_bytes`` now, and returns how many."""
-        body, inflated = self._body, 0
+        inflated = 0
         try:
-            body.add(piece)
-            is_waiting = body.is_gzip
-            if is_waiting and self._inflating is None and (before := body.size) < ON_LOOP_BYTES:
-                body.inflate(min(max_bytes, ON_LOOP_BYTES - before))
-                inflated = body.size - before
-                is_waiting = body.waiting_bytes > 0
+            self.add(piece)
+            is_waiting = self.is_gzip
+            if is_waiting and self._inflating is None and (before := self.size) < ON_LOOP_BYTES:
+                self.inflate(min(max_bytes, ON_LOOP_BYTES - before))
+                inflated = self.size - before
+                is_waiting = self.waiting_bytes > 0
             elif is_waiting:
-                is_waiting = body.waiting_bytes >= _MIN_SLICE_BYTES
+                is_waiting = self.waiting_bytes >= _MIN_SLICE_BYTES
         except (BodyTooLargeError, BadBodyError) as error:
             self._refuse_for(error)
             return 0
-        self._bodies.hold(self, body.held_bytes)
+        self._bodies.hold(self, self.held_bytes)
         if is_waiting:
             self._inflate_in_thread()
         return inflated
@@ -182,11 +186,11 @@ class Incoming:
         self._has_ended = True
         if self.refusal is not None or self._inflating is not None:
             return
-        if self._body.size > ON_LOOP_BYTES or self._body.waiting_bytes:
+        if self.size > ON_LOOP_BYTES or self.waiting_bytes:
             self._inflate_in_thread()
             return
         try:
-            self._contents = _contents(self._body)
+            self._contents = self.finish(), self.original()
         except BadBodyError as error:
             self._refuse_for(error)
 
@@ -217,7 +221,8 @@ class Incoming:
     def drop(self) -> None:
         self._is_dropped = True
         self._bodies.release(self)
-        self._body, self._contents = _EMPTY, None
+        self.clear()
+        self._contents = None
         jobs, self._inflating, self._handling = (self._inflating, self._handling), None, None
         for job in jobs:
             if job is not None:
@@ -249,7 +254,7 @@ class Incoming:
     def _inflate_in_thread(self) -> None:
         if self._inflating is None and not self._is_dropped:
             self._ours_since = time.monotonic()
-            work = partial(_inflate_slice, self._body, is_last=self._has_ended)
+            work = partial(self._inflate_slice, is_last=self._has_ended)
             self._inflating = self._bodies.off_loop.run(work)
             self._inflating.add_done_callback(self._inflated)
 
@@ -263,23 +268,18 @@ class Incoming:
             self._refuse_for(error)
             return
         self._contents = job.result()
-        self._bodies.hold(self, self._body.held_bytes)
+        self._bodies.hold(self, self.held_bytes)
         if self.refusal is not None:
             return
-        if self._body.waiting_bytes or (self._has_ended and self._contents is None):
+        if self.waiting_bytes or (self._has_ended and self._contents is None):
             self._inflate_in_thread()
             return
         if self._contents is not None:
             self._wake()
         self._changed(self)
 
-
-def _inflate_slice(body: Body, *, is_last: bool) -> _Contents | None:
-    """In a thread; the contents if it was the last slice."""
-    body.inflate(_SLICE_BYTES)
-    return _contents(body) if is_last and not body.waiting_bytes else None
-
-
-def _contents(body: Body) -> _Contents:
-    content = body.finish()
-    return content, body.original()
+    def _inflate_slice(self, *, is_last: bool) -> _Contents | None:
+        """In a thread; the contents if it was the last slice."""
+        self.inflate(_SLICE_BYTES)
+        is_whole = is_last and not self.waiting_bytes
+        return (self.finish(), self.original()) if is_whole else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -41,11 +40,10 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._transport: Any = None
         self._reader = RequestReader(server, self, loop)
-        self._pending: deque[Due] = deque()
+        self._pending = self._reader.due
         self._task: asyncio.Task[None] | None = None
         self._answering: Incoming | None = None  # by the task
         self._sender: StreamSender | None = None
-        self._is_first = True  # request of the bytes being parsed
         self._has_turn = False  # to answer, in the next round of the loop
         self._is_reading = True
         self._is_lingering = False
@@ -65,6 +63,7 @@ class Connection(asyncio.Protocol):
             self.abort()
         elif server.is_closing or not has_room:
             self._reader.fail(503, "too many connections")
+            self._answer_next()
         else:
             server.evictions.add_new(self, self._loop)
 
@@ -99,8 +98,9 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._reader.is_ended:
             return
-        self._is_first = True
         self._reader.feed(data)
+        if self._pending:
+            self._answer_next()
         must_wait = self._pending or self._reader.is_in_thread
         if must_wait and self._is_reading and not self._reader.is_ended:
             self._is_reading = False
@@ -111,14 +111,12 @@ class Connection(asyncio.Protocol):
     def on_head(self) -> None:
         self._server.evictions.remove(self)
 
-    def on_request(self, due: Due) -> None:
-        """A request is complete, or refused."""
-        self._pending.append(due)
-        if self._is_first or self._reader.is_ended:
-            self._is_first = False
+    def on_body_changed(self) -> None:
+        """A body is refused, or a thread is done with it for now."""
+        if self._pending:
             self._answer_next()
         else:
-            self._plan_turn()
+            self._resume_reading()
 
     def send_continue(self) -> None:
         """Ask for the body, once the answers before it are out."""
@@ -148,9 +146,9 @@ class Connection(asyncio.Protocol):
             if self._reader.head is None and is_read and not self._is_lingering:
                 self._server.evictions.add_idle(self)
             self.send_continue()
-        self.resume_reading()
+        self._resume_reading()
 
-    def resume_reading(self) -> None:
+    def _resume_reading(self) -> None:
         """Unless answers are due, or a thread is at work on the body."""
         must_wait = self._pending or self._reader.is_in_thread
         if not self._is_reading and not must_wait and not self._transport.is_closing():
@@ -304,6 +302,7 @@ class Connection(asyncio.Protocol):
             allowed_s = limits.header_timeout_s if reader.head is None else limits.request_timeout_s
             if now_s - reader.began_at > allowed_s:
                 reader.fail(408, f"the request took longer than {allowed_s:g} s")
+                self._answer_next()
         elif now_s - self._idle_since > limits.idle_timeout_s:
             self._transport.close()
 

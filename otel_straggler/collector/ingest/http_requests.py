@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import httptools
 
-from otel_straggler.collector.ingest.body import Body
 from otel_straggler.collector.ingest.http_bodies import ON_LOOP_BYTES, Incoming
 from otel_straggler.collector.ingest.http_messages import (
     Head,
@@ -52,6 +52,7 @@ class RequestReader:
         is_ended: no further request is read.
         has_asked: a head was complete at some time.
         head: of the request being read, once complete.
+        due: requests that are complete or refused; the connection takes them from there.
         began_at: when the request being read began (``time.monotonic``); None between two.
         wants_continue: the peer waits to be asked for the body.
     """
@@ -63,6 +64,7 @@ class RequestReader:
         self._connection = connection
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
+        self.due: deque[Due] = deque()
         self.is_ended = False
         self.has_asked = False
         self.began_at: float | None = None
@@ -73,7 +75,7 @@ class RequestReader:
         self._reset()
 
     def feed(self, data: bytes) -> None:
-        """Parse; the connection gets complete requests before this returns."""
+        """Parse the next bytes of the connection."""
         if self.began_at is None:
             self.began_at = time.monotonic()
         self._has_moved = False
@@ -91,7 +93,7 @@ class RequestReader:
 
     def _fail_with(self, response: Response) -> None:
         self.end()
-        self._connection.on_request(Due(self.head, keep_alive=False, response=response))
+        self.due.append(Due(self.head, keep_alive=False, response=response))
 
     def end(self) -> None:
         """Read nothing more, and drop the body."""
@@ -174,11 +176,10 @@ class RequestReader:
         assert self.head is not None
         if self._incoming is not None:
             self._incoming.end()
-        due = Due(self.head, keep_alive, self._early, self._incoming)
+        self.due.append(Due(self.head, keep_alive, self._early, self._incoming))
         self._incoming = None
         self._reset()
         self.is_ended = not keep_alive
-        self._connection.on_request(due)
 
     # --- bodies --------------------------------------------------------------------------------
 
@@ -194,8 +195,13 @@ class RequestReader:
                 self._fail_with(refusal)
             self._early = refusal
             return
-        body = Body(limits.body_bytes, is_gzip=app.is_gzip(head), keep_raw=app.keep_raw)
-        self._incoming = Incoming(self._server.bodies, body, limits.body_bytes, self._changed)
+        self._incoming = Incoming(
+            self._server.bodies,
+            limits.body_bytes,
+            self._changed,
+            is_gzip=app.is_gzip(head),
+            keep_raw=app.keep_raw,
+        )
         if expects and head.version == "1.1":
             self.wants_continue = True
             self._loop.call_soon(self._connection.send_continue)
@@ -219,7 +225,7 @@ class RequestReader:
         elif self.began_at is not None:  # our time is not the sender's
             self.began_at += incoming.ours_s
             incoming.ours_s = 0.0
-        self._connection.resume_reading()
+        self._connection.on_body_changed()
 
     def _refuse_body(self, status: int, message: str) -> None:
         """A body that is too large ends reading; the rest of another is read and dropped, then it

@@ -101,10 +101,6 @@ class HttpServer:
             _log.warning(_FULL, self.limits.connections, self.address)
         return has_room
 
-    @property
-    def buffered(self) -> int:
-        return self.bodies.held_bytes
-
     def has_much_unsent(self) -> bool:
         """Whether too many answers are unread. Cost: O(connections), for large answers."""
         unsent = sum(connection.unsent_bytes for connection in self.connections)

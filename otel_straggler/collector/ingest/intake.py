@@ -6,17 +6,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from otel_straggler.errors import InputError
+from otel_straggler.otlp.answers import Signal
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, SpanNames
-
-Signal = Literal["traces", "metrics", "logs"]
-SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics", "logs")
 
 ContentType = Literal["application/x-protobuf", "application/json"]
 PROTOBUF: Final[ContentType] = "application/x-protobuf"
@@ -47,16 +45,6 @@ class Answer:
     rejected: int = 0
     message: str = ""
     retry_after_s: int = 1
-
-
-class Handler(Protocol):
-    """The service behind a server, which knows sockets and framing. Fast and thread-safe."""
-
-    def handle(self, request: Request) -> Answer: ...
-
-    def is_busy(self, signal: Signal) -> bool:
-        """Whether a request would be refused now; asked before a body is read."""
-        ...
 
 
 _KEPT_FREE: Final = 8
@@ -114,8 +102,8 @@ class IntakeCounts:
 
 
 class Intake:
-    """The :class:`Handler` of all receivers. A request is answered "ok" once its rows are with the
-    worker.
+    """The service behind all receivers. A request is answered "ok" once its rows are with the
+    worker. Fast and thread-safe.
 
     Args:
         ingest: hands spans or metrics to the worker, which releases their bytes. Called from
@@ -149,6 +137,7 @@ class Intake:
         self._is_open = False
 
     def is_busy(self, signal: Signal) -> bool:
+        """Whether a request would be refused now; asked before a body is read."""
         return not self._is_open or self._budget.is_full(signal)
 
     def handle(self, request: Request) -> Answer:

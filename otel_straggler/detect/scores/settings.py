@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from otel_straggler.options import above, integer, kind, number, option
+from otel_straggler.setting import above, integer, kind, number, option
 
 
 def _are_ascending(steps: object) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -15,17 +14,9 @@ _OURS = {"content-type", "content-length", "content-encoding", "transfer-encodin
 """Headers that only the transport can know."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where requests go; see ``Target`` in http_connection.hpp. ``head`` is of every request, but
-    for Content-Length and the empty line."""
-
-    host: str
-    port: str
-    head: bytes
-
-    def as_tuple(self) -> tuple[str, str, bytes, str]:
-        return self.host, self.port, self.head, semconv.SCORER_HEADER.lower()
+Address = tuple[str, str, bytes, str]
+"""Host, port, the head of every request but for Content-Length and the empty line, and the header
+of a scorer; see ``Target`` in http_connection.hpp."""
 
 
 def why_not_native(endpoint: Endpoint) -> str:
@@ -49,7 +40,7 @@ def why_not_native(endpoint: Endpoint) -> str:
 def address_of(endpoint: Endpoint) -> Address:
     """Of an endpoint for which :func:`why_not_native` is empty."""
     address = _address(endpoint, urlsplit(endpoint.url))
-    return address or Address("", "", b"")  # of one that is switched off
+    return address or ("", "", b"", semconv.SCORER_HEADER.lower())  # of one that is switched off
 
 
 def _address(endpoint: Endpoint, url: SplitResult) -> Address | None:
@@ -66,7 +57,7 @@ def _address(endpoint: Endpoint, url: SplitResult) -> Address | None:
         return None
     if not host or any(set(line) & set(b"\r\n\0") for line in head) or " " in target:
         return None
-    return Address(host, str(port), b"\r\n".join(head) + b"\r\n")
+    return host, str(port), b"\r\n".join(head) + b"\r\n", semconv.SCORER_HEADER.lower()
 
 
 def _last_of_each(headers: dict[str, str]) -> dict[str, str]:

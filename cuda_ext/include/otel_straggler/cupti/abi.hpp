@@ -1,4 +1,4 @@
-// What we use of CUPTI's binary interface, written down anew: numbers and offsets, the same in all
+// The part of CUPTI's binary interface that we use, restated: numbers and offsets, the same in all
 // versions from 11.8 to 13.5. `make cupti-headers` compares them with NVIDIA's own headers.
 //
 // Records grow from version to version: read only what is here, and step from one to the next only
@@ -76,7 +76,7 @@ static_assert(offsetof(KernelPrefix, correlation) == 92 && offsetof(KernelPrefix
 static_assert(offsetof(KernelPrefix, graph_node) == 144 && offsetof(KernelPrefix, graph) == 156);
 static_assert(sizeof(KernelPrefix) == 160);
 
-// Memory copies and memory sets: alike where we look.
+// Memory copies and memory sets: alike in the fields that we read.
 struct MemoryPrefix {
   Kind kind;
   std::uint32_t what;  // a byte of the kind of copy, or the value set

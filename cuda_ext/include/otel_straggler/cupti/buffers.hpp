@@ -1,7 +1,7 @@
 // Buffers for CUPTI to write records into: a bounded number of them, zeroed beforehand, and never
 // given back to the system, because CUPTI may write into one long after all else has ended.
 //
-// take() and complete() run inside CUPTI, on threads that launch kernels: they take no lock and
+// acquire() and complete() run inside CUPTI, on threads that launch kernels: they take no lock and
 // touch no memory. The rest is the worker's.
 #pragma once
 
@@ -38,7 +38,7 @@ class BufferPool {
   std::size_t bytes() const { return bytes_; }
 
   // A zeroed buffer; null if all are out.
-  std::uint8_t* take() noexcept {
+  std::uint8_t* acquire() noexcept {
     if (memory_ == nullptr) return nullptr;
     std::uint32_t place = pop();
     if (place == kNone) place = next_untouched();
@@ -73,7 +73,7 @@ class BufferPool {
   }
 
   // Appends what has come back, the oldest first.
-  void take_completed(std::vector<CompletedBuffer>& buffers) {
+  void drain_completed(std::vector<CompletedBuffer>& buffers) {
     const auto first = static_cast<std::ptrdiff_t>(buffers.size());
     std::uint32_t place = completed_.exchange(kNone, std::memory_order_acquire);
     for (; place != kNone; place = places_[place].next.load(std::memory_order_relaxed)) {
@@ -128,7 +128,7 @@ class BufferPool {
     return place < count_ ? static_cast<std::uint32_t>(place) : kNone;
   }
 
-  // The head has a number beside it that changes each time: a place that has come and gone since
+  // The head carries a number that changes each time: a place that has come and gone since
   // is not taken for the same.
   std::uint32_t pop() noexcept {
     std::uint64_t head = head_.load(std::memory_order_acquire);
@@ -136,7 +136,7 @@ class BufferPool {
       const auto place = static_cast<std::uint32_t>(head);
       if (place == kNone) return kNone;
       const std::uint32_t next = places_[place].next.load(std::memory_order_relaxed);
-      if (head_.compare_exchange_weak(head, turned(head, next), std::memory_order_acquire)) {
+      if (head_.compare_exchange_weak(head, next_head(head, next), std::memory_order_acquire)) {
         free_.fetch_sub(1, std::memory_order_relaxed);
         return place;
       }
@@ -147,12 +147,12 @@ class BufferPool {
     std::uint64_t head = head_.load(std::memory_order_relaxed);
     do {
       places_[place].next.store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
-    } while (!head_.compare_exchange_weak(head, turned(head, place), std::memory_order_release,
+    } while (!head_.compare_exchange_weak(head, next_head(head, place), std::memory_order_release,
                                           std::memory_order_relaxed));
     free_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  static std::uint64_t turned(std::uint64_t head, std::uint32_t place) {
+  static std::uint64_t next_head(std::uint64_t head, std::uint32_t place) {
     return ((head >> 32) + 1) << 32 | place;
   }
 

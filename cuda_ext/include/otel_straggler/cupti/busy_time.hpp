@@ -15,11 +15,11 @@ struct Interval {
   std::uint64_t end_ns;
 };
 
-// Intervals may come in any order. Exact, unless more than kMostIntervals lie apart: then the older
+// Intervals may come in any order. Exact, unless more than kMaxIntervals lie apart: then the older
 // half is settled, and what comes late and overlaps it is counted again.
 class BusyTime {
  public:
-  static constexpr std::size_t kMostIntervals = 8'192;
+  static constexpr std::size_t kMaxIntervals = 8'192;
 
   void add(const Interval& interval) {
     if (!intervals_.empty()) {
@@ -30,7 +30,7 @@ class BusyTime {
       }
       is_sorted_ = is_sorted_ && interval.start_ns > last.end_ns;
     }
-    if (intervals_.size() >= kMostIntervals) make_room();
+    if (intervals_.size() >= kMaxIntervals) make_room();
     intervals_.push_back(interval);
   }
 
@@ -76,7 +76,7 @@ class BusyTime {
 
   void make_room() {
     join();
-    if (intervals_.size() < kMostIntervals / 2) return;
+    if (intervals_.size() < kMaxIntervals / 2) return;
     const auto middle = intervals_.begin() + static_cast<std::ptrdiff_t>(intervals_.size() / 2);
     for (auto at = intervals_.begin(); at != middle; ++at) settled_ns_ += at->end_ns - at->start_ns;
     intervals_.erase(intervals_.begin(), middle);

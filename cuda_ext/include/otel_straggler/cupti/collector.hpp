@@ -1,4 +1,4 @@
-// Timing kernels by CUPTI: sets it up, takes what it gives back, and has it counted off the
+// Timing kernels by CUPTI: sets it up, drains its buffers, and has them counted off the
 // training thread.
 //
 // What CUPTI calls runs on the training's threads and inside CUPTI's locks: it takes no lock of
@@ -54,7 +54,7 @@ class Collector final : public GpuTimer {
     pool_.prepare(kSpareBuffers);
     const std::string reason = tracing_.set_up();
     if (!reason.empty()) {
-      take_down();
+      tear_down();
       return reason;
     }
     {
@@ -80,7 +80,7 @@ class Collector final : public GpuTimer {
       pipeline_.end(monotonic_ns());
     }
     flush();
-    take_down();
+    tear_down();
     while (pool_.out() > 0 && monotonic_ns() < deadline_ns) {
       tracing_.api().flush_all(0);  // not flush(): it takes streams without kernels for idle ones
       drain();
@@ -101,7 +101,7 @@ class Collector final : public GpuTimer {
       mark(run_of(span));
     } else {
       boundaries_elsewhere_.fetch_add(1, std::memory_order_relaxed);
-      if (run_of(span) != kNoRun) current_.directory().note_elsewhere(run_of(span));
+      if (run_of(span) != kNoRun) current_.directory().mark_elsewhere(run_of(span));
     }
   }
 
@@ -112,8 +112,8 @@ class Collector final : public GpuTimer {
   void ended(bool is_ambient, std::uint64_t span, std::uint64_t now_span,
              std::uint32_t now_section) noexcept override {
     boundary(is_ambient, now_span, now_section);
-    current_.directory().note_end(run_of(span),
-                                  way_ == Way::kMarks ? marks_.issued() : launches_.newest());
+    current_.directory().record_end(run_of(span),
+                                    way_ == Way::kMarks ? marks_.issued() : launches_.newest());
   }
 
   void add(const Record* records, std::size_t count) override {
@@ -121,14 +121,14 @@ class Collector final : public GpuTimer {
     pipeline_.add(records, count);
   }
 
-  void take_ready(std::int64_t now_ns, std::vector<Record>& out) override {
+  void drain_ready(std::int64_t now_ns, std::vector<Record>& out) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    pipeline_.take_ready(now_ns, out);
+    pipeline_.drain_ready(now_ns, out);
   }
 
-  void take_all(bool is_complete, std::vector<Record>& out) override {
+  void drain_all(bool is_complete, std::vector<Record>& out) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    pipeline_.take_all(is_complete, monotonic_ns(), out);
+    pipeline_.drain_all(is_complete, monotonic_ns(), out);
   }
 
   GpuLosses losses() override {
@@ -138,12 +138,12 @@ class Collector final : public GpuTimer {
   }
 
   // What was seen of each kernel since the last time. Cost: some microseconds for each name.
-  std::vector<KernelSummary> take_kernels() {
+  std::vector<KernelSummary> drain_kernels() {
     std::vector<KernelSummary> kernels;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       const KernelNames& names = pipeline_.names();
-      for (KernelCell& cell : pipeline_.stats().take()) {
+      for (KernelCell& cell : pipeline_.stats().drain()) {
         const std::uint32_t kernel = cell.kernel;
         kernels.push_back({names.text(kernel), names.class_of(kernel), std::move(cell)});
       }
@@ -205,7 +205,7 @@ class Collector final : public GpuTimer {
     pool_.prepare(kSpareBuffers);
   }
 
-  // Asks CUPTI for all records that are whole, and takes them. Does not wait for the GPU.
+  // Asks CUPTI for all records that are whole, and drains them. Does not wait for the GPU.
   // now_ns: for a world whose time is ahead of the clock.
   void flush(std::int64_t now_ns = 0) {
     if (is_forked_.load()) return;
@@ -215,9 +215,9 @@ class Collector final : public GpuTimer {
     if (!is_drained) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.flushed();
-    watch_.note(pipeline_.counts().events, pipeline_.counts().invalid);
+    watch_.record(pipeline_.counts().events, pipeline_.counts().invalid);
     const std::uint64_t buffers = own_buffers_.load();
-    note_silence(buffers != std::exchange(buffers_seen_, buffers));
+    record_silence(buffers != std::exchange(buffers_seen_, buffers));
   }
 
  private:
@@ -233,11 +233,11 @@ class Collector final : public GpuTimer {
     MarkEvent mark[kBatch];
     GpuEvent event[kBatch];
 
-    void take(const MarkEvent& one) {
+    void observe(const MarkEvent& one) {
       mark[marks++] = one;
       if (marks == kBatch) give();
     }
-    void take(const GpuEvent& one) {
+    void observe(const GpuEvent& one) {
       event[events++] = one;
       if (events == kBatch) give();
     }
@@ -283,11 +283,12 @@ class Collector final : public GpuTimer {
 
   // --- on the training's threads -----------------------------------------------------------------
 
-  static void on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* most) noexcept {
-    *most = 0;
+  static void on_request(std::uint8_t** buffer, std::size_t* size,
+                         std::size_t* max_records) noexcept {
+    *max_records = 0;
     Collector* const it = active_.load(std::memory_order_acquire);
     *buffer = it == nullptr || is_forked_.load(std::memory_order_relaxed) ? nullptr
-                                                                         : it->pool_.take();
+                                                                         : it->pool_.acquire();
     if (*buffer == nullptr && it != nullptr) {
       it->declined_buffers_.fetch_add(1, std::memory_order_relaxed);
       if (it->tracing_.version() < kDeclineVersion) *buffer = it->pool_.scratch();
@@ -310,11 +311,11 @@ class Collector final : public GpuTimer {
 
   static void on_call(void* user, std::uint32_t domain, std::uint32_t call,
                       const void* data) noexcept {
-    const auto* const told = static_cast<const CallbackData*>(data);
-    if (domain != kDriverDomain || told->site != kEnter) return;
+    const auto* const callback = static_cast<const CallbackData*>(data);
+    if (domain != kDriverDomain || callback->site != kEnter) return;
     auto* const it = static_cast<Collector*>(user);
     const Run run = it->current_.here();
-    it->launches_.note(told->correlation, run);
+    it->launches_.record(callback->correlation, run);
     if (run != kNoRun) it->current_.directory().count_launch(run, is_graph_launch(call));
   }
 
@@ -336,17 +337,17 @@ class Collector final : public GpuTimer {
         pipeline_.count_dropped(1, monotonic_ns());
       }
       lock.lock();
-      sleep_.wait_for(lock, std::chrono::nanoseconds(settings_.look_ns),
+      sleep_.wait_for(lock, std::chrono::nanoseconds(settings_.poll_ns),
                       [this] { return is_ending_; });
     }
   }
 
-  void take_down() {
-    tracing_.take_down();
+  void tear_down() {
+    tracing_.tear_down();
     drain();
   }
 
-  // Waits for a thread that is at it, but not for ever: it may be one that was stopped.
+  // Waits for a thread that is at it, but not forever: it may be one that was stopped.
   bool drain_in_turn(std::int64_t now_ns) {
     for (int tries = 0; tries < 200; ++tries) {
       if (drain(now_ns)) return true;
@@ -360,9 +361,9 @@ class Collector final : public GpuTimer {
     const Turn turn(is_draining_);
     if (!turn.is_ours) return false;
     completed_.clear();
-    pool_.take_completed(completed_);
+    pool_.drain_completed(completed_);
     now_ns = std::max(now_ns, monotonic_ns());  // what has come was launched before
-    begin_look();
+    begin_poll();
     for (const CompletedBuffer& buffer : completed_) {
       read(buffer, now_ns);
       pool_.give_back(buffer);
@@ -372,9 +373,9 @@ class Collector final : public GpuTimer {
     return true;
   }
 
-  void begin_look() {
+  void begin_poll() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    pipeline_.begin_look();
+    pipeline_.begin_poll();
   }
 
   void read(const CompletedBuffer& buffer, std::int64_t now_ns) {
@@ -400,7 +401,7 @@ class Collector final : public GpuTimer {
   }
 
   // Whether another client gets what is ours: work was launched, and nothing comes back.
-  void note_silence(bool has_come) {
+  void record_silence(bool has_come) {
     const std::uint64_t launched = way_ == Way::kMarks ? marks_.issued() : launches_.count();
     const bool has_launched = launched != std::exchange(launched_seen_, launched);
     if (has_come) silent_flushes_ = 0;

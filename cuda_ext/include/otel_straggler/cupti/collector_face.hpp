@@ -1,4 +1,4 @@
-// What one tells a collector, and what it tells: settings, how it goes, kernels with their words.
+// Interface of a collector: settings, state, and kernels with their text.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ struct CollectorSettings {
   // in a buffer waits until it is full. So buffers are small, 1,200 kernels each; 64 MiB together.
   std::size_t buffer_bytes = std::size_t{1} << 18;
   std::size_t max_buffers = 256;
-  std::int64_t look_ns = kSecondNs / 10;  // at buffers that are full
+  std::int64_t poll_ns = kSecondNs / 10;  // at buffers that are full
   std::int64_t flush_ns = kSecondNs / 2;
 };
 
-// How it goes, for those who decide whether it goes on.
+// State, for deciding whether tracing continues.
 struct CollectorState {
   bool is_tracing = false;
   Way way = Way::kMarks;

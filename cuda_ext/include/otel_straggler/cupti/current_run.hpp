@@ -30,7 +30,7 @@ inline __thread Run run_of_this_thread;
 class RunDirectory {
  public:
   static constexpr std::size_t kPlaces = 65'536;
-  static constexpr std::uint32_t kHasGraphs = 1U << 31;  // nobody knows how many kernels
+  static constexpr std::uint32_t kHasGraphs = 1U << 31;  // unknown how many kernels
   static constexpr std::uint32_t kElsewhere = 1U << 30;  // nor which: it ran where marks cannot see
 
   RunDirectory() : places_(std::make_unique<Place[]>(kPlaces)) {}
@@ -58,12 +58,12 @@ class RunDirectory {
   }
 
   // It is current, in a thread that marks know nothing of.
-  void note_elsewhere(Run run) noexcept {
+  void mark_elsewhere(Run run) noexcept {
     at(run).launched.fetch_or(kElsewhere, std::memory_order_relaxed);
   }
 
   // It has ended. newest: the newest mark or launch of the process by then.
-  void note_end(Run run, std::uint32_t newest) noexcept {
+  void record_end(Run run, std::uint32_t newest) noexcept {
     if (section_of(run) == kNoSection) return;  // its place was taken
     at(run).newest_at_end.store(newest, std::memory_order_release);
   }
@@ -95,7 +95,7 @@ class RunDirectory {
   struct Place {
     std::atomic<std::uint64_t> run_section{0};
     std::atomic<std::uint32_t> launched{0};
-    std::atomic<std::uint32_t> newest_at_end{0};  // 0: it has not ended, or nobody said so
+    std::atomic<std::uint32_t> newest_at_end{0};  // 0: it has not ended, or no end was reported
   };
 
   Place& at(Run run) const { return places_[run % kPlaces]; }
@@ -125,7 +125,7 @@ class CurrentRun {
     return own != kNoRun ? own : ambient_.load(std::memory_order_relaxed);
   }
 
-  // What the process was last told.
+  // What was last reported to the process.
   Run ambient() const noexcept { return ambient_.load(std::memory_order_relaxed); }
 
   RunDirectory& directory() { return directory_; }

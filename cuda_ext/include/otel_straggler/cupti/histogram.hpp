@@ -15,7 +15,7 @@
 namespace otel_straggler::cupti {
 
 inline constexpr std::int32_t kFinestScale = 7;
-inline constexpr std::size_t kMostBuckets = 512;
+inline constexpr std::size_t kMaxBuckets = 512;
 
 // From nanoseconds to buckets of the finest scale.
 class BucketIndex {
@@ -40,7 +40,7 @@ class BucketIndex {
     }
   }
 
-  // duration_ns: above 0. Cost: two look-ups and a comparison.
+  // duration_ns: above 0. Cost: two lookups and a comparison.
   std::int32_t operator()(std::uint64_t duration_ns) const {
     const int zeros = __builtin_clzll(duration_ns);
     const std::uint64_t fraction = duration_ns << zeros;  // in [2^63, 2^64)
@@ -93,13 +93,13 @@ struct Histogram {
       buckets.assign(kRoom, 0);
     }
     const auto last = [this] { return offset + static_cast<std::int32_t>(buckets.size()) - 1; };
-    while (span(index, last()) > static_cast<std::int32_t>(kMostBuckets)) {
+    while (span(index, last()) > static_cast<std::int32_t>(kMaxBuckets)) {
       coarsen();
       index >>= 1;
     }
     if (index < offset) {
-      const std::int32_t most = last() - static_cast<std::int32_t>(kMostBuckets) + 1;
-      const std::int32_t first = std::max(index - kRoom, most);
+      const std::int32_t lowest = last() - static_cast<std::int32_t>(kMaxBuckets) + 1;
+      const std::int32_t first = std::max(index - kRoom, lowest);
       buckets.insert(buckets.begin(), static_cast<std::size_t>(offset - first), 0);
       offset = first;
     } else if (index > last()) {

@@ -11,7 +11,7 @@ namespace otel_straggler::cupti {
 class InvalidWatch {
  public:
   // All so far, at each flush.
-  void note(std::uint64_t events, std::uint64_t invalid) {
+  void record(std::uint64_t events, std::uint64_t invalid) {
     moments_.push_back({events, invalid});
     if (moments_.size() > kFlushes) moments_.pop_front();
   }

@@ -37,8 +37,8 @@ inline std::string readable(const std::string& name) {
 
 class KernelNames {
  public:
-  static constexpr std::size_t kMostNames = 2'048;
-  static constexpr std::size_t kMostNameBytes = 4'096;
+  static constexpr std::size_t kMaxNames = 2'048;
+  static constexpr std::size_t kMaxNameBytes = 4'096;
   static constexpr const char* kOther = "<other>";  // of each class, those without room
 
   explicit KernelNames(const std::vector<std::string>& marks = communication_marks())
@@ -59,18 +59,18 @@ class KernelNames {
 
   // More has come back: what lies where names lay may have changed since, because a module that is
   // loaded later may use the same place.
-  void begin_look() { ++look_; }
+  void begin_poll() { ++poll_; }
 
   // The number of the name that lies at `name`; null: it has none. The place is remembered, and
-  // what lies there is compared once a look.
+  // its content is compared once per poll.
   std::uint32_t number_of(const char* name) {
     if (name == nullptr) return static_cast<std::uint32_t>(KernelClass::kCompute);
     std::size_t at = place_of(name);
     for (; places_[at].name != nullptr; at = (at + 1) & (kPlaces - 1)) {
       Place& place = places_[at];
       if (place.name != name) continue;
-      if (place.look == look_) return place.number;
-      place.look = look_;
+      if (place.last_poll == poll_) return place.number;
+      place.last_poll = poll_;
       if (!is_still(place.number, name)) place.number = number_of_text(name);
       return place.number;
     }
@@ -80,7 +80,7 @@ class KernelNames {
       used_ = 1;
       at = place_of(name);
     }
-    places_[at] = {name, number, look_};
+    places_[at] = {name, number, poll_};
     return number;
   }
 
@@ -99,7 +99,7 @@ class KernelNames {
   struct Place {
     const char* name = nullptr;
     std::uint32_t number = 0;
-    std::uint32_t look = 0;  // when it was last compared
+    std::uint32_t last_poll = 0;  // when it was last compared
   };
 
   static std::size_t place_of(const char* name) {
@@ -112,7 +112,7 @@ class KernelNames {
   bool is_still(std::uint32_t number, const char* name) const {
     if (number < kKernelClasses) return true;
     const std::string& text = texts_[number];
-    if (text.size() == kMostNameBytes) return text == shortened(name);
+    if (text.size() == kMaxNameBytes) return text == shortened(name);
     return std::strcmp(text.c_str(), name) == 0;
   }
 
@@ -121,7 +121,7 @@ class KernelNames {
     const auto found = numbers_.find(text);
     if (found != numbers_.end()) return found->second;
     const KernelClass its = class_of_name(text);
-    if (texts_.size() >= kMostNames + kKernelClasses) {
+    if (texts_.size() >= kMaxNames + kKernelClasses) {
       ++left_out_;
       return static_cast<std::uint32_t>(its);
     }
@@ -139,9 +139,9 @@ class KernelNames {
   // A long name by its beginning and a number made of all of it.
   static std::string shortened(const char* name) {
     const std::string_view whole(name);
-    if (whole.size() < kMostNameBytes) return std::string(whole);
+    if (whole.size() < kMaxNameBytes) return std::string(whole);
     const std::string number = "~" + std::to_string(std::hash<std::string_view>()(whole));
-    return std::string(whole.substr(0, kMostNameBytes - number.size())) + number;
+    return std::string(whole.substr(0, kMaxNameBytes - number.size())) + number;
   }
 
   KernelClass class_of_name(const std::string& name) const {
@@ -162,7 +162,7 @@ class KernelNames {
   std::vector<std::string> marks_;
   std::vector<Place> places_;
   std::size_t used_ = 0;
-  std::uint32_t look_ = 1;
+  std::uint32_t poll_ = 1;
   // By number; the first ones are <other>, one for each class.
   std::deque<std::string> texts_;
   std::vector<KernelClass> classes_;

@@ -26,7 +26,7 @@ static_assert(sizeof(KernelTimes) == 64);
 
 struct KernelCell : KernelTimes {
   std::uint32_t kernel = 0;   // its name's number
-  std::uint32_t section = 0;  // kNoSection: in none, or nobody knows
+  std::uint32_t section = 0;  // kNoSection: in none, or unknown
 };
 
 // Cells of (kernel, section), a bounded number. Further ones are counted under the kernel `<other>`
@@ -36,7 +36,7 @@ struct KernelCell : KernelTimes {
 // bucket. So each is asked for some kernels before it is needed.
 class KernelStats {
  public:
-  static constexpr std::size_t kMostCells = 8'192;
+  static constexpr std::size_t kMaxCells = 8'192;
 
   // other: the number of `<other>` of the kernel's class.
   void add(std::uint32_t kernel, std::uint32_t other, std::uint32_t section,
@@ -48,8 +48,8 @@ class KernelStats {
     turn_ = (turn_ + 1) % kAhead;
   }
 
-  // All cells; counting begins anew.
-  std::vector<KernelCell> take() {
+  // All cells; counting restarts.
+  std::vector<KernelCell> drain() {
     settle();
     std::vector<KernelCell> cells;
     cells.reserve(times_.size());
@@ -77,8 +77,8 @@ class KernelStats {
   }
 
  private:
-  static constexpr std::size_t kMostOthers = 3'075;  // classes times sections, and none
-  static constexpr std::size_t kMostSections = 1'024;  // further ones count as none
+  static constexpr std::size_t kMaxOthers = 3'075;  // classes times sections, and none
+  static constexpr std::size_t kMaxSections = 1'024;  // further ones count as none
   static constexpr std::size_t kAhead = 8;
   static constexpr std::uint32_t kEmpty = UINT32_MAX;
 
@@ -127,7 +127,7 @@ class KernelStats {
     Row& row = row_of(section);
     if (kernel >= row.size()) row.resize(kernel + 1, 0);
     if (row[kernel] != 0) return row[kernel] - 1U;
-    if (times_.size() >= kMostCells && kernel != other) {
+    if (times_.size() >= kMaxCells && kernel != other) {
       ++left_out_;
       return cell_of(other, other, section);
     }
@@ -141,7 +141,7 @@ class KernelStats {
   Row& row_of(std::uint32_t section) {
     if (last_row_ != nullptr && section == asked_section_) return *last_row_;
     asked_section_ = last_section_ = section;
-    const bool has_room = rows_.size() < kMostSections || rows_.count(section) != 0;
+    const bool has_room = rows_.size() < kMaxSections || rows_.count(section) != 0;
     if (!has_room) last_section_ = kNoSection;
     last_row_ = &rows_[last_section_];
     return *last_row_;

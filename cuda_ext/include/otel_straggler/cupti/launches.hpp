@@ -1,5 +1,5 @@
-// The other way to say which run launched a kernel: CUPTI calls us at every launch, on the thread
-// that launches, and we write down which run is current there.
+// The other way to determine which run launched a kernel: CUPTI calls us at every launch, on the
+// thread that launches, and we write down which run is current there.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class Launches {
   }
 
   // On the launching thread.
-  void note(std::uint32_t correlation, Run run) noexcept {
+  void record(std::uint32_t correlation, Run run) noexcept {
     places_[correlation % kPlaces].store(std::uint64_t{correlation} << 32 | run,
                                          std::memory_order_relaxed);
     newest_.store(correlation, std::memory_order_relaxed);
@@ -32,7 +32,7 @@ class Launches {
     const std::uint64_t found = places_[correlation % kPlaces].load(std::memory_order_relaxed);
     if (found >> 32 != correlation) return {Knowledge::kLost, kNoRun};
     const auto run = static_cast<Run>(found);
-    return {run == kNoRun ? Knowledge::kNobody : Knowledge::kKnown, run};
+    return {run == kNoRun ? Knowledge::kUnattributed : Knowledge::kKnown, run};
   }
 
   std::uint32_t newest() const noexcept { return newest_.load(std::memory_order_relaxed); }

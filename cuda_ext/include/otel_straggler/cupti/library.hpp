@@ -11,7 +11,7 @@
 
 namespace otel_straggler::cupti {
 
-struct LibraryWish {
+struct LibraryRequest {
   std::string path;    // this file and no other (OTEL_STRAGGLER_CUPTI); empty: search
   std::string folder;  // of torch's wheel of CUPTI; empty: none
   std::string driver = "libcuda.so.1";  // by this name the driver is known to the loader
@@ -36,14 +36,14 @@ inline void* open(const std::string& name, int more) {
 }
 
 // The copy that torch has loaded comes first: a second one would be a rival of it.
-inline void* find(const LibraryWish& wish) {
-  if (!wish.path.empty()) return open(wish.path, RTLD_NODELETE);
+inline void* find(const LibraryRequest& request) {
+  if (!request.path.empty()) return open(request.path, RTLD_NODELETE);
   for (const char* name : kNames) {
     if (void* found = open(name, RTLD_NOLOAD | RTLD_NODELETE)) return found;
   }
   for (const char* name : kNames) {
-    if (wish.folder.empty()) break;
-    if (void* found = open(wish.folder + "/" + name, RTLD_NODELETE)) return found;
+    if (request.folder.empty()) break;
+    if (void* found = open(request.folder + "/" + name, RTLD_NODELETE)) return found;
   }
   for (const char* name : kNames) {
     if (void* found = open(name, RTLD_NODELETE)) return found;
@@ -82,14 +82,14 @@ inline const char* get_all(void* library, Api& api) {
   return is_whole ? nullptr : name;
 }
 
-inline std::string why_not_opened(const LibraryWish& wish) {
+inline std::string why_not_opened(const LibraryRequest& request) {
   const char* words = ::dlerror();
-  const std::string told = words == nullptr ? "" : std::string(" (") + words + ")";
-  if (!wish.path.empty()) {
-    return "OTEL_STRAGGLER_CUPTI names a library that cannot be loaded" + told +
+  const std::string detail = words == nullptr ? "" : std::string(" (") + words + ")";
+  if (!request.path.empty()) {
+    return "OTEL_STRAGGLER_CUPTI names a library that cannot be loaded" + detail +
            "; unset it to use the one that torch brings";
   }
-  return "no libcupti was found" + told +
+  return "no libcupti was found" + detail +
          "; install torch for CUDA, or put CUDA's extras/CUPTI/lib64 on LD_LIBRARY_PATH";
 }
 
@@ -102,18 +102,18 @@ inline std::string path_of(const Api& api) {
 }  // namespace loading
 
 // Never fails otherwise than by a reason. Cost: 16 us if torch has loaded one, else some ms.
-inline Library load_library(const LibraryWish& wish) {
+inline Library load_library(const LibraryRequest& request) {
   Library library;
-  void* const driver = loading::open(wish.driver, RTLD_NOLOAD);
+  void* const driver = loading::open(request.driver, RTLD_NOLOAD);
   if (driver == nullptr) {
-    library.reason = "no CUDA driver is loaded in this process (" + wish.driver +
+    library.reason = "no CUDA driver is loaded in this process (" + request.driver +
                      "); there is no GPU, or CUDA has not been used yet";
     return library;
   }
   loading::get(driver, "cuDriverGetVersion", library.get_driver_version);
-  void* const found = loading::find(wish);
+  void* const found = loading::find(request);
   if (found == nullptr) {
-    library.reason = loading::why_not_opened(wish);
+    library.reason = loading::why_not_opened(request);
     return library;
   }
   if (const char* missing = loading::get_all(found, library.api)) {

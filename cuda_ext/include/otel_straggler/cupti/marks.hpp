@@ -1,5 +1,5 @@
-// One way to say which run launched a kernel: marks. At every boundary of a section the process
-// makes a cheap driver call that CUPTI records; a kernel belongs to the mark before it, by
+// One way to determine which run launched a kernel: marks. At every boundary of a section the
+// process makes a cheap driver call that CUPTI records; a kernel belongs to the mark before it, by
 // correlation id.
 //
 // The id pushed around the call comes back with the call's correlation id: number of the mark, and
@@ -21,9 +21,9 @@ namespace otel_straggler::cupti {
 
 enum class Knowledge : std::uint8_t {
   kKnown,
-  kNotYet,  // ask again when more has come back
-  kNobody,  // it belongs to no run
-  kLost,    // it belongs to one, but nobody knows to which
+  kNotYet,        // ask again when more has come back
+  kUnattributed,  // it belongs to no run
+  kLost,          // it belongs to one, but it is unknown to which
 };
 
 struct Answer {
@@ -58,7 +58,7 @@ class Marks {
   // Of a kernel that was launched with this id.
   Answer find(std::uint32_t correlation) {
     if (marks_.empty()) {
-      return {issued() == known_ ? Knowledge::kNobody : Knowledge::kNotYet, kNoRun};
+      return {issued() == known_ ? Knowledge::kUnattributed : Knowledge::kNotYet, kNoRun};
     }
     const WideId id = widen_near(newest_, correlation);
     newest_ = std::max(newest_, id);
@@ -67,7 +67,7 @@ class Marks {
       return answer(marks_.back());
     }
     if (id < marks_.front().id) {
-      return {has_forgotten_ ? Knowledge::kLost : Knowledge::kNobody, kNoRun};
+      return {has_evicted_ ? Knowledge::kLost : Knowledge::kUnattributed, kNoRun};
     }
     if (!is_after(last_, id)) last_ = is_after(last_ + 1, id) ? last_ + 1 : place_before(id);
     return answer(marks_[last_]);
@@ -84,7 +84,7 @@ class Marks {
     return marks_.empty() ? 1 : widen(correlation);
   }
 
-  // Gives up marks that have not come for too long, and forgets the oldest.
+  // Gives up marks that are overdue, and evicts the oldest.
   void tend(std::int64_t now_ns) {
     while (!waiting_.empty() && now_ns - waiting_.begin()->second.since_ns > kPatienceNs) {
       const std::uint32_t next = waiting_.begin()->first;
@@ -93,9 +93,9 @@ class Marks {
       known_ = next - 1;
       join();
     }
-    if (marks_.size() > kMostMarks) {
-      marks_.erase(marks_.begin(), marks_.begin() + kMostMarks / 2);
-      has_forgotten_ = true;
+    if (marks_.size() > kMaxMarks) {
+      marks_.erase(marks_.begin(), marks_.begin() + kMaxMarks / 2);
+      has_evicted_ = true;
       last_ = 0;
     }
   }
@@ -105,7 +105,7 @@ class Marks {
     marks_.clear();
     waiting_.clear();
     known_ = issued();
-    has_forgotten_ = false;
+    has_evicted_ = false;
     last_ = 0;
   }
 
@@ -126,7 +126,7 @@ class Marks {
 
  private:
   static constexpr std::int64_t kPatienceNs = 2'000'000'000;
-  static constexpr std::size_t kMostMarks = 65'536;
+  static constexpr std::size_t kMaxMarks = 65'536;
 
   struct Mark {
     WideId id;
@@ -147,7 +147,7 @@ class Marks {
 
   static Answer answer(const Mark& mark) {
     if (mark.is_lost) return {Knowledge::kLost, kNoRun};
-    return {mark.run == kNoRun ? Knowledge::kNobody : Knowledge::kKnown, mark.run};
+    return {mark.run == kNoRun ? Knowledge::kUnattributed : Knowledge::kKnown, mark.run};
   }
 
   // Moves those whose turn it is from waiting_ to marks_.
@@ -186,7 +186,7 @@ class Marks {
   WideId newest_ = kFirstWideId;
   std::size_t last_ = 0;  // where the last question was answered
   std::uint64_t lost_ = 0;
-  bool has_forgotten_ = false;
+  bool has_evicted_ = false;
 };
 
 }  // namespace otel_straggler::cupti

@@ -2,7 +2,7 @@
 // which correlation id on its kernels are, so one that nothing has come for is passed over whole.
 //
 // Looking again costs as much as there are kernels to settle, and some hundred comparisons; a queue
-// that is full for ever, because marks are lost, is not looked through with every mark.
+// that is full forever, because marks are lost, is not scanned with every mark.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace otel_straggler::cupti {
 
 struct ParkedKernel {
   GpuEvent event;
-  WideId id;  // of its launch, as far as that can be said: never more than it is
+  WideId id;  // of its launch, as far as known: never more than it is
   std::uint32_t kernel;
   bool is_valid;
   std::int64_t since_ns;
@@ -27,15 +27,15 @@ struct ParkedKernel {
 
 class ParkedKernels {
  public:
-  static constexpr std::size_t kMost = 65'536;  // 4 MiB, 8 where lots are half empty
+  static constexpr std::size_t kMax = 65'536;  // 4 MiB, 8 where lots are half empty
 
-  bool is_full() const { return size_ >= kMost; }
+  bool is_full() const { return size_ >= kMax; }
   std::size_t size() const { return size_; }
   std::size_t lots() const { return lots_.size(); }
   // No kernel has a smaller id.
   WideId first() const { return first_; }
-  // How often a kernel was looked at again, in all.
-  std::uint64_t looks() const { return looks_; }
+  // How often a kernel was examined again, in total.
+  std::uint64_t examined() const { return examined_; }
 
   void push(const ParkedKernel& one) {
     if (lots_.empty() || lots_.back().kernels.size() >= kOfLot) {
@@ -43,14 +43,14 @@ class ParkedKernels {
       lots_.back().kernels.reserve(kOfLot);
     }
     lots_.back().add(one);
-    note(one.id, one.since_ns);
+    record(one.id, one.since_ns);
     ++size_;
   }
 
-  // Has all looked at whose id is up to `reach`, or that are here since `until_ns` or longer.
+  // Examines all whose id is up to `reach`, or that have been here since `until_ns` or longer.
   // settle: of a kernel; whether it is done with. One that is not may get another id.
   template <typename Settle>
-  void look(WideId reach, std::int64_t until_ns, const Settle& settle) {
+  void poll(WideId reach, std::int64_t until_ns, const Settle& settle) {
     const auto is_due = [&](WideId id, std::int64_t since_ns) {
       return id <= reach || since_ns <= until_ns;
     };
@@ -84,10 +84,10 @@ class ParkedKernels {
 
     void add(const ParkedKernel& one) {
       kernels.push_back(one);
-      note(one);
+      record(one);
     }
 
-    void note(const ParkedKernel& one) {
+    void record(const ParkedKernel& one) {
       first = std::min(first, one.id);
       since_ns = std::min(since_ns, one.since_ns);
     }
@@ -101,12 +101,12 @@ class ParkedKernels {
 
   template <typename IsDue, typename Settle>
   void sift(Lot& lot, const IsDue& is_due, const Settle& settle) {
-    looks_ += lot.kernels.size();
+    examined_ += lot.kernels.size();
     Lot kept;
     std::size_t place = 0;
     for (ParkedKernel one : lot.kernels) {
       if (is_due(one.id, one.since_ns) && settle(one)) continue;
-      kept.note(one);
+      kept.record(one);
       lot.kernels[place++] = one;
     }
     lot.kernels.resize(place);
@@ -114,7 +114,7 @@ class ParkedKernels {
     lot.since_ns = kept.since_ns;
   }
 
-  void note(WideId first, std::int64_t since_ns) {
+  void record(WideId first, std::int64_t since_ns) {
     first_ = std::min(first_, first);
     since_ns_ = std::min(since_ns_, since_ns);
   }
@@ -124,7 +124,7 @@ class ParkedKernels {
     since_ns_ = kNever;
     size_ = 0;
     for (const Lot& lot : lots_) {
-      note(lot.first, lot.since_ns);
+      record(lot.first, lot.since_ns);
       size_ += lot.kernels.size();
     }
   }
@@ -133,7 +133,7 @@ class ParkedKernels {
   WideId first_ = kNoId;  // of all, and the next one too
   std::int64_t since_ns_ = kNever;
   std::size_t size_ = 0;
-  std::uint64_t looks_ = 0;
+  std::uint64_t examined_ = 0;
 };
 
 }  // namespace otel_straggler::cupti

@@ -28,7 +28,7 @@ struct PipelineCounts {
   std::uint64_t invalid = 0;       // without timestamps, or ended before they began
   std::uint64_t early = 0;         // from before tracing was set up: another clock
   std::uint64_t outside = 0;       // launched while no run was open
-  std::uint64_t lost = 0;          // launched in a run, nobody knows which
+  std::uint64_t lost = 0;          // launched in a run, unknown which
   std::uint64_t late = 0;          // of runs that had been handed out
   std::uint64_t dropped = 0;       // by CUPTI, or in buffers that made no sense
   std::uint64_t timed_runs = 0;
@@ -38,8 +38,8 @@ struct PipelineCounts {
 class Pipeline {
  public:
   static constexpr std::int64_t kPatienceNs = 2'000'000'000;
-  static constexpr std::size_t kMostParked = ParkedKernels::kMost;
-  static constexpr std::size_t kMostWaiting = 65'536;
+  static constexpr std::size_t kMaxParked = ParkedKernels::kMax;
+  static constexpr std::size_t kMaxWaiting = 65'536;
 
   Pipeline(Way way, RunDirectory& directory, Marks& marks, Launches& launches)
       : way_(way), directory_(&directory), marks_(&marks), launches_(&launches) {}
@@ -62,7 +62,7 @@ class Pipeline {
   }
 
   // What follows had all come back by now.
-  void begin_look() { names_.begin_look(); }
+  void begin_poll() { names_.begin_poll(); }
 
   // Some of what CUPTI gave back, the marks first. now_ns: not before all of it had come.
   void process(const MarkEvent* marks, std::size_t mark_count, const GpuEvent* events,
@@ -72,20 +72,20 @@ class Pipeline {
       marks_->learn(marks[at].id, marks[at].correlation, now_ns);
     }
     // A worker that was held up reads much before the next tend().
-    if (mark_count > 0 && parked_.size() >= kMostParked / 2) retry(now_ns);
+    if (mark_count > 0 && parked_.size() >= kMaxParked / 2) retry(now_ns);
     for (std::size_t at = 0; at < event_count; ++at) {
       if (at + kAhead < event_count) names_.prefetch(events[at + kAhead].name);
-      take(events[at], now_ns);
+      observe(events[at], now_ns);
     }
   }
 
   // A moment has passed: once all that had come back was processed.
   void tend(std::int64_t now_ns) {
-    progress_.note(now_ns, newest());
+    progress_.record(now_ns, newest());
     marks_->tend(now_ns);
     retry(now_ns);
-    const std::uint64_t forgotten = runs_.forgotten();
-    if (std::exchange(forgotten_, forgotten) != forgotten) flawed_until_ns_ = now_ns;
+    const std::uint64_t evicted = runs_.evicted();
+    if (std::exchange(evicted_, evicted) != evicted) flawed_until_ns_ = now_ns;
   }
 
   // All that CUPTI had ready was processed.
@@ -105,17 +105,17 @@ class Pipeline {
     flawed_until_ns_ = now_ns;
   }
 
-  // Ended runs, in order. They wait here for their numbers, as long as somebody takes them: call
-  // take_ready() after each.
+  // Ended runs, in order. They wait here for their numbers, as long as a caller drains them: call
+  // drain_ready() after each.
   void add(const Record* records, std::size_t count) {
     for (std::size_t at = 0; at < count; ++at) waiting_.push_back({records[at], kNever});
   }
 
   // Appends the oldest runs whose numbers are there, or are not waited for any longer.
-  void take_ready(std::int64_t now_ns, std::vector<Record>& out) {
+  void drain_ready(std::int64_t now_ns, std::vector<Record>& out) {
     while (!waiting_.empty()) {
       GpuState state = state_of(waiting_.front(), now_ns);
-      if (state == GpuState::kAwaited && waiting_.size() > kMostWaiting) state = GpuState::kMissing;
+      if (state == GpuState::kAwaited && waiting_.size() > kMaxWaiting) state = GpuState::kMissing;
       if (state == GpuState::kAwaited) return;
       hand_out(waiting_.front().record, state, out);
       waiting_.pop_front();
@@ -124,7 +124,7 @@ class Pipeline {
 
   // All that waits, with what numbers there are: at the end, after the last flush.
   // is_complete: the GPU has ended all that was launched, and all of it was given back.
-  void take_all(bool is_complete, std::int64_t now_ns, std::vector<Record>& out) {
+  void drain_all(bool is_complete, std::int64_t now_ns, std::vector<Record>& out) {
     for (Waiting& waiting : waiting_) {
       GpuState state = state_of(waiting, now_ns);
       if (state == GpuState::kAwaited) state = is_complete ? at_end(waiting) : GpuState::kMissing;
@@ -152,7 +152,7 @@ class Pipeline {
 
   // --- events ------------------------------------------------------------------------------------
 
-  void take(const GpuEvent& event, std::int64_t now_ns) {
+  void observe(const GpuEvent& event, std::int64_t now_ns) {
     ++counts_.events;
     const bool is_valid =
         event.start_ns != 0 && event.end_ns != 0 && event.start_ns <= event.end_ns;
@@ -172,7 +172,7 @@ class Pipeline {
   }
 
   void retry(std::int64_t now_ns) {
-    parked_.look(marks_->reach(), now_ns - kPatienceNs,
+    parked_.poll(marks_->reach(), now_ns - kPatienceNs,
                  [this, now_ns](ParkedKernel& one) { return settle(one, now_ns); });
   }
 
@@ -219,7 +219,7 @@ class Pipeline {
     if (answer.knowledge == Knowledge::kKnown) {
       section = directory_->section_of(answer.run);
       put_into_run(event, kernel, is_valid, answer.run);
-    } else if (answer.knowledge == Knowledge::kNobody) {
+    } else if (answer.knowledge == Knowledge::kUnattributed) {
       ++counts_.outside;
     } else {
       ++counts_.lost;
@@ -265,7 +265,7 @@ class Pipeline {
     return progress_.flushes() >= waiting.ready_after_flush ? timed(waiting) : GpuState::kAwaited;
   }
 
-  // All has come back, it is said.
+  // Everything is reported to have come back.
   GpuState at_end(const Waiting& waiting) {
     std::uint32_t outstanding = 0;
     const bool is_short = can_count(waiting.record, outstanding) && outstanding != 0;
@@ -292,11 +292,12 @@ class Pipeline {
 
   bool is_beyond(const Record& record) {
     std::uint32_t newest = 0;
-    const bool is_noted = directory_->newest_at_end(run_of(record.span), newest);
-    if (!is_noted && !progress_.newest_at(record.end_ns, newest)) return false;
+    const bool is_recorded = directory_->newest_at_end(run_of(record.span), newest);
+    if (!is_recorded && !progress_.newest_at(record.end_ns, newest)) return false;
     WideId id = widen_near(newest_, newest);
     if (way_ == Way::kMarks && !marks_->id_of(newest, id)) return false;
-    // A mark may have come, and with it kernels of after it, but those parked for it not been asked.
+    // A mark may have come, and with it kernels of after it, but those parked for it not been
+    // asked.
     return parked_.first() > id && progress_.is_beyond(id);
   }
 
@@ -338,7 +339,7 @@ class Pipeline {
   std::deque<Waiting> waiting_;
   PipelineCounts counts_;
   WideId newest_ = kFirstWideId;
-  std::uint64_t forgotten_ = 0;
+  std::uint64_t evicted_ = 0;
   std::uint64_t not_before_ns_ = 0;
   std::int64_t idle_since_ns_ = 0;  // until tracing was begun, the last time
   std::int64_t traced_since_ns_ = kOpen;

@@ -1,7 +1,8 @@
-// How far the GPU has come, as far as one can tell from what CUPTI has given back.
+// How far the GPU has come, as far as the buffers returned by CUPTI show.
 //
-// CUPTI does not say "that was all of this section". A later launch that has ended on the device's
-// main stream says it: streams run in order, and side streams are behind it by less than a flush.
+// CUPTI does not report "that was all of this section". A later launch that has ended on the
+// device's main stream shows it: streams run in order, and side streams are behind it by less than
+// a flush.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +19,9 @@ namespace otel_straggler::cupti {
 class Progress {
  public:
   // A moment, and the newest mark or launch at that moment.
-  void note(std::int64_t now_ns, std::uint32_t newest) {
+  void record(std::int64_t now_ns, std::uint32_t newest) {
     moments_.push_back({now_ns, newest});
-    while (moments_.size() > kMostMoments) moments_.pop_front();
+    while (moments_.size() > kMaxMoments) moments_.pop_front();
   }
 
   // A kernel has ended and been given back.
@@ -34,7 +35,7 @@ class Progress {
     ++it.now;
   }
 
-  // All that CUPTI had ready was given back. Streams that were busy a while ago are forgotten: a
+  // All that CUPTI had ready was given back. Streams that were busy a while ago are evicted: a
   // job may warm up on one and train on another.
   void flushed() {
     ++flushes_;
@@ -68,8 +69,8 @@ class Progress {
   }
 
  private:
-  static constexpr std::size_t kMostMoments = 256;
-  static constexpr std::size_t kMostStreams = 256;
+  static constexpr std::size_t kMaxMoments = 256;
+  static constexpr std::size_t kMaxStreams = 256;
   static constexpr std::uint64_t kWhile = 8;  // flushes
 
   struct Moment {
@@ -96,7 +97,7 @@ class Progress {
     for (std::size_t at = 0; at < streams_.size(); ++at) {
       if (streams_[at].device == device && streams_[at].stream == stream) return at;
     }
-    if (streams_.size() >= kMostStreams) return 0;
+    if (streams_.size() >= kMaxStreams) return 0;
     streams_.push_back({device, stream, 0, 0, 0});
     return streams_.size() - 1;
   }

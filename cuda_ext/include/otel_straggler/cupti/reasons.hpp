@@ -7,7 +7,7 @@
 
 namespace otel_straggler::cupti {
 
-// Cause and remedy of a result code, in words for whoever runs the job.
+// Cause and remedy of a result code, as text for the operator of the job.
 inline const char* cause_and_remedy(Result code) {
   switch (code) {
     case kNotInitialized:

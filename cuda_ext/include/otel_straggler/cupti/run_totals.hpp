@@ -67,7 +67,7 @@ struct RunTotals {
 
 class RunTable {
  public:
-  static constexpr std::size_t kMostRuns = 16'384;
+  static constexpr std::size_t kMaxRuns = 16'384;
 
   void set_now(std::int64_t now_ns) { now_ns_ = now_ns; }
 
@@ -82,8 +82,8 @@ class RunTable {
     return place == kNowhere ? nullptr : &rows_[place].totals;
   }
 
-  // Who is to get a kernel of this run: itself, or the next run around it that was not handed out;
-  // null if there is none. Whether it is too late for the run itself is told by `is_late`.
+  // Which run gets a kernel of this run: itself, or the next run around it that was not handed out;
+  // null if there is none. Whether it is too late for the run itself is reported by `is_late`.
   RunTotals* receiver(Run run, bool& is_late) {
     is_late = false;
     for (unsigned depth = 0; depth < kDeepest && run != kNoRun; ++depth) {
@@ -108,14 +108,14 @@ class RunTable {
 
   std::size_t size() const { return rows_.size(); }
   // Runs of late that were given up before they were handed out.
-  std::uint64_t forgotten() const { return forgotten_; }
+  std::uint64_t evicted() const { return evicted_; }
 
  private:
   static constexpr unsigned kDeepest = 64;
   static constexpr std::uint32_t kNowhere = UINT32_MAX;
   static constexpr std::int64_t kOfLateNs = 10'000'000'000;
-  static constexpr std::size_t kMostSpare = 4'096;
-  static constexpr std::size_t kMostSpareBytes = 1'024;
+  static constexpr std::size_t kMaxSpare = 4'096;
+  static constexpr std::size_t kMaxSpareBytes = 1'024;
 
   struct Row {
     Run run;
@@ -125,9 +125,9 @@ class RunTable {
 
   // Memory that the next runs need not ask for.
   void keep(std::vector<RunTotals::Device> devices) {
-    if (spare_.size() >= kMostSpare || devices.size() != 1) return;
+    if (spare_.size() >= kMaxSpare || devices.size() != 1) return;
     devices[0].busy.clear();
-    if (devices[0].busy.bytes() <= kMostSpareBytes) spare_.push_back(std::move(devices));
+    if (devices[0].busy.bytes() <= kMaxSpareBytes) spare_.push_back(std::move(devices));
   }
 
   // Not the one that was asked for last, as with most kernels.
@@ -138,7 +138,7 @@ class RunTable {
   }
 
   std::uint32_t place_of(Run run) const {
-    std::uint32_t place = firsts_[run % kMostRuns];
+    std::uint32_t place = firsts_[run % kMaxRuns];
     while (place != kNowhere && rows_[place].run != run) place = rows_[place].next;
     return place;
   }
@@ -147,14 +147,14 @@ class RunTable {
   std::uint32_t make(Run run) {
     const std::uint32_t place = oldest_;
     if (place < rows_.size()) {
-      forget(place);
+      evict(place);
     } else {
       rows_.emplace_back();  // may throw: before anything has changed
     }
-    oldest_ = (oldest_ + 1) % kMostRuns;
+    oldest_ = (oldest_ + 1) % kMaxRuns;
     Row& row = rows_[place];
     row.run = run;
-    row.next = std::exchange(firsts_[run % kMostRuns], place);
+    row.next = std::exchange(firsts_[run % kMaxRuns], place);
     row.totals = RunTotals();
     row.totals.since_ns = now_ns_;
     if (!spare_.empty()) {
@@ -165,23 +165,23 @@ class RunTable {
     return place;
   }
 
-  void forget(std::uint32_t place) {
+  void evict(std::uint32_t place) {
     const Row& row = rows_[place];
     const bool is_of_late = now_ns_ - row.totals.since_ns < kOfLateNs;
-    forgotten_ += is_of_late && !row.totals.is_taken ? 1U : 0U;
-    std::uint32_t* link = &firsts_[row.run % kMostRuns];
+    evicted_ += is_of_late && !row.totals.is_taken ? 1U : 0U;
+    std::uint32_t* link = &firsts_[row.run % kMaxRuns];
     while (*link != place) link = &rows_[*link].next;
     *link = row.next;
   }
 
   // Numbers of runs follow each other, so their rows and firsts lie side by side.
   std::vector<Row> rows_;  // the oldest first, from oldest_ on and round
-  std::vector<std::uint32_t> firsts_ = std::vector<std::uint32_t>(kMostRuns, kNowhere);
+  std::vector<std::uint32_t> firsts_ = std::vector<std::uint32_t>(kMaxRuns, kNowhere);
   std::uint32_t oldest_ = 0;  // the place of the next row
   std::uint32_t last_ = kNowhere;
   std::vector<std::vector<RunTotals::Device>> spare_;
   std::int64_t now_ns_ = 0;
-  std::uint64_t forgotten_ = 0;
+  std::uint64_t evicted_ = 0;
 };
 
 }  // namespace otel_straggler::cupti

@@ -12,7 +12,7 @@
 
 namespace otel_straggler::cupti {
 
-// What CUPTI calls. It has no word for "no longer": the first two stay registered for ever.
+// What CUPTI calls. It has no word for "no longer": the first two stay registered forever.
 struct Callbacks {
   RequestBuffer request;
   BufferCompleted completed;
@@ -31,7 +31,7 @@ class Tracing {
   std::uint32_t version() const { return library_.version; }
 
   // From scratch: other clients may have undone anything. The answer is why not, and then something
-  // may have been done: take it down.
+  // may have been done: tear it down.
   std::string set_up() {
     const Api& api = library_.api;
     std::uint8_t yes = 1;
@@ -51,7 +51,7 @@ class Tracing {
   }
 
   // The reverse, whatever of it was done. What is whole comes back now.
-  void take_down() {
+  void tear_down() {
     const Api& api = library_.api;
     for (const Kind kind : kinds_) api.disable(kind);
     if (way_ == Way::kMarks) {
@@ -62,7 +62,7 @@ class Tracing {
     api.flush_all(0);
   }
 
-  // A call that is recorded, with this id beside it.
+  // A call that is recorded, with this id attached.
   void mark(std::uint64_t id) noexcept {
     int version = 0;
     if (library_.api.push_external(kExternalKindCustom2, id) != kSuccess) return;

@@ -62,16 +62,16 @@ void give(const void* record, std::size_t left, Sink& sink) {
   if (kind == kConcurrentKernel) {
     GpuEvent event = event_of<KernelPrefix>(kind, record);
     event.name = field<const char*>(record, offsetof(KernelPrefix, name));
-    sink.take(event);
+    sink.observe(event);
   } else if (kind == kExternalCorrelation) {
     using Its = ExternalCorrelation;
     if (field<std::uint32_t>(record, offsetof(Its, external_kind)) != kExternalKindCustom2) return;
-    sink.take(MarkEvent{field<std::uint64_t>(record, offsetof(Its, external_id)),
-                        field<std::uint32_t>(record, offsetof(Its, correlation))});
+    sink.observe(MarkEvent{field<std::uint64_t>(record, offsetof(Its, external_id)),
+                           field<std::uint32_t>(record, offsetof(Its, correlation))});
   } else if (kind == kMemcpy || kind == kMemset) {
-    sink.take(event_of<MemoryPrefix>(kind, record));
+    sink.observe(event_of<MemoryPrefix>(kind, record));
   } else if (kind == kGraphTrace) {
-    sink.take(event_of<GraphPrefix>(kind, record));
+    sink.observe(event_of<GraphPrefix>(kind, record));
   }
 }
 

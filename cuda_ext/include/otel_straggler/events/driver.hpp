@@ -48,7 +48,7 @@ struct Api {
   Code (*exchange_capture_mode)(int*) = nullptr;
 };
 
-// What a code means for whoever asked.
+// What a code means for the caller.
 enum class Meaning {
   kFine,
   kWait,     // the GPU has not come so far
@@ -67,7 +67,7 @@ inline Meaning meaning_of(Code code) {
   return Meaning::kEnd;
 }
 
-// Cause and remedy of what ends timing, in words for whoever runs the job.
+// Cause and remedy of what ends timing, as text for the operator of the job.
 inline const char* cause_and_remedy(Code code) {
   switch (code) {
     case kOutOfMemory:
@@ -117,7 +117,7 @@ bool get(void* library, const char* name, Function& function) {
 }
 
 // The name of the first function that is missing; null if all are there. Names without an ending
-// have had one form only, or the old one is kept for ever.
+// have had one form only, or the old one is kept forever.
 inline const char* get_all(void* library, Api& api) {
   const char* name = nullptr;
   const auto needed = [&](const char* this_one, auto& function) {

@@ -6,7 +6,7 @@
 // or for other ranks are in it, and what runs on other streams is not. It is never destroyed.
 //
 // Neighbours do not share an event, though one ends where the other begins: between the two the
-// program runs, and whether it launched something nobody can tell.
+// program runs, and whether it launched something is unknown.
 #pragma once
 
 #include <pthread.h>
@@ -29,7 +29,7 @@ namespace otel_straggler::events {
 
 struct EventSettings {
   int device = -1;                   // the one that is timed; -1: whichever is current
-  std::uint32_t max_pairs = 1'024;  // of a thread in a context; somebody reads ten times a second
+  std::uint32_t max_pairs = 1'024;  // of a thread in a context; read ten times a second
   std::uint32_t max_pairs_in_all = 8'192;
   std::uint32_t max_threads = 256;
 };
@@ -59,7 +59,7 @@ class EventTimer final : public GpuTimer {
   std::string start() {
     if (is_forked_.load()) return "CUDA does not work in a forked child; start it by spawn";
     if (is_on()) return "";
-    forget_failure();
+    clear_failure();
     Failure failure;
     if (ThreadRuns* const runs = threads_.here()) marker_.prepare(*runs, kPrepared, failure);
     if (failure.function != nullptr) return call_failed(failure.function, failure.code);
@@ -110,7 +110,7 @@ class EventTimer final : public GpuTimer {
     if (runs == nullptr) return;
     const ThreadRuns::Inside inside(*runs);
     Failure failure;
-    runs->tell(marker_.end(*runs, span, failure));
+    runs->deliver(marker_.end(*runs, span, failure));
     if (failure.function != nullptr) fail(failure);
   }
 
@@ -119,17 +119,17 @@ class EventTimer final : public GpuTimer {
     waiting_.add(records, count);
   }
 
-  void take_ready(std::int64_t now_ns, std::vector<Record>& out) override {
+  void drain_ready(std::int64_t now_ns, std::vector<Record>& out) override {
     round(now_ns);
     const std::lock_guard<std::mutex> lock(mutex());
-    waiting_.take_ready(now_ns, out);
+    waiting_.drain_ready(now_ns, out);
   }
 
-  void take_all(bool /*is_complete*/, std::vector<Record>& out) override {
+  void drain_all(bool /*is_complete*/, std::vector<Record>& out) override {
     const std::int64_t now_ns = monotonic_ns();
     round(now_ns);
     const std::lock_guard<std::mutex> lock(mutex());
-    waiting_.take_all(now_ns, out);
+    waiting_.drain_all(now_ns, out);
   }
 
   EventTimerState state() {
@@ -182,7 +182,7 @@ class EventTimer final : public GpuTimer {
   }
 
   // What was lost stays lost: its events are not used again.
-  void forget_failure() {
+  void clear_failure() {
     if (is_lost_.exchange(false)) threads_.retire_all();
     const std::lock_guard<std::mutex> lock(mutex());
     failure_ = Failure();
@@ -208,7 +208,7 @@ class EventTimer final : public GpuTimer {
     pending_.store(resolver_.pending());
     if (failure.function != nullptr) fail(failure);
     const std::lock_guard<std::mutex> lock(mutex());
-    waiting_.note(results_.data(), results_.size(), added, now_ns);
+    waiting_.record(results_.data(), results_.size(), added, now_ns);
     return pending_.load() > 0;
   }
 
@@ -259,7 +259,7 @@ class EventTimer final : public GpuTimer {
   Resolver resolver_;
   std::vector<Result> results_;
 
-  Waiting waiting_;  // this and the next under mutex(), which nobody holds in the driver
+  Waiting waiting_;  // this and the next under mutex(), which no thread holds in the driver
   Failure failure_;
 };
 

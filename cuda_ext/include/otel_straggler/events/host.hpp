@@ -1,4 +1,4 @@
-// What timing by events asks of the program around it: torch, through Python, or nobody.
+// What timing by events asks of the program around it: torch, through Python, or nothing.
 #pragma once
 
 #include "otel_straggler/events/driver.hpp"
@@ -11,8 +11,8 @@ struct Host {
   bool (*current_stream)(void* user, int device, Stream& stream) noexcept = nullptr;
   // Around calls of the driver that may wait, where the queue of the GPU is full: lets other
   // threads of the program go on meanwhile. Both or none.
-  void* (*let_go)(void* user) noexcept = nullptr;
-  void (*take_back)(void* user, void* token) noexcept = nullptr;
+  void* (*release_lock)(void* user) noexcept = nullptr;
+  void (*reacquire_lock)(void* user, void* token) noexcept = nullptr;
   void* user = nullptr;
 };
 

@@ -24,11 +24,11 @@ struct Pair {
 // How many pairs there may be, of all threads and contexts.
 class Budget {
  public:
-  explicit Budget(std::uint32_t most) : most_(most) {}
+  explicit Budget(std::uint32_t limit) : limit_(limit) {}
 
-  bool take() {
+  bool acquire() {
     std::uint32_t made = made_.load(std::memory_order_relaxed);
-    while (made < most_) {
+    while (made < limit_) {
       if (made_.compare_exchange_weak(made, made + 1, std::memory_order_relaxed)) return true;
     }
     return false;
@@ -37,15 +37,19 @@ class Budget {
   std::uint32_t made() const { return made_.load(std::memory_order_relaxed); }
 
  private:
-  const std::uint32_t most_;
+  const std::uint32_t limit_;
   std::atomic<std::uint32_t> made_{0};
 };
 
 class Lane {
  public:
-  Lane(Context context, int device, std::uint32_t most)
-      : context_(context), device_(device), pairs_(new Pair[most]), most_(most), returned_(most) {
-    free_.reserve(most);
+  Lane(Context context, int device, std::uint32_t limit)
+      : context_(context),
+        device_(device),
+        pairs_(new Pair[limit]),
+        limit_(limit),
+        returned_(limit) {
+    free_.reserve(limit);
   }
 
   Context context() const { return context_; }
@@ -54,7 +58,7 @@ class Lane {
   // --- the thread that records -------------------------------------------------------------------
 
   // Null if all that were made are under way.
-  Pair* take() {
+  Pair* acquire() {
     if (free_.empty()) {
       Pair* back = nullptr;
       while (returned_.pop(back)) free_.push_back(back);
@@ -80,7 +84,7 @@ class Lane {
 
   // --- either ------------------------------------------------------------------------------------
 
-  bool has_room() const { return made_.load(std::memory_order_relaxed) < most_; }
+  bool has_room() const { return made_.load(std::memory_order_relaxed) < limit_; }
 
   // A new pair, of the context that is current in this thread; null if there are as many as may
   // be, or the driver has refused one.
@@ -88,9 +92,9 @@ class Lane {
     code = kSuccess;
     std::uint32_t at = made_.load(std::memory_order_relaxed);
     do {
-      if (at == most_) return nullptr;
+      if (at == limit_) return nullptr;
     } while (!made_.compare_exchange_weak(at, at + 1, std::memory_order_relaxed));
-    if (!budget.take()) return nullptr;
+    if (!budget.acquire()) return nullptr;
     Pair& pair = pairs_[at];
     pair.lane = this;
     code = api.create(&pair.begin, kTimingEvent);
@@ -102,7 +106,7 @@ class Lane {
   const Context context_;
   const int device_;
   const std::unique_ptr<Pair[]> pairs_;
-  const std::uint32_t most_;
+  const std::uint32_t limit_;
   std::atomic<std::uint32_t> made_{0};
   std::vector<Pair*> free_;  // of the thread that records
   std::atomic<std::size_t> spare_{0};

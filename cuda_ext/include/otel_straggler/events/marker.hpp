@@ -62,11 +62,12 @@ class Marker {
   class Outside {
    public:
     explicit Outside(const Host& host)
-        : host_(&host), token_(host.let_go == nullptr ? nullptr : host.let_go(host.user)) {}
+        : host_(&host),
+          token_(host.release_lock == nullptr ? nullptr : host.release_lock(host.user)) {}
     Outside(const Outside&) = delete;
     Outside& operator=(const Outside&) = delete;
     ~Outside() {
-      if (host_->take_back != nullptr) host_->take_back(host_->user, token_);
+      if (host_->reacquire_lock != nullptr) host_->reacquire_lock(host_->user, token_);
     }
 
    private:
@@ -116,7 +117,7 @@ class Marker {
     const Outside outside(host_);
     if (is_captured(stream, outcome, failure)) return nullptr;
     Code code = kSuccess;
-    Pair* pair = lane.take();
+    Pair* pair = lane.acquire();
     if (pair == nullptr) pair = lane.make(api_, *budget_, code);
     if (pair == nullptr) {
       outcome = Outcome::kOverrun;

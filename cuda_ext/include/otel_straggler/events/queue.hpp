@@ -11,7 +11,7 @@ template <typename Item>
 class Queue {
  public:
   // least: so many fit.
-  explicit Queue(std::size_t least) : size_(power_of_two(least)), items_(new Item[size_]()) {}
+  explicit Queue(std::size_t min_size) : size_(power_of_two(min_size)), items_(new Item[size_]()) {}
 
   // Of the one thread that puts in. False if it is full.
   bool push(const Item& item) {
@@ -41,9 +41,9 @@ class Queue {
   }
 
  private:
-  static std::size_t power_of_two(std::size_t least) {
+  static std::size_t power_of_two(std::size_t min_size) {
     std::size_t size = 2;
-    while (size < least) size *= 2;
+    while (size < min_size) size *= 2;
     return size;
   }
 

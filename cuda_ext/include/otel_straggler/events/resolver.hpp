@@ -1,4 +1,5 @@
-// Asks the driver what events say, and makes new ones ahead, on a thread that does not train.
+// Queries the driver for the times of events, and makes new ones ahead, on a thread that does not
+// train.
 //
 // Nothing here waits for the GPU. Each call of the driver is made with the events' own context
 // current: the documentation of cuEventCreate and cuEventElapsedTime names an invalid context among
@@ -170,7 +171,7 @@ class Resolver {
     for (Feed& feed : feeds_) give_up(feed, results);
   }
 
-  // Its events are left as they are: nobody knows what the driver would do with them.
+  // Its events are left as they are: what the driver would do with them is undefined.
   static void give_up(Feed& feed, std::vector<Result>& results) {
     for (const Pending& one : feed.pending) {
       results.push_back({one.ended.span, Outcome::kRefused, 0});

@@ -1,4 +1,4 @@
-// The runs of one thread that are open, and those that have ended and go to whoever reads their
+// The runs of one thread that are open, and those that have ended and go to the reader of their
 // times. Nothing here calls the driver.
 #pragma once
 
@@ -22,11 +22,11 @@ enum class Outcome : std::uint8_t {
   kCapturing,    // a graph was being captured
   kMoved,        // it ended on another stream, in another context or thread than it began
   kOverrun,      // more runs were under way than there are events for
-  kNoStream,     // nobody could say which stream is current
+  kNoStream,     // unknown which stream is current
   kRefused,      // by the driver
   kLate,         // the GPU did not come so far in time
   kOutside,      // while nothing was timed
-  kUntold,       // it began before timing did, or nobody told us of it
+  kUnreported,   // it began before timing did, or was not reported to us
   kOutcomes,
 };
 inline constexpr std::size_t kOutcomeCount = static_cast<std::size_t>(Outcome::kOutcomes);
@@ -47,12 +47,12 @@ struct OpenRun {
 
 class ThreadRuns {
  public:
-  static constexpr std::size_t kMostOpen = 128;
-  static constexpr std::size_t kMostLanes = 8;
-  static constexpr std::size_t kLeastTold = 256;  // also of those that have no events
+  static constexpr std::size_t kMaxOpen = 128;
+  static constexpr std::size_t kMaxLanes = 8;
+  static constexpr std::size_t kMinEnded = 256;  // also of those that have no events
 
   explicit ThreadRuns(std::uint32_t max_pairs)
-      : max_pairs_(max_pairs), ended_(std::max(kLeastTold, std::size_t{2} * max_pairs)) {}
+      : max_pairs_(max_pairs), ended_(std::max(kMinEnded, std::size_t{2} * max_pairs)) {}
 
   // --- its thread --------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ class ThreadRuns {
   }
 
   void push(const OpenRun& run) {
-    if (depth_ == kMostOpen) forget_outermost(kMostOpen / 2);
+    if (depth_ == kMaxOpen) evict_outermost(kMaxOpen / 2);
     open_[depth_++] = run;
   }
 
@@ -79,8 +79,8 @@ class ThreadRuns {
     return false;
   }
 
-  // Gives it to whoever reads; lost if nobody has read for too long.
-  void tell(const Ended& ended) {
+  // Hands it to the reader; lost if it was not read for too long.
+  void deliver(const Ended& ended) {
     if (!ended_.push(ended) && ended.pair != nullptr) ended.pair->lane->put_back(ended.pair);
   }
 
@@ -96,7 +96,7 @@ class ThreadRuns {
   // Null if the thread has used too many contexts.
   Lane* add_lane(Context context, int device) {
     const std::size_t count = lane_count();
-    if (count == kMostLanes) return nullptr;
+    if (count == kMaxLanes) return nullptr;
     lanes_[count] = std::make_unique<Lane>(context, device, max_pairs_);
     lane_count_.store(count + 1, std::memory_order_release);
     return last_lane_ = lanes_[count].get();
@@ -139,18 +139,18 @@ class ThreadRuns {
     if (run.pair != nullptr) run.pair->lane->put_back(run.pair);
   }
 
-  void forget_outermost(std::size_t count) {
+  void evict_outermost(std::size_t count) {
     for (std::size_t at = 0; at < count; ++at) drop(open_[at]);
     for (std::size_t at = count; at < depth_; ++at) open_[at - count] = open_[at];
     depth_ -= count;
   }
 
   const std::uint32_t max_pairs_;
-  OpenRun open_[kMostOpen];
+  OpenRun open_[kMaxOpen];
   std::size_t depth_ = 0;
   std::uint32_t epoch_ = 0;
   Lane* last_lane_ = nullptr;
-  std::unique_ptr<Lane> lanes_[kMostLanes];
+  std::unique_ptr<Lane> lanes_[kMaxLanes];
   std::atomic<std::size_t> lane_count_{0};
   Queue<Ended> ended_;
   std::atomic<bool> is_taken_{true};

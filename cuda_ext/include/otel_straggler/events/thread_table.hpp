@@ -33,7 +33,7 @@ class ThreadTable {
   // What is open now never ends.
   void begin_epoch() { epoch_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Nobody uses the events of these places any more.
+  // The events of these places are no longer in use.
   void retire_all() {
     const std::lock_guard<std::mutex> lock(mutex());
     for (const auto& runs : threads_) runs->is_stale.store(true);
@@ -47,11 +47,11 @@ class ThreadTable {
     return false;
   }
 
-  // Calls `take` with each place beyond the first `known`.
-  template <typename Take>
-  void for_new(std::size_t known, Take take) {
+  // Calls `visit` with each place beyond the first `known`.
+  template <typename Visit>
+  void for_new(std::size_t known, Visit visit) {
     const std::lock_guard<std::mutex> lock(mutex());
-    for (; known < threads_.size(); ++known) take(*threads_[known]);
+    for (; known < threads_.size(); ++known) visit(*threads_[known]);
   }
 
   std::uint64_t left_out() const { return left_out_.load(std::memory_order_relaxed); }

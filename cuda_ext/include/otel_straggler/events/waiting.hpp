@@ -1,4 +1,4 @@
-// Ended runs that wait for what their events say, and come out in the order in which they came.
+// Ended runs that wait for the times of their events, and come out in the order in which they came.
 // Reads no clock and knows no driver. One thread at a time.
 #pragma once
 
@@ -29,8 +29,8 @@ struct RunCounts {
 class Waiting {
  public:
   static constexpr std::int64_t kPatienceNs = 2'000'000'000;
-  static constexpr std::int64_t kKeptNs = 10'000'000'000;  // a result that nobody asks for
-  static constexpr std::size_t kMost = 65'536;
+  static constexpr std::int64_t kKeptNs = 10'000'000'000;  // a result that is not requested
+  static constexpr std::size_t kMax = 65'536;
 
   // Runs that began before are not whole.
   void begin(std::int64_t now_ns) {
@@ -42,18 +42,18 @@ class Waiting {
     if (timed_until_ns_ == kOpen) timed_until_ns_ = now_ns;
   }
 
-  // Each after its end was told on its thread.
+  // Each after its end was reported on its thread.
   void add(const Record* records, std::size_t count) {
     for (std::size_t at = 0; at < count; ++at) waiting_.push_back(records[at]);
   }
 
-  // A place in the order of all runs, for note().
+  // A place in the order of all runs, for record().
   std::uint64_t added() const { return handed_out_ + waiting_.size(); }
 
-  // What became of runs: of each first that it has ended, and then or later what its events say.
-  // All that was told of the runs up to `added` is among it.
-  void note(const Result* results, std::size_t count, std::uint64_t added, std::int64_t now_ns) {
-    told_up_to_ = added;
+  // What became of runs: of each first that it has ended, and then or later the times of its
+  // events. All that was reported of the runs up to `added` is among it.
+  void record(const Result* results, std::size_t count, std::uint64_t added, std::int64_t now_ns) {
+    reported_up_to_ = added;
     for (std::size_t at = 0; at < count; ++at) {
       const Result& one = results[at];
       const auto [found, is_new] = results_.emplace(one.span, Kept{one.outcome, one.busy_ns});
@@ -61,23 +61,23 @@ class Waiting {
       if (found->second.outcome == Outcome::kPending) found->second = {one.outcome, one.busy_ns};
     }
     while (!order_.empty() &&
-           (now_ns - order_.front().second >= kKeptNs || order_.size() > kMost)) {
+           (now_ns - order_.front().second >= kKeptNs || order_.size() > kMax)) {
       results_.erase(order_.front().first);
       order_.pop_front();
     }
   }
 
-  void take_ready(std::int64_t now_ns, std::vector<Record>& out) {
+  void drain_ready(std::int64_t now_ns, std::vector<Record>& out) {
     while (!waiting_.empty()) {
       Verdict verdict = judge(waiting_.front(), now_ns);
-      if (verdict.state == GpuState::kAwaited && waiting_.size() > kMost) verdict = kGivenUp;
+      if (verdict.state == GpuState::kAwaited && waiting_.size() > kMax) verdict = kGivenUp;
       if (verdict.state == GpuState::kAwaited) return;
       hand_out(verdict, out);
     }
   }
 
   // All that waits; a run whose numbers are not there is missing.
-  void take_all(std::int64_t now_ns, std::vector<Record>& out) {
+  void drain_all(std::int64_t now_ns, std::vector<Record>& out) {
     while (!waiting_.empty()) {
       const Verdict verdict = judge(waiting_.front(), now_ns);
       hand_out(verdict.state == GpuState::kAwaited ? kGivenUp : verdict, out);
@@ -103,23 +103,23 @@ class Waiting {
   static constexpr Verdict kOff{GpuState::kOff, Outcome::kOutside, 0};
   static constexpr Verdict kAwaited{GpuState::kAwaited, Outcome::kPending, 0};
   static constexpr Verdict kGivenUp{GpuState::kMissing, Outcome::kLate, 0};
-  static constexpr Verdict kUntold{GpuState::kMissing, Outcome::kUntold, 0};
+  static constexpr Verdict kUnreported{GpuState::kMissing, Outcome::kUnreported, 0};
 
   // Of the oldest run.
   Verdict judge(const Record& record, std::int64_t now_ns) const {
     const auto found = results_.find(record.span);
-    if (found == results_.end()) return judge_untold(record, now_ns);
+    if (found == results_.end()) return judge_unreported(record, now_ns);
     if (found->second.outcome != Outcome::kPending) return verdict_of(found->second);
     return now_ns - record.end_ns >= kPatienceNs ? kGivenUp : kAwaited;
   }
 
-  // One of which its thread has said nothing, or nothing yet.
-  Verdict judge_untold(const Record& record, std::int64_t now_ns) const {
+  // One that its thread has not reported, or not yet.
+  Verdict judge_unreported(const Record& record, std::int64_t now_ns) const {
     const bool is_before = record.start_ns >= idle_since_ns_ && record.end_ns <= timed_since_ns_;
     if (is_before || record.start_ns >= timed_until_ns_) return kOff;
     const bool is_across = record.start_ns < timed_since_ns_ || record.end_ns > timed_until_ns_;
-    const bool is_final = handed_out_ < told_up_to_ || now_ns - record.end_ns >= kPatienceNs;
-    return is_across || is_final ? kUntold : kAwaited;
+    const bool is_final = handed_out_ < reported_up_to_ || now_ns - record.end_ns >= kPatienceNs;
+    return is_across || is_final ? kUnreported : kAwaited;
   }
 
   static Verdict verdict_of(const Kept& kept) {
@@ -150,7 +150,7 @@ class Waiting {
 
   std::deque<Record> waiting_;
   std::uint64_t handed_out_ = 0;
-  std::uint64_t told_up_to_ = 0;
+  std::uint64_t reported_up_to_ = 0;
   std::unordered_map<std::uint64_t, Kept> results_;
   std::deque<std::pair<std::uint64_t, std::int64_t>> order_;  // of results, the oldest first
   RunCounts counts_;
