@@ -23,10 +23,9 @@ from benchmarks.sections import ATTRIBUTES
 from otel_straggler import section, step
 from otel_straggler.client.propagation import Propagation
 from otel_straggler.client.recording import RECORDER
-from otel_straggler.client.sdk_feed import SdkFeed
+from otel_straggler.client.sdk_feed import SdkSink
 from otel_straggler.client.sdk_spans import SpanBuilder
 from otel_straggler.client.sdk_traces import SdkTraces
-from otel_straggler.client.sender import Drops
 from otel_straggler.client.topology import Topology
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.otlp.ids import SpanIds
@@ -52,7 +51,9 @@ def _call() -> dict[str, float]:
     provider = _provider()
     tracer = provider.get_tracer("benchmark")
     forward = section("forward")
-    propagation = Propagation(_parts(provider)[1], _raise)
+    builder = SpanBuilder(provider, _raise)
+    traces = SdkTraces(_settings(provider), builder, SpanIds(), Topology)
+    propagation = Propagation(traces, _raise)
     RECORDER.enable()
 
     def empty() -> None:
@@ -95,16 +96,13 @@ def _call() -> dict[str, float]:
 def _thread() -> dict[str, float]:
     provider = _provider()
     tracer = provider.get_tracer("benchmark")
-    builder, traces = _parts(provider)
     records = _records()
-    feed = SdkFeed(
-        builder, traces, RECORDER.session.generation, Drops(), flush_s=1.0, spends=True,
-        sleep=lambda _: None,
-    )  # fmt: skip
+    sink = SdkSink(_settings(provider), SpanIds(), Topology, sleep=lambda _: None)
+    sink.generation = RECORDER.session.generation
 
     def own() -> None:
-        feed.put(records)
-        feed.tick(time.monotonic())
+        sink.put(records)
+        sink.tick(time.monotonic())
 
     def sdk() -> None:
         for _ in range(STEPS):
@@ -145,9 +143,9 @@ def _provider() -> TracerProvider:
     return provider
 
 
-def _parts(provider: TracerProvider) -> tuple[SpanBuilder, SdkTraces]:
+def _settings(provider: TracerProvider) -> ClientSettings:
     nowhere = Endpoint(url="http://127.0.0.1/", is_enabled=False)
-    settings = ClientSettings(
+    return ClientSettings(
         run_id="r",
         world_size=8,
         traces=nowhere,
@@ -155,8 +153,6 @@ def _parts(provider: TracerProvider) -> tuple[SpanBuilder, SdkTraces]:
         tracer_provider=provider,
         sdk_spans_per_s=NO_LIMIT,
     )
-    builder = SpanBuilder(provider, _raise)
-    return builder, SdkTraces(settings, builder, SpanIds(), Topology)
 
 
 def _raise(error: Exception) -> None:

@@ -13,8 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler import phase, section, semconv, step
 from otel_straggler.client import sender
+from otel_straggler.client.native_records import NO_SECTION, RECORD
 from otel_straggler.client.packing import packer_for
-from otel_straggler.client.recorder import Context
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import Topology, resource_attributes
 from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT
@@ -22,6 +22,7 @@ from otel_straggler.collector.history.failures import REASONS
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.verdict import Evidence, Scope, State
+from otel_straggler.native import NATIVE
 from otel_straggler.otlp.identity import read_attributes
 from otel_straggler.semconv import Attribute, Metric
 
@@ -220,9 +221,12 @@ def example_span() -> dict[str, Any]:
 def example_fold() -> dict[str, Any]:
     """Attributes of a folded span."""
     RECORDER.enable()
-    timer, context = section("attention"), Context(RECORDER.session, 17, 9, "")
+    assert NATIVE is not None
+    at_step_17 = 9, 9, 17
+    names = section("attention").section, NO_SECTION, 0, len(RECORDER.sessions) - 1, 0, 0
     for n in range(1, 9):
-        RECORDER.keep(((timer, n, 0, context, None), None, 1_000_000 + 3_000 * n, None))
+        times = 0, 1_000_000 + 3_000 * n
+        NATIVE.keep(RECORD.pack(n, *at_step_17, *times, -1, -1, *names, 0))
     RECORDER.disable()
     settings = replace(_EXAMPLE, span_budget=1)
     packer = packer_for(RECORDER, settings, lambda _: {}, None)

@@ -132,7 +132,7 @@ class Detector:
         cls.gather_on_rank0 = bool(gather_on_rank0)
         cls.profiling_interval = int(interval)
         cls.report_time_interval = time_interval
-        _clear_sections()
+        _timed.clear()
         cls._state = state
         cls.initialized = True
 
@@ -202,7 +202,7 @@ class Detector:
         cls._wrapped.restore()
         state, cls._state = cls._state, None
         cls.initialized = False
-        _clear_sections()
+        _timed.clear()
         if state is not None:
             state.end()
 
@@ -216,7 +216,7 @@ class Detector:
     @classmethod
     def _reset_in_child(cls) -> None:
         cls.initialized = False
-        _clear_sections()
+        _timed.clear()
         cls._is_child = cls._state is not None or cls._is_child
         cls._state = None
 
@@ -275,10 +275,6 @@ class _Running:
 
 _timed: dict[str | None, Section] = {}
 """By name, while every run is timed."""
-
-
-def _clear_sections() -> None:
-    _timed.clear()
 
 
 def _new_section(name: str | None) -> AbstractContextManager[Any]:

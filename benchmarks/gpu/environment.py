@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from dataclasses import asdict
 from typing import Any
 
 from benchmarks.gpu.presence import FAKE
 from benchmarks.harness.about import about
-from otel_straggler.client.gpu.nvml import NvmlSensors, SensorsGoneError
 
 _ASKED = (
     "name",
@@ -30,6 +28,8 @@ _ASKED = (
 _REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active", None)
 """The newer and the older name; None: neither is known."""
 
+_THROTTLE_FIELDS = {"power": 74, "thermal": 75, "sync_boost": 76, "board": 77, "reliability": 79}
+"""Numbers of NVML's counters of throttled time."""
 _MIN_SHARE = 0.05
 """Part of the window; less is no explanation."""
 _CAUSES = {
@@ -52,8 +52,8 @@ def environment() -> dict[str, Any]:
 
 
 def gpu_now() -> dict[str, Any]:
-    """Clocks, temperature and throttle reasons of the first GPU, by ``nvidia-smi`` and by our own
-    reader of NVML; without either, why."""
+    """Clocks, temperature and throttle reasons of the first GPU, by ``nvidia-smi``, and
+    throttled time by NVML; without either, why."""
     result = _from_nvidia_smi()
     try:
         sensors = _from_nvml(result.get("uuid", ""))
@@ -111,17 +111,17 @@ def _from_nvidia_smi() -> dict[str, Any]:
 def _from_nvml(uuid: str) -> dict[str, Any]:
     if not uuid:
         return {}
-    sensors = None
+    import pynvml
+
+    pynvml.nvmlInit()
     try:
-        sensors = NvmlSensors(uuid)
-        now_ns = time.monotonic_ns()
-        result = {**asdict(sensors.reading(now_ns)), "errors": sensors.errors()}
-        return {**result, "identity": asdict(sensors.identity())}
-    except SensorsGoneError as error:
-        return {"gone": str(error)}
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+        values = pynvml.nvmlDeviceGetFieldValues(handle, list(_THROTTLE_FIELDS.values()))
+        read = zip(_THROTTLE_FIELDS, values, strict=True)
+        throttled_ns = {name: int(v.value.ullVal) for name, v in read if v.nvmlReturn == 0}
+        return {"at_ns": time.monotonic_ns(), "throttled_ns": throttled_ns}
     finally:
-        if sensors is not None:
-            sensors.close()
+        pynvml.nvmlShutdown()
 
 
 def _torch() -> dict[str, Any]:

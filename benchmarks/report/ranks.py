@@ -20,8 +20,11 @@ from benchmarks.harness import nvrx
 from benchmarks.harness.intervals import median_of
 from benchmarks.harness.turns import take_turns
 from otel_straggler import section
+from otel_straggler.client.native_recorder import NO_STEP
+from otel_straggler.client.native_records import NO_SECTION, RECORD
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.detector import Detector
+from otel_straggler.native import NATIVE
 
 SAMPLES = 100
 Json = dict[str, Any]
@@ -73,10 +76,16 @@ def _fill(names: list[str], length_ms: float) -> None:
     """Record runs of this length, as sections do."""
     context = RECORDER.context
     assert context is not None
+    assert NATIVE is not None
+    span = context.step_span
+    step = NO_STEP if context.step is None else context.step
+    times = step, 0, round(length_ms * 1e6), -1, -1
+    session = len(RECORDER.sessions) - 1
     for name in names:
-        frame = (section(name), -1, 0, context, None)
+        numbers = section(name).section, NO_SECTION, 0, session, 0, 0
+        record = RECORD.pack(2**64 - 1, span, span, *times, *numbers, 0)
         for _ in range(SAMPLES):
-            RECORDER.keep((frame, None, round(length_ms * 1e6), None))
+            NATIVE.keep(record)
 
 
 def _fill_theirs(theirs: Any, names: list[str], length_ms: float) -> None:

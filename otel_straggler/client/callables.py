@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_straggler.client.sections import Section
-from otel_straggler.errors import UsageError, describe
+from otel_straggler.errors import UsageError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _MISSING = object()
@@ -64,7 +64,12 @@ class WrappedCallables:
         try:
             setattr(obj, name, wrapper)
         except (AttributeError, TypeError) as error:  # slots; a submodule of a torch module
-            raise UsageError(_unsettable(callable_id, error)) from error
+            raise UsageError.of(
+                f"wrap_callables({callable_id})",
+                str(error),
+                "an attribute that can be replaced",
+                "Name the method on the class instead, or 'forward' of a torch module.",
+            ) from error
         self._originals.append((obj, name, own))
 
     def restore(self) -> None:
@@ -85,21 +90,11 @@ def _decorated(callable_id: CallableId, decorate: Decorator) -> object:
     result = getattr(obj, name, _MISSING)
     if callable(result):
         return decorate(result)
-    message = describe(
-        where=f"wrap_callables({callable_id})",
-        value="no such attribute" if result is _MISSING else type(result).__name__,
-        expected="something that can be called",
-        remedy="Check the name; attributes that are set later can be wrapped later.",
-    )
-    raise UsageError(message)
-
-
-def _unsettable(callable_id: CallableId, error: Exception) -> str:
-    return describe(
-        where=f"wrap_callables({callable_id})",
-        value=str(error),
-        expected="an attribute that can be replaced",
-        remedy="Name the method on the class instead, or 'forward' of a torch module.",
+    raise UsageError.of(
+        f"wrap_callables({callable_id})",
+        "no such attribute" if result is _MISSING else type(result).__name__,
+        "something that can be called",
+        "Check the name; attributes that are set later can be wrapped later.",
     )
 
 

@@ -143,13 +143,9 @@ def _protocols(
         parts = _split(own[0]) if own and isinstance(own[0], str) else None
         return _protocols_of_others(env, parts.port if parts else None)
     if value not in get_args(OtlpProtocol):
-        message = describe(
-            where=where,
-            value=value,
-            expected="'http/protobuf' or 'grpc'",
-            remedy="Leave it out for http/protobuf.",
+        raise ConfigError.of(
+            where, value, "'http/protobuf' or 'grpc'", "Leave it out for http/protobuf."
         )
-        raise ConfigError(message)
     if is_used and value == "grpc" and (reason := _why_no_grpc()):
         raise ConfigError(f"{where}: got 'grpc', but {reason}.")
     return dict.fromkeys(_PATHS, _Named(value, where))
@@ -210,9 +206,7 @@ def _address(
         url = _url(text, signal, env, protocol, is_whole=False) if isinstance(text, str) else ""
         if url and not has_path:
             return _Named(url, where)
-        remedy = f"Use for example {default}."
-        expected = _EXPECTED[protocol]
-        raise ConfigError(describe(where=where, value=text, expected=expected, remedy=remedy))
+        raise ConfigError.of(where, text, _EXPECTED[protocol], f"Use for example {default}.")
     for where in (f"{_PREFIX}{signal}_ENDPOINT", f"{_PREFIX}ENDPOINT"):
         if not (text := env.get(where, "").strip()):
             continue
@@ -272,13 +266,12 @@ def _own_headers(
     if text is None:
         return None
     if any(item.strip() and "=" not in item for item in text.split(",")):
-        message = describe(
-            where="OTEL_STRAGGLER_HEADERS",
-            value="a part without '='",
-            expected="name=value,name=value with %2C for a comma in it (values are not shown here)",
-            remedy="Use for example authorization=Bearer%20TOKEN.",
+        raise ConfigError.of(
+            "OTEL_STRAGGLER_HEADERS",
+            "a part without '='",
+            "name=value,name=value with %2C for a comma in it (values are not shown here)",
+            "Use for example authorization=Bearer%20TOKEN.",
         )
-        raise ConfigError(message)
     return _checked_headers(parse_pairs(text), "OTEL_STRAGGLER_HEADERS")
 
 
@@ -286,13 +279,12 @@ def _checked_headers(headers: object, where: str) -> dict[str, str]:
     if isinstance(headers, Mapping) and all(_is_header(k, v) for k, v in headers.items()):
         return dict(headers)
     names = sorted(map(str, headers)) if isinstance(headers, Mapping) else headers
-    message = describe(
-        where=where,
-        value=names,
-        expected="texts by name, each on one line of ASCII (values are not shown here)",
-        remedy="Use for example {'authorization': 'Bearer ...'}.",
+    raise ConfigError.of(
+        where,
+        names,
+        "texts by name, each on one line of ASCII (values are not shown here)",
+        "Use for example {'authorization': 'Bearer ...'}.",
     )
-    raise ConfigError(message)
 
 
 def _is_header(name: object, value: object) -> bool:
@@ -309,13 +301,12 @@ def _headers(
     if own is not None:
         wrong = sorted(name for name, value in own.items() if not fits(name, value))
         if wrong:  # all are fit for HTTP
-            message = describe(
-                where="headers for gRPC",
-                value=wrong,
-                expected="names of letters, digits, '_', '-' and '.', not grpc-... and not ...-bin",
-                remedy="Rename them, or use http/protobuf.",
+            raise ConfigError.of(
+                "headers for gRPC",
+                wrong,
+                "names of letters, digits, '_', '-' and '.', not grpc-... and not ...-bin",
+                "Rename them, or use http/protobuf.",
             )
-            raise ConfigError(message)
         return tuple(sorted(own.items()))
     both = {
         **parse_pairs(env.get(f"{_PREFIX}HEADERS", "")),

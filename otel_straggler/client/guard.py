@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from otel_straggler.errors import StragglerError
+from otel_straggler.errors import StragglerError, UsageError
 
 _LOG = logging.getLogger("otel_straggler")
 
@@ -32,6 +32,12 @@ class Guard:
         self._counts[kind] = earlier + 1
         if not earlier:
             _LOG.warning("%s (further ones are counted, not logged)", error)
+
+    def record_misuse(
+        self, kind: str, where: str, value: object, expected: str, remedy: str
+    ) -> None:
+        """Record a :class:`UsageError` with these parts; see ``describe``."""
+        self.record(kind, UsageError.of(where, value, expected, remedy))
 
     def counts(self) -> dict[str, int]:
         return dict(self._counts)

@@ -51,7 +51,12 @@ def detect_rank_numbers(env: Mapping[str, str]) -> dict[str, DetectedIdentity]:
 
 def find_run_id(env: Mapping[str, str]) -> str:
     """Name the run alike on every rank: scheduler, launcher, shared store, or a hash."""
-    return _named_run_id(env)[0] or _store_run_id() or _hashed_run_id(env) or _lone_run_id()
+    return (
+        _named_run_id(env)[0]
+        or _store_run_id(is_setting=True)
+        or _hashed_run_id(env)
+        or _lone_run_id()
+    )
 
 
 def explain_run_id(env: Mapping[str, str]) -> tuple[str, str]:
@@ -61,7 +66,7 @@ def explain_run_id(env: Mapping[str, str]) -> tuple[str, str]:
     if run_id:
         return run_id, where
     if initialised_process_group() is not None:
-        return _token_in_store(), "a token in the store of torch.distributed"
+        return _store_run_id(is_setting=False), "a token in the store of torch.distributed"
     run_id = _hashed_run_id(env)
     return run_id, "a hash of MASTER_ADDR and MASTER_PORT" if run_id else ""
 
@@ -87,25 +92,19 @@ def _named_run_id(env: Mapping[str, str]) -> tuple[str, str]:
     return ("", "") if run_id in {"", "none"} else (run_id, "TORCHELASTIC_RUN_ID")
 
 
-def _store_run_id() -> str:
+def _store_run_id(*, is_setting: bool) -> str:
     """A token that the first rank to come leaves in the default store. Nobody waits for it."""
     process_group = initialised_process_group()
     if process_group is None:
         return ""
     try:
         store = process_group.distributed_c10d._get_default_store()  # noqa: SLF001
-        return bytes(store.compare_set(_STORE_KEY, "", f"run-{uuid.uuid4().hex[:12]}")).decode()
-    except Exception as error:  # noqa: BLE001  a store without compare_set
-        _LOG.info("no run id from the store of torch.distributed: %s", error)
-        return ""
-
-
-def _token_in_store() -> str:
-    process_group = initialised_process_group()
-    try:
-        store = process_group.distributed_c10d._get_default_store()  # noqa: SLF001
+        if is_setting:
+            own = f"run-{uuid.uuid4().hex[:12]}"
+            return bytes(store.compare_set(_STORE_KEY, "", own)).decode()
         return bytes(store.get(_STORE_KEY)).decode() if store.check([_STORE_KEY]) else ""
-    except Exception:  # noqa: BLE001  a store without check
+    except Exception as error:  # noqa: BLE001  a store without these functions
+        _LOG.info("no run id from the store of torch.distributed: %s", error)
         return ""
 
 

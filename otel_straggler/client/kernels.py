@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any
 
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.sender import KERNELS_LOST, PROCESS_ENDED, Drops, SpanSender
@@ -17,7 +17,6 @@ from otel_straggler.model.kernels import (
     KernelCell,
     KernelCounts,
     KernelTally,
-    TimedKernel,
     longest_kernels,
 )
 from otel_straggler.model.observation import Kernel
@@ -29,18 +28,10 @@ _TIERS = "otel_straggler.client.gpu"
 _STEP = 0
 
 
-class KernelSource(Protocol):
-    """Counts kernels: ``_native.KernelTimer``, or a script in a test."""
-
-    def take_kernels(self) -> list[TimedKernel]:
-        """Drain the kernels timed since the last call."""
-
-
-def current_timer() -> KernelSource | None:
-    """The timer that is on now, or was until now; None without GPU timing."""
+def current_timer() -> Any:
+    """The ``_native.KernelTimer`` that is on now, or was until now; None without GPU timing."""
     tiers = sys.modules.get(_TIERS)
-    timer: KernelSource | None = None if tiers is None else tiers.current_timer()
-    return timer
+    return None if tiers is None else tiers.current_timer()
 
 
 def section_name(number: int) -> str:
@@ -54,12 +45,12 @@ class KernelFeed:
 
     def __init__(
         self,
-        timer: Callable[[], KernelSource | None] = current_timer,
+        timer: Callable[[], Any] = current_timer,
         section_name: Callable[[int], str] = section_name,
     ) -> None:
         self.timer = timer
         self._section_name = section_name
-        self._newest: KernelSource | None = None
+        self._newest: Any = None
         self._shares: list[KernelShare] = []
         self._log_error = LogOnce("kernel times could not be read")
         self._lock = threading.RLock()  # a signal handler may flush while a report is made
@@ -93,7 +84,7 @@ class KernelFeed:
         if self._newest is not None:
             self._empty(self._newest)
 
-    def _empty(self, timer: KernelSource) -> None:
+    def _empty(self, timer: Any) -> None:
         """Telemetry never stops training: a timer that fails has counted nothing."""
         try:
             kernels = []

@@ -15,10 +15,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from otel_straggler.client.native_records import (
-    FAILED,
-    NO_SECTION,
     PHASES,
-    RECORD,
     SECTIONS,
     Names,
     NativeBatch,
@@ -30,7 +27,6 @@ from otel_straggler.client.recorder import (
     Frame,
     OpenSection,
     Progress,
-    Record,
     RecordingSession,
     SectionTimer,
     WorkSize,
@@ -63,7 +59,7 @@ class NativeTimer(_Base):  # type: ignore[misc]
 
 
 class NativeRecorder:
-    """See :class:`otel_straggler.client.recorder.Recorder`.
+    """Keeps executions in a ring until they are drained; ``drain`` runs in the exporter thread.
 
     Attributes:
         names: numbers of sections, by (name, kind).
@@ -100,6 +96,7 @@ class NativeRecorder:
         native.set_is_failure(self._record_failure)
 
     def enable(self) -> None:
+        """Start recording into an empty ring, under a new session id."""
         self._open_block()
         self._errors.clear()
         # Executions of an earlier session may still be in the user's context.
@@ -112,12 +109,13 @@ class NativeRecorder:
         self.context = self._remember(number, Context(self.session, None, NO_SPAN, ""))
 
     def disable(self) -> None:
+        """Stop recording; what is in the ring stays until drained."""
         self.end_step()
         self.context = None
         self._native.disable()
 
     def reset_after_fork(self) -> None:
-        """The ring and its file are the parent's."""
+        """In a forked child record nothing: the ring and its file are the parent's."""
         self.context = None
         self._native.reset_after_fork()
         self._is_open = False
@@ -134,6 +132,7 @@ class NativeRecorder:
         self._phases.reset_lock()
 
     def begin_step(self, step: int) -> bool:
+        """End the open step and begin ``step``; True if the counter went back."""
         context = self.context
         if context is None or context.step == step:
             return False
@@ -161,6 +160,7 @@ class NativeRecorder:
         self.context = self._around(Context(context.session, None, NO_SPAN, context.phase))
 
     def set_phase(self, phase: str) -> str:
+        """Declare a phase and give the one before."""
         context = self.context
         if context is None:
             return ""
@@ -172,7 +172,7 @@ class NativeRecorder:
         return context.phase
 
     def drain(self) -> NativeBatch:
-        """All ended executions, as they lie in the ring. Cost: some ns each."""
+        """All ended executions, in order of their ends. Cost: some ns each."""
         block: bytes = self._native.drain()
         errors, works = self._errors, self.works
         if errors or works:
@@ -180,34 +180,13 @@ class NativeRecorder:
         return NativeBatch(block, self, errors, works)
 
     def share(self, is_wanted: bool) -> None:
+        """Whether ``drain`` also gets what an exporter in C++ drains."""
         self._is_shared = is_wanted
         if self._is_open:
             self._native.share(is_wanted)
 
-    def keep(self, record: Record) -> None:
-        (timer, span, start_ns, context, work), around, end_ns, error = record
-        number = self.sessions.index(context.session) if context.session in self.sessions else 0
-        self._native.keep(
-            RECORD.pack(
-                span % 2**64,
-                around[1] if around else context.step_span,
-                context.step_span,
-                NO_STEP if context.step is None else context.step,
-                start_ns,
-                end_ns,
-                work.tokens if work else -1,
-                work.microbatch if work else -1,
-                self.names.number_of((timer.name, timer.kind)),
-                self.names.number_of((around[0].name, around[0].kind)) if around else NO_SECTION,
-                self._phases.number_of(context.phase),
-                number,
-                0,
-                FAILED if is_failure(error) else 0,
-                0,
-            )
-        )
-
     def open_section(self) -> OpenSection | None:
+        """Of the training thread."""
         result = self._native.open_section()
         if result is None:
             return None
@@ -215,12 +194,14 @@ class NativeRecorder:
         return OpenSection(self.sections[section][0], start_ns, self.phases[phase])
 
     def progress(self) -> Progress:
+        """The last step begun, or the last execution ended."""
         if not self._is_open:
             return Progress(None, perf_counter_ns())
         return Progress(self._last_step, self._native.progress_ns())
 
     @property
     def dropped(self) -> int:
+        """Executions lost to a full ring."""
         return int(self._native.dropped())
 
     @property
@@ -239,6 +220,8 @@ class NativeRecorder:
             self._native.set_limit(runs)
 
     def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
+        """Where no thread drains: call ``pull`` after ``every`` executions, in the thread that ends
+        the last of them. None: executions that find the ring full are lost."""
         self._native.set_when_full(pull)
         self.capacity = every
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from otel_straggler import semconv
 from otel_straggler._version import __version__
 from otel_straggler.client.native_records import RECORD_BYTES, NativeBatch
-from otel_straggler.client.recorder import RING_CAPACITY, Record, Recorder, RecordingSession
+from otel_straggler.client.recorder import RING_CAPACITY, Record, RecordingSession
 from otel_straggler.client.sender import ENCODE_ERROR, GPU_REASONS
 from otel_straggler.config import ClientSettings
 from otel_straggler.native import NATIVE
@@ -52,7 +52,7 @@ class Request:
 
 
 def packer_for(
-    recorder: Recorder, settings: ClientSettings, resource: Resource, ids: SpanIds | None
+    recorder: NativeRecorder, settings: ClientSettings, resource: Resource, ids: SpanIds | None
 ) -> NativeSpanPacker | SpanPacker:
     generation = recorder.session.generation
     if NATIVE is not None:

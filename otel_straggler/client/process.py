@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from otel_straggler.client.recording import RECORDER, RECORDING
 from otel_straggler.client.session import Session, outcome_of, pending_exception
 from otel_straggler.config import ClientSettings, Endpoint
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.native import check_requested
 from otel_straggler.semconv import GPU_TIERS, OUTCOMES, GpuTier, Outcome
 
@@ -130,13 +130,12 @@ def configure(
         if _PROCESS.session is None:
             _PROCESS.session = _started(settings)
         elif _PROCESS.session.settings != settings:
-            message = describe(
-                where="configure()",
-                value=", ".join(_differences(_PROCESS.session.settings, settings)),
-                expected="the settings of the first call",
-                remedy="Leave the second call out, or call shutdown() before it.",
+            raise ConfigError.of(
+                "configure()",
+                ", ".join(_differences(_PROCESS.session.settings, settings)),
+                "the settings of the first call",
+                "Leave the second call out, or call shutdown() before it.",
             )
-            raise ConfigError(message)
         return _PROCESS.session
 
 
@@ -158,13 +157,12 @@ def shutdown(outcome: Outcome | None = None) -> None:
         ConfigError: the outcome is none of these.
     """
     if outcome is not None and outcome not in OUTCOMES:
-        message = describe(
-            where="shutdown(outcome=...)",
-            value=outcome,
-            expected="one of " + ", ".join(OUTCOMES),
-            remedy="Leave it out to have it found from the exception, if any.",
+        raise ConfigError.of(
+            "shutdown(outcome=...)",
+            outcome,
+            "one of " + ", ".join(OUTCOMES),
+            "Leave it out to have it found from the exception, if any.",
         )
-        raise ConfigError(message)
     _close(outcome, otherwise="ok")
 
 
@@ -210,13 +208,12 @@ def set_gpu_timing(tier: GpuTier) -> GpuTimingState:
         ConfigError: the tier is none of these.
     """
     if tier not in GPU_TIERS:
-        message = describe(
-            where="set_gpu_timing(tier)",
-            value=tier,
-            expected="one of " + ", ".join(GPU_TIERS),
-            remedy="Take 'off' for host times only.",
+        raise ConfigError.of(
+            "set_gpu_timing(tier)",
+            tier,
+            "one of " + ", ".join(GPU_TIERS),
+            "Take 'off' for host times only.",
         )
-        raise ConfigError(message)
     session = _PROCESS.session
     return gpu_timing() if session is None else session.set_gpu_timing(tier)
 

@@ -13,7 +13,7 @@ from otel_straggler.client.heartbeats import Handshake, HeartbeatMaker, SectionH
 from otel_straggler.client.kernels import KernelExport
 from otel_straggler.client.native_records import NativeBatch
 from otel_straggler.client.packing import GPU_POLL_S, GpuNumbers, packer_for
-from otel_straggler.client.recorder import Record, Recorder
+from otel_straggler.client.recorder import Record
 from otel_straggler.client.recording import RECORDER, RECORDING, Inbox
 from otel_straggler.client.sender import (
     ENCODE_ERROR,
@@ -32,6 +32,7 @@ from otel_straggler.otlp.ids import SpanIds
 from otel_straggler.semconv import Outcome
 
 if TYPE_CHECKING:
+    from otel_straggler.client.native_recorder import NativeRecorder
     from otel_straggler.client.sdk_feed import SdkSink
 
 
@@ -90,7 +91,7 @@ class Exporter:
     def __init__(
         self,
         settings: ClientSettings,
-        recorder: Recorder,
+        recorder: NativeRecorder,
         *,
         drain: Callable[[], Sequence[Sequence[Record]]] | None = None,
         topology: Callable[[], Topology] = Topology,

@@ -7,7 +7,6 @@ steps are left out and counted, the same steps on all ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -70,23 +69,9 @@ _SECOND_NS = 1_000_000_000
 _NO_WORK = WorkSize()
 
 
-class _Shape(NamedTuple):
-    """Spans of one shape have one layout on the wire."""
-
-    name: str
-    kind: str
-    phase: str
-    enclosing: str
-    is_step_span: bool
-    has_step: bool
-    has_parent: bool
-    has_microbatch: bool
-    has_tokens: bool
-    is_error: bool
-
-
 _Key = tuple[SectionTimer, str, str, bool, bool, bool, bool, bool, bool]
-"""The fields of a record that decide the shape of its span."""
+"""The shape of a span; spans of one shape have one layout on the wire: section, phase, enclosing
+section, whether it is a step's own, has a step, parent, microbatch and tokens, and has failed."""
 
 _Row = tuple[int, int, int, int, int, int, int, int, int, bytes]
 """One span, still as numbers: place, span, parent, start, end, step, seq, microbatch, tokens, trace
@@ -130,7 +115,7 @@ class SpanPacker:
             sessions.append(record[0][3].session)
             rows.append(b"")
         for key, members in groups.items():
-            pieces = encode_rows(self._columns(_shape(key), members, offset_ns))
+            pieces = encode_rows(_columns(key, members, offset_ns, self._ids))
             for member, piece in zip(members, pieces, strict=True):
                 rows[member[0]] = piece
         return self._requests(rows, sessions)
@@ -196,40 +181,6 @@ class SpanPacker:
             self._window = (window, trace_id)
         return self._window[1]
 
-    def _columns(self, shape: _Shape, members: list[_Row], offset_ns: int) -> SpanGroup:
-        _, span, parent, start, end, step, seq, microbatch, tokens, traces = zip(
-            *members, strict=True
-        )
-        candidates = {
-            semconv.STEP: (shape.has_step, step),
-            semconv.SEQ: (not shape.is_step_span, seq),
-            semconv.MICROBATCH: (shape.has_microbatch, microbatch),
-            semconv.TOKENS: (shape.has_tokens, tokens),
-        }
-        return SpanGroup(
-            name=shape.name,
-            labels=_labels(shape),
-            numbers={
-                k: np.array(c, np.int64)
-                for k, (is_reported, c) in candidates.items()
-                if is_reported
-            },
-            trace_ids=np.frombuffer(b"".join(traces), np.uint8).reshape(-1, 16),
-            span_ids=self._ids.of(np.array(span, np.uint64)),
-            parent_ids=self._parents(shape, parent, traces),
-            start_ns=np.array(start, np.int64) + offset_ns,
-            end_ns=np.array(end, np.int64) + offset_ns,
-            is_error=shape.is_error,
-        )
-
-    def _parents(
-        self, shape: _Shape, parents: tuple[int, ...], traces: tuple[bytes, ...]
-    ) -> Ids | None:
-        if shape.is_step_span:
-            roots = b"".join(map(root_span_id, traces))
-            return np.frombuffer(roots, np.dtype("<u8")).astype(np.uint64)
-        return self._ids.of(np.array(parents, np.uint64)) if shape.has_parent else None
-
     def _requests(self, rows: list[bytes], sessions: list[RecordingSession]) -> list[Request]:
         requests: list[Request] = []
         first = 0
@@ -277,19 +228,44 @@ class _StepBudget:
         return 1 << max(0, -(-self._seen // self._spans_per_s) - 1).bit_length()
 
 
-def _shape(key: _Key) -> _Shape:
-    timer, phase, enclosing, *flags = key
-    return _Shape(timer.name, timer.kind, phase, enclosing, *flags)
+def _columns(key: _Key, members: list[_Row], offset_ns: int, ids: SpanIds) -> SpanGroup:
+    timer, phase, around, is_step_span, has_step, has_parent, has_batch, has_tokens, failed = key
+    _, span, parent, start, end, step, seq, microbatch, tokens, traces = zip(*members, strict=True)
+    candidates = {
+        semconv.STEP: (has_step, step),
+        semconv.SEQ: (not is_step_span, seq),
+        semconv.MICROBATCH: (has_batch, microbatch),
+        semconv.TOKENS: (has_tokens, tokens),
+    }
+    parents: Ids | None = None
+    if is_step_span:
+        roots = b"".join(map(root_span_id, traces))
+        parents = np.frombuffer(roots, np.dtype("<u8")).astype(np.uint64)
+    elif has_parent:
+        parents = ids.of(np.array(parent, np.uint64))
+    return SpanGroup(
+        name=timer.name,
+        labels=_labels(timer, phase, around, is_step_span=is_step_span),
+        numbers={k: np.array(c, np.int64) for k, (is_set, c) in candidates.items() if is_set},
+        trace_ids=np.frombuffer(b"".join(traces), np.uint8).reshape(-1, 16),
+        span_ids=ids.of(np.array(span, np.uint64)),
+        parent_ids=parents,
+        start_ns=np.array(start, np.int64) + offset_ns,
+        end_ns=np.array(end, np.int64) + offset_ns,
+        is_error=failed,
+    )
 
 
-def _labels(shape: _Shape) -> tuple[tuple[str, str], ...]:
+def _labels(
+    timer: SectionTimer, phase: str, around: str, *, is_step_span: bool
+) -> tuple[tuple[str, str], ...]:
     """Text attributes: a step span is like a section, but it is none."""
     labels: list[tuple[str, str]] = []
-    if not shape.is_step_span:
-        labels += [(semconv.SECTION, shape.name), (semconv.SECTION_KIND, shape.kind)]
-        if shape.enclosing:
-            labels.append((semconv.SECTION_PARENT, shape.enclosing))
+    if not is_step_span:
+        labels += [(semconv.SECTION, timer.name), (semconv.SECTION_KIND, timer.kind)]
+        if around:
+            labels.append((semconv.SECTION_PARENT, around))
     labels.append((semconv.TIME_BASIS, semconv.HOST_BASIS))
-    if shape.phase:
-        labels.append((semconv.PHASE, shape.phase))
+    if phase:
+        labels.append((semconv.PHASE, phase))
     return tuple(labels)

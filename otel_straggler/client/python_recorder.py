@@ -119,7 +119,7 @@ class _Stack(list[Frame]):
 
 
 class PythonRecorder:
-    """Keeps ended runs in memory; see :class:`otel_straggler.client.recorder.Recorder`."""
+    """Keeps ended runs in memory; see ``NativeRecorder``."""
 
     on_step = None
     """Unused: GPU timing and context propagation need the native part."""

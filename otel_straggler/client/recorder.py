@@ -1,15 +1,15 @@
-"""The recorder protocol: executions of sections are kept until an exporter drains them."""
+"""Records: executions of sections, which a recorder keeps until an exporter drains them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from otel_straggler.semconv import STEP_SPAN
 
 if TYPE_CHECKING:
+    from otel_straggler.client.native_recorder import NativeRecorder
     from otel_straggler.client.sdk_spans import TraceSampling
 
 RING_CAPACITY = 65_536
@@ -92,51 +92,6 @@ class Progress:
     at_ns: int
 
 
-class Recorder(Protocol):
-    """Only ``drain`` runs in the exporter thread."""
-
-    context: Context | None
-    session: RecordingSession
-
-    def enable(self) -> None:
-        """Start recording into an empty ring, under a new session id."""
-
-    def disable(self) -> None:
-        """Stop recording; what is in the ring stays until drained."""
-
-    def reset_after_fork(self) -> None:
-        """In a forked child: record nothing."""
-
-    def begin_step(self, step: int) -> bool:
-        """End the open step and begin ``step``; True if the counter went back."""
-
-    def end_step(self, error: type[BaseException] | None = None) -> None:
-        """End the open step, if any."""
-
-    def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
-        """Where no thread drains: call ``pull`` after ``every`` executions, in the thread that ends
-        the last of them. None: executions that find the ring full are lost."""
-
-    def set_phase(self, phase: str) -> str:
-        """Declare a phase and give the one before."""
-
-    def drain(self) -> Sequence[Record]:
-        """All ended executions, in order of their ends."""
-
-    def share(self, is_wanted: bool) -> None:
-        """Whether ``drain`` also gets what an exporter in C++ drains."""
-
-    def open_section(self) -> OpenSection | None:
-        """Of the training thread."""
-
-    def progress(self) -> Progress:
-        """The last step begun, or the last execution ended."""
-
-    @property
-    def dropped(self) -> int:
-        """Executions lost to a full ring."""
-
-
 _Timer = TypeVar("_Timer", bound="SectionTimer")
 
 
@@ -151,7 +106,7 @@ class SectionTimer(Protocol):
     def __exit__(self, exc_type: Any, exc: Any, traceback: Any) -> None: ...
 
 
-def open_work(recorder: Recorder) -> OpenSection | None:
+def open_work(recorder: NativeRecorder) -> OpenSection | None:
     """The open section; between two sections of a step, the step. None if nothing is open."""
     section, context = recorder.open_section(), recorder.context
     if section is not None or context is None or context.step is None:

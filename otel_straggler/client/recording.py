@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from otel_straggler.client.recorder import RING_CAPACITY, Record, Recorder
+from otel_straggler.client.recorder import RING_CAPACITY, Record
 from otel_straggler.native import NATIVE, REASON
 
 if TYPE_CHECKING or NATIVE is not None:
-    from otel_straggler.client.native_recorder import RECORDER, STEP_TIMER
+    from otel_straggler.client.native_recorder import RECORDER, STEP_TIMER, NativeRecorder
     from otel_straggler.client.native_recorder import NativeTimer as SectionTimer
 else:
     from otel_straggler.client.python_recorder import RECORDER, STEP_TIMER
@@ -42,7 +42,7 @@ Listener = Callable[[Sequence[Record]], None]
 class Recording:
     """Listeners to the records of this process. It records while there are any."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: NativeRecorder) -> None:
         self._recorder = recorder
         self._listeners: list[Listener] = []
         self._holders = 0

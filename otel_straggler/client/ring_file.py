@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_straggler.client.native_records import PHASES, SECTIONS
-from otel_straggler.errors import StragglerError, describe
+from otel_straggler.errors import StragglerError
 from otel_straggler.semconv import STEP_SPAN
 
 VERSION = 1
@@ -387,11 +387,9 @@ def _number(read: Read, at: int) -> int:
 
 
 def _wrong(what: str, value: object) -> RingFileError:
-    return RingFileError(
-        describe(
-            where=f"ring file: {what}",
-            value=value,
-            expected=f"what version {VERSION} of the format has there",
-            remedy="Is it a whole file of OTEL_STRAGGLER_RING_DIR, and of this version?",
-        )
+    return RingFileError.of(
+        f"ring file: {what}",
+        value,
+        f"what version {VERSION} of the format has there",
+        "Is it a whole file of OTEL_STRAGGLER_RING_DIR, and of this version?",
     )

@@ -56,27 +56,41 @@ class _Held:
     runs: list[tuple[int, SdkSpan]] = field(default_factory=list)
 
 
-class SdkFeed:
-    """Gets records from the exporter thread; builds spans in its own."""
+THREAD_NAME = "otel-straggler-sdk"
+
+
+class SdkSink:
+    """Turns records into spans of the application's SDK: gets them from the exporter thread, builds
+    spans in its own.
+
+    Attributes:
+        generation: of the records that are used; None: of none, it has not begun.
+
+    Raises:
+        ConfigError: the provider's tracers are not the SDK's.
+    """
 
     def __init__(
         self,
-        builder: SpanBuilder,
-        traces: SdkTraces,
-        generation: int,
-        drops: Drops,
-        *,
-        flush_s: float,
-        spends: bool,
+        settings: ClientSettings,
+        ids: SpanIds,
+        topology: Callable[[], Topology],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._builder = builder
-        self._traces = traces
-        self._generation = generation
-        self._drops = drops
-        self._flush_s = flush_s
-        self._spends = spends
+        assert isinstance(settings.tracer_provider, TracerProvider)
+        self._settings = settings
         self._sleep = sleep
+        self._drops = Drops()
+        self._log_error = LogOnce(
+            "a span processor or the sampler of the tracer provider raised; the span is lost, "
+            "training and tracing go on (further ones are counted, not logged)"
+        )
+        self._builder = SpanBuilder(settings.tracer_provider, self._record_error)
+        self._traces = SdkTraces(settings, self._builder, ids, topology)
+        self._propagation = self._new_propagation()
+        self.generation: int | None = None
+        self._worker: Worker | None = None
+        self._flushed: threading.Event | None = None
         self._inbox: deque[tuple[Sequence[Record], int]] = deque()
         self._held: dict[int, _Held] = {}
         self._samplings: dict[int, TraceSampling] = {}
@@ -84,8 +98,17 @@ class SdkFeed:
         self._has_logged_rate = False
         self._built = 0
 
+    def start(self, generation: int) -> None:
+        self.generation = generation
+        self._worker = Worker(self.tick, self._survive, THREAD_NAME)
+        self._worker.start()
+        if self._propagation is not None:
+            self._propagation.install()
+
     def put(self, records: Sequence[Record]) -> None:
         """Never waits."""
+        if self.generation is None:
+            return
         waiting = sum(len(batch) for batch, _ in list(self._inbox))
         if waiting + len(records) > RING_CAPACITY:
             self._drops.add(SDK_QUEUE_FULL, len(records))
@@ -100,16 +123,56 @@ class SdkFeed:
         for step_span, held in list(self._held.items()):
             if is_crowded or now_s - held.since_s >= HOLD_S:
                 self._build_held(step_span)
-        return now_s + self._flush_s
+        return now_s + self._settings.flush_s
 
-    def flush(self, deadline_s: float) -> None:
+    def begin_flush(self, deadline_s: float) -> None:
+        if self._worker is not None:
+            self._flushed = self._worker.ask(lambda: self._flush(deadline_s))
+
+    def wait_for_flush(self, deadline_s: float) -> bool:
+        flushed = self._flushed
+        return flushed is not None and flushed.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def losses(self) -> dict[str, int]:
+        return self._drops.counts()
+
+    def stop_propagating(self) -> None:
+        if self._propagation is not None:
+            self._propagation.uninstall()
+
+    def stop(self, timeout_s: float) -> None:
+        """The provider is the application's and goes on."""
+        if self._worker is not None:
+            self._worker.stop(timeout_s)
+
+    def leave_to_parent(self) -> None:
+        if self._propagation is not None:
+            self._propagation.leave_to_parent()
+
+    def _record_error(self, error: Exception) -> None:
+        self._drops.add(SDK_ERROR, 1)
+        self._log_error(error)
+
+    def _new_propagation(self) -> Propagation | None:
+        if not self._settings.propagate_context:
+            return None
+        if WHY_PYTHON:
+            _LOG.warning(
+                "propagate_context has no effect: it needs the native part; %s", WHY_PYTHON
+            )
+            return None
+        from otel_straggler.client.propagation import Propagation
+
+        return Propagation(self._traces, self._record_error)
+
+    def _flush(self, deadline_s: float) -> None:
         self._builder.refresh()
         self._ingest(time.monotonic())
         for step_span in list(self._held):
             self._build_held(step_span)
         self._builder.force_flush(deadline_s - time.monotonic())
 
-    def survive(self, error: Exception) -> None:
+    def _survive(self, error: Exception) -> None:
         self._drops.add(SDK_ERROR, 1)
         _LOG.warning("spans for the tracer provider were lost", exc_info=error)
 
@@ -118,7 +181,7 @@ class SdkFeed:
         while self._inbox:
             records, offset_ns = self._inbox.popleft()
             for record in records:
-                if record[0][3].session.generation == self._generation:
+                if record[0][3].session.generation == self.generation:
                     self._add(record, offset_ns, now_s, at_once)
         self._build(at_once)
 
@@ -133,7 +196,7 @@ class SdkFeed:
         if not sampling.is_built:
             self._count_left_out(sampling)
             return
-        if self._spends:
+        if self._propagation is None:
             self._traces.throttle.spend(1)
         run = (number, self._span(record, offset_ns, attributes, trace_id, sampling))
         if context.step is None:
@@ -246,87 +309,3 @@ class SdkFeed:
             self._built += 1
             if self._built % SPANS_AT_ONCE == 0:
                 self._sleep(_BREATH_S)
-
-
-THREAD_NAME = "otel-straggler-sdk"
-
-
-class SdkSink:
-    """Turns records into spans of the application's SDK.
-
-    Raises:
-        ConfigError: the provider's tracers are not the SDK's.
-    """
-
-    def __init__(
-        self, settings: ClientSettings, ids: SpanIds, topology: Callable[[], Topology]
-    ) -> None:
-        assert isinstance(settings.tracer_provider, TracerProvider)
-        self._settings = settings
-        self._drops = Drops()
-        self._log_error = LogOnce(
-            "a span processor or the sampler of the tracer provider raised; the span is lost, "
-            "training and tracing go on (further ones are counted, not logged)"
-        )
-        self._builder = SpanBuilder(settings.tracer_provider, self._record_error)
-        self._traces = SdkTraces(settings, self._builder, ids, topology)
-        self._propagation: Propagation | None = None
-        if settings.propagate_context and not WHY_PYTHON:
-            from otel_straggler.client.propagation import Propagation
-
-            self._propagation = Propagation(self._traces, self._record_error)
-        elif settings.propagate_context:
-            _LOG.warning(
-                "propagate_context has no effect: it needs the native part; %s", WHY_PYTHON
-            )
-        self._worker: Worker | None = None
-        self._feed: SdkFeed | None = None
-        self._flushed: threading.Event | None = None
-
-    def start(self, generation: int) -> None:
-        self._feed = SdkFeed(
-            self._builder,
-            self._traces,
-            generation,
-            self._drops,
-            flush_s=self._settings.flush_s,
-            spends=self._propagation is None,
-        )
-        self._worker = Worker(self._feed.tick, self._feed.survive, THREAD_NAME)
-        self._worker.start()
-        if self._propagation is not None:
-            self._propagation.install()
-
-    def put(self, records: Sequence[Record]) -> None:
-        """Never waits."""
-        if self._feed is not None:
-            self._feed.put(records)
-
-    def begin_flush(self, deadline_s: float) -> None:
-        feed = self._feed
-        if self._worker is not None and feed is not None:
-            self._flushed = self._worker.ask(lambda: feed.flush(deadline_s))
-
-    def wait_for_flush(self, deadline_s: float) -> bool:
-        flushed = self._flushed
-        return flushed is not None and flushed.wait(max(0.0, deadline_s - time.monotonic()))
-
-    def losses(self) -> dict[str, int]:
-        return self._drops.counts()
-
-    def stop_propagating(self) -> None:
-        if self._propagation is not None:
-            self._propagation.uninstall()
-
-    def stop(self, timeout_s: float) -> None:
-        """The provider is the application's and goes on."""
-        if self._worker is not None:
-            self._worker.stop(timeout_s)
-
-    def leave_to_parent(self) -> None:
-        if self._propagation is not None:
-            self._propagation.leave_to_parent()
-
-    def _record_error(self, error: Exception) -> None:
-        self._drops.add(SDK_ERROR, 1)
-        self._log_error(error)

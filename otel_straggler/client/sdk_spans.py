@@ -27,7 +27,7 @@ from opentelemetry.trace import (
 
 from otel_straggler import semconv
 from otel_straggler._version import __version__
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.semconv import AttributeValue
 
 GLOBAL: Final = "global"
@@ -46,8 +46,7 @@ def checked_provider(given: object) -> TracerProvider:
         return _global_provider()
     if isinstance(given, TracerProvider):
         return given
-    message = describe(where=_WHERE, value=given, expected=_EXPECTED, remedy=_remedy_for(given))
-    raise ConfigError(message)
+    raise ConfigError.of(_WHERE, given, _EXPECTED, _remedy_for(given))
 
 
 def tracer_of(provider: TracerProvider) -> Tracer:
@@ -59,28 +58,26 @@ def tracer_of(provider: TracerProvider) -> Tracer:
     tracer = provider.get_tracer(semconv.SCOPE_NAME, __version__, semconv.SCHEMA_URL)
     if isinstance(tracer, Tracer):
         return tracer
-    message = describe(
-        where=_WHERE,
-        value=provider,
-        expected=f"{_EXPECTED} whose tracers are the SDK's; this one gives {tracer!r}",
-        remedy="Was it made while OTEL_SDK_DISABLED was set? Make it again without, or leave "
+    raise ConfigError.of(
+        _WHERE,
+        provider,
+        f"{_EXPECTED} whose tracers are the SDK's; this one gives {tracer!r}",
+        "Was it made while OTEL_SDK_DISABLED was set? Make it again without, or leave "
         "tracer_provider out and name an endpoint.",
     )
-    raise ConfigError(message)
 
 
 def _global_provider() -> TracerProvider:
     result = trace.get_tracer_provider()
     if isinstance(result, TracerProvider):
         return result
-    message = describe(
-        where=_WHERE,
-        value=GLOBAL,
-        expected=f"{_EXPECTED} to be set globally; found {type(result).__name__}",
-        remedy="Call opentelemetry.trace.set_tracer_provider(...) before configure(), or leave "
+    raise ConfigError.of(
+        _WHERE,
+        GLOBAL,
+        f"{_EXPECTED} to be set globally; found {type(result).__name__}",
+        "Call opentelemetry.trace.set_tracer_provider(...) before configure(), or leave "
         "tracer_provider out and name an endpoint.",
     )
-    raise ConfigError(message)
 
 
 def _remedy_for(given: object) -> str:

@@ -11,7 +11,7 @@ from otel_straggler.client.compiled import COMPILATION, make_transparent, transp
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recorder import WorkSize
 from otel_straggler.client.recording import SectionTimer
-from otel_straggler.errors import UsageError, describe
+from otel_straggler.errors import UsageError
 from otel_straggler.semconv import OTHER_SECTION, SECTION_KINDS, SectionKind
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -110,26 +110,26 @@ _interned: dict[tuple[str, str], Section] = {}
 def _valid_name(name: object) -> str:
     if isinstance(name, str) and name:
         return name[:MAX_TEXT]
-    what = describe(
-        where="section(name)",
-        value=name,
-        expected="a text that is not empty",
-        remedy="Name the piece of the step, for example section('forward').",
+    GUARD.record_misuse(
+        "bad_section",
+        "section(name)",
+        name,
+        "a text that is not empty",
+        "Name the piece of the step, for example section('forward').",
     )
-    GUARD.record("bad_section", UsageError(what))
     return str(name)[:MAX_TEXT] or OTHER_SECTION
 
 
 def _valid_kind(kind: object) -> str:
     if kind in SECTION_KINDS:
         return str(kind)
-    what = describe(
-        where="section(kind=...)",
-        value=kind,
-        expected="one of " + ", ".join(SECTION_KINDS),
-        remedy="Leave it out for computation.",
+    GUARD.record_misuse(
+        "bad_section",
+        "section(kind=...)",
+        kind,
+        "one of " + ", ".join(SECTION_KINDS),
+        "Leave it out for computation.",
     )
-    GUARD.record("bad_section", UsageError(what))
     return "other"
 
 
@@ -138,13 +138,13 @@ def _size(what: str, value: int | None) -> int:
         return -1
     if isinstance(value, int) and 0 <= value <= _MAX_NUMBER:
         return value
-    message = describe(
-        where=f"section.run({what}=...)",
-        value=value,
-        expected="a whole number of at least 0",
-        remedy="Pass a Python int, for example tensor.numel().",
+    GUARD.record_misuse(
+        "bad_work_size",
+        f"section.run({what}=...)",
+        value,
+        "a whole number of at least 0",
+        "Pass a Python int, for example tensor.numel().",
     )
-    GUARD.record("bad_work_size", UsageError(message))
     return -1
 
 
@@ -152,13 +152,12 @@ def _refuse_generators(name: str, function: object) -> None:
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     if callable(function) and not is_generator:
         return
-    message = describe(
-        where=f"@section({name!r})",
-        value=getattr(function, "__qualname__", function),
-        expected="a function or a coroutine function, not a generator",
-        remedy="Put 'with section(...):' around the work inside it.",
+    raise UsageError.of(
+        f"@section({name!r})",
+        getattr(function, "__qualname__", function),
+        "a function or a coroutine function, not a generator",
+        "Put 'with section(...):' around the work inside it.",
     )
-    raise UsageError(message)
 
 
 make_transparent(Section, SizedRun)

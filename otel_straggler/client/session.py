@@ -164,14 +164,9 @@ class Session:
 
     def leave_to_parent(self) -> None:
         """In a forked child: this session is the parent's; only our signal handler must go."""
-        if self._termination is not None:
-            self._termination.leave_to_parent()
-        if self._sdk is not None:
-            self._sdk.leave_to_parent()
-        if self._gpu is not None:
-            self._gpu.leave_to_parent()
-        if self._diagnostics is not None:
-            self._diagnostics.leave_to_parent()
+        for part in (self._termination, self._sdk, self._gpu, self._diagnostics):
+            if part is not None:
+                part.leave_to_parent()
 
     def _topology(self) -> Topology:
         tier, reason = ("", "") if self._gpu is None else self._gpu.described()

@@ -21,7 +21,7 @@ from otel_straggler.client.endpoints import (
 )
 from otel_straggler.client.identity import detect_rank_numbers, find_run_id
 from otel_straggler.config import BY_FIELD, ClientSettings
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 
 
 def resolve_settings(
@@ -82,13 +82,12 @@ def _launched_numbers(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[
 
 def _check_rank(rank: int, world_size: int) -> None:
     if world_size and rank >= world_size:
-        message = describe(
-            where="configure(rank=...)",
-            value=rank,
-            expected=f"a rank below the world size of {world_size}",
-            remedy="Ranks count from 0; check RANK and WORLD_SIZE.",
+        raise ConfigError.of(
+            "configure(rank=...)",
+            rank,
+            f"a rank below the world size of {world_size}",
+            "Ranks count from 0; check RANK and WORLD_SIZE.",
         )
-        raise ConfigError(message)
 
 
 def _tracer_provider(given: Mapping[str, Any]) -> object | None:
@@ -101,13 +100,12 @@ def _tracer_provider(given: Mapping[str, Any]) -> object | None:
     if rate is not None:
         raise BY_FIELD["sdk_spans_per_s"].refusal("configure(sdk_spans_per_s=...)", rate)
     if given.get("propagate_context"):
-        message = describe(
-            where="configure(propagate_context=...)",
-            value=True,
-            expected="a tracer_provider with it: the one whose tracers start the spans",
-            remedy="Pass it, for example tracer_provider='global', or leave this out.",
+        raise ConfigError.of(
+            "configure(propagate_context=...)",
+            True,
+            "a tracer_provider with it: the one whose tracers start the spans",
+            "Pass it, for example tracer_provider='global', or leave this out.",
         )
-        raise ConfigError(message)
     return None
 
 

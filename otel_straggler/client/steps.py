@@ -10,7 +10,6 @@ from otel_straggler.client.compiled import COMPILATION, make_transparent, transp
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.sections import MAX_TEXT, Section
-from otel_straggler.errors import UsageError, describe
 from otel_straggler.semconv import OTHER_SECTION, PHASE_KINDS
 
 _MAX_NUMBER = 2**63 - 1
@@ -71,13 +70,13 @@ def _valid_number(n: object) -> int | None:
         number = int(n)
         if 0 <= number <= _MAX_NUMBER:
             return number
-    message = describe(
-        where="step(n)",
-        value=n if isinstance(n, (int, float, str)) else type(n).__name__,
-        expected="a whole number of at least 0",
-        remedy="Pass the optimizer step as a Python int.",
+    GUARD.record_misuse(
+        "bad_step",
+        "step(n)",
+        n if isinstance(n, (int, float, str)) else type(n).__name__,
+        "a whole number of at least 0",
+        "Pass the optimizer step as a Python int.",
     )
-    GUARD.record("bad_step", UsageError(message))
     return None
 
 
@@ -116,13 +115,13 @@ def phase(name: str) -> Phase:
         return cast("Phase", transparent())
     if isinstance(name, str) and name:
         return Phase(name[:MAX_TEXT])
-    message = describe(
-        where="phase(name)",
-        value=name,
-        expected="a text that is not empty",
-        remedy="Use phase('eval') or phase('checkpoint').",
+    GUARD.record_misuse(
+        "bad_phase",
+        "phase(name)",
+        name,
+        "a text that is not empty",
+        "Use phase('eval') or phase('checkpoint').",
     )
-    GUARD.record("bad_phase", UsageError(message))
     return Phase(str(name)[:MAX_TEXT] or OTHER_SECTION)
 
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from otel_straggler import semconv
-from otel_straggler.client.recorder import Recorder, RecordingSession
+from otel_straggler.client.recorder import RecordingSession
 from otel_straggler.client.recording import FORM
 from otel_straggler.client.worker import Clock
 from otel_straggler.config import ClientSettings
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import AttributeValue
 
 if TYPE_CHECKING:
-    from otel_straggler.client.gpu.nvml import GpuIdentity
+    from otel_straggler.client.native_recorder import NativeRecorder
 
 Attributes = dict[str, AttributeValue]
 
@@ -63,14 +63,10 @@ class Topology:
         return known
 
     def merged(self, newer: Topology) -> Topology:
-        return Topology(
-            role=newer.role or self.role,
-            parallel={**self.parallel, **newer.parallel},
-            gpu_uuid=newer.gpu_uuid or self.gpu_uuid,
-            gpu_model=newer.gpu_model or self.gpu_model,
-            gpu_pci_id=newer.gpu_pci_id or self.gpu_pci_id,
-            pod=newer.pod or self.pod,
-        )
+        """What ``newer`` knows goes first. For what a user gives, not for ``gpu_tier`` and on."""
+        given = ("role", "gpu_uuid", "gpu_model", "gpu_pci_id", "pod")
+        texts = {name: getattr(newer, name) or getattr(self, name) for name in given}
+        return Topology(parallel={**self.parallel, **newer.parallel}, **texts)
 
 
 def resource_attributes(
@@ -106,7 +102,7 @@ class RankContext:
     """The sender of telemetry, and its clock."""
 
     settings: ClientSettings
-    recorder: Recorder
+    recorder: NativeRecorder
     clock: Clock
     topology: Callable[[], Topology]
 
@@ -141,7 +137,7 @@ Index = int | tuple[int, int]
 class TopologyBook:
     """The topology of this rank so far. Replaced as a whole, so reading needs no lock."""
 
-    def __init__(self, ask_driver: Callable[[str], GpuIdentity | None] | None = None) -> None:
+    def __init__(self, ask_driver: Callable[[str], str] | None = None) -> None:
         self._ask_driver = ask_driver
         self.reset()
 
@@ -156,12 +152,12 @@ class TopologyBook:
     def current(self) -> Topology:
         """As given, else the GPU as soon as the training uses CUDA. The driver is asked once
         for what PyTorch does not say."""
-        from otel_straggler.client.gpu.surroundings import gpu_of_driver, own_gpu
+        from otel_straggler.client.gpu.surroundings import own_gpu, pci_id_of_driver
 
         if self._gpu is None and (gpu := own_gpu()) is not None:
-            ask_driver = self._ask_driver or gpu_of_driver
-            by_driver = ask_driver(gpu.uuid) if gpu.uuid and not gpu.pci_id else None
-            pci_id = gpu.pci_id if by_driver is None else by_driver.pci_id
+            pci_id = gpu.pci_id
+            if gpu.uuid and not pci_id:
+                pci_id = (self._ask_driver or pci_id_of_driver)(gpu.uuid)
             self._gpu = Topology(gpu_uuid=gpu.uuid, gpu_model=gpu.model, gpu_pci_id=pci_id)
         return self._given if self._gpu is None else self._gpu.merged(self._given)
 
@@ -222,7 +218,7 @@ def _text(name: str, value: object) -> str:
         return ""
     if isinstance(value, str):
         return value
-    raise ConfigError(_wrong(name, value, "a text"))
+    raise _wrong(name, value, "a text")
 
 
 def _index(name: str, value: object) -> tuple[int, int | None]:
@@ -232,17 +228,13 @@ def _index(name: str, value: object) -> tuple[int, int | None]:
         rank, size = value
         if rank < size:
             return (rank, size)
-    raise ConfigError(_wrong(name, value, "a rank, or (rank, size) with rank < size"))
+    raise _wrong(name, value, "a rank, or (rank, size) with rank < size")
 
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 2**31
 
 
-def _wrong(name: str, value: object, expected: str) -> str:
-    return describe(
-        where=f"set_topology({name}=...)",
-        value=value,
-        expected=expected,
-        remedy="Leave it out if it is not known.",
-    )
+def _wrong(name: str, value: object, expected: str) -> ConfigError:
+    remedy = "Leave it out if it is not known."
+    return ConfigError.of(f"set_topology({name}=...)", value, expected, remedy)

@@ -24,8 +24,8 @@ from otel_straggler.collector.history.writer import (
     ALERTS,
     DECISIONS,
     MAINTENANCE,
-    Backfill,
     HistoryWriter,
+    start_backfill,
 )
 from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, ByteBudget, Intake, Request
 from otel_straggler.collector.ingest.servers import Servers, require_packages
@@ -94,7 +94,7 @@ class Collector:
         lost_after_s = settings.liveness.lost_after_s
         self._page_history = PageHistory(settings.history.path, lost_after_s=lost_after_s)
         evict_run_s = settings.scoring.evict_run_s
-        self._backfill = Backfill(self._page_history, self._worker, evict_run_s)
+        self._evict_run_s = evict_run_s
         aliases, names = settings.attributes.aliases(), settings.spans.names()
         self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
         meta = partial(ResponseMeta, version=__version__, started_at_s=self._started_at_s)
@@ -146,7 +146,7 @@ class Collector:
             ConfigError: the history is the database of another program.
         """
         self._history.open()
-        self._backfill.start()
+        start_backfill(self._page_history, self._worker, self._evict_run_s)
         try:
             addresses = self._servers.start()
         except BaseException:

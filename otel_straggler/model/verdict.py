@@ -249,7 +249,7 @@ class Decision:
     at_ns: int
     until_ns: int | None = None
     verdict_at_ns: int = 0
-    cause: str = "unknown"
+    cause: Cause = "unknown"
 
 
 WAITS_INSIDE: Final = (

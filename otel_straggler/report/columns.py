@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal
 
-from otel_straggler.errors import UsageError, describe
+from otel_straggler.errors import UsageError
 from otel_straggler.model.observation import Section
 
 MAX_COLUMNS = 65_536
@@ -79,7 +79,12 @@ class Columns:
         reports = [(message, json.loads(message)) for message in messages]
         settings = {each["settings"] for _, each in reports}
         if len(settings) > 1:
-            raise UsageError(_disagreement(sorted(settings)))
+            raise UsageError.of(
+                "report over the process group",
+                " and ".join(sorted(settings)),
+                "the same settings on all ranks",
+                "Call Detector.initialize() with the same arguments everywhere.",
+            )
         if len({each["digest"] for _, each in reports}) > 1:
             return False
         for message, each in reports:
@@ -118,15 +123,6 @@ class Columns:
         for name in news["kernels"]:
             self._has_kernels = True
             self.index.setdefault((role, "kernel", name), len(self.index))
-
-
-def _disagreement(settings: list[str]) -> str:
-    return describe(
-        where="report over the process group",
-        value=" and ".join(settings),
-        expected="the same settings on all ranks",
-        remedy="Call Detector.initialize() with the same arguments everywhere.",
-    )
 
 
 def kernel_hash(name: str) -> str:

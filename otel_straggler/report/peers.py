@@ -1,23 +1,22 @@
 """The ranks that a report compares, and their collectives.
 
-Every call but those of :class:`Alone` is a collective: all ranks of the group make it, in the same
-order.
+Every call is a collective: all ranks of the group make it, in the same order.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from otel_straggler.errors import UsageError, describe
+from otel_straggler.errors import UsageError
 from otel_straggler.model.observation import Floats
 
 
-class Peers(Protocol):
-    """A group of ranks.
+class Peers:
+    """A group of ranks; this class: one rank without a process group.
 
     Attributes:
         ranks: global ranks, in the order of the group.
@@ -25,47 +24,30 @@ class Peers(Protocol):
         collectives: calls so far.
     """
 
-    ranks: tuple[int, ...]
-    rank: int
-    collectives: int
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this rank gathers."""
-
-    def minimum(self, values: Floats) -> Floats:
-        """Element by element over all ranks."""
-
-    def gather(self, values: Floats) -> list[Floats] | None:
-        """The arrays of all ranks on the first, in the order of the group; None on the others."""
-
-    def exchange(self, message: bytes, longest: int) -> list[bytes]:
-        """Give every rank the messages of all, none longer than ``longest``."""
-
-
-class Alone:
-    """One rank without a process group."""
-
-    def __init__(self, rank: int) -> None:
-        self.ranks: tuple[int, ...] = (rank,)
+    def __init__(self, rank: int, ranks: tuple[int, ...] | None = None) -> None:
         self.rank = rank
+        self.ranks = (rank,) if ranks is None else ranks
         self.collectives = 0
 
     @property
     def is_first(self) -> bool:
-        return True
+        """Whether this rank gathers."""
+        return self.rank == self.ranks[0]
 
     def minimum(self, values: Floats) -> Floats:
+        """Element by element over all ranks."""
         return values
 
     def gather(self, values: Floats) -> list[Floats] | None:
+        """The arrays of all ranks on the first, in the order of the group; None on the others."""
         return [values]
 
     def exchange(self, message: bytes, longest: int) -> list[bytes]:  # noqa: ARG002
+        """Give every rank the messages of all, none longer than ``longest``."""
         return [message]
 
 
-class TorchPeers:
+class TorchPeers(Peers):
     """Ranks of a ``torch.distributed`` process group, on the device its backend needs.
 
     Ranks outside of the group are never waited for. Each call lasts at most the group's own
@@ -84,22 +66,16 @@ class TorchPeers:
         self._torch = torch
         self._dist = dist
         self.group = dist.group.WORLD if group is None else group
-        self.ranks = _global_ranks(dist, self.group)
-        self.rank: int = dist.get_rank()
+        ranks = _global_ranks(dist, self.group)
+        super().__init__(dist.get_rank(), ranks)
         if self.rank not in self.ranks:
-            message = describe(
-                where="process_group",
-                value=f"a group of ranks {list(self.ranks)}",
-                expected=f"a group with this rank, {self.rank}",
-                remedy="Give every rank the group that it belongs to.",
+            raise UsageError.of(
+                "process_group",
+                f"a group of ranks {list(self.ranks)}",
+                f"a group with this rank, {self.rank}",
+                "Give every rank the group that it belongs to.",
             )
-            raise UsageError(message)
         self.device = _device(torch, dist, self.group)
-        self.collectives = 0
-
-    @property
-    def is_first(self) -> bool:
-        return self.rank == self.ranks[0]
 
     def minimum(self, values: Floats) -> Floats:
         shared = self._tensor(values)
@@ -138,13 +114,12 @@ def _global_ranks(dist: Any, group: Any) -> tuple[int, ...]:
         return tuple(dist.get_process_group_ranks(group))
     except (KeyError, ValueError, TypeError, AttributeError):
         pass
-    message = describe(
-        where="process_group",
-        value=group,
-        expected="a group of torch.distributed that this rank belongs to",
-        remedy="Pass what torch.distributed.new_group() gave, or leave it out for the default.",
+    raise UsageError.of(
+        "process_group",
+        group,
+        "a group of torch.distributed that this rank belongs to",
+        "Pass what torch.distributed.new_group() gave, or leave it out for the default.",
     )
-    raise UsageError(message)
 
 
 def _device(torch: Any, dist: Any, group: Any) -> Any:

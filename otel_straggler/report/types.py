@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.semconv import LISTED_KINDS, SectionKind
 
 Scores = Mapping[int, float]
@@ -166,10 +166,6 @@ def is_from_collector(report_from: object) -> bool:
 
 
 def _wrong(name: str, value: object, expected: str) -> ConfigError:
-    message = describe(
-        where=f"Detector.initialize({name}=...)",
-        value=value,
-        expected=expected,
-        remedy="Leave it out for the default.",
+    return ConfigError.of(
+        f"Detector.initialize({name}=...)", value, expected, "Leave it out for the default."
     )
-    return ConfigError(message)

@@ -22,7 +22,7 @@ from otel_straggler.errors import StragglerError
 from otel_straggler.model.observation import kernel_class_of
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
-from otel_straggler.report.peers import Alone, Peers, TorchPeers
+from otel_straggler.report.peers import Peers, TorchPeers
 from otel_straggler.report.reporter import GroupScores, Reporter, ReportSettings
 from otel_straggler.report.statistics import (
     SectionSamples,
@@ -94,7 +94,7 @@ class ReportWindow:
         rank = (
             distributed.get_rank() if distributed else detect_rank_numbers(os.environ)["rank"].value
         )
-        return Alone(rank or 0)
+        return Peers(rank or 0)
 
     def check_group(self) -> None:
         """Raises: UsageError if this rank cannot report over the given group."""
@@ -144,14 +144,14 @@ class ReportWindow:
             scores = GroupScores.none()
         if scores is None:
             return None
-        return _report_of(
-            scores,
-            self._settings,
+        own_node = {} if rank is None else {rank: self._settings.node}
+        return replace(
+            _report_of(scores, self._settings),
+            rank_to_node={**self._reporter.nodes, **own_node},
+            local_section_summaries=sections,
+            local_kernel_summaries=kernels,
+            generate_report_elapsed_time=(time.perf_counter_ns() - began_ns) / 1e6,
             rank=rank,
-            nodes={**self._reporter.nodes, **({} if rank is None else {rank: self._settings.node})},
-            sections=sections,
-            kernels=kernels,
-            elapsed_ms=(time.perf_counter_ns() - began_ns) / 1e6,
         )
 
     def _timed_kernels(self) -> dict[str, Summary]:
@@ -177,7 +177,7 @@ class ReportWindow:
 
     def _joined(self, peers: Peers) -> Peers:
         """A new group may contain processes that know no names yet."""
-        if isinstance(self._peers, Alone) and isinstance(peers, Alone):
+        if type(self._peers) is type(peers) is Peers:
             return self._peers
         self._reporter.reset_group()
         self._peers = peers
@@ -192,16 +192,7 @@ class ReportWindow:
             _LOG.warning("ranks could not be compared; training goes on", exc_info=error)
 
 
-def _report_of(
-    scores: GroupScores,
-    settings: ReportSettings,
-    *,
-    rank: int | None,
-    nodes: dict[int, str],
-    sections: Mapping[str, Summary],
-    kernels: Mapping[str, Summary],
-    elapsed_ms: float,
-) -> Report:
+def _report_of(scores: GroupScores, settings: ReportSettings) -> Report:
     def column(values: list[float]) -> dict[int, float]:
         return dict(zip(scores.ranks, values, strict=True))
 
@@ -218,12 +209,7 @@ def _report_of(
         section_individual_perf_scores=(
             table(scores.section_individual.T.tolist()) if is_individual else {}
         ),
-        rank_to_node=nodes,
-        local_section_summaries=sections,
-        local_kernel_summaries=kernels,
-        generate_report_elapsed_time=elapsed_ms,
         gather_on_rank0=settings.gather,
-        rank=rank,
         section_kinds={section.name: section.kind for section in scores.sections},
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from otel_straggler.semconv.names import Attribute
 
@@ -92,14 +92,7 @@ FOLD_SKETCH: Final = Attribute(
 )
 
 SectionKind = Literal["compute", "data", "wait", "checkpoint", "eval", "other"]
-SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
-    "compute",
-    "data",
-    "wait",
-    "checkpoint",
-    "eval",
-    "other",
-)
+SECTION_KINDS: Final[tuple[SectionKind, ...]] = get_args(SectionKind)
 LISTED_KINDS: Final = frozenset({"compute", "data", "other"})
 """Kinds whose low scores are listed as stragglers; the others are scored only."""
 PHASE_KINDS: Final[dict[str, SectionKind]] = {"checkpoint": "checkpoint", "eval": "eval"}
@@ -129,7 +122,7 @@ NCCL_KERNEL_MARKS: Final = ("nccldev", "ncclkernel", "ncclsymk", "nvshmem", "dee
 MEMORY_MARKS: Final = ("memcpy", "memset", "cuda memcpy", "cuda memset")
 """How the names of copies and fills begin, in lower case."""
 KernelClass = Literal["compute", "nccl", "memory"]
-KERNEL_CLASSES: Final[tuple[KernelClass, ...]] = ("compute", "nccl", "memory")
+KERNEL_CLASSES: Final[tuple[KernelClass, ...]] = get_args(KernelClass)
 
 # Aliases accepted on input, first match wins; the product's own name comes first.
 RANK_ALIASES: Final = (str(RANK), "nv.dl.rank", "dl.rank", "rank")
@@ -199,7 +192,7 @@ another) or a whole step, which is equally long on all ranks that wait for each 
 which have one name for all."""
 
 GpuTier = Literal["off", "events", "cupti"]
-GPU_TIERS: Final[tuple[GpuTier, ...]] = ("off", "events", "cupti")
+GPU_TIERS: Final[tuple[GpuTier, ...]] = get_args(GpuTier)
 """Values of ``GPU_TIMING_TIER``, each worth more than the one before."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from otel_straggler.semconv.attributes import (
     GPU_TIMING_REASON,
@@ -21,7 +21,7 @@ from otel_straggler.semconv.attributes import (
 from otel_straggler.semconv.names import Attribute, counter, gauge, sent
 
 Outcome = Literal["ok", "failed", "cancelled", "preempted", "unknown"]
-OUTCOMES: Final[tuple[Outcome, ...]] = ("ok", "failed", "cancelled", "preempted", "unknown")
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
 # --- data-point attributes of what the collector publishes -----------------------------------
 OUTCOME: Final = Attribute("outcome", "how the rank ended, one of OUTCOMES")

@@ -177,7 +177,7 @@ def test_a_sensor_that_breaks_costs_no_result(monkeypatch):
         raise KeyError("no such field")
 
     monkeypatch.setattr(environment, "_from_nvidia_smi", lambda: {"uuid": "GPU-1"})
-    monkeypatch.setattr(environment, "NvmlSensors", broken)
+    monkeypatch.setattr(environment, "_from_nvml", broken)
     assert environment.gpu_now() == {
         "uuid": "GPU-1",
         "nvml": {"failed": "KeyError: 'no such field'"},

@@ -9,7 +9,7 @@ import numpy as np
 
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.pages import PageHistory
-from otel_straggler.collector.history.writer import Backfill
+from otel_straggler.collector.history.writer import start_backfill
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS, Timeline
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.detect.scores.scorer import Scorer
@@ -72,7 +72,7 @@ def test_live_and_refilled_windows_agree(tmp_path: Path) -> None:
     history.put(windows=windows)
     history.close()
     kept = PageHistory(str(tmp_path / "history.db"))
-    Backfill(kept, Filled(refilled), 3600.0, wall_s=lambda: BEGAN_NS / 1e9 + 90)._run()
+    start_backfill(kept, Filled(refilled), 3600.0, wall_s=lambda: BEGAN_NS / 1e9 + 90).join()
     now, before = live.columns, refilled.columns
     assert len(now) == len(before) == 2
     assert before[-1].seq == MAX_COLUMNS

@@ -16,12 +16,15 @@ import torch.distributed as dist
 
 from otel_straggler import section, set_topology
 from otel_straggler.client.kernels import KERNELS
+from otel_straggler.client.native_recorder import NO_STEP
+from otel_straggler.client.native_records import NO_SECTION, RECORD
 from otel_straggler.client.recorder import NO_SPAN, Context, RecordingSession
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.detector import Detector, Report, Statistic
 from otel_straggler.errors import UsageError
 from otel_straggler.model.observation import Section
+from otel_straggler.native import NATIVE
 from otel_straggler.report.peers import TorchPeers
 from otel_straggler.report.reporter import Reporter, ReportSettings
 from otel_straggler.report.statistics import times_of
@@ -33,12 +36,23 @@ NOW_NS = 1_700_000_000_000_000_000
 
 def spend(durations_s: dict[str, list[float]], kinds: dict[str, str] | None = None) -> None:
     """Record section runs of these lengths, without waiting for them."""
-    context = RECORDER.context or Context(RecordingSession("", 0), None, NO_SPAN, "")
     for name, lengths_s in durations_s.items():
         timer = section(name, (kinds or {}).get(name, "compute"))
         for length_s in lengths_s:
-            frame = (timer, -1, 0, context, None)
-            RECORDER.keep((frame, None, round(length_s * 1e9), None))
+            _record(timer, round(length_s * 1e9))
+
+
+def _record(timer: Any, length_ns: int) -> None:
+    context = RECORDER.context or Context(RecordingSession("", 0), None, NO_SPAN, "")
+    if NATIVE is None:
+        RECORDER.keep(((timer, -1, 0, context, None), None, length_ns, None))  # type: ignore[attr-defined]
+        return
+    step = NO_STEP if context.step is None else context.step
+    session = max(0, len(RECORDER.sessions) - 1)
+    span = context.step_span
+    times = step, 0, length_ns, -1, -1
+    names = timer.section, NO_SECTION, 0, session, 0, 0
+    NATIVE.keep(RECORD.pack(2**64 - 1, span, span, *times, *names, 0))
 
 
 def reported(report: Report | None) -> Json | None:

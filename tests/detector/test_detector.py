@@ -20,7 +20,7 @@ from otel_straggler.client.recording import RECORDER
 from otel_straggler.detector import CallableId, Detector, Report, Statistic, StragglerId
 from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.report import statistics
-from otel_straggler.report.peers import Alone, ReportInterval
+from otel_straggler.report.peers import Peers, ReportInterval
 
 
 def run(name: str, times: int = 1) -> None:
@@ -425,7 +425,7 @@ class Steps:
         due = []
         for length_s in lengths_s:
             self.now_s += length_s
-            self.interval.count(lambda: Alone(0))
+            self.interval.count(lambda: Peers(0))
             if self.interval.is_elapsed:
                 due.append(self.interval.current_iter)
         return due

@@ -182,12 +182,10 @@ BROKEN: dict[str, Any] = {
     "world_size": 1.5,
     "heartbeats": {"ranks": np.arange(3)},
     "hang": {"state": "bored"},
-    "world": [],
-    "verdicts": ["{}"],
-    "decisions": [{"action": "sue"}],
+    "run_verdicts": {"changes": [{}]},
     "alerts": ["fire"],
     "maintenance": [{"node": 1}],
-    "layout": {"ranks": np.arange(3), "dimensions": {"data": np.arange(2, dtype=np.int32)}},
+    "layout": [[3, [["data"]]]],
 }
 
 
@@ -217,16 +215,15 @@ def test_every_part_of_a_found_or_signs_block_is_checked(kit: Any) -> None:
     value = summary_value(seen_of(kit.window(ranks=4)))
     for part, name, wrong in (
         ("heartbeats", "step", np.arange(3)),
-        ("heartbeats", "heartbeat_age_s", np.zeros(4, np.float32)),
-        ("heartbeats", "nodes", {"table": ["a"], "codes": np.array([0, 0, 0, -1], np.int32)}),
-        ("heartbeats", "nodes", {"table": ["a"], "codes": np.array([0, 0, 0, 1], np.int32)}),
-        ("heartbeats", "dropped", [[9, {}]]),
+        ("heartbeats", "heartbeat_age_s", np.zeros(4, np.int32)),
+        ("heartbeats", "nodes", ["a"]),
+        ("heartbeats", "dropped", [{"queue_full": "3"}] * 4),
         ("hang", "rank_states", np.full(4, 99, np.int32)),
         ("hang", "timeout_s", np.zeros(5)),
         ("hang", "blame", {"kind": "bad luck", "culprits": 0, "victims": 0}),
-        ("world", "heat", np.zeros(1)),
-        ("world", "ledger", [["forward", "long", 0.1, 3]]),
-        ("world", "waits", [[1, "n"]]),
+        ("run_verdicts", "worlds", [{"run_id": "r", "heat": [[1, 2]]}]),
+        ("run_verdicts", "worlds", [{"run_id": "r", "ledger": [{"section": "forward"}]}]),
+        ("run_verdicts", "decisions", [{"action": "sue"}]),
     ):
         broken = value | {part: value[part] | {name: wrong}}
         with pytest.raises(InputError):

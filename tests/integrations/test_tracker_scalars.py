@@ -18,7 +18,7 @@ import pytest
 import otel_straggler
 from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.integrations import TrackerScalars
-from otel_straggler.integrations.polling import scalars_of_report
+from otel_straggler.integrations.tracker_scalars import scalars_of_report
 from otel_straggler.report.types import Report
 from otel_straggler.semconv import TRACKER_PREFIX, TRACKER_SCALARS
 

@@ -56,7 +56,7 @@ class FakeDriver:
 
     def run(self, program: str, **printed: object) -> str:
         """Standard output of a program; ``printed`` changes what a healthy GPU says, None: no more.
-        In names "__" stands for a dot. The program has ``say(...)`` to change it later."""
+        In names "__" stands for a dot."""
         values = {**H200, **{name.replace("__", "."): value for name, value in printed.items()}}
         self._script.write_text(_lines(values))
         environment = {**os.environ, "FAKE_NVML": str(self._script), "PYTHONPATH": str(ROOT)}
@@ -84,14 +84,4 @@ def _lines(values: dict[str, object]) -> str:
     return "".join(f"{name} {value}\n" for name, value in values.items() if value is not None)
 
 
-_PRELUDE = """
-import os
-from pathlib import Path
-from otel_straggler.client.gpu.nvml import NvmlSensors
-from otel_straggler.client.gpu.nvml import SensorsGoneError
-def say(**changed):
-    file = Path(os.environ["FAKE_NVML"])
-    values = dict(line.split(" ", 1) for line in file.read_text().splitlines())
-    values |= {name.replace("__", "."): str(value) for name, value in changed.items()}
-    file.write_text("".join(f"{name} {value}\\n" for name, value in values.items()))
-"""
+_PRELUDE = "from otel_straggler.client.gpu.surroundings import pci_id_of_driver\n"

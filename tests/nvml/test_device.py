@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.client.gpu.nvml import GpuIdentity
 from otel_straggler.client.gpu.surroundings import own_gpu
 from otel_straggler.client.topology import Topology, TopologyBook
 
@@ -119,15 +118,15 @@ def test_what_pytorch_does_not_tell_the_driver_is_asked_for_once(
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=old))  # type: ignore[arg-type]
     asked = []
 
-    def driver(uuid: str) -> GpuIdentity | None:
+    def driver(uuid: str) -> str:
         asked.append(uuid)
-        return GpuIdentity(uuid=uuid, pci_id="00000000:3B:00.0")
+        return "00000000:3B:00.0"
 
     book = TopologyBook(driver)
     reported = [book.current for _ in range(3)][-1]
     assert (reported.gpu_model, reported.gpu_pci_id) == ("NVIDIA A100", "00000000:3B:00.0")
     assert asked == ["GPU-1234"]
-    assert TopologyBook(lambda _: None).current.gpu_pci_id == ""
+    assert TopologyBook(lambda _: "").current.gpu_pci_id == ""
     assert TopologyBook().current.gpu_uuid == "GPU-1234"
 
 

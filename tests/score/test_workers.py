@@ -74,7 +74,7 @@ def test_forward_and_backward_count_and_waiting_and_the_optimizer_do_not() -> No
     workers = find_workers(table.sources)
     assert workers is not None
     assert worker_seconds(table, workers).tolist() == np.full((3, 3, 2), 3.0).tolist()
-    assert microbatches_of(table, workers) == (8, True)
+    assert microbatches_of(table, workers) == 8
 
 
 def test_without_stages_all_compute_counts() -> None:
@@ -91,7 +91,7 @@ def test_the_microbatches_of_whole_steps_are_assumed_and_that_is_said() -> None:
     table = step_table(np.ones((2, 6, 4)), TRAINING, parallel=MEGATRON)
     workers = find_workers(table.sources)
     assert workers is not None
-    assert microbatches_of(table, workers) == (8, False)
+    assert microbatches_of(table, workers) == 8
 
 
 def test_a_rank_that_told_half_of_its_sections_is_unknown_in_that_step() -> None:
@@ -126,7 +126,7 @@ def test_without_a_compute_section_no_worker_is_known() -> None:
     workers = find_workers(table.sources)
     assert workers is not None
     assert np.isnan(worker_seconds(table, workers)).all()
-    assert microbatches_of(table, workers) == (1, True)
+    assert microbatches_of(table, workers) == 1
 
 
 def test_the_commonest_number_of_runs_is_that_of_the_microbatches() -> None:
@@ -136,6 +136,6 @@ def test_the_commonest_number_of_runs_is_that_of_the_microbatches() -> None:
     runs[0, 0, :2], runs[1, 1, :2] = 3, 0
     workers = find_workers(ranks({"data": 0, "pipeline": 0}, {"data": 0, "pipeline": 1}))
     assert workers is not None
-    assert microbatches_of(replace(table, runs=runs), workers) == (8, True)
+    assert microbatches_of(replace(table, runs=runs), workers) == 8
     often = replace(table, runs=np.where(runs > 3, 3, runs + 5).astype(np.int32))
-    assert microbatches_of(often, workers)[0] == 6  # of an optimizer that runs as often
+    assert microbatches_of(often, workers) == 6  # of an optimizer that runs as often

@@ -54,8 +54,6 @@ class CommandPoll:
         self._done: OrderedDict[str, str] = OrderedDict()
         self._unreported: dict[str, str] = {}
         self._has_logged_refusal = False
-        self.counts: dict[str, int] = {}
-        """Commands so far by outcome: done, failed, refused."""
 
     def poll(self) -> bool:
         """Ask, and run what is wanted; whether there is an outcome to report with the next poll."""
@@ -94,7 +92,6 @@ class CommandPoll:
             self._done.popitem(last=False)
         outcome = self._outcome_of(command)
         self._done[command.id] = self._unreported[command.id] = outcome
-        self.counts[outcome] = self.counts.get(outcome, 0) + 1
 
     def _outcome_of(self, command: _Command) -> str:
         do = self._verbs.get(command.verb)

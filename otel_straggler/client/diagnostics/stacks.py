@@ -14,12 +14,16 @@ import threading
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from otel_straggler.client.diagnostics.processes import has_disposition, started_ticks
-from otel_straggler.client.recorder import Recorder, open_work
+from otel_straggler.client.recorder import open_work
 from otel_straggler.client.worker import Clock
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.diagnostics import ANNOUNCED, SUFFIX, StacksHead, file_stem
+
+if TYPE_CHECKING:
+    from otel_straggler.client.native_recorder import NativeRecorder
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DUMPS = 32
@@ -40,7 +44,7 @@ class Stacks:
         OSError: the folder cannot be written to.
     """
 
-    def __init__(self, settings: ClientSettings, recorder: Recorder, clock: Clock) -> None:
+    def __init__(self, settings: ClientSettings, recorder: NativeRecorder, clock: Clock) -> None:
         self._settings = settings
         self._recorder = recorder
         self._clock = clock

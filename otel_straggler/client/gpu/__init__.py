@@ -6,18 +6,13 @@ what cannot be had steps down with a reason. See docs/recipes/gpu-timing.md.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from otel_straggler.native import NATIVE
 
-
-class Current:
-    """The timer that recorder and exporter use; there is one at most in a process."""
-
-    timer: Any = None
-
-
-CURRENT = Current()
+CURRENT: Any = SimpleNamespace(timer=None)
+"""The timer that recorder and exporter use; there is one at most in a process."""
 
 
 def current_timer() -> Any:

@@ -6,12 +6,12 @@ context of ours would take memory of the GPU, and break workers that are forked 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from otel_straggler.client.gpu.nvml import GpuIdentity, SensorsGoneError
 from otel_straggler.client.gpu.reasons import Refusal
 
 
@@ -60,6 +60,14 @@ class Surroundings:
         sys.modules["torch"].cuda.synchronize(device)
 
 
+class GpuIdentity(NamedTuple):
+    """Which GPU it is; empty = not known. The UUID has its prefix, ``GPU-`` or ``MIG-``."""
+
+    uuid: str
+    model: str
+    pci_id: str
+
+
 def own_gpu() -> GpuIdentity | None:
     """The device that the process computes on; None where CUDA is not in use (yet), or after a
     fork. Cost: below a microsecond until CUDA is in use, then some."""
@@ -89,20 +97,21 @@ def _device(cuda: Any) -> int:
     return int(cuda.current_device())
 
 
-def gpu_of_driver(uuid: str) -> GpuIdentity | None:
-    """By NVML; None without ``nvidia-ml-py``, or where NVML does not know it. Some 10 ms."""
-    from otel_straggler.client.gpu.nvml import NvmlSensors
-
+def pci_id_of_driver(uuid: str) -> str:
+    """By NVML; empty without ``nvidia-ml-py``, or where NVML does not know it. Some 10 ms."""
     try:
-        sensors = NvmlSensors(uuid)
-    except SensorsGoneError:
-        return None
-    try:
-        return sensors.identity()
-    except SensorsGoneError:
-        return None
-    finally:
-        sensors.close()
+        import pynvml
+    except ImportError:
+        return ""
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+            pci_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
+            return pci_id.decode() if isinstance(pci_id, bytes) else str(pci_id)
+        finally:
+            pynvml.nvmlShutdown()
+    return ""
 
 
 def _pci_id(result: Any) -> str:

@@ -101,17 +101,6 @@ def shown_alert(alert: Alert) -> Json:
     }
 
 
-def read_alert(saved: Mapping[str, Any]) -> Alert:
-    """Read ``asdict(alert)``; ValueError, KeyError, TypeError, AttributeError if it is none."""
-    ends_at_s = saved["ends_at_s"]
-    return Alert(
-        labels={str(k): str(v) for k, v in saved["labels"].items()},
-        annotations={str(k): str(v) for k, v in saved["annotations"].items()},
-        starts_at_s=float(saved["starts_at_s"]),
-        ends_at_s=None if ends_at_s is None else float(ends_at_s),
-    )
-
-
 def _sent_alert(alert: Alert, page: str) -> Json:
     ended_s = alert.ends_at_s
     return {

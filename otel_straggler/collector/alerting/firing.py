@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
-from otel_straggler.collector.alerting.alert_json import fingerprint, read_alert
+from otel_straggler.collector.alerting.alert_json import fingerprint
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.alert import Alert
+from otel_straggler.model.decoding import read_as
 
 HANGS: Final = frozenset({"StragglerRunHung", "StragglerRankLost", "StragglerRankStuck"})
 """Alerts that do not end because the collector that raised them is gone."""
@@ -124,11 +125,11 @@ class Firing:
         """Go on from :meth:`state`.
 
         Raises:
-            ValueError, KeyError, TypeError, AttributeError: it is none.
+            ValueError, KeyError, TypeError: it is none.
         """
         if state["version"] != _STATE_VERSION:
             raise ValueError(f"version {state['version']!r}")
-        self.hold((read_alert(one) for one in state["firing"]), now_s)
+        self.hold(read_as(list[Alert], state["firing"]), now_s)
 
     def hold(self, alerts: Iterable[Alert], now_s: float) -> None:
         """Treat these as what fired when the last process ended."""

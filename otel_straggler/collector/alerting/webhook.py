@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from otel_straggler.collector.alerting.alert_json import (
     fingerprint,
-    read_alert,
     webhook_payload,
 )
 from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Answer, Poster
 from otel_straggler.collector.settings import NotifySettings
 from otel_straggler.model.alert import Alert, Severity
+from otel_straggler.model.decoding import read_as
 from otel_straggler.otlp.clients.client import retry_delay_s
 
 _log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Changes:
         """
         if state["version"] != _STATE_VERSION:
             raise ValueError(f"version {state['version']!r}")
-        sent, ended = ([read_alert(one) for one in state[part]] for part in ("sent", "ended"))
+        sent, ended = (read_as(list[Alert], state[part]) for part in ("sent", "ended"))
         if state["age_s"] is not None:
             self._sent_at_s = now_s - float(state["age_s"]) - passed_s
             self._next_at_s = self._sent_at_s + self._settings.interval_s

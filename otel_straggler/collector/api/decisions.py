@@ -12,7 +12,8 @@ from typing import Any, Final
 from otel_straggler.collector.api.commands import JsonBody
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.errors import InputError
-from otel_straggler.model.causes import CAUSES
+from otel_straggler.model.causes import Cause
+from otel_straggler.model.decoding import read_as
 from otel_straggler.model.verdict import (
     ACTIONS,
     Decision,
@@ -32,7 +33,7 @@ class UnknownSubjectError(InputError):
 
 def _decided_about(
     view: RunView | None, run_id: str, subject_id: str, action: str
-) -> tuple[int, str]:
+) -> tuple[int, Cause]:
     """When what the person saw began or last changed, and its cause."""
     where, group = f"run {run_id}, subject_id", hung_group(subject_id)
     if group is None:
@@ -190,16 +191,9 @@ class Decisions:
         """
         if state["version"] != _STATE_VERSION:
             raise ValueError(f"version {state['version']!r}")
-        book = [_decision(each) for each in state["book"]]
+        book = read_as(list[Decision], state["book"])
         counts = {(str(a), str(c)): int(count) for a, c, count in state["counts"]}
         with self._lock:
             self._book.clear()
             self._book.extend(book)
             self._counts = Counter(counts)
-
-
-def _decision(values: Mapping[str, Any]) -> Decision:
-    decision = Decision(**values)
-    if decision.action not in ACTIONS or decision.cause not in CAUSES:
-        raise ValueError(f"{decision.action!r}, {decision.cause!r}")
-    return decision

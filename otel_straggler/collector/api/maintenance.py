@@ -10,6 +10,7 @@ from typing import Any, Final
 from otel_straggler.collector.api.commands import JsonBody
 from otel_straggler.errors import InputError
 from otel_straggler.model.alert import Maintenance
+from otel_straggler.model.decoding import read_as
 
 LONGEST_S: Final = 30 * 86_400.0
 _FAR_S: Final = 1e11
@@ -118,6 +119,6 @@ class MaintenanceBook:
         """
         if state["version"] != _STATE_VERSION:
             raise ValueError(f"version {state['version']!r}")
-        book = [Maintenance(**each) for each in state["book"]][:MAX_NODES]
+        book = read_as(list[Maintenance], state["book"])[:MAX_NODES]
         with self._lock:
             self._by_node = {**{each.node: each for each in book}, **self._by_node}

@@ -14,20 +14,19 @@ import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.collector.views.numbers import coded, peers_of
+from otel_straggler.collector.views.numbers import peers_of
 from otel_straggler.collector.views.world_view import RankTable
 from otel_straggler.detect.scores.formulas import relative_scores, slowdowns
-from otel_straggler.errors import InputError, UsageError, describe
-from otel_straggler.model.causes import CAUSES
-from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.errors import InputError, UsageError
+from otel_straggler.model.decoding import read_as
+from otel_straggler.model.observation import Floats
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.model.verdict import Evidence, Scope, State, Verdict
-from otel_straggler.semconv import SECTION_KINDS
+from otel_straggler.model.verdict import Verdict
 
 MAX_BLOB_BYTES: Final = 1 << 30
 """Size of an inflated blob."""
@@ -60,13 +59,11 @@ def encode_blob(value: Any) -> bytes:
         if file.tell() > MAX_BLOB_BYTES:
             raise ValueError(f"{file.tell()} bytes")
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(
-            describe(
-                where="a blob",
-                value=str(error)[:200],
-                expected="numbers, text and arrays of them in dicts (with text as keys) and lists",
-                remedy="Convert it to these types.",
-            )
+        raise UsageError.of(
+            "a blob",
+            str(error)[:200],
+            "numbers, text and arrays of them in dicts (with text as keys) and lists",
+            "Convert it to these types.",
         ) from None
     return zlib.compress(file.getvalue(), _LEVEL)
 
@@ -84,11 +81,7 @@ def decode_blob(data: bytes, *, where: str) -> Any:
     except Exception as error:  # noqa: BLE001 - parsers of JSON and of .npy heads raise many kinds
         remedy = "It is damaged or from another version of otel-straggler; it is ignored."
         value = f"{len(data)} bytes ({error})"
-        raise unreadable(where, value, "a blob as it was written", remedy) from None
-
-
-def unreadable(where: str, value: str, expected: str, remedy: str) -> InputError:
-    return InputError(describe(where=where, value=value, expected=expected, remedy=remedy))
+        raise InputError.of(where, value, "a blob as it was written", remedy) from None
 
 
 def _packed(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
@@ -99,7 +92,7 @@ def _packed(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
     if isinstance(value, dict):
         return {_key(key): _packed(each, arrays) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_packed(each, arrays) for each in value]
+        return [each if type(each) is str else _packed(each, arrays) for each in value]
     return value
 
 
@@ -195,40 +188,27 @@ def window_value(window: WindowScores) -> dict[str, Any]:
 
     Cost: O(ranks * sections).
     """
-    nodes, node = coded(s.node for s in window.sources)
-    roles, role = coded(s.role for s in window.sources)
-    median_s = _rounded(window.section_median_s)
+    table = RankTable.of_window(window)
     value = {
+        **{f.name: getattr(table, f.name) for f in dataclasses.fields(table)},
         **{name: getattr(window, name) for name in _PLAIN},
-        "ranks": np.array([s.rank for s in window.sources], np.int64),
-        "nodes": nodes,
-        "node": node.astype(np.int32),
-        "roles": roles,
-        "role": role.astype(np.int32),
-        "devices": [s.device for s in window.sources],
-        "sections": [[s.name, s.kind, *([s.parent] if s.parent else [])] for s in window.sections],
-        "median_s": median_s,
-        "individual": _rounded(window.section_individual),
-        "count": window.section_count.astype(np.int32),
+        **{name: _rounded(getattr(table, name)) for name in (*_TABLES, *_COLUMNS)},
+        "sections": [dataclasses.asdict(section) for section in window.sections],
+        "count": table.count.astype(np.int32),
         "stragglers": [
-            [s.source.rank, s.section, s.kind_of_score, s.score] for s in window.stragglers
+            (s.source.rank, s.section, s.kind_of_score, s.score) for s in window.stragglers
         ],
     }
-    step_s = _rounded(window.section_step_s)
-    if not np.array_equal(step_s, median_s, equal_nan=True):  # equal for one execution a step
-        value["step_s"] = step_s
-    for name in _COLUMNS:
-        if not np.isnan(column := getattr(window, name)).all():
-            value[name] = _rounded(column)
-    return value
+    left_out = [*_LEFT_OUT, *(name for name in _COLUMNS if np.isnan(value[name]).all())]
+    if np.array_equal(value["step_s"], value["median_s"], equal_nan=True):
+        left_out.append("step_s")  # one execution a step
+    return {name: each for name, each in value.items() if name not in left_out}
 
 
 _TABLES: Final = ("median_s", "step_s", "individual")
 _COLUMNS: Final = ("gpu_relative", "gpu_individual")
-_PLAIN: Final = (
-    "run_id", "job", "group", "attempt", "first_step", "last_step", "start_ns", "end_ns",
-    "world_size", "closed_by", "n_steps",
-)  # fmt: skip
+_LEFT_OUT: Final = ("relative", "parallels", "gpu_section_relative", "gpu_section_individual")
+_PLAIN: Final = ("run_id", "job", "group", "attempt", "start_ns", "world_size", "closed_by")
 
 
 def read_window(value: Mapping[str, Any], *, where: str) -> WindowSummary:
@@ -238,59 +218,27 @@ def read_window(value: Mapping[str, Any], *, where: str) -> WindowSummary:
         InputError: it is another value.
     """
     try:
-        summary = _summary(value)
-        _check(summary)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        return _summary(value)
+    except (KeyError, TypeError, ValueError) as error:
         value_text = f"{type(error).__name__}: {error}"
         remedy = "Another version of otel-straggler wrote it; skip it."
-        raise unreadable(where, value_text, "the summary of a window", remedy) from None
-    return summary
+        raise InputError.of(where, value_text, "the summary of a window", remedy) from None
 
 
 def _summary(value: Mapping[str, Any]) -> WindowSummary:
-    ranks: Ints = value["ranks"]
-    nothing = np.full(ranks.shape, np.nan, np.float32)
-    tables = {name: value.get(name, value["median_s"]) for name in _TABLES}
-    columns = {name: value.get(name, nothing) for name in _COLUMNS}
-    sections = tuple(Section(*section) for section in value["sections"])
-    shape = len(ranks), len(sections)
-    _check_arrays(np.float32, shape, *tables.values())
-    _check_arrays(np.float32, shape[:1], *columns.values())
-    _check_arrays(np.int32, shape, value["count"])
-    _check_arrays(np.int64, shape[:1], ranks)
-    as_floats = {name: array.astype(np.float64) for name, array in {**tables, **columns}.items()}
-    roles = [value["roles"][code] for code in value["role"].tolist()]
-    return WindowSummary(
-        **{name: value[name] for name in _PLAIN},
-        **as_floats,
-        ranks=ranks,
-        nodes=[value["nodes"][code] for code in value["node"].tolist()],
-        roles=roles,
-        devices=value["devices"],
-        parallels=[()] * len(ranks),
-        sections=sections,
-        relative=relative_scores(as_floats["median_s"], peers_of(roles)),
-        count=value["count"].astype(np.int64),
-        stragglers=tuple(
-            (r, section, kind, score) for r, section, kind, score in value["stragglers"]
-        ),
-    )
-
-
-def _check_arrays(dtype: npt.DTypeLike, shape: tuple[int, ...], *arrays: Any) -> None:
-    for array in arrays:
-        if array.dtype != dtype or array.shape != shape:
-            raise ValueError(f"a table of {array.dtype} {array.shape}; expected {shape}")
-
-
-def _check(window: WindowSummary) -> None:
-    if type(window.n_steps) is not int:
-        raise TypeError(f"{window.n_steps!r} steps")
-    lengths = {len(window.nodes), len(window.roles), len(window.devices)}
-    kinds = {section.kind for section in window.sections}
-    texts = {type(text) for s in window.sections for text in (s.name, s.kind, s.parent)}
-    if lengths != {len(window.ranks)} or not kinds <= set(SECTION_KINDS) or not texts <= {str}:
-        raise ValueError(f"{lengths} names for {len(window.ranks)} ranks, kinds {kinds}")
+    median_s, n_ranks = value["median_s"], len(value["ranks"])
+    unknown = np.full(n_ranks, np.nan)
+    derived = {"step_s": median_s, "relative": median_s, "parallels": [()] * n_ranks}
+    gpu = {"gpu_relative": unknown, "gpu_individual": unknown}
+    window: WindowSummary = read_as(WindowSummary, {**derived, **gpu, **value})
+    shapes: dict[str, tuple[int, ...]]
+    shapes = {name: (n_ranks, len(window.sections)) for name in (*_TABLES, "count")}
+    shapes |= dict.fromkeys(("ranks", "nodes", "roles", "devices", *_COLUMNS), (n_ranks,))
+    for name, shape in shapes.items():
+        if np.shape(getattr(window, name)) != shape:
+            raise ValueError(f"{name} of {np.shape(getattr(window, name))}; expected {shape}")
+    relative = relative_scores(window.median_s, peers_of(window.roles))
+    return dataclasses.replace(window, relative=relative, sections=tuple(window.sections))
 
 
 def _rounded(values: Floats) -> npt.NDArray[np.float32]:
@@ -304,15 +252,6 @@ def _rounded(values: Floats) -> npt.NDArray[np.float32]:
 
 
 # --- verdicts -----------------------------------------------------------------------------------
-
-_DEFAULTS: Final = {f.name: f.default for f in dataclasses.fields(Verdict)}
-_CHOICES: Final[dict[str, tuple[str, ...]]] = {
-    "scope": get_args(Scope),
-    "state": get_args(State),
-    "cause": tuple(CAUSES),
-    "evidence": get_args(Evidence),
-}
-_INTEGERS_OR_NONE: Final = {"rank", "since_step", "confirmed_step", "at_step"}
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -330,25 +269,10 @@ def read_verdict(text: str, *, where: str) -> Verdict:
         InputError: it is no verdict.
     """
     try:
-        values = json.loads(text)
-        known = {name: _typed(name, values[name]) for name in _DEFAULTS if name in values}
-        return Verdict(**known)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        verdict: Verdict = read_as(Verdict, json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
         expected = f"a verdict as JSON ({error})"
-        raise unreadable(where, text[:200], expected, "It is damaged and is not shown.") from None
-
-
-def _typed(name: str, value: Any) -> Any:
-    default = _DEFAULTS[name]
-    if name in _CHOICES and value not in _CHOICES[name]:
-        raise ValueError(f"{name} {value!r}")
-    if name in _INTEGERS_OR_NONE:
-        kinds: tuple[type, ...] = (int, type(None))
-    elif isinstance(default, float):
-        value = math.nan if value is None else float(value)
-        kinds = (float,)
-    else:
-        kinds = (str,) if default is dataclasses.MISSING else (type(default),)
-    if type(value) not in kinds:
-        raise ValueError(f"{name} {value!r}")
-    return value
+        raise InputError.of(
+            where, text[:200], expected, "It is damaged and is not shown."
+        ) from None
+    return verdict

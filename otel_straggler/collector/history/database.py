@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from otel_straggler.errors import ConfigError, UnavailableError, describe
+from otel_straggler.errors import ConfigError, UnavailableError
 
 try:
     import fcntl
 except ImportError:  # Windows: SQLite's own locks remain
     fcntl = None  # type: ignore[assignment]
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Incremented with every change of the tables or of their blobs."""
 _APPLICATION_ID: Final = 0x6F747331
 """``PRAGMA application_id``: "ots1"."""
@@ -280,13 +280,11 @@ class WriterLock:
         except BlockingIOError:
             holder = os.pread(file, 20, 0).decode("ascii", "replace") or "?"
             os.close(file)
-            raise UnavailableError(
-                describe(
-                    where=str(self._history),
-                    value=f"a history in use by process {holder}",
-                    expected="one collector per file",
-                    remedy="Stop that process, or choose another file with --history.",
-                )
+            raise UnavailableError.of(
+                where=str(self._history),
+                value=f"a history in use by process {holder}",
+                expected="one collector per file",
+                remedy="Stop that process, or choose another file with --history.",
             ) from None
         except BaseException:
             os.close(file)
@@ -311,24 +309,20 @@ def check_version(connection: sqlite3.Connection, *, where: str) -> None:
         sqlite3.Error: the file cannot be read, or is damaged.
     """
     if _number(connection, "PRAGMA application_id") != _APPLICATION_ID:
-        raise ConfigError(
-            describe(
-                where=where,
-                value="a database of another program",
-                expected="a history of otel-straggler, or no file",
-                remedy="Choose another file.",
-            )
+        raise ConfigError.of(
+            where=where,
+            value="a database of another program",
+            expected="a history of otel-straggler, or no file",
+            remedy="Choose another file.",
         )
     result = _number(connection, "SELECT value FROM meta WHERE key = 'schema_version'")
     if result != SCHEMA_VERSION:
         age = "newer" if result > SCHEMA_VERSION else "older"
-        raise UnavailableError(
-            describe(
-                where=where,
-                value=f"schema version {result}",
-                expected=f"version {SCHEMA_VERSION}",
-                remedy=f"A {age} otel-straggler wrote it: use that one, or choose another file.",
-            )
+        raise UnavailableError.of(
+            where=where,
+            value=f"schema version {result}",
+            expected=f"version {SCHEMA_VERSION}",
+            remedy=f"A {age} otel-straggler wrote it: use that one, or choose another file.",
         )
 
 

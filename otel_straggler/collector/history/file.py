@@ -37,12 +37,6 @@ _Encoded = TypeVar("_Encoded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    keep_s: float
-    max_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """Newest view of a run and group. ``make`` returns the value for a blob; the thread of the
     history calls it, at most once."""
@@ -75,10 +69,17 @@ class HistoryFile:
     """
 
     def __init__(
-        self, path: Path, limits: Limits, failures: Failures, wall_s: Callable[[], float]
+        self,
+        path: Path,
+        failures: Failures,
+        wall_s: Callable[[], float],
+        *,
+        keep_s: float,
+        max_bytes: int,
     ) -> None:
         self._path = path
-        self._limits = limits
+        self._keep_s = keep_s
+        self._max_bytes = max_bytes
         self._failures = failures
         self._wall_s = wall_s
         self._lock = WriterLock(path)
@@ -253,7 +254,7 @@ class HistoryFile:
 
     def _small_summaries(self, batch: Batch) -> list[Row]:
         rows = [row for each in batch.summaries.values() for row in self._try(_summary_row, each)]
-        maximum = self._limits.max_bytes // _SUMMARY_SHARE
+        maximum = self._max_bytes // _SUMMARY_SHARE
         for row in (row for row in rows if len(row["blob"]) > maximum):
             what = f"summary {row['run_id']}: {len(row['blob'])} bytes"
             self._failures.count("too_large", 1, what)
@@ -261,7 +262,7 @@ class HistoryFile:
 
     def _small_enough(self, blobs: dict[str, bytes]) -> dict[str, bytes]:
         """Leave out states larger than half of the file."""
-        maximum = self._limits.max_bytes // 2
+        maximum = self._max_bytes // 2
         for key in [key for key, blob in blobs.items() if len(blob) > maximum]:
             self._failures.count("too_large", 1, f"state {key}: {len(blobs.pop(key))} bytes")
         return blobs
@@ -286,9 +287,9 @@ class HistoryFile:
             if database.was_replaced():
                 self._reopen(database)
                 return
-            if database.drop_older(int((now_s - self._limits.keep_s) * 1e9)):
+            if database.drop_older(int((now_s - self._keep_s) * 1e9)):
                 database.shrink()
-        for key in database.keep_within(self._limits.max_bytes):
+        for key in database.keep_within(self._max_bytes):
             self._failures.count("too_large", 1, key)
         oldest_at_ns = database.oldest_at_ns()
         self.oldest_at_s = None if oldest_at_ns is None else oldest_at_ns / 1e9

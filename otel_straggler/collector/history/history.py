@@ -18,7 +18,6 @@ from otel_straggler.collector.history.file import (
     MAX_CHANGES,
     Batch,
     HistoryFile,
-    Limits,
     Summary,
 )
 from otel_straggler.model.scores import WindowScores
@@ -65,8 +64,9 @@ class History:
     ) -> None:
         resolved = Path(path).resolve()
         self._failures = Failures(str(resolved))
-        limits = Limits(keep_s=keep_s, max_bytes=max_bytes)
-        self._file = HistoryFile(resolved, limits, self._failures, wall_s)
+        self._file = HistoryFile(
+            resolved, self._failures, wall_s, keep_s=keep_s, max_bytes=max_bytes
+        )
         self._queue = WriteQueue(max_waiting_bytes)
         self._thread = threading.Thread(target=self._run, name="straggler-history", daemon=True)
 

@@ -18,7 +18,7 @@ from otel_straggler.collector.history.codec import (
 )
 from otel_straggler.collector.history.database import check_version
 from otel_straggler.collector.history.failures import REASONS, reason_of
-from otel_straggler.errors import InputError, UnavailableError, describe
+from otel_straggler.errors import InputError, UnavailableError
 from otel_straggler.model.verdict import Verdict
 
 _BUSY_S = 5.0
@@ -163,23 +163,19 @@ def _translated(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         reason = reason_of(error)
         if reason == "damaged":
-            raise InputError(
-                describe(
-                    where=str(path),
-                    value=f"a file that SQLite cannot read ({error})",
-                    expected="a history of otel-straggler",
-                    remedy="Check the path. A collector moves a damaged file aside.",
-                )
+            raise InputError.of(
+                where=str(path),
+                value=f"a file that SQLite cannot read ({error})",
+                expected="a history of otel-straggler",
+                remedy="Check the path. A collector moves a damaged file aside.",
             ) from None
         raise _unreadable(path, f"{REASONS[reason]} ({error})") from None
 
 
 def _unreadable(path: Path, value: str) -> UnavailableError:
-    return UnavailableError(
-        describe(
-            where=str(path),
-            value=value,
-            expected="a history that can be read",
-            remedy="Check the path, its permissions, and the programs that use it.",
-        )
+    return UnavailableError.of(
+        where=str(path),
+        value=value,
+        expected="a history that can be read",
+        remedy="Check the path, its permissions, and the programs that use it.",
     )

@@ -196,51 +196,43 @@ class _Worker(Protocol):
     def end_backfill(self) -> None: ...
 
 
-class Backfill:
-    """Reads the timelines of recent runs into the worker, once, on its own thread.
+def start_backfill(
+    history: PageHistory,
+    worker: _Worker,
+    keep_s: float,
+    wall_s: Callable[[], float] = time.time,
+) -> threading.Thread:
+    """Read the timelines of recent runs into the worker, once, on a thread of its own.
 
     Args:
         keep_s: maximum age of the runs.
         wall_s: clock.
     """
 
-    def __init__(
-        self,
-        history: PageHistory,
-        worker: _Worker,
-        keep_s: float,
-        wall_s: Callable[[], float] = time.time,
-    ) -> None:
-        self._history = history
-        self._worker = worker
-        self._keep_s = keep_s
-        self._wall_s = wall_s
-
-    def start(self) -> None:
-        threading.Thread(target=self._run, name="straggler-backfill", daemon=True).start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._read(time.monotonic() + MAX_S)
+            _backfill(history, worker, since_s=wall_s() - keep_s)
         except StragglerError as error:  # the history reports it
             _log.debug("earlier timelines cannot be read: %s", error)
         except Exception:  # noqa: BLE001 - logged; the page works without them
             _log.exception("earlier timelines cannot be read")
         finally:
-            self._worker.end_backfill()
+            worker.end_backfill()
 
-    def _read(self, until_s: float) -> None:
-        since_ns = (self._wall_s() - self._keep_s) * 1e9
-        for run in self._history.runs():
-            if run.last_seen_ns < since_ns or time.monotonic() >= until_s:
-                return
-            for group in self._groups(run.run_id):
-                columns = self._history.newest(run.run_id, group, MAX_COLUMNS, until_s)
-                self._worker.backfill(run.run_id, group, columns)
+    thread = threading.Thread(target=run, name="straggler-backfill", daemon=True)
+    thread.start()
+    return thread
 
-    def _groups(self, run_id: str) -> tuple[str, ...]:
-        worlds = self._history.worlds(run_id)
-        return tuple(view.group for view in worlds if view.table is not None)
+
+def _backfill(history: PageHistory, worker: _Worker, *, since_s: float) -> None:
+    until_s = time.monotonic() + MAX_S
+    for run in history.runs():
+        if run.last_seen_ns < since_s * 1e9 or time.monotonic() >= until_s:
+            return
+        for view in history.worlds(run.run_id):
+            if view.table is not None:
+                columns = history.newest(run.run_id, view.group, MAX_COLUMNS, until_s)
+                worker.backfill(run.run_id, view.group, columns)
 
 
 _GIVEN_UP: Final = "forgotten"

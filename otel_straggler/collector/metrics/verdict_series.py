@@ -12,12 +12,9 @@ import numpy as np
 from otel_straggler import semconv
 from otel_straggler.collector.metrics.families import Families, labels
 from otel_straggler.collector.metrics.series_choice import QUANTILES, add_quantiles_of
+from otel_straggler.collector.views.verdict_json import MAX_VERDICTS, standing
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import CALLED_SLOW, RunVerdicts, Verdict, WorldSummary
-
-_STANDING = CALLED_SLOW | {"suspect"}
-MAX_VERDICTS = 200
-"""Verdicts shown, the costliest first."""
 
 
 def straggling_ranks(run_verdicts: RunVerdicts) -> frozenset[tuple[str, int]]:
@@ -44,12 +41,12 @@ def verdict_families(
 ) -> Families:
     """Series that are never folded: verdicts, nodes, worlds, and waits."""
     families = Families()
-    standing = _costliest_first(run_verdicts.current)
-    for verdict in standing[:MAX_VERDICTS]:
+    stands = standing(run_verdicts.current)
+    for verdict in stands[:MAX_VERDICTS]:
         _add_verdict(
             families, verdict, run, is_silenced=verdict.subject_id in run_verdicts.silenced
         )
-    _add_folded(families, semconv.VERDICT_INFO, len(standing) - MAX_VERDICTS, run)
+    _add_folded(families, semconv.VERDICT_INFO, len(stands) - MAX_VERDICTS, run)
     _add_hosts(families, run_verdicts, sources, run)
     for world in run_verdicts.worlds:
         _add_world(families, world, run)
@@ -99,13 +96,6 @@ def _add_folded(families: Families, metric: semconv.Metric, count: int, run: Run
 
 def _is_called_slow(verdict: Verdict, scope: str) -> bool:
     return verdict.scope == scope and verdict.state in CALLED_SLOW
-
-
-def _costliest_first(current: Iterable[Verdict]) -> list[Verdict]:
-    """Standing verdicts: slow subjects before suspects, the costliest first."""
-    standing = [verdict for verdict in current if verdict.state in _STANDING]
-    standing.sort(key=lambda v: (v.state == "suspect", -v.gpu_seconds_lost_per_hour))
-    return standing
 
 
 def _add_verdict(

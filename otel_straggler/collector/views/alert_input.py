@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from dataclasses import fields
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.semconv import LISTED_KINDS
 
-_Column = Literal["section_relative", "section_individual", "gpu_relative"]
 _NOBODY = WorldStatus(attempt=0)
 
 
@@ -128,11 +127,7 @@ def newest_scores(scores: RunScores) -> dict[str, NewestScores]:
         its = tables.get(group, [])
         result[group] = NewestScores(
             at_s=at_s,
-            lowest=Scores(
-                section_relative=_lowest(its, "section_relative"),
-                section_individual=_lowest(its, "section_individual"),
-                gpu_relative=_lowest(its, "gpu_relative"),
-            ),
+            lowest=Scores(**{field.name: _lowest(its, field.name) for field in fields(Scores)}),
             data_sections=_data_sections(w for w in windows if w.group == group),
         )
     return result
@@ -143,13 +138,13 @@ def _data_sections(windows: Iterable[WindowScores]) -> frozenset[str]:
     return frozenset(section.name for section in sections if section.kind == "data")
 
 
-def _lowest(tables: Sequence[ShownRows], column: _Column) -> tuple[Score, ...]:
+def _lowest(tables: Sequence[ShownRows], column: str) -> tuple[Score, ...]:
     scores = [score for shown in tables for score in _lowest_in(shown, column)]
     scores.sort(key=lambda score: (score.value, score.rank, score.section))
     return tuple(scores[:MAX_NAMED])
 
 
-def _lowest_in(shown: ShownRows, column: _Column) -> Iterator[Score]:
+def _lowest_in(shown: ShownRows, column: str) -> Iterator[Score]:
     """The lowest 20 of one window, in no order; sections of other kinds than ``LISTED_KINDS`` have
     low scores because of other ranks."""
     window = shown.window

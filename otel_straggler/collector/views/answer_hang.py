@@ -156,11 +156,9 @@ def _commands(view: WorldView, kind: HangKind | None, culprits: list[int]) -> li
 
 def _open_section(view: WorldView, rank: int) -> str | None:
     row = row_of(view.heartbeats, rank)
-    return (
-        None
-        if view.heartbeats is None or row is None
-        else view.heartbeats.open_section[row] or None
-    )
+    if view.heartbeats is None or row is None:
+        return None
+    return view.heartbeats.open_section[row] or None
 
 
 def _step(view: WorldView, culprits: list[int]) -> int | None:

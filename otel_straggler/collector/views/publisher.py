@@ -278,16 +278,10 @@ class Publisher:
 
 def _forgotten(hang: HangStatus, since_s: float) -> HangStatus:
     """The status of a world that is no longer monitored: without ranks."""
+    columns = ("ranks", "rank_states", "rank_since_s", "timeout_s")
+    nothing = {name: getattr(hang, name)[:0] for name in columns}
     return replace(
-        hang,
-        state="forgotten",
-        since_s=since_s,
-        ranks=hang.ranks[:0],
-        rank_states=hang.rank_states[:0],
-        rank_since_s=hang.rank_since_s[:0],
-        timeout_s=hang.timeout_s[:0],
-        blame=None,
-        hung_since_s=math.nan,
+        hang, state="forgotten", since_s=since_s, blame=None, hung_since_s=math.nan, **nothing
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from otel_straggler.collector.views.verdict_json import (
 )
 from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.detect.scores.medians import median_of_peers
+from otel_straggler.model.observation import NO_STEP
 
 Json: TypeAlias = dict[str, Any]
+_AGES: Final = ("heartbeat_age_s", "progress_age_s")
 
 
 def is_known(view: WorldView, rank: int) -> bool:
@@ -82,33 +84,24 @@ def _heartbeats(view: WorldView, rank: int, later_s: float) -> Json:
     state = UNKNOWN
     if hang is not None and row_of(hang, rank) is not None:
         state = MISSING if row is None else hang.state_of(rank)
-    gpu: Json = {
-        "tier": None,
-        "reason": None,
-        "uuid": reported(view, rank, "devices") or None,
-        "model": None,
-    }
-    fields: Json = {
+
+    def of(name: str, default: Any = None) -> Any:
+        return default if heartbeats is None or row is None else getattr(heartbeats, name)[row]
+
+    step = int(of("step", NO_STEP))
+    ages_s = {name: float(of(name, np.nan)) + later_s for name in _AGES}
+    return {
         "state": state,
-        "step": None,
-        "heartbeat_age_s": None,
-        "progress_age_s": None,
-        "open_section": None,
-        "gpu": gpu,
-        "dropped": {},
-    }
-    if heartbeats is None or row is None:
-        return fields
-    gpu["tier"] = heartbeats.gpu_tier[row] or None
-    gpu["reason"] = heartbeats.gpu_reason[row] or None
-    gpu["model"] = heartbeats.models[row] or None
-    step = int(heartbeats.step[row])
-    return fields | {
         "step": step if step >= 0 else None,
-        "heartbeat_age_s": number(float(heartbeats.heartbeat_age_s[row]) + later_s, 4),
-        "progress_age_s": number(float(heartbeats.progress_age_s[row]) + later_s, 4),
-        "open_section": heartbeats.open_section[row] or None,
-        "dropped": dict(heartbeats.dropped[row]),
+        **{name: number(age_s, 4) for name, age_s in ages_s.items()},
+        "open_section": of("open_section") or None,
+        "gpu": {
+            "tier": of("gpu_tier") or None,
+            "reason": of("gpu_reason") or None,
+            "uuid": reported(view, rank, "devices") or None,
+            "model": of("models") or None,
+        },
+        "dropped": dict(of("dropped", {})),
     }
 
 

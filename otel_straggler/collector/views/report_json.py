@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -63,7 +63,7 @@ def _run(run: RunReport) -> Json:
         "run": run_json(run.run_verdicts.worlds, newest["coverage"] if newest else None),
         "liveness": list(run.hangs),
         "alerts": list(run.alerts),
-        "clashes": [_clash(source) for source in run.clashes],
+        "clashes": [_of_source(source, "session_id", "attempt") for source in run.clashes],
         "not_scored": dict(run.counts or {}),
     }
 
@@ -74,8 +74,8 @@ def window_json(window: WindowScores) -> Json:
     return {
         **{name: getattr(window, name) for name in _PLAIN},
         **{name: _values(window, attribute) for name, attribute in _TABLES.items()},
-        "stragglers": [_straggler(s) for s in window.stragglers],
-        "largest_excess": _excess(window.largest_excess),
+        "stragglers": [_of_section(each) for each in window.stragglers],
+        "largest_excess": window.largest_excess and _of_section(window.largest_excess),
         "ranks": {source.key: _rank(source) for source in window.sources},
         "sections": {section.name: section.kind for section in window.sections},
         "world_size": window.world_size,
@@ -144,35 +144,14 @@ def _only(column: Json, key: str) -> Json:
     return {key: column[key]} if key in column else {}
 
 
-def _straggler(straggler: Straggler) -> Json:
-    return {
-        **_who(straggler.source),
-        "section": straggler.section or None,
-        "kind_of_score": straggler.kind_of_score,
-        "score": straggler.score,
-    }
+_WHO: Final = ("rank", "node", "role", "group")
 
 
-def _excess(excess: Excess | None) -> Json | None:
-    if excess is None:
-        return None
-    return {
-        **_who(excess.source),
-        "section": excess.section,
-        "excess_s": excess.excess_s,
-        "own_s": excess.own_s,
-        "role_median_s": excess.role_median_s,
-    }
+def _of_source(source: Source, *names: str) -> Json:
+    return {name: getattr(source, name) for name in (*_WHO, *names)}
 
 
-def _clash(source: Source) -> Json:
-    return {**_who(source), "session_id": source.session_id, "attempt": source.attempt}
-
-
-def _who(source: Source) -> Json:
-    return {
-        "rank": source.rank,
-        "node": source.node,
-        "role": source.role,
-        "group": source.group,
-    }
+def _of_section(each: Straggler | Excess) -> Json:
+    """All fields; who it is instead of the source."""
+    values = {f.name: getattr(each, f.name) for f in fields(each) if f.name != "source"}
+    return _of_source(each.source) | values | {"section": each.section or None}

@@ -24,10 +24,10 @@ from otel_straggler.model.observation import NO_STEP, Floats, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, hang_subject
-from otel_straggler.semconv import STEP_SPAN
+from otel_straggler.semconv import STEP_SPAN, Outcome
 
 Json: TypeAlias = dict[str, Any]
-_OUTCOMES = {
+_OUTCOMES: dict[str, Outcome] = {
     "finished": "ok",
     "cancelled": "cancelled",
     "preempted": "preempted",
@@ -258,7 +258,7 @@ def _open_section(rank: RankStatus) -> str:
     return Section(rank.open_section).in_phase(rank.phase).name
 
 
-def _outcome(ranks: Sequence[tuple[int, RankStatus]]) -> str | None:
+def _outcome(ranks: Sequence[tuple[int, RankStatus]]) -> Outcome | None:
     outcomes = {rank.outcome for _, rank in ranks if rank.finished_at_s is not None}
     return outcomes.pop() if len(outcomes) == 1 else None
 

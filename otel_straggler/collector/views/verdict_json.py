@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias
 
 from otel_straggler.collector.views.numbers import seconds
@@ -28,18 +28,27 @@ _FIELDS: Final = (
     "sentence", "group", "attempt", "at_step", "at_ns", "began", "n_peers", "own_s", "peers_s",
     "pages", "is_localised",
 )  # fmt: skip
-_NULL_IF_EMPTY: Final = ("node", "role", "section")
+_WORLD_FIELDS: Final = (
+    "slowdown", "waste", "m_w", "m_s", "cause", "resolvable_slowdown", "coverage", "group",
+    "attempt", "gpu_seconds_lost", "on_gpu", "waits_inside", "step_s",
+)  # fmt: skip
+_DECISION_FIELDS: Final = ("action", "subject_id", "reason", "by", "at_ns", "until_ns", "cause")
+_NULL_IF_EMPTY: Final = ("node", "role", "section", "by", "cause", "waits_inside")
 
 
-def verdict_json(verdict: Verdict) -> Json:
-    values: Json = {name: getattr(verdict, name) for name in _FIELDS}
+def _values(each: object, names: Iterable[str]) -> Json:
+    values: Json = {name: getattr(each, name) for name in names}
     for name, value in values.items():
         if isinstance(value, float):
             values[name] = _nullable(value)
         elif name in _NULL_IF_EMPTY:
             values[name] = value or None
+    return values
+
+
+def verdict_json(verdict: Verdict) -> Json:
     return {
-        **values,
+        **_values(verdict, _FIELDS),
         "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
         "on_gpu": verdict.is_on_gpu,
         "detail": verdict.detail or None,
@@ -50,16 +59,10 @@ def decisions_json(run_verdicts: RunVerdicts) -> list[Json]:
     """Decisions, oldest first; ``is_in_force`` on the newest of a subject that it silences."""
     newest = {decision.subject_id: decision for decision in run_verdicts.decisions}
     return [
-        {
-            "action": decision.action,
-            "subject_id": decision.subject_id,
-            "reason": decision.reason,
-            "by": decision.by or None,
-            "at_ns": decision.at_ns,
-            "until_ns": decision.until_ns,
-            "cause": decision.cause,
+        _values(decision, _DECISION_FIELDS)
+        | {
             "is_in_force": decision.subject_id in run_verdicts.silenced
-            and newest[decision.subject_id] is decision,
+            and newest[decision.subject_id] is decision
         }
         for decision in run_verdicts.decisions
     ]
@@ -115,43 +118,15 @@ def _of_one_rank(world: WorldSummary, rank: int) -> WorldSummary:
 
 def _world(world: WorldSummary) -> Json:
     return {
-        "slowdown": _nullable(world.slowdown),
-        "waste": _nullable(world.waste),
-        "m_w": _nullable(world.m_w),
-        "m_s": _nullable(world.m_s),
-        "cause": world.cause or None,
-        "resolvable_slowdown": _nullable(world.resolvable_slowdown),
-        "coverage": _nullable(world.coverage),
-        "group": world.group,
-        "attempt": world.attempt,
-        "gpu_seconds_lost": _nullable(world.gpu_seconds_lost),
-        "on_gpu": world.on_gpu,
-        "waits_inside": world.waits_inside or None,
-        "step_s": _nullable(world.step_s),
+        **_values(world, _WORLD_FIELDS),
         "heat": [[stage, data, _nullable(slowdown)] for stage, data, slowdown in world.heat],
-        "ledger": [_cost(cost) for cost in world.ledger],
-        "waits": [_waits(waits) for waits in world.waits],
+        "ledger": [_all_values(cost) for cost in world.ledger],
+        "waits": [_all_values(waits) for waits in world.waits],
     }
 
 
-def _cost(cost: SectionCost) -> Json:
-    return {
-        "section": cost.section,
-        "exposed_s": _nullable(cost.exposed_s),
-        "typical_s": _nullable(cost.typical_s),
-        "leader_rank": cost.leader_rank,
-    }
-
-
-def _waits(waits: RankWaits) -> Json:
-    return {
-        "rank": waits.rank,
-        "node": waits.node or None,
-        "role": waits.role or None,
-        "group": waits.group,
-        "caused_s": _nullable(waits.caused_s),
-        "suffered_s": _nullable(waits.suffered_s),
-    }
+def _all_values(each: SectionCost | RankWaits) -> Json:
+    return _values(each, (field.name for field in fields(each)))
 
 
 def _nullable(value: float) -> float | None:

@@ -19,6 +19,7 @@ from otel_straggler.model.alert import Maintenance, Mode
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
+from otel_straggler.semconv import Outcome
 
 Json: TypeAlias = dict[str, Any]
 Parallel: TypeAlias = tuple[tuple[str, int], ...]
@@ -155,7 +156,7 @@ class WorldView:
     began_at_s: float | None = None
     received_at_s: float | None = None
     finished_at_s: float | None = None
-    outcome: str | None = None
+    outcome: Outcome | None = None
     world_size: int = 0
     table: RankTable | None = None
     heartbeats: RankHeartbeats | None = None

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from otel_straggler.detect.hangs.states import (
     HeartbeatTable,
     RunState,
 )
+from otel_straggler.model.decoding import read_as
 from otel_straggler.model.observation import Floats, Ints
 
 MAX_KEPT: Final = 30
@@ -30,11 +31,6 @@ _UNSEEN_S: Final = 60.0
 """After so long without an evaluation, the end was missed: the collector was restarted."""
 End: TypeAlias = Literal["went_on", "restarted", "ended"]
 How = Literal["idle", "goes_on", "unheard"]
-_CHOICES: Final[dict[str, tuple[Any, ...]]] = {
-    "how": get_args(How),
-    "kind": (None, *get_args(HangKind)),
-    "end": (None, *get_args(End)),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,32 +77,6 @@ class Hang:
     def duration_s(self) -> float:
         """As far as it was seen."""
         return max((self.seen_s if self.until_s is None else self.until_s) - self.since_s, 0.0)
-
-
-def hang_value(hang: Hang) -> dict[str, Any]:
-    """In JSON types."""
-    value = dataclasses.asdict(hang)
-    return value | {"culprits": list(hang.culprits), "nodes": list(hang.nodes)}
-
-
-def read_hang(value: Mapping[str, Any]) -> Hang:
-    """From :func:`hang_value`. Raises: ValueError, KeyError, TypeError if it is none."""
-    for name, known in _CHOICES.items():
-        if value[name] not in known:
-            raise ValueError(f"{value[name]!r}")
-    numbers = ("since_s", "detected_s", "seen_s", "gpu_seconds_lost")
-    fields: dict[str, Any] = {name: float(value[name]) for name in numbers}
-    until_s = value["until_s"]
-    return Hang(
-        **fields,
-        **{name: value[name] for name in _CHOICES},
-        until_s=None if until_s is None else float(until_s),
-        is_end_seen=bool(value["is_end_seen"]),
-        attempt=int(value["attempt"]),
-        culprits=tuple(int(rank) for rank in value["culprits"][:MAX_NAMED]),
-        nodes=tuple(str(node) for node in value["nodes"][:MAX_NAMED]),
-        n_culprits=int(value["n_culprits"]),
-    )
 
 
 @dataclass(slots=True)
@@ -180,19 +150,18 @@ class Episodes:
         """In JSON types, with times of a clock that is ``ahead_s`` ahead."""
         lasts = self._current
         return {
-            "over": [hang_value(hang.on_clock(ahead_s)) for hang in self._over],
-            "lasts": None if lasts is None else hang_value(lasts.on_clock(ahead_s)),
+            "over": [dataclasses.asdict(hang.on_clock(ahead_s)) for hang in self._over],
+            "lasts": lasts and dataclasses.asdict(lasts.on_clock(ahead_s)),
             "left_out": self.left_out,
         }
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Episodes:
         """From :meth:`state`. Raises: ValueError, KeyError, TypeError if it is none."""
-        lasts = state.get("lasts")
         return cls(
             left_out=int(state.get("left_out", 0)),
-            _over=[read_hang(value) for value in state.get("over", ())[-MAX_KEPT:]],
-            _current=None if lasts is None else read_hang(lasts),
+            _over=read_as(list[Hang], state.get("over", [])[-MAX_KEPT:]),
+            _current=read_as(Hang | None, state.get("lasts")),
         )
 
 

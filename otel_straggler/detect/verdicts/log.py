@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.sentences import sentence
+from otel_straggler.model.decoding import read_as
 from otel_straggler.model.verdict import CALLED_SLOW, State, Verdict
 
 
@@ -171,14 +172,12 @@ class VerdictLog:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Unknown fields of a newer version are ignored."""
-        known = {field.name for field in fields(SubjectState)}
-        for name, value in state.get("standings", {}).items():
-            subject = SubjectState(**{k: v for k, v in value.items() if k in known})
+        subjects = read_as(dict[str, SubjectState], state.get("standings", {}))
+        for name, subject in subjects.items():
             subject.flagged_at = []  # counted from the start of a process
             self._subjects[name] = subject
-        known = {field.name for field in fields(Verdict)}
-        for value in state.get("changes", []):
-            verdict = self._append(Verdict(**{k: v for k, v in value.items() if k in known}))
+        for each in read_as(list[Verdict], state.get("changes", [])):
+            verdict = self._append(each)
             self._notifications.record(verdict, step=verdict.at_step, at_ns=verdict.at_ns)
 
 

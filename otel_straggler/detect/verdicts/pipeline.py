@@ -31,21 +31,17 @@ class WhatIf:
             ``slowdown`` is hardly above 1.
         m_s: the same for the last pipeline stage; above 1 or below 0 as the mean of the run is
             longer than the other stages, or than the last.
-        of_data_rank: (D,) slowdown if only this data rank were as it is; of_stage: (P,) likewise.
-        of_worker: (D, P) the smaller of both.
+        of_worker: (D, P) slowdown if only its data rank, or only its stage, were as it is; the
+            smaller of both.
         stages: (P,) time of a stage / mean over stages, median over data ranks.
-        steps: steps used.
     """
 
     slowdown: float = math.nan
     waste: float = math.nan
     m_w: float = math.nan
     m_s: float = math.nan
-    of_data_rank: Floats
-    of_stage: Floats
     of_worker: Floats
     stages: Floats
-    steps: int = 0
 
 
 def what_if(seconds: Floats, microbatches: int) -> WhatIf:
@@ -70,33 +66,19 @@ def what_if(seconds: Floats, microbatches: int) -> WhatIf:
     Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), on whose traces it lies
     within 4.5 % of the replay.
     """
-    a, used = filled(np.asarray(seconds, np.float64))
-    a = a / max(1, microbatches)
+    a = filled(np.asarray(seconds, np.float64)) / max(1, microbatches)
     ideal = a.mean(axis=(1, 2)) if a.size else np.zeros(len(a))
     total_ideal = float(ideal.sum()) * (microbatches - 1 + a.shape[2])
     if not total_ideal > 0.0:
-        n_data, n_stages = a.shape[1:]
-        return WhatIf(
-            of_data_rank=np.full(n_data, np.nan),
-            of_stage=np.full(n_stages, np.nan),
-            of_worker=np.full((n_data, n_stages), np.nan),
-            stages=np.full(n_stages, np.nan),
-        )
-    of_data_rank = row_seconds(a, microbatches)
-    total = float(of_data_rank.max(axis=1).sum())
-    return _result(a, ideal, of_data_rank, total, total_ideal, microbatches, used)
+        unknown = np.full(a.shape[1:], np.nan)
+        return WhatIf(of_worker=unknown, stages=np.full(a.shape[2], np.nan))
+    return _result(a, ideal, total_ideal, microbatches)
 
 
-def _result(
-    a: Floats,
-    ideal: Floats,
-    row_s: Floats,
-    total: float,
-    total_ideal: float,
-    microbatches: int,
-    used: int,
-) -> WhatIf:
+def _result(a: Floats, ideal: Floats, total_ideal: float, microbatches: int) -> WhatIf:
     n_stages = a.shape[2]
+    row_s = row_seconds(a, microbatches)
+    total = float(row_s.max(axis=1).sum())
     ideal_row_s = ideal * (microbatches - 1 + n_stages)
     of_data_rank = np.maximum(row_s, ideal_row_s[:, None]).sum(axis=0) / total_ideal
     of_stage = _only_stage_s(a, ideal, microbatches) / total_ideal
@@ -115,11 +97,8 @@ def _result(
         waste=1.0 - 1.0 / slowdown,
         m_w=part_won(_worst(of_worker)),
         m_s=part_won(_last_stage(of_worker.shape)) if n_stages > 1 else math.nan,
-        of_data_rank=of_data_rank,
-        of_stage=of_stage,
         of_worker=of_worker,
         stages=stage_structure(a),
-        steps=used,
     )
 
 
@@ -171,12 +150,12 @@ def _last_stage(shape: tuple[int, ...]) -> Bools:
     return last
 
 
-def filled(seconds: Floats) -> tuple[Floats, int]:
+def filled(seconds: Floats) -> Floats:
     """Steps that enough workers reported; unknown cells take the mean of their stage in the step,
     else in all steps, else the mean of the step."""
     known = np.isfinite(seconds)
     if known.all() and seconds.size:
-        return seconds, len(seconds)
+        return seconds
     enough = known.mean(axis=(1, 2)) >= MIN_KNOWN if seconds.size else np.zeros(0, bool)
     seconds, known = seconds[enough], known[enough]
     kept = np.where(known, seconds, 0.0)
@@ -185,7 +164,7 @@ def filled(seconds: Floats) -> tuple[Floats, int]:
     of_all = _ratio(kept.sum(axis=(1, 2)), known.sum(axis=(1, 2)))
     guess = np.where(np.isnan(in_step), ever[None, :], in_step)
     guess = np.where(np.isnan(guess), of_all[:, None], guess)
-    return np.where(known, seconds, guess[:, None, :]), len(seconds)
+    return np.where(known, seconds, guess[:, None, :])
 
 
 def _ratio(total: Floats, count: npt.NDArray[np.integer]) -> Floats:
@@ -271,14 +250,14 @@ def worker_seconds(table: StepTable, workers: Workers) -> Floats:
     return _mean_by_worker(np.where(is_complete, per_rank, np.nan), workers)
 
 
-def microbatches_of(table: StepTable, workers: Workers) -> tuple[int, bool]:
-    """Runs per step of the compute section that runs most often, and whether they were reported. If
-    a pipeline runs everything once, four microbatches per stage are assumed."""
+def microbatches_of(table: StepTable, workers: Workers) -> int:
+    """Runs per step of the compute section that runs most often. If a pipeline runs everything
+    once, four microbatches per stage are assumed."""
     maximum = max([_usual_runs(table, s) for s in _compute_sections(table)], default=0)
     n_stages = workers.shape[1]
     if n_stages == 1:
-        return max(1, maximum), True
-    return (maximum, True) if maximum > 1 else (ASSUMED_PER_STAGE * n_stages, False)
+        return max(1, maximum)
+    return maximum if maximum > 1 else ASSUMED_PER_STAGE * n_stages
 
 
 def _scheduled_sections(table: StepTable, n_stages: int) -> list[int]:

@@ -15,7 +15,7 @@ from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, StepNumbers
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.waits import WaitDetector
-from otel_straggler.detect.verdicts.world import World, describe_peers, role_subject, run_subject
+from otel_straggler.detect.verdicts.world import World, describe_peers, draft_of
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import CUPTI, EVENTS, Bools, Floats
 from otel_straggler.model.rank import Source
@@ -150,20 +150,12 @@ class RunVerdictEngine:
     ) -> Verdict:
         source = self._world.sources[0]
         role = "" if group is None else describe_peers(self._world.peers.keys[group])  # type: ignore[arg-type]
-        subject_id = run_subject(source.group, cause)
-        if role:
-            subject_id = role_subject(source.group, role, cause)
         n_ranks = max(self._world.expected, self._world.n_ranks)
         rise = max(rise, 0.0) if math.isfinite(rise) else 0.0
-        return Verdict(
-            run_id=source.run_id,
-            group=source.group,
-            attempt=source.attempt,
-            subject_id=subject_id,
-            scope="run" if group is None else "role",
-            role=role,
-            cause=cause,
-            state="suspect",
+        return draft_of(
+            source,
+            cause,
+            role,
             evidence=self._evidence if is_localised else "synchronised",
             slowdown=math.exp(rise),
             since_step=self._began,

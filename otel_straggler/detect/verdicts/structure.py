@@ -29,7 +29,7 @@ from otel_straggler.detect.verdicts.pipeline import (
     what_if,
     worker_seconds,
 )
-from otel_straggler.detect.verdicts.world import role_subject, run_subject
+from otel_straggler.detect.verdicts.world import draft_of, run_subject
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.rank import Source
@@ -130,7 +130,7 @@ class Structure:
     def _evaluate(self) -> list[Verdict]:
         assert self._workers is not None
         self._since_evaluation = 0
-        microbatches, _ = microbatches_of(self._newest, self._workers)
+        microbatches = microbatches_of(self._newest, self._workers)
         seconds = np.concatenate(self._seconds)
         estimate = what_if(seconds, microbatches)
         self.balance = Balance(estimate=estimate, workers=self._workers)
@@ -236,18 +236,10 @@ class Structure:
     ) -> Verdict:
         """Of the role, or of the run, with ``lost`` GPU seconds per hour."""
         source = self._newest.sources[0]
-        subject_id = run_subject(source.group, cause)
-        if role:
-            subject_id = role_subject(source.group, role, cause)
-        return Verdict(
-            run_id=source.run_id,
-            group=source.group,
-            attempt=source.attempt,
-            subject_id=subject_id,
-            scope="role" if role else "run",
-            role=role,
-            cause=cause,
-            state="suspect",
+        return draft_of(
+            source,
+            cause,
+            role,
             slowdown=slowdown,
             confidence=round(confidence, 3),
             gpu_seconds_lost_per_hour=float(np.nan_to_num(lost)),
@@ -291,7 +283,7 @@ def long_stages(seconds: Floats, microbatches: int, estimate: WhatIf) -> LongSta
     of the data ranks must agree, which one slow worker cannot bring about."""
     if not estimate.slowdown >= MIN_SLOWDOWN:
         return LongStages()
-    a = filled(np.asarray(seconds, np.float64))[0] / max(1, microbatches)
+    a = filled(np.asarray(seconds, np.float64)) / max(1, microbatches)
     ideal = a.mean(axis=(1, 2))
     total = float(row_seconds(a, microbatches).max(axis=1).sum())
     loss = total * (1.0 - 1.0 / estimate.slowdown)

@@ -155,19 +155,12 @@ class Track:
             return np.insert(values, at, filler, axis=-1)
 
         self.shape = (self.shape[0], quantities)
-        self._block_ring = wider(self._block_ring, np.nan)
-        self._step_ring = wider(self._step_ring, np.nan)
-        self._newest_blocks = wider(self._newest_blocks, np.nan)
         self._sums = {w: wider(values, 0.0) for w, values in self._sums.items()}
         self._counts = {w: wider(values, 0) for w, values in self._counts.items()}
-        self.sigma = wider(self.sigma, np.nan)
-        self._block_sigma = wider(self._block_sigma, np.nan)
-        self._last_block = wider(self._last_block, np.nan)
-        self.g = wider(self.g, 0.0)
-        self._h = wider(self._h, np.inf)
-        self._zero_at = wider(self._zero_at, self.steps)
-        self.reference = wider(self.reference, np.nan)
-        self._reference_blocks = wider(self._reference_blocks, 0)
+        fillers = {"g": 0.0, "_h": np.inf, "_zero_at": self.steps, "_reference_blocks": 0}
+        for name in ("_block_ring", "_step_ring", "_newest_blocks", "sigma", "_block_sigma",
+                     "_last_block", "reference", *fillers):  # fmt: skip
+            setattr(self, name, wider(getattr(self, name), fillers.get(name, np.nan)))
 
     def seed_reference(self, reference: Floats) -> None:
         """Continue from (R, C) normal values; NaN if unknown."""

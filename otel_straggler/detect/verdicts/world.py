@@ -14,6 +14,7 @@ from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import HOST, Floats, Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import GpuSeconds, StepTable
+from otel_straggler.model.verdict import Verdict
 from otel_straggler.semconv import DEFAULT_ROLE
 
 MIN_HOSTS = 3
@@ -269,6 +270,22 @@ def rank_subject(source: Source) -> str:
 
 def host_subject(group: str, node: str) -> str:
     return _in_group(group, f"host/{node}")
+
+
+def draft_of(source: Source, cause: Cause, role: str = "", **fields: Any) -> Verdict:
+    """A suspicion about a role, or about the whole run."""
+    subject = role_subject(source.group, role, cause) if role else run_subject(source.group, cause)
+    return Verdict(
+        run_id=source.run_id,
+        group=source.group,
+        attempt=source.attempt,
+        subject_id=subject,
+        scope="role" if role else "run",
+        role=role,
+        cause=cause,
+        state="suspect",
+        **fields,
+    )
 
 
 def role_subject(group: str, role: str, cause: Cause) -> str:
