@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.messages import links
 from otel_straggler.alerts.platform_rules import LOSSES_S
-from otel_straggler.alerts.rule import AlertRule, FleetStatus, Instance, RunStatus
+from otel_straggler.alerts.rule import AlertRule, FleetStatus, Instance
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.model.alert import Alert
 
@@ -37,6 +37,30 @@ class _Active:
     since_s: float | None = None
 
 
+@dataclass(slots=True)
+class _Losses:
+    """Totals of a run, which only grow (a smaller one starts anew), and their recent growth: (when,
+    reason, by how much)."""
+
+    totals: Mapping[str, int] = field(default_factory=dict)
+    grown: deque[tuple[float, str, int]] = field(default_factory=deque)
+
+    def recent(self, dropped: Mapping[str, int], clock: float) -> Counter[str]:
+        """The losses of the last five minutes, from the totals now."""
+        for reason, total in dropped.items():
+            before = self.totals.get(reason, 0)
+            grown = total - before if total >= before else total
+            if grown > 0:
+                self.grown.append((clock, reason, grown))
+        self.totals = dict(dropped)
+        while self.grown and self.grown[0][0] <= clock - LOSSES_S:
+            self.grown.popleft()
+        recent: Counter[str] = Counter()
+        for _, reason, count in self.grown:
+            recent[reason] += count
+        return recent
+
+
 class AlertEvaluator:
     """State of all alerts. One thread owns it.
 
@@ -47,7 +71,7 @@ class AlertEvaluator:
         self._settings = settings
         self._rules = rules
         self._active: dict[Labels, _Active] = {}
-        self._losses = _RecentLosses()
+        self._losses: dict[tuple[str, str], _Losses] = {}
         self._clock = 0.0
         self._last_s: float | None = None
 
@@ -59,7 +83,13 @@ class AlertEvaluator:
         if self._last_s is not None:
             self._clock += max(0.0, fleet.now_s - self._last_s)
         self._last_s = fleet.now_s
-        fleet = self._losses.within_minutes(fleet, self._clock)
+        before, self._losses = self._losses, {}
+        runs = []
+        for run in fleet.runs:
+            losses = before.get((run.run_id, run.group)) or _Losses()
+            self._losses[run.run_id, run.group] = losses
+            runs.append(replace(run, dropped=losses.recent(run.dropped, self._clock)))
+        fleet = replace(fleet, runs=tuple(runs))
         holding = {
             _labels(rule, instance, fleet): (rule, instance)
             for rule in self._rules
@@ -77,7 +107,12 @@ class AlertEvaluator:
         return (*firing, *ended)
 
     def _hold(self, labels: Labels, rule: AlertRule, instance: Instance, now_s: float) -> None:
-        annotations = self._annotations(dict(labels), rule, instance)
+        named, value, facts = dict(labels), instance.value, instance.facts
+        annotations = {
+            "summary": rule.summary.render(named, value, facts),
+            "description": rule.description.render(named, value, facts),
+            **links(rule.name, rule.labels, self._settings, named),
+        }
         each = self._active.get(labels)
         if each is None:
             each = self._active[labels] = _Active(rule, self._clock, annotations)
@@ -104,15 +139,6 @@ class AlertEvaluator:
             each.ended_at = self._clock
         return self._clock - each.ended_at < each.rule.keep_firing_s(self._settings)
 
-    def _annotations(
-        self, labels: Mapping[str, str], rule: AlertRule, instance: Instance
-    ) -> dict[str, str]:
-        return {
-            "summary": rule.summary.render(labels, instance.value, instance.facts),
-            "description": rule.description.render(labels, instance.value, instance.facts),
-            **links(rule.name, rule.labels, self._settings, labels),
-        }
-
 
 def _labels(rule: AlertRule, instance: Instance, fleet: FleetStatus) -> Labels:
     """All labels of an alert, by name; empty ones are left out."""
@@ -130,45 +156,3 @@ def _labels(rule: AlertRule, instance: Instance, fleet: FleetStatus) -> Labels:
         "collector": fleet.collector,
     }
     return tuple(sorted((name, value) for name, value in named.items() if value))
-
-
-# --- losses --------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Totals:
-    """Totals of a run, and their growth: (when, reason, by how much)."""
-
-    totals: Mapping[str, int] = field(default_factory=dict)
-    grown: deque[tuple[float, str, int]] = field(default_factory=deque)
-
-
-class _RecentLosses:
-    """Recent losses from totals that only grow; a smaller total starts anew."""
-
-    def __init__(self) -> None:
-        self._runs: dict[tuple[str, str], _Totals] = {}
-
-    def within_minutes(self, fleet: FleetStatus, clock: float) -> FleetStatus:
-        """The same, with ``dropped`` being the losses of the last five minutes."""
-        before, self._runs = self._runs, {}
-        for run in fleet.runs:
-            key = run.run_id, run.group
-            self._runs[key] = before.get(key) or _Totals()
-        runs = tuple(replace(run, dropped=self._recent(run, clock)) for run in fleet.runs)
-        return replace(fleet, runs=runs)
-
-    def _recent(self, run: RunStatus, clock: float) -> dict[str, int]:
-        held = self._runs[run.run_id, run.group]
-        for reason, total in run.dropped.items():
-            before = held.totals.get(reason, 0)
-            grown = total - before if total >= before else total
-            if grown > 0:
-                held.grown.append((clock, reason, grown))
-        held.totals = dict(run.dropped)
-        while held.grown and held.grown[0][0] <= clock - LOSSES_S:
-            held.grown.popleft()
-        recent: Counter[str] = Counter()
-        for _, reason, count in held.grown:
-            recent[reason] += count
-        return recent

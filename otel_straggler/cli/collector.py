@@ -106,7 +106,7 @@ def raise_file_limit() -> None:
 def exit_without_waiting() -> None:
     """Exit while a large request is still being decoded: its sender got no answer and will
     retry."""
-    from otel_straggler.collector.stopping import has_ended
+    from otel_straggler.collector.service import has_ended
 
     others = [t for t in threading.enumerate() if t is not threading.current_thread()]
     if not has_ended([t for t in others if not t.daemon], _END_S):

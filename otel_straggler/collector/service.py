@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import threading
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_straggler._version import __version__
-from otel_straggler.collector import stopping
 from otel_straggler.collector.alerting.notifying import notifying_for
-from otel_straggler.collector.alerting.trial import AlertTrial
-from otel_straggler.collector.api.decisions import Deciding, Decisions
+from otel_straggler.collector.alerting.trial import send_trial
+from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.forwarding.forward import Forwarder
 from otel_straggler.collector.forwarding.sampling import Sampler
@@ -29,12 +30,11 @@ from otel_straggler.collector.history.writer import (
 from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, ByteBudget, Intake, Request
 from otel_straggler.collector.ingest.servers import Servers, require_packages
 from otel_straggler.collector.metrics.self_metrics import self_families
-from otel_straggler.collector.settings import CollectorSettings
-from otel_straggler.collector.stopping import Stopping
+from otel_straggler.collector.settings import CollectorSettings, ForwardSettings
 from otel_straggler.collector.views.page_json import ResponseMeta
-from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
+from otel_straggler.model.verdict import Decision
 from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.throttle import Throttle
 
@@ -46,6 +46,9 @@ _CLOSE_S = 5.0
 _METRICS_SHARE = 0.2, 0.5
 """Part of a core for the text of /metrics, and seconds of it at once."""
 _log = logging.getLogger(__name__)
+
+WITHIN_S: Final = 20.0
+"""A collector stops within this; some seconds more if a thread does not respond."""
 
 
 class Collector:
@@ -72,7 +75,7 @@ class Collector:
         self._metrics_share = Throttle(*_METRICS_SHARE)
         self._metrics_text = b""
         self._budget = ByteBudget(settings.receivers.max_waiting_bytes)
-        self._forwarder = _forwarder(settings)
+        self._forwarder = _forwarder(settings.forward)
         self._history = HistoryWriter(settings.history, settings.scoring.max_runs)
         self._sampler = _sampler(settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
@@ -94,7 +97,8 @@ class Collector:
         self._evict_run_s = evict_run_s
         aliases, names = settings.attributes.aliases(), settings.spans.names()
         self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
-        pages = Pages(self._worker, self._page_history, self._response_meta)
+        meta = partial(ResponseMeta, version=__version__, started_at_s=self._started_at_s)
+        pages = Pages(self._worker, self._page_history, lambda: meta(collector=self._id))
         api = Api(self._answers(pages), settings.metrics.allowed_hosts)
         self._servers = Servers(settings, self._intake, api, self._commands)
 
@@ -102,37 +106,30 @@ class Collector:
         from otel_straggler.collector.api.routes import Answers
 
         allows = self._settings.metrics.decisions
-        trial = AlertTrial(self._settings, lambda: self._worker.snapshot.watched, time.time)
         return Answers(
             metrics=self.metrics_page,
             report=self._report,
             is_healthy=lambda: self._worker.is_alive,
             is_ready=lambda: self._worker.is_alive and not self._intake.is_busy("traces"),
-            decide=self._deciding().decide if allows else None,
+            decide=self._decide if allows else None,
             commands=self._commands if self._settings.commands.enabled else None,
             maintenance=self._maintenance.listed,
             announce=self._announce_maintenance if allows else None,
-            try_alerts=trial.send if allows else None,
+            try_alerts=self._try_alerts if allows else None,
             pages=pages,
         )
 
-    def _response_meta(self) -> ResponseMeta:
-        return ResponseMeta(
-            collector=self._id, version=__version__, started_at_s=self._started_at_s
-        )
-
-    def _deciding(self) -> Deciding:
-        return Deciding(self._decisions, self._live_run, self._keep_decisions, time.time_ns)
-
-    def _live_run(self, run_id: str) -> RunView | None:
-        return self._worker.snapshot.runs.get(run_id)
-
-    def _keep_decisions(self, state: dict[str, Any]) -> None:
-        self._history.put(DECISIONS, state)
+    def _decide(self, body: bytes) -> Decision:
+        decision = self._decisions.decide(body, self._worker.snapshot.runs.get)
+        self._history.put(DECISIONS, self._decisions.state())
         self._worker.show_soon()
+        return decision
 
     def _report(self, query: ReportQuery) -> bytes:
         return self._worker.snapshot.report(query)
+
+    def _try_alerts(self, body: bytes) -> dict[str, Any]:
+        return send_trial(body, self._settings, self._worker.snapshot.watched, time.time())
 
     def _announce_maintenance(self, body: bytes) -> dict[str, Any]:
         announced = self._maintenance.announce(body)
@@ -155,9 +152,9 @@ class Collector:
         except BaseException:
             self._history.close(_CLOSE_S)
             raise
-        if not self._id:
-            self._id = f"{socket.gethostname()}:{_port_of(addresses['metrics'])}"
-        self._notifying.open(f"http://{socket.gethostname()}:{_port_of(addresses['metrics'])}")
+        page = f"{socket.gethostname()}:{addresses['metrics'].rpartition(':')[2]}"
+        self._id = self._id or page
+        self._notifying.open(f"http://{page}")
         self._history.restore_alerts(self._notifying.restore)
         self._worker.start(self._id)
         self._notifying.start()
@@ -167,23 +164,24 @@ class Collector:
             self._sampler.start()
         return addresses
 
-    def stop(self, within_s: float = stopping.WITHIN_S) -> None:
+    def stop(self, within_s: float = WITHIN_S) -> None:
         """Accept nothing more, score what was accepted, close the windows, forward what waits.
 
         Args:
             within_s: for all of it; what there is no time for is lost, counted, and logged.
         """
+        # The second argument is the part of the time that is over when it has to be done.
         stop = Stopping(within_s)
-        stop.step("receiving", stopping.RECEIVING, self._servers.stop_receiving)
+        stop.step("receiving", 0.25, self._servers.stop_receiving)
         self._intake.close()
-        stop.step("scoring", stopping.SCORING, self._stop_scoring)
-        stop.step("alerts", stopping.ALERTS, self._notifying.stop)
-        stop.step("the history", stopping.HISTORY, self._history.close)
+        stop.step("scoring", 0.6, self._stop_scoring)
+        stop.step("alerts", 0.7, self._notifying.stop)
+        stop.step("the history", 0.85, self._history.close)
         if self._sampler is not None:
-            stop.step("sampling", stopping.FORWARDING, self._sampler.stop)
+            stop.step("sampling", 1.0, self._sampler.stop)
         if self._forwarder is not None:
-            stop.step("forwarding", stopping.FORWARDING, self._forwarder.stop)
-        stop.step("the pages", stopping.FORWARDING, lambda _: self._servers.stop())
+            stop.step("forwarding", 1.0, self._forwarder.stop)
+        stop.step("the pages", 1.0, lambda _: self._servers.stop())
         _log.info("stopped; counts at the end: %s", json.dumps(self._last_counts()))
 
     def _stop_scoring(self, within_s: float) -> None:
@@ -203,11 +201,10 @@ class Collector:
 
     def _last_counts(self) -> dict[str, dict[str, int]]:
         """Counts that can no longer be scraped."""
-        forwarded = {} if self._forwarder is None else self._forwarder.counts()
         return {
             "spans": self._intake.counts().outcomes,
             "rows": self._worker.counts().rows,
-            "forwarded": forwarded,
+            "forwarded": {} if self._forwarder is None else self._forwarder.counts(),
         }
 
     def metrics_page(self) -> bytes:
@@ -250,12 +247,7 @@ class Collector:
             self._forwarder.put(replace(request, body=b""))  # held while it waits: only raw_body
 
 
-def _port_of(address: str) -> str:
-    return address.rpartition(":")[2]
-
-
-def _forwarder(settings: CollectorSettings) -> Forwarder | None:
-    forward = settings.forward
+def _forwarder(forward: ForwardSettings) -> Forwarder | None:
     if not forward.is_on:
         return None
     return Forwarder(forward.url, max_queue_bytes=forward.max_queue_bytes)
@@ -266,14 +258,48 @@ def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sample
         return None
 
     def put(body: bytes) -> None:
-        forwarder.put(
-            Request(
-                signal="traces",
-                content_type=PROTOBUF,
-                body=body,
-                raw_body=body,
-                content_encoding="",
-            )
+        request = Request(
+            signal="traces", content_type=PROTOBUF, body=body, raw_body=body, content_encoding=""
         )
+        forwarder.put(request)
 
     return Sampler(settings.forward, put, settings.attributes.aliases())
+
+
+class Stopping:
+    """One stop, with deadlines, so that a collector ends before Kubernetes kills it after 30 s.
+    Time that one part does not need is left for the next ones; a failure is logged, and the next
+    parts are stopped all the same.
+
+    >>> clock = iter([0.0, 1.0, 9.0])
+    >>> stopping = Stopping(10.0, lambda: next(clock))
+    >>> stopping.left_s(0.6), stopping.left_s(0.6)
+    (5.0, 0.0)
+
+    Args:
+        within_s: for all parts together.
+    """
+
+    def __init__(self, within_s: float, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._within_s = within_s
+        self._monotonic_s = monotonic_s
+        self._began_s = monotonic_s()
+
+    def left_s(self, share: float) -> float:
+        """Seconds until this share of the time is over; at least 0."""
+        return max(0.0, self._began_s + share * self._within_s - self._monotonic_s())
+
+    def step(self, what: str, share: float, stop: Callable[[float], object]) -> None:
+        """Call ``stop`` with the seconds that it may take."""
+        try:
+            stop(self.left_s(share))
+        except Exception:  # noqa: BLE001 - logged; what is left must be written all the same
+            _log.exception("%s could not be stopped in order; the rest is", what)
+
+
+def has_ended(threads: Iterable[threading.Thread], within_s: float) -> bool:
+    """Whether all threads end within the time."""
+    until_s = time.monotonic() + within_s
+    for thread in threads:
+        thread.join(max(0.0, until_s - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)

@@ -15,7 +15,7 @@ from otel_straggler import semconv
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.alerting.posting import Access
 from otel_straggler.detect.scores.settings import HangSettings, ScoreSettings, VerdictSettings
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.alert import Mode, Severity
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.span_rules import SpanNames
@@ -47,14 +47,9 @@ def parse_address(address: str, *, where: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(
-            describe(
-                where=where,
-                value=address,
-                expected="HOST:PORT with a port of 0 to 65535",
-                remedy="Use for example 127.0.0.1:4318; port 0 picks a free one.",
-            )
-        )
+        expected = "HOST:PORT with a port of 0 to 65535"
+        remedy = "Use for example 127.0.0.1:4318; port 0 picks a free one."
+        raise ConfigError.of(where, address, expected, remedy)
     return host, int(port)
 
 

@@ -11,11 +11,10 @@ from typing import Any, Final
 from otel_straggler.collector.settings import (
     CollectorSettings,
     CommandsSettings,
-    ForwardSettings,
     NotifySettings,
     is_token,
 )
-from otel_straggler.errors import ConfigError, UnavailableError, describe
+from otel_straggler.errors import ConfigError, UnavailableError
 from otel_straggler.setting import Setting, read_section, rows_of, sections_of
 
 TOKEN_VARIABLE: Final = "OTEL_STRAGGLER_COMMANDS_TOKEN"  # noqa: S105  a name, no secret
@@ -59,7 +58,11 @@ def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> Collecto
             given = {row.field: row.checked(value, flag_of(row)[0])}
             settings = replace(settings, **{name: replace(section, **given)})
     mode_source = flag_of(rows["forward.mode"])[0] if path is None else f"{path}: forward.mode"
-    _check_forward(settings.forward, mode_source)
+    forward = settings.forward
+    if forward.mode in ("all", "sampled") and not forward.url:
+        expected = "a URL to forward to alongside it"
+        remedy = "Name one with --forward URL or forward.url, or set the mode to off."
+        raise ConfigError.of(mode_source, forward.mode, expected, remedy)
     check_notify(settings.alerts.notify, f"{path}: alerts.notify.")
     return replace(settings, commands=with_token(settings.commands, str(path)))
 
@@ -74,23 +77,13 @@ def with_token(
     """
     given = settings.token or (os.environ if env is None else env).get(TOKEN_VARIABLE, "").strip()
     if settings.enabled and not (given and is_token(given)):
-        raise _wrong(
+        raise ConfigError.of(
             f"{where}: commands.token",
             "..." if given else "",
             "a token of letters, digits and signs of ASCII without blanks",
             f"Set {TOKEN_VARIABLE}, for example to the output of: openssl rand -hex 32",
         )
     return replace(settings, token=given)
-
-
-def _check_forward(forward: ForwardSettings, where: str) -> None:
-    if forward.mode in ("all", "sampled") and not forward.url:
-        raise _wrong(
-            where,
-            forward.mode,
-            "a URL to forward to alongside it",
-            "Name one with --forward URL or forward.url, or set the mode to off.",
-        )
 
 
 def check_notify(settings: NotifySettings, where: str) -> None:
@@ -101,15 +94,15 @@ def check_notify(settings: NotifySettings, where: str) -> None:
             missing, or there are two ways to authenticate.
     """
     if settings.alertmanagers and settings.webhook:
-        raise _wrong(
+        raise ConfigError.of(
             f"{where}webhook",
             settings.webhook,
             "no webhook alongside alertmanagers: people would be called twice",
             "Remove one of them; an Alertmanager can call the webhook.",
         )
     if settings.token_file and settings.username:
-        where_name = f"{where}username"
-        raise _wrong(where_name, settings.username, "none with token_file", "Remove one of them.")
+        where, username = f"{where}username", settings.username
+        raise ConfigError.of(where, username, "none with token_file", "Remove one of them.")
     pairs = (
         ("username", "a password_file"),
         ("password_file", "a username"),
@@ -118,7 +111,7 @@ def check_notify(settings: NotifySettings, where: str) -> None:
     for name, other in pairs:
         value = getattr(settings, name)
         if value and not getattr(settings, other.removeprefix("a ")):
-            raise _wrong(f"{where}{name}", value, f"{other} with it", f"Add {other}.")
+            raise ConfigError.of(f"{where}{name}", value, f"{other} with it", f"Add {other}.")
     for name in _FILES:
         _check_file(f"{where}{name}", getattr(settings, name))
 
@@ -131,11 +124,7 @@ def _check_file(where: str, path: str) -> None:
             file.read(1)
     except OSError as error:
         remedy = f"Check the path and its permissions ({error.strerror})."
-        raise _wrong(where, path, "a file that this process can read", remedy) from None
-
-
-def _wrong(where: str, value: object, expected: str, remedy: str) -> ConfigError:
-    return ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+        raise ConfigError.of(where, path, "a file that this process can read", remedy) from None
 
 
 def _read(path: Path) -> object:
@@ -152,7 +141,7 @@ def _read(path: Path) -> object:
         return _load_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         remedy = f"Check the path and its permissions ({error})."
-        raise _wrong("--config", str(path), "a readable UTF-8 file", remedy) from None
+        raise ConfigError.of("--config", str(path), "a readable UTF-8 file", remedy) from None
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
         problem = getattr(error, "problem", None) or "cannot be read"
@@ -175,7 +164,7 @@ def _load_yaml(content: str, where: str) -> object:
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 line = key.start_mark.line + 1
                 if key.value in lines:
-                    raise _wrong(
+                    raise ConfigError.of(
                         f"{where}:{line}",
                         key.value,
                         f"each key once, and line {lines[key.value]} has it",

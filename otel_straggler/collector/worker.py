@@ -19,10 +19,9 @@ from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.writer import HistoryWriter, new_summaries
 from otel_straggler.collector.ingest.intake import ByteBudget
-from otel_straggler.collector.runs.admission import WHATS, AdmissionControl
+from otel_straggler.collector.runs.admission import WHATS, AdmissionControl, Eviction
 from otel_straggler.collector.runs.batches import BatchCoalescer
 from otel_straggler.collector.runs.clock import CollectorClock
-from otel_straggler.collector.runs.eviction import Eviction
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
 from otel_straggler.collector.views.publisher import Publisher
@@ -204,7 +203,7 @@ class Worker:
             items = self._wait_for_items()
             began_s = time.monotonic()
             is_running = None not in items
-            self._process([item for item in items if item is not None])
+            self._process(items)
             self._guarded(self.tick)
             if is_running and len(items) <= _AT_ONCE:
                 time.sleep(max(0.0, began_s + _ROUND_S - time.monotonic()))
@@ -223,14 +222,15 @@ class Worker:
 
     def process_queued(self) -> None:
         """Process all that waits, now (for tests that run without the thread)."""
-        items = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
-        self._process([item for item in items if item is not None])
+        self._process([self._queue.get_nowait() for _ in range(self._queue.qsize())])
 
-    def _process(self, items: list[_Item | _Step]) -> None:
+    def _process(self, items: list[_Item | _Step | None]) -> None:
         """Score in order; batches of spans together, where that gives the same scores."""
         waiting = BatchCoalescer()
         self._clock.follow_wall_clock()
         for item in items:
+            if item is None:
+                continue
             if not isinstance(item, _Item):
                 self._guarded(item)
                 continue
@@ -249,7 +249,7 @@ class Worker:
                 self._guarded(partial(self._observe_metrics, content, item.now_ns))
                 self._budget.release(item.size)
         self._score(waiting)
-        self._is_dirty |= bool(items)
+        self._is_dirty |= any(items)
 
     def _drop(self, item: _Item) -> None:
         requests, rows = self.given_up
@@ -266,12 +266,12 @@ class Worker:
             return item.content
 
     def _score(self, waiting: BatchCoalescer) -> None:
-        size, now_ns = waiting.size, waiting.newest_ns
-        self._guarded(partial(self._observe_spans, waiting, now_ns))
+        size = waiting.size
+        self._guarded(partial(self._observe_spans, waiting))
         self._budget.release(size)
 
-    def _observe_spans(self, waiting: BatchCoalescer, now_ns: int) -> None:
-        batch = waiting.drain()
+    def _observe_spans(self, waiting: BatchCoalescer) -> None:
+        now_ns, batch = waiting.newest_ns, waiting.drain()
         self._store.observe_spans(batch)
         self._scorer.observe(batch, now_ns)
 

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
-from otel_straggler.collector.service import Collector
+from otel_straggler.collector.service import WITHIN_S, Collector
 from otel_straggler.collector.settings import (
     CollectorSettings,
     ForwardSettings,
@@ -24,7 +24,6 @@ from otel_straggler.collector.settings import (
     ReceiverSettings,
     ScoringSettings,
 )
-from otel_straggler.collector.stopping import WITHIN_S
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.otlp.encode_metrics import encode_heartbeat

@@ -11,8 +11,7 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.collector.ingest.intake import ByteBudget
-from otel_straggler.collector.runs.admission import LIVE_S, AdmissionControl
-from otel_straggler.collector.runs.eviction import Eviction
+from otel_straggler.collector.runs.admission import LIVE_S, AdmissionControl, Eviction
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.collector.worker import Worker

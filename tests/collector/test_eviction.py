@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from otel_straggler.collector.runs.eviction import SHOWN_S, Eviction
+from otel_straggler.collector.runs.admission import SHOWN_S, Eviction
 from otel_straggler.collector.runs.store import Run, RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.model.rank import Source

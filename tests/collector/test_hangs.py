@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
-from otel_straggler.collector.api.decisions import Deciding, Decisions, UnknownSubjectError
+from otel_straggler.collector.api.decisions import Decisions, UnknownSubjectError
 from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.rank import Source
@@ -86,14 +86,8 @@ class World:
 
     def decide(self, action: str, subject_id: str = "hang:", **more: Any) -> None:
         """What a person asks of ``/v1/decisions``."""
-        deciding = Deciding(
-            self.decisions,
-            self.worker.snapshot.runs.get,
-            lambda _: None,
-            lambda: int(self.now_s * 1e9),
-        )
         asked = {"action": action, "run_id": "run", "subject_id": subject_id, "reason": "seen"}
-        deciding.decide(json.dumps({**asked, **more}).encode())
+        self.decisions.decide(json.dumps({**asked, **more}).encode(), self.worker.snapshot.runs.get)
 
     def end(self, rank: int, outcome: Any) -> None:
         self.say(rank, finished_at_s=self.now_s, outcome=outcome)

@@ -10,7 +10,6 @@ import pytest
 
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.detect.scores.world import WorldResults
 from otel_straggler.model.step_table import StepTable
 
 from .verdicts.worlds import by_hand, ranks, slower, usual
@@ -28,9 +27,7 @@ def tables(run: str = "run", *, group: str = "", attempt: int = 0) -> tuple[Step
 def evaluate(scorer: Scorer, tables: Iterable[StepTable]) -> None:
     """As if these tables were due."""
     for table in tables:
-        results = WorldResults()
-        scorer._world(table.sources[0])._evaluate([table], results)
-        scorer._collected(results)
+        scorer._world(table.sources[0])._evaluate([table])
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def reported(batches: list[ObservationBatch]) -> list[Any]:
         printed.append([repr(source) for source in scorer.clashes("run", now_ns)])
         printed.append((scorer.counts.late, scorer.counts.duplicates, scorer.counts.superseded))
     printed += [repr(window) for window in scorer.close_all()]
-    return [*printed, repr(scorer.verdicts("run")), repr(scorer.late_by_run)]
+    return [*printed, repr(scorer.verdicts("run")), repr(scorer.late_rows("run"))]
 
 
 def parts(batch: ObservationBatch, rows: int) -> Iterator[ObservationBatch]:

@@ -132,7 +132,7 @@ def test_late_rows_are_counted_and_not_scored(scorer: Scorer) -> None:
     scorer.close_due(5 * S)
     scorer.observe(rows(source(1), range(4)), 6 * S)
     assert scorer.counts.late == 4
-    assert scorer.late_by_run == {"run": 4}
+    assert scorer.late_rows("run") == 4
     assert scorer.close_due(6 * S) == []
 
 

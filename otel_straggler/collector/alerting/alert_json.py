@@ -63,21 +63,15 @@ def posted_alert(alert: Alert, ends_at_s: float, page: str) -> Json:
         ends_at_s: when it ends unless it is sent again.
         page: address of the collector for people; may be empty.
     """
+    run_id = alert.labels.get("run_id")
+    of_run = f"?run={quote(run_id, safe='')}" if run_id else ""
     return {
         "labels": dict(alert.labels),
         "annotations": dict(alert.annotations),
         "startsAt": rfc3339(alert.starts_at_s),
         "endsAt": rfc3339(max(ends_at_s, alert.starts_at_s)),
-        "generatorURL": generator_url(alert, page),
+        "generatorURL": f"{page}/v1/report{of_run}" if page else "",
     }
-
-
-def generator_url(alert: Alert, page: str) -> str:
-    """The URL of the run's part of the report."""
-    run_id = alert.labels.get("run_id")
-    if not page:
-        return ""
-    return f"{page}/v1/report" + (f"?run={quote(run_id, safe='')}" if run_id else "")
 
 
 def webhook_payload(alerts: Sequence[Alert], *, left_out: int, page: str) -> Json:

@@ -154,15 +154,11 @@ class Replica:
                 elif times >= _MAX_REFUSALS:
                     continue
                 self._waiting[key] = alert
-            self._drop_beyond_room()
-            self._changed.notify()
-
-    def _drop_beyond_room(self) -> None:
-        extra = len(self._waiting) - self._max
-        if extra > 0:
-            for key in list(self._waiting)[:extra]:
+            extra = list(self._waiting)[: max(len(self._waiting) - self._max, 0)]
+            for key in extra:
                 del self._waiting[key]
-            self.poster.count(DROPPED, extra)
+            self.poster.count(DROPPED, len(extra))
+            self._changed.notify()
 
     def begin_to_stop(self, at_s: float) -> None:
         with self._changed:
@@ -208,19 +204,16 @@ class Replica:
                 return 0.0
             if answer.outcome == "invalid":
                 self._remove(batch)
-                self._record_refusal(batch)
+                for key, alert in batch.items():
+                    times, _ = self._refused.pop(key, (0, alert))
+                    self._refused[key] = (times + 1, alert)
+                while len(self._refused) > self._max:
+                    del self._refused[next(iter(self._refused))]
                 return 0.0
             if answer.outcome == "blocked":
                 return self._patience_s
             self._failed += 1
             return retry_delay_s(self._failed, answer.retry_after_s, random.random)
-
-    def _record_refusal(self, batch: Mapping[str, Json]) -> None:
-        for key, alert in batch.items():
-            times, _ = self._refused.pop(key, (0, alert))
-            self._refused[key] = (times + 1, alert)
-        while len(self._refused) > self._max:
-            del self._refused[next(iter(self._refused))]
 
     def _remove(self, batch: Mapping[str, Json]) -> None:
         """Remove alerts that have not changed meanwhile."""

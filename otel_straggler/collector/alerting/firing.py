@@ -40,6 +40,9 @@ class Firing:
     Args:
         hold_s: how long an alert of the last process is held once its run reports again,
         give_up_s: and if it never does.
+
+    Attributes:
+        by_run: firing alerts by run; replaced and never changed.
     """
 
     def __init__(self, hold_s: float, give_up_s: float) -> None:
@@ -48,7 +51,7 @@ class Firing:
         self._held: dict[str, _Held] = {}
         self._since_s: dict[str, float] = {}
         self._firing: dict[str, Alert] = {}
-        self._by_run: dict[str, tuple[Alert, ...]] = {}
+        self.by_run: dict[str, tuple[Alert, ...]] = {}
         self._restored_at_s = 0.0
         self.given_up: tuple[Alert, ...] = ()
 
@@ -67,7 +70,10 @@ class Firing:
         self._firing = {
             key: alert for key, alert in alerts_by_key.items() if alert.ends_at_s is None
         }
-        self._by_run = _by_run(self._firing.values())
+        by_run: dict[str, list[Alert]] = {}
+        for alert in self._firing.values():
+            by_run.setdefault(alert.labels.get("run_id", ""), []).append(alert)
+        self.by_run = {run_id: tuple(its) for run_id, its in by_run.items()}
         self._since_s = {k: at for k, at in self._since_s.items() if k in self._firing}
         return tuple(alerts_by_key.values())
 
@@ -105,11 +111,6 @@ class Firing:
         return "over" if run is not None and _trains_again(held, run) else "held"
 
     @property
-    def by_run(self) -> Mapping[str, tuple[Alert, ...]]:
-        """Firing alerts by run; replaced and never changed."""
-        return self._by_run
-
-    @property
     def keys(self) -> frozenset[str]:
         """Fingerprints of all that fires."""
         return frozenset(self._firing)
@@ -135,13 +136,6 @@ class Firing:
         self._restored_at_s = now_s
         for alert in alerts:
             self._held.setdefault(fingerprint(alert.labels), _Held(alert))
-
-
-def _by_run(alerts: Iterable[Alert]) -> dict[str, tuple[Alert, ...]]:
-    by_run: dict[str, list[Alert]] = {}
-    for alert in alerts:
-        by_run.setdefault(alert.labels.get("run_id", ""), []).append(alert)
-    return {run_id: tuple(its) for run_id, its in by_run.items()}
 
 
 def _trains_again(held: _Held, run: RunStatus) -> bool:

@@ -14,7 +14,6 @@ from typing import Any, Final
 from otel_straggler.alerts.catalogue import uninhibited
 from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.rule import FleetStatus
-from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.alerting.alertmanager import Alertmanagers
 from otel_straggler.collector.alerting.firing import HANGS, Firing
 from otel_straggler.collector.alerting.webhook import Webhook, calls
@@ -38,6 +37,9 @@ class Notifying:
         worker: has what is evaluated, and shows what fires.
         evaluate: see ``AlertEvaluator.evaluate``.
         keep: saves the state whenever it has changed.
+
+    Attributes:
+        failures: evaluations that failed.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Notifying:
         self._kept_keys: frozenset[str] = frozenset()
         self._knows_before = False
         self._kept_at_s = time.monotonic()
-        self._failures = 0
+        self.failures = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="straggler-alerts", daemon=True)
 
@@ -106,11 +108,6 @@ class Notifying:
         """Requests by (receiver, outcome)."""
         return {key: n for receiver in self._receivers for key, n in receiver.counts().items()}
 
-    @property
-    def failures(self) -> int:
-        """Evaluations that failed."""
-        return self._failures
-
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -140,8 +137,7 @@ class Notifying:
         if self._webhook is not None:
             self._notify(self._webhook, alerts)
         is_news = self._firing.keys != self._kept_keys
-        if is_news:
-            self._kept_keys = self._firing.keys
+        self._kept_keys = self._firing.keys
         was_sent = self._webhook is not None and self._webhook.is_changed
         is_old = time.monotonic() - self._kept_at_s > _KEPT_FOR_S
         if is_news or was_sent or is_old:
@@ -164,7 +160,7 @@ class Notifying:
         try:
             step()
         except Exception:  # noqa: BLE001 - logged and counted; the next evaluation goes on
-            self._failures += 1
+            self.failures += 1
             _log.exception("alerts could not be evaluated; the next evaluation goes on")
 
     # --- over restarts ---------------------------------------------------------------------------
@@ -195,8 +191,13 @@ class Notifying:
             self._webhook.restore(state["webhook"], max(0.0, now_s - float(state["at_s"])))
 
 
-def _longest_for_s(alerts: AlertSettings) -> float:
-    return max(
+def notifying_for(
+    settings: CollectorSettings,
+    worker: Worker,
+    keep: Callable[[dict[str, Any]], None],
+) -> Notifying:
+    alerts = settings.alerts
+    hold_s = settings.liveness.max_timeout_s + max(
         alerts.hang_for_seconds,
         alerts.score_for_seconds,
         alerts.straggling_for_seconds,
@@ -204,15 +205,6 @@ def _longest_for_s(alerts: AlertSettings) -> float:
         alerts.no_data_seconds,
         alerts.run_slow_for_seconds,
     )
-
-
-def notifying_for(
-    settings: CollectorSettings,
-    worker: Worker,
-    keep: Callable[[dict[str, Any]], None],
-) -> Notifying:
-    alerts = settings.alerts
-    hold_s = settings.liveness.max_timeout_s + _longest_for_s(alerts)
     return Notifying(
         alerts,
         worker,

@@ -76,7 +76,14 @@ class Poster:
         self._trouble = ""
 
     def post(self, body: bytes, timeout_s: float | None = None) -> Answer:
-        answer = self._posted(body, timeout_s)
+        try:
+            headers = self._access.headers()
+        except (OSError, UnicodeError) as error:
+            answer = Answer("blocked", f"{self.url}: its secret cannot be read ({error}).")
+        else:
+            post = self._client.post
+            response = post(body, content_type=_JSON, headers=headers, timeout_s=timeout_s)
+            answer = answer_of(response, self.url)
         self._record(answer)
         return answer
 
@@ -102,17 +109,8 @@ class Poster:
     def close(self) -> None:
         self._client.close()
 
-    def _posted(self, body: bytes, timeout_s: float | None) -> Answer:
-        try:
-            headers = self._access.headers()
-        except (OSError, UnicodeError) as error:
-            return Answer("blocked", f"{self.url}: its secret cannot be read ({error}).")
-        response = self._client.post(body, content_type=_JSON, headers=headers, timeout_s=timeout_s)
-        return answer_of(response, self.url)
-
     def _record(self, answer: Answer) -> None:
-        outcome = {"accepted": SENT, "later": FAILED}.get(answer.outcome, REFUSED)
-        self.count(outcome)
+        self.count({"accepted": SENT, "later": FAILED}.get(answer.outcome, REFUSED))
         before, self._trouble = self._trouble, answer.kind_of_trouble
         if not self._logs:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, cast
@@ -22,7 +22,7 @@ from otel_straggler.collector.alerting.alertmanager import PATH
 from otel_straggler.collector.alerting.posting import Access, Poster, answer_of, tried_once
 from otel_straggler.collector.alerting.webhook import calls
 from otel_straggler.collector.api.commands import JsonBody
-from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.settings import CollectorSettings, NotifySettings
 from otel_straggler.model.alert import Alert, Mode, Severity
 
 TRIAL: Final = "StragglerTest"
@@ -101,7 +101,13 @@ def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Destination
         try:
             result = {one["fingerprint"]: one for one in json.loads(response.body)}
             if wanted in result:
-                return _placed(url, result[wanted])
+                return Destination(
+                    url=url,
+                    arrived=True,
+                    receivers=tuple(str(one["name"]) for one in result[wanted]["receivers"]),
+                    silenced_by=tuple(map(str, result[wanted]["status"]["silencedBy"])),
+                    inhibited_by=tuple(map(str, result[wanted]["status"]["inhibitedBy"])),
+                )
         except (ValueError, TypeError, KeyError):
             why = f"{page}: what it answers is not Alertmanager's. Check the URL."
             return Destination(url=url, arrived=False, why=why)
@@ -109,16 +115,6 @@ def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Destination
             why = f"{url}: it took the alert and does not have it. Is its clock right?"
             return Destination(url=url, arrived=False, why=why)
         time.sleep(_PAUSE_S)
-
-
-def _placed(url: str, result: dict[str, Any]) -> Destination:
-    return Destination(
-        url=url,
-        arrived=True,
-        receivers=tuple(str(each["name"]) for each in result["receivers"]),
-        silenced_by=tuple(map(str, result["status"]["silencedBy"])),
-        inhibited_by=tuple(map(str, result["status"]["inhibitedBy"])),
-    )
 
 
 def try_webhook(url: str, access: Access, alert: Alert) -> Destination:
@@ -140,62 +136,50 @@ _OBSERVES = "alerts.mode is observe: real alerts carry mode=observe as well, and
 _NOT_SENT = "not sent: a webhook gets no alerts while alerts.mode is observe."
 
 
-class AlertTrial:
-    """Sends test alerts, with the labels of ``watched``."""
+def send_trial(
+    body: bytes, settings: CollectorSettings, watched: FleetStatus, now_s: float
+) -> dict[str, Any]:
+    """Send a test alert, with the labels of ``watched``, as a request asks for it: JSON with
+    ``severity`` and ``seconds``.
 
-    def __init__(
-        self,
-        settings: CollectorSettings,
-        watched: Callable[[], FleetStatus],
-        wall_s: Callable[[], float],
-    ) -> None:
-        self._settings = settings
-        self._watched = watched
-        self._wall_s = wall_s
+    Raises:
+        InputError: it is not valid.
+    """
+    request = JsonBody(body, "See docs/operate/notify-without-prometheus.md.")
+    severity = request.text("severity")
+    if severity not in _SEVERITIES:
+        raise request.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
+    seconds = request.number("seconds", 1.0, MAX_TRIAL_S, "a number of 1 to 3600")
+    notify, mode = settings.alerts.notify, settings.mode
+    labels = {"collector": watched.collector, "cluster": watched.cluster}
+    alert = trial_alert(
+        cast("Severity", severity), mode, now_s=now_s, lasts_s=seconds, labels=labels
+    )
+    ends_at_s = now_s + seconds
+    destinations: tuple[Destination, ...] = ()
+    if notify.alertmanagers:
+        destinations = try_alertmanagers(notify.alertmanagers, notify, alert, ends_at_s)
+    elif notify.webhook:
+        destinations = (_to_webhook(notify, alert, seconds),)
+    note = _NOBODY if not destinations else _OBSERVES if mode == "observe" else ""
+    return {
+        "labels": dict(alert.labels),
+        "ends_at": rfc3339(ends_at_s),
+        "note": note,
+        "places": [asdict(destination) for destination in destinations],
+    }
 
-    def send(self, body: bytes) -> dict[str, Any]:
-        """Send what a request asks for: JSON with ``severity`` and ``seconds``.
 
-        Raises:
-            InputError: it is not valid.
-        """
-        request = JsonBody(body, remedy="See docs/operate/notify-without-prometheus.md.")
-        severity = request.text("severity")
-        if severity not in _SEVERITIES:
-            raise request.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
-        seconds = request.number("seconds", 1.0, MAX_TRIAL_S, "a number of 1 to 3600")
-        notify, now_s = self._settings.alerts.notify, self._wall_s()
-        watched, mode = self._watched(), self._settings.mode
-        labels = {"collector": watched.collector, "cluster": watched.cluster}
-        alert = trial_alert(
-            cast("Severity", severity), mode, now_s=now_s, lasts_s=seconds, labels=labels
-        )
-        ends_at_s = now_s + seconds
-        destinations: tuple[Destination, ...] = ()
-        if notify.alertmanagers:
-            destinations = try_alertmanagers(notify.alertmanagers, notify, alert, ends_at_s)
-        elif notify.webhook:
-            destinations = (self._to_webhook(alert, seconds),)
-        note = _NOBODY if not destinations else _OBSERVES if mode == "observe" else ""
-        return {
-            "labels": dict(alert.labels),
-            "ends_at": rfc3339(ends_at_s),
-            "note": note,
-            "places": [asdict(destination) for destination in destinations],
-        }
-
-    def _to_webhook(self, alert: Alert, seconds: float) -> Destination:
-        """Send that it fires now and, from a timer, that it has ended."""
-        notify = self._settings.alerts.notify
-        if not calls(alert, notify.min_severity):
-            why = f"not sent: it gets nothing below {notify.min_severity}."
-            is_page = alert.labels["mode"] == "page"
-            return Destination(url=notify.webhook, arrived=False, why=why if is_page else _NOT_SENT)
-        destination = try_webhook(notify.webhook, notify, alert)
-        if destination.arrived and notify.send_resolved:
-            ended = replace(alert, ends_at_s=alert.starts_at_s + seconds)
-            arguments = notify.webhook, notify, ended
-            timer = threading.Timer(seconds, try_webhook, arguments)
-            timer.daemon = True
-            timer.start()
-        return destination
+def _to_webhook(notify: NotifySettings, alert: Alert, seconds: float) -> Destination:
+    """Send that it fires now and, from a timer, that it has ended."""
+    if not calls(alert, notify.min_severity):
+        why = f"not sent: it gets nothing below {notify.min_severity}."
+        is_page = alert.labels["mode"] == "page"
+        return Destination(url=notify.webhook, arrived=False, why=why if is_page else _NOT_SENT)
+    destination = try_webhook(notify.webhook, notify, alert)
+    if destination.arrived and notify.send_resolved:
+        ended = replace(alert, ends_at_s=alert.starts_at_s + seconds)
+        timer = threading.Timer(seconds, try_webhook, (notify.webhook, notify, ended))
+        timer.daemon = True
+        timer.start()
+    return destination

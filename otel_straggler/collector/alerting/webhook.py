@@ -137,7 +137,8 @@ class Changes:
 
 
 class Webhook:
-    """The receiver and its thread; ``page``: address of the collector for people."""
+    """The receiver and its thread; ``page``: address of the collector for people. ``is_changed``:
+    whether anything was sent since :meth:`state` was asked for."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class Webhook:
         self._now_s = monotonic_s
         self._changes = Changes(settings)
         self._failed = 0
-        self._is_changed = False
+        self.is_changed = False
         self._changed = threading.Condition()
         self._stop_at_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="straggler-webhook", daemon=True)
@@ -179,14 +180,9 @@ class Webhook:
 
     # --- over restarts ---------------------------------------------------------------------------
 
-    @property
-    def is_changed(self) -> bool:
-        """Whether anything was sent since :meth:`state` was asked for."""
-        return self._is_changed
-
     def state(self) -> dict[str, Any]:
         with self._changed:
-            self._is_changed = False
+            self.is_changed = False
             return self._changes.state(self._now_s())
 
     def restore(self, state: Mapping[str, Any], passed_s: float) -> None:
@@ -217,7 +213,7 @@ class Webhook:
             if answer.outcome in ("accepted", "invalid"):
                 self._failed = 0
                 self._changes.settle(message, now_s)
-                self._is_changed = True
+                self.is_changed = True
                 return
             if self._stop_at_s is not None:
                 self._poster.count(DROPPED, len(message))

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
 from otel_straggler.throttle import Throttle
@@ -38,20 +38,14 @@ AT_ONCE_S: Final = 4.0
 """Processor time that answers may take at once before they wait."""
 
 
-@dataclass(slots=True, eq=False)
 class Answer:
-    """One JSON text."""
+    """``value`` as one JSON text; NaN, which is no JSON, is refused."""
 
-    body: bytes
-    etag: str
-    _zipped: bytes | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(cls, value: Json) -> Answer:
-        """Refuses NaN, which is no JSON."""
+    def __init__(self, value: Json) -> None:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-        body = text.encode("utf-8", "replace")
-        return cls(body, f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"')
+        self.body = text.encode("utf-8", "replace")
+        self.etag = f'W/"{hashlib.blake2b(self.body, digest_size=12).hexdigest()}"'
+        self._zipped: bytes | None = None
 
     @property
     def size(self) -> int:
@@ -105,7 +99,7 @@ class AnswerCache:
                 self._sleep(wait_s)
             now_s, began_s = self._monotonic_s(), self._cpu_s()
             with self._share.spending_cpu():
-                answer = Answer.of(make(self._look_s(now_s)))
+                answer = Answer(make(self._look_s(now_s)))
                 answer.zipped()
             cost_s = self._cpu_s() - began_s
             self._keep(key, _Cached(answer, state, now_s, cost_s))

@@ -24,7 +24,7 @@ from otel_straggler.collector.settings import CommandsSettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import LOST
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import COMMANDS_TOKEN_HEADER, VERBS
 from otel_straggler.setting import is_number
@@ -263,7 +263,7 @@ def _key(given: Mapping[str, str]) -> Key | None:
 
 
 def _wrong(where: str, value: object, expected: str) -> InputError:
-    return InputError(describe(where=where, value=value, expected=expected, remedy=_REMEDY))
+    return InputError.of(where, value, expected, _REMEDY)
 
 
 LONGEST_TEXT: Final = 500
@@ -312,6 +312,4 @@ class JsonBody:
         return float(value)  # type: ignore[arg-type]
 
     def wrong(self, where: str, value: object, expected: str) -> InputError:
-        return InputError(
-            describe(where=where, value=value, expected=expected, remedy=self._remedy)
-        )
+        return InputError.of(where, value, expected, self._remedy)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from otel_straggler.collector.api.commands import JsonBody
 from otel_straggler.collector.views.run_view import RunView
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.decoding import read_as
 from otel_straggler.model.verdict import (
@@ -31,32 +31,52 @@ class UnknownSubjectError(InputError):
     """There is no verdict on such a subject in such a run."""
 
 
-class Deciding:
-    """Answers ``POST /v1/decisions``.
+def _decided_about(
+    view: RunView | None, run_id: str, subject_id: str, action: str
+) -> tuple[int, Cause]:
+    """When what the person saw began or last changed, and its cause."""
+    where, group = f"run {run_id}, subject_id", hung_group(subject_id)
+    if group is None:
+        known = {v.subject_id: v for v in (view.run_verdicts.current if view else ())}
+        verdict = known.get(subject_id)
+        if verdict is not None:
+            return verdict.at_ns, verdict.cause
+        expected = "a subject on which there is a verdict"
+        remedy = "Take it from /v1/report or 'otel-straggler verdict explain'."
+        raise UnknownSubjectError.of(where, subject_id, expected, remedy)
+    hang = None if view is None else view.hangs.get(group)
+    if hang is None:
+        expected = "a group of ranks with heartbeats"
+    elif action == "dismiss" and not hang.is_hung:
+        expected = "a group of ranks that is stuck or lost"
+    else:
+        return (int(hang.hung_since_s * 1e9) if hang.is_hung else 0), "unknown"
+    remedy = "See 'liveness' in /v1/report."
+    raise UnknownSubjectError.of(where, hang_subject(group), expected, remedy)
 
-    Args:
-        run: the newest view of a run, in which the subject must be.
-        keep: called with the state of ``decisions`` after each.
-    """
 
-    def __init__(
-        self,
-        decisions: Decisions,
-        run: Callable[[str], RunView | None],
-        keep: Callable[[dict[str, Any]], None],
-        wall_ns: Callable[[], int],
-    ) -> None:
-        self._decisions = decisions
-        self._run = run
-        self._keep = keep
+MAX_KEPT: Final = 1_000
+"""Decisions in the book; the oldest go first. The counts go on."""
+_WELL: Final = frozenset({"ok", "recovered"})
+_STATE_VERSION: Final = 1
+
+
+class Decisions:
+    """All decisions, and whom they silence. Thread-safe; mutes end by ``wall_ns``."""
+
+    def __init__(self, wall_ns: Callable[[], int]) -> None:
         self._wall_ns = wall_ns
+        self._lock = threading.Lock()
+        self._book: deque[Decision] = deque(maxlen=MAX_KEPT)
+        self._counts: Counter[tuple[str, str]] = Counter()
 
-    def decide(self, body: bytes) -> Decision:
-        """Record what a request asks for.
+    def decide(self, body: bytes, view_of: Callable[[str], RunView | None]) -> Decision:
+        """Record what ``POST /v1/decisions`` asks for.
 
         Args:
             body: JSON: ``action``, ``run_id``, ``subject_id``, ``reason``; ``by`` if known;
                 ``seconds`` of a mute.
+            view_of: the newest view of a run, in which the subject must be.
 
         Raises:
             InputError: it is not valid.
@@ -67,7 +87,7 @@ class Deciding:
         if action not in ACTIONS:
             raise request.wrong("action", action, f"one of {', '.join(ACTIONS)}")
         run_id, subject_id = request.text("run_id"), request.text("subject_id")
-        at_ns, cause = self._view(run_id, subject_id, action)
+        at_ns, cause = _decided_about(view_of(run_id), run_id, subject_id, action)
         reason = request.text("reason")
         by = request.text("by") if request.get("by") else ""
         now_ns, until_ns = self._wall_ns(), None
@@ -86,52 +106,8 @@ class Deciding:
             verdict_at_ns=at_ns,
             cause=cause,
         )
-        self._decisions.record(decision)
-        self._keep(self._decisions.state())
+        self.record(decision)
         return decision
-
-    def _view(self, run_id: str, subject_id: str, action: str) -> tuple[int, Cause]:
-        """When what the person saw began or last changed, and its cause."""
-        group, view = hung_group(subject_id), self._run(run_id)
-        if group is None:
-            known = {v.subject_id: v for v in (view.run_verdicts.current if view else ())}
-            verdict = known.get(subject_id)
-            if verdict is not None:
-                return verdict.at_ns, verdict.cause
-            expected = "a subject on which there is a verdict"
-            remedy = "Take it from /v1/report or 'otel-straggler verdict explain'."
-            raise _unknown(run_id, subject_id, expected, remedy)
-        hang = None if view is None else view.hangs.get(group)
-        if hang is None:
-            expected = "a group of ranks with heartbeats"
-        elif action == "dismiss" and not hang.is_hung:
-            expected = "a group of ranks that is stuck or lost"
-        else:
-            return (int(hang.hung_since_s * 1e9) if hang.is_hung else 0), "unknown"
-        raise _unknown(run_id, hang_subject(group), expected, "See 'liveness' in /v1/report.")
-
-
-def _unknown(run_id: str, subject_id: str, expected: str, remedy: str) -> UnknownSubjectError:
-    where = f"run {run_id}, subject_id"
-    return UnknownSubjectError(
-        describe(where=where, value=subject_id, expected=expected, remedy=remedy)
-    )
-
-
-MAX_KEPT: Final = 1_000
-"""Decisions in the book; the oldest go first. The counts go on."""
-_WELL: Final = frozenset({"ok", "recovered"})
-_STATE_VERSION: Final = 1
-
-
-class Decisions:
-    """All decisions, and whom they silence. Thread-safe; mutes end by ``wall_ns``."""
-
-    def __init__(self, wall_ns: Callable[[], int]) -> None:
-        self._wall_ns = wall_ns
-        self._lock = threading.Lock()
-        self._book: deque[Decision] = deque(maxlen=MAX_KEPT)
-        self._counts: Counter[tuple[str, str]] = Counter()
 
     def record(self, decision: Decision) -> None:
         with self._lock:

@@ -36,7 +36,7 @@ class Pace:
 
 
 class EventStreams:
-    """All open streams, at most ``maximum``; on the event loop only."""
+    """All ``n_open`` open streams, at most ``maximum``; on the event loop only."""
 
     def __init__(
         self,
@@ -51,22 +51,15 @@ class EventStreams:
         self.now_s = now_s
         self.pace = pace or Pace()
         self._max = maximum
-        self._open = 0
-
-    @property
-    def n_open(self) -> int:
-        return self._open
+        self.n_open = 0
 
     def open(self, run_id: str | None) -> EventStream | None:
         """Watch a run, also an unknown one, or the one shown by default; None if too many are
         open."""
-        if self._open >= self._max:
+        if self.n_open >= self._max:
             return None
-        self._open += 1
+        self.n_open += 1
         return EventStream(self, run_id)
-
-    def closed(self) -> None:
-        self._open -= 1
 
 
 class EventStream:
@@ -81,15 +74,12 @@ class EventStream:
         self._reported_at_s = self._repeat_at_s = -float("inf")
         self._is_repeated = False
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._pieces()
-
     def close(self) -> None:
         if self._is_open:
             self._is_open = False
-            self._streams.closed()
+            self._streams.n_open -= 1
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
+    async def __aiter__(self) -> AsyncIterator[bytes]:
         yield RETRY
         text_at_s = time.monotonic()
         while True:

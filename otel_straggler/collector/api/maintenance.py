@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from otel_straggler.collector.api.commands import JsonBody
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.decoding import read_as
 
@@ -87,7 +87,9 @@ class MaintenanceBook:
             was_there = self._by_node.pop(maintenance.node, None) is not None
             if maintenance.until_ns > self._wall_ns():
                 if len(self._by_node) >= MAX_NODES:
-                    raise InputError(_full(maintenance.node))
+                    expected = f"at most {MAX_NODES} hosts under maintenance at a time"
+                    remedy = "End what is over: 'otel-straggler maintenance end --node N'."
+                    raise InputError.of("maintenance", maintenance.node, expected, remedy)
                 self._by_node[maintenance.node] = maintenance
             return was_there
 
@@ -120,12 +122,3 @@ class MaintenanceBook:
         book = read_as(list[Maintenance], state["book"])[:MAX_NODES]
         with self._lock:
             self._by_node = {**{each.node: each for each in book}, **self._by_node}
-
-
-def _full(node: str) -> str:
-    return describe(
-        where="maintenance",
-        value=node,
-        expected=f"at most {MAX_NODES} hosts under maintenance at a time",
-        remedy="End what is over: 'otel-straggler maintenance end --node N'.",
-    )

@@ -34,7 +34,7 @@ class Forwarder:
         self._timeout_s = timeout_s
         self._clients: dict[str, HttpClient] = {}
         self._queue: deque[Request] = deque()
-        self._queued_bytes = 0
+        self.queued_bytes = 0
         self._counts: Counter[str] = Counter()
         self._changed = threading.Condition()
         self._stop_at_s: float | None = None
@@ -51,18 +51,14 @@ class Forwarder:
                 self._counts[DROPPED] += 1
                 return
             self._queue.append(item)
-            self._queued_bytes += len(item.raw_body)
-            while self._queued_bytes > self._limit and self._queue:
+            self.queued_bytes += len(item.raw_body)
+            while self.queued_bytes > self._limit and self._queue:
                 self._drop_oldest()
             self._changed.notify()
 
     def counts(self) -> dict[str, int]:
         with self._changed:
             return dict(self._counts)
-
-    @property
-    def queued_bytes(self) -> int:
-        return self._queued_bytes
 
     def stop(self, deadline_s: float) -> None:
         """Send what waits, for at most ``deadline_s``; the rest is dropped and counted."""
@@ -82,7 +78,7 @@ class Forwarder:
                 # Not in front: it was pushed out meanwhile.
                 if self._queue and self._queue[0] is item:
                     self._queue.popleft()
-                    self._queued_bytes -= len(item.raw_body)
+                    self.queued_bytes -= len(item.raw_body)
                     self._counts[outcome] += 1
                 elif outcome == SENT:  # pushed out while it was on its way, and counted as such
                     self._counts[DROPPED] -= 1
@@ -146,5 +142,5 @@ class Forwarder:
         return float(2**20) if stop_at_s is None else stop_at_s - time.monotonic()
 
     def _drop_oldest(self) -> None:
-        self._queued_bytes -= len(self._queue.popleft().raw_body)
+        self.queued_bytes -= len(self._queue.popleft().raw_body)
         self._counts[DROPPED] += 1

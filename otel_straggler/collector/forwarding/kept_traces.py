@@ -181,19 +181,18 @@ class Known:
     def record_steps(self, times: Iterable[StepTimes]) -> None:
         with self._lock:
             for world in times:
-                self._record_steps(world)
+                if not world.is_timed:
+                    self._record_steps(world)
+            while len(self._slow) > _MAX_SLOW:
+                self._slow.popitem(last=False)
 
     def _record_steps(self, world: StepTimes) -> None:
-        if world.is_timed:
-            return
         known = _entry(self._typical, (world.run_id, world.group), deque(maxlen=_TYPICAL_OF))
         for step, seconds in zip(world.steps, world.slowest_s, strict=True):
             if len(known) >= _MIN_STEPS and seconds > self.slow_ratio * median(known):
                 trace_id = step_trace_id(world.run_id, world.attempt, world.group, step)
                 self._slow[int.from_bytes(trace_id[8:], "big")] = None
             known.append(seconds)
-        while len(self._slow) > _MAX_SLOW:
-            self._slow.popitem(last=False)
 
     def record_windows(
         self, windows: Sequence[WindowScores], run_verdicts: RunVerdicts

@@ -199,7 +199,7 @@ class Sampler:
         due.reverse()
         while due:  # what is decided is freed at once
             held, is_early = due.pop()
-            self._decide_guarded(held, slow, now_s, is_early=is_early)
+            self._decide_guarded(held, slow, now_s, NO_ROOM if is_early else NOT_SAMPLED)
             with self._changed:
                 self._deciding_bytes -= held.size
         self._send_roots(now_s - SETTLED_S)
@@ -212,7 +212,7 @@ class Sampler:
             waiting = [self._remove(number) for number in list(self._held)]
         for held in sorted(waiting, key=lambda held: not self._has_flagged(held)):
             if self._now_s() < until_s:
-                self._decide_guarded(held, slow, self._now_s(), is_early=False)
+                self._decide_guarded(held, slow, self._now_s(), NOT_SAMPLED)
             else:
                 self._count(self._left_out, NO_ROOM, held.spans)
         self._send_roots(float("inf"))
@@ -260,10 +260,10 @@ class Sampler:
     # --- deciding ----------------------------------------------------------------------------
 
     def _decide_guarded(
-        self, held: Held, slow: frozenset[int], now_s: float, *, is_early: bool
+        self, held: Held, slow: frozenset[int], now_s: float, otherwise: str
     ) -> None:
         try:
-            self._decide(held, slow, now_s, NO_ROOM if is_early else NOT_SAMPLED)
+            self._decide(held, slow, now_s, otherwise)
         except Exception as error:  # noqa: BLE001 - logged and counted; sampling goes on
             if not isinstance(error, InputError):
                 _log.exception("a request could not be sampled")

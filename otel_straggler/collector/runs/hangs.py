@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import islice
 from typing import Any, Final
 
@@ -23,30 +24,19 @@ from otel_straggler.model.step_table import StepTable
 from otel_straggler.semconv import OUTCOMES, STEP_SPAN
 
 
-def _none() -> Ints:
-    return np.empty(0, np.int64)
-
-
 @dataclass(slots=True)
 class NamedCulprits:
-    """The culprits of one world, in the order in which they became culprits."""
+    """The culprits of one world, each with the evaluation in which it became one."""
 
-    _ranks: Ints = field(default_factory=_none)
-    _joined: Ints = field(default_factory=_none)
+    _joined: dict[int, int] = field(default_factory=dict)
     _evaluations: int = 0
 
     def select(self, ranks: Ints) -> list[int]:
         """The culprits to name now, of all (``ranks``, ascending): the oldest, then by rank."""
         self._evaluations += 1
-        joined = np.full(len(ranks), self._evaluations, np.int64)
-        if len(self._ranks) and len(ranks):
-            at = np.minimum(np.searchsorted(self._ranks, ranks), len(self._ranks) - 1)
-            known = self._ranks[at] == ranks
-            joined[known] = self._joined[at[known]]
-        self._ranks, self._joined = ranks, joined
-        first = np.lexsort((ranks, joined))[:MAX_NAMED]
-        named: list[int] = np.sort(ranks[first]).tolist()
-        return named
+        joined = {rank: self._joined.get(rank, self._evaluations) for rank in ranks.tolist()}
+        self._joined = joined
+        return sorted(nsmallest(MAX_NAMED, joined, key=lambda rank: (joined[rank], rank)))
 
 
 MAX_SECTIONS: Final = 1_000

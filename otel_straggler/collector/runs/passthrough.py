@@ -9,7 +9,6 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from otel_straggler import semconv
-from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import Kernel, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import PassthroughMetric
@@ -131,14 +130,6 @@ class Passthrough:
         for rank in self.numbers.values():
             for series in [s for s, (_, at_s) in rank.values.items() if now_s - at_s > KEPT_S]:
                 del rank.values[series]
-
-
-def kernel_points(times: KernelTimes) -> Iterator[tuple[Source, _Cell, int, float, int]]:
-    """Source, cell, end of the interval (ns), seconds, and count of every point."""
-    columns = (times.source, times.cell, times.end_ns, times.sum_s, times.count)
-    for source, code, end_ns, seconds, runs in zip(*(c.tolist() for c in columns), strict=True):
-        cell = times.cells[code]
-        yield times.sources[source], (cell.section, cell.kernel), end_ns, seconds, runs
 
 
 def checkpoint_ends(batch: ObservationBatch) -> Iterable[tuple[Source, int, float]]:

@@ -87,13 +87,6 @@ class WorldHistograms:
     generation: int = 0
     """Of the bits; see :meth:`SectionHistograms._in_spans`."""
 
-    def drain(self, now_ns: int, grace_ns: float | None) -> Iterator[ObservationBatch]:
-        """Rows of due rounds; of all rounds if ``grace_ns`` is None."""
-        for attempt, held in self.rounds.items():
-            if held.times and (grace_ns is None or held.is_due(now_ns, grace_ns)):
-                self.rounds[attempt] = _Round(frozenset(held.reported), held.interval_ns)
-                yield held.rows(now_ns)
-
 
 class SectionHistograms:
     """The histograms of all worlds. One thread owns it; time is an argument.
@@ -152,8 +145,10 @@ class SectionHistograms:
     ) -> Iterator[ObservationBatch]:
         """Rows that can be scored now; all of them at the end of input."""
         for world in worlds:
-            if world.rounds:
-                yield from world.drain(now_ns, None if is_end else self._grace_ns)
+            for attempt, held in world.rounds.items():
+                if held.times and (is_end or held.is_due(now_ns, self._grace_ns)):
+                    world.rounds[attempt] = _Round(frozenset(held.reported), held.interval_ns)
+                    yield held.rows(now_ns)
 
     def recount(self, worlds: Iterable[WorldHistograms]) -> None:
         """Recount after an eviction; ``worlds`` are left."""

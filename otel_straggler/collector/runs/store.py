@@ -12,7 +12,7 @@ from typing import Any, Final
 from otel_straggler.collector.metrics.score_series import RunScores
 from otel_straggler.collector.runs.hangs import NamedCulprits, WorldHangs
 from otel_straggler.collector.runs.liveness import Liveness
-from otel_straggler.collector.runs.passthrough import Passthrough, checkpoint_ends, kernel_points
+from otel_straggler.collector.runs.passthrough import Passthrough, checkpoint_ends
 from otel_straggler.collector.runs.section_histograms import SectionHistograms, WorldHistograms
 from otel_straggler.collector.runs.timeline import Timeline, keep_within
 from otel_straggler.collector.views.run_shown import RunShown
@@ -173,12 +173,16 @@ class RunStore:
     def observe_passthrough(self, metrics: DecodedMetrics, now_s: float) -> None:
         for number in metrics.passthrough:
             self.world_of(number.source).passthrough.observe_number(number, now_s)
-        if metrics.kernel_times is None:
+        times = metrics.kernel_times
+        if times is None:
             return
-        for source, cell, end_ns, seconds, runs in kernel_points(metrics.kernel_times):
+        columns = (times.source, times.cell, times.end_ns, times.sum_s, times.count)
+        rows = zip(*(c.tolist() for c in columns), strict=True)
+        for code, cell_code, end_ns, seconds, runs in rows:
+            source, cell = times.sources[code], times.cells[cell_code]
             kernels = self.world_of(source).passthrough.kernels_of(source)
             if kernels is not None:
-                kernels.add(cell, end_ns, seconds, runs)
+                kernels.add((cell.section, cell.kernel), end_ns, seconds, runs)
 
     def drain_histograms(self, now_ns: int, *, is_end: bool = False) -> list[ObservationBatch]:
         """See :meth:`SectionHistograms.drain`."""

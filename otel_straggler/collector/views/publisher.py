@@ -151,7 +151,7 @@ class Publisher:
             scores=shown.newest_scores,
             run_verdicts=self._run_verdicts(run, worlds),
             clashes=self._clashes(run, now_ns),
-            late_rows=self._scorer.late_by_run.get(run.run_id, 0),
+            late_rows=self._scorer.late_rows(run.run_id),
             columns={group: world.timeline.columns for group, world in run.worlds.items()},
             alerts=alerts,
             maintenance=maintenance,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.errors import InputError, describe
+from otel_straggler.errors import InputError
 from otel_straggler.model.observation import Bools, Floats, Ints
 
 MAX_SUBJECTS = 100_000
@@ -127,7 +127,7 @@ class ReferenceSet:
 
     @classmethod
     def empty(cls, half_life_s: float) -> ReferenceSet:
-        return cls(References(half_life_s), References(half_life_s), References(half_life_s))
+        return cls(*(References(half_life_s) for _ in fields(cls)))
 
     def state(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name).state() for field in fields(self)}
@@ -140,11 +140,5 @@ class ReferenceSet:
 
 
 def _no_state(value: str) -> InputError:
-    return InputError(
-        describe(
-            where="state of own-history references",
-            value=value,
-            expected="what References.state() gives",
-            remedy="Start without it.",
-        )
-    )
+    where, expected = "state of own-history references", "what References.state() gives"
+    return InputError.of(where, value, expected, "Start without it.")

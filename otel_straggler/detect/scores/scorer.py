@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections import deque
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
+import numpy as np
+
 from otel_straggler.detect.scores.kernel_store import by_interval
-from otel_straggler.detect.scores.references import ReferenceSet
 from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
-from otel_straggler.detect.scores.sources import SourceCache, split_by_route
+from otel_straggler.detect.scores.sources import split_by_route
 from otel_straggler.detect.scores.stream import Stream
-from otel_straggler.detect.scores.world import WorldResults, WorldScorer
+from otel_straggler.detect.scores.world import Shared, WorldScorer
 from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.detect.verdicts.log import Notification
 from otel_straggler.model.kernels import KernelTimes
-from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTable, StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 
 __all__ = ["ScoreSettings", "Scorer", "ScorerCounts"]
-
-_MAX_STEP_TIMES = 1_000
-"""Tables with times to be drained; the oldest are dropped."""
 
 
 class Scorer:
@@ -39,24 +37,23 @@ class Scorer:
         verdicts: VerdictSettings | None = None,
         on_table: Callable[[StepTable], None] | None = None,
     ) -> None:
-        self._settings = settings or ScoreSettings()
-        self._verdicts = verdicts or VerdictSettings()
-        self._on_table = on_table
-        self._references = ReferenceSet.empty(self._settings.reference_half_life_s)
+        self._shared = Shared(settings, verdicts, on_table)
+        self._settings = self._shared.settings
         self._runs: dict[str, dict[str, WorldScorer]] = {}
-        self._routes: SourceCache[WorldScorer] = SourceCache()
         self._evicted: list[WindowScores] = []
-        self._changes: deque[Verdict] = deque(maxlen=self._verdicts.max_changes)
-        self._step_times: deque[StepTimes] = deque(maxlen=_MAX_STEP_TIMES)
-        self.counts = ScorerCounts()
+        self.counts = self._shared.counts
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> None:
         """Observe rows; :meth:`close_due` returns the windows that became due."""
         if len(batch) == 0:
             return
-        sources = batch.sources
-        for world, rows in split_by_route(batch, self._routes, lambda n: self._world(sources[n])):
-            world.observe(rows, now_ns)
+        self.counts.observed += len(batch)
+        find = self._finder(batch, now_ns)
+        for stream, rows in split_by_route(batch, self._shared.routes, find):
+            world, folded = self._world(rows.sources[0]), stream.folded_names[0]
+            world.count_late(stream.observe(rows, now_ns))
+            self.counts.names_folded += stream.folded_names[0] - folded
+            world.clashes.observe(rows, now_ns)
         runs = self.runs()
         if len(runs) > self._settings.max_runs:
             self._evicted += self.evict(min(runs, key=self._last_alive_ns))
@@ -89,7 +86,7 @@ class Scorer:
         """Score windows that are due, and those of evicted runs; evaluate their steps."""
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
-            closed += self._collected(world.close_due(now_ns))
+            closed += world.close_due(now_ns)
         limit_ns = int(self._settings.evict_run_s * 1e9)
         for run_id in list(self._runs):
             if now_ns - self._last_alive_ns(run_id) >= limit_ns:
@@ -100,7 +97,7 @@ class Scorer:
         """End of input: score every open window and evaluate all remaining steps."""
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
-            closed += self._collected(world.close_all())
+            closed += world.close_all()
         return closed
 
     def verdicts(self, run_id: str) -> RunVerdicts:
@@ -123,30 +120,30 @@ class Scorer:
     def drain_changes(self) -> list[Verdict]:
         """Changes of state since the last call, over all runs, and subjects that began to page
         without one; of more than ``max_changes`` the newest."""
-        new = list(self._changes)
-        self._changes.clear()
+        new = list(self._shared.changes)
+        self._shared.changes.clear()
         return new
 
     def drain_step_times(self) -> list[StepTimes]:
         """Durations of the steps evaluated since the last call."""
-        new = list(self._step_times)
-        self._step_times.clear()
+        new = list(self._shared.step_times)
+        self._shared.step_times.clear()
         return new
 
     def state(self) -> dict[str, Any]:
         """State for a restart: JSON types and NumPy arrays. ``references`` are of all runs,
         ``judges`` has an entry per run and group."""
         states = {
-            json.dumps((run_id, group)): world.state()
+            json.dumps((run_id, group)): world.engine.state()
             for run_id, worlds in self._runs.items()
             for group, world in worlds.items()
+            if world.engine is not None
         }
-        known = {key: state for key, state in states.items() if state is not None}
-        return {"references": self._references.state(), "judges": known}
+        return {"references": self._shared.references.state(), "judges": states}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state`, before the first row. Raises: InputError if it is none."""
-        self._references.restore(state.get("references", {}))
+        self._shared.references.restore(state.get("references", {}))
         for key, saved in state.get("judges", {}).items():
             run_id, group = json.loads(key)
             self._world_of(run_id, group).restore(saved)
@@ -160,13 +157,9 @@ class Scorer:
             if world.folded_name
         }
 
-    @property
-    def late_by_run(self) -> dict[str, int]:
-        """Rows that came after their window was closed, of runs that have some."""
-        late = {
-            run_id: sum(w.late for w in worlds.values()) for run_id, worlds in self._runs.items()
-        }
-        return {run_id: rows for run_id, rows in late.items() if rows}
+    def late_rows(self, run_id: str) -> int:
+        """Rows of a run that came after their window was closed."""
+        return sum(world.late for world in self._runs.get(run_id, {}).values())
 
     def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
         """Sessions that keep sending although a newer session claims their rank."""
@@ -183,13 +176,26 @@ class Scorer:
 
     def evict(self, run_id: str, group: str | None = None) -> list[WindowScores]:
         """Drop a run, or one group of it; returns the scores of its open windows."""
-        self._routes.clear()
+        self._shared.routes.clear()
         worlds = self._runs.get(run_id, {})
         groups = list(worlds) if group is None else [group] * (group in worlds)
         closed = [window for name in groups for window in worlds.pop(name).close()]
         if not worlds:
             self._runs.pop(run_id, None)
         return closed
+
+    def _finder(self, batch: ObservationBatch, now_ns: int) -> Callable[[int], Stream | None]:
+        first_steps = cache(lambda: _first_steps(batch))
+
+        def find(code: int) -> Stream | None:
+            source = batch.sources[code]
+            world = self._world(source)
+            route = world.route(source, int(first_steps()[code]), now_ns)
+            if route is None:
+                world.count_late(int((batch.source == code).sum()))
+            return route
+
+        return find
 
     def _world(self, source: Source) -> WorldScorer:
         return self._world_of(source.run_id, source.group)
@@ -198,18 +204,19 @@ class Scorer:
         worlds = self._runs.setdefault(run_id, {})
         world = worlds.get(group)
         if world is None:
-            world = worlds[group] = WorldScorer(
-                self._settings, self._verdicts, self._references, self.counts, self._on_table
-            )
+            world = worlds[group] = WorldScorer(self._shared)
         return world
 
     def _worlds(self) -> Iterator[WorldScorer]:
         return (world for worlds in self._runs.values() for world in worlds.values())
 
-    def _collected(self, results: WorldResults) -> list[WindowScores]:
-        self._changes.extend(results.changes)
-        self._step_times.extend(results.step_times)
-        return results.windows
-
     def _last_alive_ns(self, run_id: str) -> int:
         return max(world.last_alive_ns for world in self._runs[run_id].values())
+
+
+def _first_steps(batch: ObservationBatch) -> Ints:
+    """Per source code: the step of its first row that has one."""
+    stepped = np.flatnonzero(batch.step != NO_STEP)[::-1]  # the first row is written last
+    first = np.full(len(batch.sources), NO_STEP, np.int64)
+    first[batch.source[stepped]] = batch.step[stepped]
+    return first

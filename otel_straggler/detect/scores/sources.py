@@ -120,7 +120,8 @@ class SourceTables:
             if section.name not in self.section_code:
                 self.folded += int(used[code])
                 self.folded_name = section.name
-                marks[code] = _mark_of(section.name)
+                # Never 0; above the bits of a count of runs.
+                marks[code] = (zlib.crc32(section.name.encode()) or 1) << 31
         return replace(
             batch,
             source=source_codes[batch.source],
@@ -128,11 +129,6 @@ class SourceTables:
             kernel=kernel_codes[batch.kernel],
             seq=_keep_apart(batch, marks) if marks.any() else batch.seq,
         )
-
-
-def _mark_of(folded_name: str) -> int:
-    """Never 0; above the bits of a count of runs."""
-    return (zlib.crc32(folded_name.encode()) or 1) << 31
 
 
 def _keep_apart(batch: ObservationBatch, marks: Ints) -> Ints:

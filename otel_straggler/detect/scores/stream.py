@@ -168,12 +168,12 @@ class Stream:
         state = self._ranks.get(source.rank)
         if state is None:
             self._ranks[source.rank] = _RankState(source.session)
-        elif state.session != source.session and not self._is_known(source):
+        elif (
+            state.session != source.session
+            and (source.rank, *source.session) not in self._names.source_code
+        ):
             state.session = source.session
             state.finished = False
-
-    def _is_known(self, source: Source) -> bool:
-        return (source.rank, *source.session) in self._names.source_code
 
     def _index_stepped(self, rows: _Rows, now_ns: int) -> int:
         tracks = self._by_step, self._block_by_step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -25,7 +26,6 @@ from otel_straggler.detect.scores.kernels import (
 )
 from otel_straggler.detect.scores.medians import (
     MAX_PADDING,
-    GroupedTimes,
     group_times,
     number_densely,
     placed_times,
@@ -41,7 +41,7 @@ from otel_straggler.detect.scores.step_tables import (
 from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints, Section
 from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.rank import Source
-from otel_straggler.model.scores import KindOfScore, Straggler, WindowScores
+from otel_straggler.model.scores import KindOfScore, WindowScores
 
 _LATEST_NS = np.iinfo(np.int64).max
 ClosedBy = Literal["complete", "grace", "idle", "end"]
@@ -124,7 +124,7 @@ def score_window(
         section_individual=individual,
         section_slowdown=slowdowns(median_s, table.peers),
         **gpu,
-        stragglers=tuple(sorted(stragglers, key=_worst_first)),
+        stragglers=tuple(sorted(stragglers, key=lambda s: (s.score, s.source.rank, s.section))),
         largest_excess=find_largest_excess(step_s, table.peers, sources, kept.sections),
         world_size=world_size or len(sources),
         missing_ranks=tuple(r for r, _ in zip(missing, range(MAX_NAMED_MISSING), strict=False)),
@@ -132,10 +132,6 @@ def score_window(
         superseded=len(distinct) - len(kept),
         closed_by=closed_by,
     )
-
-
-def _worst_first(straggler: Straggler) -> tuple[float, int, str]:
-    return straggler.score, straggler.source.rank, straggler.section
 
 
 def _gpu_scores(
@@ -200,8 +196,8 @@ class _Table:
             median_s = placed[0].reshape(shape)
             return median_s, placed[1].reshape(shape), median_s
         runs = np.flatnonzero(~self.is_kernel)
-        section = self.rows.section[runs].astype(np.int64)
-        times = self._times(self._lines(runs), section, self.rows.duration_s[runs], self.n_sections)
+        cell = self._lines(runs) * self.n_sections + self.rows.section[runs].astype(np.int64)
+        times = group_times(cell, self.rows.duration_s[runs], math.prod(shape)).reshape(*shape)
         return times.median_s, times.count, self.section_step_s()
 
     def _times_by_step(self) -> tuple[Floats, Ints] | None:
@@ -260,10 +256,6 @@ class _Table:
             np.minimum.at(first, line, start_ns)
             np.maximum.at(last, line, start_ns + (rows.duration_s[part] * 1e9).astype(np.int64))
         return first, last
-
-    def _times(self, line: Ints, column: Ints, duration_s: Floats, n_columns: int) -> GroupedTimes:
-        times = group_times(line * n_columns + column, duration_s, self.n_ranks * n_columns)
-        return times.reshape(self.n_ranks, n_columns)
 
 
 def _distinct_steps(step: Ints) -> Ints:

@@ -71,20 +71,16 @@ class WindowTrack:
         number = self._window_of_step.get(step)
         if number is not None:
             return number if number in self.open else -1
-        if self.is_late(step):
+        if self._oldest_known_step is not None and step < self._oldest_known_step:
             return -1
-        window = self._newest_with_room(start_ns) or self._open_one(start_ns, now_ns)
+        window = self._newest_with_room(start_ns)
+        if window is None:
+            window = self.open[self._opened] = OpenWindow(self._opened, start_ns, now_ns)
+            self._opened += 1
         window.steps.append(step)
         window.last_step = max(window.last_step, step)
         self._window_of_step[step] = window.number
         return window.number
-
-    def is_late(self, step: int) -> bool:
-        """Whether the step lies in a closed window."""
-        known = self._window_of_step.get(step)
-        if known is None:
-            return self._oldest_known_step is not None and step < self._oldest_known_step
-        return known not in self.open
 
     def close(self, number: int) -> OpenWindow:
         """Remove the window; later rows of its steps are late."""
@@ -104,12 +100,6 @@ class WindowTrack:
         is_long = start_ns - newest.began_ns >= self._longest_s * 1e9
         maximum = min(MIN_STEPS, self._steps_per_window) if is_long else self._steps_per_window
         return newest if len(newest.steps) < maximum else None
-
-    def _open_one(self, start_ns: int, now_ns: int) -> OpenWindow:
-        window = OpenWindow(self._opened, start_ns, now_ns)
-        self.open[window.number] = window
-        self._opened += 1
-        return window
 
     def advance(self, newest: Mapping[int, int], now_ns: int) -> None:
         """Record the progress of ranks, and which windows somebody has passed."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from otel_straggler.detect.scores.kernel_store import KernelHistograms
 from otel_straggler.detect.scores.references import ReferenceSet
 from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
-from otel_straggler.detect.scores.sources import ClashWatch, SourceCache, split_by_route
+from otel_straggler.detect.scores.sources import ClashWatch, SourceCache
 from otel_straggler.detect.scores.stream import Stream
 from otel_straggler.detect.scores.window_scores import ClosedBy, score_window
 from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.kernels import KernelTimes
-from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
+from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTable, StepTimes
@@ -26,13 +25,28 @@ RETIRE_S = 60.0
 """A replaced attempt that is silent for so long is dropped."""
 
 
-@dataclass(slots=True)
-class WorldResults:
-    """New results of a world; ``changes`` include subjects that began to page without one."""
+_MAX_STEP_TIMES = 1_000
+"""Tables with times to be drained; the oldest are dropped."""
 
-    windows: list[WindowScores] = field(default_factory=list)
-    changes: list[Verdict] = field(default_factory=list)
-    step_times: list[StepTimes] = field(default_factory=list)
+
+class Shared:
+    """What the worlds of one :class:`.Scorer` share; ``routes`` has where rows of a source belong,
+    ``changes`` include subjects that began to page without one."""
+
+    def __init__(
+        self,
+        settings: ScoreSettings | None,
+        verdicts: VerdictSettings | None,
+        on_table: Callable[[StepTable], None] | None,
+    ) -> None:
+        self.settings = settings or ScoreSettings()
+        self.verdicts = verdicts or VerdictSettings()
+        self.on_table = on_table or (lambda _: None)
+        self.references = ReferenceSet.empty(self.settings.reference_half_life_s)
+        self.counts = ScorerCounts()
+        self.routes: SourceCache[Stream] = SourceCache()
+        self.changes: deque[Verdict] = deque(maxlen=self.verdicts.max_changes)
+        self.step_times: deque[StepTimes] = deque(maxlen=_MAX_STEP_TIMES)
 
 
 @dataclass(slots=True)
@@ -42,75 +56,78 @@ class _Attempt:
 
 
 class WorldScorer:
-    """Scores and verdicts of one world; see :class:`.Scorer`. ``references`` and ``counts`` are
-    shared by all worlds.
+    """Scores and verdicts of one world; see :class:`.Scorer`.
 
     Attributes:
         late: rows that came after their window was closed.
     """
 
-    def __init__(
-        self,
-        settings: ScoreSettings,
-        verdicts: VerdictSettings,
-        references: ReferenceSet,
-        counts: ScorerCounts,
-        on_table: Callable[[StepTable], None] | None = None,
-    ) -> None:
-        self._settings = settings
-        self._verdicts = verdicts
-        self._references = references
-        self._counts = counts
-        self._on_table = on_table
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._settings = shared.settings
         self._attempts: dict[int, _Attempt] = {}
         self._retired_attempt = -1
         self._evaluated_attempt = -1
-        self._streams: SourceCache[Stream] = SourceCache()
         self.kernels: dict[int, KernelHistograms] = {}
-        self.clashes = ClashWatch(settings.grace_s)
+        self.clashes = ClashWatch(shared.settings.grace_s)
         self.engine: VerdictEngine | None = None
         self._idle_since_ns: int | None = None
         self.late = 0
 
     # --- what comes in -----------------------------------------------------------------------
 
-    def observe(self, batch: ObservationBatch, now_ns: int) -> None:
-        self._counts.observed += len(batch)
-        for stream, rows in split_by_route(batch, self._streams, self._finder(batch, now_ns)):
-            folded = stream.folded_names[0]
-            self._count_late(stream.observe(rows, now_ns))
-            self._counts.names_folded += stream.folded_names[0] - folded
-        self.clashes.observe(batch, now_ns)
+    def route(self, source: Source, first_step: int, now_ns: int) -> Stream | None:
+        """Where rows of a source that was not seen before belong; None if its attempt is over."""
+        if source.attempt <= self._retired_attempt:
+            return None
+        attempt = self._attempts.setdefault(source.attempt, _Attempt())
+        session = (source.rank, *source.session)
+        known = attempt.by_session.get(session)
+        if known is not None:
+            return known
+        if not attempt.streams or attempt.streams[-1].has_redone(source, first_step):
+            attempt.streams.append(Stream(self._settings, self._shared.verdicts, now_ns))
+        return attempt.by_session.setdefault(session, attempt.streams[-1])
+
+    def stream_of(self, source: Source) -> Stream | None:
+        attempt = self._attempts.get(source.attempt)
+        session = (source.rank, *source.session)
+        return None if attempt is None else attempt.by_session.get(session)
+
+    def count_late(self, rows: int) -> None:
+        self._shared.counts.late += rows
+        self.late += rows
 
     def observe_kernels(self, source: Source, times: KernelTimes) -> None:
         """Kernel histograms of one source and interval."""
         held = self.kernels.get(source.attempt)
         if held is None:
-            limit, counts = self._settings.max_kernels, self._counts.kernel_times
+            limit, counts = self._settings.max_kernels, self._shared.counts.kernel_times
             held = self.kernels[source.attempt] = KernelHistograms(limit, counts)
         held.add(source, times)
 
     # --- what goes out -----------------------------------------------------------------------
 
-    def close_due(self, now_ns: int) -> WorldResults:
+    def close_due(self, now_ns: int) -> list[WindowScores]:
         if not self._attempts and self._idle_since_ns is None:
             self._idle_since_ns = now_ns
-        results = WorldResults()
-        newest = self._newest_stream()
-        for stream in self._all_streams():
-            for rows, cause in stream.close_due(now_ns, replaced=stream is not newest):
-                results.windows.append(self._score(rows, stream, cause))
-        self._evaluate(self._due_tables(now_ns, newest), results)
+        newest = self._attempts[max(self._attempts)].streams[-1] if self._attempts else None
+        windows = [
+            self._score(rows, stream, cause)
+            for stream in self._all_streams()
+            for rows, cause in stream.close_due(now_ns, replaced=stream is not newest)
+        ]
+        self._evaluate(self._due_tables(now_ns, newest))
         self._retire_attempts(now_ns)
-        return results
+        return windows
 
-    def close_all(self) -> WorldResults:
-        results = WorldResults(windows=self.close("end"))
+    def close_all(self) -> list[WindowScores]:
+        windows = self.close("end")
         for _, stream in self._by_attempt():
-            self._evaluate(stream.close_all_tables(), results)
+            self._evaluate(stream.close_all_tables())
         if self.engine is not None:
-            self._add_changes(self.engine.finish(), results)
-        return results
+            self._add_changes(self.engine.finish())
+        return windows
 
     def close(self, cause: ClosedBy = "idle") -> list[WindowScores]:
         """Score every open window, before the world is evicted."""
@@ -138,44 +155,8 @@ class WorldScorer:
             return self._idle_since_ns or 0
         return max(stream.last_alive_at_ns for stream in self._all_streams())
 
-    def state(self) -> dict[str, Any] | None:
-        """See :meth:`.VerdictEngine.state`; None if there are no verdicts yet."""
-        return None if self.engine is None else self.engine.state()
-
     def restore(self, state: dict[str, Any]) -> None:
         self._verdict_engine().restore(state)
-
-    # --- where rows belong -------------------------------------------------------------------
-
-    def _finder(self, batch: ObservationBatch, now_ns: int) -> Callable[[int], Stream | None]:
-        first_steps: list[Ints] = []
-
-        def find(code: int) -> Stream | None:
-            """The stream of a source that was not seen before; None if its attempt is over."""
-            if not first_steps:
-                first_steps.append(_first_steps(batch))
-            source = batch.sources[code]
-            if source.attempt <= self._retired_attempt:
-                self._count_late(int((batch.source == code).sum()))
-                return None
-            return self._stream_for(source, int(first_steps[0][code]), now_ns)
-
-        return find
-
-    def _stream_for(self, source: Source, first_step: int, now_ns: int) -> Stream:
-        attempt = self._attempts.setdefault(source.attempt, _Attempt())
-        session = (source.rank, *source.session)
-        known = attempt.by_session.get(session)
-        if known is not None:
-            return known
-        if not attempt.streams or attempt.streams[-1].has_redone(source, first_step):
-            attempt.streams.append(Stream(self._settings, self._verdicts, now_ns))
-        return attempt.by_session.setdefault(session, attempt.streams[-1])
-
-    def stream_of(self, source: Source) -> Stream | None:
-        attempt = self._attempts.get(source.attempt)
-        session = (source.rank, *source.session)
-        return None if attempt is None else attempt.by_session.get(session)
 
     def _all_streams(self) -> Iterator[Stream]:
         return (stream for attempt in self._attempts.values() for stream in attempt.streams)
@@ -184,27 +165,20 @@ class WorldScorer:
         """Streams with their attempts, oldest first."""
         return [(n, s) for n in sorted(self._attempts) for s in self._attempts[n].streams]
 
-    def _newest_stream(self) -> Stream | None:
-        return self._attempts[max(self._attempts)].streams[-1] if self._attempts else None
-
-    def _count_late(self, rows: int) -> None:
-        self._counts.late += rows
-        self.late += rows
-
     # --- scores and verdicts -----------------------------------------------------------------
 
     def _score(self, rows: ObservationBatch, stream: Stream, cause: ClosedBy) -> WindowScores:
         kernels = self.kernels.get(rows.sources[0].attempt)
         scores = score_window(
             rows,
-            self._references,
+            self._shared.references,
             world_size=stream.world_size,
             threshold=self._settings.threshold,
             min_reference_samples=self._settings.min_reference_samples,
             closed_by=cause,
             counted_kernels=None if kernels is None else kernels.of_window,
         )
-        counts = self._counts
+        counts = self._shared.counts
         counts.duplicates += scores.duplicates
         counts.superseded += scores.superseded
         counts.scored += len(rows) - scores.duplicates - scores.superseded
@@ -226,25 +200,25 @@ class WorldScorer:
             if attempt < newest_due:
                 yield from stream.close_all_tables()
 
-    def _evaluate(self, tables: Iterable[StepTable], results: WorldResults) -> None:
+    def _evaluate(self, tables: Iterable[StepTable]) -> None:
         """Steps of a replaced attempt are left out."""
         for table in tables:
             attempt = table.sources[0].attempt
             if attempt < self._evaluated_attempt:
                 continue
             self._evaluated_attempt = attempt
-            results.step_times.append(StepTimes.of(table))
-            if self._on_table is not None:
-                self._on_table(table)
-            self._add_changes(self._verdict_engine().observe(table), results)
+            self._shared.step_times.append(StepTimes.of(table))
+            self._shared.on_table(table)
+            self._add_changes(self._verdict_engine().observe(table))
 
-    def _add_changes(self, changes: Iterable[Verdict], results: WorldResults) -> None:
+    def _add_changes(self, changes: Iterable[Verdict]) -> None:
         late = self._verdict_engine().drain_late_notifications()
-        results.changes += sorted((*changes, *late), key=lambda v: v.at_ns) if late else changes
+        changes = sorted((*changes, *late), key=lambda v: v.at_ns) if late else changes
+        self._shared.changes.extend(changes)
 
     def _verdict_engine(self) -> VerdictEngine:
         if self.engine is None:
-            self.engine = VerdictEngine(self._verdicts)
+            self.engine = VerdictEngine(self._shared.verdicts)
         return self.engine
 
     def _retire_attempts(self, now_ns: int) -> None:
@@ -257,13 +231,5 @@ class WorldScorer:
                 del self._attempts[number]
                 self.kernels.pop(number, None)
                 self.clashes.drop_attempt(number)
-                self._streams.clear()
+                self._shared.routes.clear()
                 self._retired_attempt = max(self._retired_attempt, number)
-
-
-def _first_steps(batch: ObservationBatch) -> Ints:
-    """Per source code: the step of its first row that has one."""
-    stepped = np.flatnonzero(batch.step != NO_STEP)[::-1]  # the first row is written last
-    first = np.full(len(batch.sources), NO_STEP, np.int64)
-    first[batch.source[stepped]] = batch.step[stepped]
-    return first
