@@ -245,8 +245,8 @@ def text(expected: str, accepts: Callable[[str], bool], *, is_secret: bool = Fal
 
 
 def choice(*values: str) -> Kind:
-    *most, last = (f'"{value}"' for value in values)
-    return text(f"{', '.join(most)} or {last}", values.__contains__)
+    *others, last = (f'"{value}"' for value in values)
+    return text(f"{', '.join(others)} or {last}", values.__contains__)
 
 
 def texts(expected: str, accepts: Callable[[list[str]], bool] = lambda _: True) -> Kind:

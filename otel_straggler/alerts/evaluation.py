@@ -39,7 +39,7 @@ class _Active:
 
 @dataclass(slots=True)
 class _Losses:
-    """Totals of a run, which only grow (a smaller one starts anew), and their recent growth: (when,
+    """Totals of a run, which only grow (a smaller one starts over), and their recent growth: (when,
     reason, by how much)."""
 
     totals: Mapping[str, int] = field(default_factory=dict)

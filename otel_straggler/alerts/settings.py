@@ -31,7 +31,7 @@ class AlertSettings:
     mode: str = option(
         "observe",
         choice("observe", "page"),
-        "observe (everything is evaluated and labelled so, nobody is notified) or page. The "
+        "observe (everything is evaluated and labelled so, no one is notified) or page. The "
         "collector publishes it; rendered rules follow what it publishes",
     )
     relative_threshold: float = option(

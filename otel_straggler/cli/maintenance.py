@@ -115,8 +115,8 @@ def list_(collectors: tuple[str, ...], as_json: bool) -> None:
 
 
 def _each(
-    tell_collector: Callable[[Server], str],
-    tell_alertmanager: Callable[[Alertmanager], str],
+    notify_collector: Callable[[Server], str],
+    notify_alertmanager: Callable[[Alertmanager], str],
     collectors: Sequence[str],
     alertmanagers: Sequence[str],
 ) -> None:
@@ -125,8 +125,8 @@ def _each(
     Raises:
         StragglerError: the first that failed, once all have been tried.
     """
-    acts = [partial(tell_collector, _collector(url)) for url in collectors]
-    acts += [partial(tell_alertmanager, Alertmanager(url)) for url in alertmanagers]
+    acts = [partial(notify_collector, _collector(url)) for url in collectors]
+    acts += [partial(notify_alertmanager, Alertmanager(url)) for url in alertmanagers]
     failed: list[StragglerError] = []
     for act in acts:
         try:

@@ -81,7 +81,7 @@ def configure(
         group: which world, where a job has several.
         service_name: name of the job.
         role: ranks are compared within a role.
-        page: False: nobody is notified of this run.
+        page: False: no one is notified of this run.
         team: whose run it is, for who routes alerts.
         headers: sent with every request.
         protocol: "http/protobuf", or "grpc" (needs the extra ``grpc``); http/protobuf if left out.

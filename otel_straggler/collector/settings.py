@@ -117,7 +117,7 @@ class ReceiverSettings:
     max_waiting_bytes: int = option(
         256 * MiB,
         _BYTES,
-        "of requests not yet scored; beyond it senders are told to retry. An eighth is reserved "
+        "of requests not yet scored; beyond it senders are asked to retry. An eighth is reserved "
         "for metrics, so that a flood of spans makes no rank lost",
     )
 
@@ -342,7 +342,7 @@ class NotifySettings(Access):
     min_severity: Severity = option(
         "warning", choice("info", "warning", "critical"), "for a webhook: info, warning or critical"
     )
-    send_resolved: bool = option(True, SWITCH, "whether a webhook is told when an alert ends")
+    send_resolved: bool = option(True, SWITCH, "whether a webhook is notified when an alert ends")
     resend_s: float = option(
         60.0,
         number(0.1, 3_600),

@@ -83,7 +83,7 @@ whose sections are many and short: fold or leave out some of them. All runs alik
 away, or does not keep up.
 Empty: No run has lost records.
 
-17 Turned away [cps]. Requests of runs, or groups of a run, beyond the most that are watched. Above
+17 Rejected [cps]. Requests of runs, or groups of a run, beyond the most that are watched. Above
 0: does a job make a new run id for each process or restart? Its log names one. If there are so many
 jobs, raise scoring.max_runs.
 

@@ -11,7 +11,7 @@ MAX_ROWS = 1 << 17
 class BatchCoalescer:
     """Batches on their way to the scorer, in order of arrival.
 
-    Two processes that claim one rank, or two descriptions of one process, are told apart by which
+    Two processes that claim one rank, or two descriptions of one process, are separated by which
     came later, so they are never in one batch.
 
     >>> from otel_straggler.model.observation import BatchBuilder

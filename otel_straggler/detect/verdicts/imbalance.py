@@ -270,10 +270,10 @@ def _in_stage(
     worst = middle.argmax(axis=1)
     steps = np.arange(len(worst))
     gap = float(np.median(middle[steps, worst] - usual))
-    of_most = float(np.median(low[steps, worst] - usual))
+    of_majority = float(np.median(low[steps, worst] - usual))
     commonest = int(np.bincount(worst, minlength=len(numbers)).argmax())
     contrast = gap / _luck(log_s, experts, middle)
-    is_theirs = of_most >= 0.5 * gap and _spans_hosts(experts, worst, numbers, table)
+    is_theirs = of_majority >= 0.5 * gap and _spans_hosts(experts, worst, numbers, table)
     return ExpertImbalance(
         section=section,
         slowdown=math.exp(gap),

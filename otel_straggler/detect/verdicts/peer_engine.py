@@ -71,13 +71,13 @@ class PeerVerdictEngine:
         ranks, hosts = (
             CostedFindings(
                 track,
-                least,
+                minimum,
                 costs,
                 world.sections,
                 self._settings.min_share,
                 only_known=self._timed is not None,
             )
-            for track, least, costs in (
+            for track, minimum, costs in (
                 (tracks.ranks, minimum, rank_costs),
                 (tracks.hosts, hosts_min, host_costs),
             )
