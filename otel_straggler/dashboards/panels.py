@@ -82,7 +82,7 @@ def texts(catalogue: str) -> dict[int, Text]:
     r"""Texts of a page, by panel. A paragraph: id, title, [unit] and description; what to show
     where there is nothing to draw.
 
-    >>> texts("1 Power [watt]. Of the GPU.\\nEmpty: No GPU.")[1]
+    >>> texts("1 Power [watt]. Of the GPU.\nEmpty: No GPU.")[1]
     Text(id=1, title='Power', unit='watt', description='Of the GPU.', empty='No GPU.')
     """
     result = {}
