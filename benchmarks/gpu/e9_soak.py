@@ -19,7 +19,7 @@ RECORDS = 25_000_000
 MAX_GROWTH_MIB = 32.0
 """Between the second fifth of the time and its end."""
 BATCH, SECTION = 500, 1_000
-SHARE_S, BESIDE_S = 160.0, 30.0
+SHARE_S, ALONGSIDE_S = 160.0, 30.0
 """Of each arm, at most, and what it takes in addition: to begin, and to hand over the rest."""
 
 
@@ -27,10 +27,10 @@ def measure(notebook: Notebook) -> None:
     """One arm after the other: each wants the whole GPU."""
     wanted = 200_000 if notebook.is_quick else RECORDS
     for at, name in enumerate(ARMS):
-        share_s = max(5.0, min(SHARE_S, notebook.left_s() / (len(ARMS) - at) - BESIDE_S))
+        share_s = max(5.0, min(SHARE_S, notebook.left_s() / (len(ARMS) - at) - ALONGSIDE_S))
         with arms_of(__name__, (name,), {}) as arms:
             order = {"records": wanted, "seconds": share_s}
-            reported = arms.round(0, share_s + BESIDE_S / 2, {name: order}).get(name)
+            reported = arms.round(0, share_s + ALONGSIDE_S / 2, {name: order}).get(name)
             notebook.failures(arms.failures)
         if reported is None:
             continue
