@@ -71,7 +71,7 @@ class PythonTimer:
         if len(ring) < RECORDER.capacity:
             ring.append((frame, around, end_ns, exc_type))
         else:
-            RECORDER.keep((frame, around, end_ns, exc_type))
+            RECORDER.overflow((frame, around, end_ns, exc_type))
 
     def begin(self, work: WorkSize | None) -> None:
         context = RECORDER.context
@@ -231,15 +231,21 @@ class PythonRecorder:
         self.capacity = every
 
     def keep(self, record: Record) -> None:
-        """Add an ended execution. A full ring is emptied on the spot if ``empty_here`` asked for
-        it, else the execution is lost."""
+        """Add an ended execution of this thread."""
         _local.stack.last_end_ns = record[2]
-        if len(self.ring) >= self.capacity:
-            if self._when_full is None:
-                with self._drop_lock:
-                    self.dropped += 1
-                return
-            self._when_full()
+        if len(self.ring) < self.capacity:
+            self.ring.append(record)
+        else:
+            self.overflow(record)
+
+    def overflow(self, record: Record) -> None:
+        """The ring is full: it is emptied on the spot if ``empty_here`` asked for it, else the
+        execution is lost."""
+        if self._when_full is None:
+            with self._drop_lock:
+                self.dropped += 1
+            return
+        self._when_full()
         self.ring.append(record)
 
     def _end_step(self, now_ns: int, error: type[BaseException] | None) -> None:
