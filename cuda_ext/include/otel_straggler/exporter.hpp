@@ -1,7 +1,7 @@
 // The thread that drains, encodes, and sends spans and heartbeats. It knows nothing of Python,
 // so it goes on while another thread holds the GIL.
 //
-// The same rules as otel_straggler/record/exporter_thread.py; one test class runs over both.
+// The same rules as otel_straggler/client/python_export.py; one test class runs over both.
 #pragma once
 
 #include <pthread.h>

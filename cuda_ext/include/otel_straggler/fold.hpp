@@ -1,5 +1,5 @@
 // Several runs of a section in one step as one span: exact count, sum, shortest and longest, and a
-// sketch of the lengths. The same as otel_straggler/record/folding.py does with tuples.
+// sketch of the lengths.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// Which sections are folded, so that a rank sends no more spans than its budget. The same rule, to
-// the last digit, as otel_straggler/record/fold_rule.py, where it is explained.
+// Which sections are folded, so that a rank sends no more spans than its budget.
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,7 @@
 
 namespace otel_straggler {
 
-// Metrics of a heartbeat, in the order in which native_heartbeat.py gives their heads (name,
+// Metrics of a heartbeat, in the order in which client/heartbeats.py gives their heads (name,
 // description and unit of the message Metric), then texts.
 enum HeartbeatWord : std::size_t {
   kHeartbeatMetric,

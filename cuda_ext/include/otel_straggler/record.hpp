@@ -55,7 +55,7 @@ struct Record {
   std::int64_t end_ns;
   std::int64_t tokens;      // kNotReported
   std::int64_t microbatch;  // kNotReported
-  std::uint32_t section;         // numbers of names, see names.hpp
+  std::uint32_t section;         // numbers of names, see encode_names.hpp
   std::uint32_t parent_section;  // kNoSection: not inside another section
   std::uint32_t phase;           // 0: none
   std::uint32_t epoch;           // whose telemetry it is

@@ -114,11 +114,8 @@ class VerdictSettings:
         (20, 100, 400), _ASCENDING, "lengths over which a rank is compared with its peers"
     )
     min_slowdown: float = option(1.03, number(1), "no smaller one is ever confirmed (1.03 = 3 %)")
-    floor_of_resolvable: float = option(
-        1.5, number(0), "nor one below so many times the detection limit"
-    )
     min_z: float = option(
-        3.5, number(0), "nor one fewer robust standard deviations beyond its peers"
+        4.75, number(0), "nor one fewer robust standard deviations beyond its peers"
     )
     page_slowdown: float = option(1.10, number(1), "no smaller one pages")
     page_loss: float = option(

@@ -110,7 +110,7 @@ class VerdictEngine:
                 self._newest_step_s,
                 self._world,
                 self._structure.balance,
-                self._tracks.ranks.resolvable(),
+                self._tracks.ranks.resolvable(self._peers.min_effects(self._world)),
                 self._log.latest(),
                 self._waiting.inside,
             )

@@ -28,7 +28,7 @@ from otel_straggler.model.verdict import CALLED_SLOW, Verdict
 from otel_straggler.semconv import DEFAULT_ROLE
 
 SMALL_GROUP = 5
-SMALL_GROUP_SLOWDOWN = 1.25
+SMALL_GROUP_SLOWDOWN = 1.10
 SMALL_GROUP_CONFIDENCE = 0.8
 INFERRED_CONFIDENCE = 0.6
 HALF_OF_HOST = 0.5
@@ -109,9 +109,12 @@ class PeerVerdictEngine:
 
     def _min_effects(self, world: World, by_clock: Floats) -> Floats:
         """(R, C) ``by_clock``, and at least what a small group needs."""
+        return np.maximum(self.min_effects(world)[:, None], by_clock)
+
+    def min_effects(self, world: World) -> Floats:
+        """(R,) log excess that a rank of a small group needs, where chance is not the question."""
         size = world.peers.size[world.peers.code]
-        in_small = np.where(size < SMALL_GROUP, math.log(SMALL_GROUP_SLOWDOWN), 0.0)
-        return np.maximum(in_small[:, None], by_clock)
+        return np.where(size < SMALL_GROUP, math.log(SMALL_GROUP_SLOWDOWN), 0.0)
 
     # --- hosts ---------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class Findings:
     since: Ints
     spread: Floats
 
-    def add(self, effect: Floats, z: Floats, floor: Floats, z_limit: float) -> None:
+    def add(self, effect: Floats, z: Floats, floor: Floats, z_limit: Floats) -> None:
         """Of one window; the shortest that is beyond counts."""
         with np.errstate(invalid="ignore"):
             is_beyond = (z >= z_limit) & (effect >= floor)

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import low_median_of_rows, median_of, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.noise import NoiseScales, beyond_chance
 from otel_straggler.detect.verdicts.significance import (
-    SIGMA_OF_MAD,
+    PRIOR_ROWS,
     STEPS_PER_DAY,
     Z_POWER,
     Findings,
@@ -26,17 +27,12 @@ from otel_straggler.detect.verdicts.significance import (
     cusum_slack,
     cusum_threshold,
     min_z,
-    resolvable_slowdown,
     spread_of,
 )
 from otel_straggler.model.observation import Bools, Floats, Ints
 
 SIGMA_OF_BLOCK_DEVIATION = 2.04
 """Standard deviation of a step / median distance of a step from the median of its block of 5."""
-ERROR_OF_BLOCK = 0.536
-"""Standard error of a median of 5 / standard deviation of a step."""
-ERROR_OF_SHORT = 0.55
-"""Standard error of the median of 4 blocks / that of a block."""
 MIN_SIGMA = 0.002
 MIN_REFERENCE = 4
 """Blocks that an own reference needs."""
@@ -69,7 +65,7 @@ class Track:
         self._sums = {w: np.zeros(shape) for w in settings.windows_steps[1:]}
         self._counts = {w: np.zeros(shape, np.int32) for w in settings.windows_steps[1:]}
         self.sigma = np.full(shape[1], np.nan)
-        self._block_sigma = np.full(shape[1], np.nan)
+        self.noise = NoiseScales(shape)
         self._last_block = np.full(shape, np.nan)
         self.g: Floats = np.zeros(shape)
         self._h = np.full(shape[1], np.inf)
@@ -85,6 +81,7 @@ class Track:
         self._learn_noise(excess, block)
         self._advance_cusum(excess)
         self._remember(excess, block)
+        self._learn_scales(block)
 
     def learn_reference(self, held: Bools) -> None:
         """The newest block updates references of those not ``held`` (R,) with a low CUSUM."""
@@ -100,24 +97,27 @@ class Track:
         self._reference_blocks = count.astype(np.int32)
 
     def _learn_noise(self, excess: Floats, block: Floats) -> None:
-        """Noise of a step within its block, and of blocks against the one before; slowly."""
+        """Noise of a step within its block, slowly."""
         rows = slice(None, None, max(1, self.shape[0] // 4096))
         if len(excess) >= 3:
             apart = np.abs(excess[:, rows] - block[rows]).reshape(-1, self.shape[1])
             new = SIGMA_OF_BLOCK_DEVIATION * median_of_rows(apart)
             self.sigma = _mixed(self.sigma, np.maximum(new, MIN_SIGMA))
-        moved = np.abs(block[rows] - self._last_block[rows])
-        new = SIGMA_OF_MAD / math.sqrt(2.0) * median_of_rows(moved)
-        self._block_sigma = _mixed(self._block_sigma, new)
         self._last_block = block
 
-    @property
-    def block_error(self) -> Floats:
-        """(C,) standard error of a block; larger than single steps suggest where noise lasts."""
-        return np.asarray(np.fmax(ERROR_OF_BLOCK * self.sigma, self._block_sigma))
+    def _learn_scales(self, block: Floats) -> None:
+        """Noise of blocks and of windows of 20 and 100 steps, as each ends."""
+        self.noise.add(0, block)
+        if self.blocks % NEWEST_BLOCKS == 0:
+            self.noise.add(1, self.recent())
+        length = self._settings.windows_steps[1] // self._settings.block_steps
+        if self.blocks % length == 0:
+            self.noise.add(2, self._mean(self._settings.windows_steps[1]))
+        self.noise.evaluate(self.sigma)
 
     def _advance_cusum(self, excess: Floats) -> None:
-        sigma = np.where(np.isnan(self.sigma), 0.1, self.sigma)
+        sigma = self.noise.sigma(self.sigma)
+        sigma = np.where(np.isnan(sigma), 0.1, sigma)
         k = cusum_slack(sigma)
         mean_steps = float(self.shape[0] * STEPS_PER_DAY)
         self._h = np.array([cusum_threshold(float(value), mean_steps) for value in k])
@@ -134,7 +134,7 @@ class Track:
         for at, step in enumerate(excess):
             index = (self.steps - len(excess) + at) % size
             self._step_ring[index] = step
-        maximum = np.fmax(4.0 * self.block_error, 2.0 * math.log(self._settings.min_slowdown))
+        maximum = np.fmax(4.0 * np.sqrt(self.noise.variance[0]), 2.0 * math.log(self._settings.min_slowdown))
         drawn = np.minimum(np.maximum(block, -maximum), maximum)
         index = self.blocks % len(self._block_ring)
         for window, total in self._sums.items():
@@ -155,11 +155,11 @@ class Track:
             return np.insert(values, at, filler, axis=-1)
 
         self.shape = (self.shape[0], quantities)
+        self.noise.widen(at)
         self._sums = {w: wider(values, 0.0) for w, values in self._sums.items()}
         self._counts = {w: wider(values, 0) for w, values in self._counts.items()}
         fillers = {"g": 0.0, "_h": np.inf, "_zero_at": self.steps, "_reference_blocks": 0}
-        for name in ("_block_ring", "_step_ring", "_newest_blocks", "sigma", "_block_sigma",
-                     "_last_block", "reference", *fillers):  # fmt: skip
+        for name in ("_block_ring", "_step_ring", "_newest_blocks", "sigma", "_last_block", "reference", *fillers):  # fmt: skip
             setattr(self, name, wider(getattr(self, name), fillers.get(name, np.nan)))
 
     def seed_reference(self, reference: Floats) -> None:
@@ -175,12 +175,12 @@ class Track:
         counts. Cost: O(R C log R)."""
         minimum = min_effect if min_effect.ndim == 2 else min_effect[:, None]
         minimum = np.broadcast_to(minimum, self.shape)
-        z_limit = min_z(*self.shape, self._settings.min_z)
-        blocks, block_error = self._reference_blocks, self.block_error
+        z = min_z(*self.shape, self._settings.min_z)
+        blocks = self._reference_blocks
         past = np.where(blocks >= MIN_REFERENCE, self.reference, np.nan)
-        past_error = block_error / np.sqrt(np.maximum(blocks, 1))
-        windows = list(self._windows(block_error))
-        recent, recent_error = windows[0]
+        past_error = self.noise.error(np.maximum(blocks, 1) * self._settings.block_steps)
+        windows = list(self._windows())
+        recent, recent_error, _ = windows[0]
         result = Findings(
             beyond=np.zeros(self.shape, bool),
             verified=np.zeros(self.shape, bool),
@@ -192,27 +192,34 @@ class Track:
             since=np.where(self.g > 0.0, self._zero_at + 1, -1),
             spread=np.full(self.shape[1], np.inf),
         )
-        for effect, error in windows:
-            floor = np.maximum(self.floor(error)[None, :], minimum)
+        for effect, error, freedom in windows:
+            z_limit = beyond_chance(z, freedom)
+            floor = np.maximum(self._min_excess, minimum)
             spread = spread_of(effect, error)
             result.spread = np.fmin(result.spread, spread)
             result.add(effect, effect / spread, floor, z_limit)
             # Against the own past, where the peers' spread hides a rise.
             risen = effect - past
-            z = risen / np.sqrt(error**2 + past_error**2 + MIN_SIGMA**2)
-            result.add(risen, np.where(effect >= 0.5 * floor, z, np.nan), floor, z_limit)
-        self._verify(result, minimum, z_limit)
+            of_rise = np.sqrt(error**2 + past_error**2 + MIN_SIGMA**2)
+            result.add(risen, np.where(effect >= 0.5 * floor, risen / of_rise, np.nan), floor, z_limit)
+        self._verify(result, minimum, z)
         return result
 
-    def _windows(self, block_error: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Effect (R, C) and standard error (C,) of every window with enough steps."""
-        yield self.recent(), ERROR_OF_SHORT * block_error * _short_of(self.steps, 20)
-        for window in self._settings.windows_steps[1:]:
+    def _windows(self) -> Iterator[tuple[Floats, Floats, Floats]]:
+        """Effect (R, C), standard error and its degrees of freedom (C,) of every window with enough
+        steps."""
+        noise = np.sqrt(self.noise.variance)
+        short = _short_of(self.steps, self._settings.windows_steps[0])
+        yield self.recent(), np.fmin(short * noise[1], noise[0]), self.noise.freedom[1]
+        for scale, window in enumerate(self._settings.windows_steps[1:], 2):
             if self.steps >= window:
-                length = window // self._settings.block_steps
-                effect = self._sums[window] / np.maximum(self._counts[window], 1)
-                effect = np.where(self._counts[window] >= length // 2, effect, np.nan)
-                yield effect, block_error / math.sqrt(length)
+                yield self._mean(window), noise[scale], self.noise.freedom[scale]
+
+    def _mean(self, window: int) -> Floats:
+        """(R, C) mean excess of the newest ``window`` steps; NaN if half is unknown."""
+        length = window // self._settings.block_steps
+        effect = self._sums[window] / np.maximum(self._counts[window], 1)
+        return np.where(self._counts[window] >= length // 2, effect, np.nan)
 
     def since(self, rows: Ints, steps: int) -> Floats:
         """(rows, C) median excess of the newest ``steps`` steps, at most 20."""
@@ -221,18 +228,24 @@ class Track:
         at = [(self.steps - 1 - i) % size for i in range(n)]
         return median_of_rows(self._step_ring[np.array(at)[:, None], rows].astype(np.float64))
 
-    def floor(self, error: Floats) -> Floats:
-        """The smallest excess that counts: 3 %, and 1.5 times what ``error`` can resolve."""
-        settings = self._settings
-        z = min_z(*self.shape, 0.0) + Z_POWER
-        minimum = math.log(settings.min_slowdown)
-        resolvable = settings.floor_of_resolvable * z * np.where(np.isnan(error), np.inf, error)
-        return np.asarray(np.maximum(minimum, resolvable))
+    def resolvable(self, min_effect: Floats) -> float:
+        """The slowdown of the local work that nine of ten ranks would be named for, in the longest
+        window so far (1.04 = 4 %): what is called slow, and 1.28 standard errors."""
+        z = min_z(*self.shape, self._settings.min_z)
+        limits = [
+            max(
+                float(beyond_chance(z, freedom)[0] * spread_of(effect, error)[0]),
+                self._min_excess,
+                float(np.median(min_effect)),
+            )
+            + Z_POWER * float(error[0])
+            for effect, error, freedom in self._windows()
+        ]
+        return math.exp(min(*limits, 700.0))
 
-    def resolvable(self) -> float:
-        """Detection limit of the local work in 20 steps (1.04 = 4 %)."""
-        noise = float(self.block_error[0]) / ERROR_OF_BLOCK
-        return resolvable_slowdown(noise, self._settings.windows_steps[0], math.prod(self.shape))
+    @property
+    def _min_excess(self) -> float:
+        return math.log(self._settings.min_slowdown)
 
     def normal_of(self, row: int, column: int) -> float:
         """Normal excess of a subject; NaN if unknown."""
@@ -243,12 +256,14 @@ class Track:
         """(R, C) the newest 20 steps: median of their blocks."""
         return median_of_rows(self._newest_blocks[: min(self.blocks, NEWEST_BLOCKS)])
 
-    def _verify(self, result: Findings, minimum: Floats, z_limit: float) -> None:
+    def _verify(self, result: Findings, minimum: Floats, z: float) -> None:
         """Mark alarms whose excess since the onset is large enough for so many steps."""
         rows, columns = (self.g > self._h).nonzero()
+        z_limits = beyond_chance(z, self.noise.freedom[1])
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
             effect, error = self._since_onset(row, column)
-            floor = max(float(self.floor(error[None])[0]), float(minimum[row, column]))
+            z_limit = float(z_limits[column])
+            floor = max(self._min_excess, z_limit * error, float(minimum[row, column]))
             if self._reference_blocks[row, column] < MIN_REFERENCE:
                 # Nobody knows how slow it always was: it must stand out from its peers.
                 floor = max(floor, z_limit * float(result.spread[column]))
@@ -257,33 +272,32 @@ class Track:
                 result.effect[row, column] = np.fmax(effect, result.effect[row, column])
                 if not result.beyond[row, column]:
                     result.floor[row, column] = floor
-                    result.z[row, column] = effect / max(float(error), MIN_SIGMA)
+                    result.z[row, column] = effect / max(error, MIN_SIGMA)
 
-    def _since_onset(self, row: int, column: int) -> tuple[float, Floats]:
+    def _since_onset(self, row: int, column: int) -> tuple[float, float]:
         """Median excess since CUSUM last was 0, and its standard error."""
         n = min(self.steps - int(self._zero_at[row, column]), self.steps)
         size = len(self._step_ring)
+        error = float(self.noise.error(float(n))[column])
         if n <= size:
             at = [(self.steps - 1 - i) % size for i in range(n)]
             values = self._step_ring[at, row, column]
-            error = 1.2533 * self.sigma[column] / math.sqrt(max(n, 1))
         else:
             blocks = min(n // self._settings.block_steps, MAX_VERIFIED_BLOCKS)
             at = [(self.blocks - 1 - i) % len(self._block_ring) for i in range(blocks)]
             values = self._block_ring[at, row, column]
-            error = 1.2533 * self.block_error[column] / math.sqrt(max(blocks, 1))
         known = values[np.isfinite(values)]
         if len(known) < (VERIFY_STEPS if n <= size else NEWEST_BLOCKS):
-            return 0.0, np.asarray(np.inf)
+            return 0.0, math.inf
         middle = median_of(known)
         if _quantile(known, LOW_QUANTILE) < LASTING * middle:
-            return 0.0, np.asarray(np.inf)  # a few pauses close together, no lasting rise
+            return 0.0, math.inf  # a few pauses close together, no lasting rise
         normal = float(self.reference[row, column])
         usable = self._reference_blocks[row, column] >= MIN_REFERENCE
         # Who was faster than its peers and is as fast now is not slow.
-        usable = usable and middle >= 0.5 * float(self.floor(np.asarray([error]))[0])
+        usable = usable and middle >= 0.5 * max(self._min_excess, error)
         risen = max(middle, middle - normal) if usable else middle
-        return risen, np.asarray(error)
+        return risen, error
 
 
 def _slide(

@@ -1,0 +1,126 @@
+"""How much the mean of so many steps moves by itself, measured at the scales that are judged.
+
+Step times have memory: a rank that is slow by chance in one step is likely to be in the next, so
+means scatter more than steps that know nothing of each other would. Nothing is assumed here about
+the kind of memory. At 5, 20 and 100 steps every window of a rank is compared with the mean of its
+own earlier windows, and the median of these differences over the ranks gives a variance. A scale
+that was hardly seen yet is expected to have what the scale below has, made smaller only as far as
+the one below was smaller than the one before it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from otel_straggler.detect.scores.medians import median_of_rows
+from otel_straggler.model.observation import Floats, Ints
+
+SCALES: Final = np.array([5, 20, 100, 400])
+"""Steps; the last is always extrapolated: a run rarely has two such windows."""
+INDEPENDENT: Final = np.array([0.536, 0.295, 0.12, 0.06])
+"""Standard error of a window / standard deviation of a step, without memory: the median of 5, the
+median of 4 such medians, and means of 20 and 80."""
+SIGMA_OF_MAD: Final = 1.4826
+EFFICIENCY: Final = 0.37
+"""Degrees of freedom of a median absolute deviation, per value."""
+PRIOR: Final = 8.0
+"""Degrees of freedom that what is expected of a scale counts for."""
+KEPT_WINDOWS: Final = 20.0
+"""After so many windows older ones fade."""
+MAX_JUMP: Final = 4.0
+"""A window in which half of the ranks change counts for at most so many times the variance."""
+MIN_SIGMA: Final = 0.002
+
+
+class NoiseScales:
+    """Noise of R subjects and C quantities, the same for all subjects. State: 36 bytes per pair."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        n_scales = len(SCALES) - 1
+        self._mean = np.zeros((n_scales, *shape))
+        self._windows = np.zeros((n_scales, *shape), np.int32)
+        self._measured = np.zeros((n_scales, shape[1]))
+        self._freedom = np.zeros((n_scales, shape[1]))
+        self.variance = np.full((len(SCALES), shape[1]), np.nan)
+        self.freedom = np.full((len(SCALES), shape[1]), PRIOR)
+
+    def widen(self, at: list[int]) -> None:
+        """Insert new columns."""
+        for name, filler in (("variance", np.nan), ("freedom", PRIOR)):
+            setattr(self, name, np.insert(getattr(self, name), at, filler, axis=-1))
+        for name in ("_mean", "_windows", "_measured", "_freedom"):
+            setattr(self, name, np.insert(getattr(self, name), at, 0, axis=-1))
+
+    def add(self, scale: int, effect: Floats) -> None:
+        """A window of ``SCALES[scale]`` steps that shares none with the last: (R, C) excesses."""
+        count = self._windows[scale]
+        known = np.isfinite(effect)
+        earlier = known & (count > 0)
+        apart = np.abs(effect - self._mean[scale]) * np.sqrt(count / (count + 1.0))
+        new = (SIGMA_OF_MAD * median_of_rows(np.where(earlier, apart, np.nan))) ** 2
+        self._learn(scale, new, earlier.sum(axis=0))
+        moved = np.where(known, effect - self._mean[scale], 0.0)
+        count += known
+        self._mean[scale] += moved / np.clip(count, 1, KEPT_WINDOWS)
+
+    def _learn(self, scale: int, new: Floats, n_rows: Ints) -> None:
+        is_new = np.isfinite(new) & (n_rows > 0)
+        of_window = EFFICIENCY * np.maximum(n_rows - 1.0, 0.5)
+        freedom, old = self._freedom[scale], self._measured[scale]
+        with np.errstate(invalid="ignore"):
+            new = np.where(freedom >= PRIOR, np.minimum(new, MAX_JUMP * old), new)
+        kept = np.minimum(freedom, KEPT_WINDOWS * of_window)
+        mixed = (kept * old + of_window * np.where(is_new, new, 0.0)) / (kept + of_window)
+        self._measured[scale] = np.where(is_new, mixed, old)
+        self._freedom[scale] = np.where(is_new, kept + of_window, freedom)
+
+    def evaluate(self, sigma: Floats) -> None:
+        """Mix what was measured with what is expected. ``sigma`` (C,): noise of a step within a
+        block of five."""
+        before = (INDEPENDENT[0] * sigma) ** 2
+        steps, growth = 5.0, np.ones(len(sigma))
+        for scale, length in enumerate(SCALES.tolist()):
+            expected = before if scale == 0 else before * np.clip(growth, 1.0, length / steps) * (
+                steps / length
+            )
+            freedom, mixed = np.full(len(sigma), PRIOR), expected
+            if scale < len(self._measured):
+                freedom = self._freedom[scale] + PRIOR
+                mixed = (self._freedom[scale] * self._measured[scale] + PRIOR * expected) / freedom
+            per_step = before / INDEPENDENT[max(scale - 1, 0)] ** 2
+            growth = (mixed / INDEPENDENT[scale] ** 2) / np.maximum(per_step, MIN_SIGMA**2)
+            self.variance[scale], self.freedom[scale] = mixed, freedom
+            before, steps = mixed, float(length)
+
+    def error(self, n_steps: Ints | Floats | float) -> Floats:
+        """Standard error of ``n_steps`` steps, by power laws between the scales: (C,) of a number,
+        (R, C) of an array of that shape."""
+        length = np.clip(np.asarray(n_steps, np.float64), SCALES[0], SCALES[-1])
+        above = np.clip(np.searchsorted(SCALES, length), 1, len(SCALES) - 1)
+        log_v = np.log(np.maximum(self.variance, MIN_SIGMA**2 / 400.0))
+        columns = np.arange(log_v.shape[1])
+        low, high = log_v[above - 1, columns], log_v[above, columns]
+        low_n, high_n = SCALES[above - 1], SCALES[above]
+        part = np.log(length / low_n) / np.log(high_n / low_n)
+        return np.asarray(np.exp(0.5 * (low + part * (high - low))))
+
+    def sigma(self, of_step: Floats) -> Floats:
+        """(C,) standard deviation of steps without memory whose means would scatter as much, at
+        any scale. ``of_step``: that within blocks."""
+        measured = np.sqrt(self.variance) / INDEPENDENT[:, None]
+        return np.asarray(np.fmax(of_step, np.fmax.reduce(measured, axis=0)))
+
+
+def beyond_chance(z: float, freedom: Floats) -> Floats:
+    """The limit ``z`` of a known spread, for one of so many degrees of freedom: Student's t.
+
+    sqrt(f (exp(z^2 / f) - 1)), within a few percent of the quantile.
+
+    >>> beyond_chance(4.75, np.array([4.0, 15.0, 100.0])).round(1)
+    array([33.5,  7.3,  5. ])
+    """
+    with np.errstate(over="ignore"):
+        return np.sqrt(freedom * np.expm1(np.minimum(z * z / freedom, math.log(1e6))))
