@@ -23,6 +23,13 @@ LATE_SHARE = 0.5
 """A rank is late if this part of its cost lies in no measured section."""
 NEWEST_STEPS = 20
 """A rise that began later is measured since it began, ..."""
+TIMES_AS_LONG = 2.0
+"""Where ranks take turns, one is named that is slow for so many times as long as any other was."""
+PREFETCHED = 0.01
+"""Batches that are ready when they are asked for take less than this part of a step."""
+NEWS_STEPS, QUIET_STEPS, REMEMBERED_STEPS = 40, 100, 400
+"""A rank that waits for its loader is named after so many steps, and so many before them without;
+or if it always did."""
 MIN_STEPS = 5
 """... over at least so many steps."""
 
@@ -156,6 +163,32 @@ class CostedFindings:
             return not (flagged & ~shared).any()
         recent = np.nan_to_num(self.findings.recent[row, 1:-1], nan=-np.inf)
         return bool(shared[int(np.argmax(recent * self.costs.columns_s[row, 1:-1]))])
+
+    def takes_turns(self, one: Candidate) -> bool:
+        """See :meth:`.Track.takes_turns`. Of ranks that wait for their loaders the one that has
+        fallen behind stays behind by mere chance, for any length of time."""
+        if not self.waits_for_loader(one):
+            return self._is_turn(one, 0.5, TIMES_AS_LONG)
+        return not self._is_news(one) or self._is_turn(one, 0.25, math.inf)
+
+    def waits_for_loader(self, one: Candidate) -> bool:
+        """Whether it waits for batches that are ready when its peers ask for them."""
+        section = one.section or one.heaviest
+        if section is None or section.kind != "data":
+            return False
+        usual_s = float(self.costs.columns_s[one.row, 1 + self._sections.index(section)])
+        return usual_s < PREFETCHED * float(self.costs.step_s[one.row])
+
+    def _is_turn(self, one: Candidate, part: float, times: float) -> bool:
+        return self.track.takes_turns(one.row, one.column, part * one.effect, one.since, times)
+
+    def _is_news(self, one: Candidate) -> bool:
+        """Whether it lasts, and did not happen for long before; or has lasted for all that is
+        remembered."""
+        lasts = self.track.steps - one.since + 1
+        return one.since >= 0 and (
+            lasts >= REMEMBERED_STEPS or (lasts >= NEWS_STEPS and one.since >= QUIET_STEPS)
+        )
 
     def slow_part(self, rows: Ints, one: Candidate, minimum: float) -> float:
         """Part of the rows whose local work or lateness since ``one`` began reaches ``minimum``."""

@@ -5,7 +5,8 @@ means scatter more than steps that know nothing of each other would. Nothing is 
 the kind of memory. At 5, 20 and 100 steps every window of a rank is compared with the mean of its
 own earlier windows, and the median of these differences over the ranks gives a variance. A scale
 that was hardly seen yet is expected to have what the scale below has, made smaller only as far as
-the one below was smaller than the one before it.
+the one below was smaller than the one before it. In the first windows nobody can know whether ranks
+differ for good or for a while: the differences between ranks count as noise then.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ EFFICIENCY: Final = 0.37
 """Degrees of freedom of a median absolute deviation, per value."""
 PRIOR: Final = 8.0
 """Degrees of freedom that what is expected of a scale counts for."""
+BETWEEN_WINDOWS: Final = 4.0
+"""Windows after which what ranks differ by is half believed to last."""
 KEPT_WINDOWS: Final = 20.0
 """After so many windows older ones fade."""
 MAX_JUMP: Final = 4.0
@@ -44,6 +47,8 @@ class NoiseScales:
         self._windows = np.zeros((n_scales, *shape), np.int32)
         self._measured = np.zeros((n_scales, shape[1]))
         self._freedom = np.zeros((n_scales, shape[1]))
+        self._between = np.zeros((n_scales, shape[1]))
+        self._n_windows = np.zeros(n_scales)
         self.variance = np.full((len(SCALES), shape[1]), np.nan)
         self.freedom = np.full((len(SCALES), shape[1]), PRIOR)
 
@@ -51,7 +56,7 @@ class NoiseScales:
         """Insert new columns."""
         for name, filler in (("variance", np.nan), ("freedom", PRIOR)):
             setattr(self, name, np.insert(getattr(self, name), at, filler, axis=-1))
-        for name in ("_mean", "_windows", "_measured", "_freedom"):
+        for name in ("_mean", "_windows", "_measured", "_freedom", "_between"):
             setattr(self, name, np.insert(getattr(self, name), at, 0, axis=-1))
 
     def add(self, scale: int, effect: Floats) -> None:
@@ -61,6 +66,9 @@ class NoiseScales:
         earlier = known & (count > 0)
         apart = np.abs(effect - self._mean[scale]) * np.sqrt(count / (count + 1.0))
         new = (SIGMA_OF_MAD * median_of_rows(np.where(earlier, apart, np.nan))) ** 2
+        between = (SIGMA_OF_MAD * median_of_rows(np.abs(effect))) ** 2
+        self._between[scale] = np.nan_to_num(between)
+        self._n_windows[scale] += 1
         self._learn(scale, new, earlier.sum(axis=0))
         moved = np.where(known, effect - self._mean[scale], 0.0)
         count += known
@@ -90,6 +98,9 @@ class NoiseScales:
             if scale < len(self._measured):
                 freedom = self._freedom[scale] + PRIOR
                 mixed = (self._freedom[scale] * self._measured[scale] + PRIOR * expected) / freedom
+                seen = self._n_windows[scale]
+                unsure = np.maximum(self._between[scale] - mixed, 0.0)
+                mixed = mixed + unsure * BETWEEN_WINDOWS / (seen + BETWEEN_WINDOWS)
             per_step = before / INDEPENDENT[max(scale - 1, 0)] ** 2
             growth = (mixed / INDEPENDENT[scale] ** 2) / np.maximum(per_step, MIN_SIGMA**2)
             self.variance[scale], self.freedom[scale] = mixed, freedom

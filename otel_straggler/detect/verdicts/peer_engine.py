@@ -50,6 +50,7 @@ class PeerVerdictEngine:
     def __init__(self, settings: VerdictSettings, log: VerdictLog) -> None:
         self._settings = settings
         self._log = log
+        self._turns: dict[int, int] = {}
 
     def evaluate(
         self,
@@ -82,7 +83,11 @@ class PeerVerdictEngine:
                 (tracks.hosts, hosts_min, host_costs),
             )
         )
-        slow_hosts = {one.row: one for one in hosts.candidates() if self._is_whole_host(one, ranks)}
+        slow_hosts = {
+            one.row: one
+            for one in hosts.candidates()
+            if self._is_whole_host(one, ranks) and not self._is_hosts_turn(one, hosts)
+        }
         result = ranks.candidates()
         self._slow = np.isin(world.hosts.code, list(slow_hosts))
         self._slow[[one.row for one in result]] = True
@@ -124,6 +129,10 @@ class PeerVerdictEngine:
         if len(self._world.hosts) < 2:
             return False
         return ranks.slow_part(members, one, 0.5 * min(one.floor, one.effect)) > HALF_OF_HOST
+
+    def _is_hosts_turn(self, one: Candidate, hosts: CostedFindings) -> bool:
+        state = self._log.state_of(self._world.host_subjects[one.row]).state
+        return state not in CALLED_SLOW and hosts.takes_turns(one)
 
     def _record_host(self, one: Candidate, ranks: CostedFindings) -> Verdict | None:
         node = str(self._world.hosts.keys[one.row])
@@ -177,6 +186,9 @@ class PeerVerdictEngine:
             return None
         subject = self._world.rank_subjects[one.row]
         is_active = self._log.state_of(subject).state in CALLED_SLOW
+        if not is_active and one.stalling is None and ranks.takes_turns(one):
+            self._turns[one.row] = self._now.steps
+            return None
         if named is None and not is_active and self._may_be_host(one, ranks):
             return None
         draft = self._with_extra_work(self._draft(one, subject, np.array([one.row]), ranks), one)
@@ -199,12 +211,13 @@ class PeerVerdictEngine:
         is_costly &= (self._world.peers.size >= SMALL_GROUP)[self._world.peers.code][:, None]
         recent = ranks.findings.recent
         hosts, sections = self._world.hosts, self._world.sections
-        return [
+        found = (
             spiking(row, spikes, ranks.costs, sections, recent[row], tracks.spikes.stalling)
             for row in np.flatnonzero((spikes.beyond & is_costly).any(axis=1)).tolist()
             if self._world.rank_subjects[row] not in taken
             and self._world.host_subjects[hosts.code[row]] not in taken
-        ]
+        )
+        return [one for one in found if not ranks.waits_for_loader(one)]
 
     def _is_one_of_a_group(self, one: Candidate, ranks: CostedFindings) -> bool:
         """Whether it is slow only where its inner group meets, and the whole group is."""

@@ -45,6 +45,8 @@ NEWEST_BLOCKS = 4
 VERIFY_STEPS = 8
 """Fewer since an onset say nothing: pauses come in clusters, also of the ranks that one meets."""
 MAX_VERIFIED_BLOCKS = 20
+MIN_TURNS = 0.01
+"""Ranks take turns if so many of the others were slow for a while; one at least."""
 LOW_QUANTILE, LASTING = 0.25, 0.4
 """Of the steps since an onset also the lower quartile must lie so high, as a part of the median."""
 
@@ -61,6 +63,7 @@ class Track:
         # Zeros cost no memory until they are written; nothing is read before.
         self._block_ring = np.zeros((longest, *shape), np.float32)
         self._step_ring = np.zeros((4 * settings.block_steps, *shape), np.float32)
+        self._max_block = np.full(shape[1], np.inf)
         self._newest_blocks = np.full((NEWEST_BLOCKS, *shape), np.nan)
         self._sums = {w: np.zeros(shape) for w in settings.windows_steps[1:]}
         self._counts = {w: np.zeros(shape, np.int32) for w in settings.windows_steps[1:]}
@@ -135,6 +138,7 @@ class Track:
             index = (self.steps - len(excess) + at) % size
             self._step_ring[index] = step
         maximum = np.fmax(4.0 * np.sqrt(self.noise.variance[0]), 2.0 * math.log(self._settings.min_slowdown))
+        self._max_block = 0.9 * maximum
         drawn = np.minimum(np.maximum(block, -maximum), maximum)
         index = self.blocks % len(self._block_ring)
         for window, total in self._sums.items():
@@ -247,6 +251,28 @@ class Track:
     def _min_excess(self) -> float:
         return math.log(self._settings.min_slowdown)
 
+    def takes_turns(self, row: int, column: int, level: float, since: int, times: float) -> bool:
+        """Whether other ranks, too, were beyond ``level`` for a while and then not: so the work goes.
+
+        It does not if this rank has been slow for more than ``times`` as long as any other was.
+        Ranks that still are slow do not count: they may share a fault.
+
+        Args:
+            since: observed step at which it began; below 1: unknown.
+        """
+        n = min(self.blocks, len(self._block_ring))
+        order = [(self.blocks - n + i) % len(self._block_ring) for i in range(n)]
+        blocks = self._block_ring[order, :, column]
+        high = blocks >= min(level, self._max_block[column])
+        longest, own = _ended_runs(high), _newest_run(high[:, row])
+        longest[row] = 0
+        had_turns = longest > 0
+        if not had_turns.sum() >= max(1.0, MIN_TURNS * np.isfinite(blocks).any(axis=0).sum()):
+            return False
+        if since > 0:
+            own = max(own, (self.steps - since) // self._settings.block_steps)
+        return own <= times * int(longest.max())
+
     def normal_of(self, row: int, column: int) -> float:
         """Normal excess of a subject; NaN if unknown."""
         usable = self._reference_blocks[row, column] >= MIN_REFERENCE
@@ -298,6 +324,22 @@ class Track:
         usable = usable and middle >= 0.5 * max(self._min_excess, error)
         risen = max(middle, middle - normal) if usable else middle
         return risen, error
+
+
+def _ended_runs(high: Bools) -> Ints:
+    """(R,) longest run of blocks (T, R), of those that have ended."""
+    run = np.zeros(high.shape[1], np.int64)
+    longest = run.copy()
+    for one in high:
+        longest = np.where(one, longest, np.maximum(longest, run))
+        run = np.where(one, run + 1, 0)
+    return longest
+
+
+def _newest_run(high: Bools) -> int:
+    """Blocks (T,) up to the newest."""
+    low = np.flatnonzero(~high)
+    return len(high) - (int(low[-1]) + 1 if len(low) else 0)
 
 
 def _slide(
