@@ -10,6 +10,7 @@ import numpy as np
 
 from otel_straggler.detect.scores.medians import median_of
 from otel_straggler.detect.verdicts.history import how_it_began
+from otel_straggler.detect.verdicts.log import Work
 from otel_straggler.detect.verdicts.stalls import Spikes, StallPattern
 from otel_straggler.detect.verdicts.track import Track
 from otel_straggler.detect.verdicts.world import cause_of_section
@@ -93,6 +94,7 @@ class CostedFindings:
         minimum: (R, C) an excess below it never counts.
         min_share: nor one that costs less than this part of the step.
         only_known: a row without recent times keeps its verdict.
+        late_s: (R, S) mean seconds beyond the peers; None: from the excesses.
     """
 
     def __init__(
@@ -104,8 +106,10 @@ class CostedFindings:
         min_share: float,
         *,
         only_known: bool = False,
+        late_s: Floats | None = None,
     ) -> None:
         self.track = track
+        self._late_s = late_s
         self.costs = costs
         self.findings = track.evaluate(minimum)
         self._sections = sections
@@ -134,6 +138,7 @@ class CostedFindings:
         if not (np.isfinite(effects[main]) and effects[main] > 0.0):
             main = column
         section = sections[main - 1] if 0 < main < late else None
+        by_section = lost[1:late] if self._late_s is None else self._late_s[row]
         effect = effects[main] if effects[main] > 0.0 else findings.effect[row, column]
         peers_s = float(self.costs.columns_s[row, main])
         normal = self.track.normal_of(row, main)
@@ -142,7 +147,7 @@ class CostedFindings:
             column=main,
             sure=bool(self._verified[row].any()),
             section=section,
-            cause="late_arrival" if is_late else _cause(lost, sections, section),
+            cause="late_arrival" if is_late else _cause(by_section, sections, section),
             effect=float(effect),
             floor=float(np.min(findings.floor[row][flagged])),
             z=float(np.nanmax(findings.z[row][flagged])),
@@ -153,7 +158,7 @@ class CostedFindings:
             began=how_it_began(normal, float(effect)),
             normal=normal,
             is_late=is_late,
-            heaviest=sections[int(np.argmax(lost[1:late]))] if sections else None,
+            heaviest=sections[int(np.argmax(by_section))] if sections else None,
         )
 
     def only_in(self, row: int, shared: Bools) -> bool:
@@ -163,6 +168,14 @@ class CostedFindings:
             return not (flagged & ~shared).any()
         recent = np.nan_to_num(self.findings.recent[row, 1:-1], nan=-np.inf)
         return bool(shared[int(np.argmax(recent * self.costs.columns_s[row, 1:-1]))])
+
+    def work_of(self, row: int) -> Work | None:
+        """Own work now, and the peers'; None if unknown or in between two levels."""
+        peers_s, excess = float(self.costs.columns_s[row, 0]), float(self.findings.recent[row, 0])
+        if not (peers_s > 0.0 and math.isfinite(excess)):
+            return None
+        newest = self.track.since(np.array([row]), MIN_STEPS)[0, 0]
+        return Work(math.log(peers_s) + excess, math.log(peers_s), abs(newest - excess))
 
     def takes_turns(self, one: Candidate) -> bool:
         """See :meth:`.Track.takes_turns`. Of ranks that wait for their loaders the one that has
@@ -250,7 +263,7 @@ def spiking(
         column=column,
         sure=False,
         section=section,
-        cause="slow_host" if column == 0 else cause,
+        cause=cause if column == late or (section and section.kind == "data") else "unknown",
         effect=float(np.log1p(lost_s / peers_s) + max(float(np.nan_to_num(recent[column])), 0.0)),
         floor=0.0,
         z=float(spikes.z[row].max()),
@@ -276,12 +289,12 @@ def _main_section(lost: Floats, local_s: float) -> int:
     return best if best and lost[best] >= NAMED * local_s else 0
 
 
-def _cause(lost: Floats, sections: list[Section], section: Section | None) -> Cause:
+def _cause(by_section: Floats, sections: list[Section], section: Section | None) -> Cause:
     """By the section; of several, by where most is lost: on the GPU or before it."""
     if section is not None:
         return cause_of_section(section)
     by_cause: dict[Cause, float] = {}
-    for value, one in zip(lost[1:-1].tolist(), sections, strict=True):
+    for value, one in zip(by_section.tolist(), sections, strict=True):
         cause = cause_of_section(one)
         by_cause[cause] = by_cause.get(cause, 0.0) + max(value, 0.0)
     return max(by_cause, key=by_cause.__getitem__) if by_cause else "unknown"

@@ -84,6 +84,7 @@ class VerdictLog:
         clear: bool = False,
         floor: float = 0.0,
         confirmable: bool = True,
+        work: Work | None = None,
     ) -> Verdict | None:
         """Record an evaluation of a subject; returns the verdict if its state has changed.
 
@@ -91,6 +92,7 @@ class VerdictLog:
             draft: without state and sentence; the newest verdict of a subject that is not flagged.
             flagged, sure, clear, confirmable: as for :meth:`SubjectState.observe`.
             floor: the smallest excess that counts; the subject is clear at half of it.
+            work: of a rank or host now; it has changed if this is another than was told.
         """
         if not flagged and self.state_of(draft.subject_id).state in WELL:
             return None
@@ -109,6 +111,8 @@ class VerdictLog:
         )
         if changed and subject.state in CALLED_SLOW:
             subject.confirmed_step = now.step
+        if flagged and work is not None and subject.state in CALLED_SLOW:
+            changed |= subject.learn_work(work, now.step, is_new=changed)
         verdict = self._finished(draft, subject, flagged=flagged)
         self._costs.pop(draft.subject_id, None)
         if flagged and verdict.state in CALLED_SLOW:
@@ -131,6 +135,8 @@ class VerdictLog:
 
     def _finished(self, draft: Verdict, subject: SubjectState, *, flagged: bool) -> Verdict:
         active = subject.state in CALLED_SLOW
+        if active and subject.change:
+            draft = replace(draft, detail=", ".join(filter(None, (subject.change, draft.detail))))
         return replace(
             draft,
             state=subject.state,
@@ -190,9 +196,35 @@ FLAP_WITHIN_NS = 3_600 * 10**9
 """So many confirmations within an hour are one flapping subject, not many alarms."""
 
 
+MIN_CHANGE, CHANGE_PART = 0.10, 0.5
+"""A slow rank has got worse or eased if its excess (a logarithm) moved by this, and by half of what
+was told."""
+SETTLED = 0.25
+"""So far apart, as a part of the change, the newest steps and the newest 20 may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Logarithms of the seconds per step of own work, of a subject and of its peers, and how far
+    its newest steps are from that."""
+
+    own: float
+    peers: float
+    unsettled: float
+
+    @property
+    def excess(self) -> float:
+        return self.own - self.peers
+
+
 @dataclass(slots=True)
 class SubjectState:
-    """State of one subject; since when, confirmed when, the floor when flagged."""
+    """State of one subject; since when, confirmed when, the floor when flagged.
+
+    Attributes:
+        told_own, told_peers: :class:`Work` as it was told last; NaN if unknown.
+        change: text of the last change while it was slow.
+    """
 
     state: State = "ok"
     since_step: int | None = None
@@ -201,6 +233,34 @@ class SubjectState:
     flagged_at: list[int] = field(default_factory=list)
     confirmed_at_ns: list[int] = field(default_factory=list)
     quiet: int = 0
+    told_own: float = math.nan
+    told_peers: float = math.nan
+    change: str = ""
+
+    def learn_work(self, work: Work, step: int | None, *, is_new: bool) -> bool:
+        """Whether it has got worse or eased since it was told; its own time must have moved."""
+        if is_new or math.isnan(self.told_own):
+            self.told_own, self.told_peers, self.change = work.own, work.peers, ""
+            return False
+        told = self.told_own - self.told_peers
+        moved = work.excess - told
+        minimum = max(MIN_CHANGE, CHANGE_PART * abs(told) if moved < 0.0 else MIN_CHANGE)
+        is_own = (work.own - self.told_own) / moved >= 0.5 if moved else False
+        if abs(moved) < minimum or not is_own or work.unsettled > SETTLED * abs(moved):
+            return False
+        word = "worse" if moved > 0.0 else "eased"
+        since = "" if step is None else f" since about step {step}"
+        self.change = f"{word}{since}, {math.exp(told):.2f}x before"
+        self.told_own, self.told_peers = work.own, work.peers
+        return True
+
+    def only_peers_moved(self, work: Work | None) -> bool:
+        """Whether it is as fast as its peers because these became slower, and it did not change."""
+        if work is None or math.isnan(self.told_own):
+            return False
+        excess = self.told_own - self.told_peers
+        came_back = self.told_own - work.own >= 0.5 * excess
+        return not came_back and work.peers - self.told_peers >= 0.5 * excess
 
     def observe(
         self,

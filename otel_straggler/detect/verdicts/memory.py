@@ -181,6 +181,8 @@ class Tracks:
     spikes: StallDetector
     numbers: StepNumbers
     resolution: ClockResolution
+    late_s: Floats | None = None
+    """(R, S) mean seconds per step beyond the peers, of the newest 20 steps or so."""
     newest_spikes: Spikes | None = None
     newest_costs: tuple[StepCost, StepCost] | None = None
 
@@ -200,18 +202,31 @@ class Tracks:
             for track in (self.ranks, self.hosts, self.spikes):
                 track.widen(sections + 2)
 
+    def _learn_late(self, late_s: Floats) -> None:
+        if len(late_s):
+            new = _mean_of_steps(late_s)
+            old = self.late_s
+            fits = old is not None and old.shape == new.shape
+            self.late_s = old + 0.25 * (new - old) if fits and old is not None else new
+
     def observe(self, excess: Excesses, world: World, counts: Bools) -> None:
         """Observe a block; steps that do not count (T,) are unknown."""
         ranks = excess.ranks
         if not counts.all():
             ranks = np.where(counts[:, None, None], ranks, np.nan)
         self.ranks.observe(ranks)
+        self._learn_late(excess.late_s if counts.all() else excess.late_s[counts])
         self.hosts.observe(_of_real_hosts(host_excesses(ranks, world), world.hosts))
         self.newest_costs = step_costs(excess, world)
         costs, _ = self.newest_costs
         self.newest_spikes = self.spikes.observe(
             ranks, self.ranks.recent(), costs.columns_s, costs.step_s
         )
+
+
+def _mean_of_steps(late_s: Floats) -> Floats:
+    known = np.isfinite(late_s)
+    return np.where(known, late_s, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
 
 
 def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:

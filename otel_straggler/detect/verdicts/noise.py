@@ -39,9 +39,15 @@ MIN_SIGMA: Final = 0.002
 
 
 class NoiseScales:
-    """Noise of R subjects and C quantities, the same for all subjects. State: 36 bytes per pair."""
+    """Noise of R subjects and C quantities, the same for all subjects. State: 36 bytes per pair.
 
-    def __init__(self, shape: tuple[int, int]) -> None:
+    Args:
+        n_fitted: subjects whose differences are known from the others'; 1 where these are taken
+            from a median of all.
+    """
+
+    def __init__(self, shape: tuple[int, int], n_fitted: float = 1.0) -> None:
+        self._n_fitted = n_fitted
         n_scales = len(SCALES) - 1
         self._mean = np.zeros((n_scales, *shape))
         self._windows = np.zeros((n_scales, *shape), np.int32)
@@ -76,7 +82,7 @@ class NoiseScales:
 
     def _learn(self, scale: int, new: Floats, n_rows: Ints) -> None:
         is_new = np.isfinite(new) & (n_rows > 0)
-        of_window = EFFICIENCY * np.maximum(n_rows - 1.0, 0.5)
+        of_window = EFFICIENCY * np.maximum(n_rows - self._n_fitted, 0.5)
         freedom, old = self._freedom[scale], self._measured[scale]
         with np.errstate(invalid="ignore"):
             new = np.where(freedom >= PRIOR, np.minimum(new, MAX_JUMP * old), new)

@@ -77,10 +77,11 @@ class PeerVerdictEngine:
                 world.sections,
                 self._settings.min_share,
                 only_known=self._timed is not None,
+                late_s=late_s,
             )
-            for track, minimum, costs in (
-                (tracks.ranks, minimum, rank_costs),
-                (tracks.hosts, hosts_min, host_costs),
+            for track, minimum, costs, late_s in (
+                (tracks.ranks, minimum, rank_costs, self._own_late(tracks.late_s)),
+                (tracks.hosts, hosts_min, host_costs, None),
             )
         )
         slow_hosts = {
@@ -91,13 +92,17 @@ class PeerVerdictEngine:
         result = ranks.candidates()
         self._slow = np.isin(world.hosts.code, list(slow_hosts))
         self._slow[[one.row for one in result]] = True
-        changes = [self._record_host(one, ranks) for one in slow_hosts.values()]
+        changes = [self._record_host(one, hosts, ranks) for one in slow_hosts.values()]
         taken = {world.host_subjects[row] for row in slow_hosts}
         changes += [self._record_rank(one, ranks, slow_hosts, taken) for one in result]
         stalling = self._spiking(tracks, ranks, taken)
         changes += [self._record_rank(one, ranks, {}, taken) for one in stalling]
         changes += self._review("host", hosts, taken) + self._review("rank", ranks, taken)
         return [change for change in changes if change is not None]
+
+    def _own_late(self, late_s: Floats | None) -> Floats | None:
+        """Of own work; waiting is nobody's loss."""
+        return None if late_s is None else np.where(self._local, late_s, 0.0)
 
     def held(self, world: World) -> tuple[Bools, Bools]:
         """(R,) ranks and (H,) hosts in trouble, which do not update their references."""
@@ -134,7 +139,9 @@ class PeerVerdictEngine:
         state = self._log.state_of(self._world.host_subjects[one.row]).state
         return state not in CALLED_SLOW and hosts.takes_turns(one)
 
-    def _record_host(self, one: Candidate, ranks: CostedFindings) -> Verdict | None:
+    def _record_host(
+        self, one: Candidate, hosts: CostedFindings, ranks: CostedFindings
+    ) -> Verdict | None:
         node = str(self._world.hosts.keys[one.row])
         members = _members(self._world.hosts, one.row)
         draft = self._draft(one, self._world.host_subjects[one.row], members, ranks)
@@ -157,6 +164,7 @@ class PeerVerdictEngine:
             floor=one.floor,
             now=self._now,
             confirmable=is_sure_host,
+            work=hosts.work_of(one.row),
         )
 
     def _peers(self, members: Ints) -> Bools:
@@ -198,7 +206,13 @@ class PeerVerdictEngine:
             draft = replace(draft, evidence="synchronised", is_localised=False, pages=False)
         taken.add(subject)
         return self._log.record(
-            draft, flagged=True, sure=one.sure, floor=one.floor, now=self._now, confirmable=agrees
+            draft,
+            flagged=True,
+            sure=one.sure,
+            floor=one.floor,
+            now=self._now,
+            confirmable=agrees,
+            work=ranks.work_of(one.row),
         )
 
     def _spiking(self, tracks: Tracks, ranks: CostedFindings, taken: set[str]) -> list[Candidate]:
@@ -260,6 +274,7 @@ class PeerVerdictEngine:
             clear = row is None or (
                 self._is_seen_as_before(verdict, scope, row)
                 and view.is_clear(row, verdict, subject.floor)
+                and not subject.only_peers_moved(view.work_of(row))
             )
             changes.append(self._log.record(verdict, flagged=False, clear=clear, now=self._now))
         return changes
@@ -310,7 +325,13 @@ class PeerVerdictEngine:
         )
         if self._timed is not None:
             draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
-        return replace(draft, pages=would_page(draft, self._settings))
+        is_chore = one.stalling is not None and one.cause == "unknown"
+        pages = would_page(draft, self._settings) and not (is_chore or self._may_be_role(one))
+        return replace(draft, pages=pages)
+
+    def _may_be_role(self, one: Candidate) -> bool:
+        """Whether it was always slow, in a layout that nobody told: its work may be another."""
+        return not self._world.is_reported and one.began != "became" and one.since <= 0
 
     def _with_extra_work(self, draft: Verdict, one: Candidate) -> Verdict:
         """No cause where the time lies in a section that its peers do not run."""
@@ -321,7 +342,14 @@ class PeerVerdictEngine:
 
     def _details(self, one: Candidate, row: int, n_alike: int) -> str:
         also = f"like {n_alike:,} more of its peers" if n_alike else ""
-        return ", ".join(filter(None, (self._of_work(row), str(one.stalling or ""), also)))
+        role = "or its work is another: no rank reported its role (set_topology)"
+        parts = (
+            self._of_work(row),
+            str(one.stalling or ""),
+            also,
+            role if self._may_be_role(one) and one.stalling is None else "",
+        )
+        return ", ".join(filter(None, parts))
 
     def _of_work(self, row: int) -> str:
         times = tokens_of_peers(self._tokens, self._world.peers, row)

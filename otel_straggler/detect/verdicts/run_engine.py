@@ -13,6 +13,7 @@ from otel_straggler.detect.verdicts.clocks import ClockedBlock
 from otel_straggler.detect.verdicts.excess import Excesses, local_sections
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, StepNumbers
+from otel_straggler.detect.verdicts.noise import INDEPENDENT, NoiseScales, beyond_chance
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.waits import WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers, draft_of
@@ -76,15 +77,16 @@ class RunVerdictEngine:
         blamed = bool(self._log.open_subjects("rank") or self._log.open_subjects("host"))
         rises_of_run = of_run >= minimum
         is_slower = bool(rises_of_run[_LOCAL]) and not hidden
+        is_all = is_slower and _is_of_all(of_ranks.rise[:, 0], float(of_run[_LOCAL]))
         some = None if hidden else only_some(of_ranks, float(of_run[_LOCAL]))
         cannot_report = bool(rises_of_run[_STEP]) and hidden and not blamed
         changes = [
             self._record(
                 self._draft("uniform_slowdown", float(of_run[_LOCAL])),
-                is_present=is_slower and some is None,
-                is_over=some is not None,
+                is_present=is_all and some is None,
+                is_over=is_slower and not (is_all and some is None),
             ),
-            self._unknown(float(of_run[_STEP]), waiting, is_present=cannot_report, is_all=is_slower)
+            self._unknown(float(of_run[_STEP]), waiting, is_present=cannot_report, is_all=is_all)
             if some is None
             else self._of_some(float(of_run[_LOCAL]), some, accused, is_slower=is_slower),
         ]
@@ -239,7 +241,9 @@ class OwnPast:
         self.reference = np.full(shape, np.nan)
         self.blocks = np.zeros(shape, np.int64)
         self._sigma = np.full(shape[1], np.nan)
+        self._noise = NoiseScales(shape, n_fitted=0.0)
         self._newest: list[Floats] = []
+        self._n_blocks = 0
 
     def seed(self, reference: Floats) -> None:
         """Continue from (G, C) normal values; NaN if unknown."""
@@ -257,15 +261,23 @@ class OwnPast:
             mixed = np.where(np.isnan(old), sigma, old + 0.125 * (sigma - old))
             self._sigma = np.where(np.isnan(sigma), old, mixed)
         self._newest = [*self._newest[-(NEWEST_PAST_BLOCKS - 1) :], block]
-        rises = self._rises()
+        self._n_blocks += 1
+        rises = self._rises(block)
         self._learn(block, rises)
         return rises
 
-    def _rises(self) -> Rises:
+    def _rises(self, block: Floats) -> Rises:
         newest = median_of_rows(np.array(self._newest))
-        rise = np.where(self.blocks >= MIN_PAST_BLOCKS, newest - self.reference, np.nan)
-        error = np.nan_to_num(self._sigma, nan=1.0) / math.sqrt(len(self._newest))
-        minimum = np.broadcast_to(np.maximum(self._min_rises, SIGMAS * error), self.shape)
+        past = np.where(self.blocks >= MIN_PAST_BLOCKS, self.reference, np.nan)
+        rise = newest - past
+        self._noise.add(0, block - past)
+        if self._n_blocks % NEWEST_PAST_BLOCKS == 0:
+            self._noise.add(1, rise)
+        self._noise.evaluate(np.nan_to_num(self._sigma, nan=1.0) / INDEPENDENT[0])
+        short = math.sqrt(NEWEST_PAST_BLOCKS / len(self._newest))
+        error = np.sqrt(self._noise.variance[1]) * short
+        sigmas = beyond_chance(SIGMAS, self._noise.freedom[1])
+        minimum = np.broadcast_to(np.maximum(self._min_rises, sigmas * error), self.shape)
         with np.errstate(invalid="ignore"):
             return Rises(rise=rise, minimum=minimum, beyond=rise >= minimum, error=error)
 
@@ -297,6 +309,11 @@ def only_some(ranks: Rises, rise: float) -> tuple[Bools, Bools] | None:
     fits = abs(median_of(own) - rise) <= 0.25 * rise + error
     is_some = fits and slower.any() and same.mean() >= NOT_ALL
     return (slower, same) if is_some else None
+
+
+def _is_of_all(own: Floats, rise: float) -> bool:
+    """Whether nearly all ranks (R,) have at least half of the rise; unknown ones do."""
+    return float((own < 0.5 * rise).mean()) <= NOT_ALL
 
 
 def in_text(is_slower: Bools, is_same: Bools, sources: list[Source]) -> str:
