@@ -239,14 +239,20 @@ class SubjectState:
 
     def learn_work(self, work: Work, step: int | None, *, is_new: bool) -> bool:
         """Whether it has got worse or eased since it was told; its own time must have moved."""
-        if is_new or math.isnan(self.told_own):
-            self.told_own, self.told_peers, self.change = work.own, work.peers, ""
+        if is_new:
+            self.told_own, self.told_peers, self.change = math.nan, math.nan, ""
+        if math.isnan(self.told_own):
+            if work.unsettled <= SETTLED * max(MIN_CHANGE, abs(work.excess)):
+                self.told_own, self.told_peers = work.own, work.peers
             return False
         told = self.told_own - self.told_peers
         moved = work.excess - told
         minimum = max(MIN_CHANGE, CHANGE_PART * abs(told) if moved < 0.0 else MIN_CHANGE)
         is_own = (work.own - self.told_own) / moved >= 0.5 if moved else False
-        if abs(moved) < minimum or not is_own or work.unsettled > SETTLED * abs(moved):
+        is_slow = work.excess >= max(self.floor, MIN_CHANGE)
+        if abs(moved) < minimum or not (is_own and is_slow):
+            return False
+        if work.unsettled > SETTLED * abs(moved):
             return False
         word = "worse" if moved > 0.0 else "eased"
         since = "" if step is None else f" since about step {step}"

@@ -19,8 +19,9 @@ import numpy as np
 from otel_straggler.detect.scores.medians import median_of_rows
 from otel_straggler.model.observation import Floats, Ints
 
-SCALES: Final = np.array([5, 20, 100, 400])
-"""Steps; the last is always extrapolated: a run rarely has two such windows."""
+BLOCKS: Final = np.array([1, 4, 20, 80])
+"""Scales in blocks of (usually) 5 steps; the last is always extrapolated: a run rarely has two such
+windows."""
 INDEPENDENT: Final = np.array([0.536, 0.295, 0.12, 0.06])
 """Standard error of a window / standard deviation of a step, without memory: the median of 5, the
 median of 4 such medians, and means of 20 and 80."""
@@ -33,7 +34,7 @@ BETWEEN_WINDOWS: Final = 4.0
 """Windows after which what ranks differ by is half believed to last."""
 KEPT_WINDOWS: Final = 20.0
 """After so many windows older ones fade."""
-MAX_JUMP: Final = 4.0
+MAX_JUMP: Final = 2.0
 """A window in which half of the ranks change counts for at most so many times the variance."""
 MIN_SIGMA: Final = 0.002
 
@@ -48,15 +49,15 @@ class NoiseScales:
 
     def __init__(self, shape: tuple[int, int], n_fitted: float = 1.0) -> None:
         self._n_fitted = n_fitted
-        n_scales = len(SCALES) - 1
+        n_scales = len(BLOCKS) - 1
         self._mean = np.zeros((n_scales, *shape))
         self._windows = np.zeros((n_scales, *shape), np.int32)
         self._measured = np.zeros((n_scales, shape[1]))
         self._freedom = np.zeros((n_scales, shape[1]))
         self._between = np.zeros((n_scales, shape[1]))
         self._n_windows = np.zeros(n_scales)
-        self.variance = np.full((len(SCALES), shape[1]), np.nan)
-        self.freedom = np.full((len(SCALES), shape[1]), PRIOR)
+        self.variance = np.full((len(BLOCKS), shape[1]), np.nan)
+        self.freedom = np.full((len(BLOCKS), shape[1]), PRIOR)
 
     def widen(self, at: list[int]) -> None:
         """Insert new columns."""
@@ -66,15 +67,19 @@ class NoiseScales:
             setattr(self, name, np.insert(getattr(self, name), at, 0, axis=-1))
 
     def add(self, scale: int, effect: Floats) -> None:
-        """A window of ``SCALES[scale]`` steps that shares none with the last: (R, C) excesses."""
+        """A window of ``BLOCKS[scale]`` blocks that shares none with the last: (R, C) excesses."""
         count = self._windows[scale]
         known = np.isfinite(effect)
         earlier = known & (count > 0)
         apart = np.abs(effect - self._mean[scale]) * np.sqrt(count / (count + 1.0))
         new = (SIGMA_OF_MAD * median_of_rows(np.where(earlier, apart, np.nan))) ** 2
         between = (SIGMA_OF_MAD * median_of_rows(np.abs(effect))) ** 2
-        self._between[scale] = np.nan_to_num(between)
         self._n_windows[scale] += 1
+        old, n_windows = self._between[scale], min(self._n_windows[scale], KEPT_WINDOWS)
+        with np.errstate(invalid="ignore"):
+            between = np.where(old > 0.0, np.minimum(between, MAX_JUMP * old), between)
+        moved = np.where(np.isfinite(between), between - old, 0.0) / n_windows
+        self._between[scale] = old + moved
         self._learn(scale, new, earlier.sum(axis=0))
         moved = np.where(known, effect - self._mean[scale], 0.0)
         count += known
@@ -85,7 +90,7 @@ class NoiseScales:
         of_window = EFFICIENCY * np.maximum(n_rows - self._n_fitted, 0.5)
         freedom, old = self._freedom[scale], self._measured[scale]
         with np.errstate(invalid="ignore"):
-            new = np.where(freedom >= PRIOR, np.minimum(new, MAX_JUMP * old), new)
+            new = np.fmin(new, MAX_JUMP * np.fmax(old, self.variance[scale]))
         kept = np.minimum(freedom, KEPT_WINDOWS * of_window)
         mixed = (kept * old + of_window * np.where(is_new, new, 0.0)) / (kept + of_window)
         self._measured[scale] = np.where(is_new, mixed, old)
@@ -95,13 +100,16 @@ class NoiseScales:
         """Mix what was measured with what is expected. ``sigma`` (C,): noise of a step within a
         block of five."""
         before = (INDEPENDENT[0] * sigma) ** 2
-        steps, growth = 5.0, np.ones(len(sigma))
-        for scale, length in enumerate(SCALES.tolist()):
+        steps, growth = 1.0, np.ones(len(sigma))
+        for scale, length in enumerate(BLOCKS.tolist()):
             expected = before if scale == 0 else before * np.clip(growth, 1.0, length / steps) * (
                 steps / length
             )
             freedom, mixed = np.full(len(sigma), PRIOR), expected
             if scale < len(self._measured):
+                known = self._freedom[scale] > 0.0
+                measured = np.where(known, self._measured[scale], np.nan)
+                expected = np.where(np.isnan(expected), measured, expected)
                 freedom = self._freedom[scale] + PRIOR
                 mixed = (self._freedom[scale] * self._measured[scale] + PRIOR * expected) / freedom
                 seen = self._n_windows[scale]
@@ -112,15 +120,15 @@ class NoiseScales:
             self.variance[scale], self.freedom[scale] = mixed, freedom
             before, steps = mixed, float(length)
 
-    def error(self, n_steps: Ints | Floats | float) -> Floats:
-        """Standard error of ``n_steps`` steps, by power laws between the scales: (C,) of a number,
+    def error(self, n_blocks: Ints | Floats | float) -> Floats:
+        """Standard error of so many blocks, by power laws between the scales: (C,) of a number,
         (R, C) of an array of that shape."""
-        length = np.clip(np.asarray(n_steps, np.float64), SCALES[0], SCALES[-1])
-        above = np.clip(np.searchsorted(SCALES, length), 1, len(SCALES) - 1)
+        length = np.clip(np.asarray(n_blocks, np.float64), BLOCKS[0], BLOCKS[-1])
+        above = np.clip(np.searchsorted(BLOCKS, length), 1, len(BLOCKS) - 1)
         log_v = np.log(np.maximum(self.variance, MIN_SIGMA**2 / 400.0))
         columns = np.arange(log_v.shape[1])
         low, high = log_v[above - 1, columns], log_v[above, columns]
-        low_n, high_n = SCALES[above - 1], SCALES[above]
+        low_n, high_n = BLOCKS[above - 1], BLOCKS[above]
         part = np.log(length / low_n) / np.log(high_n / low_n)
         return np.asarray(np.exp(0.5 * (low + part * (high - low))))
 

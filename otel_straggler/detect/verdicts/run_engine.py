@@ -13,14 +13,14 @@ from otel_straggler.detect.verdicts.clocks import ClockedBlock
 from otel_straggler.detect.verdicts.excess import Excesses, local_sections
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, StepNumbers
-from otel_straggler.detect.verdicts.noise import INDEPENDENT, NoiseScales, beyond_chance
+from otel_straggler.detect.verdicts.noise import INDEPENDENT, NoiseScales
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.waits import WaitDetector
-from otel_straggler.detect.verdicts.world import World, describe_peers, draft_of
+from otel_straggler.detect.verdicts.world import World, describe_peers, draft_of, run_subject
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import CUPTI, EVENTS, Bools, Floats
 from otel_straggler.model.rank import Source
-from otel_straggler.model.verdict import Evidence, Verdict
+from otel_straggler.model.verdict import CALLED_SLOW, Evidence, Verdict
 
 HIDING_SHARE = 0.4
 """If even the last to arrive spends this part of the step waiting, the measured sections do not
@@ -86,9 +86,9 @@ class RunVerdictEngine:
                 is_present=is_all and some is None,
                 is_over=is_slower and not (is_all and some is None),
             ),
-            self._unknown(float(of_run[_STEP]), waiting, is_present=cannot_report, is_all=is_all)
+            self._unknown(float(of_run[_STEP]), waiting, is_present=cannot_report, is_all=is_all and self._is_uniform())
             if some is None
-            else self._of_some(float(of_run[_LOCAL]), some, accused, is_slower=is_slower),
+            else self._of_some(float(of_run[_LOCAL]), some, accused, of_ranks.beyond[:, 0]),
         ]
         is_longer = bool(of_run[_STEP] >= 0.5 * minimum[_STEP])
         free = is_longer and not (hidden or blamed)
@@ -97,6 +97,10 @@ class RunVerdictEngine:
         free = free and not maximum > 0.5 * of_run[_STEP]
         changes += self._links(rises, of_run, minimum, free=free)
         return [change for change in changes if change is not None]
+
+    def _is_uniform(self) -> bool:
+        subject = run_subject(self._world.sources[0].group, "uniform_slowdown")
+        return self._log.state_of(subject).state in CALLED_SLOW
 
     def _rises_of_ranks(self, excess: Excesses, world: World, counts: Bools, more: Floats) -> Rises:
         """(R, 1) of each rank's own work; ``more`` (G,) as for the groups."""
@@ -108,13 +112,14 @@ class RunVerdictEngine:
         return self._past_of_ranks.observe(np.where(usable, own, np.nan)[..., None])
 
     def _of_some(
-        self, rise: float, some: tuple[Bools, Bools], accused: Bools, *, is_slower: bool
+        self, rise: float, some: tuple[Bools, Bools], accused: Bools, beyond: Bools
     ) -> Verdict | None:
-        """Slower ranks that peers cannot show; over once all of them are accused."""
+        """Slower ranks that peers cannot show; over once all of them are accused. ``beyond`` (R,):
+        by their own past."""
         is_reported = bool(accused[some[0]].all())
         detail = in_text(*some, self._world.sources)
         draft = replace(self._draft("unknown", rise), detail=detail)
-        return self._record(draft, is_present=is_slower and not is_reported, is_over=is_reported)
+        return self._record(draft, is_present=bool(beyond[some[0]].any()) and not is_reported, is_over=is_reported)
 
     def _unknown(
         self, rise: float, waiting: WaitDetector, *, is_present: bool, is_all: bool
@@ -262,22 +267,17 @@ class OwnPast:
             self._sigma = np.where(np.isnan(sigma), old, mixed)
         self._newest = [*self._newest[-(NEWEST_PAST_BLOCKS - 1) :], block]
         self._n_blocks += 1
-        rises = self._rises(block)
+        rises = self._rises()
         self._learn(block, rises)
         return rises
 
-    def _rises(self, block: Floats) -> Rises:
+    def _rises(self) -> Rises:
         newest = median_of_rows(np.array(self._newest))
-        past = np.where(self.blocks >= MIN_PAST_BLOCKS, self.reference, np.nan)
-        rise = newest - past
-        self._noise.add(0, block - past)
-        if self._n_blocks % NEWEST_PAST_BLOCKS == 0:
-            self._noise.add(1, rise)
+        rise = np.where(self.blocks >= MIN_PAST_BLOCKS, newest - self.reference, np.nan)
         self._noise.evaluate(np.nan_to_num(self._sigma, nan=1.0) / INDEPENDENT[0])
         short = math.sqrt(NEWEST_PAST_BLOCKS / len(self._newest))
         error = np.sqrt(self._noise.variance[1]) * short
-        sigmas = beyond_chance(SIGMAS, self._noise.freedom[1])
-        minimum = np.broadcast_to(np.maximum(self._min_rises, sigmas * error), self.shape)
+        minimum = np.broadcast_to(np.maximum(self._min_rises, SIGMAS * error), self.shape)
         with np.errstate(invalid="ignore"):
             return Rises(rise=rise, minimum=minimum, beyond=rise >= minimum, error=error)
 
@@ -287,10 +287,17 @@ class OwnPast:
             rising = (rises.rise >= 0.5 * rises.minimum) | (block - self.reference >= rises.minimum)
         # Until the noise is known nobody can tell whether a past that was given still holds.
         learns = np.isfinite(block) & ~(is_past & (rising | np.isnan(self._sigma)))
+        self._learn_noise(np.where(learns & is_past, block - self.reference, np.nan), rises)
         self.blocks = np.minimum(self.blocks + learns, MAX_PAST_BLOCKS)
         known = np.where(np.isnan(self.reference), block, self.reference)
         moved = known + (block - known) / np.maximum(self.blocks, 1)
         self.reference = np.where(learns, moved, self.reference)
+
+    def _learn_noise(self, apart: Floats, rises: Rises) -> None:
+        """From blocks as far as they are not part of a rise."""
+        self._noise.add(0, apart)
+        if self._n_blocks % NEWEST_PAST_BLOCKS == 0:
+            self._noise.add(1, np.where(np.isfinite(apart), rises.rise, np.nan))
 
 
 NOT_ALL = 0.1

@@ -41,12 +41,14 @@ MAX_REFERENCE = 400
 """Blocks after which older ones fade."""
 KEPT_REFERENCE = 40
 """Blocks that a reference counts for after a restart."""
-NEWEST_BLOCKS = 4
+NEWEST_BLOCKS, LONG_BLOCKS = 4, 20
 VERIFY_STEPS = 8
 """Fewer since an onset say nothing: pauses come in clusters, also of the ranks that one meets."""
 MAX_VERIFIED_BLOCKS = 20
 MIN_TURNS = 0.01
 """Ranks take turns if so many of the others were slow for a while; one at least."""
+MAX_BLOCK = 0.2
+"""In means of windows a block of steps counts for no more, or for 4 standard errors."""
 LOW_QUANTILE, LASTING = 0.25, 0.4
 """Of the steps since an onset also the lower quartile must lie so high, as a part of the median."""
 
@@ -113,9 +115,8 @@ class Track:
         self.noise.add(0, block)
         if self.blocks % NEWEST_BLOCKS == 0:
             self.noise.add(1, self.recent())
-        length = self._settings.windows_steps[1] // self._settings.block_steps
-        if self.blocks % length == 0:
-            self.noise.add(2, self._mean(self._settings.windows_steps[1]))
+        if self.blocks % LONG_BLOCKS == 0:
+            self.noise.add(2, self._mean_of_blocks())
         self.noise.evaluate(self.sigma)
 
     def _advance_cusum(self, excess: Floats) -> None:
@@ -137,7 +138,7 @@ class Track:
         for at, step in enumerate(excess):
             index = (self.steps - len(excess) + at) % size
             self._step_ring[index] = step
-        maximum = np.fmax(4.0 * np.sqrt(self.noise.variance[0]), 2.0 * math.log(self._settings.min_slowdown))
+        maximum = np.fmax(4.0 * np.sqrt(self.noise.variance[0]), MAX_BLOCK)
         self._max_block = 0.9 * maximum
         drawn = np.minimum(np.maximum(block, -maximum), maximum)
         index = self.blocks % len(self._block_ring)
@@ -182,7 +183,7 @@ class Track:
         z = min_z(*self.shape, self._settings.min_z)
         blocks = self._reference_blocks
         past = np.where(blocks >= MIN_REFERENCE, self.reference, np.nan)
-        past_error = self.noise.error(np.maximum(blocks, 1) * self._settings.block_steps)
+        past_error = self.noise.error(np.maximum(blocks, 1))
         windows = list(self._windows())
         recent, recent_error, _ = windows[0]
         result = Findings(
@@ -215,15 +216,26 @@ class Track:
         noise = np.sqrt(self.noise.variance)
         short = _short_of(self.steps, self._settings.windows_steps[0])
         yield self.recent(), np.fmin(short * noise[1], noise[0]), self.noise.freedom[1]
-        for scale, window in enumerate(self._settings.windows_steps[1:], 2):
+        for window in self._settings.windows_steps[1:]:
             if self.steps >= window:
-                yield self._mean(window), noise[scale], self.noise.freedom[scale]
+                error = self.noise.error(window / self._settings.block_steps)
+                yield self._mean(window), error, self.noise.freedom[2]
 
     def _mean(self, window: int) -> Floats:
         """(R, C) mean excess of the newest ``window`` steps; NaN if half is unknown."""
         length = window // self._settings.block_steps
         effect = self._sums[window] / np.maximum(self._counts[window], 1)
         return np.where(self._counts[window] >= length // 2, effect, np.nan)
+
+    def _mean_of_blocks(self) -> Floats:
+        """(R, C) of the newest 20 blocks."""
+        size = len(self._block_ring)
+        at = [(self.blocks - 1 - i) % size for i in range(min(LONG_BLOCKS, size))]
+        blocks = self._block_ring[at].astype(np.float64)
+        known = np.isfinite(blocks)
+        count = known.sum(axis=0)
+        mean = np.where(known, blocks, 0.0).sum(axis=0) / np.maximum(count, 1)
+        return np.where(2 * count >= len(at), mean, np.nan)
 
     def since(self, rows: Ints, steps: int) -> Floats:
         """(rows, C) median excess of the newest ``steps`` steps, at most 20."""
@@ -304,7 +316,7 @@ class Track:
         """Median excess since CUSUM last was 0, and its standard error."""
         n = min(self.steps - int(self._zero_at[row, column]), self.steps)
         size = len(self._step_ring)
-        error = float(self.noise.error(float(n))[column])
+        error = float(self.noise.error(n / self._settings.block_steps)[column])
         if n <= size:
             at = [(self.steps - 1 - i) % size for i in range(n)]
             values = self._step_ring[at, row, column]
