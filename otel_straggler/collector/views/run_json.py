@@ -12,7 +12,6 @@ import numpy as np
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.answer_type import TONES
 from otel_straggler.collector.views.numbers import number, own_step_s, seconds
-from otel_straggler.collector.views.verdict_json import cost_of
 from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.model.verdict import CALLED_SLOW, WorldSummary
 from otel_straggler.semconv import TRACKER_SCALARS
@@ -61,25 +60,23 @@ def run_json(view: WorldView) -> Json:
         "gpu_seconds_lost": number(lost_s),
         "gpu_seconds_lost_per_hour": None
         if view.has_ended or view.silent_s is not None
-        else number(waste * 3600.0 * max(expected, 1)),
+        else _lost_per_hour(view, world, waste),
         "time_basis": _time_basis(view),
         "mode": view.mode,
     }
 
 
 def _world_of(view: WorldView) -> WorldSummary:
-    """Return the verdict summary, with the waste of the costliest verdict if that is larger: the
-    balance of work excludes, for example, data loading."""
+    """Return the verdict summary; of an earlier attempt only the loss since the start counts."""
     world = view.world or WorldSummary(run_id=view.run_id)
-    if not view.has_verdicts:  # of an earlier attempt only the loss counts
-        lost_s = world.gpu_seconds_lost
-        return WorldSummary(run_id=view.run_id, gpu_seconds_lost=lost_s, on_gpu=world.on_gpu)
-    called = (verdict for verdict in view.current if verdict.state in CALLED_SLOW)
-    costliest = max(map(cost_of, called), default=0.0)
-    share = min(costliest / 3600.0 / max(view.expected, 1), 0.99)
-    if not share > (world.waste if math.isfinite(world.waste) else 0.0):
+    if view.has_verdicts:
         return world
-    return replace(world, waste=share, slowdown=1.0 / (1.0 - share))
+    lost_s = world.gpu_seconds_lost
+    return WorldSummary(run_id=view.run_id, gpu_seconds_lost=lost_s, on_gpu=world.on_gpu)
+
+
+def _lost_per_hour(view: WorldView, world: WorldSummary, waste: float) -> float | None:
+    return number(waste * 3600.0 * (world.n_ranks or max(view.expected, 1)))
 
 
 def state_of(view: WorldView) -> str:
@@ -179,7 +176,7 @@ def one_of(worlds: Sequence[WorldView], group: str | None) -> WorldView | None:
 
 def scalars_of(view: WorldView) -> dict[str, float | int | None]:
     """Every name of ``TRACKER_SCALARS``; None where unknown. Cost: O(R S)."""
-    world = view.world or WorldSummary(run_id=view.run_id)
+    world = _world_of(view)
     worst_rank, slowdown = _worst(view)
     values = {
         "worst_score": None if slowdown is None else number(min(1.0, 1.0 / slowdown)),
@@ -188,7 +185,7 @@ def scalars_of(view: WorldView) -> dict[str, float | int | None]:
         "gpu_seconds_lost": None if view.world is None else number(world.gpu_seconds_lost),
         "gpu_seconds_lost_per_hour": None
         if view.has_ended
-        else number(world.waste * 3600.0 * max(view.expected, 1)),
+        else _lost_per_hour(view, world, world.waste),
         "step_s": number(world.step_s),
         "slowest_step_s": _slowest_own_s(view.table),
         "ranks_called_slow": _called_slow(view),
