@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from otel_straggler.collector.views.answer import answer_of
-from otel_straggler.collector.views.answer_type import TONES
+from otel_straggler.collector.views.answer_type import TONES, run_cost_per_hour
 from otel_straggler.collector.views.numbers import number, own_step_s, seconds
 from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.model.verdict import CALLED_SLOW, WorldSummary
@@ -25,13 +25,8 @@ _TIMES = ("began_at_s", "received_at_s", "finished_at_s")
 def run_json(view: WorldView) -> Json:
     """Cost: O(R S)."""
     world = _world_of(view)
-    waste = world.waste
     expected = view.expected
     lost_s = None if view.world is None else world.gpu_seconds_lost
-    if view.standstill is not None and view.standstill.how == "idle":
-        # Earlier measurements say nothing about a run without progress.
-        waste = 1.0
-        world = replace(world, slowdown=math.nan, m_w=math.nan, m_s=math.nan, cause="")
     return {
         "run_id": view.run_id,
         "job": view.job or None,
@@ -51,7 +46,7 @@ def run_json(view: WorldView) -> Json:
         "step_s": number(world.step_s),
         "slowest_step_s": _slowest_own_s(view.table),
         "slowdown": number(world.slowdown),
-        "waste": number(waste),
+        "waste": number(world.waste),
         "m_w": number(world.m_w),
         "m_s": number(world.m_s),
         "cause": world.cause or None,
@@ -60,7 +55,7 @@ def run_json(view: WorldView) -> Json:
         "gpu_seconds_lost": number(lost_s),
         "gpu_seconds_lost_per_hour": None
         if view.has_ended or view.silent_s is not None
-        else _lost_per_hour(view, world, waste),
+        else number(run_cost_per_hour(view, world)),
         "time_basis": _time_basis(view),
         "mode": view.mode,
     }
@@ -69,14 +64,20 @@ def run_json(view: WorldView) -> Json:
 def _world_of(view: WorldView) -> WorldSummary:
     """Return the verdict summary; of an earlier attempt only the loss since the start counts."""
     world = view.world or WorldSummary(run_id=view.run_id)
-    if view.has_verdicts:
+    if not view.has_verdicts:
+        lost_s = world.gpu_seconds_lost
+        world = WorldSummary(run_id=view.run_id, gpu_seconds_lost=lost_s, on_gpu=world.on_gpu)
+    return with_loss_of_now(world, view)
+
+
+def with_loss_of_now(world: WorldSummary, view: WorldView) -> WorldSummary:
+    """Earlier measurements say nothing about a run without progress, which loses all its time, or
+    about a new attempt."""
+    is_idle = view.standstill is not None and view.standstill.how == "idle"
+    if view.has_verdicts and not is_idle:
         return world
-    lost_s = world.gpu_seconds_lost
-    return WorldSummary(run_id=view.run_id, gpu_seconds_lost=lost_s, on_gpu=world.on_gpu)
-
-
-def _lost_per_hour(view: WorldView, world: WorldSummary, waste: float) -> float | None:
-    return number(waste * 3600.0 * (world.n_ranks or max(view.expected, 1)))
+    nan = math.nan
+    return replace(world, slowdown=nan, waste=1.0 if is_idle else nan, m_w=nan, m_s=nan, cause="")
 
 
 def state_of(view: WorldView) -> str:
@@ -128,7 +129,7 @@ def run_entry(groups: Sequence[WorldView]) -> Json:
     answers = [answer_of(view) for view in groups]
     worst = min(range(len(groups)), key=lambda at: TONES.index(answers[at]["tone"]))
     view, answer = groups[worst], answers[worst]
-    slowdowns = [each.world.slowdown for each in groups if each.world is not None]
+    slowdowns = [_world_of(each).slowdown for each in groups]
     ends = [each.finished_at_s for each in groups]
     has_ended = all(end is not None for end in ends)
     return {
@@ -183,9 +184,9 @@ def scalars_of(view: WorldView) -> dict[str, float | int | None]:
         "worst_rank": worst_rank,
         "slowdown": number(world.slowdown),
         "gpu_seconds_lost": None if view.world is None else number(world.gpu_seconds_lost),
-        "gpu_seconds_lost_per_hour": None
-        if view.has_ended
-        else _lost_per_hour(view, world, world.waste),
+        "gpu_seconds_lost_per_hour": number(
+            None if view.has_ended else run_cost_per_hour(view, world)
+        ),
         "step_s": number(world.step_s),
         "slowest_step_s": _slowest_own_s(view.table),
         "ranks_called_slow": _called_slow(view),
