@@ -154,16 +154,15 @@ def _count(verdicts: Sequence[Json]) -> str:
 
 
 def _loss(run: Json, reported: Json) -> Iterator[str]:
-    if reported["slowdown"] is None:
-        return
     has_ended = is_over(run, reported["group"])
-    why = f": {_cause_of_run(run, reported)}" if reported["cause"] else ""
-    takes = "took" if has_ended else "takes"
-    yield f"the run {takes} {reported['slowdown']:.2f}x as long as it could{why}"
-    for key, index in (("m_w", _worst_workers(reported)), ("m_s", "the last stage")):
-        part = reported[key]
-        if part is not None and part >= _WORTH_A_WORD:
-            yield f"{100 * min(part, 1.0):.0f} % of that by {index}"
+    if reported["slowdown"] is not None:
+        why = f": {_cause_of_run(run, reported)}" if reported["cause"] else ""
+        takes = "took" if has_ended else "takes"
+        yield f"the run {takes} {reported['slowdown']:.2f}x as long as it could{why}"
+        for key, index in (("m_w", _worst_workers(reported)), ("m_s", "the last stage")):
+            part = reported[key]
+            if part is not None and part >= _WORTH_A_WORD:
+                yield f"{100 * min(part, 1.0):.0f} % of that by {index}"
     if reported["gpu_seconds_lost"]:
         so_far = "in all" if has_ended else "so far"
         of_what = hours_text(on_gpu=bool(reported.get("on_gpu")))

@@ -127,7 +127,7 @@ class WorldSummary:
         waste: 1 - 1 / slowdown, part of the actual step.
         m_w, m_s: part of the loss that goes if the worst 3 % of the workers, or the last pipeline
             stage, took the mean; above 1 where the others take less than that, below 0 where they
-            do. NaN where the loss is that of a slow subject.
+            do. NaN where most of the loss is not in the balance of work.
         cause: of the costliest confirmed verdict, else of the structure of the run; or empty.
         resolvable_slowdown: detection limit of 20 steps (1.04 = 4 %).
         coverage: ranks reporting / ranks expected.

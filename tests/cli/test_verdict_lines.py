@@ -139,13 +139,18 @@ def test_a_run_line_leaves_out_what_is_not_known(by_hand: Any) -> None:
     assert list(run_line(run_of(by_hand.run_verdicts()))) == []
     unknown = by_hand.run_verdicts(worlds=(by_hand.world(slowdown=NAN),))
     [line] = run_line(run_of(unknown))
-    assert line == Text("smallest slowdown that can be shown 3 %")
+    assert line == Text("12 GPU-hours lost so far, smallest slowdown that can be shown 3 %")
 
 
 def test_a_run_whose_ranks_wait_where_they_work_is_told_what_to_do(by_hand: Any) -> None:
     """And nothing of a slowdown that would show."""
     world = by_hand.world(
-        slowdown=NAN, m_w=NAN, m_s=NAN, resolvable_slowdown=NAN, waits_inside="step"
+        slowdown=NAN,
+        m_w=NAN,
+        m_s=NAN,
+        resolvable_slowdown=NAN,
+        gpu_seconds_lost=0.0,
+        waits_inside="step",
     )
     [line] = run_line(run_of(by_hand.run_verdicts(worlds=(world,))))
     assert line.plain.startswith("all ranks take equally long, because they wait for each other in")
