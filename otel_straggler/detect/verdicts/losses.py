@@ -22,7 +22,7 @@ from otel_straggler.detect.verdicts.sentences import sentence
 from otel_straggler.model.verdict import CALLED_SLOW, RunVerdicts, Verdict, WorldSummary
 
 HOUR_S = 3600.0
-_MOST = 0.5
+_MAIN_PART = 0.5
 """Parts of the balance's loss are kept where that is so much of the loss."""
 
 
@@ -53,7 +53,7 @@ def with_costliest(world: WorldSummary, current: Iterable[Verdict]) -> WorldSumm
     if not loss > known:
         return world
     world = replace(world, waste=loss, slowdown=1.0 / (1.0 - loss) if loss < 1.0 else math.nan)
-    return world if known >= _MOST * loss else replace(world, m_w=math.nan, m_s=math.nan)
+    return world if known >= _MAIN_PART * loss else replace(world, m_w=math.nan, m_s=math.nan)
 
 
 def attributed(run_verdicts: RunVerdicts) -> RunVerdicts:
