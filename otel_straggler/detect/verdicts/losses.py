@@ -59,17 +59,13 @@ def with_costliest(world: WorldSummary, current: Iterable[Verdict]) -> WorldSumm
 def attributed(run_verdicts: RunVerdicts) -> RunVerdicts:
     """With the newest verdict of every subject in trouble at its part of what its world has lost.
     Suspects share what confirmed subjects leave. Cost: O(changes)."""
-    shown: dict[str, Verdict] = {}
-    current = run_verdicts.current
-    for world in run_verdicts.worlds:
-        if world.n_ranks:
-            its = [verdict for verdict in current if verdict.group == world.group]
-            shown.update((v.subject_id, v) for v in _attributed_in(world, its))
     newest = {verdict.subject_id: at for at, verdict in enumerate(run_verdicts.changes)}
     changes = list(run_verdicts.changes)
-    for subject_id, verdict in shown.items():
-        changes[newest[subject_id]] = verdict
-    return replace(run_verdicts, changes=tuple(changes)) if shown else run_verdicts
+    for world in run_verdicts.worlds:
+        its = [changes[at] for at in newest.values() if changes[at].group == world.group]
+        for verdict in _attributed_in(world, its) if world.n_ranks else ():
+            changes[newest[verdict.subject_id]] = verdict
+    return replace(run_verdicts, changes=tuple(changes))
 
 
 def _attributed_in(world: WorldSummary, current: Collection[Verdict]) -> Iterable[Verdict]:

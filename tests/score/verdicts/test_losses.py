@@ -113,4 +113,4 @@ def test_a_sentence_has_the_loss_that_is_shown() -> None:
     alone = RunVerdicts(changes=(verdict(0.5),), worlds=(world(0.5),))
     assert attributed(alone) == alone
     unknown = RunVerdicts(changes=both, worlds=(world(0.5, n_ranks=0),))
-    assert attributed(unknown) is unknown
+    assert attributed(unknown) == unknown
