@@ -262,8 +262,8 @@ SCORE_RULES: Final = (
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message("Run {run_id} is slow, and no rank or host is to blame[ (job {job_name})]"),
         description=Message(
-            "Run {run_id}[, group {group},] takes {value|ratio} times what it would take if all "
-            "ranks of a role and all stages were equal, but no rank or host has a slow verdict."
+            "Run {run_id}[, group {group},] takes {value|ratio} times as long as it could, but "
+            "no rank or host has a slow verdict."
         ),
     ),
 )

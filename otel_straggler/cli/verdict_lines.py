@@ -29,8 +29,6 @@ _SILENCED = {"dismiss": ", dismissed", "mute": ", muted"}
 _SLOW_RUN = 1.1
 _WORTH_A_WORD = 0.5
 """Minimum share of the loss for which its location is shown."""
-_SAME = 0.01
-"""Shares of time that differ by less are the same loss, measured in two ways."""
 
 
 def verdict_lines(run: Json, maximum: int = MAX_VERDICTS) -> Iterator[Text]:
@@ -62,7 +60,7 @@ def current_verdicts(run: Json) -> list[Json]:
 
 def run_line(run: Json) -> Iterator[Text]:
     """What the run loses, and the detection limit; empty if unknown."""
-    reported = _by_the_costliest(run, run["run"])
+    reported = run["run"]
     lost = reported["slowdown"] or 0.0
     parts = [*_loss(run, reported), *_resolvable(run, reported)]
     if parts:
@@ -156,37 +154,19 @@ def _count(verdicts: Sequence[Json]) -> str:
 
 
 def _loss(run: Json, reported: Json) -> Iterator[str]:
-    if reported["slowdown"] is None:
-        return
     has_ended = is_over(run, reported["group"])
-    why = f": {_cause_of_run(run, reported)}" if reported["cause"] else ""
-    takes = "took" if has_ended else "takes"
-    yield f"the run {takes} {reported['slowdown']:.2f}x as long as it could{why}"
-    for key, index in (("m_w", _worst_workers(reported)), ("m_s", "the last stage")):
-        part = reported[key]
-        if part is not None and part >= _WORTH_A_WORD:
-            yield f"{100 * min(part, 1.0):.0f} % of that by {index}"
+    if reported["slowdown"] is not None:
+        why = f": {_cause_of_run(run, reported)}" if reported["cause"] else ""
+        takes = "took" if has_ended else "takes"
+        yield f"the run {takes} {reported['slowdown']:.2f}x as long as it could{why}"
+        for key, index in (("m_w", _worst_workers(reported)), ("m_s", "the last stage")):
+            part = reported[key]
+            if part is not None and part >= _WORTH_A_WORD:
+                yield f"{100 * min(part, 1.0):.0f} % of that by {index}"
     if reported["gpu_seconds_lost"]:
         so_far = "in all" if has_ended else "so far"
         of_what = hours_text(on_gpu=bool(reported.get("on_gpu")))
         yield f"{reported['gpu_seconds_lost'] / 3600:.3g} {of_what} lost {so_far}"
-
-
-def _by_the_costliest(run: Json, reported: Json) -> Json:
-    """Attribute the loss to the costliest slow subject where it costs more than the measured
-    imbalance: balance cannot see a loss that hides in waiting (DDP's backward, data loading)."""
-    sizes = (w["world_size"] for w in run.get("windows", ()) if w["group"] == reported["group"])
-    n_ranks = next(filter(None, sizes), 0)
-    losses = [
-        verdict["gpu_seconds_lost_per_hour"] or 0.0
-        for verdict in current_verdicts(run)
-        if verdict["state"] in CALLED_SLOW and verdict["group"] == reported["group"]
-    ]
-    costliest = max(losses, default=0.0)
-    share = min(costliest / 3600.0 / n_ranks, 0.99) if n_ranks else 0.0
-    if share <= (reported["waste"] or 0.0) + _SAME:
-        return reported
-    return {**reported, "slowdown": 1.0 / (1.0 - share), "m_w": None, "m_s": None}
 
 
 def _worst_workers(reported: Json) -> str:

@@ -17,7 +17,7 @@ _ROW_TO_RANK = p.link("Rank ${__data.fields.rank}", "rank", "rank", is_table=Tru
 
 _TEXT: Final = p.texts(
     """
-1 Slowdown. Time of the run / time if all ranks of a role and all stages were equal. Above 1.15 an
+1 Slowdown. Actual step / step with equal work and slow ranks like their peers. Above 1.15 an
 alert waits: see below who it is.
 Empty: No window was scored yet
 

@@ -32,8 +32,9 @@ class Verdict:
         at_step, at_ns: newest step and sender's time when the state changed.
         confidence: 0 to 1.
         gpu_seconds_lost_per_hour: time of all ranks that the whole job waits, per hour.
-        loss_share: the same as a part of the step, above 1 where the excess is longer than the
-            usual step; of ranks and hosts.
+        loss_share: the same as a part of the step; of ranks and hosts. When evaluated, of the
+            peers' usual step, above 1 where the excess is longer; of the newest verdicts of a
+            :class:`RunVerdicts`, of the run's actual step, together at most the run's ``waste``.
         began: "became" if it was normal before, "born" if it was always slow, "unknown" without a
             past.
         n_peers: ranks it was compared with.
@@ -121,14 +122,16 @@ class WorldSummary:
     """Summary of a world (run and group), newest steps. NaN = unknown.
 
     Attributes:
-        slowdown: time of the run / time if all ranks of a role and all stages were equal (S).
-        waste: 1 - 1 / slowdown.
+        slowdown: actual step / step if all ranks of a role and all stages were equal (S), or if
+            the costliest slow subject were like its peers, if that is more.
+        waste: 1 - 1 / slowdown, part of the actual step.
         m_w, m_s: part of the loss that goes if the worst 3 % of the workers, or the last pipeline
             stage, took the mean; above 1 where the others take less than that, below 0 where they
-            do.
+            do. NaN where most of the loss is not in the balance of work.
         cause: of the costliest confirmed verdict, else of the structure of the run; or empty.
         resolvable_slowdown: detection limit of 20 steps (1.04 = 4 %).
         coverage: ranks reporting / ranks expected.
+        n_ranks: ranks expected, or reporting if those are more; 0 if unknown.
         gpu_seconds_lost: since the start, ranks x time x the larger of ``waste`` and the cost of
             the costliest slow subject; in a collector also all ranks during hangs.
         on_gpu: any rank is known to compute on a GPU.
@@ -150,6 +153,7 @@ class WorldSummary:
     cause: str = ""
     resolvable_slowdown: float = float("nan")
     coverage: float = float("nan")
+    n_ranks: int = 0
     gpu_seconds_lost: float = 0.0
     on_gpu: bool = False
     step_s: float = float("nan")

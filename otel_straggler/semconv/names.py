@@ -131,7 +131,7 @@ TRACKER_SCALARS: Final = {
     "worst_score": "time of the peers / time of the slowest rank: 1.0 = all alike, 0.5 = one "
     "takes twice as long",
     "worst_rank": "which rank that is",
-    "slowdown": "time of the run / time if all ranks of a role and all stages were equal",
+    "slowdown": "actual step / step with equal work and slow ranks like their peers",
     "gpu_seconds_lost": "time of all ranks (of GPUs, where each has one) lost by waiting since the "
     "start",
     "gpu_seconds_lost_per_hour": "the same that is lost now, per hour",

@@ -180,7 +180,9 @@ RUN_COVERAGE = gauge(
     "straggler.run.coverage", "{ratio}", "ranks scored / ranks expected, newest window"
 )
 RUN_SLOWDOWN = gauge(
-    "straggler.run.slowdown", "{ratio}", "time of the run / time if peers and stages were equal"
+    "straggler.run.slowdown",
+    "{ratio}",
+    "actual step / step with equal work and slow ranks like their peers",
 )
 RUN_WASTE = gauge("straggler.run.waste", "{ratio}", "1 - 1 / slowdown of the run")
 RUN_M_W = gauge(

@@ -13,7 +13,15 @@ from typing import Final
 import numpy as np
 
 from otel_straggler.collector.views.answer_hang import OTHER_ADVICE, hang_facts, hang_headline
-from otel_straggler.collector.views.answer_type import Json, Tone, answer, as_sentence, cost, lower
+from otel_straggler.collector.views.answer_type import (
+    Json,
+    Tone,
+    answer,
+    as_sentence,
+    cost,
+    lower,
+    run_cost_per_hour,
+)
 from otel_straggler.collector.views.answer_verdict import facts_of, headline, verdict_answer
 from otel_straggler.collector.views.first_failure import first_failure
 from otel_straggler.collector.views.hang_json import ranks_text
@@ -22,7 +30,13 @@ from otel_straggler.collector.views.numbers import duration, percent
 from otel_straggler.collector.views.verdict_json import SUBJECTS, cost_of, standing
 from otel_straggler.collector.views.world_view import Awaited, WorldView
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.model.verdict import CALLED_SLOW, WAITS_INSIDE, Verdict, time_text
+from otel_straggler.model.verdict import (
+    CALLED_SLOW,
+    WAITS_INSIDE,
+    Verdict,
+    WorldSummary,
+    time_text,
+)
 
 _MUCH_COSTLIER: Final = 2.0
 """A finding about the whole run precedes a rank only if it costs this many times as much."""
@@ -92,12 +106,12 @@ def _healthy(view: WorldView) -> Json:
     if view.reporting < _QUORUM * view.expected:
         return _incomplete(view)
     if world.slowdown >= _LOSES:
-        return _loses(view, world.waste)
+        return _loses(view, world)
     if view.reporting == 1:
         text = "One rank is training; there is no peer to compare it with."
         return answer(view, "good", "healthy", "One rank is training", sentence=text)
     heat = heat_of(view)
-    costs = cost(view, world.waste * 3600.0 * max(view.expected, 1))
+    costs = cost(view, run_cost_per_hour(view, world))
     if heat is not None and heat.stands_out:
         head = "No rank is confirmed slow"
         text = f"{head}; {_hottest_text(heat)} recently, but not enough or not long enough for a"
@@ -140,11 +154,11 @@ def _incomplete(view: WorldView) -> Json:
     return answer(view, "watch", "healthy", head, **facts)
 
 
-def _loses(view: WorldView, waste: float) -> Json:
-    head = f"Ranks wait for each other: {percent(waste)} of the time is lost"
+def _loses(view: WorldView, world: WorldSummary) -> Json:
+    head = f"Ranks wait for each other: {percent(world.waste)} of the time is lost"
     facts = {
         "sentence": f"{head}, and {_why_nobody(view)}.",
-        "cost": cost(view, waste * 3600.0 * max(view.expected, 1)),
+        "cost": cost(view, run_cost_per_hour(view, world)),
         "advice": ["Look at the ledger: start with the section with the longest exposed time."],
     }
     return answer(view, "watch", "healthy", head, **facts)

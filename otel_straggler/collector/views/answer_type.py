@@ -7,6 +7,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from otel_straggler.collector.views.numbers import number
 from otel_straggler.collector.views.world_view import WorldView
+from otel_straggler.detect.verdicts.losses import HOUR_S
+from otel_straggler.model.verdict import WorldSummary
 
 Json: TypeAlias = dict[str, Any]
 Tone = Literal["good", "watch", "bad", "unknown", "ended"]
@@ -38,6 +40,11 @@ def cost(view: WorldView, per_hour: float | None) -> Json:
         "gpu_seconds_lost_per_hour": number(per_hour),
         "gpu_seconds_lost": None if view.world is None else number(view.world.gpu_seconds_lost),
     }
+
+
+def run_cost_per_hour(view: WorldView, world: WorldSummary) -> float:
+    """Seconds of all ranks that the run loses now, per hour; NaN if unknown."""
+    return world.waste * HOUR_S * (world.n_ranks or max(view.expected, 1))
 
 
 def command(*text: str, view: WorldView) -> str:

@@ -10,9 +10,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from otel_straggler.collector.views.answer import answer_of
-from otel_straggler.collector.views.answer_type import TONES
+from otel_straggler.collector.views.answer_type import TONES, run_cost_per_hour
 from otel_straggler.collector.views.numbers import number, own_step_s, seconds
-from otel_straggler.collector.views.verdict_json import cost_of
 from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.model.verdict import CALLED_SLOW, WorldSummary
 from otel_straggler.semconv import TRACKER_SCALARS
@@ -26,13 +25,8 @@ _TIMES = ("began_at_s", "received_at_s", "finished_at_s")
 def run_json(view: WorldView) -> Json:
     """Cost: O(R S)."""
     world = _world_of(view)
-    waste = world.waste
     expected = view.expected
     lost_s = None if view.world is None else world.gpu_seconds_lost
-    if view.standstill is not None and view.standstill.how == "idle":
-        # Earlier measurements say nothing about a run without progress.
-        waste = 1.0
-        world = replace(world, slowdown=math.nan, m_w=math.nan, m_s=math.nan, cause="")
     return {
         "run_id": view.run_id,
         "job": view.job or None,
@@ -52,7 +46,7 @@ def run_json(view: WorldView) -> Json:
         "step_s": number(world.step_s),
         "slowest_step_s": _slowest_own_s(view.table),
         "slowdown": number(world.slowdown),
-        "waste": number(waste),
+        "waste": number(world.waste),
         "m_w": number(world.m_w),
         "m_s": number(world.m_s),
         "cause": world.cause or None,
@@ -61,25 +55,29 @@ def run_json(view: WorldView) -> Json:
         "gpu_seconds_lost": number(lost_s),
         "gpu_seconds_lost_per_hour": None
         if view.has_ended or view.silent_s is not None
-        else number(waste * 3600.0 * max(expected, 1)),
+        else number(run_cost_per_hour(view, world)),
         "time_basis": _time_basis(view),
         "mode": view.mode,
     }
 
 
 def _world_of(view: WorldView) -> WorldSummary:
-    """Return the verdict summary, with the waste of the costliest verdict if that is larger: the
-    balance of work excludes, for example, data loading."""
+    """Return the verdict summary; of an earlier attempt only the loss since the start counts."""
     world = view.world or WorldSummary(run_id=view.run_id)
-    if not view.has_verdicts:  # of an earlier attempt only the loss counts
+    if not view.has_verdicts:
         lost_s = world.gpu_seconds_lost
-        return WorldSummary(run_id=view.run_id, gpu_seconds_lost=lost_s, on_gpu=world.on_gpu)
-    called = (verdict for verdict in view.current if verdict.state in CALLED_SLOW)
-    costliest = max(map(cost_of, called), default=0.0)
-    share = min(costliest / 3600.0 / max(view.expected, 1), 0.99)
-    if not share > (world.waste if math.isfinite(world.waste) else 0.0):
+        world = WorldSummary(run_id=view.run_id, gpu_seconds_lost=lost_s, on_gpu=world.on_gpu)
+    return with_loss_of_now(world, view)
+
+
+def with_loss_of_now(world: WorldSummary, view: WorldView) -> WorldSummary:
+    """Earlier measurements say nothing about a run without progress, which loses all its time, or
+    about a new attempt."""
+    is_idle = view.standstill is not None and view.standstill.how == "idle"
+    if view.has_verdicts and not is_idle:
         return world
-    return replace(world, waste=share, slowdown=1.0 / (1.0 - share))
+    nan = math.nan
+    return replace(world, slowdown=nan, waste=1.0 if is_idle else nan, m_w=nan, m_s=nan, cause="")
 
 
 def state_of(view: WorldView) -> str:
@@ -131,7 +129,7 @@ def run_entry(groups: Sequence[WorldView]) -> Json:
     answers = [answer_of(view) for view in groups]
     worst = min(range(len(groups)), key=lambda at: TONES.index(answers[at]["tone"]))
     view, answer = groups[worst], answers[worst]
-    slowdowns = [each.world.slowdown for each in groups if each.world is not None]
+    slowdowns = [_world_of(each).slowdown for each in groups]
     ends = [each.finished_at_s for each in groups]
     has_ended = all(end is not None for end in ends)
     return {
@@ -179,16 +177,16 @@ def one_of(worlds: Sequence[WorldView], group: str | None) -> WorldView | None:
 
 def scalars_of(view: WorldView) -> dict[str, float | int | None]:
     """Every name of ``TRACKER_SCALARS``; None where unknown. Cost: O(R S)."""
-    world = view.world or WorldSummary(run_id=view.run_id)
+    world = _world_of(view)
     worst_rank, slowdown = _worst(view)
     values = {
         "worst_score": None if slowdown is None else number(min(1.0, 1.0 / slowdown)),
         "worst_rank": worst_rank,
         "slowdown": number(world.slowdown),
         "gpu_seconds_lost": None if view.world is None else number(world.gpu_seconds_lost),
-        "gpu_seconds_lost_per_hour": None
-        if view.has_ended
-        else number(world.waste * 3600.0 * max(view.expected, 1)),
+        "gpu_seconds_lost_per_hour": number(
+            None if view.has_ended else run_cost_per_hour(view, world)
+        ),
         "step_s": number(world.step_s),
         "slowest_step_s": _slowest_own_s(view.table),
         "ranks_called_slow": _called_slow(view),

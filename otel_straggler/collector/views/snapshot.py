@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from otel_straggler.alerts.rule import FleetStatus
@@ -17,6 +17,7 @@ from otel_straggler.collector.views.report_json import (
     of_one_rank,
     report_json,
 )
+from otel_straggler.collector.views.run_json import with_loss_of_now
 from otel_straggler.collector.views.run_view import RunView, WindowView
 from otel_straggler.collector.views.verdict_json import run_verdicts_part
 from otel_straggler.model.alert import Alert, Maintenance
@@ -113,8 +114,10 @@ def _window_part(shown: WindowView, query: ReportQuery) -> Json:
 
 
 def _run_verdicts_part(run: RunView, query: ReportQuery) -> RunVerdicts:
+    of_now = (with_loss_of_now(each, run.world(each.group)) for each in run.run_verdicts.worlds)
+    run_verdicts = replace(run.run_verdicts, worlds=tuple(of_now))
     if query.group is None and query.rank is None:
-        return run.run_verdicts
+        return run_verdicts
     nodes = {
         source.node
         for shown in _windows_of(run, query.group)
@@ -122,5 +125,5 @@ def _run_verdicts_part(run: RunView, query: ReportQuery) -> RunVerdicts:
         if source.rank == query.rank
     }
     return run_verdicts_part(
-        run.run_verdicts, group=query.group, rank=query.rank, is_its_node=nodes.__contains__
+        run_verdicts, group=query.group, rank=query.rank, is_its_node=nodes.__contains__
     )

@@ -17,6 +17,7 @@ from otel_straggler.detect.scores.stream import Stream
 from otel_straggler.detect.scores.world import Shared, WorldScorer
 from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.detect.verdicts.log import Notification
+from otel_straggler.detect.verdicts.losses import attributed
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
@@ -101,13 +102,13 @@ class Scorer:
         return closed
 
     def verdicts(self, run_id: str) -> RunVerdicts:
-        """Changes of state of a run in memory by time, and the newest summaries."""
+        """Changes of state of a run in memory by time, and the newest summaries; losses of the
+        newest verdicts add up to at most what their world loses."""
         engines = self._engines(run_id)
         changes = heapq.merge(*(engine.changes for engine in engines), key=lambda v: v.at_ns)
         summaries = (engine.summary() for engine in engines)
-        return RunVerdicts(
-            changes=tuple(changes), worlds=tuple(each for each in summaries if each is not None)
-        )
+        worlds = tuple(each for each in summaries if each is not None)
+        return attributed(RunVerdicts(changes=tuple(changes), worlds=worlds))
 
     def notifications(self, run_id: str) -> list[Notification]:
         each = (engine.notifications for engine in self._engines(run_id))

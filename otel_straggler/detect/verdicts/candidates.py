@@ -334,8 +334,8 @@ def against_the_others(
 
 def gpu_seconds_per_hour(excess_s: float, step_s: float, n_ranks: int) -> float:
     """Seconds that all ranks wait per hour of training: excess / step x n_ranks x 3600; NaN if
-    either is unknown. It is the time beyond the peers, so of two ranks that are slow at once,
-    fixing the slower one alone wins less.
+    either is unknown. It is the time beyond the peers as a part of their usual step; ``losses``
+    relates it to the actual step, and to others that are slow at the same time.
 
     >>> gpu_seconds_per_hour(0.1, 1.0, 8)
     2880.0

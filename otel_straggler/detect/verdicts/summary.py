@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from otel_straggler.detect.scores.medians import median_of_rows
+from otel_straggler.detect.verdicts.losses import HOUR_S, with_costliest
 from otel_straggler.detect.verdicts.significance import MEDIAN_ERROR
 from otel_straggler.detect.verdicts.structure import Balance
 from otel_straggler.detect.verdicts.waits import WaitLedger
@@ -43,18 +44,20 @@ class SummaryBuilder:
 
         Args:
             step_s: (T, R) seconds of the step.
-            per_hour: GPU seconds that each slow subject costs.
+            per_hour: GPU seconds that each slow subject costs, per hour of the peers' usual step.
         """
         n_ranks = _ranks_of(world)
-        parts = [share for share in (each / 3600.0 / n_ranks for each in per_hour) if share > 0.0]
-        if balance is not None and np.isfinite(balance.estimate.waste):
-            parts.append(balance.estimate.waste)
-        if parts:
+        waste = 0.0 if balance is None else float(np.nan_to_num(balance.estimate.waste))
+        share = max((each / HOUR_S / n_ranks for each in per_hour if each > 0.0), default=0.0)
+        if waste > 0.0 or share > 0.0:
             of_step_s = median_of_rows(step_s.T)
+            usual_s = float(np.nanmedian(of_step_s))
             # A step in which the run hung is not long by inequality; who knows of hangs adds those.
-            longest_s = _LONGEST_STEP * float(np.nanmedian(of_step_s))
-            seconds = float(np.nansum(np.minimum(of_step_s, longest_s)))
-            self.gpu_seconds_lost += min(1.0, max(parts)) * n_ranks * seconds
+            seconds = float(np.nansum(np.minimum(of_step_s, _LONGEST_STEP * usual_s)))
+            times = float(np.nanmax(median_of_rows(step_s))) / usual_s if usual_s > 0.0 else 1.0
+            if share >= 1.0:  # who waits longer than a step does so outside of the measured times
+                share = max(1.0, times - 1.0)
+            self.gpu_seconds_lost += max(waste * times, share) * n_ranks * seconds
 
     def summary(
         self,
@@ -77,6 +80,7 @@ class SummaryBuilder:
             attempt=first.attempt,
             resolvable_slowdown=math.nan if waits_inside else resolvable,
             coverage=reporting / _ranks_of(world),
+            n_ranks=_ranks_of(world),
             gpu_seconds_lost=self.gpu_seconds_lost,
             on_gpu=world.on_gpu or any(verdict.is_on_gpu for verdict in current),
             step_s=float(median_of_rows(median_of_rows(step_s.T)[:, None])[0]),
@@ -90,21 +94,9 @@ class SummaryBuilder:
     def revised(
         self, summary: WorldSummary, balance: Balance | None, current: list[Verdict]
     ) -> WorldSummary:
-        """With the newest balance and cause."""
-        summary = replace(summary, cause=_cause(current))
-        if balance is None:
-            return summary
-        estimate = balance.estimate
-        if summary.waits_inside:  # where all take equally long, equal work would look the same
-            return replace(summary, heat=_heat(balance))
-        return replace(
-            summary,
-            slowdown=estimate.slowdown,
-            waste=estimate.waste,
-            m_w=estimate.m_w,
-            m_s=estimate.m_s,
-            heat=_heat(balance),
-        )
+        """With the newest balance, cause, and loss."""
+        world = _balanced(replace(summary, cause=_cause(current)), balance)
+        return with_costliest(world, current)
 
     def _rank_waits(self, world: World) -> tuple[RankWaits, ...]:
         caused, suffered = self.waits.caused_s, self.waits.suffered_s
@@ -139,6 +131,25 @@ def _cause(current: list[Verdict]) -> str:
     active = (v for v in current if v.state in CALLED_SLOW)
     costliest = max(active, key=lambda v: v.gpu_seconds_lost_per_hour, default=None)
     return "" if costliest is None else costliest.cause
+
+
+def _balanced(summary: WorldSummary, balance: Balance | None) -> WorldSummary:
+    """The loss by the balance of work alone."""
+    nan = math.nan
+    if balance is None:
+        return replace(summary, slowdown=nan, waste=nan, m_w=nan, m_s=nan)
+    if summary.waits_inside:  # where all take equally long, equal work would look the same
+        heat = _heat(balance)
+        return replace(summary, slowdown=nan, waste=nan, m_w=nan, m_s=nan, heat=heat)
+    estimate = balance.estimate
+    return replace(
+        summary,
+        slowdown=estimate.slowdown,
+        waste=estimate.waste,
+        m_w=estimate.m_w,
+        m_s=estimate.m_s,
+        heat=_heat(balance),
+    )
 
 
 def _heat(balance: Balance) -> tuple[tuple[int, int, float], ...]:

@@ -70,18 +70,6 @@ def test_figures_of_the_run() -> None:
     assert (result["time_basis"], result["state"]) == ("host", "training")
 
 
-def test_the_part_that_is_lost_is_never_less_than_what_one_costs() -> None:
-    """The sentence names 14,400 s an hour of 8 GPUs: that is half of the time, also where the
-    balance of the work, which leaves out the loading of data, sees nothing."""
-    slow = made.verdict(scope="host", rank=None, gpu_seconds_lost_per_hour=14_400.0)
-    result = run_view(made.seen(slow, world=made.summary(slowdown=1.01, waste=0.0099)))["run"]
-    assert (result["waste"], result["slowdown"]) == (0.5, 2.0)
-    assert result["gpu_seconds_lost_per_hour"] == 14_400.0
-    cheap = made.verdict(gpu_seconds_lost_per_hour=1.0)
-    result = run_view(made.seen(cheap, world=made.summary(slowdown=1.25, waste=0.2)))["run"]
-    assert (result["waste"], result["slowdown"]) == (0.2, 1.25)
-
-
 def test_the_matrix_shows_what_a_rank_was_called_slow_for() -> None:
     """Layer 2 balances compute: who loads data slowly does not stand out in that."""
     alike = tuple((0, data, 1.0) for data in range(8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.heat import heat_json
 from otel_straggler.collector.views.numbers import duration
-from otel_straggler.collector.views.run_json import run_json
+from otel_straggler.collector.views.run_json import run_json, scalars_of
+from otel_straggler.collector.views.run_view import RunView
+from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.states import HangKind, RunState
 
@@ -59,7 +62,13 @@ def test_what_it_costs_is_told_alike_everywhere() -> None:
     assert answer_of(seen)["cost"] == expected
     run = run_json(seen)
     assert {name: run[name] for name in expected} == expected
-    assert (run["waste"], run["slowdown"], run["m_w"]) == (1.0, None, None)
+    names = ("waste", "slowdown", "m_w")
+    assert [run[name] for name in names] == [1.0, None, None]
+    view = RunView(run_id="run", run_verdicts=seen.run_verdicts, _worlds={"": seen})
+    report = json.loads(Snapshot(runs={"run": view}).report())["runs"]["run"]["run"]
+    assert [report[name] for name in names] == [1.0, None, None]
+    assert report["gpu_seconds_lost"] == 963.0
+    assert scalars_of(seen)["gpu_seconds_lost_per_hour"] == 28_800.0
 
 
 def test_a_rank_that_only_does_not_report_costs_nothing() -> None:
