@@ -119,7 +119,8 @@ class RunVerdictEngine:
         is_reported = bool(accused[some[0]].all())
         detail = in_text(*some, self._world.sources)
         draft = replace(self._draft("unknown", rise), detail=detail)
-        return self._record(draft, is_present=bool(beyond[some[0]].any()) and not is_reported, is_over=is_reported)
+        is_slower = rise >= MIN_RISES[_LOCAL] and bool(beyond[some[0]].any())
+        return self._record(draft, is_present=is_slower and not is_reported, is_over=is_reported)
 
     def _unknown(
         self, rise: float, waiting: WaitDetector, *, is_present: bool, is_all: bool
