@@ -215,10 +215,8 @@ def find_columns(columns: Sequence[str], rules: TableRules, where: str) -> Colum
     result = Columns({}, {})
     for name, column in rules.columns.items():
         if column not in columns:
-            raise ConfigError.of(
-                f"--column {name}", column, f"a column of {where}: {', '.join(columns)}",
-                "Correct the name.",
-            )  # fmt: skip
+            expected = f"one of the columns of {where.removesuffix(':1')}: {', '.join(columns)}"
+            raise ConfigError.of(f"--column {name}", column, expected, "Correct the name.")
         ours, unit = _time_of(name) or (name, None)
         _add(result, ours, column, unit)
     for name, others in ALIASES.items():
@@ -242,11 +240,12 @@ def _add(result: Columns, ours: str, column: str, unit: float | None) -> None:
 def _require(result: Columns, columns: Sequence[str], where: str) -> None:
     shown = ",".join(columns)
     shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
-    for name in ("rank", DURATION):
+    unit = ", or duration_ms and the like by its unit"
+    for name, more in (("rank", ""), (DURATION, unit)):
         if name not in result.of:
             raise NotARecordingError.of(
                 where, shown, f"a header with a column {name!r}",
-                f"If it has another name: --column {name}=ITS_NAME.",
+                f"If it has another name: --column {name}=ITS_NAME{more}.",
             )  # fmt: skip
     if "step" not in result.of and START not in result.of:
         raise NotARecordingError.of(
@@ -258,13 +257,6 @@ def _require(result: Columns, columns: Sequence[str], where: str) -> None:
 
 def notes_on(columns: Columns, all_columns: Sequence[str], kept: str) -> Iterable[str]:
     """What is assumed and ignored."""
-    unclear = [columns.of[name] for name in TIMES if columns.units.get(name, 0.0) is None]
-    if unclear:
-        verb = "has" if len(unclear) == 1 else "have"
-        yield (
-            f"{kept}: {' and '.join(unclear)} {verb} no unit in the name: seconds are assumed, "
-            f"unless a start is a date in another one (--column duration_ms={unclear[-1]} sets it)"
-        )
     if "section" not in columns.of:
         yield f"{kept}: no column names a section: every row is one of 'step'"
     if ignored := columns.ignored(all_columns):
@@ -387,6 +379,12 @@ def build_batch(
 ) -> ObservationBatch:
     """Rows with a length, with times in our units; the others are counted."""
     unit = columns.units.get(START) or _unit_of(rows.start)
+    if unclear := [columns.of[name] for name in TIMES if columns.units.get(name, 0.0) is None]:
+        name = next(suffix for suffix, seconds in _UNITS.items() if seconds == unit)[1:]
+        note(
+            f"{' and '.join(unclear)} read as {name}: no unit in the name "
+            f"(--column duration_ms={columns.of[DURATION]} would set one)"
+        )
     duration_s = rows.duration * (columns.units[DURATION] or unit)
     is_kept = _kept(duration_s, rows.start, rules.skipped)
     step, source, duration_s = rows.step[is_kept], rows.source[is_kept], duration_s[is_kept]

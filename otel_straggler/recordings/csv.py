@@ -34,6 +34,7 @@ from otel_straggler.recordings.columns import (
     Columns,
     Meanings,
     Names,
+    NotARecordingError,
     Note,
     RawRows,
     RefusedError,
@@ -77,10 +78,13 @@ def read_csv(
     try:
         return _read(reader, name, note, rules or TableRules())
     except UnicodeDecodeError as error:
-        _fail(
-            name, reader.line_num + 1, "", error.object[error.start : error.start + 8],
-            "text in UTF-8", "Convert the file, for example with iconv.",
-        )  # fmt: skip
+        shown = error.object[error.start : error.start + 8]
+        if reader.line_num == 0:
+            raise NotARecordingError.of(
+                f"{name}:1", shown, "text in UTF-8", "Is it a recording?"
+            ) from None
+        remedy = "Convert the file, for example with iconv."
+        _fail(name, reader.line_num + 1, "", shown, "text in UTF-8", remedy)
     except csv.Error as error:
         if "NUL" in str(error):  # Python 3.10 reads no line with one
             _fail(name, reader.line_num, "", "a NUL byte", *NO_NUL)
@@ -114,6 +118,10 @@ def _header(
 ) -> tuple[list[str], Columns]:
     """The columns under our names where they have one, and where ours are."""
     names = [cell.strip() for cell in cells]
+    if len(names) == 1:
+        raise NotARecordingError.of(
+            f"{name}:1", names[0][:_MAX_SHOWN], "columns separated by commas", "Is it a CSV file?"
+        )
     columns = find_columns(names, rules, f"{name}:1")
     for column in columns.of.values():
         if names.count(column) > 1:

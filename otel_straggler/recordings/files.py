@@ -193,7 +193,9 @@ def input_files(path: str, note: Note = lambda _: None) -> list[str]:
     files = [str(entry) for entry in visible if entry.is_file()]
     folders = [entry.name for entry in visible if entry.is_dir()]
     if not files:
-        remedy = f"Name one of its folders: {_listed(folders)}." if folders else "Is it the right?"
+        remedy = (
+            f"Name one of its folders: {_listed(folders)}." if folders else "Is it the right one?"
+        )
         _fail(path, "a directory without files", "recordings of one run", remedy)
     if len(files) > MAX_FILES:
         _fail(path, f"{len(files):,} files", f"at most {MAX_FILES:,}", "Is it the right one?")
@@ -229,7 +231,7 @@ def run_name(path: str) -> str:
     >>> run_name("/data/trace-AR.parquet"), run_name("<stdin>")
     ('trace-AR', 'recording')
     """
-    name = PurePath(path)
+    name = PurePath("" if path.startswith(("/dev/", "/proc/")) else path)
     while name.suffix in _ENDINGS:
         name = name.with_suffix("")
     return name.name if path != STDIN and name.name else "recording"
@@ -317,7 +319,7 @@ class RecordingReader:
             clashes=(*overlapping_sessions(spans), *clashes),
         )
         if len(recording.batch) == 0:
-            expected = "rows of ranks" if self._rules.skipped else "spans of ranks"
+            expected = "rows with a length" if self._rules.skipped else "spans of ranks"
             remedy = _remedy_for_nothing(recording)
             _fail(self._where, _nothing(recording), expected, remedy)
         return recording
@@ -434,7 +436,7 @@ def _unzipped(file: BinaryIO, name: str) -> Iterator[io.BufferedReader]:
             yield packed
             return
         raw = _Bounded(gzip.GzipFile(fileobj=packed), name)
-        with io.BufferedReader(cast("io.RawIOBase", raw), 128 * 1024) as plain:
+        with cast("io.BufferedReader", io.BufferedReader(raw, 128 * 1024)) as plain:
             if not plain.peek(1):
                 _fail_as_none(name, "gzip of nothing", "It is empty.")
             if plain.peek(2)[:2] == _GZIP:
@@ -585,7 +587,7 @@ def _messages(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]
 
 def _nothing(recording: Recording) -> str:
     result = [
-        f"{n:,} rows {SKIPPED_ROWS[reason]}"
+        f"{n:,} row{'' if n == 1 else 's'} {SKIPPED_ROWS[reason]}"
         if reason in SKIPPED_ROWS
         else f"{n} spans not scored ({reason})"
         for reason, n in recording.not_scored.items()

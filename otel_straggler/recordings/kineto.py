@@ -1,14 +1,17 @@
 """Traces of torch.profiler (Kineto, Chrome's JSON): one file per rank, to rows.
 
 A step is a ``ProfilerStep#N`` annotation. Its sections are the outermost annotations on the same
-thread; the rest of the step is one more. Kernels belong to the section in which they were launched,
+thread; the rest of the step is one more, without what other threads spend there in collectives of
+the CPU. Kernels belong to the section in which they were launched,
 by any thread: a section's GPU time is what its kernels took, as CUPTI reports it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -36,6 +39,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.recordings.columns import NEGATIVE, NO_DURATION, ZERO, Note, TableRules
 
 REST = "rest of the step"
+COLLECTIVES = "collectives"
 WHOLE = "step"
 _STEP = re.compile(r"ProfilerStep#(\d{1,15})")
 _RANK = re.compile(r"(?<![a-z])rank[-_. ]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -43,9 +47,13 @@ _HANDLER = re.compile(r"(.+)_\d+\.\d+\.pt\.trace\.json")
 """Name that ``tensorboard_trace_handler`` gives: host, process and time."""
 _BLANKS = re.compile(r"[\s,]*")
 _DECODER = json.JSONDecoder(strict=False)
+_LARGEST_US = 4e15
+"""More than a century; also excludes what is no number."""
 _ON_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
+_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver", "runtime"})
 _GPU_COPY = "gpu_user_annotation"
+_ON_CPU = ("gloo:", "mpi:", "ucc:")
+"""Backends whose annotations last as long as the collective; those of NCCL only launch it."""
 
 
 class _Interval(NamedTuple):
@@ -89,7 +97,7 @@ def read_kineto(text: str, name: str, note: Note, rules: TableRules) -> Observat
         pids = ", ".join(sorted({str(main[0]), *others})[:4])
         _fail(
             name, f"steps of processes {pids}", "one rank in a file",
-            "Nothing separates the ranks of a merged trace: give one file per rank, in a directory.",
+            "Nothing separates the ranks of a merged trace: give a directory of one file per rank.",
         )  # fmt: skip
     builder = _Rows(trace, rules)
     if builder.outside:
@@ -161,9 +169,9 @@ def _next(text: str, at: int) -> int:
 
 
 def _add(trace: _Trace, event: dict[str, Any], name: str, rules: TableRules) -> None:
-    kind = event.get("cat")
-    if event.get("ph") != "X" or not isinstance(kind, str):
+    if event.get("ph") != "X" or not isinstance(event.get("cat"), str):
         return
+    kind = event["cat"].lower()
     if kind in _LAUNCHES:
         correlation, begin = _correlation(event), _number(event.get("ts"))
         if correlation is not None and begin is not None:
@@ -191,7 +199,7 @@ def _add(trace: _Trace, event: dict[str, Any], name: str, rules: TableRules) -> 
     if number in trace.steps and trace.steps[number].thread != thread:
         _fail(
             name, f"{title} in two threads or processes", "every step once",
-            "Nothing separates the ranks of a merged trace: give one file per rank, in a directory.",
+            "Nothing separates the ranks of a merged trace: give a directory of one file per rank.",
         )  # fmt: skip
     trace.steps[number] = interval
 
@@ -208,7 +216,7 @@ def _number(value: object) -> float | None:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None
-    return number if np.isfinite(number) and abs(number) < 1e18 else None
+    return number if abs(number) < _LARGEST_US else None
 
 
 # --- who -----------------------------------------------------------------------------------------
@@ -228,8 +236,9 @@ def _source(trace: _Trace, name: str, rules: TableRules) -> Source:
         rank = int(named[1])
     host = _HANDLER.match(PurePath(name).name)
     devices = trace.header.get("deviceProperties")
-    device = devices[0].get("name", "") if isinstance(devices, list) and devices else ""
-    node = host[1] if host else ""
+    first = devices[0] if isinstance(devices, list) and devices else None
+    device = first.get("name", "") if isinstance(first, dict) else ""
+    node = str(trace.header.get("host_name") or (host[1] if host else ""))[:256]
     return Source(run_id=rules.run_id, rank=rank, node=node, device_model=str(device)[:256])
 
 
@@ -252,6 +261,12 @@ class _Rows:
         self._sections = [
             (each, int(step)) for each, step in zip(outermost, of_step, strict=True) if step >= 0
         ]
+        begins = [each.begin for each, _ in self._sections]
+        ends = [each.end for each, _ in self._sections]
+        on_cpu = [each for each in trace.annotations if each.name.startswith(_ON_CPU)]
+        self._collectives = _uncovered(
+            [each for each in on_cpu if each.thread != main], [0.0, *ends], [*begins, math.inf]
+        )
         self._place_kernels(trace)
 
     def _step_of(self, times: Floats) -> Ints:
@@ -286,8 +301,12 @@ class _Rows:
             self._add(builder, source, each.name, self._steps[at][0], each.begin, each.end)
         rest = REST if self._sections else WHOLE
         for at, (number, step) in enumerate(self._steps):
-            end = max(step.end - annotated[at], step.begin + 1e-3)
+            waited = _length_within(self._collectives, step)
+            end = max(step.end - annotated[at] - waited, step.begin + 1e-3)
             self._add(builder, source, rest, number, step.begin, end)
+        for number, step in self._steps:
+            if (waited := _length_within(self._collectives, step)) > 0.0:
+                self._add(builder, source, COLLECTIVES, number, step.end - waited, step.end)
         return self._with_kernels(builder.build())
 
     def _add(
@@ -301,7 +320,7 @@ class _Rows:
     ) -> None:
         builder.add(
             source,
-            Section(name, self._rules.kind_of(name)),
+            Section(name, "wait" if name == COLLECTIVES else self._rules.kind_of(name)),
             start_ns=self._ns(begin),
             duration_s=(end - begin) / 1e6,
             step=step,
@@ -346,6 +365,32 @@ def _outermost(annotations: list[_Interval]) -> list[_Interval]:
         if not result or each.begin >= result[-1].end:
             result.append(each)
     return result
+
+
+def _uncovered(
+    intervals: list[_Interval], gap_begins: list[float], gap_ends: list[float]
+) -> list[tuple[float, float]]:
+    """The union of intervals, cut to the gaps between sections; in order."""
+    result: list[tuple[float, float]] = []
+    until = 0.0
+    for each in sorted(intervals, key=lambda one: one.begin):
+        begin = max(each.begin, until)
+        until = max(until, each.end)
+        first = max(bisect_right(gap_begins, begin) - 1, 0)
+        for gap in range(first, len(gap_begins)):
+            if gap_begins[gap] >= each.end:
+                break
+            low, high = max(begin, gap_begins[gap]), min(each.end, gap_ends[gap])
+            if high > low:
+                result.append((low, high))
+    return result
+
+
+def _length_within(intervals: list[tuple[float, float]], step: _Interval) -> float:
+    first = max(bisect_right(intervals, (step.begin,)) - 1, 0)
+    last = bisect_right(intervals, (step.end,))
+    inside = (min(end, step.end) - max(begin, step.begin) for begin, end in intervals[first:last])
+    return sum(length for length in inside if length > 0.0)
 
 
 def _gpu_times(row: Ints, begin: Floats, length: Floats, is_nccl: Bools, rows: int) -> GpuTimes:
