@@ -399,13 +399,13 @@ class _Bounded(io.RawIOBase):
         count = self._file.readinto(buffer)
         self._left -= count
         if self._left < 0:
-            _fail_too_large(self._name, "Unpack it, if it is what it should be.")
+            _fail_too_large(self._name, "If it is not damaged, unpack it first: gunzip.")
         return count
 
 
 def _fail_too_large(name: str, remedy: str) -> NoReturn:
     limit = f"at most {MAX_PLAIN_BYTES >> 20:,} MiB"
-    _fail(name, "more content than that", limit, remedy)
+    _fail(name, "more content than is read at once", limit, remedy)
 
 
 def read_recording(
