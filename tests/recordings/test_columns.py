@@ -52,7 +52,9 @@ def test_a_mapped_column_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize("text", ["rank", "rank=", "color=x", "duration_h=x"])
 def test_a_mapping_that_means_nothing_is_refused(text: str) -> None:
     """The names that have a meaning are listed."""
-    with pytest.raises(ConfigError, match="expected NAME=COLUMN with one of the names run_id, rank"):
+    with pytest.raises(
+        ConfigError, match="expected NAME=COLUMN with one of the names run_id, rank"
+    ):
         parse_mapping([text])
 
 
