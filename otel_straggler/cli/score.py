@@ -261,9 +261,11 @@ def report_what_is_left_out(
 def _too_short(batch: ObservationBatch, settings: VerdictSettings) -> Iterator[str]:
     """Runs without peers, or with fewer steps than the shortest comparison of verdicts has."""
     needed, warm_up = settings.windows_steps[0], settings.warm_up_steps
-    of_run = np.array([source.run_id for source in batch.sources])[batch.source]
-    for run_id in np.unique(of_run).tolist():
-        its_own = (of_run == run_id) & (batch.kernel == NO_KERNEL)
+    for run_id in dict.fromkeys(source.run_id for source in batch.sources):
+        of_run = np.array([source.run_id == run_id for source in batch.sources])
+        its_own = of_run[batch.source] & (batch.kernel == NO_KERNEL)
+        if not its_own.any():
+            continue
         ranks = {batch.sources[code].rank for code in np.unique(batch.source[its_own]).tolist()}
         if len(ranks) == 1:
             yield f"run {run_id} has one rank: score it together with its peers"

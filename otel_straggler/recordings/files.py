@@ -285,7 +285,10 @@ class RecordingReader:
                 if form in ("otlp-json", "otlp-proto"):
                     (_read_json if form == "otlp-json" else _read_proto)(plain, name, self._builder)
                 else:
-                    self._add_rows(self._rows_of(form, plain, name), name)
+                    rows = self._rows_of(form, plain, name)
+                    if self._is_directory:
+                        self._check_steps(rows, name)
+                    self._add_rows(rows, name)
                 self._forms[form] += 1
         except NotARecordingError as error:
             if not self._is_directory:
@@ -345,10 +348,12 @@ class RecordingReader:
         return read_kineto(text, name, self._note, self._rules)
 
     def _add_rows(self, batch: ObservationBatch, name: str) -> None:
-        """Of files that name no run, each must hold other ranks, steps or sections."""
         self._tables.append(batch)
         if (rows := sum(map(len, self._tables))) > MAX_ROWS:
             _fail(name, f"{rows:,} rows so far", f"at most {MAX_ROWS:,}", "Score it in parts.")
+
+    def _check_steps(self, batch: ObservationBatch, name: str) -> None:
+        """Of files that name no run, each must hold other ranks, steps or sections."""
         for source, section, steps in _steps_of(batch, self._rules.run_id):
             known = self._steps.setdefault((source, section), [])
             for other, others in known:
@@ -365,11 +370,15 @@ def _steps_of(batch: ObservationBatch, run_id: str) -> Iterator[tuple[int, str, 
     ranks = [source.rank if source.run_id == run_id else -1 for source in batch.sources]
     rank = np.array(ranks, np.int64)[batch.source]
     has_step = (batch.step != NO_STEP) & (rank >= 0)
-    cells = rank * len(batch.sections) + batch.section
-    for cell in np.unique(cells[has_step]).tolist():
+    if not has_step.any():
+        return
+    cells = (rank * len(batch.sections) + batch.section)[has_step]
+    order = np.lexsort((batch.step[has_step], cells))
+    cells, steps = cells[order], batch.step[has_step][order]
+    names, first = np.unique(cells, return_index=True)
+    for cell, its_own in zip(names.tolist(), np.split(steps, first[1:]), strict=True):
         source, section = divmod(cell, len(batch.sections))
-        steps = np.unique(batch.step[has_step & (cells == cell)])
-        yield source, batch.sections[section].name, steps
+        yield source, batch.sections[section].name, np.unique(its_own)
 
 
 def _is_plain_file(plain: io.BufferedReader) -> bool:

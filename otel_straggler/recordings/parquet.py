@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
@@ -37,7 +36,7 @@ def read_parquet(
 
     Args:
         file: seekable.
-        max_bytes: of the columns that are read, uncompressed.
+        max_bytes: of all columns, uncompressed.
 
     Raises:
         UnavailableError: pyarrow is not installed.
@@ -56,9 +55,9 @@ def read_parquet(
             names = content.schema_arrow.names
             columns = find_columns(names, rules, name)
             wanted = list(dict.fromkeys(columns.of.values()))
-            _check_size(content.metadata, set(wanted), name, max_bytes)
+            _check_size(content.metadata, name, max_bytes)
             table = content.read(columns=wanted)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError.of(
             name, reason[:160], "a complete Parquet file", "Was the download or copy cut off?"
@@ -71,12 +70,10 @@ def read_parquet(
     return reader.batch(columns, rules, lambda text: note(f"{name}: {text}"))
 
 
-def _check_size(metadata: Any, wanted: set[str], name: str, max_bytes: int) -> None:
-    groups = range(metadata.num_row_groups)
-    size = 0
-    for group, column in itertools.product(groups, range(metadata.num_columns)):
-        part = metadata.row_group(group).column(column)
-        size += part.total_uncompressed_size if part.path_in_schema in wanted else 0
+def _check_size(metadata: Any, name: str, max_bytes: int) -> None:
+    """By row groups: damaged metadata of a column ends the process."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    size = sum(group.total_byte_size for group in groups)
     for value, unit, limit in ((metadata.num_rows, "rows", MAX_ROWS), (size, "bytes", max_bytes)):
         if value > limit:
             remedy = "Split it, for example by steps, and score one part."
@@ -142,7 +139,12 @@ class _Rows:
             values = values.dictionary_decode()
         values = values.dictionary_encode()
         codes = values.indices.fill_null(len(values.dictionary)).to_numpy(zero_copy_only=False)
-        return codes.astype(np.int64), [*map(_text, values.dictionary.to_pylist()), ""]
+        try:
+            texts = values.dictionary.to_pylist()
+        except UnicodeDecodeError as error:
+            shown = error.object[error.start : error.start + 8]
+            self._fail(column, shown, "text in UTF-8", "Is the file damaged?")
+        return codes.astype(np.int64), [*map(_text, texts), ""]
 
     def _is_time(self, column: str) -> bool:
         import pyarrow as pa
