@@ -36,13 +36,13 @@ from otel_straggler.recordings.columns import SKIPPED_ROWS, parse_mapping
 from otel_straggler.recordings.files import (
     FORMATS,
     STDIN,
-    Decoders,
     Format,
     Recording,
     RecordingReader,
     input_files,
     open_input,
 )
+from otel_straggler.recordings.otlp import Decoders
 
 ALL_RANKS = 64
 """Up to this many ranks, all are shown."""
