@@ -121,9 +121,9 @@ class Recorded:
 
 def is_history(path: str) -> bool:
     """Whether a file is an SQLite database; False if it cannot be read. A pipe stays untouched."""
-    if not Path(path).is_file():
-        return False
     try:
+        if not Path(path).is_file():
+            return False
         with Path(path).open("rb") as file:
             return file.read(len(_SQLITE)) == _SQLITE
     except OSError:

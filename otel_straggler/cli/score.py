@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import BinaryIO, cast
 
 import click
@@ -40,6 +39,7 @@ from otel_straggler.recordings.files import (
     Recording,
     RecordingReader,
     input_files,
+    is_directory,
     open_input,
 )
 from otel_straggler.recordings.otlp import Decoders
@@ -149,7 +149,7 @@ def read_input(
         _print_note("reading standard input until Ctrl-D; to score a file, name it")
     reader = RecordingReader(
         name,
-        is_directory=name != STDIN and Path(file).is_dir(),
+        is_directory=name != STDIN and is_directory(file),
         form=form,
         note=_once(_print_note),
         decoders=decoders,

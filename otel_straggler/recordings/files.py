@@ -102,15 +102,16 @@ def input_files(path: str, note: Note = lambda _: None) -> list[str]:
     Raises:
         InputError: the directory cannot be read, or there is no file in it.
     """
-    if path == "-" or not Path(path).is_dir():
+    if path == "-" or not is_directory(path):
         return [path]
     try:
         entries = sorted(Path(path).iterdir())
     except OSError as error:
         _fail(path, str(error.strerror), "a directory that can be read", "May you read it?")
     visible = [entry for entry in entries if not entry.name.startswith(".")]
-    files = [str(entry) for entry in visible if entry.is_file()]
-    folders = [entry.name for entry in visible if entry.is_dir()]
+    kinds = {entry: _kind_of(entry) for entry in visible}
+    files = [str(entry) for entry, kind in kinds.items() if stat.S_ISREG(kind)]
+    folders = [entry.name for entry, kind in kinds.items() if stat.S_ISDIR(kind)]
     if not files:
         remedy = (
             f"Name one of its folders: {_listed(folders)}." if folders else "Is it the right one?"
@@ -120,9 +121,26 @@ def input_files(path: str, note: Note = lambda _: None) -> list[str]:
         _fail(path, f"{len(files):,} files", f"at most {MAX_FILES:,}", "Is it the right one?")
     if folders:
         note(f"{path}: folders in it are not read: {_listed(folders)}")
-    if others := [e.name for e in visible if not (e.is_dir() or e.is_file())]:
+    if others := [e.name for e, kind in kinds.items() if not _is_plain(kind)]:
         note(f"{path}: left out, no regular files: {_listed(others)}")
     return files
+
+
+def _is_plain(kind: int) -> bool:
+    return stat.S_ISREG(kind) or stat.S_ISDIR(kind)
+
+
+def is_directory(path: str) -> bool:
+    """Whether it is one; what cannot be reached is none."""
+    return stat.S_ISDIR(_kind_of(Path(path)))
+
+
+def _kind_of(path: Path) -> int:
+    """Mode of what a path leads to; 0 if that is unknown, as of a link to nothing."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0
 
 
 def open_input(path: str) -> BinaryIO:
