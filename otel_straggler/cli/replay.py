@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from otel_straggler.cli.score import (
+    COLUMNS,
     CONFIG,
     configured,
     read_input,
@@ -53,17 +54,23 @@ _SQLITE = b"SQLite format 3\0"
     flag_value="paged",
     help="Notifications that would have been sent, per week and cause.",
 )
+@COLUMNS
 @CONFIG
 @click.option("--run", "run_id", metavar="ID", help="This run only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; all notifications.")
 def command(
-    file: str, question: str | None, config: str | None, run_id: str | None, as_json: bool
+    file: str,
+    question: str | None,
+    columns: Sequence[str],
+    config: str | None,
+    run_id: str | None,
+    as_json: bool,
 ) -> None:
     """Show what settings would have done on recorded telemetry.
 
-    FILE is telemetry as for `otel-straggler score` (- for standard input), which is scored in
-    full, or the history of a collector (--history), in which the settings for paging are applied
-    to the stored verdicts. Its content decides which.
+    FILE is telemetry as for `otel-straggler score` (a file, a directory with the files of one run,
+    or - for standard input), which is scored in full, or the history of a collector (--history),
+    in which the settings for paging are applied to the stored verdicts. Its content decides which.
 
     otel-straggler replay history.db --would-have-paged --config collector.yaml
     """
@@ -73,9 +80,9 @@ def command(
     if file != "-" and is_history(file):
         recorded = pages_of_history(file, settings)
     else:
-        recording = read_input(file, decoders)
+        recording = read_input(file, decoders, columns=columns)
         scorer = score_all(recording, settings)
-        report_what_is_left_out(recording, scorer, file)
+        report_what_is_left_out(recording, scorer, settings, file)
         recorded = pages_of_recording(recording, scorer)
     recorded = _only(recorded, run_id, file)
     if as_json:
@@ -113,8 +120,10 @@ class Recorded:
 
 
 def is_history(path: str) -> bool:
-    """Whether a file is an SQLite database; False if it cannot be read."""
+    """Whether a file is an SQLite database; False if it cannot be read. A pipe stays untouched."""
     try:
+        if not Path(path).is_file():
+            return False
         with Path(path).open("rb") as file:
             return file.read(len(_SQLITE)) == _SQLITE
     except OSError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, cast
 
 import click
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.text import Text
 
 from otel_straggler.cli.report_table import ScoreTable, run_lines, run_title, windows_lines
-from otel_straggler.cli.text import printable, report_console
+from otel_straggler.cli.text import duration, many, printable, report_console
 from otel_straggler.cli.verdict_lines import history_lines, run_line, verdict_lines, without_victims
 from otel_straggler.collector.views.report_json import (
     Json,
@@ -25,19 +25,24 @@ from otel_straggler.collector.views.report_json import (
 )
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.blocks import FIRST_STEP
 from otel_straggler.errors import ConfigError
+from otel_straggler.model.observation import NO_KERNEL, NO_STEP, ObservationBatch
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.recordings.columns import SKIPPED_ROWS, parse_mapping
 from otel_straggler.recordings.files import (
     FORMATS,
     STDIN,
-    Decoders,
     Format,
     Recording,
+    RecordingReader,
+    input_files,
+    is_directory,
     open_input,
-    read_recording,
 )
+from otel_straggler.recordings.otlp import Decoders
 
 ALL_RANKS = 64
 """Up to this many ranks, all are shown."""
@@ -48,6 +53,13 @@ CONFIG = click.option(
     "--config",
     metavar="FILE",
     help="Settings of the collector; attributes, spans and verdicts are used.",
+)
+COLUMNS = click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME=COLUMN",
+    help="Name of a column of CSV or Parquet, such as section=op or duration_ms=took; repeatable.",
 )
 
 
@@ -69,6 +81,7 @@ CONFIG = click.option(
     "--threshold", type=float, default=ScoreSettings().threshold, show_default=True,
     help="A score below it lists the rank as a straggler.",
 )  # fmt: skip
+@COLUMNS
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, all windows.")
 def command(
@@ -76,20 +89,22 @@ def command(
     form: str,
     window_steps: int | None,
     threshold: float,
+    columns: Sequence[str],
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf, also gzipped.
+    """Score a recorded run: CSV, Parquet, OTLP-JSON lines, OTLP protobuf or traces of
+    torch.profiler, also gzipped.
 
-    FILE is a path, or - for standard input (the default). The exit code is 0 whether or not a
-    straggler is found, 2 if FILE cannot be read or scored.
+    FILE is a file, a directory with the files of one run, or - for standard input (the default).
+    The exit code is 0 whether or not a straggler is found, 2 if FILE cannot be read or scored.
     """
     settings = _settings(window_steps, threshold)
     chosen = None if form == "auto" else cast("Format", form)
     decoders, verdicts = configured(config)
-    recording = read_input(file, decoders, chosen)
+    recording = read_input(file, decoders, chosen, columns)
     windows, scorer = score_recording(recording, settings, verdicts)
-    report_what_is_left_out(recording, scorer, file)
+    report_what_is_left_out(recording, scorer, verdicts, file)
     report = report_json(_runs(windows, recording, scorer))
     if as_json:
         click.echo(dump_report(report))
@@ -118,17 +133,45 @@ def configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
 
     settings = load_settings(config, {})
     aliases = settings.attributes.aliases()
-    decoders = Decoders(SpanDecoder(aliases, settings.spans.names()), MetricDecoder(aliases))
+    names = settings.spans.names()
+    decoders = Decoders(SpanDecoder(aliases, names), MetricDecoder(aliases), names)
     return decoders, settings.verdicts
 
 
-def read_input(file: str, decoders: Decoders, form: Format | None = None) -> Recording:
-    """Read a path, or standard input for ``-``; with a progress bar if it takes long."""
+def read_input(
+    file: str, decoders: Decoders, form: Format | None = None, columns: Sequence[str] = ()
+) -> Recording:
+    """Read a file, a directory, or standard input for ``-``; with a progress bar if it takes
+    long."""
+    mapping = parse_mapping(columns)
     name = _name(file)
     if name == STDIN and sys.stdin.isatty():
         _print_note("reading standard input until Ctrl-D; to score a file, name it")
-    with _shown_progress(open_input(file), name) as content:
-        return read_recording(content, name, form, _print_note, decoders)
+    reader = RecordingReader(
+        name,
+        is_directory=name != STDIN and is_directory(file),
+        form=form,
+        note=_once(_print_note),
+        decoders=decoders,
+        columns=mapping,
+    )
+    for path in input_files(file, _print_note):
+        with _shown_progress(open_input(path), _name(path)) as content:
+            reader.read(content, _name(path))
+    return reader.recording()
+
+
+def _once(note: Callable[[str], None]) -> Callable[[str], None]:
+    """Notes that differ only in the file are printed for the first one."""
+    printed: set[str] = set()
+
+    def print_new(text: str) -> None:
+        what = text.partition(": ")[2]
+        if what not in printed:
+            printed.add(what)
+            note(text)
+
+    return print_new
 
 
 def _name(file: str) -> str:
@@ -189,10 +232,16 @@ def _print_note(text: str) -> None:
     click.echo(f"otel-straggler: note: {printable(text, 400)}", err=True)
 
 
-def report_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> None:
+def report_what_is_left_out(
+    recording: Recording, scorer: Scorer, settings: VerdictSettings, file: str
+) -> None:
     name = _name(file)
-    if recording.not_scored:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in recording.not_scored.items())
+    spans = {k: n for k, n in recording.not_scored.items() if k not in SKIPPED_ROWS}
+    for reason, count in recording.not_scored.items():
+        if reason in SKIPPED_ROWS:
+            _print_note(f"{name}: skipped {many(count, 'row')} {SKIPPED_ROWS[reason]}")
+    if spans:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in spans.items())
         _print_note(f"{name}: spans left out: {reasons}")
     if recording.skipped:
         _print_note(f"{name}: {recording.skipped:,} requests of metrics or logs skipped")
@@ -205,6 +254,43 @@ def report_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> 
     for count, what in reported:
         if count:
             _print_note(f"{name}: {count:,} {what}")
+    for text in _too_short(recording.batch, settings):
+        _print_note(f"{name}: {text}")
+
+
+def _too_short(batch: ObservationBatch, settings: VerdictSettings) -> Iterator[str]:
+    """Runs without peers, or with fewer steps than the shortest comparison of verdicts has."""
+    needed, warm_up = settings.windows_steps[0], settings.warm_up_steps
+    for run_id in dict.fromkeys(source.run_id for source in batch.sources):
+        of_run = np.array([source.run_id == run_id for source in batch.sources])
+        its_own = of_run[batch.source] & (batch.kernel == NO_KERNEL)
+        if not its_own.any():
+            continue
+        ranks = {batch.sources[code].rank for code in np.unique(batch.source[its_own]).tolist()}
+        if len(ranks) == 1:
+            yield f"run {run_id} has one rank: score it together with its peers"
+            continue
+        steps = np.unique(batch.step[its_own & (batch.step != NO_STEP)])
+        if len(steps) == 0:
+            yield from _too_brief(batch.take(its_own), settings, run_id)
+        elif len(steps) < needed:
+            first = f", or {needed + warm_up} if the first {warm_up} are slower"
+            more = first if steps[0] <= FIRST_STEP and warm_up else ""
+            yield (
+                f"run {run_id} has {many(len(steps), 'step')}; verdicts need about {needed}{more}: "
+                "only large slowdowns can show"
+            )
+
+
+def _too_brief(batch: ObservationBatch, settings: VerdictSettings, run_id: str) -> Iterator[str]:
+    """Without steps, blocks of time count."""
+    needed_s = settings.windows_steps[0] * settings.block_s
+    lasted_s = float((batch.start_ns / 1e9 + batch.duration_s).max() - batch.start_ns.min() / 1e9)
+    if lasted_s < needed_s:
+        yield (
+            f"run {run_id} has no steps and lasts {duration(lasted_s)}; verdicts need about "
+            f"{duration(needed_s)}: only large slowdowns can show"
+        )
 
 
 @contextlib.contextmanager

@@ -18,59 +18,54 @@ import numpy as np
 
 from otel_straggler.errors import InputError
 from otel_straggler.model.observation import (
-    NO_KERNEL,
-    NO_SEQ,
     NO_STEP,
     Codes,
     Floats,
     Ints,
-    Kernel,
     ObservationBatch,
-    Section,
-    kernel_class_of,
 )
 from otel_straggler.model.rank import Source
-from otel_straggler.semconv import DEFAULT_ROLE, KERNEL_CLASSES, SECTION_KINDS
+from otel_straggler.recordings.columns import (
+    DURATION,
+    LONGEST_S,
+    NO_NUL,
+    START,
+    CodeTable,
+    Columns,
+    Meanings,
+    Names,
+    NotARecordingError,
+    Note,
+    RawRows,
+    RefusedError,
+    TableRules,
+    build_batch,
+    find_columns,
+    notes_on,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from _csv import Reader
 
-REQUIRED = ("run_id", "rank", "node", "role", "section", "kind", "step", "start_ns", "duration_s")
-PARALLEL = {
-    "dp": "data",
-    "pp": "pipeline",
-    "vpp": "virtual_pipeline",
-    "tp": "tensor",
-    "cp": "context",
-    "ep": "expert",
-}
-OPTIONAL = ("kernel", "kernel_class", *PARALLEL, "local_rank", "microbatch")
 ROWS_AT_ONCE = 16_384
 LARGEST_INTEGER = 2**62
-SHORTEST_S, LONGEST_S = 1e-12, 1e9
-_A_DURATION = "seconds above 0, finite, 1e-12 to 1e9"
+_A_DURATION = "a number of seconds, at most 1e9"
 _MAX_SHOWN = 80
-_NO_NUL = ("text without a NUL byte", "Is the file broken?")
-
-Names = tuple[str, ...]
-Note = Callable[[str], None]
 
 
-class _RefusedError(ValueError):
-    """An invalid cell: column, value, expectation, remedy."""
-
-    def __init__(self, column: str, value: str, expected: str, remedy: str) -> None:
-        super().__init__(column)
-        self.cell = (column, value, expected, remedy)
-
-
-def read_csv(lines: Iterable[bytes], name: str, note: Note = lambda _: None) -> ObservationBatch:
-    """All rows of a CSV file, in the order of the file.
+def read_csv(
+    lines: Iterable[bytes],
+    name: str,
+    note: Note = lambda _: None,
+    rules: TableRules | None = None,
+) -> ObservationBatch:
+    """All rows of a CSV file that have a length, in the order of the file.
 
     Args:
         lines: the first is the header.
         name: of the file, for messages.
-        note: called with what was ignored.
+        note: called with what was ignored or assumed.
 
     Raises:
         InputError: with line, column, value, expectation and remedy.
@@ -81,55 +76,64 @@ def read_csv(lines: Iterable[bytes], name: str, note: Note = lambda _: None) -> 
     first = next(rest, b"").removeprefix(BOM_UTF8)
     reader = csv.reader(map(bytes.decode, chain([first], rest)), strict=True)
     try:
-        return _read(reader, name, note)
+        return _read(reader, name, note, rules or TableRules())
     except UnicodeDecodeError as error:
-        _fail(
-            name, reader.line_num + 1, "", error.object[error.start : error.start + 8],
-            "text in UTF-8", "Convert the file, for example with iconv.",
-        )  # fmt: skip
+        shown = error.object[error.start : error.start + 8]
+        if reader.line_num == 0:
+            raise NotARecordingError.of(
+                f"{name}:1", shown, "text in UTF-8", "Is it a recording?"
+            ) from None
+        remedy = "Convert the file, for example with iconv."
+        _fail(name, reader.line_num + 1, "", shown, "text in UTF-8", remedy)
     except csv.Error as error:
         if "NUL" in str(error):  # Python 3.10 reads no line with one
-            _fail(name, reader.line_num, "", "a NUL byte", *_NO_NUL)
+            _fail(name, reader.line_num, "", "a NUL byte", *NO_NUL)
         _fail(
             name, reader.line_num, "", str(error), "a line of CSV",
             "Quote cells with commas, quotes or line breaks as RFC 4180 says.",
         )  # fmt: skip
 
 
-def _read(reader: Reader, name: str, note: Note) -> ObservationBatch:
-    columns = _header(next(reader, []), name, note)
-    table = _Table(columns)
+def _read(reader: Reader, name: str, note: Note, rules: TableRules) -> ObservationBatch:
+    header, columns = _header(next(reader, []), name, note, rules)
+    table = _Table(header, columns, rules)
     line = reader.line_num + 1
     while rows := list(islice(reader, ROWS_AT_ONCE)):
         try:
             table.add([row for row in rows if row] if [] in rows else rows)
         except ValueError:
-            _find_the_bad_row(rows, columns, name, line)
+            _find_the_bad_row(rows, table, name, line)
         line = reader.line_num + 1
-    batch = table.build()
-    if len(batch) == 0:
+    if table.is_empty:
         _fail(name, line, "", "nothing", "rows below the header", "There is no data to score.")
-    return batch
+    try:
+        return table.build(lambda text: note(f"{name}: {text}"))
+    except RefusedError as refused:
+        column, *rest = refused.cell
+        raise InputError.of(f"{name}, column {columns.of[column]}", *rest) from None
 
 
-def _header(cells: list[str], name: str, note: Note) -> list[str]:
-    columns = [cell.strip() for cell in cells]
-    for column in REQUIRED:
-        if column not in columns:
+def _header(
+    cells: list[str], name: str, note: Note, rules: TableRules
+) -> tuple[list[str], Columns]:
+    """The columns under our names where they have one, and where ours are."""
+    names = [cell.strip() for cell in cells]
+    if len(names) == 1:
+        raise NotARecordingError.of(
+            f"{name}:1", names[0][:_MAX_SHOWN], "columns separated by commas", "Is it a CSV file?"
+        )
+    columns = find_columns(names, rules, f"{name}:1")
+    for column in columns.of.values():
+        if names.count(column) > 1:
             _fail(
-                name, 1, "", ",".join(columns), f"a header with a column {column!r}",
-                f"Required columns: {','.join(REQUIRED)}.",
-            )  # fmt: skip
-    for column in columns:
-        if column in (*REQUIRED, *OPTIONAL) and columns.count(column) > 1:
-            _fail(
-                name, 1, column, f"{columns.count(column)} columns of this name", "one",
+                name, 1, column, f"{names.count(column)} columns of this name", "one",
                 "Remove or rename the others.",
             )  # fmt: skip
-    unknown = [c for c in columns if c not in REQUIRED and c not in OPTIONAL]
-    if unknown:
-        note(f"{name}: columns that mean nothing here are ignored: {', '.join(unknown)}")
-    return columns
+    for text in notes_on(columns, names, name):
+        note(text)
+    ours = {column: known for known, column in columns.of.items()}
+    taken = set(columns.of)
+    return [ours.get(n, n if n not in taken else f"{n} (not used)") for n in names], columns
 
 
 def split_csv_clashes(batch: ObservationBatch) -> tuple[ObservationBatch, tuple[Source, ...]]:
@@ -158,138 +162,77 @@ def split_csv_clashes(batch: ObservationBatch) -> tuple[ObservationBatch, tuple[
     return replace(batch, sources=sources), tuple(clashing.values())
 
 
-class _Codes(dict[Names, int]):
-    """Texts to codes. A new text is read once and gets the next code."""
-
-    def __init__(self, columns: Iterable[str], read: Callable[[Names], object]) -> None:
-        super().__init__()
-        self._columns = tuple(columns)
-        self._read = read
-        self.table: list[object] = []
-
-    def __missing__(self, texts: Names) -> int:
-        for column, text in zip(self._columns, texts, strict=True):
-            if "\0" in text:
-                raise _RefusedError(column, text, *_NO_NUL)
-        meaning = self._read(texts)
-        if meaning is None:
-            self[texts] = NO_KERNEL
-        else:
-            self[texts] = len(self.table)
-            self.table.append(meaning)
-        return self[texts]
-
-
 class _Table:
     """Columns that grow by chunks of rows."""
 
-    def __init__(self, columns: list[str]) -> None:
-        self._columns = columns
-        optional = [c for c in (*PARALLEL, "local_rank") if c in columns]
-        self._identity = ["run_id", "rank", "node", "role", *optional]
-        self._sources = _Codes(self._identity, self._source)
-        self._sections = _Codes(("section", "kind"), _section)
-        self._kernels = _Codes(("kernel", "kernel_class"), _kernel)
+    def __init__(self, header: list[str], columns: Columns, rules: TableRules) -> None:
+        self.header = header
+        self.columns = columns
+        self._rules = rules
+        self._meanings = Meanings(header, rules)
         self._microbatches = {"": 1}
         self._parts: list[tuple[object, ...]] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._parts
+
+    def fresh(self) -> _Table:
+        """The same columns without rows."""
+        return _Table(self.header, self.columns, self._rules)
 
     def add(self, rows: list[list[str]]) -> None:
         """Raises ValueError for an invalid row."""
         if not rows:
             return
-        cells = dict(zip(self._columns, zip(*rows, strict=True), strict=True))
-        identity = zip(*(cells[c] for c in self._identity), strict=True)
-        source = np.array([self._sources[texts] for texts in identity], np.int32)
-        section = np.array(
-            [self._sections[texts] for texts in zip(cells["section"], cells["kind"], strict=True)],
-            np.int32,
-        )
+        cells = dict(zip(self.header, zip(*rows, strict=True), strict=True))
+        meanings, count = self._meanings, len(rows)
+        starts = cells.get(START)
         self._parts.append(
             (
-                source,
-                section,
-                self._kernel_codes(cells, len(rows)),
-                _steps(cells["step"]),
-                _integers(cells["start_ns"]),
-                _durations(cells["duration_s"]),
-                self._runs(cells.get("microbatch", ("",) * len(rows))),
+                _codes(meanings.sources, cells, count),
+                _codes(meanings.sections, cells, count),
+                _codes(meanings.kernels, cells, count),
+                _steps(cells.get("step", ("",) * count)),
+                np.zeros(count, np.int64) if starts is None else self._starts(starts),
+                _durations(cells[DURATION]),
+                self._runs(cells.get("microbatch", ("",) * count)),
             )
         )
 
-    def build(self) -> ObservationBatch:
-        types = (np.int32, np.int32, np.int32, np.int64, np.int64, np.float64, np.int32)
-        parts = zip(*self._parts, strict=True) if self._parts else [()] * len(types)
-        source, section, kernel, step, start_ns, duration_s, runs = (
-            np.concatenate([np.empty(0, kind), *part])
-            for kind, part in zip(types, parts, strict=True)
+    def build(self, note: Note) -> ObservationBatch:
+        source, section, kernel, step, start, duration, runs = (
+            np.concatenate(part) for part in zip(*self._parts, strict=True)
         )
-        return ObservationBatch(
-            sources=tuple(self._sources.table),  # type: ignore[arg-type]
-            sections=tuple(self._sections.table),  # type: ignore[arg-type]
-            kernels=tuple(self._kernels.table),  # type: ignore[arg-type]
+        rows = RawRows(
             source=source,
             section=section,
             kernel=kernel,
             step=step,
-            start_ns=start_ns,
-            duration_s=duration_s,
-            seq=np.full(len(step), NO_SEQ, np.int64),
-            runs=runs if (runs > 1).any() else None,
+            start=start if START in self.columns.of else None,
+            duration=duration,
+            runs=runs,
         )
+        return build_batch(rows, self._meanings, self.columns, self._rules, note)
 
-    def _kernel_codes(self, cells: dict[str, Names], count: int) -> Codes:
-        names = cells.get("kernel")
-        if names is None:
-            return np.full(count, NO_KERNEL, np.int32)
-        classes = cells.get("kernel_class", ("",) * count)
-        codes = [self._kernels[texts] for texts in zip(names, classes, strict=True)]
-        return np.array(codes, np.int32)
+    def _starts(self, cells: Names) -> Ints | Floats:
+        return _integers(cells) if self.columns.has_whole_ns else _numbers(cells)
 
     def _runs(self, microbatches: Names) -> Codes:
         """Executions that each row stands for; a cell may be empty."""
         known = self._microbatches
         for text in set(microbatches) - known.keys():
-            known[text] = _whole_number("microbatch", text, at_least=1)
+            known[text] = whole_number("microbatch", text, at_least=1)
         if len(known) == 1:
             return np.ones(len(microbatches), np.int32)
         return np.array([known[text] for text in microbatches], np.int32)
 
-    def _source(self, texts: Names) -> Source:
-        cells = dict(zip(self._identity, texts, strict=True))
-        if not cells["run_id"]:
-            raise _RefusedError("run_id", "", "a name", "Give every row the id of its run.")
-        dimensions = [(PARALLEL[c], c) for c in PARALLEL if cells.get(c)]
-        local_rank = cells.get("local_rank", "")
-        return Source(
-            run_id=cells["run_id"],
-            rank=_whole_number("rank", cells["rank"]),
-            node=cells["node"],
-            role=cells["role"] or DEFAULT_ROLE,
-            local_rank=_whole_number("local_rank", local_rank) if local_rank else -1,
-            parallel=tuple((name, _whole_number(c, cells[c])) for name, c in dimensions),
-        )
 
-
-def _section(texts: Names) -> Section:
-    name, kind = texts
-    if not name:
-        raise _RefusedError("section", "", "a name", "Every row belongs to a section.")
-    if kind not in SECTION_KINDS:
-        raise _RefusedError("kind", kind, "one of " + ", ".join(SECTION_KINDS), "Correct the kind.")
-    return Section(name, kind)
-
-
-def _kernel(texts: Names) -> Kernel | None:
-    name, kernel_class = texts
-    if not name:
-        return None
-    if not kernel_class:
-        return Kernel(name, kernel_class_of(name))
-    for known in KERNEL_CLASSES:
-        if kernel_class == known:
-            return Kernel(name, known)
-    expected = "one of " + ", ".join(KERNEL_CLASSES)
-    raise _RefusedError("kernel_class", kernel_class, expected, "Leave it empty to go by the name.")
+def _codes(known: CodeTable, cells: dict[str, Names], count: int) -> Codes:
+    if not known.columns:
+        return np.full(count, known[()], np.int32)
+    texts = zip(*(cells[column] for column in known.columns), strict=True)
+    return np.array([known[each] for each in texts], np.int32)
 
 
 def _steps(cells: Names) -> Ints:
@@ -317,54 +260,56 @@ def _has_bar(cells: Names) -> bool:
 
 
 def _durations(cells: Names) -> Floats:
-    durations = np.array(list(map(float, cells)), np.float64)
-    is_right = (durations >= SHORTEST_S) & (durations <= LONGEST_S)  # NaN is neither
-    if not is_right.all() or _has_bar(cells):
+    """NaN for an empty cell."""
+    durations = _numbers(tuple(text or "nan" for text in cells) if "" in cells else cells)
+    if (durations > LONGEST_S).any():
         raise ValueError
     return durations
 
 
-def _whole_number(column: str, text: str, at_least: int = 0) -> int:
-    digits = text.strip()
-    if digits.isascii() and digits.isdigit() and len(digits) <= 10:
-        number = int(digits)
-        if at_least <= number < 2**31:
-            return number
-    remedy = "Remove the fraction." if "." in text else "Correct the cell."
-    raise _RefusedError(column, text, f"a whole number of at least {at_least}", remedy)
+def _numbers(cells: Names) -> Floats:
+    """Raises ValueError; also for 1_0, which ``float`` would read."""
+    numbers = np.array(list(map(float, cells)), np.float64)
+    if _has_bar(cells):
+        raise ValueError
+    return numbers
 
 
-def _find_the_bad_row(rows: list[list[str]], columns: list[str], name: str, line: int) -> NoReturn:
+def _find_the_bad_row(rows: list[list[str]], of: _Table, name: str, line: int) -> NoReturn:
     """Raise an error that names the rejected row of the chunk, and why."""
-    table = _Table(columns)
+    table = of.fresh()
     for row in rows:
-        if row and len(row) != len(columns):
+        if row and len(row) != len(of.header):
             _fail(
-                name, line, "", f"{len(row)} cells", f"{len(columns)}, as in the header",
+                name, line, "", f"{len(row)} cells", f"{len(of.header)}, as in the header",
                 "Is a comma missing, or one too many?",
             )  # fmt: skip
         if row:
             try:
                 table.add([row])
-            except _RefusedError as refused:
-                _fail(name, line, *refused.cell)
+            except RefusedError as refused:
+                column, *rest = refused.cell
+                _fail(name, line, of.columns.of[column], *rest)
             except ValueError:
-                _fail(name, line, *_bad_number(dict(zip(columns, row, strict=True))))
+                column, *rest = _bad_number(dict(zip(of.header, row, strict=True)), of.columns)
+                _fail(name, line, of.columns.of[column], *rest)
         line += 1 + sum(cell.count("\n") for cell in row)
     msg = f"{name}: a chunk was refused, but none of its rows"
     raise AssertionError(msg)
 
 
-def _bad_number(cells: dict[str, str]) -> tuple[str, str, str, str]:
-    """Column, value, expectation and remedy of the first invalid number."""
-    step, start = cells["step"], cells["start_ns"]
+def _bad_number(cells: dict[str, str], columns: Columns) -> tuple[str, str, str, str]:
+    """Our column, value, expectation and remedy of the first invalid number."""
+    step, start = cells.get("step", ""), cells.get(START, "0")
     if step and not _is(step, int, 0, LARGEST_INTEGER):
         return "step", step, "a whole number of at least 0, or nothing", "Correct the cell."
-    if not _is(start, int, 0, LARGEST_INTEGER):
+    if columns.has_whole_ns and not _is(start, int, 0, LARGEST_INTEGER):
         remedy = "Write nanoseconds since 1970, without a fraction or an exponent."
-        return "start_ns", start, f"a whole number from 0 to {LARGEST_INTEGER}", remedy
+        return START, start, f"a whole number from 0 to {LARGEST_INTEGER}", remedy
+    if not columns.has_whole_ns and not _is(start, float, -math.inf, math.inf):
+        return START, start, "a number", "Write times as numbers, such as seconds since 1970."
     remedy = "Was it measured with a monotonic clock, and in seconds?"
-    return "duration_s", cells["duration_s"], _A_DURATION, remedy
+    return DURATION, cells[DURATION], _A_DURATION, remedy
 
 
 def _is(text: str, kind: Callable[[str], float], lowest: float, highest: float) -> bool:

@@ -24,7 +24,7 @@ from otel_straggler.model.observation import (
 from otel_straggler.model.rank import Source
 from otel_straggler.otlp.encode_spans import SpanGroup, encode_request, encode_resource, encode_rows
 from otel_straggler.otlp.ids import Ids, SpanIds, step_trace_id
-from otel_straggler.recordings.csv import PARALLEL
+from otel_straggler.recordings.columns import PARALLEL
 from otel_straggler.semconv import AttributeValue
 
 ROWS_AT_ONCE = 4_096

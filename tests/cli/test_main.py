@@ -73,7 +73,7 @@ def test_an_error_is_one_line_without_a_traceback(otel_straggler) -> None:
 
 def test_a_reader_that_goes_away_is_no_error(recorded) -> None:
     """``otel-straggler score run.csv | head -1`` ends quietly."""
-    path = recorded(ranks=64, steps=5)
+    path = recorded(ranks=64, steps=20)
     process = subprocess.Popen(
         [sys.executable, "-m", "otel_straggler.cli", "score", str(path), "--json"],
         stdout=subprocess.PIPE,

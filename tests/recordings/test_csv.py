@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from otel_straggler.errors import InputError
-from otel_straggler.model.observation import NO_KERNEL, NO_SEQ, NO_STEP
+from otel_straggler.model.observation import NO_KERNEL, NO_SEQ, NO_STEP, Section
+from otel_straggler.model.rank import Source
+from otel_straggler.recordings.columns import TableRules
 from otel_straggler.recordings.csv import ROWS_AT_ONCE, read_csv
 
 HEADER = "run_id,rank,node,role,section,kind,step,start_ns,duration_s"
@@ -143,15 +145,10 @@ def test_a_quoted_name_may_hold_a_comma_and_a_line_break() -> None:
 @pytest.mark.parametrize(
     ("column", "value", "expected"),
     [
-        ("duration_s", "fast", "seconds above 0, finite, 1e-12 to 1e9"),
-        ("duration_s", "", "seconds above 0, finite, 1e-12 to 1e9"),
-        ("duration_s", "nan", "seconds above 0, finite, 1e-12 to 1e9"),
-        ("duration_s", "inf", "seconds above 0, finite, 1e-12 to 1e9"),
-        ("duration_s", "0", "seconds above 0, finite, 1e-12 to 1e9"),
-        ("duration_s", "-0.5", "seconds above 0, finite, 1e-12 to 1e9"),
-        ("duration_s", "1e-320", "seconds above 0, finite, 1e-12 to 1e9"),
-        ("duration_s", "1e300", "seconds above 0, finite, 1e-12 to 1e9"),
-        ("duration_s", "1_0", "seconds above 0, finite, 1e-12 to 1e9"),
+        ("duration_s", "fast", "a number of seconds, at most 1e9"),
+        ("duration_s", "inf", "a number of seconds, at most 1e9"),
+        ("duration_s", "1e300", "a number of seconds, at most 1e9"),
+        ("duration_s", "1_0", "a number of seconds, at most 1e9"),
         ("rank", "-1", "a whole number of at least 0"),
         ("rank", "1.5", "a whole number of at least 0"),
         ("rank", "", "a whole number of at least 0"),
@@ -178,7 +175,7 @@ def test_a_wrong_cell_is_named_with_line_column_value_and_expectation(
 def test_a_wrong_cell_deep_in_the_file_is_named_by_its_line() -> None:
     """Rows are converted in chunks, but the message is about one row."""
     rows = [ROW] * (ROWS_AT_ONCE + 10)
-    rows[-1] = row(duration_s="-1")
+    rows[-1] = row(duration_s="long")
     assert refusal(*rows).startswith(f"run.csv:{len(rows) + 1}, column duration_s")
 
 
@@ -211,11 +208,54 @@ def test_a_row_with_a_cell_too_few_is_named() -> None:
     assert message.startswith("run.csv:3: got '3 cells'; expected 9, as in the header")
 
 
-@pytest.mark.parametrize("column", HEADER.split(","))
+@pytest.mark.parametrize("column", ["rank", "duration_s"])
 def test_a_missing_column_is_named(column: str) -> None:
-    """All nine columns are needed."""
+    """Who, and how long: nothing else can stand for these."""
     header = ",".join(c for c in HEADER.split(",") if c != column)
-    assert f"expected a header with a column {column!r}" in refusal(ROW, header=header)
+    message = refusal(ROW, header=header)
+    assert f"expected a header with a column {column!r}" in message
+    assert f"--column {column}=ITS_NAME" in message
+
+
+def test_a_table_without_steps_and_starts_is_refused() -> None:
+    """Nothing says which rows belong together."""
+    message = refusal("0,1", header="rank,duration_s")
+    assert message.startswith("run.csv:1: got 'rank,duration_s'; expected a header with a column")
+    assert "'step' or 'start_ns'" in message
+
+
+def test_the_other_columns_may_be_missing() -> None:
+    """A run without a name has that of its file, and a section's kind comes from its name."""
+    rules = TableRules(run_id="run")
+    lines = lines_of("rank,section,step,duration_s", "3,all_reduce,7,0.5", "3,forward,7,1")
+    batch = read_csv(lines, "run.csv", rules=rules)
+    assert batch.sources == (Source(run_id="run", rank=3),)
+    assert batch.sections == (Section("all_reduce", "wait"), Section("forward", "compute"))
+    assert batch.start_ns.tolist() == [0, 500_000_000]
+
+
+def test_a_file_without_commas_is_no_csv() -> None:
+    """Another separator, or another kind of text."""
+    message = refusal("0;1", header="rank;step;duration_s")
+    assert message.startswith("run.csv:1: got 'rank;step;duration_s'; expected columns separated")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("0", "duration_zero"),
+        ("1e-320", "duration_zero"),
+        ("-0.5", "duration_negative"),
+        ("nan", "duration_unknown"),
+        ("", "duration_unknown"),
+    ],
+)
+def test_a_row_without_a_length_is_skipped_and_counted(value: str, reason: str) -> None:
+    """Marks and timers that were never stopped are in every real recording."""
+    rules = TableRules()
+    lines = lines_of(HEADER, ROW, row(duration_s=value), ROW)
+    assert len(read_csv(lines, "run.csv", rules=rules)) == 2
+    assert rules.skipped == {reason: 1}
 
 
 def test_a_column_that_stands_twice_is_refused() -> None:

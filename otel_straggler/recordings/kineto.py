@@ -1,0 +1,418 @@
+"""Traces of torch.profiler (Kineto, Chrome's JSON): one file per rank, to rows.
+
+A step is a ``ProfilerStep#N`` annotation. Its sections are the outermost annotations on the same
+thread; the rest of the step is one more, without what other threads spend there in collectives of
+the CPU. Kernels belong to the section in which they were launched,
+by any thread: a section's GPU time is what its kernels took, as CUPTI reports it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from otel_straggler.errors import InputError
+from otel_straggler.model.observation import (
+    CUPTI,
+    NO_KERNEL,
+    NO_SEQ,
+    BatchBuilder,
+    Bools,
+    Codes,
+    Floats,
+    GpuTimes,
+    Ints,
+    Kernel,
+    ObservationBatch,
+    Section,
+    kernel_class_of,
+)
+from otel_straggler.model.rank import Source
+from otel_straggler.recordings.columns import NEGATIVE, NO_DURATION, ZERO, Note, TableRules
+
+REST = "rest of the step"
+COLLECTIVES = "collectives"
+WHOLE = "step"
+_STEP = re.compile(r"ProfilerStep#(\d{1,15})")
+_RANK = re.compile(r"(?<![a-z])rank[-_. ]?(\d{1,9})(?!\d)", re.IGNORECASE)
+_HANDLER = re.compile(r"(.+)_\d+\.\d+\.pt\.trace\.json")
+"""Name that ``tensorboard_trace_handler`` gives: host, process and time."""
+_BLANKS = re.compile(r"[\s,]*")
+_DECODER = json.JSONDecoder(strict=False)
+_LARGEST_US = 4e15
+"""More than a century; also excludes what is no number."""
+_ON_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver", "runtime"})
+_GPU_COPY = "gpu_user_annotation"
+_ON_CPU = ("gloo:", "mpi:", "ucc:")
+"""Backends whose annotations last as long as the collective; those of NCCL only launch it."""
+
+
+class _Interval(NamedTuple):
+    """Times in us since the epoch of the trace."""
+
+    begin: float
+    end: float
+    name: str
+    thread: tuple[Any, Any]
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What is used of a trace."""
+
+    header: dict[str, Any] = field(default_factory=dict)
+    steps: dict[int, _Interval] = field(default_factory=dict)
+    annotations: list[_Interval] = field(default_factory=list)
+    kernels: list[tuple[str, float, float, int]] = field(default_factory=list)
+    launches: dict[int, float] = field(default_factory=dict)
+
+
+def read_kineto(text: str, name: str, note: Note, rules: TableRules) -> ObservationBatch:
+    """Sections and kernels of all steps of one rank.
+
+    Raises:
+        InputError: it is cut off, or its steps or its rank cannot be known.
+
+    Cost: O(bytes) in time; about 100 bytes a kernel and annotation stay.
+    """
+    trace = _collected(text, name, rules)
+    if not trace.steps:
+        _fail(
+            name, "no ProfilerStep#N annotation", "one for each step",
+            "Nothing else separates the steps: call prof.step() after every training step.",
+        )  # fmt: skip
+    source = _source(trace, name, rules)
+    main = next(iter(trace.steps.values())).thread
+    others = {str(step.thread[0]) for step in trace.steps.values() if step.thread[0] != main[0]}
+    if others:
+        pids = ", ".join(sorted({str(main[0]), *others})[:4])
+        _fail(
+            name, f"steps of processes {pids}", "one rank in a file",
+            "Nothing separates the ranks of a merged trace: give a directory of one file per rank.",
+        )  # fmt: skip
+    builder = _Rows(trace, rules)
+    if builder.outside:
+        note(f"{name}: {builder.outside:,} kernels launched outside of the steps are left out")
+    return builder.batch(source)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def _collected(text: str, name: str, rules: TableRules) -> _Trace:
+    trace = _Trace()
+    for key, value in _items(text, name):
+        if key:
+            trace.header[key] = value
+        elif isinstance(value, dict):
+            _add(trace, value, name, rules)
+    return trace
+
+
+def _items(text: str, name: str) -> Iterator[tuple[str, Any]]:
+    """Members of the document by their keys; events one by one, without a key."""
+    try:
+        at = _BLANKS.match(text, 0).end()  # type: ignore[union-attr]
+        if text[at] == "[":
+            for event, _ in _listed(text, at):
+                yield "", event
+            return
+        at = _next(text, at + 1)
+        while text[at] != "}":
+            key, at = _DECODER.raw_decode(text, at)
+            at = _next(text, at)
+            if text[at] != ":":
+                raise json.JSONDecodeError("Expecting ':' delimiter", text, at)
+            at = _next(text, at + 1)
+            if key == "traceEvents" and text[at] == "[":
+                for event, end in _listed(text, at):
+                    at = end
+                    if event is not None:
+                        yield "", event
+            else:
+                value, at = _DECODER.raw_decode(text, at)
+                yield str(key), value
+            at = _next(text, at)
+    except json.JSONDecodeError as error:
+        shown = text[error.pos : error.pos + 40] or "the end of the file"
+        line = text.count("\n", 0, error.pos) + 1
+        _fail(f"{name}:{line}", shown, f"valid JSON ({error.msg})", "Was it cut off?")
+    except IndexError:
+        line = text.count("\n") + 1
+        expected = "valid JSON to its closing bracket"
+        _fail(f"{name}:{line}", "the end of the file", expected, "Was it cut off?")
+    except RecursionError:
+        _fail(name, "JSON of absurd depth", "a trace of torch.profiler", "Is it a trace?")
+
+
+def _listed(text: str, at: int) -> Iterator[tuple[Any, int]]:
+    """Elements of a list, each with the place behind it; last None with that behind the list."""
+    at = _next(text, at + 1)
+    while text[at] != "]":
+        event, at = _DECODER.raw_decode(text, at)
+        at = _next(text, at)
+        yield event, at
+    yield None, at + 1
+
+
+def _next(text: str, at: int) -> int:
+    return _BLANKS.match(text, at).end()  # type: ignore[union-attr]
+
+
+def _add(trace: _Trace, event: dict[str, Any], name: str, rules: TableRules) -> None:
+    if event.get("ph") != "X" or not isinstance(event.get("cat"), str):
+        return
+    kind = event["cat"].lower()
+    if kind in _LAUNCHES:
+        correlation, begin = _correlation(event), _number(event.get("ts"))
+        if correlation is not None and begin is not None:
+            trace.launches[correlation] = begin
+        return
+    title = str(event.get("name", ""))
+    step = _STEP.fullmatch(title) if kind != _GPU_COPY else None
+    if step is None and kind != "user_annotation" and kind not in _ON_GPU:
+        return
+    begin, length = _number(event.get("ts")), _number(event.get("dur"))
+    if begin is None or length is None or length <= 0.0:
+        unknown = begin is None or length is None
+        rules.skipped[NO_DURATION if unknown else ZERO if length == 0.0 else NEGATIVE] += 1
+        return
+    if kind in _ON_GPU:
+        correlation = _correlation(event)
+        trace.kernels.append((title, begin, length, -1 if correlation is None else correlation))
+        return
+    thread = str(event.get("pid")), str(event.get("tid"))
+    interval = _Interval(begin, begin + length, title.strip(" #") or title, thread)
+    if step is None:
+        trace.annotations.append(interval)
+        return
+    number = int(step[1])
+    if number in trace.steps and trace.steps[number].thread != thread:
+        _fail(
+            name, f"{title} in two threads or processes", "every step once",
+            "Nothing separates the ranks of a merged trace: give a directory of one file per rank.",
+        )  # fmt: skip
+    trace.steps[number] = interval
+
+
+def _correlation(event: dict[str, Any]) -> int | None:
+    arguments = event.get("args")
+    value = arguments.get("correlation") if isinstance(arguments, dict) else None
+    return value if isinstance(value, int) else None
+
+
+def _number(value: object) -> float | None:
+    """Also of the texts that some versions write."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return number if abs(number) < _LARGEST_US else None
+
+
+# --- who -----------------------------------------------------------------------------------------
+
+
+def _source(trace: _Trace, name: str, rules: TableRules) -> Source:
+    information = trace.header.get("distributedInfo")
+    rank = information.get("rank") if isinstance(information, dict) else None
+    if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < 2**31:
+        named = _RANK.search(PurePath(name).name)
+        if named is None:
+            _fail(
+                name, "a trace without a rank", "distributedInfo.rank in it, or rank3 in its name",
+                "Start the profiler after init_process_group(), or rename the file of each rank: "
+                "trace_rank0.json, trace_rank1.json, ...",
+            )  # fmt: skip
+        rank = int(named[1])
+    host = _HANDLER.match(PurePath(name).name)
+    devices = trace.header.get("deviceProperties")
+    first = devices[0] if isinstance(devices, list) and devices else None
+    device = first.get("name", "") if isinstance(first, dict) else ""
+    node = str(trace.header.get("host_name") or (host[1] if host else ""))[:256]
+    return Source(run_id=rules.run_id, rank=rank, node=node, device_model=str(device)[:256])
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+class _Rows:
+    """Sections of the steps, and the kernels of each."""
+
+    def __init__(self, trace: _Trace, rules: TableRules) -> None:
+        self._rules = rules
+        base_ns = trace.header.get("baseTimeNanoseconds")
+        self._base_ns = base_ns if isinstance(base_ns, int) and 0 <= base_ns < 2**62 else 0
+        self._steps = sorted(trace.steps.items(), key=lambda item: item[1].begin)
+        self._step_begins = np.array([step.begin for _, step in self._steps])
+        self._step_ends = np.array([step.end for _, step in self._steps])
+        main = self._steps[0][1].thread
+        outermost = _outermost([each for each in trace.annotations if each.thread == main])
+        of_step = self._step_of(np.array([each.begin for each in outermost]))
+        self._sections = [
+            (each, int(step)) for each, step in zip(outermost, of_step, strict=True) if step >= 0
+        ]
+        begins = [each.begin for each, _ in self._sections]
+        ends = [each.end for each, _ in self._sections]
+        on_cpu = [each for each in trace.annotations if each.name.startswith(_ON_CPU)]
+        self._collectives = _uncovered(
+            [each for each in on_cpu if each.thread != main], [0.0, *ends], [*begins, math.inf]
+        )
+        self._place_kernels(trace)
+
+    def _step_of(self, times: Floats) -> Ints:
+        """Index of the step that each time lies in; -1 outside."""
+        index = np.searchsorted(self._step_begins, times, side="right") - 1
+        is_in = (index >= 0) & (times < self._step_ends[np.maximum(index, 0)])
+        result: Ints = np.where(is_in, index, -1).astype(np.int64)
+        return result
+
+    def _place_kernels(self, trace: _Trace) -> None:
+        """The row of each kernel: of the section that was open when it was launched."""
+        self._names = [kernel[0] for kernel in trace.kernels]
+        self._begin = np.array([kernel[1] for kernel in trace.kernels], np.float64)
+        self._length = np.array([kernel[2] for kernel in trace.kernels], np.float64)
+        launched = [trace.launches.get(kernel[3], kernel[1]) for kernel in trace.kernels]
+        at = np.array(launched, np.float64)
+        step, n = self._step_of(at), len(self._sections)
+        begins = np.array([each.begin for each, _ in self._sections])
+        ends = np.array([each.end for each, _ in self._sections])
+        index = np.searchsorted(begins, at, side="right") - 1
+        is_in = np.zeros(len(at), np.bool_)
+        if n:
+            is_in = (index >= 0) & (at < ends[np.maximum(index, 0)])
+        self._row = np.where(is_in, index, np.where(step >= 0, n + step, -1))
+        self.outside = int((self._row < 0).sum())
+
+    def batch(self, source: Source) -> ObservationBatch:
+        builder = BatchBuilder()
+        annotated = dict.fromkeys(range(len(self._steps)), 0.0)
+        for each, at in self._sections:
+            annotated[at] += each.end - each.begin
+            self._add(builder, source, each.name, self._steps[at][0], each.begin, each.end)
+        rest = REST if self._sections else WHOLE
+        for at, (number, step) in enumerate(self._steps):
+            waited = _length_within(self._collectives, step)
+            end = max(step.end - annotated[at] - waited, step.begin + 1e-3)
+            self._add(builder, source, rest, number, step.begin, end)
+        for number, step in self._steps:
+            if (waited := _length_within(self._collectives, step)) > 0.0:
+                self._add(builder, source, COLLECTIVES, number, step.end - waited, step.end)
+        return self._with_kernels(builder.build())
+
+    def _add(
+        self,
+        builder: BatchBuilder,
+        source: Source,
+        name: str,
+        step: int,
+        begin: float,
+        end: float,
+    ) -> None:
+        builder.add(
+            source,
+            Section(name, "wait" if name == COLLECTIVES else self._rules.kind_of(name)),
+            start_ns=self._ns(begin),
+            duration_s=(end - begin) / 1e6,
+            step=step,
+        )
+
+    def _ns(self, us: float) -> int:
+        return self._base_ns + round(us * 1e3)
+
+    def _with_kernels(self, batch: ObservationBatch) -> ObservationBatch:
+        """Rows of sections get their GPU times; kernels follow as rows of their own."""
+        kept = self._row >= 0
+        if not kept.any():
+            return batch
+        row, begin, length = self._row[kept], self._begin[kept], self._length[kept]
+        names = [name for name, is_kept in zip(self._names, kept.tolist(), strict=True) if is_kept]
+        codes: dict[str, int] = {}
+        kernel = np.array([codes.setdefault(name, len(codes)) for name in names], np.int32)
+        table = tuple(Kernel(name, kernel_class_of(name)) for name in codes)
+        is_nccl = np.array([each.kernel_class == "nccl" for each in table])[kernel]
+        gpu = _gpu_times(row, begin, length, is_nccl, len(batch))
+        starts = np.array([self._ns(us) for us in begin.tolist()], np.int64)
+        n = len(row)
+        return ObservationBatch(
+            sources=batch.sources,
+            sections=batch.sections,
+            kernels=table,
+            source=np.concatenate([batch.source, np.zeros(n, np.int32)]),
+            section=np.concatenate([batch.section, batch.section[row]]),
+            kernel=np.concatenate([np.full(len(batch), NO_KERNEL, np.int32), kernel]),
+            step=np.concatenate([batch.step, batch.step[row]]),
+            start_ns=np.concatenate([batch.start_ns, starts]),
+            duration_s=np.concatenate([batch.duration_s, length / 1e6]),
+            seq=np.full(len(batch) + n, NO_SEQ, np.int64),
+            gpu=GpuTimes.join([gpu, None], [len(batch), n]),
+        )
+
+
+def _outermost(annotations: list[_Interval]) -> list[_Interval]:
+    """Annotations of one thread that lie in no other, by their starts."""
+    result: list[_Interval] = []
+    for each in sorted(annotations, key=lambda one: (one.begin, -one.end)):
+        if not result or each.begin >= result[-1].end:
+            result.append(each)
+    return result
+
+
+def _uncovered(
+    intervals: list[_Interval], gap_begins: list[float], gap_ends: list[float]
+) -> list[tuple[float, float]]:
+    """The union of intervals, cut to the gaps between sections; in order."""
+    result: list[tuple[float, float]] = []
+    until = 0.0
+    for each in sorted(intervals, key=lambda one: one.begin):
+        begin = max(each.begin, until)
+        until = max(until, each.end)
+        first = max(bisect_right(gap_begins, begin) - 1, 0)
+        for gap in range(first, len(gap_begins)):
+            if gap_begins[gap] >= each.end:
+                break
+            low, high = max(begin, gap_begins[gap]), min(each.end, gap_ends[gap])
+            if high > low:
+                result.append((low, high))
+    return result
+
+
+def _length_within(intervals: list[tuple[float, float]], step: _Interval) -> float:
+    first = max(bisect_right(intervals, (step.begin,)) - 1, 0)
+    last = bisect_right(intervals, (step.end,))
+    inside = (min(end, step.end) - max(begin, step.begin) for begin, end in intervals[first:last])
+    return sum(length for length in inside if length > 0.0)
+
+
+def _gpu_times(row: Ints, begin: Floats, length: Floats, is_nccl: Bools, rows: int) -> GpuTimes:
+    """Of every row: time with a kernel at work, and sums over kernels; unknown without kernels."""
+    order = np.lexsort((begin, row))
+    busy = np.zeros(rows)
+    until = np.full(rows, -np.inf)
+    for at, start, took in zip(
+        row[order].tolist(), begin[order].tolist(), length[order].tolist(), strict=True
+    ):
+        end = start + took
+        busy[at] += max(0.0, end - max(start, until[at]))
+        until[at] = max(until[at], end)
+    kernel = np.bincount(row, length, rows)
+    nccl = np.bincount(row, np.where(is_nccl, length, 0.0), rows)
+    has_kernels = np.bincount(row, minlength=rows) > 0
+    basis: Codes = np.where(has_kernels, CUPTI, 0)
+    busy_s, nccl_s, kernel_s = (
+        np.where(has_kernels, us / 1e6, np.nan) for us in (busy, nccl, kernel)
+    )
+    return GpuTimes(basis.astype(np.uint8), busy_s, nccl_s, kernel_s)
+
+
+def _fail(where: str, value: object, expected: str, remedy: str) -> NoReturn:
+    raise InputError.of(where, value, expected, remedy) from None
