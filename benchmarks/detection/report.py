@@ -81,7 +81,7 @@ def markdown(result: dict[str, Any]) -> str:
     for name, title in TITLES.items():
         rows = result["tables"].get(name, [])
         if rows:
-            parts += [f"### {title}", _table(rows)]
+            parts += [f"### {title}", table(rows)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -108,7 +108,7 @@ def _targets(targets: Sequence[Row]) -> str:
         }
         for each in targets
     ]
-    return _table(rows)
+    return table(rows)
 
 
 def _met(target: Row) -> str:
@@ -117,7 +117,8 @@ def _met(target: Row) -> str:
     return "yes" if target["is_met"] else "**no**"
 
 
-def _table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Row]) -> str:
+    """Rows as Markdown; a column of every name, in the order in which they come up."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
     lines += [
@@ -139,7 +140,7 @@ def _cell(value: Any, name: str = "") -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}: {n}" for key, n in value.items())
     if isinstance(value, float):
-        return _number(value)
+        return "-" if math.isnan(value) else _number(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

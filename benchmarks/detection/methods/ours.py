@@ -25,6 +25,7 @@ class Ours:
         strengths: (R,) confirmed before suspect, larger slowdowns first, then who made others
             wait most.
         unlocalised: steps at which a verdict said that it cannot localise.
+        engine: the one that is measured.
     """
 
     has_host_scope = True
@@ -32,7 +33,7 @@ class Ours:
     def __init__(self) -> None:
         self.name = "otel-straggler"
         self.unlocalised: list[int] = []
-        self._judge = VerdictEngine()
+        self.engine = VerdictEngine()
         self._open: dict[str, Episode] = {}
         self._current: dict[str, Verdict] = {}
         self._nodes: dict[str, frozenset[int]] = {}
@@ -43,16 +44,16 @@ class Ours:
         """Episodes that begin with these steps."""
         if table.sources is not self._sources:
             self._learn(table)
-        return self._episodes(self._judge.observe(table), int(table.steps[-1]))
+        return self._episodes(self.engine.observe(table), int(table.steps[-1]))
 
     def finish(self, last_step: int) -> list[Episode]:
         """What is said when the input ends."""
-        return self._episodes(self._judge.finish(), last_step)
+        return self._episodes(self.engine.finish(), last_step)
 
     @property
     def strengths(self) -> Floats:
         strengths = dict.fromkeys(self._ranks, 0.0)
-        summary = self._judge.summary()
+        summary = self.engine.summary()
         waits = summary.waits if summary else ()
         max_s = max((wait.caused_s for wait in waits), default=0.0)
         for wait in waits:
@@ -60,7 +61,7 @@ class Ours:
                 strengths[wait.rank] += wait.caused_s / max_s
         for verdict in self._current.values():
             weight = _WEIGHTS.get(verdict.state, 0.0)
-            for rank in self._accused(verdict) & strengths.keys():
+            for rank in self.accused(verdict) & strengths.keys():
                 strengths[rank] += weight * max(1.0, float(np.nan_to_num(verdict.slowdown)))
         return np.array([strengths[rank] for rank in self._ranks])
 
@@ -72,7 +73,8 @@ class Ours:
             nodes.setdefault(source.node, set()).add(source.rank)
         self._nodes = {node: frozenset(ranks) for node, ranks in nodes.items()}
 
-    def _accused(self, verdict: Verdict) -> frozenset[int]:
+    def accused(self, verdict: Verdict) -> frozenset[int]:
+        """Ranks that a verdict calls slow; none if it is about a role or the run."""
         if verdict.scope == "rank" and verdict.rank is not None:
             return frozenset((verdict.rank,))
         return (
@@ -99,7 +101,7 @@ class Ours:
     def _begin(self, verdict: Verdict, step: int) -> Episode:
         return Episode(
             scope=verdict.scope,
-            ranks=self._accused(verdict),
+            ranks=self.accused(verdict),
             node=verdict.node if verdict.scope == "host" else "",
             begin_step=step,
             strength=_strength(verdict),

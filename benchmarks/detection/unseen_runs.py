@@ -1,0 +1,283 @@
+"""Runs for `unseen`: ranks that work and meet in every step, with what is planted in them.
+
+Nothing here or in the families comes from `otel_straggler/simulate`: who tunes the detector on that
+generator does not tune it on this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from otel_straggler.model.causes import Cause
+from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.verdict import Scope
+
+Rng = np.random.Generator
+Ending = Literal["", "slow", "well"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """What is true of some ranks, as :class:`.matching.Truth` reads it.
+
+    Attributes:
+        size: time / usual time at the onset.
+        final_size: the same at the end of the run.
+        ending: what the newest verdict of the subject must say at the end; empty: either.
+        is_required: it is missed if nobody names it; otherwise naming it is only no mistake.
+        may_page: notifying people is right.
+        wrong_causes: that must not be given.
+    """
+
+    scope: Scope
+    ranks: frozenset[int]
+    nodes: frozenset[str] = frozenset()
+    cause: Cause = "slow_gpu"
+    onset_step: int
+    end_step: int | None = None
+    size: float
+    final_size: float = 1.0
+    ending: Ending = ""
+    is_required: bool = True
+    may_page: bool = True
+    wrong_causes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Shape of a run.
+
+    Attributes:
+        step_s: usual work of a rank in a step.
+        per_host: ranks on a host.
+        has_layout: ranks report their data-parallel index.
+        has_one_section: all work is in one section; else data, forward, backward, and optimizer.
+        first_step: number of the first step; 0: the start of the run is recorded.
+    """
+
+    ranks: int
+    steps: int
+    step_s: float = 2.0
+    per_host: int = 8
+    has_layout: bool = True
+    has_one_section: bool = False
+    first_step: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Largest runs that families draw."""
+
+    ranks: int = 128
+    steps: int = 800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """Log of time / usual time of every step and rank.
+
+    Attributes:
+        log: (T, R).
+        sd: of a step; correlation: between a step and the next; NaN where no number describes it.
+    """
+
+    log: Floats
+    sd: float
+    correlation: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UnseenRun:
+    """One run: (T, R, S) seconds in sections, and (T, R) begin and end of steps.
+
+    Attributes:
+        facts: what was drawn, as ``--explain`` prints it.
+    """
+
+    world: World
+    sources: tuple[Source, ...]
+    sections: tuple[Section, ...]
+    seconds: Floats
+    begin_s: Floats
+    end_s: Floats
+    labels: tuple[Planted, ...] = ()
+    sd: float = float("nan")
+    correlation: float = float("nan")
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def hours(self) -> float:
+        return float(self.end_s.max() - self.begin_s.min()) / 3600
+
+    def tables(self, block_steps: int) -> Iterator[StepTable]:
+        """Consecutive tables of ``block_steps`` steps."""
+        for at in range(0, self.world.steps, block_steps):
+            rows = slice(at, min(at + block_steps, self.world.steps))
+            seconds = self.seconds[rows]
+            yield StepTable(
+                steps=np.arange(rows.start, rows.stop, dtype=np.int64) + self.world.first_step,
+                sources=self.sources,
+                sections=self.sections,
+                seconds=seconds,
+                runs=np.isfinite(seconds).astype(np.int32),
+                run_cv=np.full(seconds.shape[1:], np.nan),
+                tokens=np.full(seconds.shape[:2], np.nan),
+                start_ns=_ns(self.begin_s[rows]),
+                end_ns=_ns(self.end_s[rows]),
+                world_size=self.world.ranks,
+            )
+
+
+START_NS = 1_700_000_000 * 10**9
+
+
+def _ns(seconds: Floats) -> Ints:
+    return START_NS + np.rint(seconds * 1e9).astype(np.int64)
+
+
+def draw_world(
+    rng: Rng, limits: Limits, *, ranks: tuple[int, int] = (8, 128), **fixed: Any
+) -> World:
+    """A world of ordinary shape; ``ranks`` are drawn evenly by their logarithm."""
+    low, high = ranks[0], max(ranks[0], min(ranks[1], limits.ranks))
+    drawn = int(round(float(np.exp(rng.uniform(np.log(low), np.log(high))))))
+    steps = min(int(rng.integers(300, 801)), limits.steps)
+    world = World(
+        ranks=drawn,
+        steps=steps,
+        step_s=float(rng.uniform(1.0, 4.0)),
+        per_host=int(rng.choice([4, 8])),
+        has_layout=bool(rng.random() < 0.5),
+        has_one_section=bool(rng.random() < 0.3),
+        first_step=int(rng.choice([0, 1000])),
+    )
+    return replace(world, **fixed)
+
+
+def make_sources(
+    world: World, parallel: Sequence[tuple[tuple[str, int], ...]] | None = None
+) -> tuple[Source, ...]:
+    """The ranks of a world, host by host."""
+    of_rank = parallel or [((("data", rank),) if world.has_layout else ()) for rank in range(world.ranks)]
+    return tuple(
+        Source(
+            run_id="unseen",
+            rank=rank,
+            node=f"host-{rank // world.per_host}",
+            session_id=f"session-{rank}",
+            local_rank=rank % world.per_host,
+            world_size=world.ranks,
+            parallel=tuple(of_rank[rank]),
+        )
+        for rank in range(world.ranks)
+    )
+
+
+def white(rng: Rng, world: World, sd: float) -> Floats:
+    """(T, R) independent log noise."""
+    return rng.normal(0.0, sd, (world.steps, world.ranks))
+
+
+def build(
+    rng: Rng,
+    world: World,
+    noise: Noise,
+    *,
+    factor: Floats | None = None,
+    labels: Sequence[Planted] = (),
+    offsets: float | None = None,
+    **facts: Any,
+) -> UnseenRun:
+    """A data-parallel run: everybody does its work and meets all others once a step.
+
+    Args:
+        factor: (T, R) of all work but loading data.
+        offsets: standard deviation of lasting differences of ranks; None: drawn, up to 1 %.
+    """
+    if offsets is None:
+        offsets = float(rng.choice([0.0, rng.uniform(0.0, 0.01)]))
+    log = noise.log + rng.normal(0.0, offsets, world.ranks) if offsets else noise.log
+    log = log + rng.normal(0.0, rng.uniform(0.0, 0.03), (world.steps, 1))
+    work_s = world.step_s * np.exp(log) * (1.0 if factor is None else factor)
+    before, after = _divided(rng, world, work_s)
+    collective_s = world.step_s * rng.uniform(0.01, 0.06)
+    return meet(
+        world,
+        before,
+        after,
+        collective_s * np.exp(rng.normal(0.0, 0.1, world.steps)),
+        labels=tuple(labels),
+        sd=noise.sd,
+        correlation=noise.correlation,
+        facts={"offsets": offsets, **facts},
+    )
+
+
+Parts = Mapping[Section, Floats]
+
+
+def _divided(rng: Rng, world: World, work_s: Floats) -> tuple[Parts, Parts]:
+    """Sections before and after the collective."""
+    if world.has_one_section:
+        return {Section("step_compute"): work_s}, {}
+    forward, optimizer = rng.uniform(0.25, 0.35), rng.uniform(0.03, 0.15)
+    shares = {"forward": forward, "backward": 1.0 - forward - optimizer, "optimizer": optimizer}
+    parts = {
+        Section(name): share * work_s * np.exp(white(rng, world, 0.003))
+        for name, share in shares.items()
+    }
+    data_s = world.step_s * rng.uniform(0.005, 0.04)
+    data = {Section("data", "data"): data_s * np.exp(white(rng, world, rng.uniform(0.05, 0.3)))}
+    after = {section: s for section, s in parts.items() if section.name == "optimizer"}
+    before = {section: s for section, s in parts.items() if section not in after}
+    return data | before, after
+
+
+def meet(
+    world: World,
+    before: Parts,
+    after: Parts,
+    collective_s: Floats,
+    *,
+    idle_s: Floats | None = None,
+    **rest: Any,
+) -> UnseenRun:
+    """Let all ranks meet in the section ``sync`` of every step.
+
+    Args:
+        before, after: (T, R) seconds of the sections on both sides of it.
+        collective_s: (T,) that the collective takes once the last rank is there.
+        idle_s: (T, R) before the collective, in no section.
+    """
+    shape = world.steps, world.ranks
+    ahead = sum((np.nan_to_num(s) for s in before.values()), np.zeros(shape))
+    behind = sum((np.nan_to_num(s) for s in after.values()), np.zeros(shape))
+    if idle_s is not None:
+        ahead = ahead + idle_s
+    late = np.concatenate([np.zeros((1, world.ranks)), behind[:-1]])
+    arrival = late + ahead  # since the collective of the step before
+    apart = arrival.max(axis=1) + collective_s
+    met_s = np.cumsum(apart)
+    begin_s = np.concatenate([[0.0], met_s[:-1]])[:, None] + late
+    sections = (*before, Section("sync", "wait"), *after)
+    waits = np.maximum(apart[:, None] - arrival, 1e-9)
+    return UnseenRun(
+        world=world,
+        sources=rest.pop("sources", None) or make_sources(world),
+        sections=sections,
+        seconds=np.stack([*before.values(), waits, *after.values()], axis=2),
+        begin_s=begin_s,
+        end_s=met_s[:, None] + behind,
+        **rest,
+    )
+
+
+def ranks_of_host(world: World, host: int) -> frozenset[int]:
+    first = host * world.per_host
+    return frozenset(range(first, min(first + world.per_host, world.ranks)))
