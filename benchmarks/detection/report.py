@@ -16,7 +16,6 @@ from benchmarks.detection.methods import bocd, nvrx, signals
 from benchmarks.detection.records import RunRecord
 from benchmarks.detection.running import TABLE_STEPS
 from benchmarks.detection.summary import Row, summarise
-from benchmarks.detection.targets import check_targets
 from otel_straggler.detect.scores.settings import VerdictSettings
 
 SCHEMA = 1
@@ -38,7 +37,7 @@ def document(
     cases: Sequence[Case], runs: Sequence[RunRecord], methods: Sequence[str], **facts: Any
 ) -> dict[str, Any]:
     """All that the report says, and what it rests on. NaN is None."""
-    return _without_nan(
+    return without_nan(
         {
             "schema": SCHEMA,
             **facts,
@@ -77,7 +76,7 @@ def document(
 
 def markdown(result: dict[str, Any]) -> str:
     """The targets and all tables of a document."""
-    parts = [_opening(result), "### Targets", _targets(result["targets"])]
+    parts = [_opening(result), "### Targets", target_table(result["targets"])]
     for name, title in TITLES.items():
         rows = result["tables"].get(name, [])
         if rows:
@@ -97,14 +96,15 @@ def _opening(result: dict[str, Any]) -> str:
     )
 
 
-def _targets(targets: Sequence[Row]) -> str:
+def target_table(targets: Sequence[Row]) -> str:
+    """With intervals and NVRx's value where there are any."""
     rows = [
         {
             "target": each["target"],
             "wanted": each["wanted"],
-            "otel-straggler": [each["value"], each["low"], each["high"]],
+            "otel-straggler": [each["value"], each.get("low"), each.get("high")],
             "met": _met(each),
-            "nvrx .75": each["nvrx"],
+            **({"nvrx .75": each["nvrx"]} if "nvrx" in each else {}),
         }
         for each in targets
     ]
@@ -140,7 +140,7 @@ def _cell(value: Any, name: str = "") -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}: {n}" for key, n in value.items())
     if isinstance(value, float):
-        return "-" if math.isnan(value) else _number(value)
+        return _number(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
@@ -150,11 +150,12 @@ def _number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """The same with None for NaN, and numbers of six digits."""
     if isinstance(value, float):
         return None if math.isnan(value) else float(f"{value:.6g}")
     if isinstance(value, dict):
-        return {str(key): _without_nan(part) for key, part in value.items()}
+        return {str(key): without_nan(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(part) for part in value]
+        return [without_nan(part) for part in value]
     return value

@@ -1,7 +1,6 @@
-"""Runs for `unseen`: ranks that work and meet in every step, with what is planted in them.
+"""Ranks that work and meet in every step, and what is planted in them.
 
-Nothing here or in the families comes from `otel_straggler/simulate`: who tunes the detector on that
-generator does not tune it on this one.
+Nothing in this folder comes from ``otel_straggler/simulate``, on which the detector was tuned.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
+from scipy.signal import lfilter
 
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import Floats, Ints, Section
@@ -85,11 +85,13 @@ class Noise:
     Attributes:
         log: (T, R).
         sd: of a step; correlation: between a step and the next; NaN where no number describes it.
+        by_section: (T, R) in single sections, in addition.
     """
 
     log: Floats
     sd: float
     correlation: float
+    by_section: Mapping[str, Floats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -141,12 +143,17 @@ def _ns(seconds: Floats) -> Ints:
     return START_NS + np.rint(seconds * 1e9).astype(np.int64)
 
 
+def log_uniform(rng: Rng, low: float, high: float) -> float:
+    """Even by its logarithm."""
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
 def draw_world(
     rng: Rng, limits: Limits, *, ranks: tuple[int, int] = (8, 128), **fixed: Any
 ) -> World:
     """A world of ordinary shape; ``ranks`` are drawn evenly by their logarithm."""
     low, high = ranks[0], max(ranks[0], min(ranks[1], limits.ranks))
-    drawn = int(round(float(np.exp(rng.uniform(np.log(low), np.log(high))))))
+    drawn = round(log_uniform(rng, low, high))
     steps = min(int(rng.integers(300, 801)), limits.steps)
     world = World(
         ranks=drawn,
@@ -160,11 +167,8 @@ def draw_world(
     return replace(world, **fixed)
 
 
-def make_sources(
-    world: World, parallel: Sequence[tuple[tuple[str, int], ...]] | None = None
-) -> tuple[Source, ...]:
+def make_sources(world: World) -> tuple[Source, ...]:
     """The ranks of a world, host by host."""
-    of_rank = parallel or [((("data", rank),) if world.has_layout else ()) for rank in range(world.ranks)]
     return tuple(
         Source(
             run_id="unseen",
@@ -173,70 +177,108 @@ def make_sources(
             session_id=f"session-{rank}",
             local_rank=rank % world.per_host,
             world_size=world.ranks,
-            parallel=tuple(of_rank[rank]),
+            parallel=(("data", rank),) if world.has_layout else (),
         )
         for rank in range(world.ranks)
     )
 
 
-def white(rng: Rng, world: World, sd: float) -> Floats:
-    """(T, R) independent log noise."""
+def white(rng: Rng, world: World, sd: float = 1.0) -> Floats:
+    """(T, R) independent noise."""
     return rng.normal(0.0, sd, (world.steps, world.ranks))
+
+
+def correlated(rng: Rng, steps: int, series: int, correlation: float) -> Floats:
+    """(T, series) AR(1) with standard deviation 1, stationary from the first step."""
+    drawn = rng.standard_normal((steps, series))
+    moves = np.sqrt(1.0 - correlation**2)
+    start = (drawn[0] * correlation)[None]
+    rest = lfilter([moves], [1.0, -correlation], drawn[1:], axis=0, zi=start)[0]
+    return np.concatenate([drawn[:1], rest])
+
+
+def of_hosts(world: World, by_host: Floats) -> Floats:
+    """(T, hosts) to (T, R)."""
+    return np.repeat(by_host, world.per_host, axis=1)[:, : world.ranks]
+
+
+def count_hosts(world: World) -> int:
+    return -(-world.ranks // world.per_host)
+
+
+def ranks_of_host(world: World, host: int) -> frozenset[int]:
+    first = host * world.per_host
+    return frozenset(range(first, min(first + world.per_host, world.ranks)))
+
+
+Parts = dict[Section, Floats]
+SYNC = Section("sync", "wait")
+
+
+def divide(
+    rng: Rng,
+    world: World,
+    noise: Noise,
+    factor: Floats | float = 1.0,
+    *,
+    slows_data: bool = False,
+    offsets: float | None = None,
+) -> tuple[Parts, Parts]:
+    """Work of every step and rank in sections before and after the collective.
+
+    Args:
+        factor: (T, R) of all work but loading data; with ``slows_data`` of that too.
+        offsets: standard deviation of lasting differences of ranks; None: drawn, up to 1 %.
+    """
+    if offsets is None:
+        offsets = float(rng.choice([0.0, rng.uniform(0.0, 0.01)]))
+    common = rng.normal(0.0, rng.uniform(0.0, 0.03), (world.steps, 1))
+    log = noise.log + rng.normal(0.0, 1.0, world.ranks) * offsets + common
+    work_s = world.step_s * np.exp(log) * factor
+    if world.has_one_section:
+        return {Section("step_compute"): work_s}, {}
+    forward, optimizer = rng.uniform(0.25, 0.35), rng.uniform(0.03, 0.15)
+    shares = {"forward": forward, "backward": 1.0 - forward - optimizer, "optimizer": optimizer}
+    before, after = {Section("data", "data"): _data_s(rng, world)}, {}
+    if slows_data:
+        before = {section: seconds * factor for section, seconds in before.items()}
+    for name, share in shares.items():
+        own = white(rng, world, 0.003) + noise.by_section.get(name, 0.0)
+        (after if name == "optimizer" else before)[Section(name)] = share * work_s * np.exp(own)
+    return before, after
+
+
+def _data_s(rng: Rng, world: World) -> Floats:
+    typical_s = world.step_s * rng.uniform(0.005, 0.04)
+    return typical_s * np.exp(white(rng, world, rng.uniform(0.05, 0.3)))
 
 
 def build(
     rng: Rng,
     world: World,
     noise: Noise,
+    factor: Floats | float = 1.0,
     *,
-    factor: Floats | None = None,
     labels: Sequence[Planted] = (),
-    offsets: float | None = None,
+    slows_data: bool = False,
     **facts: Any,
 ) -> UnseenRun:
-    """A data-parallel run: everybody does its work and meets all others once a step.
-
-    Args:
-        factor: (T, R) of all work but loading data.
-        offsets: standard deviation of lasting differences of ranks; None: drawn, up to 1 %.
-    """
-    if offsets is None:
-        offsets = float(rng.choice([0.0, rng.uniform(0.0, 0.01)]))
-    log = noise.log + rng.normal(0.0, offsets, world.ranks) if offsets else noise.log
-    log = log + rng.normal(0.0, rng.uniform(0.0, 0.03), (world.steps, 1))
-    work_s = world.step_s * np.exp(log) * (1.0 if factor is None else factor)
-    before, after = _divided(rng, world, work_s)
-    collective_s = world.step_s * rng.uniform(0.01, 0.06)
-    return meet(
-        world,
-        before,
-        after,
-        collective_s * np.exp(rng.normal(0.0, 0.1, world.steps)),
-        labels=tuple(labels),
-        sd=noise.sd,
-        correlation=noise.correlation,
-        facts={"offsets": offsets, **facts},
-    )
+    """A data-parallel run: all ranks do their work and meet once a step."""
+    before, after = divide(rng, world, noise, factor, slows_data=slows_data)
+    collective_s = draw_collective(rng, world)
+    return meet(world, before, after, collective_s, noise=noise, labels=tuple(labels), facts=facts)
 
 
-Parts = Mapping[Section, Floats]
+def draw_collective(rng: Rng, world: World) -> Floats:
+    """(T,) seconds of the collective once all are there: 1 to 6 % of a step."""
+    return world.step_s * rng.uniform(0.01, 0.06) * np.exp(rng.normal(0.0, 0.1, world.steps))
 
 
-def _divided(rng: Rng, world: World, work_s: Floats) -> tuple[Parts, Parts]:
-    """Sections before and after the collective."""
-    if world.has_one_section:
-        return {Section("step_compute"): work_s}, {}
-    forward, optimizer = rng.uniform(0.25, 0.35), rng.uniform(0.03, 0.15)
-    shares = {"forward": forward, "backward": 1.0 - forward - optimizer, "optimizer": optimizer}
-    parts = {
-        Section(name): share * work_s * np.exp(white(rng, world, 0.003))
-        for name, share in shares.items()
-    }
-    data_s = world.step_s * rng.uniform(0.005, 0.04)
-    data = {Section("data", "data"): data_s * np.exp(white(rng, world, rng.uniform(0.05, 0.3)))}
-    after = {section: s for section, s in parts.items() if section.name == "optimizer"}
-    before = {section: s for section, s in parts.items() if section not in after}
-    return data | before, after
+def arrivals(world: World, before: Parts, after: Parts) -> tuple[Floats, Floats]:
+    """(T, R) begin of the step and arrival, in seconds since the collective of the step before."""
+    behind = _total(world, after)
+    late = np.concatenate([np.zeros((1, world.ranks)), behind[:-1]])
+    return late, late + _total(world, before)
 
 
 def meet(
@@ -245,39 +287,34 @@ def meet(
     after: Parts,
     collective_s: Floats,
     *,
-    idle_s: Floats | None = None,
+    idle_s: Floats | float = 0.0,
+    noise: Noise | None = None,
     **rest: Any,
 ) -> UnseenRun:
     """Let all ranks meet in the section ``sync`` of every step.
 
     Args:
-        before, after: (T, R) seconds of the sections on both sides of it.
-        collective_s: (T,) that the collective takes once the last rank is there.
-        idle_s: (T, R) before the collective, in no section.
+        before, after: (T, R) seconds of the sections on both sides of it; NaN where there is none.
+        collective_s: (T,) that it takes once the last rank is there.
+        idle_s: (T, R) before it, in no section.
     """
-    shape = world.steps, world.ranks
-    ahead = sum((np.nan_to_num(s) for s in before.values()), np.zeros(shape))
-    behind = sum((np.nan_to_num(s) for s in after.values()), np.zeros(shape))
-    if idle_s is not None:
-        ahead = ahead + idle_s
-    late = np.concatenate([np.zeros((1, world.ranks)), behind[:-1]])
-    arrival = late + ahead  # since the collective of the step before
+    late, arrival = arrivals(world, before, after)
+    arrival = arrival + idle_s
     apart = arrival.max(axis=1) + collective_s
     met_s = np.cumsum(apart)
-    begin_s = np.concatenate([[0.0], met_s[:-1]])[:, None] + late
-    sections = (*before, Section("sync", "wait"), *after)
     waits = np.maximum(apart[:, None] - arrival, 1e-9)
     return UnseenRun(
         world=world,
-        sources=rest.pop("sources", None) or make_sources(world),
-        sections=sections,
+        sources=make_sources(world),
+        sections=(*before, SYNC, *after),
         seconds=np.stack([*before.values(), waits, *after.values()], axis=2),
-        begin_s=begin_s,
-        end_s=met_s[:, None] + behind,
+        begin_s=np.concatenate([[0.0], met_s[:-1]])[:, None] + late,
+        end_s=met_s[:, None] + _total(world, after),
+        sd=noise.sd if noise else float("nan"),
+        correlation=noise.correlation if noise else float("nan"),
         **rest,
     )
 
 
-def ranks_of_host(world: World, host: int) -> frozenset[int]:
-    first = host * world.per_host
-    return frozenset(range(first, min(first + world.per_host, world.ranks)))
+def _total(world: World, parts: Parts) -> Floats:
+    return sum((np.nan_to_num(s) for s in parts.values()), np.zeros((world.steps, world.ranks)))
