@@ -16,6 +16,7 @@ from benchmarks.detection.methods import bocd, nvrx, signals
 from benchmarks.detection.records import RunRecord
 from benchmarks.detection.running import TABLE_STEPS
 from benchmarks.detection.summary import Row, summarise
+from benchmarks.detection.targets import check_targets
 from otel_straggler.detect.scores.settings import VerdictSettings
 
 SCHEMA = 1

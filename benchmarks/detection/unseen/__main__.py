@@ -1,6 +1,6 @@
 """How well verdicts hold on noise that the detector's own generator does not make.
 
-    python -m benchmarks.detection.unseen [--quick] [--families GLOB] [--runs N] [--seed S]
+    python -m benchmarks.detection.unseen [--quick] [--families A,B] [--runs N] [--seed S]
     python -m benchmarks.detection.unseen --summary docs/measurements/detection-unseen.json
     python -m benchmarks.detection.unseen --render
 
@@ -64,9 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def choose(glob: str, seed: int) -> tuple[list[Family], list[str]]:
-    """Families of this name that can be run, and why others are not."""
-    named = [family for family in FAMILIES if fnmatchcase(family.name, glob)]
+def choose(names: str, seed: int) -> tuple[list[Family], list[str]]:
+    """Families of these names that can be run, and why others are not."""
+    named = [family for family in FAMILIES if _is_named(family.name, names)]
     absent, notes = set(), []
     if seed < TUNING_SEEDS:
         absent.add("held out")
@@ -77,13 +77,17 @@ def choose(glob: str, seed: int) -> tuple[list[Family], list[str]]:
     return [family for family in named if family.origin not in absent], notes
 
 
+def _is_named(name: str, names: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in names.split(","))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.detection.unseen",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--families", default="*", metavar="GLOB", help="families by name")
+    parser.add_argument("--families", default="*", metavar="A,B", help="by name; * and ? work")
     parser.add_argument("--runs", type=int, metavar="N", help="runs of every family")
     parser.add_argument("--seed", type=int, metavar="S", help="repeat the runs of this seed")
     parser.add_argument("--quick", action="store_true", help="one small run of every family")
@@ -107,7 +111,7 @@ def _tasks(families: Sequence[Family], args: argparse.Namespace, seed: int) -> I
 
 
 def _limit_tasks(args: argparse.Namespace, seed: int) -> Iterator[LimitTask]:
-    if not fnmatchcase(LIMITS_NAME, args.families):
+    if not _is_named(LIMITS_NAME, args.families):
         return
     limits = QUICK if args.quick else Limits()
     runs = args.runs or (1 if args.quick else LIMIT_RUNS)

@@ -96,7 +96,7 @@ def skewed(rng: Rng, world: World) -> Noise:
     size, rho = log_uniform(rng, 0.01, 0.06), float(rng.uniform(0.2, 0.97))
     normal = correlated(rng, world.steps, world.ranks, rho)
     log = size * (np.exp(0.7 * normal) - np.exp(0.7**2 / 2.0))
-    return Noise(log=log, sd=float(log.std()), correlation=rho)
+    return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
 
 
 def _each(values: Floats, steps: int, skipped: int) -> Floats:

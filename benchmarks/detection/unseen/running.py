@@ -230,9 +230,10 @@ def _ends_right(label: Planted, method: Ours, n_ranks: int) -> bool:
     """
     of_rank = [v for v in method.engine.changes if method.accused(v) == label.ranks]
     of_run = [v for v in method.engine.changes if v.scope == "run" and n_ranks < MIN_NAMED]
-    newest = (of_rank or of_run or [None])[-1]
-    if newest is None:
+    claims = of_rank or of_run
+    if not claims:
         return n_ranks < MIN_NAMED  # nothing was claimed
+    newest = claims[-1]
     is_slow = newest.state in ACCUSED
     if label.ending == "well":
         return not is_slow

@@ -239,7 +239,8 @@ def divide(
         return {Section("step_compute"): work_s}, {}
     forward, optimizer = rng.uniform(0.25, 0.35), rng.uniform(0.03, 0.15)
     shares = {"forward": forward, "backward": 1.0 - forward - optimizer, "optimizer": optimizer}
-    before, after = {Section("data", "data"): _data_s(rng, world)}, {}
+    before: Parts = {Section("data", "data"): _data_s(rng, world)}
+    after: Parts = {}
     if slows_data:
         before = {section: seconds * factor for section, seconds in before.items()}
     for name, share in shares.items():
@@ -276,9 +277,9 @@ def draw_collective(rng: Rng, world: World) -> Floats:
 
 def arrivals(world: World, before: Parts, after: Parts) -> tuple[Floats, Floats]:
     """(T, R) begin of the step and arrival, in seconds since the collective of the step before."""
-    behind = _total(world, after)
+    behind = total(world, after)
     late = np.concatenate([np.zeros((1, world.ranks)), behind[:-1]])
-    return late, late + _total(world, before)
+    return late, late + total(world, before)
 
 
 def meet(
@@ -309,12 +310,13 @@ def meet(
         sections=(*before, SYNC, *after),
         seconds=np.stack([*before.values(), waits, *after.values()], axis=2),
         begin_s=np.concatenate([[0.0], met_s[:-1]])[:, None] + late,
-        end_s=met_s[:, None] + _total(world, after),
+        end_s=met_s[:, None] + total(world, after),
         sd=noise.sd if noise else float("nan"),
         correlation=noise.correlation if noise else float("nan"),
         **rest,
     )
 
 
-def _total(world: World, parts: Parts) -> Floats:
+def total(world: World, parts: Parts) -> Floats:
+    """(T, R) seconds of all sections."""
     return sum((np.nan_to_num(s) for s in parts.values()), np.zeros((world.steps, world.ranks)))

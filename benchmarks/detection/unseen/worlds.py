@@ -17,6 +17,7 @@ from benchmarks.detection.unseen.runs import (
     draw_collective,
     draw_world,
     meet,
+    total,
     white,
 )
 from otel_straggler.model.observation import Floats, Section
@@ -74,8 +75,7 @@ def _blocked_s(
     Batch k is made by worker k modulo their number, not before batch k - 2 x workers was taken; the
     batches are taken in order. All ranks meet once a step, which gives queues time to fill.
     """
-    work_s = sum(before.values())
-    after_s = sum(after.values())
+    work_s, after_s = total(world, before), total(world, after)
     free_s = np.zeros((workers, world.ranks))
     taken_s = np.zeros((world.steps, world.ranks))
     blocked_s = np.zeros((world.steps, world.ranks))
@@ -152,7 +152,7 @@ def unknown_stages(rng: Rng, limits: Limits) -> UnseenRun:
     data = world.ranks // stages
     before, after = divide(rng, world, noise, np.repeat(longer, data)[None, :])
     microbatches = int(rng.integers(4, 17))
-    own_s = sum(before.values())
+    own_s = total(world, before)
     pipelines = own_s.reshape(world.steps, stages, data)
     filled_s = pipelines.sum(axis=1, keepdims=True) / microbatches
     whole_s = filled_s + pipelines.max(axis=1, keepdims=True) * (1.0 - 1.0 / microbatches)
