@@ -36,7 +36,7 @@ def test_a_small_dose_reports_every_table_and_the_seed(tmp_path):
     done = run("--quick", "--families", names, "--seed", "7", "--json", str(file))
     result = json.loads(file.read_text())
     assert result["seed"] == 7
-    assert "Seed 7:" in done.stdout
+    assert "seed 7:" in done.stdout
     assert {row["family"] for row in result["tables"]["families"]} == {
         "healthy/small-white",
         "healthy/small-ar",

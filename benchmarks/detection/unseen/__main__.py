@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from benchmarks.detection.methods import METHODS, OURS
 from benchmarks.detection.page import ROOT, UNSEEN, fill
 from benchmarks.detection.unseen import reality
 from benchmarks.detection.unseen.families import CALIBRATED_RANKS, FAMILIES, Family
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.explain:
         print("\n".join(story for record in records for story in record.stories))
     facts = {
+        "method": args.method,
         "seed": seed,
         "is_quick": args.quick,
         "processes": args.processes,
@@ -90,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--families", default="*", metavar="A,B", help="by name; * and ? work")
     parser.add_argument("--runs", type=int, metavar="N", help="runs of every family")
     parser.add_argument("--seed", type=int, metavar="S", help="repeat the runs of this seed")
+    parser.add_argument("--method", choices=list(METHODS), default=OURS, help="another method")
     parser.add_argument("--quick", action="store_true", help="one small run of every family")
     parser.add_argument("--explain", action="store_true", help="what was missed or made up")
     parser.add_argument("--list", action="store_true", help="print the names of the families")
@@ -107,11 +110,11 @@ def _tasks(families: Sequence[Family], args: argparse.Namespace, seed: int) -> I
     limits = QUICK if args.quick else Limits()
     for family in families:
         runs = args.runs or (1 if args.quick else family.runs)
-        yield from ((family.name, seed, at, limits) for at in range(runs))
+        yield from ((family.name, seed, at, limits, args.method) for at in range(runs))
 
 
 def _limit_tasks(args: argparse.Namespace, seed: int) -> Iterator[LimitTask]:
-    if not _is_named(LIMITS_NAME, args.families):
+    if args.method != OURS or not _is_named(LIMITS_NAME, args.families):
         return
     limits = QUICK if args.quick else Limits()
     runs = args.runs or (1 if args.quick else LIMIT_RUNS)

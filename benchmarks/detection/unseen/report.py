@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 import otel_straggler
+from benchmarks.detection.methods import OURS
 from benchmarks.detection.metrics import Events, percentile, ratio
 from benchmarks.detection.report import table, target_table, without_nan
 from benchmarks.detection.summary import Row
@@ -52,7 +53,7 @@ def document(
             "python": platform.python_version(),
             **{name: version(name) for name in ("numpy", "scipy")},
         },
-        "targets": check_targets(tables, records),
+        "targets": check_targets(tables, records) if facts["method"] == OURS else [],
         "tables": {name: rows for name, rows in tables.items() if rows},
         "runs": [record.as_json() for record in records],
     }
@@ -62,13 +63,14 @@ def document(
 def markdown(result: dict[str, Any]) -> str:
     """The targets and all tables of a document."""
     rows = result["tables"]["families"]
+    runs, hours = (sum(row[name] for row in rows) for name in ("runs", "rank-hours"))
     opening = (
-        f"Seed {result['seed']}: {sum(row['runs'] for row in rows):,} runs of {len(rows)} families,"
-        f" {sum(row['rank-hours'] for row in rows):,} rank-hours; {result['wall_s']:.0f} s with"
-        f" {result['processes']} processes."
+        f"{result['method']}, seed {result['seed']}: {runs:,} runs of {len(rows)} families,"
+        f" {hours:,} rank-hours; {result['wall_s']:.0f} s with {result['processes']} processes."
     )
-    parts = [opening, *result["notes"], "### Targets on unseen noise"]
-    parts.append(target_table(result["targets"]))
+    parts = [opening, *result["notes"]]
+    if result["targets"]:
+        parts += ["### Targets on unseen noise", target_table(result["targets"])]
     for name, title in TITLES.items():
         if name in result["tables"]:
             parts += [f"### {title}", table(result["tables"][name])]

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.detection.episodes import Episode
-from benchmarks.detection.matching import is_right, match
+from benchmarks.detection.matching import Matched, is_right, match
+from benchmarks.detection.methods import METHODS, Method
 from benchmarks.detection.methods.ours import ACCUSED, Ours
 from benchmarks.detection.metrics import is_among_top
 from benchmarks.detection.running import TABLE_STEPS
@@ -23,8 +24,8 @@ from benchmarks.detection.running_many import THREADS
 from benchmarks.detection.unseen.families import FAMILIES, MIN_NAMED, Family, at_limit
 from benchmarks.detection.unseen.runs import Limits, Planted, UnseenRun
 
-Task = tuple[str, int, int, Limits]
-"""Family, seed, number of the run, largest run."""
+Task = tuple[str, int, int, Limits, str]
+"""Family, seed, number of the run, largest run, method."""
 LimitTask = tuple[int, int, int, Limits]
 """Ranks, seed, number of the run, largest run."""
 
@@ -92,11 +93,12 @@ class LimitRecord:
 
 
 def run_task(task: Task) -> UnseenRecord:
-    """Make the run of a family, seed, and number, and count what the verdicts say of it."""
-    name, seed, at, limits = task
+    """Make the run of a family, seed, and number, and count what a method says of it."""
+    name, seed, at, limits, method_name = task
     family = next(each for each in FAMILIES if each.name == name)
     run = make_run(family, seed, at, limits)
-    return _record(family, at, run, *observe(run))
+    method = METHODS[method_name]()
+    return _record(family, at, run, method, observe(run, method))
 
 
 def make_run(family: Family, seed: int, at: int, limits: Limits) -> UnseenRun:
@@ -113,14 +115,14 @@ def run_limit_task(task: LimitTask) -> LimitRecord:
         rng = np.random.default_rng((seed, zlib.crc32(b"limit"), ranks, at))
         return at_limit(ranks, rng, limits, size)
 
-    method, _ = observe(made(None))
+    method = Ours()
+    observe(made(None), method)
     summary = method.engine.summary()
     limit = summary.resolvable_slowdown if summary else float("nan")
     if not np.isfinite(limit):
         return LimitRecord(ranks=ranks, run=at, limit=float("nan"))
     run = made(limit)
-    _, episodes = observe(run)
-    matched = match(run.labels, episodes, has_host_scope=True)
+    matched = match(run.labels, observe(run, Ours()), has_host_scope=True)
     return LimitRecord(
         ranks=ranks,
         run=at,
@@ -130,19 +132,20 @@ def run_limit_task(task: LimitTask) -> LimitRecord:
     )
 
 
-def observe(run: UnseenRun) -> tuple[Ours, list[Episode]]:
-    """Feed a run to the verdicts, five steps at a time."""
-    method, episodes = Ours(), []
+def observe(run: UnseenRun, method: Method) -> list[Episode]:
+    """Feed a run to a method, five steps at a time."""
+    episodes: list[Episode] = []
     last_step = 0
     for block in run.tables(TABLE_STEPS):
         episodes += method.take(block)
         last_step = int(block.steps[-1])
-    episodes += method.finish(last_step)
-    return method, episodes
+    if isinstance(method, Ours):
+        episodes += method.finish(last_step)
+    return episodes
 
 
 def _record(
-    family: Family, at: int, run: UnseenRun, method: Ours, episodes: list[Episode]
+    family: Family, at: int, run: UnseenRun, method: Method, episodes: list[Episode]
 ) -> UnseenRecord:
     record = UnseenRecord(
         family=family.name,
@@ -154,9 +157,12 @@ def _record(
         correlation=round(run.correlation, 4),
         size=max((label.size for label in run.labels if label.is_required), default=1.0),
     )
-    _count_events(record, run, episodes)
-    _count_pages(record, run, method)
-    _count_subjects(record, run, method)
+    matched = match(run.labels, episodes, has_host_scope=method.has_host_scope)
+    _count_events(record, run, matched)
+    _count_top(record, run, method)
+    if isinstance(method, Ours):
+        _count_pages(record, run, method)
+        _count_endings(record, run, method)
     for label in run.labels:
         right = [episode for episode in episodes if is_right(episode, (label,))]
         record.wrong_causes += sum(episode.cause in label.wrong_causes for episode in right)
@@ -175,8 +181,7 @@ def _facts(run: UnseenRun) -> str:
     )
 
 
-def _count_events(record: UnseenRecord, run: UnseenRun, episodes: Sequence[Episode]) -> None:
-    matched = match(run.labels, episodes, has_host_scope=True)
+def _count_events(record: UnseenRecord, run: UnseenRun, matched: Matched) -> None:
     wanted = [f for f in matched.findings if run.labels[f.label].is_required]
     record.found = sum(finding.is_result for finding in wanted)
     record.missed = len(wanted) - record.found
@@ -208,13 +213,18 @@ def _count_pages(record: UnseenRecord, run: UnseenRun, method: Ours) -> None:
             record.stories.append(f"PAGE   at step {episode.begin_step}: {verdict.sentence}")
 
 
-def _count_subjects(record: UnseenRecord, run: UnseenRun, method: Ours) -> None:
-    """Where the slow ones stand at the end."""
+def _count_top(record: UnseenRecord, run: UnseenRun, method: Method) -> None:
+    """Where those who are slow at the end stand then."""
     strengths = method.strengths
-    for label in run.labels:
-        if label.is_required and label.end_step is None and len(strengths) == run.world.ranks:
-            record.ranked += 1
+    lasting = [label for label in run.labels if label.is_required and label.end_step is None]
+    for label in lasting:
+        record.ranked += 1
+        if len(strengths) == run.world.ranks:
             record.top1 += is_among_top(strengths, sorted(label.ranks), 1)
+
+
+def _count_endings(record: UnseenRecord, run: UnseenRun, method: Ours) -> None:
+    for label in run.labels:
         if label.ending:
             record.endings += 1
             ends_right = _ends_right(label, method, run.world.ranks)
