@@ -32,7 +32,7 @@ TUNING_SEEDS = 1000
 LIMIT_RUNS = 20
 LIMITS_NAME = "limits"
 """As a family: how well stated detection limits hold."""
-QUICK = Limits(ranks=16, steps=300)
+QUICK = Limits(ranks=12, steps=200)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
