@@ -32,7 +32,7 @@ TUNING_SEEDS = 1000
 LIMIT_RUNS = 20
 LIMITS_NAME = "limits"
 """As a family: how well stated detection limits hold."""
-QUICK = Limits(ranks=16, steps=300)
+QUICK = Limits(ranks=12, steps=200)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     families, notes = choose(args.families, seed)
     tasks, limit_tasks = list(_tasks(families, args, seed)), list(_limit_tasks(args, seed))
     if not (tasks or limit_tasks):
-        print(f"no family matches {args.families!r}; --list prints them all", file=sys.stderr)
+        message = f"no family matches {args.families!r}; --list prints them all"
+        print(" ".join([message, *notes]), file=sys.stderr)
         return 2
     if args.list:
         print("\n".join([*(family.name for family in families), LIMITS_NAME]))

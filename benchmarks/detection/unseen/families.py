@@ -14,6 +14,7 @@ import numpy as np
 from benchmarks.detection.unseen import held_out, noises, reality, worlds
 from benchmarks.detection.unseen.noises import MakeNoise
 from benchmarks.detection.unseen.runs import (
+    MIN_NAMED,
     Limits,
     Noise,
     Planted,
@@ -110,10 +111,6 @@ class Fault:
             ending=("well" if recovers else "slow") if self.later else "",
             is_required=world.ranks >= MIN_NAMED,
         )
-
-
-MIN_NAMED = 4
-"""In smaller worlds a verdict on the run is as good: the times may not tell who it is."""
 
 
 def faulty(

@@ -83,8 +83,8 @@ def shared(rng: Rng, world: World) -> Noise:
 
 def shuffled_lengths(rng: Rng, world: World) -> Noise:
     """Sequence lengths in stretches of fixed length, all ranks changing at the same steps."""
-    size, steps = rng.uniform(0.02, 0.10), int(rng.integers(5, 80))
-    shape = float(rng.uniform(1.0, 8.0))
+    size, steps = rng.uniform(0.02, 0.07), int(rng.integers(5, 60))
+    shape = float(rng.uniform(2.0, 8.0))
     lengths = rng.gamma(shape, 1.0, (world.steps // steps + 2, world.ranks))
     log = size * (lengths - shape) / np.sqrt(shape)
     log = _each(log, steps, int(rng.integers(steps)))[: world.steps]
@@ -92,10 +92,10 @@ def shuffled_lengths(rng: Rng, world: World) -> Noise:
 
 
 def skewed(rng: Rng, world: World) -> Noise:
-    """AR noise that is never faster than the machine allows: a gamma of the normal."""
+    """AR noise with an upper tail: no step is much faster than the machine allows."""
     size, rho = log_uniform(rng, 0.01, 0.06), float(rng.uniform(0.2, 0.97))
     normal = correlated(rng, world.steps, world.ranks, rho)
-    log = size * (np.exp(0.7 * normal) - np.exp(0.7**2 / 2.0))
+    log = size * (np.exp(0.5 * normal) - np.exp(0.5**2 / 2.0))
     return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
 
 

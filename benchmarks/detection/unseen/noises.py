@@ -80,15 +80,16 @@ def regimes(rng: Rng, world: World) -> Noise:
 
 
 def heavy_regimes(rng: Rng, world: World) -> Noise:
-    """Stretches of which few are very long: Pareto, cut at 6 times the spread."""
+    """Stretches of doubling lengths, of which each is rarer than the one before; cv 3 to 8 %."""
     size, mean_steps = float(rng.uniform(0.03, 0.08)), float(rng.uniform(10.0, 40.0))
-    tail = float(rng.uniform(2.2, 4.0))
-    spread = np.sqrt(tail / (tail - 2.0)) / (tail - 1.0)
-
-    def draw(n: int) -> Floats:
-        return size * np.minimum(rng.pareto(tail, n) / spread, 6.0)
-
-    return _of_stretches(rng, world, stretches(rng, world, mean_steps, draw), size, mean_steps)
+    doublings = np.arange(int(rng.integers(4, 6)))
+    part = float(rng.uniform(1.8, 3.0)) ** -doublings
+    part /= part.sum()
+    levels = 2.0**doublings
+    mean = part @ levels
+    levels = size * (levels - mean) / np.sqrt(part @ (levels - mean) ** 2)
+    log = stretches(rng, world, mean_steps, lambda n: rng.choice(levels, n, p=part))
+    return _of_stretches(rng, world, log, size, mean_steps)
 
 
 def wandering_hosts(rng: Rng, world: World) -> Noise:

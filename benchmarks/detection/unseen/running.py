@@ -21,8 +21,8 @@ from benchmarks.detection.methods.ours import ACCUSED, Ours
 from benchmarks.detection.metrics import is_among_top
 from benchmarks.detection.running import TABLE_STEPS
 from benchmarks.detection.running_many import THREADS
-from benchmarks.detection.unseen.families import FAMILIES, MIN_NAMED, Family, at_limit
-from benchmarks.detection.unseen.runs import Limits, Planted, UnseenRun
+from benchmarks.detection.unseen.families import FAMILIES, Family, at_limit
+from benchmarks.detection.unseen.runs import MIN_NAMED, Limits, Planted, UnseenRun
 
 Task = tuple[str, int, int, Limits, str]
 """Family, seed, number of the run, largest run, method."""

@@ -20,6 +20,8 @@ from otel_straggler.model.verdict import Scope
 
 Rng = np.random.Generator
 Ending = Literal["", "slow", "well"]
+MIN_NAMED = 4
+"""In worlds of fewer ranks a verdict on the run is as good: times may not show who it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

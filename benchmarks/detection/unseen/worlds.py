@@ -6,6 +6,7 @@ import numpy as np
 
 from benchmarks.detection.unseen.noises import ar, quiet_ar
 from benchmarks.detection.unseen.runs import (
+    MIN_NAMED,
     Limits,
     Parts,
     Planted,
@@ -64,6 +65,7 @@ def _loader_label(world: World, rank: int, onset: int, size: float) -> Planted:
         cause="slow_host",
         onset_step=world.first_step + onset,
         size=size,
+        is_required=world.ranks >= MIN_NAMED,
     )
 
 
