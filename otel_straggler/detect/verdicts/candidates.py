@@ -13,6 +13,7 @@ from otel_straggler.detect.verdicts.history import how_it_began
 from otel_straggler.detect.verdicts.log import Work
 from otel_straggler.detect.verdicts.stalls import Spikes, StallPattern
 from otel_straggler.detect.verdicts.track import Track
+from otel_straggler.detect.verdicts.waits import Lateness
 from otel_straggler.detect.verdicts.world import cause_of_section
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import Bools, Floats, Ints, Section
@@ -133,7 +134,8 @@ class CostedFindings:
         lost = np.nan_to_num(_lost_s(effects, self.costs.columns_s[row]), nan=0.0)
         late = len(sections) + 1
         local_s = max(float(lost[0]), float(lost[1:late].max(initial=0.0)), 0.0)
-        is_late = bool(flagged[late]) and local_s < LATE_SHARE * float(lost[late])
+        is_only_late = bool(flagged[late]) and not flagged[:late].any()
+        is_late = bool(flagged[late]) and local_s < LATE_SHARE * float(lost[late]) or is_only_late
         main = late if is_late else _main_section(lost, local_s)
         if not (np.isfinite(effects[main]) and effects[main] > 0.0):
             main = column
@@ -274,6 +276,27 @@ def spiking(
         is_late=column == late,
         heaviest=sections[inside - 1] if inside else None,
         stalling=pattern,
+    )
+
+
+def late(row: int, lateness: Lateness, costs: StepCost, z: float) -> Candidate:
+    """The candidate of a rank that is last now and then, for no measured reason."""
+    step_s = float(costs.step_s[row])
+    lost_s = lateness.share * lateness.each_s
+    return Candidate(
+        row=row,
+        column=costs.columns_s.shape[1] - 1,
+        sure=False,
+        section=None,
+        cause="late_arrival",
+        effect=math.log1p(lost_s / step_s),
+        floor=0.0,
+        z=z,
+        lost_s=lost_s,
+        own_s=step_s + lost_s,
+        peers_s=step_s,
+        since=-1,
+        is_late=True,
     )
 
 

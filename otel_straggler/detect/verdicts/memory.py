@@ -17,7 +17,7 @@ from otel_straggler.detect.verdicts.excess import Excesses, host_excesses
 from otel_straggler.detect.verdicts.history import OwnHistory
 from otel_straggler.detect.verdicts.stalls import Spikes, StallDetector
 from otel_straggler.detect.verdicts.track import Track
-from otel_straggler.detect.verdicts.waits import WaitDetector
+from otel_straggler.detect.verdicts.waits import LateArrivals, WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers
 from otel_straggler.model.observation import Bools, Floats, Ints
 
@@ -181,6 +181,7 @@ class Tracks:
     spikes: StallDetector
     numbers: StepNumbers
     resolution: ClockResolution
+    arrivals: LateArrivals
     late_s: Floats | None = None
     """(R, S) mean seconds per step beyond the peers, of the newest 20 steps or so."""
     newest_spikes: Spikes | None = None
@@ -195,6 +196,7 @@ class Tracks:
             StallDetector((world.n_ranks, columns)),
             StepNumbers(),
             ClockResolution(),
+            LateArrivals(world.n_ranks),
         )
 
     def widen(self, sections: int) -> None:
@@ -215,6 +217,8 @@ class Tracks:
         if not counts.all():
             ranks = np.where(counts[:, None, None], ranks, np.nan)
         self.ranks.observe(ranks)
+        own_s = excess.local_s - excess.peers_local_s[:, world.peers.code]
+        self.arrivals.observe(excess.waited_s[counts], own_s[counts], world.peers)
         self._learn_late(excess.late_s if counts.all() else excess.late_s[counts])
         self.hosts.observe(_of_real_hosts(host_excesses(ranks, world), world.hosts))
         self.newest_costs = step_costs(excess, world)

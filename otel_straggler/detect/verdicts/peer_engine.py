@@ -15,6 +15,7 @@ from otel_straggler.detect.verdicts.candidates import (
     CostedFindings,
     against_the_others,
     gpu_seconds_per_hour,
+    late,
     spiking,
 )
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
@@ -22,6 +23,7 @@ from otel_straggler.detect.verdicts.equal_work import extra_work, tokens_of_peer
 from otel_straggler.detect.verdicts.excess import Excesses
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog, would_page
 from otel_straggler.detect.verdicts.memory import Tracks
+from otel_straggler.detect.verdicts.significance import min_z
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict
@@ -40,6 +42,8 @@ MIN_LASTING = 1.045
 """A device that was always slower is called slow from 4.5 % on: healthy ones differ by 1 %."""
 ALONE = 2.0
 """A rank on a slow host is named if it is so many times as slow as its host."""
+ALWAYS = 0.5
+"""Who is the last in so many steps is compared by its usual step."""
 AGREEMENT = 0.3
 """Others must be seen waiting for at least this part of a rank's loss."""
 
@@ -89,7 +93,9 @@ class PeerVerdictEngine:
             for one in hosts.candidates()
             if self._is_whole_host(one, ranks) and not self._is_hosts_turn(one, hosts)
         }
-        result = ranks.candidates()
+        self._arrivals = tracks.arrivals
+        comes_late = self._coming_late(tracks, ranks)
+        result = [one for one in ranks.candidates() if self._is_last(one, comes_late)]
         self._slow = np.isin(world.hosts.code, list(slow_hosts))
         self._slow[[one.row for one in result]] = True
         changes = [self._record_host(one, hosts, ranks) for one in slow_hosts.values()]
@@ -97,6 +103,11 @@ class PeerVerdictEngine:
         changes += [self._record_rank(one, ranks, slow_hosts, taken) for one in result]
         stalling = self._spiking(tracks, ranks, taken)
         changes += [self._record_rank(one, ranks, {}, taken) for one in stalling]
+        changes += [
+            self._record_rank(one, ranks, {}, taken)
+            for row, one in comes_late.items()
+            if world.rank_subjects[row] not in taken
+        ]
         changes += self._review("host", hosts, taken) + self._review("rank", ranks, taken)
         return [change for change in changes if change is not None]
 
@@ -194,7 +205,7 @@ class PeerVerdictEngine:
             return None
         subject = self._world.rank_subjects[one.row]
         is_active = self._log.state_of(subject).state in CALLED_SLOW
-        if not is_active and one.stalling is None and ranks.takes_turns(one):
+        if not (is_active or one.stalling or one.is_late) and ranks.takes_turns(one):
             self._turns[one.row] = self._now.steps
             return None
         if named is None and not is_active and self._may_be_host(one, ranks):
@@ -211,7 +222,7 @@ class PeerVerdictEngine:
             sure=one.sure,
             floor=one.floor,
             now=self._now,
-            confirmable=agrees,
+            confirmable=agrees and not self._may_be_role(one),
             work=ranks.work_of(one.row),
         )
 
@@ -232,6 +243,22 @@ class PeerVerdictEngine:
             and self._world.host_subjects[hosts.code[row]] not in taken
         )
         return [one for one in found if not ranks.waits_for_loader(one)]
+
+    def _is_last(self, one: Candidate, comes_late: dict[int, Candidate]) -> bool:
+        """Whether others wait for it: who merely comes after most of its peers delays nobody. Who
+        does so now and then is told of by how often."""
+        return not one.is_late or one.row not in comes_late and self._arrivals.is_last(one.row)
+
+    def _coming_late(self, tracks: Tracks, ranks: CostedFindings) -> dict[int, Candidate]:
+        """By row: ranks that are the last of their peers more often than by chance."""
+        costs, z = ranks.costs, min_z(self._world.n_ranks, 1, self._settings.min_z)
+        min_s = self._settings.min_share * costs.step_s
+        result = {}
+        for row in tracks.arrivals.found(self._world.peers, z, min_s):
+            lateness = tracks.arrivals.lateness(row)
+            if lateness is not None and lateness.share < ALWAYS:
+                result[row] = late(row, lateness, costs, z)
+        return result
 
     def _is_one_of_a_group(self, one: Candidate, ranks: CostedFindings) -> bool:
         """Whether it is slow only where its inner group meets, and the whole group is."""
@@ -343,11 +370,13 @@ class PeerVerdictEngine:
     def _details(self, one: Candidate, row: int, n_alike: int) -> str:
         also = f"like {n_alike:,} more of its peers" if n_alike else ""
         role = "or its work is another: no rank reported its role (set_topology)"
+        lateness = self._arrivals.lateness(row) if one.is_late else None
         parts = (
             self._of_work(row),
+            str(lateness or ""),
             str(one.stalling or ""),
             also,
-            role if self._may_be_role(one) and one.stalling is None else "",
+            role if self._may_be_role(one) and not (one.stalling or one.is_late) else "",
         )
         return ", ".join(filter(None, parts))
 

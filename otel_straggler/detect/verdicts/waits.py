@@ -174,6 +174,112 @@ class WaitLedger:
         self.suffered_s = dict(state.get("suffered_s", {}))
 
 
+HALF_LIFE_STEPS = 200.0
+MIN_MEETINGS = 20.0
+TIED = 0.1
+"""Who comes so little before the last one, as a part of what that one costs, is last with it."""
+MIN_PART = 0.25
+"""Of those that come last, each must cost this part of what the costliest does."""
+MIN_LAST = 1.0 / 3.0
+"""A rank whose usual wait is short is late only if it is last in so many of the newest steps."""
+NEWEST_STEPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """How often a rank is the last of its peers for no measured reason: part of the steps, and the
+    seconds that its peers then wait."""
+
+    share: float
+    each_s: float
+
+    def __str__(self) -> str:
+        """
+        >>> str(Lateness(share=0.4, each_s=0.0066))
+        'the last of its peers in 40 % of the steps, by 0.0066 s'
+        """
+        return f"the last of its peers in {100 * self.share:.0f} % of the steps, by {self.each_s:.2g} s"
+
+
+class LateArrivals:
+    """Who comes last to the collectives of its peers, of R ranks. State: 24 bytes per rank.
+
+    What a rank loses in its own sections is a reason, and is named there. By chance each of n peers
+    is last in 1/n of the steps; as noise has memory, and so the same one is last in steps in a row,
+    that many steps count as fewer.
+    """
+
+    def __init__(self, n_ranks: int) -> None:
+        self._last = np.zeros(n_ranks)
+        self._lost_s = np.zeros(n_ranks)
+        self._steps = np.zeros(n_ranks)
+        self._same: Floats = np.zeros(0)
+        self._pairs: Floats = np.zeros(0)
+        self._newest: list[Bools] = []
+
+    def observe(self, waited_s: Floats, own_late_s: Floats, groups: Groups) -> None:
+        """The next steps: (T, R) seconds waited, and of own work beyond the peers; NaN if none."""
+        gathered = groups.gather(waited_s)
+        lowest = np.fmin.reduce(gathered, axis=-1)
+        cost = groups.medians(waited_s) - lowest
+        at = np.argmin(np.where(np.isnan(gathered), np.inf, gathered), axis=-1)
+        culprit = groups.members[np.arange(len(groups)), at]
+        met = np.isfinite(cost) & (groups.size > 1)
+        own_s = np.take_along_axis(own_late_s, np.minimum(culprit, own_late_s.shape[1] - 1), axis=1)
+        lost_s = np.maximum(cost - np.maximum(np.nan_to_num(own_s), 0.0), 0.0)
+        counts = met & (lost_s >= 0.5 * cost) & (cost > 0.0)
+        with np.errstate(invalid="ignore"):
+            tied = waited_s <= (lowest + TIED * np.maximum(cost, 0.0))[:, groups.code]
+        self._newest = [*self._newest, *(tied & met[:, groups.code])][-NEWEST_STEPS:]
+        self._fade(len(waited_s), len(groups))
+        self._steps += met.sum(axis=0)[groups.code]
+        n_ranks = len(self._last)
+        self._last += np.bincount(culprit[counts], minlength=n_ranks + 1)[:n_ranks]
+        self._lost_s += np.bincount(culprit[counts], lost_s[counts], minlength=n_ranks + 1)[:n_ranks]
+        in_a_row = counts[1:] & counts[:-1]
+        self._pairs += in_a_row.sum(axis=0)
+        self._same += (in_a_row & (culprit[1:] == culprit[:-1])).sum(axis=0)
+
+    def _fade(self, steps: int, n_groups: int) -> None:
+        fade = 0.5 ** (steps / HALF_LIFE_STEPS)
+        if len(self._same) != n_groups:
+            self._same, self._pairs = np.zeros(n_groups), np.zeros(n_groups)
+        for values in (self._last, self._lost_s, self._steps, self._same, self._pairs):
+            values *= fade
+
+    def found(self, groups: Groups, z: float, min_s: Floats) -> list[int]:
+        """Ranks that are last more often than by ``z`` standard deviations of chance, and cost
+        ``min_s`` (R,) seconds per step."""
+        n = np.maximum(self._steps, 1.0)
+        share = self._last / n
+        chance = np.maximum(groups.medians(share), 0.5 / np.maximum(groups.size, 2))
+        squares = np.bincount(groups.code, share**2, minlength=len(groups))
+        same = self._same / np.maximum(self._pairs, 1.0)
+        memory = np.clip((same - squares) / np.maximum(1.0 - squares, 0.05), 0.0, 0.98)
+        effective = n * ((1.0 - memory) / (1.0 + memory))[groups.code]
+        chance_here = chance[groups.code]
+        error = np.sqrt(chance_here * (1.0 - chance_here) / effective)
+        most = np.zeros(len(groups))
+        np.maximum.at(most, groups.code, self._lost_s)
+        is_late = (share - chance_here >= z * error) & (self._lost_s >= min_s * n)
+        is_late &= (self._lost_s >= MIN_PART * most[groups.code]) & (self._steps >= MIN_MEETINGS)
+        return np.flatnonzero(is_late).tolist()
+
+    def lateness(self, row: int) -> Lateness | None:
+        """None if it never was the last for no measured reason."""
+        if not self._last[row] > 0.0:
+            return None
+        return Lateness(
+            share=float(self._last[row] / max(self._steps[row], 1.0)),
+            each_s=float(self._lost_s[row] / self._last[row]),
+        )
+
+    def is_last(self, row: int) -> bool:
+        """Whether it is the last of its peers in a third of the newest steps; True if unknown."""
+        newest = [bool(step[row]) for step in self._newest]
+        return not newest or sum(newest) >= MIN_LAST * len(newest)
+
+
 ALIKE = 0.25
 """Ranks that meet differ from each other by less than this part of their difference from peers."""
 
