@@ -25,7 +25,7 @@ LATE_SHARE = 0.5
 """A rank is late if this part of its cost lies in no measured section."""
 NEWEST_STEPS = 20
 """A rise that began later is measured since it began, ..."""
-TIMES_AS_LONG = 2.0
+TIMES_AS_LONG = 4.0
 """Where ranks take turns, one is named that is slow for so many times as long as any other was."""
 PREFETCHED = 0.01
 """Batches that are ready when they are asked for take less than this part of a step."""

@@ -205,7 +205,8 @@ class PeerVerdictEngine:
             return None
         subject = self._world.rank_subjects[one.row]
         is_active = self._log.state_of(subject).state in CALLED_SLOW
-        if not (is_active or one.stalling or one.is_late) and ranks.takes_turns(one):
+        is_rare = one.stalling is not None or (one.is_late and one.since < 0)
+        if not (is_active or is_rare) and ranks.takes_turns(one):
             self._turns[one.row] = self._now.steps
             return None
         if named is None and not is_active and self._may_be_host(one, ranks):
@@ -247,7 +248,10 @@ class PeerVerdictEngine:
     def _is_last(self, one: Candidate, comes_late: dict[int, Candidate]) -> bool:
         """Whether others wait for it: who merely comes after most of its peers delays nobody. Who
         does so now and then is told of by how often."""
-        return not one.is_late or one.row not in comes_late and self._arrivals.is_last(one.row)
+        return not one.is_late or (
+            one.row not in comes_late
+            and self._arrivals.is_last(one.row, self._now.steps - max(one.since, 0) + 1)
+        )
 
     def _coming_late(self, tracks: Tracks, ranks: CostedFindings) -> dict[int, Candidate]:
         """By row: ranks that are the last of their peers more often than by chance."""

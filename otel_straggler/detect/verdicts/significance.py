@@ -17,6 +17,9 @@ MIN_SPREAD = 0.005
 """Peers always differ by 0.5 %: else, in tight groups, a rank 0.5 % slower would score z = 13."""
 PRIOR_ROWS = 16
 """Weight of the spread expected from noise against the measured one, in rows."""
+OUTER_OF_MIDDLE = 1.9
+"""80 % quantile / median of the sizes of normal numbers."""
+TAIL_ERROR, MIN_TAIL_ROWS = 1.5, 12
 FALSE_ALARMS = 0.05
 """Rows beyond the limit by chance, over all rows and sections together."""
 
@@ -46,7 +49,18 @@ def spread_of(effect: Floats, standard_error: Floats) -> Floats:
     measured = np.where(known > 0, unsure * SIGMA_OF_MAD * middle, 0.0)
     expected = standard_error**2 + MIN_SPREAD**2
     mixed = (known * measured**2 + PRIOR_ROWS * expected) / (known + PRIOR_ROWS)
-    return np.asarray(np.sqrt(np.maximum(mixed, expected)))
+    return np.asarray(np.sqrt(np.maximum(mixed, expected)) * _tail(size, known, middle) ** 2)
+
+
+def _tail(size: Floats, known: Ints, middle: Floats) -> Floats:
+    """(C,) how much farther the outer of (R, C) sorted sizes lie than normal ones, 1 at least: the
+    80 % quantile against the ``middle`` one, less what few rows differ by."""
+    if not len(size):
+        return np.ones(len(known))
+    outer = size[np.maximum((0.8 * known).astype(np.int64) - 1, 0), np.arange(len(known))]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = outer / (OUTER_OF_MIDDLE * middle) - TAIL_ERROR / np.sqrt(known)
+    return np.asarray(np.where(known >= MIN_TAIL_ROWS, np.fmax(ratio, 1.0), 1.0))
 
 
 def min_z(rows: int, columns: int, floor: float) -> float:

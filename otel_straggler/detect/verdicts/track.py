@@ -45,8 +45,9 @@ NEWEST_BLOCKS, LONG_BLOCKS = 4, 20
 VERIFY_STEPS = 8
 """Fewer since an onset say nothing: pauses come in clusters, also of the ranks that one meets."""
 MAX_VERIFIED_BLOCKS = 20
-MIN_TURNS = 0.01
-"""Ranks take turns if so many of the others were slow for a while; one at least."""
+MIN_TURNS, MIN_SINGLE = 0.01, 3
+"""Ranks take turns if this part of the others were slow for a while, one at least; three if it was
+for a block only."""
 MAX_BLOCK = 0.2
 """In means of windows a block of steps counts for no more, or for 4 standard errors."""
 LOW_QUANTILE, LASTING = 0.25, 0.4
@@ -278,8 +279,9 @@ class Track:
         high = blocks >= min(level, self._max_block[column])
         longest, own = _ended_runs(high), _newest_run(high[:, row])
         longest[row] = 0
-        had_turns = longest > 0
-        if not had_turns.sum() >= max(1.0, MIN_TURNS * np.isfinite(blocks).any(axis=0).sum()):
+        n_ranks = int(np.isfinite(blocks).any(axis=0).sum())
+        is_many = (longest > 0).sum() >= max(MIN_SINGLE, MIN_TURNS * n_ranks)
+        if not is_many and not (longest > 1).sum() >= max(1.0, MIN_TURNS * n_ranks):
             return False
         if since > 0:
             own = max(own, (self.steps - since) // self._settings.block_steps)

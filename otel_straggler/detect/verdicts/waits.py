@@ -180,9 +180,9 @@ TIED = 0.1
 """Who comes so little before the last one, as a part of what that one costs, is last with it."""
 MIN_PART = 0.25
 """Of those that come last, each must cost this part of what the costliest does."""
-MIN_LAST = 1.0 / 3.0
+MIN_LAST = 0.45
 """A rank whose usual wait is short is late only if it is last in so many of the newest steps."""
-NEWEST_STEPS = 20
+NEWEST_STEPS, MIN_NEWEST = 40, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +274,10 @@ class LateArrivals:
             each_s=float(self._lost_s[row] / self._last[row]),
         )
 
-    def is_last(self, row: int) -> bool:
-        """Whether it is the last of its peers in a third of the newest steps; True if unknown."""
-        newest = [bool(step[row]) for step in self._newest]
+    def is_last(self, row: int, steps: int) -> bool:
+        """Whether it is the last of its peers in half of the newest steps, of so many; True if
+        unknown."""
+        newest = [bool(step[row]) for step in self._newest[-max(steps, MIN_NEWEST) :]]
         return not newest or sum(newest) >= MIN_LAST * len(newest)
 
 
