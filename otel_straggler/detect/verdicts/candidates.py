@@ -25,8 +25,9 @@ LATE_SHARE = 0.5
 """A rank is late if this part of its cost lies in no measured section."""
 NEWEST_STEPS = 20
 """A rise that began later is measured since it began, ..."""
-TIMES_AS_LONG = 4.0
-"""Where ranks take turns, one is named that is slow for so many times as long as any other was."""
+ALIKE, TIMES_AS_LONG = 0.35, 4.0
+"""Where ranks take turns at this part of its excess, one is named that is slow for so many times as
+long as any other was."""
 PREFETCHED = 0.01
 """Batches that are ready when they are asked for take less than this part of a step."""
 NEWS_STEPS, QUIET_STEPS, REMEMBERED_STEPS = 40, 100, 400
@@ -183,8 +184,8 @@ class CostedFindings:
         """See :meth:`.Track.takes_turns`. Of ranks that wait for their loaders the one that has
         fallen behind stays behind by mere chance, for any length of time."""
         if not self.waits_for_loader(one):
-            return self._is_turn(one, 0.5, TIMES_AS_LONG)
-        return not self._is_news(one) or self._is_turn(one, 0.25, math.inf)
+            return self._is_turn(one, ALIKE, TIMES_AS_LONG)
+        return not self._is_news(one) or self._is_turn(one, ALIKE, math.inf)
 
     def waits_for_loader(self, one: Candidate) -> bool:
         """Whether it waits for batches that are ready when its peers ask for them."""

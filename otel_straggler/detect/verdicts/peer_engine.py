@@ -42,6 +42,8 @@ MIN_LASTING = 1.045
 """A device that was always slower is called slow from 4.5 % on: healthy ones differ by 1 %."""
 ALONE = 2.0
 """A rank on a slow host is named if it is so many times as slow as its host."""
+MAX_STAGES = 16
+"""A pipeline that nobody told of has at most so many stages."""
 ALWAYS = 0.5
 """Who is the last in so many steps is compared by its usual step."""
 AGREEMENT = 0.3
@@ -174,7 +176,7 @@ class PeerVerdictEngine:
             sure=one.sure,
             floor=one.floor,
             now=self._now,
-            confirmable=is_sure_host,
+            confirmable=is_sure_host and not self._may_be_role(one),
             work=hosts.work_of(one.row),
         )
 
@@ -361,8 +363,11 @@ class PeerVerdictEngine:
         return replace(draft, pages=pages)
 
     def _may_be_role(self, one: Candidate) -> bool:
-        """Whether it was always slow, in a layout that nobody told: its work may be another."""
-        return not self._world.is_reported and one.began != "became" and one.since <= 0
+        """Whether it was always slow, in a layout that nobody told, where so many as are slow can be
+        a stage with more work."""
+        if self._world.is_reported or one.began == "became" or one.since > 0:
+            return False
+        return MAX_STAGES * int(self._slow.sum()) >= self._world.n_ranks
 
     def _with_extra_work(self, draft: Verdict, one: Candidate) -> Verdict:
         """No cause where the time lies in a section that its peers do not run."""

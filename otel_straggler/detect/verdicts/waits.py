@@ -176,7 +176,7 @@ class WaitLedger:
 
 HALF_LIFE_STEPS = 200.0
 MIN_MEETINGS = 20.0
-TIED = 0.1
+TIED = 0.02
 """Who comes so little before the last one, as a part of what that one costs, is last with it."""
 MIN_PART = 0.25
 """Of those that come last, each must cost this part of what the costliest does."""
