@@ -45,9 +45,9 @@ NEWEST_BLOCKS, LONG_BLOCKS = 4, 20
 VERIFY_STEPS = 8
 """Fewer since an onset say nothing: pauses come in clusters, also of the ranks that one meets."""
 MAX_VERIFIED_BLOCKS = 20
-MIN_TURNS, MIN_SINGLE = 0.01, 3
-"""Ranks take turns if this part of the others were slow for a while, one at least; three if it was
-for a block only."""
+MIN_TURNS, MIN_RUN, MIN_SIGMAS = 0.01, 2, 2.5
+"""Ranks take turns if this part of the others, one at least, were slow for so many blocks, by so
+many standard errors of a block."""
 MAX_BLOCK = 0.2
 """In means of windows a block of steps counts for no more, or for 4 standard errors."""
 LOW_QUANTILE, LASTING = 0.25, 0.4
@@ -276,12 +276,16 @@ class Track:
         n = min(self.blocks, len(self._block_ring))
         order = [(self.blocks - n + i) % len(self._block_ring) for i in range(n)]
         blocks = self._block_ring[order, :, column]
+        usable = self._reference_blocks[:, column] >= MIN_REFERENCE
+        normal = np.where(usable, self.reference[:, column], 0.0)
+        normal[row] = 0.0
+        blocks = blocks - normal
+        level = max(level, MIN_SIGMAS * math.sqrt(float(self.noise.variance[0, column])))
         high = blocks >= min(level, self._max_block[column])
         longest, own = _ended_runs(high), _newest_run(high[:, row])
         longest[row] = 0
         n_ranks = int(np.isfinite(blocks).any(axis=0).sum())
-        is_many = (longest > 0).sum() >= max(MIN_SINGLE, MIN_TURNS * n_ranks)
-        if not is_many and not (longest > 1).sum() >= max(1.0, MIN_TURNS * n_ranks):
+        if not (longest >= MIN_RUN).sum() >= max(1.0, MIN_TURNS * n_ranks):
             return False
         if since > 0:
             own = max(own, (self.steps - since) // self._settings.block_steps)
