@@ -32,6 +32,7 @@ PRIOR: Final = 8.0
 """Degrees of freedom that what is expected of a scale counts for."""
 BETWEEN_WINDOWS: Final = 4.0
 """Windows after which what ranks differ by is half believed to last."""
+MIN_WINDOWS: Final = 2
 KEPT_WINDOWS: Final = 20.0
 """After so many windows older ones fade."""
 MAX_JUMP: Final = 2.0
@@ -57,11 +58,12 @@ class NoiseScales:
         self._between = np.zeros((n_scales, shape[1]))
         self._n_windows = np.zeros(n_scales)
         self.variance = np.full((len(BLOCKS), shape[1]), np.nan)
+        self._own = self.variance.copy()
         self.freedom = np.full((len(BLOCKS), shape[1]), PRIOR)
 
     def widen(self, at: list[int]) -> None:
         """Insert new columns."""
-        for name, filler in (("variance", np.nan), ("freedom", PRIOR)):
+        for name, filler in (("variance", np.nan), ("_own", np.nan), ("freedom", PRIOR)):
             setattr(self, name, np.insert(getattr(self, name), at, filler, axis=-1))
         for name in ("_mean", "_windows", "_measured", "_freedom", "_between"):
             setattr(self, name, np.insert(getattr(self, name), at, 0, axis=-1))
@@ -100,25 +102,26 @@ class NoiseScales:
         """Mix what was measured with what is expected. ``sigma`` (C,): noise of a step within a
         block of five."""
         before = (INDEPENDENT[0] * sigma) ** 2
-        steps, growth = 1.0, np.ones(len(sigma))
+        n_blocks, growth, unsure = 1.0, np.ones(len(sigma)), np.zeros(len(sigma))
         for scale, length in enumerate(BLOCKS.tolist()):
-            expected = before if scale == 0 else before * np.clip(growth, 1.0, length / steps) * (
-                steps / length
-            )
-            freedom, mixed = np.full(len(sigma), PRIOR), expected
+            expected = before
+            if scale:
+                longer = length / n_blocks
+                expected = before * np.clip(growth, 1.0, longer) / longer
+            own = expected
             if scale < len(self._measured):
                 known = self._freedom[scale] > 0.0
-                measured = np.where(known, self._measured[scale], np.nan)
-                expected = np.where(np.isnan(expected), measured, expected)
+                expected = np.where(known & np.isnan(expected), self._measured[scale], expected)
                 freedom = self._freedom[scale] + PRIOR
-                mixed = (self._freedom[scale] * self._measured[scale] + PRIOR * expected) / freedom
-                seen = self._n_windows[scale]
-                unsure = np.maximum(self._between[scale] - mixed, 0.0)
-                mixed = mixed + unsure * BETWEEN_WINDOWS / (seen + BETWEEN_WINDOWS)
+                own = (self._freedom[scale] * self._measured[scale] + PRIOR * expected) / freedom
+                self.freedom[scale] = freedom
+                if self._n_windows[scale] >= MIN_WINDOWS:
+                    part = BETWEEN_WINDOWS / (self._n_windows[scale] + BETWEEN_WINDOWS)
+                    unsure = part * np.maximum(self._between[scale] - own, 0.0)
             per_step = before / INDEPENDENT[max(scale - 1, 0)] ** 2
-            growth = (mixed / INDEPENDENT[scale] ** 2) / np.maximum(per_step, MIN_SIGMA**2)
-            self.variance[scale], self.freedom[scale] = mixed, freedom
-            before, steps = mixed, float(length)
+            growth = (own / INDEPENDENT[scale] ** 2) / np.maximum(per_step, MIN_SIGMA**2)
+            self._own[scale], self.variance[scale] = own, own + unsure
+            before, n_blocks = own, float(length)
 
     def error(self, n_blocks: Ints | Floats | float) -> Floats:
         """Standard error of so many blocks, by power laws between the scales: (C,) of a number,
@@ -134,8 +137,9 @@ class NoiseScales:
 
     def sigma(self, of_step: Floats) -> Floats:
         """(C,) standard deviation of steps without memory whose means would scatter as much, at
-        any scale. ``of_step``: that within blocks."""
-        measured = np.sqrt(self.variance) / INDEPENDENT[:, None]
+        any scale that was measured. ``of_step``: that within blocks."""
+        measured = np.sqrt(self._own[:-1]) / INDEPENDENT[:-1, None]
+        measured[self._n_windows < MIN_WINDOWS] = np.nan
         return np.asarray(np.fmax(of_step, np.fmax.reduce(measured, axis=0)))
 
 
