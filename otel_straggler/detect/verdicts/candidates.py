@@ -183,9 +183,11 @@ class CostedFindings:
     def takes_turns(self, one: Candidate) -> bool:
         """See :meth:`.Track.takes_turns`. Of ranks that wait for their loaders the one that has
         fallen behind stays behind by mere chance, for any length of time."""
-        if not self.waits_for_loader(one):
+        section = one.section or one.heaviest
+        if section is None or section.kind != "data":
             return self._is_turn(one, ALIKE, TIMES_AS_LONG)
-        return not self._is_news(one) or self._is_turn(one, ALIKE, math.inf)
+        is_queue = self.waits_for_loader(one)
+        return (is_queue and not self._is_news(one)) or self._is_turn(one, ALIKE, math.inf)
 
     def waits_for_loader(self, one: Candidate) -> bool:
         """Whether it waits for batches that are ready when its peers ask for them."""

@@ -107,7 +107,8 @@ class NoiseScales:
             expected = before
             if scale:
                 longer = length / n_blocks
-                expected = before * np.clip(growth, 1.0, longer) / longer
+                least = 1.0 if scale < len(self._measured) else math.sqrt(longer)
+                expected = before * np.clip(growth, least, longer) / longer
             own = expected
             if scale < len(self._measured):
                 known = self._freedom[scale] > 0.0

@@ -280,8 +280,8 @@ class Track:
         normal = np.where(usable, self.reference[:, column], 0.0)
         normal[row] = 0.0
         blocks = blocks - normal
-        level = max(level, MIN_SIGMAS * math.sqrt(float(self.noise.variance[0, column])))
-        high = blocks >= min(level, self._max_block[column])
+        noise = MIN_SIGMAS * math.sqrt(float(self.noise.variance[0, column]))
+        high = blocks >= min(max(level, noise), self._max_block[column])
         longest, own = _ended_runs(high), _newest_run(high[:, row])
         longest[row] = 0
         n_ranks = int(np.isfinite(blocks).any(axis=0).sum())
