@@ -124,7 +124,10 @@ class CostedFindings:
         self.flagged = self.findings.beyond & counts | self._verified
 
     def candidates(self) -> list[Candidate]:
-        return [self.candidate(row) for row in np.flatnonzero(self.flagged.any(axis=1)).tolist()]
+        """Of all rows beyond their peers. One that is late only by its own work, which is not beyond
+        theirs, is none."""
+        found = map(self.candidate, np.flatnonzero(self.flagged.any(axis=1)).tolist())
+        return [one for one in found if one.is_late or self.flagged[one.row, :-1].any()]
 
     def candidate(self, row: int) -> Candidate:
         findings, sections, flagged = self.findings, self._sections, self.flagged[row]
@@ -135,8 +138,7 @@ class CostedFindings:
         lost = np.nan_to_num(_lost_s(effects, self.costs.columns_s[row]), nan=0.0)
         late = len(sections) + 1
         local_s = max(float(lost[0]), float(lost[1:late].max(initial=0.0)), 0.0)
-        is_only_late = bool(flagged[late]) and not flagged[:late].any()
-        is_late = bool(flagged[late]) and local_s < LATE_SHARE * float(lost[late]) or is_only_late
+        is_late = bool(flagged[late]) and local_s < LATE_SHARE * float(lost[late])
         main = late if is_late else _main_section(lost, local_s)
         if not (np.isfinite(effects[main]) and effects[main] > 0.0):
             main = column

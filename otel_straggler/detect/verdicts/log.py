@@ -111,7 +111,7 @@ class VerdictLog:
         )
         if changed and subject.state in CALLED_SLOW:
             subject.confirmed_step = now.step
-        if flagged and work is not None and subject.state in CALLED_SLOW:
+        if flagged and work is not None and subject.state == "confirmed":
             changed |= subject.learn_work(work, now.step, is_new=changed)
         verdict = self._finished(draft, subject, flagged=flagged)
         self._costs.pop(draft.subject_id, None)

@@ -139,7 +139,7 @@ class NoiseScales:
     def sigma(self, of_step: Floats) -> Floats:
         """(C,) standard deviation of steps without memory whose means would scatter as much, at
         any scale that was measured. ``of_step``: that within blocks."""
-        measured = np.sqrt(self._own[:-1]) / INDEPENDENT[:-1, None]
+        measured = np.sqrt(self.variance[:-1]) / INDEPENDENT[:-1, None]
         measured[self._n_windows < MIN_WINDOWS] = np.nan
         return np.asarray(np.fmax(of_step, np.fmax.reduce(measured, axis=0)))
 

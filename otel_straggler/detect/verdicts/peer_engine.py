@@ -364,8 +364,9 @@ class PeerVerdictEngine:
 
     def _may_be_role(self, one: Candidate) -> bool:
         """Whether it was always slow, in a layout that nobody told, where so many as are slow can be
-        a stage with more work."""
-        if self._world.is_reported or one.began == "became" or one.since > 0:
+        a stage with more work. Ranks that never wait for each other are no pipeline."""
+        is_born = one.began == "born" or (one.began == "unknown" and one.since <= 0)
+        if self._world.is_reported or not is_born or not np.isfinite(self._excess.waited_s).any():
             return False
         return MAX_STAGES * int(self._slow.sum()) >= self._world.n_ranks
 

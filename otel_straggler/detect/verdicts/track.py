@@ -272,6 +272,7 @@ class Track:
 
         Args:
             since: observed step at which it began; below 1: unknown.
+            times: infinite where any turn counts, also one within the noise.
         """
         n = min(self.blocks, len(self._block_ring))
         order = [(self.blocks - n + i) % len(self._block_ring) for i in range(n)]
@@ -280,12 +281,14 @@ class Track:
         normal = np.where(usable, self.reference[:, column], 0.0)
         normal[row] = 0.0
         blocks = blocks - normal
+        is_strict = math.isinf(times)
         noise = MIN_SIGMAS * math.sqrt(float(self.noise.variance[0, column]))
-        high = blocks >= min(max(level, noise), self._max_block[column])
+        high = blocks >= min(level if is_strict else max(level, noise), self._max_block[column])
         longest, own = _ended_runs(high), _newest_run(high[:, row])
         longest[row] = 0
         n_ranks = int(np.isfinite(blocks).any(axis=0).sum())
-        if not (longest >= MIN_RUN).sum() >= max(1.0, MIN_TURNS * n_ranks):
+        min_run = 1 if is_strict else MIN_RUN
+        if not (longest >= min_run).sum() >= max(1.0, MIN_TURNS * n_ranks):
             return False
         if since > 0:
             own = max(own, (self.steps - since) // self._settings.block_steps)
