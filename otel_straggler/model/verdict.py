@@ -129,7 +129,7 @@ class WorldSummary:
             stage, took the mean; above 1 where the others take less than that, below 0 where they
             do. NaN where most of the loss is not in the balance of work.
         cause: of the costliest confirmed verdict, else of the structure of the run; or empty.
-        resolvable_slowdown: detection limit of 20 steps (1.04 = 4 %).
+        resolvable_slowdown: detection limit of the windows so far (1.04 = 4 %).
         coverage: ranks reporting / ranks expected.
         n_ranks: ranks expected, or reporting if those are more; 0 if unknown.
         gpu_seconds_lost: since the start, ranks x time x the larger of ``waste`` and the cost of

@@ -127,7 +127,7 @@ class VerdictSettings:
     min_peers: int = option(
         3,
         integer(2),
-        "smaller groups of peers give no verdict; below 5, only slowdowns of 1.25 count",
+        "smaller groups of peers give no verdict; below 5, only slowdowns of 1.10 count",
     )
     quorum: float = option(0.8, number(0, 1), "no verdict while fewer ranks than this part report")
     warm_up_steps: int = option(20, integer(0), "left out after an observed start of an attempt")

@@ -6,9 +6,10 @@ Start with ``engine.VerdictEngine._evaluate_block``. A block of 5 steps goes thr
 2. ``clocks`` ``equal_work``: by which clock; times for equal work;
 3. ``waits`` ``excess``: which sections hold waiting; each rank's log excess over its peers and its
 lateness, (T, R, C);
-4. ``track`` ``significance`` ``stalls``: windows of 20, 100, and 400 steps against the peers'
-spread or the own past, and verified CUSUM; stalls that no median shows;
-5. ``candidates``: a candidate per rank or host, with section and cause;
+4. ``track`` ``noise`` ``significance`` ``stalls``: windows of 20, 100, and 400 steps against the
+peers' spread or the own past, by the noise measured at 5, 20, and 100 steps, and verified CUSUM;
+stalls that no median shows;
+5. ``candidates``: a candidate per rank or host, with section and cause, unless ranks take turns;
 6. ``peer_engine`` ``log`` ``sentences``: ranks or their host; states; notifications; text;
 7. ``run_engine``: what no peer shows: all are slower, or some, or the link;
 8. ``structure`` ``pipeline`` ``imbalance`` ``summary``: how work is spread, and what that costs.
