@@ -186,4 +186,5 @@ def _source(plan: Plan, rank: int) -> Source:
         session_id=blake2b(session, digest_size=8).hexdigest(),
         local_rank=rank % plan.ranks_per_node,
         world_size=plan.ranks,
+        parallel=(("data", rank),),
     )

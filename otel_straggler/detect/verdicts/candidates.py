@@ -124,8 +124,8 @@ class CostedFindings:
         self.flagged = self.findings.beyond & counts | self._verified
 
     def candidates(self) -> list[Candidate]:
-        """Of all rows beyond their peers. One that is late only by its own work, which is not beyond
-        theirs, is none."""
+        """Of all rows beyond their peers; not of one that is late only by its own work, which is not
+        beyond theirs."""
         found = map(self.candidate, np.flatnonzero(self.flagged.any(axis=1)).tolist())
         return [one for one in found if one.is_late or self.flagged[one.row, :-1].any()]
 

@@ -92,7 +92,7 @@ class VerdictLog:
             draft: without state and sentence; the newest verdict of a subject that is not flagged.
             flagged, sure, clear, confirmable: as for :meth:`SubjectState.observe`.
             floor: the smallest excess that counts; the subject is clear at half of it.
-            work: of a rank or host now; it has changed if this is another than was told.
+            work: of a rank or host now; it has changed if this is another than was reported.
         """
         if not flagged and self.state_of(draft.subject_id).state in WELL:
             return None
@@ -198,7 +198,7 @@ FLAP_WITHIN_NS = 3_600 * 10**9
 
 MIN_CHANGE, CHANGE_PART = 0.10, 0.5
 """A slow rank has got worse or eased if its excess (a logarithm) moved by this, and by half of what
-was told."""
+was reported."""
 SETTLED = 0.25
 """So far apart, as a part of the change, the newest steps and the newest 20 may be."""
 
@@ -222,7 +222,7 @@ class SubjectState:
     """State of one subject; since when, confirmed when, the floor when flagged.
 
     Attributes:
-        told_own, told_peers: :class:`Work` as it was told last; NaN if unknown.
+        reported_own, reported_peers: :class:`Work` as it was reported last; NaN if unknown.
         change: text of the last change while it was slow.
     """
 
@@ -233,22 +233,22 @@ class SubjectState:
     flagged_at: list[int] = field(default_factory=list)
     confirmed_at_ns: list[int] = field(default_factory=list)
     quiet: int = 0
-    told_own: float = math.nan
-    told_peers: float = math.nan
+    reported_own: float = math.nan
+    reported_peers: float = math.nan
     change: str = ""
 
     def learn_work(self, work: Work, step: int | None, *, is_new: bool) -> bool:
-        """Whether it has got worse or eased since it was told; its own time must have moved."""
+        """Whether it has got worse or eased since it was reported; its own time must have moved."""
         if is_new:
-            self.told_own, self.told_peers, self.change = math.nan, math.nan, ""
-        if math.isnan(self.told_own):
+            self.reported_own, self.reported_peers, self.change = math.nan, math.nan, ""
+        if math.isnan(self.reported_own):
             if work.unsettled <= SETTLED * max(MIN_CHANGE, abs(work.excess)):
-                self.told_own, self.told_peers = work.own, work.peers
+                self.reported_own, self.reported_peers = work.own, work.peers
             return False
-        told = self.told_own - self.told_peers
-        moved = work.excess - told
-        minimum = max(MIN_CHANGE, CHANGE_PART * abs(told) if moved < 0.0 else MIN_CHANGE)
-        is_own = (work.own - self.told_own) / moved >= 0.5 if moved else False
+        reported = self.reported_own - self.reported_peers
+        moved = work.excess - reported
+        minimum = max(MIN_CHANGE, CHANGE_PART * abs(reported) if moved < 0.0 else MIN_CHANGE)
+        is_own = (work.own - self.reported_own) / moved >= 0.5 if moved else False
         is_slow = work.excess >= max(self.floor, MIN_CHANGE)
         if abs(moved) < minimum or not (is_own and is_slow):
             return False
@@ -256,17 +256,17 @@ class SubjectState:
             return False
         word = "worse" if moved > 0.0 else "eased"
         since = "" if step is None else f" since about step {step}"
-        self.change = f"{word}{since}, {math.exp(told):.2f}x before"
-        self.told_own, self.told_peers = work.own, work.peers
+        self.change = f"{word}{since}, {math.exp(reported):.2f}x before"
+        self.reported_own, self.reported_peers = work.own, work.peers
         return True
 
     def only_peers_moved(self, work: Work | None) -> bool:
         """Whether it is as fast as its peers because these became slower, and it did not change."""
-        if work is None or math.isnan(self.told_own):
+        if work is None or math.isnan(self.reported_own):
             return False
-        excess = self.told_own - self.told_peers
-        came_back = self.told_own - work.own >= 0.5 * excess
-        return not came_back and work.peers - self.told_peers >= 0.5 * excess
+        excess = self.reported_own - self.reported_peers
+        came_back = self.reported_own - work.own >= 0.5 * excess
+        return not came_back and work.peers - self.reported_peers >= 0.5 * excess
 
     def observe(
         self,

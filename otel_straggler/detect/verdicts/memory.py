@@ -230,7 +230,7 @@ class Tracks:
 
 def _mean_of_steps(late_s: Floats) -> Floats:
     known = np.isfinite(late_s)
-    return np.where(known, late_s, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return np.asarray(np.where(known, late_s, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
 
 
 def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:

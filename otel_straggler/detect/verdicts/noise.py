@@ -107,8 +107,8 @@ class NoiseScales:
             expected = before
             if scale:
                 longer = length / n_blocks
-                least = 1.0 if scale < len(self._measured) else math.sqrt(longer)
-                expected = before * np.clip(growth, least, longer) / longer
+                minimum = 1.0 if scale < len(self._measured) else math.sqrt(longer)
+                expected = before * np.clip(growth, minimum, longer) / longer
             own = expected
             if scale < len(self._measured):
                 known = self._freedom[scale] > 0.0

@@ -43,7 +43,7 @@ MIN_LASTING = 1.045
 ALONE = 2.0
 """A rank on a slow host is named if it is so many times as slow as its host."""
 MAX_STAGES = 16
-"""A pipeline that nobody told of has at most so many stages."""
+"""A pipeline that nobody reported has at most so many stages."""
 ALWAYS = 0.5
 """Who is the last in so many steps is compared by its usual step."""
 AGREEMENT = 0.3
@@ -176,7 +176,7 @@ class PeerVerdictEngine:
             sure=one.sure,
             floor=one.floor,
             now=self._now,
-            confirmable=is_sure_host and not self._may_be_role(one),
+            confirmable=is_sure_host,
             work=hosts.work_of(one.row),
         )
 
@@ -202,6 +202,8 @@ class PeerVerdictEngine:
         host = int(self._world.hosts.code[one.row])
         if host == self._world.doubtful_host or _is_its_nature(one):
             return None
+        if self._is_half_of_a_small_group(one):
+            return None
         named = slow_hosts.get(host)
         if named is not None and one.effect < ALONE * named.effect:
             return None
@@ -225,9 +227,16 @@ class PeerVerdictEngine:
             sure=one.sure,
             floor=one.floor,
             now=self._now,
-            confirmable=agrees and not self._may_be_role(one),
+            confirmable=agrees,
             work=ranks.work_of(one.row),
         )
+
+    def _is_half_of_a_small_group(self, one: Candidate) -> bool:
+        """Whether two of three or four peers are slow: then nobody knows who is as usual."""
+        peers = self._world.peers
+        code = peers.code[one.row]
+        is_small = peers.size[code] < SMALL_GROUP
+        return bool(is_small and (self._slow & (peers.code == code)).sum() > 1)
 
     def _spiking(self, tracks: Tracks, ranks: CostedFindings, taken: set[str]) -> list[Candidate]:
         """Ranks that stall intermittently and are not slow anyway."""
@@ -249,7 +258,7 @@ class PeerVerdictEngine:
 
     def _is_last(self, one: Candidate, comes_late: dict[int, Candidate]) -> bool:
         """Whether others wait for it: who merely comes after most of its peers delays nobody. Who
-        does so now and then is told of by how often."""
+        does so now and then is named with how often."""
         return not one.is_late or (
             one.row not in comes_late
             and self._arrivals.is_last(one.row, self._now.steps - max(one.since, 0) + 1)
@@ -358,13 +367,13 @@ class PeerVerdictEngine:
         )
         if self._timed is not None:
             draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
-        is_chore = one.stalling is not None and one.cause == "unknown"
+        is_chore = one.cause == "unknown"
         pages = would_page(draft, self._settings) and not (is_chore or self._may_be_role(one))
         return replace(draft, pages=pages)
 
     def _may_be_role(self, one: Candidate) -> bool:
-        """Whether it was always slow, in a layout that nobody told, where so many as are slow can be
-        a stage with more work. Ranks that never wait for each other are no pipeline."""
+        """Whether it was always slow, nobody reported the layout, and so many as are slow can be a
+        stage with more work. Ranks that never wait for each other are no pipeline."""
         is_born = one.began == "born" or (one.began == "unknown" and one.since <= 0)
         if self._world.is_reported or not is_born or not np.isfinite(self._excess.waited_s).any():
             return False

@@ -86,7 +86,12 @@ class RunVerdictEngine:
                 is_present=is_all and some is None,
                 is_over=is_slower and not (is_all and some is None),
             ),
-            self._unknown(float(of_run[_STEP]), waiting, is_present=cannot_report, is_all=is_all and self._is_uniform())
+            self._unknown(
+                float(of_run[_STEP]),
+                waiting,
+                is_present=cannot_report,
+                is_all=is_all and self._is_uniform(),
+            )
             if some is None
             else self._of_some(float(of_run[_LOCAL]), some, accused, of_ranks.beyond[:, 0]),
         ]

@@ -18,7 +18,6 @@ from otel_straggler.detect.scores.medians import low_median_of_rows, median_of, 
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.noise import NoiseScales, beyond_chance
 from otel_straggler.detect.verdicts.significance import (
-    PRIOR_ROWS,
     STEPS_PER_DAY,
     Z_POWER,
     Findings,
@@ -165,7 +164,8 @@ class Track:
         self._sums = {w: wider(values, 0.0) for w, values in self._sums.items()}
         self._counts = {w: wider(values, 0) for w, values in self._counts.items()}
         fillers = {"g": 0.0, "_h": np.inf, "_zero_at": self.steps, "_reference_blocks": 0}
-        for name in ("_block_ring", "_step_ring", "_newest_blocks", "sigma", "_last_block", "reference", *fillers):  # fmt: skip
+        rings = ("_block_ring", "_step_ring", "_newest_blocks", "_last_block")
+        for name in (*rings, "sigma", "_max_block", "reference", *fillers):
             setattr(self, name, wider(getattr(self, name), fillers.get(name, np.nan)))
 
     def seed_reference(self, reference: Floats) -> None:
@@ -207,7 +207,9 @@ class Track:
             # Against the own past, where the peers' spread hides a rise.
             risen = effect - past
             of_rise = np.sqrt(error**2 + past_error**2 + MIN_SIGMA**2)
-            result.add(risen, np.where(effect >= 0.5 * floor, risen / of_rise, np.nan), floor, z_limit)
+            result.add(
+                risen, np.where(effect >= 0.5 * floor, risen / of_rise, np.nan), floor, z_limit
+            )
         self._verify(result, minimum, z)
         return result
 
@@ -265,7 +267,7 @@ class Track:
         return math.log(self._settings.min_slowdown)
 
     def takes_turns(self, row: int, column: int, level: float, since: int, times: float) -> bool:
-        """Whether other ranks, too, were beyond ``level`` for a while and then not: so the work goes.
+        """Whether other ranks, too, were beyond ``level`` for a while and then not: the work moves.
 
         It does not if this rank has been slow for more than ``times`` as long as any other was.
         Ranks that still are slow do not count: they may share a fault.
@@ -354,7 +356,7 @@ def _ended_runs(high: Bools) -> Ints:
     for one in high:
         longest = np.where(one, longest, np.maximum(longest, run))
         run = np.where(one, run + 1, 0)
-    return longest
+    return np.asarray(longest)
 
 
 def _newest_run(high: Bools) -> int:

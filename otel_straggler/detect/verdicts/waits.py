@@ -198,7 +198,8 @@ class Lateness:
         >>> str(Lateness(share=0.4, each_s=0.0066))
         'the last of its peers in 40 % of the steps, by 0.0066 s'
         """
-        return f"the last of its peers in {100 * self.share:.0f} % of the steps, by {self.each_s:.2g} s"
+        often = f"{100 * self.share:.0f} % of the steps"
+        return f"the last of its peers in {often}, by {self.each_s:.2g} s"
 
 
 class LateArrivals:
@@ -235,7 +236,9 @@ class LateArrivals:
         self._steps += met.sum(axis=0)[groups.code]
         n_ranks = len(self._last)
         self._last += np.bincount(culprit[counts], minlength=n_ranks + 1)[:n_ranks]
-        self._lost_s += np.bincount(culprit[counts], lost_s[counts], minlength=n_ranks + 1)[:n_ranks]
+        self._lost_s += np.bincount(culprit[counts], lost_s[counts], minlength=n_ranks + 1)[
+            :n_ranks
+        ]
         in_a_row = counts[1:] & counts[:-1]
         self._pairs += in_a_row.sum(axis=0)
         self._same += (in_a_row & (culprit[1:] == culprit[:-1])).sum(axis=0)
@@ -245,7 +248,7 @@ class LateArrivals:
         if len(self._same) != n_groups:
             self._same, self._pairs = np.zeros(n_groups), np.zeros(n_groups)
         for values in (self._last, self._lost_s, self._steps, self._same, self._pairs):
-            values *= fade
+            np.multiply(values, fade, out=values)
 
     def found(self, groups: Groups, z: float, min_s: Floats) -> list[int]:
         """Ranks that are last more often than by ``z`` standard deviations of chance, and cost
@@ -259,11 +262,13 @@ class LateArrivals:
         effective = n * ((1.0 - memory) / (1.0 + memory))[groups.code]
         chance_here = chance[groups.code]
         error = np.sqrt(chance_here * (1.0 - chance_here) / effective)
-        most = np.zeros(len(groups))
-        np.maximum.at(most, groups.code, self._lost_s)
+        highest_s = np.zeros(len(groups))
+        np.maximum.at(highest_s, groups.code, self._lost_s)
         is_late = (share - chance_here >= z * error) & (self._lost_s >= min_s * n)
-        is_late &= (self._lost_s >= MIN_PART * most[groups.code]) & (self._steps >= MIN_MEETINGS)
-        return np.flatnonzero(is_late).tolist()
+        is_late &= (self._lost_s >= MIN_PART * highest_s[groups.code]) & (
+            self._steps >= MIN_MEETINGS
+        )
+        return list(map(int, np.flatnonzero(is_late)))
 
     def lateness(self, row: int) -> Lateness | None:
         """None if it never was the last for no measured reason."""
