@@ -162,4 +162,14 @@ def unknown_stages(rng: Rng, limits: Limits) -> UnseenRun:
     before[Section("pipeline", "wait")] = waits_s
     facts = {"stages": longer.round(3).tolist(), "data": data, "microbatches": microbatches}
     collective_s = draw_collective(rng, world)
-    return meet(world, before, after, collective_s, noise=noise, facts=facts)
+    last = range(world.ranks - data, world.ranks)
+    label = Planted(
+        scope="rank",
+        ranks=frozenset(last),
+        cause="slow_gpu",
+        onset_step=world.first_step,
+        size=float(longer[-1]),
+        is_required=False,
+        may_page=False,
+    )
+    return meet(world, before, after, collective_s, noise=noise, labels=(label,), facts=facts)

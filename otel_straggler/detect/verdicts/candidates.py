@@ -124,8 +124,7 @@ class CostedFindings:
         self.flagged = self.findings.beyond & counts | self._verified
 
     def candidates(self) -> list[Candidate]:
-        """Of all rows beyond their peers; not of one that is late only by its own work, which is not
-        beyond theirs."""
+        """Of rows beyond their peers; not of one that is late only by own work that is not."""
         found = map(self.candidate, np.flatnonzero(self.flagged.any(axis=1)).tolist())
         return [one for one in found if one.is_late or self.flagged[one.row, :-1].any()]
 

@@ -39,6 +39,7 @@ class Excesses:
         peers_s: (T, G, S) median of the peers; late_s: (T, R, S) seconds over it.
         shared: (S,) sections in which ranks of an inner group wait for each other, so that all take
             what the slowest takes.
+        more_s: (T, R) seconds of own work that more tokens explain, which the others leave out.
         timed: by which clocks; None: all by the host's.
     """
 
@@ -52,6 +53,7 @@ class Excesses:
     peers_s: Floats
     late_s: Floats
     shared: Bools
+    more_s: Floats | float = 0.0
     timed: ClockedBlock | None = None
 
 
@@ -134,6 +136,7 @@ def excesses(
         peers_s=peers_s,
         late_s=late_s,
         shared=shared,
+        more_s=more_s,
         timed=timed,
     )
 

@@ -217,7 +217,8 @@ class Tracks:
         if not counts.all():
             ranks = np.where(counts[:, None, None], ranks, np.nan)
         self.ranks.observe(ranks)
-        own_s = excess.local_s - excess.peers_local_s[:, world.peers.code]
+        own_s = excess.local_s + excess.more_s
+        own_s = own_s - world.peers.medians(own_s)[:, world.peers.code]
         self.arrivals.observe(excess.waited_s[counts], own_s[counts], world.peers)
         self._learn_late(excess.late_s if counts.all() else excess.late_s[counts])
         self.hosts.observe(_of_real_hosts(host_excesses(ranks, world), world.hosts))

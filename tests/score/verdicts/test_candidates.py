@@ -132,7 +132,7 @@ def test_stalls_are_named_by_the_section_that_holds_them() -> None:
     assert (data.section, data.cause) == (SECTIONS[0], "slow_host")
     assert np.exp(data.effect) == pytest.approx(2.0)
     spread = stalling({0: 0.1, 1: 0.05, 2: 0.05})
-    assert (spread.section, spread.cause) == (None, "slow_host")
+    assert (spread.section, spread.cause) == (None, "unknown")
     late = stalling({4: 0.1})
     assert (late.is_late, late.cause) == (True, "late_arrival")
 

@@ -151,7 +151,7 @@ def test_a_summary_is_told_from_the_first_block_on() -> None:
         assert summary is not None
         assert summary.coverage == 1.0
         assert summary.step_s == pytest.approx(1.18, rel=0.05)
-    assert 1.0 < summary.resolvable_slowdown < 1.1
+    assert 1.0 < summary.resolvable_slowdown < 1.2
 
 
 def test_quieter_times_resolve_smaller_slowdowns() -> None:
@@ -161,4 +161,4 @@ def test_quieter_times_resolve_smaller_slowdowns() -> None:
     ]
     resolvable = [summary.resolvable_slowdown for summary in result if summary]
     assert resolvable == sorted(resolvable)
-    assert resolvable[0] < 1.03 < 1.2 < resolvable[2]
+    assert 1.03 < resolvable[0] < 1.1 < 1.2 < resolvable[2]
