@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.errors import ConfigError
-from otel_straggler.recordings.csv import PARALLEL
+from otel_straggler.recordings.columns import PARALLEL
 from otel_straggler.simulate.plan import Layout
 
 sizes = st.integers(1, 4)
