@@ -113,6 +113,8 @@ bench: dev ## every number of docs/internals/costs.md and the README
 bench-detection: dev ## who finds the slow rank: all methods, all cases; then docs/internals/detection-accuracy.md
 	$(BIN)/python -m benchmarks.detection --summary docs/measurements/detection-B.json
 	$(BIN)/python -m benchmarks.detection --render
+	$(BIN)/python -m benchmarks.detection.unseen --summary docs/measurements/detection-unseen.json
+	$(BIN)/python -m benchmarks.detection.unseen --render
 
 bench-peers: ## sections, reports and ingest beside NVRx and Rotel, in an environment with them (.venv-peers)
 	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX) $(ROTEL)

@@ -206,7 +206,7 @@ RUN_SLOWEST_STEP = gauge(
     "straggler.run.slowest_step_time", "s", "step time of the slowest rank: median"
 )
 RUN_RESOLVABLE = gauge(
-    "straggler.run.resolvable_slowdown", "{ratio}", "smallest slowdown that 20 steps can show"
+    "straggler.run.resolvable_slowdown", "{ratio}", "smallest slowdown that would be found"
 )
 RUN_IDENTITY_CLASHES = gauge(
     "straggler.run.identity_clashes",

@@ -23,7 +23,9 @@ def write_ranks(folder: Path, steps: int = 40, slow: float = 1.5, since: int = 0
     for rank in range(4):
         rows = ["rank,iteration,op,took_ms"]
         for step in range(100, 100 + steps):
-            work = (100 + (step * 7 + rank * 3) % 5) * (slow if rank == 1 and step >= since else 1.0)
+            work = (100 + (step * 7 + rank * 3) % 5) * (
+                slow if rank == 1 and step >= since else 1.0
+            )
             rows += [f"{rank},{step},forward,{work}", f"{rank},{step},all_reduce,{160 - work}"]
         (folder / f"rank{rank}.csv").write_text("\n".join(rows))
     return folder

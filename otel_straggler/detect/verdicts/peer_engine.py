@@ -56,7 +56,6 @@ class PeerVerdictEngine:
     def __init__(self, settings: VerdictSettings, log: VerdictLog) -> None:
         self._settings = settings
         self._log = log
-        self._turns: dict[int, int] = {}
 
     def evaluate(
         self,
@@ -211,7 +210,6 @@ class PeerVerdictEngine:
         is_active = self._log.state_of(subject).state in CALLED_SLOW
         is_rare = one.stalling is not None or (one.is_late and one.since < 0)
         if not (is_active or is_rare) and ranks.takes_turns(one):
-            self._turns[one.row] = self._now.steps
             return None
         if named is None and not is_active and self._may_be_host(one, ranks):
             return None

@@ -115,24 +115,6 @@ Z_POWER = 1.2816
 """Nine of ten evaluations detect a slowdown of the given size."""
 
 
-def resolvable_slowdown(noise: float, steps: int, comparisons: int) -> float:
-    """Detection limit of ``steps`` steps: 1.04 means 4 %; NaN if unknown.
-
-    exp((z_alpha + z_beta) 1.2533 noise / sqrt(steps)), z_alpha = sqrt(2 ln(comparisons / 0.05)),
-    z_beta for 90 %. Source: standard error of the median, and the tail bound of the normal
-    distribution; errors of steps are taken as independent.
-
-    Args:
-        noise: standard deviation of the log time of a step.
-        comparisons: ranks x sections compared at once.
-    """
-    if math.isnan(noise) or steps < 1 or comparisons < 1:
-        return math.nan
-    z_alpha = math.sqrt(2.0 * math.log(max(1.0, comparisons / FALSE_ALARMS)))
-    exponent = (z_alpha + Z_POWER) * MEDIAN_ERROR * noise / math.sqrt(steps)
-    return math.exp(min(exponent, 700.0))
-
-
 # --- CUSUM --------------------------------------------------------------------------------------
 # Since when is it slow? One-sided, scaled by the noise, with a threshold from theory:
 #
