@@ -150,7 +150,7 @@ def beyond_chance(z: float, freedom: Floats) -> Floats:
     sqrt(f (exp(z^2 / f) - 1)), within a few percent of the quantile.
 
     >>> beyond_chance(4.75, np.array([4.0, 15.0, 100.0])).round(1)
-    array([33.5,  7.3,  5. ])
+    array([33.5,  7.2,  5. ])
     """
     with np.errstate(over="ignore"):
         return np.sqrt(freedom * np.expm1(np.minimum(z * z / freedom, math.log(1e6))))
