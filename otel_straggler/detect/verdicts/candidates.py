@@ -12,7 +12,7 @@ from otel_straggler.detect.scores.medians import median_of
 from otel_straggler.detect.verdicts.history import how_it_began
 from otel_straggler.detect.verdicts.log import Work
 from otel_straggler.detect.verdicts.stalls import Spikes, StallPattern
-from otel_straggler.detect.verdicts.track import Track
+from otel_straggler.detect.verdicts.track import MIN_RUN, Track
 from otel_straggler.detect.verdicts.waits import Lateness
 from otel_straggler.detect.verdicts.world import cause_of_section
 from otel_straggler.model.causes import Cause
@@ -28,6 +28,8 @@ NEWEST_STEPS = 20
 ALIKE, TIMES_AS_LONG = 0.35, 4.0
 """Where ranks take turns at this part of its excess, one is named that is slow for so many times as
 long as any other was."""
+MAX_LOADER_SPREAD = 0.15
+"""Where blocks of data loading differ by more, ranks wait for batches now and then."""
 PREFETCHED = 0.01
 """Batches that are ready when they are asked for take less than this part of a step."""
 NEWS_STEPS, QUIET_STEPS, REMEMBERED_STEPS = 40, 100, 400
@@ -188,7 +190,10 @@ class CostedFindings:
         if section is None or section.kind != "data":
             return self._is_turn(one, ALIKE, TIMES_AS_LONG)
         is_queue = self.waits_for_loader(one)
-        return (is_queue and not self._is_news(one)) or self._is_turn(one, ALIKE, math.inf)
+        spread = math.sqrt(float(self.track.noise.variance[0, 1 + self._sections.index(section)]))
+        min_run = 1 if is_queue or not spread < MAX_LOADER_SPREAD else MIN_RUN
+        is_turn = self._is_turn(one, ALIKE, math.inf, min_run)
+        return (is_queue and not self._is_news(one)) or is_turn
 
     def waits_for_loader(self, one: Candidate) -> bool:
         """Whether it waits for batches that are ready when its peers ask for them."""
@@ -198,8 +203,9 @@ class CostedFindings:
         usual_s = float(self.costs.columns_s[one.row, 1 + self._sections.index(section)])
         return usual_s < PREFETCHED * float(self.costs.step_s[one.row])
 
-    def _is_turn(self, one: Candidate, part: float, times: float) -> bool:
-        return self.track.takes_turns(one.row, one.column, part * one.effect, one.since, times)
+    def _is_turn(self, one: Candidate, part: float, times: float, min_run: int = MIN_RUN) -> bool:
+        level = part * one.effect
+        return self.track.takes_turns(one.row, one.column, level, one.since, times, min_run)
 
     def _is_news(self, one: Candidate) -> bool:
         """Whether it lasts, and did not happen for long before; or has lasted for all that is

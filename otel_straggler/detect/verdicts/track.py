@@ -266,7 +266,9 @@ class Track:
     def _min_excess(self) -> float:
         return math.log(self._settings.min_slowdown)
 
-    def takes_turns(self, row: int, column: int, level: float, since: int, times: float) -> bool:
+    def takes_turns(
+        self, row: int, column: int, level: float, since: int, times: float, min_run: int = MIN_RUN
+    ) -> bool:
         """Whether other ranks, too, were beyond ``level`` for a while and then not: the work moves.
 
         It does not if this rank has been slow for more than ``times`` as long as any other was.
@@ -275,6 +277,7 @@ class Track:
         Args:
             since: observed step at which it began; below 1: unknown.
             times: infinite where any turn counts, also one within the noise.
+            min_run: blocks of a turn.
         """
         n = min(self.blocks, len(self._block_ring))
         order = [(self.blocks - n + i) % len(self._block_ring) for i in range(n)]
@@ -289,7 +292,6 @@ class Track:
         longest, own = _ended_runs(high), _newest_run(high[:, row])
         longest[row] = 0
         n_ranks = int(np.isfinite(blocks).any(axis=0).sum())
-        min_run = 1 if is_strict else MIN_RUN
         if not (longest >= min_run).sum() >= max(1.0, MIN_TURNS * n_ranks):
             return False
         if since > 0:
