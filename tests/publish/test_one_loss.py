@@ -28,7 +28,7 @@ from otel_straggler.model.verdict import CALLED_SLOW
 
 META = ResponseMeta(collector="here", version="1", started_at_s=0.0)
 TIMES = re.compile(r"takes (\d+\.\d\d)x as long as it\s+could")
-MOST_ROUNDING = 1e-5
+MAX_ROUNDING = 1e-5
 SIMULATED = {
     "healthy": ("dp8",),
     "slow GPU": ("dp8", "compute:1.4@rank5:step40"),
@@ -116,7 +116,7 @@ def check(seen: Shown) -> None:
     for verdicts in (seen.offline["verdicts"], seen.report["verdicts"], seen.page["verdicts"]):
         newest = {verdict["subject_id"]: verdict for verdict in verdicts}.values()
         lost = sum(v["gpu_seconds_lost_per_hour"] or 0.0 for v in newest if v["state"] in STANDING)
-        assert lost <= of_run * (1.0 + MOST_ROUNDING)
+        assert lost <= of_run * (1.0 + MAX_ROUNDING)
 
 
 def write_steps(file: Path, slow: dict[int, float], n_ranks: int = 10, steps: int = 200) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from otel_straggler.detect.scores.medians import median_of_rows
+from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.model.observation import Floats, Ints
 
 BLOCKS: Final = np.array([1, 4, 20, 80])
@@ -25,7 +26,6 @@ windows."""
 INDEPENDENT: Final = np.array([0.536, 0.295, 0.12, 0.06])
 """Standard error of a window / standard deviation of a step, without memory: the median of 5, the
 median of 4 such medians, and means of 20 and 80."""
-SIGMA_OF_MAD: Final = 1.4826
 EFFICIENCY: Final = 0.37
 """Degrees of freedom of a median absolute deviation, per value."""
 PRIOR: Final = 8.0

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import low_median_of_rows, median_of, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.detect.verdicts.noise import NoiseScales, beyond_chance
+from otel_straggler.detect.verdicts.noise import MIN_SIGMA, NoiseScales, beyond_chance
 from otel_straggler.detect.verdicts.significance import (
     STEPS_PER_DAY,
     Z_POWER,
@@ -32,7 +32,6 @@ from otel_straggler.model.observation import Bools, Floats, Ints
 
 SIGMA_OF_BLOCK_DEVIATION = 2.04
 """Standard deviation of a step / median distance of a step from the median of its block of 5."""
-MIN_SIGMA = 0.002
 MIN_REFERENCE = 4
 """Blocks that an own reference needs."""
 FIRST_REFERENCE = 8
