@@ -15,6 +15,7 @@ Cause = Literal[
     "stage_imbalance",
     "sequence_imbalance",
     "expert_imbalance",
+    "uneven_work",
     "uniform_slowdown",
     "unknown",
 ]
@@ -107,6 +108,15 @@ CAUSES: Final[dict[Cause, CauseInfo]] = {
             "Experts of unequal load keep ranks waiting",
             "Experts of unequal load kept ranks waiting",
         ),
+        is_imbalance=True,
+        moves=True,
+    ),
+    "uneven_work": CauseInfo(
+        name="ranks take turns",
+        reason="ranks take turns at being slow",
+        action="look at what differs from batch to batch: lengths, experts, loading; no machine is "
+        "at fault",
+        headline=("Ranks take turns at being slow", "Ranks took turns at being slow"),
         is_imbalance=True,
         moves=True,
     ),

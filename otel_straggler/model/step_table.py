@@ -44,6 +44,8 @@ class StepTable:
         tokens: (T, R) work done in the step; NaN if not reported.
         start_ns, end_ns: (T, R) first start and last end in the step, sender's clock; 0 if none.
         world_size: ranks expected, 0 if unknown.
+        section_end_ns: (T, R, S) last end of the section in the step, sender's clock; 0 if unknown.
+            None: of all.
         is_timed: the "steps" are intervals of time.
         gpu: time on the GPU; None: nobody reports it.
     """
@@ -57,6 +59,7 @@ class StepTable:
     tokens: Floats
     start_ns: Ints
     end_ns: Ints
+    section_end_ns: Ints | None = None
     world_size: int = 0
     is_timed: bool = False
     gpu: GpuSeconds | None = None

@@ -234,7 +234,7 @@ def _count_endings(record: UnseenRecord, run: UnseenRun, method: Ours) -> None:
 
 
 def _ends_right(label: Planted, method: Ours, n_ranks: int) -> bool:
-    """The newest verdict: slow to within 25 % of the true size, or slow no more.
+    """The newest verdicts: slow to within 25 % of the true size, or slow no more.
 
     In worlds so small that no rank need be named a verdict on the run is as good, of any size.
     """
@@ -244,7 +244,8 @@ def _ends_right(label: Planted, method: Ours, n_ranks: int) -> bool:
     if not claims:
         return n_ranks < MIN_NAMED  # nothing was claimed
     newest = claims[-1]
-    is_slow = newest.state in ACCUSED
+    by_subject = {v.subject_id: v.state for v in claims}
+    is_slow = any(state in ACCUSED for state in by_subject.values())
     if label.ending == "well":
         return not is_slow
     is_of_size = not of_rank or abs(newest.slowdown / label.final_size - 1.0) < 0.25

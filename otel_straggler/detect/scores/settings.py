@@ -115,7 +115,7 @@ class VerdictSettings:
     )
     min_slowdown: float = option(1.03, number(1), "no smaller one is ever confirmed (1.03 = 3 %)")
     min_z: float = option(
-        5.5, number(0), "nor one fewer robust standard deviations beyond its peers"
+        6.0, number(0), "nor one fewer robust standard deviations beyond its peers"
     )
     page_slowdown: float = option(1.10, number(1), "no smaller one pages")
     page_loss: float = option(

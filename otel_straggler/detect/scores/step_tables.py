@@ -50,7 +50,7 @@ def build_step_table(
     if len(kept) == 0:
         return None
     cells = _Cells.of(kept, kept.start_ns // interval_ns if interval_ns else kept.step)
-    in_order = cells.order_of_sections()
+    in_order, end_ns = cells.order_of_sections(), cells.end_ns()
     return StepTable(
         steps=cells.steps,
         sources=tuple(kept.sources[code] for code in cells.source_codes),
@@ -60,7 +60,8 @@ def build_step_table(
         run_cv=cells.run_cv()[:, in_order],
         tokens=cells.tokens(),
         start_ns=np.where(cells.begun_ns < _LATEST, cells.begun_ns, 0),
-        end_ns=cells.last_end_ns(),
+        end_ns=end_ns.max(axis=2),
+        section_end_ns=end_ns[:, :, in_order],
         world_size=world_size,
         is_timed=bool(interval_ns),
         gpu=cells.gpu(in_order),
@@ -150,17 +151,14 @@ class _Cells:
             offset_ns.append(int(middle.sum()))
         return sorted(range(n_sections), key=offset_ns.__getitem__)
 
-    def last_end_ns(self) -> Ints:
-        """(T, R); 0 where the rank ran nothing."""
+    def end_ns(self) -> Ints:
+        """(T, R, S) of the last row; 0 where the rank ran nothing."""
         if self.n_rows.max() == 1:
-            end_ns = self.first_ns + _nanoseconds(self.seconds)
-            latest: Ints = np.where(self.is_filled, end_ns, 0).max(axis=2)
-            return latest
-        shape = self.n_rows.shape
-        last_ns = np.zeros(shape[0] * shape[1], np.int64)
+            return np.where(self.is_filled, self.first_ns + _nanoseconds(self.seconds), 0)
+        last_ns = np.zeros(self.n_rows.size, np.int64)
         ends_ns = self.rows.start_ns + _nanoseconds(self.rows.duration_s)
-        np.maximum.at(last_ns, self.cell // shape[2], ends_ns)
-        return last_ns.reshape(shape[:2])
+        np.maximum.at(last_ns, self.cell, ends_ns)
+        return last_ns.reshape(self.n_rows.shape)
 
     def tokens(self) -> Floats:
         """(T, R) of the section that reports most; NaN where none does."""

@@ -144,7 +144,12 @@ def joined(tables: Sequence[StepTable]) -> StepTable:
         name: np.concatenate([getattr(table, name) for table in tables]) for name in _BY_STEP
     }
     run_cv = median_of_rows(np.array([table.run_cv for table in tables]))
-    return replace(tables[-1], run_cv=run_cv, gpu=_gpu(tables), **columns)
+    ends_ns = [table.section_end_ns for table in tables]
+    known = [one for one in ends_ns if one is not None]
+    section_end_ns = np.concatenate(known) if len(known) == len(tables) else None
+    return replace(
+        tables[-1], run_cv=run_cv, section_end_ns=section_end_ns, gpu=_gpu(tables), **columns
+    )
 
 
 def _gpu(tables: Sequence[StepTable]) -> GpuSeconds | None:

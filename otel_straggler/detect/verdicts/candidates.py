@@ -25,10 +25,9 @@ LATE_SHARE = 0.5
 """A rank is late if this part of its cost lies in no measured section."""
 NEWEST_STEPS = 20
 """A rise that began later is measured since it began, ..."""
-ALIKE, TIMES_AS_LONG = 0.35, 4.0
-"""Where ranks take turns at this part of its excess, one is named that is slow for so many times as
-long as any other was."""
-MAX_LOADER_SPREAD = 0.15
+TIMES_AS_LONG = 4.0
+"""Where ranks take turns, one is named that is slow for so many times as long as any other was."""
+MAX_LOADER_SPREAD = 0.1
 """Where blocks of data loading differ by more, ranks wait for batches now and then."""
 PREFETCHED = 0.01
 """Batches that are ready when they are asked for take less than this part of a step."""
@@ -188,12 +187,12 @@ class CostedFindings:
         fallen behind stays behind by mere chance, for any length of time."""
         section = one.section or one.heaviest
         if section is None or section.kind != "data":
-            return self._is_turn(one, ALIKE, TIMES_AS_LONG)
-        is_queue = self.waits_for_loader(one)
+            return self._is_turn(one, TIMES_AS_LONG)
         spread = math.sqrt(float(self.track.noise.variance[0, 1 + self._sections.index(section)]))
-        min_run = 1 if is_queue or not spread < MAX_LOADER_SPREAD else MIN_RUN
-        is_turn = self._is_turn(one, ALIKE, math.inf, min_run)
-        return (is_queue and not self._is_news(one)) or is_turn
+        is_queue = self.waits_for_loader(one) or not spread < MAX_LOADER_SPREAD
+        if is_queue and not self._is_news(one):
+            return True
+        return self._is_turn(one, math.inf, 1 if is_queue else MIN_RUN)
 
     def waits_for_loader(self, one: Candidate) -> bool:
         """Whether it waits for batches that are ready when its peers ask for them."""
@@ -203,9 +202,8 @@ class CostedFindings:
         usual_s = float(self.costs.columns_s[one.row, 1 + self._sections.index(section)])
         return usual_s < PREFETCHED * float(self.costs.step_s[one.row])
 
-    def _is_turn(self, one: Candidate, part: float, times: float, min_run: int = MIN_RUN) -> bool:
-        level = part * one.effect
-        return self.track.takes_turns(one.row, one.column, level, one.since, times, min_run)
+    def _is_turn(self, one: Candidate, times: float, min_run: int = MIN_RUN) -> bool:
+        return self.track.takes_turns(one.row, one.column, one.effect, one.since, times, min_run)
 
     def _is_news(self, one: Candidate) -> bool:
         """Whether it lasts, and did not happen for long before; or has lasted for all that is

@@ -26,6 +26,7 @@ from otel_straggler.detect.verdicts.peer_engine import PeerVerdictEngine
 from otel_straggler.detect.verdicts.run_engine import RunVerdictEngine
 from otel_straggler.detect.verdicts.structure import Structure
 from otel_straggler.detect.verdicts.summary import SummaryBuilder
+from otel_straggler.detect.verdicts.uneven import UnevenWork
 from otel_straggler.detect.verdicts.waits import SharedSections, WaitDetector
 from otel_straggler.detect.verdicts.world import World, inferred_groups
 from otel_straggler.model.observation import Bools, Floats
@@ -49,6 +50,7 @@ class VerdictEngine:
         self._peers = PeerVerdictEngine(self._settings, self._log)
         self._run = RunVerdictEngine(self._log)
         self._structure = Structure(self._log)
+        self._uneven = UnevenWork(self._log)
         self._intervals = TimedBlocks()
         self._warm_up = WarmUp(self._settings)
         self._memory = Memory()
@@ -65,6 +67,7 @@ class VerdictEngine:
         self._equalized = EqualizedSections()
         self._clocks = ClockSelector()
         self._structure.reset()
+        self._uneven.reset()
         self._tracks: Tracks | None = None
         self._usual_s: list[float] = []
         self._ended_step_s = None
@@ -130,6 +133,7 @@ class VerdictEngine:
             self._run.reset()
             self._clocks.reset()
             self._structure.reset()
+            self._uneven.reset()
             self._ended_step_s = None
             self._builder.waits.keep_only(self._world.rank_subjects)
         block = self._world.align(table)
@@ -145,6 +149,7 @@ class VerdictEngine:
         timed = excess.timed
         self._tracks.resolution.learn(block.seconds if timed is None else timed.seconds)
         self._tracks.observe(excess, self._world, counts)
+        self._observe_meetings(block, excess.timed)
         self._look_for_waiting_inside(excess)
         if not block.is_timed:
             self._tracks.numbers.add(block.steps)
@@ -153,6 +158,15 @@ class VerdictEngine:
         self._builder.add(excess.step_s, self._world, self._structure.balance, self._log.costs())
         self._newest_step_s = self._with_steps_before(excess.step_s)
         return changes
+
+    def _observe_meetings(self, block: StepTable, timed: ClockedBlock | None) -> None:
+        """By the host's clock, where its waiting is compared."""
+        assert self._tracks is not None
+        waits = np.array([self._waiting.waits(section) for section in self._world.sections], bool)
+        ends_ns = block.section_end_ns if timed is None and waits.any() else None
+        self._tracks.meetings.observe(
+            None if ends_ns is None else ends_ns[..., waits], block.seconds[..., waits]
+        )
 
     def _look_for_waiting_inside(self, excess: Excesses) -> None:
         """If no waiting is seen: do all ranks take equally long because a section hides it?"""
@@ -224,6 +238,7 @@ class VerdictEngine:
             self._usual_s = []
             self._run.reset()
             self._structure.reset()
+            self._uneven.reset()
         return timed
 
     def _after_last_wait(self) -> int:
@@ -263,6 +278,7 @@ class VerdictEngine:
         changes = self._peers.evaluate(
             self._tracks, excess, world, now, block.tokens, local_sections(world, self._waiting)
         )
+        accused = self._peers.held(world)[0]
         changes += self._run.evaluate(
             excess,
             world,
@@ -272,9 +288,10 @@ class VerdictEngine:
             now,
             self._memory,
             block.tokens,
-            self._peers.held(world)[0],
+            accused,
         )
         changes += self._structure.observe(_as_compared(block, excess.timed), counts, now)
+        changes += self._uneven.observe(excess, world, self._tracks.ranks, accused, counts, now)
         for waited_s in self._waits(block, excess.timed):
             self._builder.waits.add(world.rank_subjects, waited_s[counts], world.peers)
         return changes

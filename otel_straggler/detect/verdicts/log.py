@@ -119,7 +119,8 @@ class VerdictLog:
             self._costs[draft.subject_id] = verdict.gpu_seconds_lost_per_hour
         if changed:
             verdict = replace(verdict, at_step=now.step, at_ns=now.at_ns)
-            verdict = self._append(replace(verdict, sentence=sentence(verdict)))
+            text = sentence(verdict, is_still_slow=self._is_still_slow(verdict))
+            verdict = self._append(replace(verdict, sentence=text))
             self._notifications.record(verdict, step=now.step, at_ns=now.at_ns)
             return verdict
         if flagged and draft.subject_id in self._newest:
@@ -132,6 +133,13 @@ class VerdictLog:
         elif subject.state == "ok":
             del self._subjects[draft.subject_id]
         return None
+
+    def _is_still_slow(self, verdict: Verdict) -> bool:
+        """Whether the run has recovered from one cause while another stands."""
+        if verdict.scope != "run" or verdict.state not in WELL:
+            return False
+        others = (each for each in self.open_subjects("run") if each.state in CALLED_SLOW)
+        return any(other.subject_id != verdict.subject_id for other in others)
 
     def _finished(self, draft: Verdict, subject: SubjectState, *, flagged: bool) -> Verdict:
         active = subject.state in CALLED_SLOW

@@ -17,7 +17,7 @@ from otel_straggler.detect.verdicts.excess import Excesses, host_excesses
 from otel_straggler.detect.verdicts.history import OwnHistory
 from otel_straggler.detect.verdicts.stalls import Spikes, StallDetector
 from otel_straggler.detect.verdicts.track import Track
-from otel_straggler.detect.verdicts.waits import LateArrivals, WaitDetector
+from otel_straggler.detect.verdicts.waits import LateArrivals, Meetings, WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers
 from otel_straggler.model.observation import Bools, Floats, Ints
 
@@ -34,6 +34,7 @@ class Memory:
         self.work = WorkNormaliser()
         self._subjects = OwnHistory(max_subjects=MAX_SUBJECTS)
         self._groups = OwnHistory()
+        self._steps_before = 0
         self._cusum: dict[str, Any] | None = None
         self._meaning = ""
         self._names: list[str] | None = None
@@ -52,6 +53,7 @@ class Memory:
 
     def seed(self, tracks: Tracks, world: World, now_ns: int) -> None:
         """Seed references of devices and, after a restart of the collector, CUSUM."""
+        tracks.ranks.steps_before = self._steps_before
         names = self._quantities(world)
         for track, subjects in _by_track(tracks, world):
             track.seed_reference(self._subjects.reference(subjects, names, now_ns))
@@ -126,6 +128,7 @@ class Memory:
             "groups": self._groups.state(),
             "work": self.work.state(),
             "cusum": cusum,
+            "steps": self._steps_before + (tracks.ranks.steps if tracks is not None else 0),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -136,6 +139,7 @@ class Memory:
         if "work" in state:
             self.work.restore(state["work"])
         self._cusum = state.get("cusum") or None
+        self._steps_before = int(state.get("steps", 0))
 
     def _quantities(self, world: World) -> list[str]:
         return [LOCAL + self._meaning, *self._sections(world), LATE + self._meaning]
@@ -182,6 +186,7 @@ class Tracks:
     numbers: StepNumbers
     resolution: ClockResolution
     arrivals: LateArrivals
+    meetings: Meetings
     late_s: Floats | None = None
     """(R, S) mean seconds per step beyond the peers, of the newest 20 steps or so."""
     newest_spikes: Spikes | None = None
@@ -192,11 +197,12 @@ class Tracks:
         columns = len(world.sections) + 2
         return cls(
             Track((world.n_ranks, columns), settings),
-            Track((len(world.hosts), columns), settings),
+            Track((len(world.hosts), columns), settings, _weight(world.hosts)),
             StallDetector((world.n_ranks, columns)),
             StepNumbers(),
             ClockResolution(),
             LateArrivals(world.n_ranks),
+            Meetings(),
         )
 
     def widen(self, sections: int) -> None:
@@ -224,14 +230,21 @@ class Tracks:
         self.hosts.observe(_of_real_hosts(host_excesses(ranks, world), world.hosts))
         self.newest_costs = step_costs(excess, world)
         costs, _ = self.newest_costs
+        is_data = [section.kind == "data" for section in world.sections]
+        is_queued = np.array([any(is_data), *is_data, any(is_data)])
         self.newest_spikes = self.spikes.observe(
-            ranks, self.ranks.recent(), costs.columns_s, costs.step_s
+            ranks, self.ranks.recent(), costs.columns_s, costs.step_s, is_queued
         )
 
 
 def _mean_of_steps(late_s: Floats) -> Floats:
     known = np.isfinite(late_s)
     return np.asarray(np.where(known, late_s, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+
+
+def _weight(hosts: Groups) -> Floats:
+    """(H,) see :class:`.Track`: by the square root of the ranks."""
+    return np.asarray(np.sqrt(np.minimum(hosts.size / np.median(hosts.size), 1.0)))
 
 
 def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:

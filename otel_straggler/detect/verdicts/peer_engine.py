@@ -89,14 +89,15 @@ class PeerVerdictEngine:
                 (tracks.hosts, hosts_min, host_costs, None),
             )
         )
+        self._is_known = tracks.ranks.has_history
+        self._arrivals, self._meetings = tracks.arrivals, tracks.meetings
         slow_hosts = {
             one.row: one
             for one in hosts.candidates()
-            if self._is_whole_host(one, ranks) and not self._is_hosts_turn(one, hosts)
+            if self._is_whole_host(one, ranks) and not self._is_hosts_turn(one, hosts, ranks)
         }
-        self._arrivals = tracks.arrivals
         comes_late = self._coming_late(tracks, ranks)
-        result = [one for one in ranks.candidates() if self._is_last(one, comes_late)]
+        result = [one for one in ranks.candidates() if self._is_last(one, comes_late, ranks)]
         self._slow = np.isin(world.hosts.code, list(slow_hosts))
         self._slow[[one.row for one in result]] = True
         changes = [self._record_host(one, hosts, ranks) for one in slow_hosts.values()]
@@ -147,9 +148,15 @@ class PeerVerdictEngine:
             return False
         return ranks.slow_part(members, one, 0.5 * min(one.floor, one.effect)) > HALF_OF_HOST
 
-    def _is_hosts_turn(self, one: Candidate, hosts: CostedFindings) -> bool:
-        state = self._log.state_of(self._world.host_subjects[one.row]).state
-        return state not in CALLED_SLOW and hosts.takes_turns(one)
+    def _is_hosts_turn(self, one: Candidate, hosts: CostedFindings, ranks: CostedFindings) -> bool:
+        """Whether hosts take turns, or ranks do, of which it just has several that are slow."""
+        if self._log.state_of(self._world.host_subjects[one.row]).state in CALLED_SLOW:
+            return False
+        members = _members(self._world.hosts, one.row)
+        if one.is_late and not self._arrivals.is_last(members, self._steps_since(one)):
+            return True
+        turns = sum(ranks.takes_turns(replace(one, row=row)) for row in members.tolist())
+        return hosts.takes_turns(one) or turns > HALF_OF_HOST * len(members)
 
     def _record_host(
         self, one: Candidate, hosts: CostedFindings, ranks: CostedFindings
@@ -172,10 +179,10 @@ class PeerVerdictEngine:
         return self._log.record(
             draft,
             flagged=True,
-            sure=one.sure,
+            sure=one.sure and self._is_known,
             floor=one.floor,
             now=self._now,
-            confirmable=is_sure_host,
+            confirmable=is_sure_host and self._is_known,
             work=hosts.work_of(one.row),
         )
 
@@ -222,10 +229,10 @@ class PeerVerdictEngine:
         return self._log.record(
             draft,
             flagged=True,
-            sure=one.sure,
+            sure=one.sure and self._is_known,
             floor=one.floor,
             now=self._now,
-            confirmable=agrees,
+            confirmable=agrees and self._is_known,
             work=ranks.work_of(one.row),
         )
 
@@ -254,13 +261,19 @@ class PeerVerdictEngine:
         )
         return [one for one in found if not ranks.waits_for_loader(one)]
 
-    def _is_last(self, one: Candidate, comes_late: dict[int, Candidate]) -> bool:
+    def _is_last(
+        self, one: Candidate, comes_late: dict[int, Candidate], ranks: CostedFindings
+    ) -> bool:
         """Whether others wait for it: who merely comes after most of its peers delays nobody. Who
         does so now and then is named with how often."""
         return not one.is_late or (
             one.row not in comes_late
-            and self._arrivals.is_last(one.row, self._now.steps - max(one.since, 0) + 1)
+            and not self._is_followed(one.row, ranks)
+            and self._arrivals.is_last(np.array([one.row]), self._steps_since(one))
         )
+
+    def _steps_since(self, one: Candidate) -> int:
+        return self._now.steps - max(one.since, 0) + 1
 
     def _coming_late(self, tracks: Tracks, ranks: CostedFindings) -> dict[int, Candidate]:
         """By row: ranks that are the last of their peers more often than by chance."""
@@ -269,9 +282,15 @@ class PeerVerdictEngine:
         result = {}
         for row in tracks.arrivals.found(self._world.peers, z, min_s):
             lateness = tracks.arrivals.lateness(row)
-            if lateness is not None and lateness.share < ALWAYS:
+            if lateness is None or self._is_followed(row, ranks):
+                continue
+            if lateness.share < ALWAYS:
                 result[row] = late(row, lateness, costs, z)
         return result
+
+    def _is_followed(self, row: int, ranks: CostedFindings) -> bool:
+        peers = self._peers(np.array([row]))
+        return self._meetings.is_followed(row, peers, float(ranks.costs.step_s[row]))
 
     def _is_one_of_a_group(self, one: Candidate, ranks: CostedFindings) -> bool:
         """Whether it is slow only where its inner group meets, and the whole group is."""

@@ -10,8 +10,9 @@ from otel_straggler.model.verdict import Verdict, time_text
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
-def sentence(verdict: Verdict, *, is_over: bool = False) -> str:
+def sentence(verdict: Verdict, *, is_over: bool = False, is_still_slow: bool = False) -> str:
     """One or two sentences; in the past tense if ``is_over``, once the run has ended.
+    ``is_still_slow``: the subject has recovered from this cause, and not from another.
 
     >>> sentence(Verdict(run_id="r", subject_id="rank/5", scope="rank", rank=5, node="node-1",
     ...     section="forward", cause="slow_gpu", state="confirmed", slowdown=1.5, since_step=40,
@@ -19,6 +20,10 @@ def sentence(verdict: Verdict, *, is_over: bool = False) -> str:
     'rank 5 on node-1 takes 1.50x as long as its 7 peers in forward since step 40: slow GPU. The \
 job loses 24 min of GPU time per hour.'
     """
+    if is_still_slow:
+        reason = reason_text(verdict.cause, on_gpu=verdict.is_on_gpu)
+        ended = "" if verdict.cause == "unknown" else f", but no longer for this reason: {reason}"
+        return f"{subject(verdict)} is still slow{ended}."
     if verdict.state in ("ok", "recovered"):
         return f"{subject(verdict)} {'was' if is_over else 'is'} as fast as before again."
     what = _what(verdict, is_over=is_over)

@@ -98,6 +98,8 @@ MIN_RATE = 0.001
 """Healthy ranks have at least a spike in 1,000 steps."""
 MIN_TIMES = 3.0
 """A flagged rank has at least so many times the spikes of the others."""
+CLUSTER_STEPS = 10
+"""Where one stall leads to the next, as where batches are queued, so many steps count as one."""
 MAX_COUNTED = 200
 MAX_BEYOND = 20.0
 WINSORISED = 0.05
@@ -123,6 +125,8 @@ class StallDetector:
         self._spikes = np.zeros(shape)
         self._seconds = np.zeros(shape)
         self._was_spike = np.zeros(shape, bool)
+        self._counted_at = np.full(shape, -CLUSTER_STEPS)
+        self._observed = 0
         self._steps = 0.0
         self._stalls = StallHistory(shape)
 
@@ -131,16 +135,28 @@ class StallDetector:
         at = [self.shape[1] - 1] * (quantities - self.shape[1])
         self._stalls.widen(quantities)
         self.shape = (self.shape[0], quantities)
-        for name in ("_spikes", "_seconds", "_was_spike"):
-            setattr(self, name, np.insert(getattr(self, name), at, 0, axis=1))
+        fillers = {"_spikes": 0, "_seconds": 0, "_was_spike": 0, "_counted_at": -CLUSTER_STEPS}
+        for name, filler in fillers.items():
+            setattr(self, name, np.insert(getattr(self, name), at, filler, axis=1))
 
-    def observe(self, excess: Floats, usual: Floats, columns_s: Floats, step_s: Floats) -> Spikes:
+    def observe(
+        self,
+        excess: Floats,
+        usual: Floats,
+        columns_s: Floats,
+        step_s: Floats,
+        is_queued: Bools | None = None,
+    ) -> Spikes:
         """The next block: (T, R, C) log excess over the peers, NaN if unknown.
 
         Args:
             usual: (R, C) recent excess: a lasting rise is no spike.
             columns_s: (R, C) usual seconds of the quantity; step_s: (R,) of the step.
+            is_queued: (C,) quantities in which one stall leads to the next.
         """
+        apart = np.where(
+            np.zeros(self.shape[1]) if is_queued is None else is_queued, CLUSTER_STEPS, 1
+        )
         usual = np.fmax(usual, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
             limit = usual + np.log1p(SPIKE * step_s[:, None] / columns_s)
@@ -156,8 +172,11 @@ class StallDetector:
             beyond = float(excess[t, row, column] - usual[row, column])
             one_s = math.expm1(min(beyond, MAX_BEYOND)) * float(columns_s[row, column])
             lost_s[t, row, column] = one_s
-            self._spikes[row, column] += 1.0
+            if self._observed + t - self._counted_at[row, column] >= apart[column]:
+                self._counted_at[row, column] = self._observed + t
+                self._spikes[row, column] += 1.0
             self._seconds[row, column] += min(one_s, 2.0 * float(step_s[row]))
+        self._observed += len(excess)
         self._stalls.record(is_spike, is_new, lost_s)
         return self._evaluate()
 

@@ -62,6 +62,7 @@ class Sample:
         if self._rows is None:
             drawn = np.random.default_rng(0).permutation(len(block.sources))[:MAX_RANKS]
             self._rows = np.sort(drawn)
+        block = replace(block, section_end_ns=None)
         is_whole = len(self._rows) == len(block.sources) and bool(counts.all())
         self._tables.append(block if is_whole else _part(block, counts, self._rows))
         while sum(map(len, self._tables)) - len(self._tables[0]) >= WINDOW_STEPS:

@@ -18,6 +18,7 @@ from otel_straggler.detect.scores.medians import low_median_of_rows, median_of, 
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.noise import MIN_SIGMA, NoiseScales, beyond_chance
 from otel_straggler.detect.verdicts.significance import (
+    SIGMA_OF_MAD,
     STEPS_PER_DAY,
     Z_POWER,
     Findings,
@@ -39,6 +40,7 @@ MAX_REFERENCE = 400
 """Blocks after which older ones fade."""
 KEPT_REFERENCE = 40
 """Blocks that a reference counts for after a restart."""
+MIN_HISTORY_STEPS = 25
 NEWEST_BLOCKS, LONG_BLOCKS = 4, 20
 VERIFY_STEPS = 8
 """Fewer since an onset say nothing: pauses come in clusters, also of the ranks that one meets."""
@@ -46,19 +48,43 @@ MAX_VERIFIED_BLOCKS = 20
 MIN_TURNS, MIN_RUN, MIN_SIGMAS = 0.01, 2, 2.5
 """Ranks take turns if this part of the others, one at least, were slow for so many blocks, by so
 many standard errors of a block."""
+ALIKE = 0.35
+"""... and by this part of the excess in question."""
+JUMP_SIGMAS, JUMP_PART = 4.5, 0.4
+"""A rank jumps from block to block by so many times what it usually moves, and by this part of the
+excess in question."""
+EARLY_BLOCKS, EARLY_SIGMAS, EARLY_PART = 40, 4.5, 0.1
+"""A short history has not seen the rare jumps: smaller ones count, except ..."""
+OBVIOUS = math.log(2.0)
+"""... for a rank that takes twice as long."""
+MIN_JUMPING, MIN_JUMPING_PART = 1, 0.02
+"""Ranks that must have ended a stay."""
+MIN_STAYS, MAX_STAYS = 5, 8
+"""Who stays up for so many times as long as ranks usually do has not merely jumped; chance is e to
+the minus that."""
 MAX_BLOCK = 0.2
 """In means of windows a block of steps counts for no more, or for 4 standard errors."""
+LASTING_PART = 0.75
 LOW_QUANTILE, LASTING = 0.25, 0.4
 """Of the steps since an onset also the lower quartile must lie so high, as a part of the median."""
 
 
 class Track:
-    """Memory of R subjects and C quantities. State: 4 bytes x (80 blocks + 20 steps) per pair."""
+    """Memory of R subjects and C quantities. State: 4 bytes x (80 blocks + 20 steps) per pair.
 
-    def __init__(self, shape: tuple[int, int], settings: VerdictSettings) -> None:
+    Args:
+        weight: (R,) usual standard error / that of the subject, at most 1: a host with few ranks
+            scatters more than the others. None: all scatter alike.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int], settings: VerdictSettings, weight: Floats | None = None
+    ) -> None:
         self._settings = settings
+        self._weight = np.ones(shape[0]) if weight is None else weight
         self.shape = shape
         self.steps = 0
+        self.steps_before = 0  # a restart of the collector
         self.blocks = 0
         longest = max(settings.windows_steps) // settings.block_steps
         # Zeros cost no memory until they are written; nothing is read before.
@@ -126,10 +152,10 @@ class Track:
         self._h = np.array([cusum_threshold(float(value), mean_steps) for value in k])
         usable = self._reference_blocks >= MIN_REFERENCE
         normal = np.where(usable, self.reference, 0.0)
-        maximum = 1.5 * self._h
+        maximum, weight = 1.5 * self._h, self._weight[:, None]
         for step in excess:
             self.steps += 1
-            self.g = advance_cusum(self.g, cusum_moves(step - normal, sigma, k), maximum)
+            self.g = advance_cusum(self.g, cusum_moves((step - normal) * weight, sigma, k), maximum)
             self._zero_at = np.where(self.g <= 0.0, self.steps, self._zero_at)
 
     def _remember(self, excess: Floats, block: Floats) -> None:
@@ -173,6 +199,13 @@ class Track:
         self.reference = np.where(known, reference, self.reference)
         self._reference_blocks[known] = KEPT_REFERENCE
 
+    @property
+    def has_history(self) -> bool:
+        """Whether it can be known how the subjects usually differ: before, there are suspicions
+        only. A reference from before a restart is a history."""
+        has_reference = bool((self._reference_blocks >= KEPT_REFERENCE).any())
+        return has_reference or self.steps_before + self.steps >= MIN_HISTORY_STEPS
+
     # --- judging -------------------------------------------------------------------------------
 
     def evaluate(self, min_effect: Floats) -> Findings:
@@ -197,14 +230,19 @@ class Track:
             since=np.where(self.g > 0.0, self._zero_at + 1, -1),
             spread=np.full(self.shape[1], np.inf),
         )
-        for effect, error, freedom in windows:
+        weight = self._weight[:, None]
+        for measured, error, freedom in windows:
             z_limit = beyond_chance(z, freedom)
             floor = np.maximum(self._min_excess, minimum)
-            spread = spread_of(effect, error)
+            # What is over is still in the longer windows.
+            with np.errstate(invalid="ignore"):
+                is_over = recent < LASTING * measured - 2.0 * recent_error
+            effect = np.where(is_over, np.nan, measured)
+            spread = spread_of(effect * weight, error)
             result.spread = np.fmin(result.spread, spread)
-            result.add(effect, effect / spread, floor, z_limit)
+            result.add(effect, weight * effect / spread, floor, z_limit)
             # Against the own past, where the peers' spread hides a rise.
-            risen = effect - past
+            risen = weight * (effect - past)
             of_rise = np.sqrt(error**2 + past_error**2 + MIN_SIGMA**2)
             result.add(
                 risen, np.where(effect >= 0.5 * floor, risen / of_rise, np.nan), floor, z_limit
@@ -212,14 +250,14 @@ class Track:
         self._verify(result, minimum, z)
         return result
 
-    def _windows(self) -> Iterator[tuple[Floats, Floats, Floats]]:
-        """Effect (R, C), standard error and its degrees of freedom (C,) of every window with enough
-        steps."""
+    def _windows(self, part: float = 1.0) -> Iterator[tuple[Floats, Floats, Floats]]:
+        """Effect (R, C), standard error and its degrees of freedom (C,) of every window that fits
+        into this part of the steps."""
         noise = np.sqrt(self.noise.variance)
         short = _short_of(self.steps, self._settings.windows_steps[0])
         yield self.recent(), np.fmin(short * noise[1], noise[0]), self.noise.freedom[1]
         for window in self._settings.windows_steps[1:]:
-            if self.steps >= window:
+            if part * self.steps >= window:
                 error = self.noise.error(window / self._settings.block_steps)
                 yield self._mean(window), error, self.noise.freedom[2]
 
@@ -247,8 +285,9 @@ class Track:
         return median_of_rows(self._step_ring[np.array(at)[:, None], rows].astype(np.float64))
 
     def resolvable(self, min_effect: Floats) -> float:
-        """The slowdown of the local work that nine of ten ranks would be named for, in the longest
-        window so far (1.04 = 4 %): what is called slow, and 1.28 standard errors."""
+        """The slowdown of the local work that nine of ten ranks would be named for if they had it
+        for three quarters of the run (1.04 = 4 %): what is called slow, and 1.28 standard errors.
+        """
         z = min_z(*self.shape, self._settings.min_z)
         limits = [
             max(
@@ -257,7 +296,7 @@ class Track:
                 float(np.median(min_effect)),
             )
             + Z_POWER * float(error[0])
-            for effect, error, freedom in self._windows()
+            for effect, error, freedom in self._windows(LASTING_PART)
         ]
         return math.exp(min(*limits, 700.0))
 
@@ -266,14 +305,16 @@ class Track:
         return math.log(self._settings.min_slowdown)
 
     def takes_turns(
-        self, row: int, column: int, level: float, since: int, times: float, min_run: int = MIN_RUN
+        self, row: int, column: int, effect: float, since: int, times: float, min_run: int = MIN_RUN
     ) -> bool:
-        """Whether other ranks, too, were beyond ``level`` for a while and then not: the work moves.
+        """Whether other ranks, too, were slow for a while and then not: the work moves.
 
-        It does not if this rank has been slow for more than ``times`` as long as any other was.
-        Ranks that still are slow do not count: they may share a fault.
+        It does not if this rank has been slow for more than ``times`` as long as any other was, and
+        for many times as long as a rank usually stays where it jumped up to. Ranks that still are
+        slow do not count: they may share a fault.
 
         Args:
+            effect: log excess; others were slow by a good part of it.
             since: observed step at which it began; below 1: unknown.
             times: infinite where any turn counts, also one within the noise.
             min_run: blocks of a turn.
@@ -284,17 +325,25 @@ class Track:
         usable = self._reference_blocks[:, column] >= MIN_REFERENCE
         normal = np.where(usable, self.reference[:, column], 0.0)
         normal[row] = 0.0
-        blocks = blocks - normal
-        is_strict = math.isinf(times)
+        level, is_strict = ALIKE * effect, math.isinf(times)
         noise = MIN_SIGMAS * math.sqrt(float(self.noise.variance[0, column]))
-        high = blocks >= min(level if is_strict else max(level, noise), self._max_block[column])
+        level = min(level if is_strict else max(level, noise), self._max_block[column])
+        high = blocks - normal >= level
         longest, own = _ended_runs(high), _newest_run(high[:, row])
+        if since > 0:
+            own = max(own, (self.steps - since) // self._settings.block_steps)
+        is_early = self.blocks < EARLY_BLOCKS and effect < OBVIOUS
+        sigmas, part = (EARLY_SIGMAS, EARLY_PART) if is_early else (JUMP_SIGMAS, JUMP_PART)
+        stay = _stay(blocks[:, row], min(0.5 * effect, self._max_block[column]))
+        is_whole_history = stay == len(self._block_ring)
+        if not (is_strict or is_whole_history) and stay < _usual_stay(
+            blocks, row, sigmas, part * effect
+        ):
+            return True
         longest[row] = 0
         n_ranks = int(np.isfinite(blocks).any(axis=0).sum())
         if not (longest >= min_run).sum() >= max(1.0, MIN_TURNS * n_ranks):
             return False
-        if since > 0:
-            own = max(own, (self.steps - since) // self._settings.block_steps)
         return own <= times * int(longest.max())
 
     def normal_of(self, row: int, column: int) -> float:
@@ -312,7 +361,7 @@ class Track:
         z_limits = beyond_chance(z, self.noise.freedom[1])
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
             effect, error = self._since_onset(row, column)
-            z_limit = float(z_limits[column])
+            z_limit = float(z_limits[column] / self._weight[row])
             floor = max(self._min_excess, z_limit * error, float(minimum[row, column]))
             if self._reference_blocks[row, column] < MIN_REFERENCE:
                 # Nobody knows how slow it always was: it must stand out from its peers.
@@ -348,6 +397,53 @@ class Track:
         usable = usable and middle >= 0.5 * max(self._min_excess, error)
         risen = max(middle, middle - normal) if usable else middle
         return risen, error
+
+
+def _stay(blocks: npt.NDArray[np.float32], level: float) -> int:
+    """Blocks (T,) since it was below the level for two in a row."""
+    low = ~(blocks >= level)
+    ends = np.flatnonzero(low[1:] & low[:-1])
+    return len(blocks) - (int(ends[-1]) + 2 if len(ends) else 0)
+
+
+def _usual_stay(blocks: npt.NDArray[np.float32], row: int, sigmas: float, jump: float) -> float:
+    """Blocks that hardly any stay lasts: of ranks that jump up, and some time down again.
+
+    Stays whose end was seen, and their mean length, make a rate; the more were seen, the better it
+    is known. 0 if no end was seen, or only of a few ranks, which may have been slow.
+
+    Args:
+        blocks: (T, R). ``row`` is in question, and does not count.
+        sigmas, jump: the smallest jump from one block to the next, in usual moves and in itself.
+    """
+    blocks = np.delete(blocks, row, axis=1)
+    moves = np.diff(blocks, axis=0)
+    known = np.abs(moves[np.isfinite(moves)])
+    if not len(known):
+        return 0.0
+    jump = max(jump, sigmas * SIGMA_OF_MAD * median_of(known))
+    moves = np.nan_to_num(moves)
+    ended = np.zeros(blocks.shape[1], np.int64)
+    total = 0
+    length = np.zeros(blocks.shape[1], np.int64)  # 0: not known to be up
+    base = np.full(blocks.shape[1], -np.inf)
+    first = blocks[0] >= 0.5 * jump  # up from the start
+    for at, move in enumerate(moves):
+        is_up = length > 0
+        falls = (is_up & (blocks[at + 1] < base + 0.5 * jump)) | (first & (move <= -jump))
+        stayed = np.where(first, at + 1, length)
+        counted = falls & (stayed >= MIN_RUN)  # a single block is noise
+        ended += counted
+        total += int(stayed[counted].sum())
+        rises = ~is_up & (move >= jump)
+        first &= np.abs(blocks[at + 1] - blocks[0]) < 0.5 * jump
+        base = np.where(rises, blocks[at], base)
+        length = np.where(rises, 1, np.where(is_up & ~falls, length + 1, 0))
+    total += int(length.sum())
+    if (ended > 0).sum() < max(MIN_JUMPING, MIN_JUMPING_PART * blocks.shape[1]):
+        return 0.0
+    n = int(ended.sum())
+    return min(MAX_STAYS, MIN_STAYS + n) * total / n
 
 
 def _ended_runs(high: Bools) -> Ints:

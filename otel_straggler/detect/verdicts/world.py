@@ -102,6 +102,9 @@ class World:
             tokens=self._spread_rows(table.tokens, np.nan),
             start_ns=self._spread_rows(table.start_ns, 0),
             end_ns=self._spread_rows(table.end_ns, 0),
+            section_end_ns=None
+            if table.section_end_ns is None
+            else self._spread(table.section_end_ns, columns, 0),
             gpu=None if table.gpu is None else self._spread_gpu(table.gpu, columns),
         )
 

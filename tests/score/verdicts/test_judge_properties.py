@@ -151,7 +151,7 @@ def test_a_summary_is_told_from_the_first_block_on() -> None:
         assert summary is not None
         assert summary.coverage == 1.0
         assert summary.step_s == pytest.approx(1.18, rel=0.05)
-    assert 1.0 < summary.resolvable_slowdown < 1.2
+    assert 1.0 < summary.resolvable_slowdown < 1.25
 
 
 def test_quieter_times_resolve_smaller_slowdowns() -> None:

@@ -115,6 +115,7 @@ const KNOWN_WORDS = {
   late_arrival: "late arrival",
   link: "link",
   sequence_imbalance: "sequence-length imbalance",
+  uneven_work: "ranks take turns",
   uniform_slowdown: "uniform slowdown",
   unknown: "unknown cause",
   host: "host clock",
