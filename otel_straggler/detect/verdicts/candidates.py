@@ -12,7 +12,8 @@ from otel_straggler.detect.scores.medians import median_of
 from otel_straggler.detect.verdicts.history import how_it_began
 from otel_straggler.detect.verdicts.log import Work
 from otel_straggler.detect.verdicts.stalls import Spikes, StallPattern
-from otel_straggler.detect.verdicts.track import MIN_RUN, Track
+from otel_straggler.detect.verdicts.track import Track
+from otel_straggler.detect.verdicts.turns import MIN_RUN
 from otel_straggler.detect.verdicts.waits import Lateness
 from otel_straggler.detect.verdicts.world import cause_of_section
 from otel_straggler.model.causes import Cause

@@ -18,7 +18,6 @@ from otel_straggler.detect.scores.medians import low_median_of_rows, median_of, 
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.noise import MIN_SIGMA, NoiseScales, beyond_chance
 from otel_straggler.detect.verdicts.significance import (
-    SIGMA_OF_MAD,
     STEPS_PER_DAY,
     Z_POWER,
     Findings,
@@ -29,6 +28,7 @@ from otel_straggler.detect.verdicts.significance import (
     min_z,
     spread_of,
 )
+from otel_straggler.detect.verdicts.turns import MIN_RUN, BlockHistory, takes_turns
 from otel_straggler.model.observation import Bools, Floats, Ints
 
 SIGMA_OF_BLOCK_DEVIATION = 2.04
@@ -45,23 +45,6 @@ NEWEST_BLOCKS, LONG_BLOCKS = 4, 20
 VERIFY_STEPS = 8
 """Fewer since an onset say nothing: pauses come in clusters, also of the ranks that one meets."""
 MAX_VERIFIED_BLOCKS = 20
-MIN_TURNS, MIN_RUN, MIN_SIGMAS = 0.01, 2, 2.5
-"""Ranks take turns if this part of the others, one at least, were slow for so many blocks, by so
-many standard errors of a block."""
-ALIKE = 0.35
-"""... and by this part of the excess in question."""
-JUMP_SIGMAS, JUMP_PART = 4.5, 0.4
-"""A rank jumps from block to block by so many times what it usually moves, and by this part of the
-excess in question."""
-EARLY_BLOCKS, EARLY_SIGMAS, EARLY_PART = 40, 4.5, 0.1
-"""A short history has not seen the rare jumps: smaller ones count, except ..."""
-OBVIOUS = math.log(2.0)
-"""... for a rank that takes twice as long."""
-MIN_JUMPING, MIN_JUMPING_PART = 1, 0.02
-"""Ranks that must have ended a stay."""
-MIN_STAYS, MAX_STAYS = 5, 8
-"""Who stays up for so many times as long as ranks usually do has not merely jumped; chance is e to
-the minus that."""
 MAX_BLOCK = 0.2
 """In means of windows a block of steps counts for no more, or for 4 standard errors."""
 LASTING_PART = 0.75
@@ -307,44 +290,20 @@ class Track:
     def takes_turns(
         self, row: int, column: int, effect: float, since: int, times: float, min_run: int = MIN_RUN
     ) -> bool:
-        """Whether other ranks, too, were slow for a while and then not: the work moves.
-
-        It does not if this rank has been slow for more than ``times`` as long as any other was, and
-        for many times as long as a rank usually stays where it jumped up to. Ranks that still are
-        slow do not count: they may share a fault.
-
-        Args:
-            effect: log excess; others were slow by a good part of it.
-            since: observed step at which it began; below 1: unknown.
-            times: infinite where any turn counts, also one within the noise.
-            min_run: blocks of a turn.
-        """
+        """See :func:`.takes_turns`, over the newest 400 steps. ``since``: observed step at which it
+        began; below 1: unknown."""
         n = min(self.blocks, len(self._block_ring))
         order = [(self.blocks - n + i) % len(self._block_ring) for i in range(n)]
-        blocks = self._block_ring[order, :, column]
         usable = self._reference_blocks[:, column] >= MIN_REFERENCE
-        normal = np.where(usable, self.reference[:, column], 0.0)
-        normal[row] = 0.0
-        level, is_strict = ALIKE * effect, math.isinf(times)
-        noise = MIN_SIGMAS * math.sqrt(float(self.noise.variance[0, column]))
-        level = min(level if is_strict else max(level, noise), self._max_block[column])
-        high = blocks - normal >= level
-        longest, own = _ended_runs(high), _newest_run(high[:, row])
-        if since > 0:
-            own = max(own, (self.steps - since) // self._settings.block_steps)
-        is_early = self.blocks < EARLY_BLOCKS and effect < OBVIOUS
-        sigmas, part = (EARLY_SIGMAS, EARLY_PART) if is_early else (JUMP_SIGMAS, JUMP_PART)
-        stay = _stay(blocks[:, row], min(0.5 * effect, self._max_block[column]))
-        is_whole_history = stay == len(self._block_ring)
-        if not (is_strict or is_whole_history) and stay < _usual_stay(
-            blocks, row, sigmas, part * effect
-        ):
-            return True
-        longest[row] = 0
-        n_ranks = int(np.isfinite(blocks).any(axis=0).sum())
-        if not (longest >= min_run).sum() >= max(1.0, MIN_TURNS * n_ranks):
-            return False
-        return own <= times * int(longest.max())
+        history = BlockHistory(
+            blocks=self._block_ring[order, :, column],
+            normal=np.where(usable, self.reference[:, column], 0.0),
+            error=math.sqrt(float(self.noise.variance[0, column])),
+            highest=float(self._max_block[column]),
+            is_full=n == len(self._block_ring),
+        )
+        lasted = (self.steps - since) // self._settings.block_steps if since > 0 else 0
+        return takes_turns(history, row, effect, lasted, times, min_run)
 
     def normal_of(self, row: int, column: int) -> float:
         """Normal excess of a subject; NaN if unknown."""
@@ -397,69 +356,6 @@ class Track:
         usable = usable and middle >= 0.5 * max(self._min_excess, error)
         risen = max(middle, middle - normal) if usable else middle
         return risen, error
-
-
-def _stay(blocks: npt.NDArray[np.float32], level: float) -> int:
-    """Blocks (T,) since it was below the level for two in a row."""
-    low = ~(blocks >= level)
-    ends = np.flatnonzero(low[1:] & low[:-1])
-    return len(blocks) - (int(ends[-1]) + 2 if len(ends) else 0)
-
-
-def _usual_stay(blocks: npt.NDArray[np.float32], row: int, sigmas: float, jump: float) -> float:
-    """Blocks that hardly any stay lasts: of ranks that jump up, and some time down again.
-
-    Stays whose end was seen, and their mean length, make a rate; the more were seen, the better it
-    is known. 0 if no end was seen, or only of a few ranks, which may have been slow.
-
-    Args:
-        blocks: (T, R). ``row`` is in question, and does not count.
-        sigmas, jump: the smallest jump from one block to the next, in usual moves and in itself.
-    """
-    blocks = np.delete(blocks, row, axis=1)
-    moves = np.diff(blocks, axis=0)
-    known = np.abs(moves[np.isfinite(moves)])
-    if not len(known):
-        return 0.0
-    jump = max(jump, sigmas * SIGMA_OF_MAD * median_of(known))
-    moves = np.nan_to_num(moves)
-    ended = np.zeros(blocks.shape[1], np.int64)
-    total = 0
-    length = np.zeros(blocks.shape[1], np.int64)  # 0: not known to be up
-    base = np.full(blocks.shape[1], -np.inf)
-    first = blocks[0] >= 0.5 * jump  # up from the start
-    for at, move in enumerate(moves):
-        is_up = length > 0
-        falls = (is_up & (blocks[at + 1] < base + 0.5 * jump)) | (first & (move <= -jump))
-        stayed = np.where(first, at + 1, length)
-        counted = falls & (stayed >= MIN_RUN)  # a single block is noise
-        ended += counted
-        total += int(stayed[counted].sum())
-        rises = ~is_up & (move >= jump)
-        first &= np.abs(blocks[at + 1] - blocks[0]) < 0.5 * jump
-        base = np.where(rises, blocks[at], base)
-        length = np.where(rises, 1, np.where(is_up & ~falls, length + 1, 0))
-    total += int(length.sum())
-    if (ended > 0).sum() < max(MIN_JUMPING, MIN_JUMPING_PART * blocks.shape[1]):
-        return 0.0
-    n = int(ended.sum())
-    return min(MAX_STAYS, MIN_STAYS + n) * total / n
-
-
-def _ended_runs(high: Bools) -> Ints:
-    """(R,) longest run of blocks (T, R), of those that have ended."""
-    run = np.zeros(high.shape[1], np.int64)
-    longest = run.copy()
-    for one in high:
-        longest = np.where(one, longest, np.maximum(longest, run))
-        run = np.where(one, run + 1, 0)
-    return np.asarray(longest)
-
-
-def _newest_run(high: Bools) -> int:
-    """Blocks (T,) up to the newest."""
-    low = np.flatnonzero(~high)
-    return len(high) - (int(low[-1]) + 1 if len(low) else 0)
 
 
 def _slide(
