@@ -216,7 +216,7 @@ class BatchBuilder:
 
 Bases: TypeAlias = npt.NDArray[np.uint8]
 
-HOST, EVENTS, CUPTI = range(3)
+HOST, EVENTS, CUPTI, COLLECTIVE = range(4)
 """Codes of ``GpuTimes.basis``."""
 BASIS_CODES: Final = {semconv.EVENTS_BASIS: EVENTS, semconv.CUPTI_BASIS: CUPTI}
 BASIS_NAMES: Final = (semconv.HOST_BASIS, semconv.EVENTS_BASIS, semconv.CUPTI_BASIS)

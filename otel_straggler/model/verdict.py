@@ -14,7 +14,7 @@ State = Literal["ok", "suspect", "confirmed", "recovered", "flapping"]
 CALLED_SLOW: Final = frozenset({"confirmed", "flapping"})
 """States in which a subject counts as slow."""
 Beginning = Literal["born", "became", "unknown"]
-Evidence = Literal["host", "events", "cupti", "synchronised"]
+Evidence = Literal["host", "events", "cupti", "collective", "synchronised"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

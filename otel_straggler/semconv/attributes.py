@@ -63,7 +63,13 @@ TOKENS: Final = Attribute("training.tokens", "work size of the section run")
 SEQ: Final = Attribute("straggler.seq", "runs of this section in this session, from 0")
 PHASE: Final = Attribute("straggler.phase", "declared phase the section ran in")
 TIME_BASIS: Final = Attribute(
-    "straggler.time_basis", "what timed the GPU: cupti, events (busy time only), host: nothing"
+    "straggler.time_basis",
+    "what tells the work of the run: cupti (kernels), events (busy time of the GPU only), "
+    "collective (host time less waiting in collectives), host (host time alone)",
+)
+COLLECTIVE_WAIT_TIME: Final = Attribute(
+    "straggler.collective.wait_time_ns",
+    "time of the run that its thread waited in collectives, ns; the rest is the rank's own",
 )
 GPU_KERNEL_TIME: Final = Attribute(
     "straggler.gpu.kernel_time_ns", "time of all kernels of the run together, ns"
@@ -101,6 +107,7 @@ PHASE_KINDS: Final[dict[str, SectionKind]] = {"checkpoint": "checkpoint", "eval"
 HOST_BASIS: Final = "host"
 EVENTS_BASIS: Final = "events"
 CUPTI_BASIS: Final = "cupti"
+COLLECTIVE_BASIS: Final = "collective"
 """Values of ``TIME_BASIS``."""
 
 STEP_SPAN: Final = "step"
