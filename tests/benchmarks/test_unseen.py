@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.page import UNSEEN, fill
+from benchmarks.detection.unseen import held_out
 from benchmarks.detection.unseen.__main__ import MEASURED, TUNING_SEEDS, choose
 from benchmarks.detection.unseen.families import FAMILIES
 from benchmarks.detection.unseen.report import TITLES, markdown
 from benchmarks.detection.unseen.running import make_run
-from benchmarks.detection.unseen.runs import Limits, World, correlated
+from benchmarks.detection.unseen.runs import Limits, World, correlated, draw_world
 from benchmarks.detection.unseen.worlds import _blocked_s
 
 ROOT = Path(__file__).parents[2]
@@ -80,9 +81,26 @@ def test_tuning_seeds_leave_out_what_is_held_out():
     tuning, notes = choose("*", TUNING_SEEDS - 1)
     assert all(family.origin != "held out" for family in tuning)
     assert "held-out families are left out" in notes[0]
-    held_out = [family for family in FAMILIES if family.origin == "held out"]
-    assert 3 * len(held_out) >= len(FAMILIES)
-    assert all(family in choose("*", TUNING_SEEDS)[0] for family in held_out)
+    never_seen = [family for family in FAMILIES if family.origin == "held out"]
+    assert 3 * len(never_seen) >= len(FAMILIES)
+    assert all(family in choose("*", TUNING_SEEDS)[0] for family in never_seen)
+
+
+@pytest.mark.parametrize("ranks", [(2, 8), (8, 128)], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "noise", [held_out.pauses, held_out.contention, held_out.ramps], ids=lambda f: f.__name__
+)
+def test_nobody_is_slow_for_long_in_held_out_noise(noise, ranks):
+    """Over 300 steps or more, no rank's mean is more than 2 % from that of its peers."""
+    for seed in range(TUNING_SEEDS, TUNING_SEEDS + 10):
+        rng = np.random.default_rng(seed)
+        world = draw_world(rng, Limits(), ranks=ranks)
+        seconds = np.exp(noise(rng, world).log)
+        sums = np.cumsum(np.pad(seconds, ((1, 0), (0, 0))), axis=0)
+        for steps in range(300, world.steps + 1, 20):
+            means = (sums[steps:] - sums[:-steps]) / steps
+            peers = (means.sum(axis=1, keepdims=True) - means) / (world.ranks - 1)
+            assert np.abs(means / peers - 1.0).max() < 0.02
 
 
 def test_correlated_noise_has_its_spread_and_correlation():

@@ -203,6 +203,9 @@ FAMILIES = (
     _healthy("healthy/mixture", healthy(noises.mixture), 40),
     _healthy("healthy/regimes", healthy(noises.regimes), 40),
     _healthy("healthy/regimes-heavy", healthy(noises.heavy_regimes), 40),
+    _healthy("healthy/bursts", healthy(noises.bursts), 40),
+    _healthy("healthy/volatile", healthy(noises.volatile), 40),
+    _healthy("healthy/skewed", healthy(noises.skewed), 40),
     _healthy("healthy/hosts", healthy(noises.wandering_hosts, ranks=(16, 128)), 40),
     _healthy("healthy/small-white", healthy(noises.independent, **SMALL), 60),
     _healthy("healthy/small-ar", healthy(noises.ar, **SMALL), 60),
@@ -216,6 +219,9 @@ FAMILIES = (
     ),
     _faulty("fault/mixture", faulty(noises.quiet_mixture), 25),
     _faulty("fault/regimes", faulty(noises.regimes), 25),
+    _faulty("fault/bursts", faulty(noises.bursts), 25),
+    _faulty("fault/volatile", faulty(noises.volatile), 25),
+    _faulty("fault/skewed", faulty(noises.skewed), 25),
     _faulty("fault/hosts", faulty(noises.wandering_hosts, ranks=(16, 128)), 25),
     _faulty("fault/small", faulty(noises.quiet_ar, ranks=(4, 8)), 40),
     _faulty("fault/host", faulty(noises.quiet_ar, of_host=True, ranks=(32, 128)), 20),
@@ -229,23 +235,27 @@ FAMILIES = (
         _healthy(f"held-out/{noise.__name__}", healthy(noise), 30, "held out")
         for noise in (
             held_out.octaves,
-            held_out.bursts,
             held_out.cycles,
-            held_out.volatile,
             held_out.shared,
             held_out.shuffled_lengths,
-            held_out.skewed,
+            held_out.pauses,
+            held_out.contention,
+            held_out.ramps,
         )
+    ),
+    *(
+        _healthy(f"held-out/small-{noise.__name__}", healthy(noise, **SMALL), 30, "held out")
+        for noise in (held_out.pauses, held_out.contention, held_out.ramps)
     ),
     *(
         _faulty(f"held-out/fault-{noise.__name__}", faulty(noise), 20, "held out")
         for noise in (
             held_out.octaves,
-            held_out.bursts,
             held_out.cycles,
-            held_out.volatile,
             held_out.shared,
-            held_out.skewed,
+            held_out.pauses,
+            held_out.contention,
+            held_out.ramps,
         )
     ),
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.detection.unseen.runs import (
+    NO_NUMBER,
     Noise,
     Rng,
     World,
@@ -22,7 +23,8 @@ from benchmarks.detection.unseen.runs import (
 )
 from otel_straggler.model.observation import Floats
 
-NO_NUMBER = float("nan")
+LASTING, FAIR = 300, 0.012
+"""Steps, and how far the mean of so many may be from that of the median rank."""
 
 
 def octaves(rng: Rng, world: World) -> Noise:
@@ -36,20 +38,6 @@ def octaves(rng: Rng, world: World) -> Noise:
     return Noise(log=size * log, sd=size, correlation=rho)
 
 
-def bursts(rng: Rng, world: World) -> Noise:
-    """Each rank is disturbed now and then: 5 to 30 % for 2 to 8 steps, 1 to 10 % of the time."""
-    height, steps = rng.uniform(0.05, 0.3), rng.uniform(2.0, 8.0)
-    part = rng.uniform(0.01, 0.1)
-    drawn = rng.random((world.steps, world.ranks))
-    is_on = np.zeros((world.steps, world.ranks), bool)
-    is_on[0] = drawn[0] < part
-    begins, stays = part / (1.0 - part) / steps, 1.0 - 1.0 / steps
-    for t in range(1, world.steps):
-        is_on[t] = drawn[t] < np.where(is_on[t - 1], stays, begins)
-    log = height * is_on + white(rng, world, rng.uniform(0.003, 0.02))
-    return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
-
-
 def cycles(rng: Rng, world: World) -> Noise:
     """Fans, clocks, and neighbors that come and go: waves of 20 to 300 steps, 1 to 5 % high."""
     own = rng.uniform(0.9, 1.1, world.ranks)
@@ -59,16 +47,6 @@ def cycles(rng: Rng, world: World) -> Noise:
     noise = rng.uniform(0.003, 0.02)
     log = height * wave + white(rng, world, noise)
     return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
-
-
-def volatile(rng: Rng, world: World) -> Noise:
-    """AR noise with Student's tails, and ranks whose spread itself comes and goes."""
-    size, rho = log_uniform(rng, 0.005, 0.04), float(rng.uniform(0.1, 0.9))
-    spread = 0.5 * correlated(rng, world.steps, world.ranks, float(rng.uniform(0.9, 0.99)))
-    tails = np.sqrt(rng.chisquare(4.0, (world.steps, world.ranks)) / 4.0)
-    ar = correlated(rng, world.steps, world.ranks, rho)
-    log = size * ar * np.exp(spread - 0.25) / np.maximum(tails, 0.2)
-    return Noise(log=log, sd=size, correlation=NO_NUMBER)
 
 
 def shared(rng: Rng, world: World) -> Noise:
@@ -91,12 +69,58 @@ def shuffled_lengths(rng: Rng, world: World) -> Noise:
     return Noise(log=log + white(rng, world, 0.004), sd=float(size), correlation=1.0 - 1.0 / steps)
 
 
-def skewed(rng: Rng, world: World) -> Noise:
-    """AR noise with an upper tail: no step is much faster than the machine allows."""
-    size, rho = log_uniform(rng, 0.01, 0.06), float(rng.uniform(0.2, 0.97))
-    normal = correlated(rng, world.steps, world.ranks, rho)
-    log = size * (np.exp(0.5 * normal) - np.exp(0.5**2 / 2.0))
+def pauses(rng: Rng, world: World) -> Noise:
+    """Garbage is collected, or logs are written: 5 to 80 % of a step, every 8 to 100 steps."""
+    every = log_uniform(rng, 8.0, 100.0)
+    height = min(log_uniform(rng, 0.05, 0.8), 0.03 * every)
+    own = height * rng.uniform(0.8, 1.2, world.ranks)
+    spread = float(rng.uniform(0.0, 0.5))
+    is_due = np.diff(np.floor(_rounds(rng, world, every)), axis=0, prepend=0.0) > 0.0
+    excess = is_due * own * np.exp(white(rng, world, spread))
+    log = np.log1p(_fair(excess)) + white(rng, world, rng.uniform(0.003, 0.02))
     return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
+
+
+def contention(rng: Rng, world: World) -> Noise:
+    """Other jobs on the network: now these ranks, now those are 1 to 15 % slower, all at once."""
+    longest = round(log_uniform(rng, 3.0, 50.0))
+    every = longest * log_uniform(rng, 0.4, 6.0)
+    height, part = rng.uniform(0.02, 0.1), rng.uniform(0.05, 0.5)
+    excess = np.zeros((world.steps + longest, world.ranks))
+    for first in np.flatnonzero(rng.random(len(excess)) < 1.0 / every).tolist():
+        n = min(world.ranks, max(2, int(rng.binomial(world.ranks, part))))
+        who = rng.choice(world.ranks, n, replace=False)
+        last = first + int(rng.integers(1, longest + 1))
+        excess[first:last, who] += height * rng.uniform(0.5, 1.5) * rng.uniform(0.7, 1.0, n)
+    own = correlated(rng, world.steps, world.ranks, float(rng.uniform(0.0, 0.8)))
+    log = np.log1p(_fair(excess[longest:])) + log_uniform(rng, 0.003, 0.015) * own
+    return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
+
+
+def ramps(rng: Rng, world: World) -> Noise:
+    """Memory that fragments, caches that fill: 1 to 8 % slower in 20 to 250 steps, then reset."""
+    height, every = log_uniform(rng, 0.01, 0.08), log_uniform(rng, 20.0, 250.0)
+    own = height * rng.uniform(0.8, 1.2, world.ranks)
+    bend = log_uniform(rng, 0.4, 2.5)
+    excess = own * (_rounds(rng, world, every) % 1.0) ** bend
+    log = np.log1p(_fair(excess)) + white(rng, world, log_uniform(rng, 0.002, 0.015))
+    return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
+
+
+def _rounds(rng: Rng, world: World, every: float) -> Floats:
+    """(T, R) rounds of about ``every`` steps; ranks begin more or less together and drift apart."""
+    own = rng.uniform(0.9, 1.1, world.ranks) / every
+    moves = own * rng.gamma(2.0, 0.5, (world.steps, world.ranks))
+    return np.cumsum(moves, axis=0) + rng.uniform() * rng.uniform(0.0, 1.0, world.ranks)
+
+
+def _fair(excess: Floats) -> Floats:
+    """Made smaller where a rank would be slower or faster than its peers for long."""
+    steps = min(LASTING, len(excess))
+    sums = np.cumsum(np.pad(excess, ((1, 0), (0, 0))), axis=0)
+    means = (sums[steps:] - sums[:-steps]) / steps
+    apart = float(np.abs(means - np.median(means, axis=1, keepdims=True)).max())
+    return excess * (FAIR / max(FAIR, apart))
 
 
 def _each(values: Floats, steps: int, skipped: int) -> Floats:

@@ -1,4 +1,4 @@
-"""Noise of ranks at which nothing is wrong: correlated, mixed, in stretches, or by host."""
+"""Noise of ranks at which nothing is wrong: with memory, in stretches, by host, or skewed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.detection.unseen.runs import (
+    NO_NUMBER,
     Noise,
     Rng,
     World,
@@ -102,7 +103,39 @@ def wandering_hosts(rng: Rng, world: World) -> Noise:
     moves[0] = rng.uniform(-wall, wall, n)
     walk = np.abs((np.cumsum(moves, axis=0) + wall) % (4.0 * wall) - 2.0 * wall) - wall
     log = of_hosts(world, walk) + white(rng, world, own)
-    return Noise(log=log, sd=float(np.hypot(size, own)), correlation=float("nan"))
+    return Noise(log=log, sd=float(np.hypot(size, own)), correlation=NO_NUMBER)
+
+
+def bursts(rng: Rng, world: World) -> Noise:
+    """Each rank is disturbed now and then: 5 to 30 % for 2 to 8 steps, 1 to 10 % of the time."""
+    height, steps = rng.uniform(0.05, 0.3), rng.uniform(2.0, 8.0)
+    part = rng.uniform(0.01, 0.1)
+    drawn = rng.random((world.steps, world.ranks))
+    is_on = np.zeros((world.steps, world.ranks), bool)
+    is_on[0] = drawn[0] < part
+    begins, stays = part / (1.0 - part) / steps, 1.0 - 1.0 / steps
+    for t in range(1, world.steps):
+        is_on[t] = drawn[t] < np.where(is_on[t - 1], stays, begins)
+    log = height * is_on + white(rng, world, rng.uniform(0.003, 0.02))
+    return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
+
+
+def volatile(rng: Rng, world: World) -> Noise:
+    """AR noise with Student's tails, and ranks whose spread itself comes and goes."""
+    size, rho = log_uniform(rng, 0.005, 0.04), float(rng.uniform(0.1, 0.9))
+    spread = 0.5 * correlated(rng, world.steps, world.ranks, float(rng.uniform(0.9, 0.99)))
+    tails = np.sqrt(rng.chisquare(4.0, (world.steps, world.ranks)) / 4.0)
+    ar = correlated(rng, world.steps, world.ranks, rho)
+    log = size * ar * np.exp(spread - 0.25) / np.maximum(tails, 0.2)
+    return Noise(log=log, sd=size, correlation=NO_NUMBER)
+
+
+def skewed(rng: Rng, world: World) -> Noise:
+    """AR noise with an upper tail: no step is much faster than the machine allows."""
+    size, rho = log_uniform(rng, 0.01, 0.06), float(rng.uniform(0.2, 0.97))
+    normal = correlated(rng, world.steps, world.ranks, rho)
+    log = size * (np.exp(0.5 * normal) - np.exp(0.5**2 / 2.0))
+    return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
 
 
 def _of_stretches(rng: Rng, world: World, log: Floats, sd: float, mean_steps: float) -> Noise:

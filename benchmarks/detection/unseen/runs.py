@@ -20,6 +20,7 @@ from otel_straggler.model.verdict import Scope
 
 Rng = np.random.Generator
 Ending = Literal["", "slow", "well"]
+NO_NUMBER = float("nan")
 MIN_NAMED = 4
 """In worlds of fewer ranks a verdict on the run is as good: times may not show who it is."""
 
