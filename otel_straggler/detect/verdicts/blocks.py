@@ -152,6 +152,23 @@ def joined(tables: Sequence[StepTable]) -> StepTable:
     )
 
 
+def pieces(table: StepTable, max_steps: int) -> list[StepTable]:
+    """The table in parts of at most so many steps."""
+    if len(table) <= max_steps:
+        return [table]
+    return [
+        _steps_of(table, slice(begin, begin + max_steps))
+        for begin in range(0, len(table), max_steps)
+    ]
+
+
+def _steps_of(table: StepTable, rows: slice) -> StepTable:
+    columns: dict[str, Any] = {name: getattr(table, name)[rows] for name in _BY_STEP}
+    ends_ns = None if table.section_end_ns is None else table.section_end_ns[rows]
+    gpu = None if table.gpu is None else table.gpu.of_rows(rows)
+    return replace(table, section_end_ns=ends_ns, gpu=gpu, **columns)
+
+
 def _gpu(tables: Sequence[StepTable]) -> GpuSeconds | None:
     if all(table.gpu is None for table in tables):
         return None

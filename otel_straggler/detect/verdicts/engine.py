@@ -10,7 +10,7 @@ import numpy as np
 
 from otel_straggler.detect.scores.medians import median_of, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.detect.verdicts.blocks import TimedBlocks, WarmUp
+from otel_straggler.detect.verdicts.blocks import TimedBlocks, WarmUp, pieces
 from otel_straggler.detect.verdicts.clocks import ClockedBlock, ClockSelector
 from otel_straggler.detect.verdicts.excess import (
     EqualizedSections,
@@ -76,8 +76,9 @@ class VerdictEngine:
         """Evaluate the next steps; returns changes of state."""
         changes: list[Verdict] = []
         for block in self._intervals.add(table):
-            for ready in self._warm_up.admit(block):
-                changes += self._evaluate_block(ready)
+            for piece in pieces(block, self._settings.block_steps):
+                for ready in self._warm_up.admit(piece):
+                    changes += self._evaluate_block(ready)
         return tuple(changes)
 
     def finish(self) -> tuple[Verdict, ...]:

@@ -89,7 +89,7 @@ class PeerVerdictEngine:
                 (tracks.hosts, hosts_min, host_costs, None),
             )
         )
-        self._is_known = tracks.ranks.has_history
+        self._is_known = tracks.ranks.is_known
         self._arrivals, self._meetings = tracks.arrivals, tracks.meetings
         slow_hosts = {
             one.row: one
@@ -179,10 +179,10 @@ class PeerVerdictEngine:
         return self._log.record(
             draft,
             flagged=True,
-            sure=one.sure and self._is_known,
+            sure=one.sure and self._is_known(one.effect),
             floor=one.floor,
             now=self._now,
-            confirmable=is_sure_host and self._is_known,
+            confirmable=is_sure_host and self._is_known(one.effect),
             work=hosts.work_of(one.row),
         )
 
@@ -229,10 +229,10 @@ class PeerVerdictEngine:
         return self._log.record(
             draft,
             flagged=True,
-            sure=one.sure and self._is_known,
+            sure=one.sure and self._is_known(one.effect),
             floor=one.floor,
             now=self._now,
-            confirmable=agrees and self._is_known,
+            confirmable=agrees and self._is_known(one.effect),
             work=ranks.work_of(one.row),
         )
 
@@ -389,9 +389,10 @@ class PeerVerdictEngine:
         return replace(draft, pages=pages)
 
     def _may_be_role(self, one: Candidate) -> bool:
-        """Whether it was always slow, nobody reported the layout, and so many as are slow can be a
-        stage with more work. Ranks that never wait for each other are no pipeline."""
-        is_born = one.began == "born" or (one.began == "unknown" and one.since <= 0)
+        """Whether it was always slow as far as is known, nobody reported the layout, and so many as
+        are slow can be a stage with more work. Ranks that never wait for each other are no
+        pipeline."""
+        is_born = one.began == "born" or (one.began == "unknown" and one.since <= NEWEST_STEPS)
         if self._world.is_reported or not is_born or not np.isfinite(self._excess.waited_s).any():
             return False
         return MAX_STAGES * int(self._slow.sum()) >= self._world.n_ranks

@@ -28,7 +28,7 @@ from otel_straggler.detect.verdicts.significance import (
     min_z,
     spread_of,
 )
-from otel_straggler.detect.verdicts.turns import MIN_RUN, BlockHistory, takes_turns
+from otel_straggler.detect.verdicts.turns import MIN_RUN, OBVIOUS, BlockHistory, takes_turns
 from otel_straggler.model.observation import Bools, Floats, Ints
 
 SIGMA_OF_BLOCK_DEVIATION = 2.04
@@ -40,9 +40,10 @@ MAX_REFERENCE = 400
 """Blocks after which older ones fade."""
 KEPT_REFERENCE = 40
 """Blocks that a reference counts for after a restart."""
-MIN_HISTORY_STEPS = 25
+MIN_HISTORY_STEPS, MIN_STEPS_OF_OBVIOUS = 50, 25
+"""Before, there are suspicions only; ranks that take twice as long are named earlier."""
 NEWEST_BLOCKS, LONG_BLOCKS = 4, 20
-VERIFY_STEPS = 8
+VERIFY_STEPS = 12
 """Fewer since an onset say nothing: pauses come in clusters, also of the ranks that one meets."""
 MAX_VERIFIED_BLOCKS = 20
 MAX_BLOCK = 0.2
@@ -182,12 +183,11 @@ class Track:
         self.reference = np.where(known, reference, self.reference)
         self._reference_blocks[known] = KEPT_REFERENCE
 
-    @property
-    def has_history(self) -> bool:
-        """Whether it can be known how the subjects usually differ: before, there are suspicions
-        only. A reference from before a restart is a history."""
-        has_reference = bool((self._reference_blocks >= KEPT_REFERENCE).any())
-        return has_reference or self.steps_before + self.steps >= MIN_HISTORY_STEPS
+    def is_known(self, effect: float) -> bool:
+        """Whether it was seen for long enough how the subjects differ, and whether they take turns,
+        to call one slow by this excess."""
+        minimum = MIN_STEPS_OF_OBVIOUS if effect >= OBVIOUS else MIN_HISTORY_STEPS
+        return self.steps_before + self.steps >= minimum
 
     # --- judging -------------------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ ALIKE = 0.35
 JUMP_SIGMAS, JUMP_PART = 4.5, 0.4
 """A rank jumps from block to block by so many times what it usually moves, and by this part of the
 excess in question."""
+MAX_JUMP = 0.7
+"""... of the highest that blocks are kept with at most."""
 EARLY_BLOCKS, EARLY_PART = 40, 0.1
 """A short history has not seen the rare jumps: smaller ones count, except ..."""
 OBVIOUS = math.log(2.0)
@@ -89,9 +91,13 @@ def _merely_jumped(history: BlockHistory, row: int, effect: float) -> bool:
     stay = _stay(history.blocks[:, row], min(0.5 * effect, history.highest))
     if history.is_full and stay == len(history.blocks):
         return False
-    is_early = len(history.blocks) < EARLY_BLOCKS and effect < OBVIOUS
+    is_obvious = effect >= OBVIOUS
+    is_early = len(history.blocks) < EARLY_BLOCKS and not is_obvious
     others = np.delete(history.blocks, row, axis=1)
-    return stay < _long_stay(others, (EARLY_PART if is_early else JUMP_PART) * effect)
+    tall = JUMP_PART * effect
+    if not is_obvious:  # whose like would be clipped, and so is not known
+        tall = min(tall, MAX_JUMP * history.highest)
+    return stay < _long_stay(others, EARLY_PART * effect if is_early else tall, tall)
 
 
 def _stay(blocks: Blocks, level: float) -> int:
@@ -105,11 +111,12 @@ def _stay(blocks: Blocks, level: float) -> int:
     return len(blocks) - (int(ends[-1]) + 2 if len(ends) else 0)
 
 
-def _long_stay(blocks: Blocks, jump: float) -> float:
+def _long_stay(blocks: Blocks, jump: float, tall: float) -> float:
     """Blocks that hardly any stay of these ranks (T, R) lasts.
 
     Stays whose end was seen, and their mean length, make a rate; the more were seen, the better it
-    is known. 0 if no end was seen, or only of a few ranks, which may have been slow.
+    is known. 0 if no end was seen, or only of a few ranks, which may have been slow. A stay of one
+    block is one if it is ``tall``, else noise.
     """
     moves = np.diff(blocks, axis=0)
     known = np.abs(moves[np.isfinite(moves)])
@@ -120,17 +127,19 @@ def _long_stay(blocks: Blocks, jump: float) -> float:
     total = 0
     length = np.zeros(blocks.shape[1], np.int64)  # 0: not known to be up
     base = np.full(blocks.shape[1], -np.inf)
+    is_tall = np.zeros(blocks.shape[1], bool)
     first = blocks[0] >= 0.5 * jump  # up from the start
     for at, move in enumerate(np.nan_to_num(moves)):
         is_up = length > 0
         falls = (is_up & (blocks[at + 1] < base + 0.5 * jump)) | (first & (move <= -jump))
         stayed = np.where(first, at + 1, length)
-        counted = falls & (stayed >= MIN_RUN)  # a single block is noise
+        counted = falls & ((stayed >= MIN_RUN) | is_tall)
         ended += counted
         total += int(stayed[counted].sum())
         rises = ~is_up & (move >= jump)
         first &= np.abs(blocks[at + 1] - blocks[0]) < 0.5 * jump
         base = np.where(rises, blocks[at], base)
+        is_tall = np.where(rises, move >= tall, is_tall)
         length = np.where(rises, 1, np.where(is_up & ~falls, length + 1, 0))
     n = int(ended.sum())
     if (ended > 0).sum() < max(1.0, MIN_JUMPING * blocks.shape[1]):

@@ -236,7 +236,7 @@ def test_a_start_that_is_slow_by_each_rank_its_own_accuses_nobody(seed: int) -> 
 
 def test_a_rank_that_was_always_slow_is_found_from_the_first_steps_on() -> None:
     """A recording that begins is no warm-up."""
-    verdict = only(run_verdicts(by_hand(slower(usual(40, 8), 3, 1.5), first_step=0)))
+    verdict = only(run_verdicts(by_hand(slower(usual(60, 8), 3, 1.5), first_step=0)))
     assert verdict.since_step is not None
     assert verdict.since_step <= 1
 

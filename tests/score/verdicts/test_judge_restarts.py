@@ -57,12 +57,12 @@ def test_a_restart_of_the_collector_changes_no_verdict(fault: str, at: int) -> N
     assert changes(restarted(tables, at)) == changes(run_verdicts(tables))
 
 
-def test_a_restart_at_every_other_block_still_finds_what_lasts() -> None:
+def test_a_restart_at_every_third_block_still_finds_what_lasts() -> None:
     """A collector that is killed again and again; the statistic of the onset goes with it."""
     tables = by_hand(slower(usual(100, 8), 3, 1.5, 40))
     judge = VerdictEngine()
     for at, table in enumerate(tables):
-        if at % 2 == 0:
+        if at % 3 == 0:
             state = stored(judge.state())
             judge = VerdictEngine()
             judge.restore(state)

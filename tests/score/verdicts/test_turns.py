@@ -14,12 +14,12 @@ RANKS, SLOW = 16, 5
 TIMES = 4.0
 
 
-def history(blocks: Floats, *, is_full: bool = False) -> BlockHistory:
+def history(blocks: Floats, *, is_full: bool = False, highest: float = 1.0) -> BlockHistory:
     return BlockHistory(
-        blocks=blocks.astype(np.float32),
+        blocks=blocks.astype(np.float32).clip(-highest, highest),
         normal=np.zeros(blocks.shape[1]),
         error=0.004,
-        highest=1.0,
+        highest=highest,
         is_full=is_full,
     )
 
@@ -86,3 +86,23 @@ def test_in_data_loading_any_turn_counts() -> None:
     blocks[10:12, 2] += 0.1
     blocks[20:, SLOW] += 0.1
     assert answer(blocks, 0.1, times=math.inf)
+
+
+@pytest.mark.parametrize(("height", "is_turn"), [(0.1, True), (0.025, False)])
+def test_single_blocks_count_as_stays_if_they_are_as_tall(height: float, *, is_turn: bool) -> None:
+    """Bursts of a few steps; smaller ones are noise."""
+    blocks = noise(40)
+    blocks[8:32:8, [1, 6, 11]] += height
+    blocks[-4:, SLOW] += 0.15
+    assert answer(blocks, 0.15) is is_turn
+
+
+@pytest.mark.parametrize(("effect", "is_turn"), [(0.5, True), (1.5, False)])
+def test_clipped_stays_excuse_a_rank_of_less_than_twice_the_time(
+    effect: float, *, is_turn: bool
+) -> None:
+    """Whether others were as slow cannot be seen above the clip; a much slower rank is named."""
+    blocks = stretches(60, 0.5)
+    blocks[-24:, SLOW] += effect
+    clipped = history(blocks, highest=0.18)
+    assert takes_turns(clipped, SLOW, effect, 24, TIMES, 2) is is_turn
