@@ -228,12 +228,13 @@ class VerdictEngine:
     def _timed(self, block: StepTable) -> ClockedBlock:
         """The block by the clocks of its groups; what was learned ends when these change."""
         world = self._world
-        self._clocks.learn(block, world)
+        began = self._tracks is not None and not self._clocks.is_in_use
+        self._waiting.forget(self._clocks.learn(block, world))
         seen_s, groups = self._clocks.late_on_host(block, world)
         late_s = seen_s - medians_by_step(seen_s, groups)[:, groups.code]
         self._waiting.observe(late_s, world.sections)
         timed, is_new = self._clocks.time(block, world, self._waiting)
-        if is_new:
+        if is_new or (began and timed.basis.any()):
             self._tracks = None
             self._usual_s = []
             self._run.reset()
@@ -297,16 +298,16 @@ class VerdictEngine:
         return changes
 
     def _waits(self, block: StepTable, timed: ClockedBlock | None) -> Iterator[Floats]:
-        """(T, R) per waiting section; or the communication kernels of a step, if seen."""
+        """(T, R) per waiting section; or all waiting of a step, if reported."""
         seconds = block.seconds if timed is None else timed.seconds
         for s, section in enumerate(self._world.sections):
             if self._waiting.waits(section):
                 waited_s = seconds[..., s]
                 if timed is not None:
-                    waited_s = np.where(timed.by_kernels | timed.local[:, s], np.nan, waited_s)
+                    waited_s = np.where(timed.tells_waiting | timed.local[:, s], np.nan, waited_s)
                 yield waited_s
-        if timed is not None and timed.by_kernels.any():
-            yield np.where(timed.by_kernels, timed.waited_s, np.nan)
+        if timed is not None and timed.tells_waiting.any():
+            yield np.where(timed.tells_waiting, timed.waited_s, np.nan)
 
     def _learn(self, block: StepTable) -> None:
         """Update references of ranks not in trouble, every 20 steps also beyond this world."""

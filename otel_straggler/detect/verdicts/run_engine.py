@@ -18,7 +18,7 @@ from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.waits import WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers, draft_of, run_subject
 from otel_straggler.model.causes import Cause
-from otel_straggler.model.observation import CUPTI, EVENTS, Bools, Floats
+from otel_straggler.model.observation import COLLECTIVE, CUPTI, EVENTS, Bools, Floats
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import CALLED_SLOW, Evidence, Verdict
 
@@ -201,8 +201,8 @@ def _hides(excess: Excesses, waiting: WaitDetector) -> bool:
     timed = excess.timed
     if (waiting.behaves or waiting.inside) if timed is None else timed.is_hidden:
         return True
-    if timed is not None and timed.by_kernels.all():
-        return False  # who waits is seen in kernels, whatever the host does meanwhile
+    if timed is not None and timed.all_by_kernels():
+        return False
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = excess.min_wait_s / excess.peers_step_s
     share = median_of_rows(parts.reshape(-1, 1))
@@ -213,7 +213,7 @@ def _evidence(timed: ClockedBlock | None) -> Evidence:
     """Basis of the work of all groups; the host's clock where they differ."""
     if timed is None:
         return "host"
-    for name, code in (("cupti", CUPTI), ("events", EVENTS)):
+    for name, code in (("cupti", CUPTI), ("events", EVENTS), ("collective", COLLECTIVE)):
         if (timed.basis == code).any(axis=1).all():
             return name  # type: ignore[return-value]
     return "host"
