@@ -48,12 +48,13 @@ class WaitDetector:
 
     Attributes:
         behaves: sections that wait although their kind does not say so.
-        inside: the section that holds work and waiting of all ranks; or empty. See
-            :class:`.EqualizedSections`.
+        inside: the section that holds work and waiting of all ranks; or empty.
+        is_unseen: ranks wait for each other nowhere that is known. See :class:`.HiddenWork`.
     """
 
     behaves: set[str] = field(default_factory=set)
     inside: str = ""
+    is_unseen: bool = False
     _moments: dict[str, _Moments] = field(default_factory=dict)
     _of_changes: dict[str, _Moments] = field(default_factory=dict)
 
