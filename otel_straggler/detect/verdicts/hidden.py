@@ -17,11 +17,11 @@ from otel_straggler.detect.scores.medians import median_of, median_of_rows
 from otel_straggler.detect.verdicts.excess import EqualizedSections, Excesses, local_sections
 from otel_straggler.detect.verdicts.waits import WaitDetector
 from otel_straggler.detect.verdicts.world import World
-from otel_straggler.model.observation import TELLS_WAITING, Bools
+from otel_straggler.model.observation import COLLECTIVE, TELLS_WAITING, Floats
 from otel_straggler.model.step_table import StepTable
 
 MUCH, STILL_MUCH = 0.4, 0.3
-"""A section with waiting holds work, too, if even the last to arrive spends this part of the step
+"""A section with waiting holds work, too, if even the last to arrive waits this part of the step
 there, or the other where it did before."""
 BLOCKS = 8
 """Blocks (40 steps) whose median part counts."""
@@ -64,32 +64,43 @@ class HiddenWork:
     def _holds_work(
         self, block: StepTable, excess: Excesses, world: World, waiting: WaitDetector
     ) -> str:
-        """Name of the section that behaves like waiting and holds much of the step even of the last
-        to arrive; or empty."""
-        behaves = _behaves(excess, world, waiting)
-        if not behaves.any():
+        """Name of the section in which even the last to arrive waits for much of the step; or
+        empty."""
+        waited_s = _waited_s(block, excess, world, waiting)
+        if not waited_s:
             self._parts.clear()
             return ""
-        seconds = block.seconds if excess.timed is None else excess.timed.seconds
-        columns = np.flatnonzero(behaves).tolist()
         with np.errstate(divide="ignore", invalid="ignore"):
-            parts = [
-                float(median_of_rows((shortest_s / excess.peers_step_s).reshape(-1, 1))[0])
-                for shortest_s in (world.peers.minima(seconds[..., s]) for s in columns)
-            ]
-        largest = int(np.argmax(np.nan_to_num(parts)))
-        self._parts.append(float(np.nan_to_num(parts[largest])))
-        minimum = STILL_MUCH if waiting.inside else MUCH
-        is_much = median_of(np.array(self._parts)) >= minimum
-        return world.sections[columns[largest]].name if is_much else ""
+            parts = {
+                name: median_of_rows((shortest_s / excess.peers_step_s).reshape(-1, 1))[0]
+                for name, shortest_s in zip(
+                    waited_s, map(world.peers.minima, waited_s.values()), strict=True
+                )
+            }
+        known = {name: float(part) if np.isfinite(part) else 0.0 for name, part in parts.items()}
+        name = max(known, key=known.__getitem__)
+        self._parts.append(known[name])
+        is_much = median_of(np.array(self._parts)) >= (STILL_MUCH if waiting.inside else MUCH)
+        return name if is_much else ""
 
 
-def _behaves(excess: Excesses, world: World, waiting: WaitDetector) -> Bools:
-    """(S,) sections of own work that behave like waiting, by the clock of some rank."""
+def _waited_s(
+    block: StepTable, excess: Excesses, world: World, waiting: WaitDetector
+) -> dict[str, Floats]:
+    """(T, R) seconds by section that may be work: of sections that behave like waiting, and what
+    the host of a GPU waits in collectives, which may be for its own GPU."""
+    timed = excess.timed
     behaves = np.array([section.name in waiting.behaves for section in world.sections], bool)
-    if excess.timed is not None:
-        behaves &= ~np.all(excess.timed.local, axis=0)
-    return behaves
+    if timed is None:
+        return {world.sections[s].name: block.seconds[..., s] for s in np.flatnonzero(behaves)}
+    behaves &= ~np.all(timed.local, axis=0)
+    waited_s = {world.sections[s].name: timed.seconds[..., s] for s in np.flatnonzero(behaves)}
+    if block.gpu is not None and world.on_gpu:
+        for s in np.flatnonzero((timed.basis == COLLECTIVE).any(axis=0)):
+            by_host = block.gpu.basis[..., s] == COLLECTIVE
+            in_collectives_s = np.where(by_host, block.gpu.nccl_s[..., s], np.nan)
+            waited_s.setdefault(world.sections[s].name, in_collectives_s)
+    return waited_s
 
 
 NOT_KNOWN: Final = "where its ranks wait for each other is not known"

@@ -143,6 +143,23 @@ def test_kernels_and_collectives_show_waiting_and_events_do_not(basis: int, is_u
     )
 
 
+@pytest.mark.parametrize("device", ["", "GPU-1"])
+def test_a_barrier_in_which_the_host_waits_for_its_own_gpu_hides_its_work(device: str) -> None:
+    """Half of the step even for the last to arrive; without a GPU that is a slow network."""
+    seconds = np.concatenate([free(8), np.full((120, 8, 1), 1.0)], axis=2)
+    blocks = []
+    for table in tables(seconds, (*QUICK_START, ("barrier", "other"))):
+        waited_s = np.zeros_like(table.seconds)
+        waited_s[..., -1] = 0.99
+        basis = np.full(waited_s.shape, COLLECTIVE, np.uint8)
+        timed = replace(table, gpu=GpuSeconds(basis, table.seconds - waited_s, waited_s))
+        blocks.append(with_sources(timed, lambda source: replace(source, device=device)))
+    summary = summary_of(run_verdicts(blocks))
+    assert summary.basis == "collective"
+    assert summary.waits_inside == ("barrier" if device else "")
+    assert math.isnan(summary.resolvable_slowdown) == bool(device)
+
+
 @pytest.mark.parametrize("layout", ["dp3", "dp8", "tp4,dp8"])
 @pytest.mark.parametrize("timing", ["synchronised", "asynchronous"])
 def test_with_waiting_inside_an_all_clear_needs_reports_of_it(layout: str, timing: str) -> None:
