@@ -35,6 +35,8 @@ LAYOUTS: Final = {
 N_FAULTS: Final = {8: 1, 64: 1, 256: 2, 1024: 3, 4096: 6, 16_384: 12}
 STEPS, STEP_S = 400, 2.0
 ONSETS: Final = (120, 180)
+REPORTED: Final = "-reported"
+"""At the end of a timing: ranks report what they wait in collectives."""
 ORDINARY: Final[dict[str, Any]] = {
     "checkpoint_every": 100,
     "eval_every": 150,
@@ -58,6 +60,7 @@ class Case:
         ranks, noise, timing: as in ``RunPlan``.
         band: dose of its faults.
         n_seeds: runs of it in the full set.
+        reports: ranks report what they wait in collectives.
         fields: of ``RunPlan`` besides those.
     """
 
@@ -70,12 +73,18 @@ class Case:
     index: Destination | None = None
     n_seeds: int = 5
     layout: str = ""
+    reports: bool = False
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Family, timing, noise, ranks, kind: what ``--cases`` selects by."""
-        return f"{self.family}/{self.timing}/{self.noise}/{self.ranks}/{self.kind}"
+        return f"{self.family}/{self.measured}/{self.noise}/{self.ranks}/{self.kind}"
+
+    @property
+    def measured(self) -> str:
+        """What the times hold, and whether waiting in them is reported."""
+        return f"{self.timing}{REPORTED if self.reports else ''}"
 
     def plan(self, seed: int) -> RunPlan:
         """The run with this seed. No two cases share their random numbers."""
@@ -90,6 +99,7 @@ class Case:
             noise=self.noise,
             timing=self.timing,
             faults=self.index(rng, layout) if self.index else (),
+            report_collectives=self.reports,
             **self.fields,
         )
 
@@ -97,6 +107,7 @@ class Case:
 def full_set() -> list[Case]:
     """All cases, smaller runs first."""
     cases = [*_grid(), *_kinds(), *_healthy(), *_negatives(), *_structures(), *_waiting()]
+    cases += [replace(case, reports=True) for case in cases if case.timing != "local"]
     return sorted(cases, key=lambda case: case.ranks)
 
 
@@ -111,6 +122,9 @@ QUICK: Final = (
     "fault/synchronised/ST/64/forward-1.10",
     "fault/synchronised/ST/64/data-0.2s",
     "fault/asynchronous/ST/64/compute-1.50",
+    "fault/synchronised-reported/ST/64/backward-1.10",
+    "fault/asynchronous-reported/ST/64/compute-1.50",
+    "healthy/synchronised-reported/*",
     "healthy/local/ST/64/*",
     "negative/local/ST/256/ordinary",
     "structure/local/ST/256/stage-1.50",
@@ -267,7 +281,8 @@ def _structures() -> Iterator[Case]:
 
 
 def _waiting() -> Iterator[Case]:
-    """Where sections hold waiting, or host times that say little.
+    """Where sections hold waiting, or host times that say little. Each has a twin that reports
+    waiting in collectives.
 
     The smaller layout has no tensor groups: there the slow rank is distinguishable from those that
     wait for it within forward. In the larger one it cannot, unless it is the host that is slow.

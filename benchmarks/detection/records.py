@@ -65,7 +65,8 @@ class RunRecord:
     """One run and what all methods made of it.
 
     Attributes:
-        case, family, timing, noise, band, kind, ranks: of the case.
+        case, family, noise, band, kind, ranks: of the case; timing: what its times hold, and
+            whether waiting in them is reported.
         seed: of the run within the case.
         steps, hours: length.
         n_faults: labels of ranks or hosts.

@@ -51,7 +51,7 @@ def _result(case: Case, seed: int, run: SimulatedRun, hours: float) -> RunRecord
     return RunRecord(
         case=case.name,
         family=case.family,
-        timing=case.timing,
+        timing=case.measured,
         noise=case.noise,
         band=case.band,
         kind=case.kind,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.detection.cases import BANDS, GRADUAL
+from benchmarks.detection.cases import BANDS, GRADUAL, REPORTED
 from benchmarks.detection.metrics import Events, average_precision, interval, percentile, ratio
 from benchmarks.detection.records import MethodRecord, RunRecord
 from otel_straggler.model.observation import Floats
@@ -221,6 +221,12 @@ def _culprits(runs: Sequence[RunRecord], method: str) -> Row:
         ),
     )
     row["low top-1"] = low.part("top1", "ranked")
+    reported = Selected.of(
+        runs, method, lambda r: r.family == "fault" and r.timing == "synchronised" + REPORTED
+    )
+    row["reported n"] = int(reported.total("ranked"))
+    row["reported top-1"] = reported.part("top1", "ranked")
+    row["reported f1"] = reported.events().f1
     local = Selected.of(runs, method, lambda r: is_local_fault(r) and is_low_noise(r))
     row["local top-1"] = local.part("top1", "ranked")
     row["local top-3"] = local.part("top3", "ranked")[0]
@@ -234,6 +240,7 @@ def _hidden(runs: Sequence[RunRecord], method: str) -> Row:
         "asynchronous": lambda r: r.timing == "asynchronous" and not r.is_localisable,
         "asynchronous, host": lambda r: r.timing == "asynchronous" and r.is_localisable,
         "synchronised": lambda r: r.timing == "synchronised" and not r.is_localisable,
+        "asynchronous, reported": lambda r: r.timing == "asynchronous" + REPORTED,
     }
     for name, choice in groups.items():
         chosen = Selected.of(runs, method, lambda r, c=choice: r.family == "fault" and c(r))

@@ -172,7 +172,7 @@ PyObject* scanner_learn_shape(PyObject* self, PyObject* args) {
                         &gpu_slots[1], &gpu_slots[2])) {
     return nullptr;
   }
-  if (basis < 0 || basis > static_cast<int>(Basis::kCupti)) {
+  if (basis < 0 || basis > static_cast<int>(Basis::kCollective)) {
     return PyErr_Format(PyExc_ValueError, "there is no basis %d", basis);
   }
   if (sequence < 0 || sequence > static_cast<int>(Judgement::Sequence::kNumber)) {

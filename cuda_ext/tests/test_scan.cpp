@@ -26,7 +26,8 @@ std::vector<Key> keys() {
           {"step", KeyRole::kNumber, 0},     {"seq", KeyRole::kNumber, 1},
           {"tokens", KeyRole::kNumber, 2},   {"rank", KeyRole::kWho, 0},
           {"basis", KeyRole::kShape, 0},     {"busy", KeyRole::kNumber, 3},
-          {"nccl", KeyRole::kNumber, 4},     {"kernel", KeyRole::kNumber, 5}};
+          {"nccl", KeyRole::kNumber, 4},     {"kernel", KeyRole::kNumber, 5},
+          {"waited", KeyRole::kNumber, 6}};
 }
 
 constexpr OwnOutcomes kOutcomesOfScan{kRow, kBadId, kBadTime, kNotPositive};
@@ -63,7 +64,9 @@ void answer(Scanner& scanner, const Question& question) {
   if (has(facts.shape, {'\4', '\0', '\4'})) judgement.tokens_slot = 2;
   if (has(facts.shape, "cupti")) judgement.basis = Basis::kCupti;
   if (has(facts.shape, "events")) judgement.basis = Basis::kEvents;
+  if (has(facts.shape, "collective")) judgement.basis = Basis::kCollective;
   if (has(facts.shape, {'\7', '\0', '\3'})) judgement.gpu_slots = {3, 4, 5};
+  if (has(facts.shape, {'\12', '\0', '\3'})) judgement.gpu_slots = {kNotReportedSlot, 6, kNotReportedSlot};
   scanner.learn_shape(question.number, judgement);
 }
 
@@ -154,6 +157,30 @@ TEST_CASE("a GPU time is believed up to ten times the run and a minute") {
       CHECK(columns.gpu.basis.size() == static_cast<std::size_t>(1 - more));
     }
   }
+}
+
+TEST_CASE("waiting in collectives is believed up to the whole run") {
+  Scanner scanner(keys(), kOutcomesOfScan);
+  requests::Span span;
+  span.start_ns = 1;
+  for (const std::uint64_t length : {std::uint64_t{2'000}, std::uint64_t{INT64_MAX - 1}}) {
+    span.end_ns = 1 + length;
+    const auto whole = static_cast<std::int64_t>(length);
+    for (const std::int64_t waited : {std::int64_t{-1}, std::int64_t{0}, whole, whole + 1}) {
+      span.rest = attribute("basis", text("collective")) + attribute("waited", integer(waited));
+      const Columns columns = scan_one(scanner, span);
+      const bool is_believed = waited >= 0 && waited <= whole;
+      CHECK(columns.gpu.refused == (is_believed ? 0 : 1));
+      REQUIRE(columns.gpu.basis.size() == (is_believed ? 1 : 0));
+      if (!is_believed) continue;
+      CHECK(columns.gpu.basis[0] == 3);
+      CHECK(columns.gpu.times_s[0][0] == static_cast<double>(whole) * 1e-9);
+      CHECK(columns.gpu.times_s[1][0] == static_cast<double>(waited) * 1e-9);
+      CHECK(std::isnan(columns.gpu.times_s[2][0]));
+    }
+  }
+  span.rest = attribute("basis", text("collective"));
+  CHECK(scan_one(scanner, span).gpu.refused == 0);
 }
 
 TEST_CASE("a span that cannot be a row is counted by its reason") {

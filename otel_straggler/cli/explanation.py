@@ -33,6 +33,7 @@ _EVIDENCE = {
     "host": "the host's clock",
     "events": "CUDA events",
     "cupti": "GPU kernels",
+    "collective": "the host's clock, without waiting in collectives",
     "synchronised": "a section that contains waiting: culprit and victims look alike",
 }
 

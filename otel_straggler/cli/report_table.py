@@ -23,6 +23,7 @@ from otel_straggler.cli.text import (
     rank_ranges,
     unit_for,
 )
+from otel_straggler.cli.verdict_lines import hides_waiting
 from otel_straggler.semconv import LISTED_KINDS
 
 MAX_SENTENCES = 10
@@ -225,7 +226,7 @@ def run_lines(run: Json, window: Json) -> Iterator[Text]:
     """Sentences about the scores of a window."""
     stragglers = straggler_sentences(window)
     yield from first_lines(stragglers, MAX_SENTENCES, "bold")
-    if not stragglers and run.get("verdicts"):
+    if not stragglers and (run.get("verdicts") or hides_waiting(run)):
         yield Text("every score is at or above the threshold", style="dim")
     elif not stragglers:
         yield Text("no straggler: every score is at or above the threshold", style="green")

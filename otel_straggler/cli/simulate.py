@@ -93,12 +93,13 @@ _FLAGS: Final = (
     ),
     ("--report-tokens", "Forward reports its tokens."),
     ("--report-hardware", "Ranks name their GPUs; with --speed their sensors are sent, too."),
+    ("--report-collectives", "Ranks report what they wait in collectives."),
     ("--renumbers", "After the restart the nodes have other ranks."),
 )
 _SCENARIO_ONLY: Final = ("scenario", "slow_rank", "section", "slowdown", "onset_step")
 _PLANNED: Final = (
     *(name.lstrip("-").replace("-", "_") for name, *_ in _OF_GENERATED),
-    *("report_topology", "report_tokens", "report_hardware", "renumbers"),
+    *("report_topology", "report_tokens", "report_hardware", "report_collectives", "renumbers"),
 )
 
 

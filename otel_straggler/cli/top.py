@@ -25,6 +25,7 @@ from otel_straggler.cli.report_table import (
 from otel_straggler.cli.text import printable, report_console
 from otel_straggler.cli.verdict_lines import (
     called_ranks,
+    hides_waiting,
     no_wait_line,
     run_line,
     verdict_lines,
@@ -179,9 +180,11 @@ def _sentences(run: Json, window: Json, victims: list[Text]) -> Iterator[Text]:
     if not stragglers and run.get("verdicts"):
         which, is_ = "every other" if victims else "every", "was" if has_ended else "is"
         yield Text(f"{which} score {is_} at or above the threshold", style="dim")
+    elif not stragglers and hides_waiting(run):
+        yield Text("no score is below the threshold", style="dim")
     elif not stragglers:
         yield Text("no straggler", style="green")
-        if not run["run"].get("waits_inside"):  # reported above with certainty
+        if run["run"]["resolvable_slowdown"] is None:  # where it is known, waiting is seen
             yield from no_wait_line(window)
     elif excess := excess_sentence(window):
         yield Text(excess)

@@ -14,7 +14,8 @@ from otel_straggler.cli.liveness_lines import is_over, text_of
 from otel_straggler.cli.text import Json, printable, rank_key, rank_ranges
 from otel_straggler.detect.verdicts.pipeline import WORST_WORKERS
 from otel_straggler.model.causes import CAUSES, cause_text, next_action
-from otel_straggler.model.verdict import CALLED_SLOW, WAITS_INSIDE, hours_text
+from otel_straggler.model.hidden_waiting import HOW_TO_SEE, hidden_text
+from otel_straggler.model.verdict import CALLED_SLOW, hours_text
 from otel_straggler.semconv import LISTED_KINDS
 
 MAX_VERDICTS = 10
@@ -65,14 +66,21 @@ def run_line(run: Json) -> Iterator[Text]:
     parts = [*_loss(run, reported), *_resolvable(run, reported)]
     if parts:
         yield Text(", ".join(parts), style="bold" if lost >= _SLOW_RUN else "")
-    if inside := reported.get("waits_inside"):
-        took = "took" if is_over(run, reported["group"]) else "take"
-        name = printable(inside, _LONGEST_NAME)
-        yield Text(
-            f"all ranks {took} equally long, because they wait for each other in {name}: a slow "
-            f"one does not show. To see it, {WAITS_INSIDE}",
-            style="yellow",
+    if hides_waiting(run):
+        text = hidden_text(
+            printable(reported.get("waits_inside") or "", _LONGEST_NAME),
+            is_unseen=bool(reported.get("waits_unseen")),
+            is_over=is_over(run, reported["group"]),
         )
+        called = any(verdict["state"] in CALLED_SLOW for verdict in current_verdicts(run))
+        which = "another slow rank" if called else "a slow rank"
+        yield Text(f"{which} might not show: {text}. To see it, {HOW_TO_SEE}", style="yellow")
+
+
+def hides_waiting(run: Json) -> bool:
+    """Whether a slow rank may look like all others. Older reports do not say it."""
+    reported = run["run"]
+    return bool(reported.get("waits_inside") or reported.get("waits_unseen"))
 
 
 def history_lines(run: Json) -> Iterator[Text]:

@@ -218,21 +218,30 @@ Bases: TypeAlias = npt.NDArray[np.uint8]
 
 HOST, EVENTS, CUPTI, COLLECTIVE = range(4)
 """Codes of ``GpuTimes.basis``."""
-BASIS_CODES: Final = {semconv.EVENTS_BASIS: EVENTS, semconv.CUPTI_BASIS: CUPTI}
-BASIS_NAMES: Final = (semconv.HOST_BASIS, semconv.EVENTS_BASIS, semconv.CUPTI_BASIS)
+BASIS_NAMES: Final = (
+    semconv.HOST_BASIS,
+    semconv.EVENTS_BASIS,
+    semconv.CUPTI_BASIS,
+    semconv.COLLECTIVE_BASIS,
+)
+BASIS_CODES: Final = {name: code for code, name in enumerate(BASIS_NAMES) if code}
+TELLS_WAITING: Final = (CUPTI, COLLECTIVE)
+"""Codes of the bases that tell the rank's own work from its waiting in collectives."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuTimes:
-    """GPU times of n rows; of a row that stands for many runs, sums.
+    """GPU times, or waiting in collectives, of n rows; of a row that stands for many runs, sums.
 
     Attributes:
         basis: (n,) ``CUPTI`` if kernels were timed, ``EVENTS`` if the stream was, between two
-            events; ``HOST`` if unknown, and then all times are NaN.
+            events, ``COLLECTIVE`` if the host's waiting in collectives was; ``HOST`` if unknown,
+            and then all times are NaN.
         busy_s: (n,) with ``CUPTI`` time with at least one kernel at work, with ``EVENTS`` time
-            between the events, idle gaps and waiting included.
-        nccl_s: (n,) of communication kernels, waiting included; NaN with ``EVENTS``.
-        kernel_s: (n,) of all kernels together; NaN with ``EVENTS``, and if not reported.
+            between the events, idle gaps and waiting included, with ``COLLECTIVE`` the duration.
+        nccl_s: (n,) of communication kernels, waiting included, or waiting in collectives; NaN
+            with ``EVENTS``.
+        kernel_s: (n,) of all kernels together; NaN but with ``CUPTI``, and if not reported.
     """
 
     basis: Bases
@@ -270,7 +279,7 @@ class GpuTimes:
 
         With ``CUPTI`` busy - nccl if communication runs alone. If it overlaps other kernels, as
         training is built to do, these together (kernel - nccl) are the work, within the busy time.
-        With ``EVENTS`` all the time between them.
+        With ``EVENTS`` all the time between them, with ``COLLECTIVE`` duration - waiting.
 
         >>> times = GpuTimes(np.array([CUPTI, CUPTI, EVENTS], np.uint8), np.array([1.1, 1.1, 1.1]),
         ...     np.array([0.1, 0.9, np.nan]), np.array([1.1, 1.9, np.nan]))

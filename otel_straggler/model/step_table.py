@@ -11,13 +11,14 @@ from otel_straggler.model.rank import Source
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuSeconds:
-    """Time on the GPU, by step, rank and section, all (T, R, S).
+    """Time on the GPU, or without waiting in collectives, by step, rank and section: (T, R, S).
 
     Attributes:
         basis: codes of ``gpu_times``; ``HOST`` where one run has no times, or runs were measured
             differently: unknown.
         own_s: own work, see :meth:`.GpuTimes.own_s`; NaN if unknown.
-        nccl_s: communication kernels, waiting included; NaN where kernels were not timed.
+        nccl_s: communication kernels, waiting included, or waiting in collectives; NaN where
+            neither was timed.
     """
 
     basis: Bases
@@ -47,7 +48,7 @@ class StepTable:
         section_end_ns: (T, R, S) last end of the section in the step, sender's clock; 0 if unknown.
             None: of all.
         is_timed: the "steps" are intervals of time.
-        gpu: time on the GPU; None: nobody reports it.
+        gpu: time on the GPU, or without waiting; None: nobody reports it.
     """
 
     steps: Ints

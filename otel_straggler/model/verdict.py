@@ -141,6 +141,8 @@ class WorldSummary:
         waits: per rank, those who cause most first; at most 100.
         waits_inside: section in which all ranks work and wait for each other, so that differences
             between ranks, and the numbers that rest on them, are unknown; or empty.
+        waits_unseen: ranks wait for each other nowhere that is known, with the same effect.
+        basis: what own work is measured by in all groups; the host's clock where they differ.
     """
 
     run_id: str
@@ -162,6 +164,13 @@ class WorldSummary:
     ledger: tuple[SectionCost, ...] = ()
     waits: tuple[RankWaits, ...] = field(default=())
     waits_inside: str = ""
+    waits_unseen: bool = False
+    basis: Evidence = "host"
+
+    @property
+    def hides_waiting(self) -> bool:
+        """Whether a slow rank may look like all others."""
+        return self.waits_unseen or bool(self.waits_inside)
 
     @property
     def has_verdicts(self) -> bool:
@@ -254,13 +263,6 @@ class Decision:
     until_ns: int | None = None
     verdict_at_ns: int = 0
     cause: Cause = "unknown"
-
-
-WAITS_INSIDE: Final = (
-    'put what waits (the collective) into a section of its own with kind="wait", or time kernels '
-    "(gpu_timing)"
-)
-"""Advice where work and waiting are in one section, so that all ranks take equally long."""
 
 
 def time_text(*, on_gpu: bool) -> str:

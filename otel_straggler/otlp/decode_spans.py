@@ -16,7 +16,13 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler import native, semconv
-from otel_straggler.model.observation import NO_KERNEL, GpuTimes, ObservationBatch, Section
+from otel_straggler.model.observation import (
+    COLLECTIVE,
+    NO_KERNEL,
+    GpuTimes,
+    ObservationBatch,
+    Section,
+)
 from otel_straggler.model.rank import Source
 from otel_straggler.otlp import span_rules as rules
 from otel_straggler.otlp.decoder import Cases, CodeTable, Decoder
@@ -140,11 +146,11 @@ class SpanDecoder(Decoder[rules.DecodedSpans, SpanCases]):
     def _gpu(self, attributes: rules.Attributes) -> tuple[int, int, int, int]:
         """Basis, and where the times are that it needs; ``_NO_NUMBER`` for what is none."""
         basis = rules.basis_of(attributes.get(semconv.TIME_BASIS))
-        busy, nccl, kernel = (
+        busy, nccl, kernel, waited = (
             self._slot(attributes, key, _NO_NUMBER) if key in attributes else _ABSENT
-            for key in rules.GPU_KEYS
+            for key in rules.TIME_KEYS
         )
-        return (basis, busy, nccl, kernel)
+        return (basis, busy, waited if basis == COLLECTIVE else nccl, kernel)
 
     def _slot(self, attributes: rules.Attributes, key: str | None, other: int = -1) -> int:
         """The slot of a number in C++; ``other`` if it does not differ from span to span."""

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from otel_straggler import semconv
 from otel_straggler.model.observation import (
     BASIS_CODES,
+    COLLECTIVE,
     CUPTI,
     HOST,
     NO_STEP,
@@ -75,7 +76,8 @@ class DecodedSpans:
     Attributes:
         outcomes: spans by outcome; the sum is the number of spans received.
         progress: newest step (``NO_STEP`` if none) and newest end per source.
-        refused_gpu_times: GPU times that make no sense; their rows go by the host's clock.
+        refused_gpu_times: GPU times, and waiting in collectives, that make no sense; their rows
+            go by the host's clock.
     """
 
     batch: ObservationBatch
@@ -135,6 +137,7 @@ def _covers(patterns: tuple[str, ...], name: str) -> bool:
 
 GPU_KEYS: Final = (semconv.GPU_BUSY_TIME, semconv.GPU_NCCL_TIME, semconv.GPU_KERNEL_TIME)
 """Attributes whose values are numbers of nanoseconds, in the order in which they stand here."""
+TIME_KEYS: Final = (*GPU_KEYS, semconv.COLLECTIVE_WAIT_TIME)
 _MAX_RATIO: Final = 10
 _MAX_EXTRA_NS: Final = 60 * 10**9
 """A time longer than 10 times the execution and a minute is none: a span waits two seconds for its
@@ -176,10 +179,15 @@ def gpu_numbers(attributes: dict[str, Value], length_ns: int) -> GpuNumbers:
     GpuNumbers(basis=2, busy_ns=900.0, nccl_ns=100.0, kernel_ns=nan, refused=0)
     >>> gpu_numbers({**attributes, "straggler.gpu.nccl_time_ns": -1}, 1_000).refused
     1
+    >>> attributes = {"straggler.time_basis": "collective"}
+    >>> gpu_numbers({**attributes, "straggler.collective.wait_time_ns": 200}, 1_000)
+    GpuNumbers(basis=3, busy_ns=1000.0, nccl_ns=200.0, kernel_ns=nan, refused=0)
     """
     basis = basis_of(attributes.get(semconv.TIME_BASIS))
     if basis == HOST:
         return _NO_GPU_NUMBERS
+    if basis == COLLECTIVE:
+        return _waited(attributes, length_ns)
     limit_ns = _MAX_RATIO * min(length_ns, _MAX_LENGTH_NS) + _MAX_EXTRA_NS
     wanted = GPU_KEYS if basis == CUPTI else GPU_KEYS[:1]
     times = {key: _time(attributes[key], limit_ns) for key in wanted if key in attributes}
@@ -188,6 +196,17 @@ def gpu_numbers(attributes: dict[str, Value], length_ns: int) -> GpuNumbers:
     if math.isnan(busy) or (basis == CUPTI and math.isnan(nccl)):
         return _NO_GPU_NUMBERS._replace(refused=refused)
     return GpuNumbers(basis, busy, nccl, kernel, refused)
+
+
+def _waited(attributes: dict[str, Value], length_ns: int) -> GpuNumbers:
+    """A thread waits within its span: longer is no wait."""
+    key = semconv.COLLECTIVE_WAIT_TIME
+    if key not in attributes:
+        return _NO_GPU_NUMBERS
+    waited_ns = _time(attributes[key], length_ns)
+    if math.isnan(waited_ns):
+        return _NO_GPU_NUMBERS._replace(refused=1)
+    return GpuNumbers(COLLECTIVE, float(length_ns), waited_ns, _UNKNOWN)
 
 
 def _time(value: Value, limit_ns: int) -> float:
@@ -228,7 +247,7 @@ class Keys:
     @classmethod
     def of(cls, aliases: Aliases, names: SpanNames) -> Keys:
         identity = aliases.identity_keys()
-        numbers = frozenset((*aliases.step, semconv.SEQ, semconv.TOKENS, *GPU_KEYS))
+        numbers = frozenset((*aliases.step, semconv.SEQ, semconv.TOKENS, *TIME_KEYS))
         wanted = identity.union(numbers, aliases.section, _SECTION_KEYS)
         return cls(aliases, names, identity, wanted, numbers)
 

@@ -31,7 +31,8 @@ padStart(2,"0")}function X(t,e,n=`${e}s`){return`${T(t)} ${t===1?e:n}`}function 
 1):""}function P(t){return rs[t]||String(t??"\u2013").replaceAll("_"," ")}var rs={slow_gpu:"slow GPU or host",slow_host:"\
 slow host or data loading",late_arrival:"late arrival",link:"link",sequence_imbalance:"sequence-length imbalance",uneven_work:"\
 ranks take turns",uniform_slowdown:"uniform slowdown",unknown:"unknown cause",host:"host clock",events:"CUDA events",cupti:"\
-kernel times (CUPTI)",mixed:"host clock and GPU times",synchronised:"times that contain waiting"};function lt(t){let e=document.querySelector("[data-part=announcer]");e&&(e.textContent=E(t))}var as=28;function B(t,e,n=""){let o=g(t)&&e>0?Math.min(1,Math.max(0,t/e)):0,s=u("span",{class:"bar-fill",style:{width:`${(100*
+kernel times (CUPTI)",collective:"host clock, without waiting in collectives",mixed:"host clock and GPU times",synchronised:"\
+times that contain waiting"};function lt(t){let e=document.querySelector("[data-part=announcer]");e&&(e.textContent=E(t))}var as=28;function B(t,e,n=""){let o=g(t)&&e>0?Math.min(1,Math.max(0,t/e)):0,s=u("span",{class:"bar-fill",style:{width:`${(100*
 o).toFixed(2)}%`}});return u("span",{class:`bar ${n}`,"aria-hidden":"true"},s)}function b(t,e=""){return u("bdi",{class:`\
 name ${e}`,title:t??!1},t??"")}function et(t){return String(t??"").split(/(\S*-\S*)/).map(n=>n.includes("-")&&n.length<=
 as?u("span",{class:"unbroken"},n):n)}function Z(t,e,n={}){return u("button",{type:"button",class:"rank-link",title:`Show\

@@ -116,7 +116,8 @@ COLLECTOR_CONNECTIONS_CUT = counter(
 COLLECTOR_GPU_TIMES_REFUSED = counter(
     "straggler.collector.gpu_times_refused",
     "{time}",
-    "GPU times that make no sense; their sections go by the host's clock",
+    "GPU times, or times waited in collectives, that make no sense; their sections go by the "
+    "host's clock",
 )
 COLLECTOR_FAILURES = counter(
     "straggler.collector.failures", "{failure}", "mistakes of ours, survived; see the log"

@@ -206,7 +206,9 @@ RUN_SLOWEST_STEP = gauge(
     "straggler.run.slowest_step_time", "s", "step time of the slowest rank: median"
 )
 RUN_RESOLVABLE = gauge(
-    "straggler.run.resolvable_slowdown", "{ratio}", "smallest slowdown that would be found"
+    "straggler.run.resolvable_slowdown",
+    "{ratio}",
+    "smallest slowdown that would be found; absent where waiting is hidden",
 )
 RUN_IDENTITY_CLASHES = gauge(
     "straggler.run.identity_clashes",

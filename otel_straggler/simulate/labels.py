@@ -239,8 +239,10 @@ def _is_localisable(plan: RunPlan, fault: Fault, who: Bools) -> bool:
 
 
 def _timing_reported(plan: RunPlan) -> Timing:
-    """Kernels distinguish work from waiting; events hold both."""
-    if plan.gpu_timing == "cupti":
+    """Kernels distinguish work from waiting, and so do collectives in which the host waits; events
+    hold both."""
+    tells = plan.report_collectives and plan.timing != "asynchronous"
+    if plan.gpu_timing == "cupti" or tells:
         return "local"
     is_synchronised = plan.gpu_timing == "events" and plan.timing == "asynchronous"
     return "synchronised" if is_synchronised else plan.timing

@@ -73,6 +73,8 @@ class RunPlan:
         report_topology: sources carry their position in the layout.
         report_tokens: rows carry tokens.
         report_hardware: ranks name their GPUs, whose sensors a replay sends.
+        report_collectives: ranks report what they wait in collectives, as far as the host waits
+            there: with asynchronous launches it hardly does.
         restart_at_step: a new attempt begins when this step is due (or after a hang), from the last
             checkpoint.
         renumbers: nodes get other ranks in the new attempt.
@@ -105,6 +107,7 @@ class RunPlan:
     report_topology: bool = True
     report_tokens: bool = False
     report_hardware: bool = False
+    report_collectives: bool = False
     first_step: int = 0
     restart_at_step: int | None = None
     renumbers: bool = False
@@ -192,6 +195,8 @@ def _check_combinations(plan: RunPlan) -> None:
         _refuse(plan, "stage_factor", "1 without pipeline stages (pp in the layout)")
     if plan.expert_cv and plan.layout.ep == 1:
         _refuse(plan, "expert_cv", "0 without experts (ep in the layout)")
+    if plan.report_collectives and plan.gpu_timing != "off":
+        _refuse(plan, "report_collectives", "gpu_timing off: GPU times win")
     end = plan.first_step + plan.steps
     at = plan.restart_at_step
     if at is not None and not plan.first_step < at < end:

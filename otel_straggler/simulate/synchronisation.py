@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.model.observation import CUPTI, EVENTS, Floats, GpuTimes, Section
+from otel_straggler.model.observation import (
+    COLLECTIVE,
+    CUPTI,
+    EVENTS,
+    HOST,
+    Floats,
+    GpuTimes,
+    Section,
+)
 from otel_straggler.model.step_table import GpuSeconds
 from otel_straggler.simulate.plan import (
     BACKWARD,
@@ -46,7 +54,8 @@ class Measured:
         meet_s: (steps,) from the end of waiting in the step before to that in this one.
         gap_s: (steps, ranks) unmeasured, before the section ``gap_before``.
         carry_s: (ranks,) from the end of waiting in the last step to its end.
-        gpu: busy, nccl and kernel seconds (steps, ranks) of each section; None if not reported.
+        gpu: busy, nccl and kernel seconds (steps, ranks) of each section, or its seconds, those in
+            collectives and NaN; None if not reported.
     """
 
     seconds: dict[Section, Floats]
@@ -88,7 +97,7 @@ def measure(plan: RunPlan, work: Work, carry_s: Floats) -> Measured:
         seconds, gap_before = _synchronised(plan, work, met, passes), BACKWARD
     else:
         seconds, gap_before = _local(plan, work, met, passes), SYNC
-    gpu = None
+    gpu = waited_in(plan, work, seconds) if plan.report_collectives else None
     if plan.gpu_timing != "off":
         elapsed = seconds
         if plan.timing == "asynchronous":  # launched work runs in order, collectives in backward
@@ -197,7 +206,8 @@ BARE_EVENTS_S = 2e-6
 
 @dataclass(frozen=True, eq=False)
 class OnGpu:
-    """Consecutive steps as devices report them: (steps, ranks, sections); NaN where nothing is.
+    """Consecutive steps as devices, or collectives, report them: (steps, ranks, sections); NaN
+    where nothing is.
 
     Attributes:
         basis: code of ``gpu_times``.
@@ -214,12 +224,17 @@ class OnGpu:
         busy_s, nccl_s, kernel_s = (
             times[at] * part for times in (self.busy_s, self.nccl_s, self.kernel_s)
         )
-        basis = np.where(np.isnan(busy_s), 0, self.basis).astype(np.uint8)
+        unknown = np.isnan(busy_s)
+        if self.basis == COLLECTIVE:  # a run that waits in no collective reports nothing
+            unknown |= nccl_s == 0.0
+            busy_s, nccl_s = (np.where(unknown, np.nan, times) for times in (busy_s, nccl_s))
+        basis = np.where(unknown, HOST, self.basis).astype(np.uint8)
         return GpuTimes(basis, busy_s, nccl_s, kernel_s)
 
     def table(self) -> GpuSeconds:
-        cells = self.columns((...,), np.ones(1))
-        return GpuSeconds(cells.basis, cells.own_s(), cells.nccl_s)
+        basis = np.where(np.isnan(self.busy_s), HOST, self.basis).astype(np.uint8)
+        times = GpuTimes(basis, self.busy_s, self.nccl_s, self.kernel_s)
+        return GpuSeconds(basis, times.own_s(), self.nccl_s)
 
 
 def measure_on_gpu(
@@ -250,6 +265,32 @@ def measure_on_gpu(
     return result
 
 
+CALL_S = 2e-5
+"""Of a collective that only launches a kernel."""
+
+
+def waited_in(
+    plan: RunPlan, work: Work, measured_s: Mapping[Section, Floats]
+) -> dict[Section, tuple[Floats, Floats, Floats]]:
+    """Seconds (steps, ranks) of every section, and of these in collectives.
+
+    Args:
+        measured_s: how long each section is by the host's clock.
+    """
+    result = {}
+    for section in plan.sections:
+        whole_s = np.maximum(measured_s[section], 1e-9)
+        waited_s = np.zeros_like(whole_s)
+        if plan.timing == "asynchronous":
+            waited_s += CALL_S if section in (FORWARD, BACKWARD) else 0.0
+        elif section in (PIPELINE, SYNC):
+            waited_s = whole_s
+        elif section in (*PASSES, OPTIMIZER):
+            waited_s = np.maximum(whole_s - work.seconds[section], 0.0)
+        result[section] = (whole_s, np.minimum(waited_s, whole_s), np.full_like(whole_s, np.nan))
+    return result
+
+
 def stack_on_gpu(
     plan: RunPlan, reported: Mapping[Section, tuple[Floats, Floats, Floats]], is_there: Floats
 ) -> OnGpu:
@@ -262,6 +303,8 @@ def stack_on_gpu(
     for times in (busy, nccl, kernel):
         np.maximum(times, 0.0, out=times)
         times[gone] = np.nan
+    if plan.report_collectives:
+        return OnGpu(COLLECTIVE, busy, nccl, kernel)
     if plan.gpu_timing == "events":
         unknown = np.full_like(busy, np.nan)
         return OnGpu(EVENTS, busy, unknown, unknown)

@@ -13,6 +13,7 @@ import numpy as np
 from otel_straggler import semconv
 from otel_straggler.model.observation import (
     BASIS_NAMES,
+    COLLECTIVE,
     CUPTI,
     HOST,
     Bools,
@@ -187,6 +188,10 @@ def _group(
         basis = int(batch.gpu.basis[rows[0]])
         labels.append((semconv.TIME_BASIS, BASIS_NAMES[basis]))
         numbers |= _gpu_numbers(batch.gpu, basis, rows)
+    end_ns = start_ns + np.rint(batch.duration_s[rows] * 1e9).astype(np.int64)
+    if semconv.COLLECTIVE_WAIT_TIME in numbers:  # rounding makes no wait longer than its span
+        waited_ns = numbers[semconv.COLLECTIVE_WAIT_TIME]
+        numbers[semconv.COLLECTIVE_WAIT_TIME] = np.minimum(waited_ns, end_ns - start_ns)
     return SpanGroup(
         name=section.name,
         labels=tuple(labels),
@@ -195,14 +200,16 @@ def _group(
         span_ids=span_ids,
         parent_ids=None,
         start_ns=start_ns,
-        end_ns=start_ns + np.rint(batch.duration_s[rows] * 1e9).astype(np.int64),
+        end_ns=end_ns,
     )
 
 
 def _gpu_numbers(gpu: GpuTimes, basis: int, rows: Ints) -> dict[str, Ints]:
-    """GPU attributes of spans of one basis; the sum of kernels only if every row has it."""
+    """Times of spans of one basis; the sum of kernels only if every row has it."""
     reported = {}
-    if basis != HOST:
+    if basis == COLLECTIVE:
+        reported[semconv.COLLECTIVE_WAIT_TIME] = gpu.nccl_s
+    elif basis != HOST:
         reported[semconv.GPU_BUSY_TIME] = gpu.busy_s
     if basis == CUPTI:
         reported[semconv.GPU_NCCL_TIME] = gpu.nccl_s

@@ -77,6 +77,15 @@ def test_ours_names_nobody_where_times_cannot(quick):
     assert row(quick, "hidden", OURS)["asynchronous wrong"] == 0
 
 
+def test_ours_names_the_culprit_where_waiting_in_collectives_is_reported(quick):
+    """A rank slow in a backward that holds its collectives; and nobody else, in any twin."""
+    values = {each["target"]: each for each in quick[0]["targets"]}
+    first = values["culprit first, waiting in collectives reported, noise <= 2.4 %"]
+    wrong = values["wrong ranks confirmed where waiting in collectives is reported (episodes)"]
+    assert (first["value"], wrong["value"]) == (1.0, 0)
+    assert row(quick, "culprits", OURS)["reported f1"] == 1.0
+
+
 def test_the_seeds_for_tuning_and_for_reporting_share_no_run():
     """What is reported was never looked at while tuning."""
     maximum = max(case.n_seeds for case in full_set())

@@ -142,7 +142,32 @@ def test_a_run_line_leaves_out_what_is_not_known(by_hand: Any) -> None:
     assert line == Text("12 GPU-hours lost so far, smallest slowdown that can be shown 3 %")
 
 
-def test_a_run_whose_ranks_wait_where_they_work_is_told_what_to_do(by_hand: Any) -> None:
+@pytest.mark.parametrize(
+    ("hidden", "text"),
+    [
+        (
+            {"waits_inside": "step", "waits_unseen": True},
+            "all ranks take equally long because they wait for each other in step. To see it, ",
+        ),
+        (
+            {"waits_inside": "backward"},
+            (
+                "all ranks wait for each other in backward, which holds much of a step: one that "
+                "is slow there looks like the others. To see it, "
+            ),
+        ),
+        (
+            {"waits_unseen": True},
+            (
+                "where all ranks wait for each other is not known, and one that is slow there "
+                "looks like the others. To see it, "
+            ),
+        ),
+    ],
+)
+def test_a_run_whose_ranks_wait_where_they_work_is_told_what_to_do(
+    hidden: dict[str, Any], text: str, by_hand: Any
+) -> None:
     """And nothing of a slowdown that would show."""
     world = by_hand.world(
         slowdown=NAN,
@@ -150,10 +175,11 @@ def test_a_run_whose_ranks_wait_where_they_work_is_told_what_to_do(by_hand: Any)
         m_s=NAN,
         resolvable_slowdown=NAN,
         gpu_seconds_lost=0.0,
-        waits_inside="step",
+        **hidden,
     )
     [line] = run_line(run_of(by_hand.run_verdicts(worlds=(world,))))
-    assert line.plain.startswith("all ranks take equally long, because they wait for each other in")
+    assert line.plain.startswith(f"a slow rank might not show: {text}")
+    assert "OTEL_STRAGGLER_COLLECTIVES=on" in line.plain
     assert 'kind="wait"' in line.plain
 
 

@@ -81,6 +81,7 @@ test("a time of another day has its date", () => {
 
 test("codes of the wire are words, unknown ones stand as they are", () => {
   assert.equal(wordsOf("slow_gpu"), "slow GPU or host");
+  assert.equal(wordsOf("collective"), "host clock, without waiting in collectives");
   assert.equal(wordsOf("partly_lost"), "partly lost");
   assert.equal(wordsOf("<b>"), "<b>");
   assert.equal(asSentence("rank 5 is slow."), "Rank 5 is slow.");

@@ -14,6 +14,7 @@ from otel_straggler.detect.scores.step_tables import build_step_table
 from otel_straggler.detect.scores.stream import Stream
 from otel_straggler.detect.verdicts.blocks import joined
 from otel_straggler.model.observation import (
+    COLLECTIVE,
     CUPTI,
     EVENTS,
     HOST,
@@ -29,7 +30,7 @@ TIMES = st.floats(0.0, 1e4) | st.just(0.0)
 ROWS = st.lists(
     st.tuples(
         st.integers(0, 3), st.integers(0, 2), st.integers(5, 8),
-        st.sampled_from([HOST, EVENTS, CUPTI]), TIMES, TIMES, TIMES | st.just(NAN),
+        st.sampled_from([HOST, EVENTS, CUPTI, COLLECTIVE]), TIMES, TIMES, TIMES | st.just(NAN),
     ),
     min_size=1,
     max_size=60,
@@ -37,7 +38,7 @@ ROWS = st.lists(
 
 
 def batch_of(rows: list[tuple[int, int, int, int, float, float, float]]) -> ObservationBatch:
-    """Rank, section, step, basis, busy, nccl and kernel seconds."""
+    """Rows of 0.5 s: rank, section, step, basis, busy, nccl and kernel seconds."""
     builder = BatchBuilder()
     for at, (rank, section, step, *_) in enumerate(rows):
         builder.add(
@@ -48,6 +49,9 @@ def batch_of(rows: list[tuple[int, int, int, int, float, float, float]]) -> Obse
     busy, nccl, kernel = np.array([row[4:] for row in rows]).T.copy()
     for column, minimum in ((busy, EVENTS), (nccl, CUPTI), (kernel, CUPTI)):
         column[basis < minimum] = NAN
+    is_host = basis == COLLECTIVE
+    busy[is_host], kernel[is_host] = 0.5, NAN
+    nccl[is_host] %= 0.5
     return replace(builder.build(), gpu=GpuTimes(basis, busy, nccl, kernel))
 
 
@@ -91,13 +95,15 @@ def test_own_work_lies_within_busy_time_and_does_not_depend_on_the_unit(
 def test_a_step_has_the_sums_of_its_rows_if_all_tell_the_same_way(
     rows: list[tuple[int, int, int, int, float, float, float]],
 ) -> None:
-    """One that does not tell, or was measured otherwise, makes its cell unknown."""
+    """One that does not tell, or was measured otherwise, makes its cell unknown; but one that
+    waited in no collective waited 0 s, on a rank that reports its waiting."""
     batch = batch_of(rows)
     table = build_step_table(batch)
     assert table is not None
     assert table.gpu is not None
     assert batch.gpu is not None
-    own = batch.gpu.own_s()
+    own, waited = batch.gpu.own_s(), batch.gpu.nccl_s
+    reports = {row[0] for row in rows if row[3] == COLLECTIVE}
     ranks = [source.rank for source in table.sources]
     names = [section.name for section in table.sections]
     seen = 0
@@ -107,15 +113,42 @@ def test_a_step_has_the_sums_of_its_rows_if_all_tell_the_same_way(
                 at = [i for i, row in enumerate(rows) if row[:3] == (rank, int(name[1:]), step)]
                 bases = {rows[i][3] for i in at}
                 basis = bases.pop() if len(bases) == 1 else HOST
+                if at and rank in reports and not {rows[i][3] for i in at} & {EVENTS, CUPTI}:
+                    basis = COLLECTIVE
                 assert table.gpu.basis[t, r, s] == basis
                 here = table.gpu.own_s[t, r, s]
                 if basis == HOST:
                     assert np.isnan(here)
+                elif basis == COLLECTIVE:
+                    waits = sum(waited[i] for i in at if rows[i][3] == COLLECTIVE)
+                    assert table.gpu.nccl_s[t, r, s] == pytest.approx(waits)
+                    assert here == pytest.approx(0.5 * len(at) - waits)
                 else:
                     seen += len(at)
                     assert here == pytest.approx(sum(own[i] for i in at))
-                assert np.isnan(table.gpu.nccl_s[t, r, s]) == (basis != CUPTI)
+                tells = basis in (CUPTI, COLLECTIVE)
+                assert np.isnan(table.gpu.nccl_s[t, r, s]) == (not tells)
     assert seen <= len(rows)
+
+
+def test_who_reports_waiting_reports_all_of_it() -> None:
+    """Sections in which a rank met nobody go by the same basis with all their time; a rank that
+    reports no waiting stays with the host, and kernels that were timed stay as they are."""
+    rows = [
+        (0, 0, 5, COLLECTIVE, NAN, 0.2, NAN), (0, 1, 5, HOST, NAN, NAN, NAN),
+        (0, 1, 6, HOST, NAN, NAN, NAN), (0, 2, 6, CUPTI, 0.4, 0.1, NAN),
+        (1, 0, 5, HOST, NAN, NAN, NAN), (1, 1, 5, EVENTS, 0.3, NAN, NAN),
+    ]  # fmt: skip
+    table = build_step_table(batch_of(rows))
+    assert table is not None
+    assert table.gpu is not None
+    names = [section.name for section in table.sections]
+    column = {name: names.index(name) for name in ("s0", "s1", "s2")}
+    gpu = table.gpu.of_rows(np.s_[:, :, [column[name] for name in ("s0", "s1", "s2")]])
+    assert gpu.basis[:, 0].tolist() == [[COLLECTIVE, COLLECTIVE, HOST], [HOST, COLLECTIVE, CUPTI]]
+    assert gpu.basis[:, 1].tolist() == [[HOST, EVENTS, HOST], [HOST, HOST, HOST]]
+    np.testing.assert_allclose(gpu.own_s[:, 0], [[0.3, 0.5, NAN], [NAN, 0.5, 0.3]])
+    np.testing.assert_allclose(gpu.nccl_s[:, 0], [[0.2, 0.0, NAN], [NAN, 0.0, 0.1]])
 
 
 def test_a_table_in_which_nobody_tells_has_no_gpu_times() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.detect.scores.step_tables import build_step_table
-from otel_straggler.model.observation import CUPTI, EVENTS, HOST, merge_batches
+from otel_straggler.errors import ConfigError
+from otel_straggler.model.observation import BASIS_CODES, COLLECTIVE, CUPTI, HOST, merge_batches
 from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.recordings.files import read_recording
 from otel_straggler.simulate.runs import SimulatedRun
@@ -23,6 +24,8 @@ from otel_straggler.simulate.writers import (
 from .generated import QUIET, label_of, make
 
 ONSET = 30
+ROUNDED_S = 2e-8
+"""Durations are whole nanoseconds, of eight microbatches in a step."""
 SLOW = f"compute:1.3@rank5:step{ONSET}"
 
 
@@ -77,11 +80,36 @@ def test_host_times_are_the_same_with_and_without_gpu_times() -> None:
         np.testing.assert_array_equal(one.seconds, other.seconds)
 
 
+def test_waiting_in_collectives_shows_the_culprits_work_where_the_host_waits() -> None:
+    """In a tensor group and in backward; behind launches the host waits for none of them."""
+    for layout in ("dp8", "tp4,pp2,dp4"):
+        for timing in ("local", "synchronised"):
+            run = make(layout, SLOW, **QUIET, timing=timing, report_collectives=True)
+            slow = excess(run, "forward", "backward", "optimizer")
+            assert slow[5] == pytest.approx(1.3)
+            assert np.allclose(np.delete(slow, 5), 1.0)
+            waited = np.nansum(columns(run, "nccl_s"), axis=2)[ONSET:]
+            assert (waited.argmin(axis=1) == 5).all()
+            assert label_of(run).is_localisable
+    hidden = make("dp8", SLOW, **QUIET, timing="asynchronous", report_collectives=True)
+    assert np.nansum(columns(hidden, "nccl_s"), axis=2).max() < 1e-4
+    assert not label_of(hidden).is_localisable
+
+
+def test_a_run_reports_one_kind_of_waiting() -> None:
+    """Times of the GPU would win anyway."""
+    with pytest.raises(ConfigError, match="report_collectives"):
+        make("dp4", gpu_timing="cupti", report_collectives=True)
+
+
 @pytest.mark.parametrize("counts_microbatches", [False, True])
-@pytest.mark.parametrize("way", ["events", "cupti"])
+@pytest.mark.parametrize("way", ["events", "cupti", "collective"])
 def test_rows_add_up_to_the_tables(way: str, counts_microbatches: bool) -> None:
     """And tell nothing where a report is missing."""
-    run = make("tp2,pp2,dp4", SLOW, timing="asynchronous", gpu_timing=way, missing_reports=0.1)
+    plan = {"timing": "asynchronous", "gpu_timing": way}
+    if way == "collective":
+        plan = {"timing": "synchronised", "report_collectives": True}
+    run = make("tp2,pp2,dp4", SLOW, **plan, missing_reports=0.1)
     [table] = run.tables(60)
     [batch] = run.batches(60, counts_microbatches=counts_microbatches)
     summed = build_step_table(batch)
@@ -91,17 +119,21 @@ def test_rows_add_up_to_the_tables(way: str, counts_microbatches: bool) -> None:
     order = [table.sections.index(section) for section in summed.sections]
     expected = table.gpu.of_rows(np.s_[:, :, order])
     np.testing.assert_array_equal(summed.gpu.basis, expected.basis)
-    np.testing.assert_allclose(summed.gpu.own_s, expected.own_s, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(summed.gpu.own_s, expected.own_s, rtol=1e-9, atol=ROUNDED_S)
     np.testing.assert_allclose(summed.gpu.nccl_s, expected.nccl_s, rtol=1e-9, atol=1e-12)
     reported = summed.gpu.basis[np.isfinite(summed.seconds)]
-    assert set(reported.tolist()) == {CUPTI if way == "cupti" else EVENTS}
+    assert set(reported.tolist()) == {BASIS_CODES[way]}
     assert (summed.gpu.basis[np.isnan(summed.seconds)] == HOST).all()
 
 
 @pytest.mark.parametrize("form", ["otlp-json", "otlp-proto"])
-def test_gpu_times_are_written_and_read_back(form: str) -> None:
+@pytest.mark.parametrize("basis", [CUPTI, COLLECTIVE])
+def test_gpu_times_are_written_and_read_back(form: str, basis: int) -> None:
     """To the nanosecond; of rows that tell tokens and of those that do not."""
-    run = make("dp4", steps=6, timing="asynchronous", gpu_timing="cupti", report_tokens=True)
+    plan = {"timing": "asynchronous", "gpu_timing": "cupti"}
+    if basis == COLLECTIVE:
+        plan = {"timing": "synchronised", "report_collectives": True}
+    run = make("dp4", steps=6, **plan, report_tokens=True)
     requests = encode_requests_of(run.batches())
     pieces = (
         map(frame, requests)
@@ -114,7 +146,8 @@ def test_gpu_times_are_written_and_read_back(form: str) -> None:
     assert made.gpu is not None
     for one, other in ((read.gpu.own_s(), made.gpu.own_s()), (read.gpu.nccl_s, made.gpu.nccl_s)):
         np.testing.assert_allclose(np.sort(one), np.sort(other), rtol=0, atol=4e-9)
-    assert set(read.gpu.basis.tolist()) == {CUPTI}
+    assert np.bincount(read.gpu.basis).tolist() == np.bincount(made.gpu.basis).tolist()
+    assert basis in read.gpu.basis
 
 
 def test_a_csv_file_has_no_gpu_times() -> None:

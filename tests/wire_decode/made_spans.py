@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_straggler import semconv
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.decode_spans import SpanDecoder
-from otel_straggler.otlp.span_rules import DecodedSpans
+from otel_straggler.otlp.span_rules import TIME_KEYS, DecodedSpans
 
 BASE_NS = 1_790_000_000_000_000_000
 
@@ -135,10 +135,11 @@ def add_span(rng: random.Random, span: Any) -> None:
 
 def add_gpu_times(rng: random.Random, put: Any) -> None:
     """Of all bases, whole or with holes, sometimes absurd."""
-    basis = rng.choice(["", "", "host", "events", "cupti", "cupti", "cupti", "magic"])
+    bases = ["", "", "host", "events", "cupti", "cupti", "collective", "collective", "magic"]
+    basis = rng.choice(bases)
     if basis:
         put(key=semconv.TIME_BASIS).value.string_value = basis
-    for key in (semconv.GPU_BUSY_TIME, semconv.GPU_NCCL_TIME, semconv.GPU_KERNEL_TIME):
+    for key in TIME_KEYS:
         if not basis or rng.random() < 0.1:
             continue
         value, kind = put(key=key).value, rng.random()

@@ -1,4 +1,4 @@
-"""GPU times on spans: what becomes a column, and what is refused."""
+"""GPU times and waiting in collectives on spans: what becomes a column, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_straggler import semconv
 from otel_straggler.detect.scores.step_tables import build_step_table
 from otel_straggler.model.observation import (
+    COLLECTIVE,
     CUPTI,
     EVENTS,
     HOST,
@@ -28,7 +29,12 @@ NAN = float("nan")
 START_NS = 1_790_000_000_000_000_000
 MS = 10**6
 BUSY, NCCL, KERNEL = semconv.GPU_BUSY_TIME, semconv.GPU_NCCL_TIME, semconv.GPU_KERNEL_TIME
+WAITED = semconv.COLLECTIVE_WAIT_TIME
 TIMED = {BUSY: 9 * MS, NCCL: 2 * MS, KERNEL: 9 * MS}
+FOLD = {
+    semconv.FOLD_COUNT: 3, semconv.FOLD_SUM: 12 * MS, semconv.FOLD_MIN: 3 * MS,
+    semconv.FOLD_MAX: 5 * MS, semconv.FOLD_SKETCH: bytes.fromhex("ee1c017a014901"),
+}  # fmt: skip
 ways = pytest.mark.parametrize(
     "extension",
     [
@@ -69,6 +75,10 @@ def request_of(*spans: dict[str, Any]) -> ExportTraceServiceRequest:
 
 def cupti(**changes: Any) -> dict[str, Any]:
     return {semconv.TIME_BASIS: semconv.CUPTI_BASIS, **TIMED, **changes}
+
+
+def collective(**changes: Any) -> dict[str, Any]:
+    return {semconv.TIME_BASIS: semconv.COLLECTIVE_BASIS, WAITED: 4 * MS, **changes}
 
 
 def decode(extension: ModuleType | None, *spans: dict[str, Any]) -> DecodedSpans:
@@ -142,9 +152,52 @@ def test_a_missing_time_is_not_known_and_no_mistake(extension: ModuleType | None
     )
 
 
+@ways
+def test_waiting_in_collectives_is_taken_off_the_duration(extension: ModuleType | None) -> None:
+    """The row's busy time is its duration, so own time = duration - waiting; 0 to all of it."""
+    waits = [collective(**{WAITED: waited}) for waited in (0, 4 * MS, 10 * MS, 2e6)]
+    result = decode(extension, {}, *waits)
+    np.testing.assert_array_equal(
+        reported(result.batch),
+        [
+            (HOST, NAN, NAN, NAN),
+            *((COLLECTIVE, 10, waited, NAN) for waited in (0, 4, 10, 2)),
+        ],
+    )
+    assert result.batch.gpu is not None
+    assert (1e3 * result.batch.gpu.own_s()[1:]).round(9).tolist() == [10, 6, 0, 8]
+    assert result.refused_gpu_times == 0
+
+
+@ways
+@pytest.mark.parametrize("wrong", [-1, 10 * MS + 1, 2**63 - 1, 0.5, float("nan"), "4", b"\4"])
+def test_waiting_that_makes_no_sense_is_not_known_and_counted(
+    wrong: Any, extension: ModuleType | None
+) -> None:
+    """Nobody waits for longer than the span takes; the row is scored by the host's clock."""
+    result = decode(extension, collective(), collective(**{WAITED: wrong}))
+    assert result.outcomes == {"row": 2}
+    assert result.refused_gpu_times == 1
+    assert result.batch.gpu is not None
+    assert result.batch.gpu.basis.tolist() == [COLLECTIVE, HOST]
+    assert np.isnan(result.batch.gpu.busy_s[1])
+
+
+@ways
+def test_waiting_counts_only_where_it_is_the_basis(extension: ModuleType | None) -> None:
+    """Kernels that were timed win; a basis without its number, or a number alone, says nothing."""
+    rows = cupti(**{WAITED: 2**62}), {WAITED: 4 * MS}, {semconv.TIME_BASIS: "collective"}
+    result = decode(extension, *rows, {semconv.TIME_BASIS: "collective", **TIMED})
+    assert result.batch.gpu is not None
+    assert result.batch.gpu.basis.tolist() == [CUPTI, HOST, HOST, HOST]
+    assert result.refused_gpu_times == 0
+
+
 def test_json_means_the_same() -> None:
     """With integers as texts, as OTLP writes them."""
-    message = request_of({}, cupti(), cupti(**{NCCL: -4}))
+    message = request_of(
+        {}, cupti(), cupti(**{NCCL: -4}), collective(), collective(**{WAITED: 11 * MS})
+    )
     document = MessageToDict(message, use_integers_for_enums=True)
     for scope in document["resourceSpans"][0]["scopeSpans"]:
         for span in scope["spans"]:
@@ -153,19 +206,14 @@ def test_json_means_the_same() -> None:
 
     result = SpanDecoder().decode_json(json.dumps(document).encode())
     assert result.batch.gpu is not None
-    assert result.batch.gpu.basis.tolist() == [HOST, CUPTI, HOST]
-    assert result.refused_gpu_times == 1
+    assert result.batch.gpu.basis.tolist() == [HOST, CUPTI, HOST, COLLECTIVE, HOST]
+    assert result.refused_gpu_times == 2
 
 
 @ways
 def test_a_folded_span_gives_its_sums_to_its_rows(extension: ModuleType | None) -> None:
     """In equal parts, so that the step has the sums again."""
-    lengths = [3 * MS, 4 * MS, 5 * MS]
-    fold = {
-        semconv.FOLD_COUNT: 3, semconv.FOLD_SUM: sum(lengths), semconv.FOLD_MIN: min(lengths),
-        semconv.FOLD_MAX: max(lengths), semconv.FOLD_SKETCH: bytes.fromhex("ee1c017a014901"),
-    }  # fmt: skip
-    result = decode(extension, cupti(**fold), {})
+    result = decode(extension, cupti(**FOLD), {})
     assert reported(result.batch)[:3] == [(CUPTI, 3, round(2 / 3, 9), 3)] * 3
     table = build_step_table(result.batch)
     assert table is not None
@@ -173,6 +221,23 @@ def test_a_folded_span_gives_its_sums_to_its_rows(extension: ModuleType | None) 
     assert table.gpu.basis[:, 0, 0].tolist() == [CUPTI, HOST]
     assert table.gpu.own_s[0, 0, 0] == pytest.approx(0.007)
     assert table.gpu.nccl_s[0, 0, 0] == pytest.approx(0.002)
+
+
+@ways
+def test_a_folded_span_gives_its_waiting_to_its_rows(extension: ModuleType | None) -> None:
+    """In equal parts; it may be all of the sum of the executions, and no more."""
+    result = decode(extension, collective(**FOLD, **{WAITED: 9 * MS}))
+    assert reported(result.batch)[0][:3] == (COLLECTIVE, 4, 3)
+    table = build_step_table(result.batch)
+    assert table is not None
+    assert table.gpu is not None
+    assert table.gpu.own_s[0, 0, 0] == pytest.approx(0.003)
+    assert table.gpu.nccl_s[0, 0, 0] == pytest.approx(0.009)
+    whole, more = (collective(**FOLD, **{WAITED: 12 * MS + beyond}) for beyond in (0, 1))
+    result = decode(extension, whole, more)
+    assert result.batch.gpu is not None
+    assert result.batch.gpu.basis.tolist() == [COLLECTIVE] * 3 + [HOST] * 3
+    assert result.refused_gpu_times == 1
 
 
 def test_columns_go_along_with_their_rows() -> None:

@@ -332,8 +332,8 @@ def test_a_basis_that_does_not_exist_is_refused() -> None:
     """It decides which numbers are read."""
     assert NATIVE is not None
     scanner = NATIVE.Scanner([], (0, 1, 2, 3))
-    with pytest.raises(ValueError, match="basis 3"):
-        scanner.learn_shape(0, 0, 0, (-1, 0), (0, 0, 0), (-1, 0.0), (3, -1, -1, -1))
+    with pytest.raises(ValueError, match="basis 4"):
+        scanner.learn_shape(0, 0, 0, (-1, 0), (0, 0, 0), (-1, 0.0), (4, -1, -1, -1))
 
 
 def test_answers_that_nobody_asked_for_are_ignored() -> None:

@@ -241,7 +241,11 @@ class Scanner {
       return;
     }
     count(outcomes_.row);
-    if (shape.basis != Basis::kHost) add_gpu(shape, end_ns - start_ns);
+    if (shape.basis == Basis::kCollective) {
+      add_waited(shape, end_ns - start_ns);
+    } else if (shape.basis != Basis::kHost) {
+      add_gpu(shape, end_ns - start_ns);
+    }
     to_->source.push_back(code_of(source, source_codes_, to_->sources));
     to_->section.push_back(code_of(shape.section, section_codes_, to_->sections));
     to_->step.push_back(step);
@@ -264,18 +268,32 @@ class Scanner {
     seconds.fill(std::numeric_limits<double>::quiet_NaN());
     for (std::size_t i = 0; i < needed; ++i) {
       const std::int32_t slot = shape.gpu_slots[i];
-      if (slot == kNotReportedSlot) continue;
-      if (slot >= 0) {
-        const Number& number = facts_.numbers[static_cast<std::size_t>(slot)];
-        if (number.is_integer && number.integer >= 0 && number.integer <= max_ns) {
-          seconds[i] = static_cast<double>(number.integer) * 1e-9;
-          continue;
-        }
-      }
-      ++to_->gpu.refused;
+      if (slot != kNotReportedSlot) seconds[i] = time_of(slot, max_ns);
     }
     const bool is_known = !std::isnan(seconds[0]) && (needed == 1 || !std::isnan(seconds[1]));
     if (is_known) to_->gpu.put(to_->size(), shape.basis, seconds);
+  }
+
+  // A thread waits within its span: longer is no wait.
+  void add_waited(const Judgement& shape, std::int64_t length_ns) {
+    constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+    const std::int32_t slot = shape.gpu_slots[1];
+    const double waited_s = slot == kNotReportedSlot ? kUnknown : time_of(slot, length_ns);
+    if (std::isnan(waited_s)) return;
+    const double length_s = static_cast<double>(length_ns) * 1e-9;
+    to_->gpu.put(to_->size(), shape.basis, {length_s, waited_s, kUnknown});
+  }
+
+  // Seconds; NaN and counted if it is no whole number of nanoseconds from 0 to the maximum.
+  double time_of(std::int32_t slot, std::int64_t max_ns) {
+    if (slot >= 0) {
+      const Number& number = facts_.numbers[static_cast<std::size_t>(slot)];
+      if (number.is_integer && number.integer >= 0 && number.integer <= max_ns) {
+        return static_cast<double>(number.integer) * 1e-9;
+      }
+    }
+    ++to_->gpu.refused;
+    return std::numeric_limits<double>::quiet_NaN();
   }
 
   std::int64_t step_of(const Judgement& shape) const {

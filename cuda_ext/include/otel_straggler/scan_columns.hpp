@@ -15,8 +15,8 @@ inline constexpr std::int32_t kNoCode = -1;
 inline constexpr std::int64_t kRowWithoutStep = -1;
 inline constexpr std::size_t kOutcomes = 16;
 
-// What the GPU times of a span rest on, as in model/observation.py.
-enum class Basis : std::uint8_t { kHost = 0, kEvents = 1, kCupti = 2 };
+// What the own time of a span rests on, as in model/observation.py.
+enum class Basis : std::uint8_t { kHost = 0, kEvents = 1, kCupti = 2, kCollective = 3 };
 
 // Where a time is found; of a span that has none, or something that is no number, these.
 inline constexpr std::int32_t kNotReportedSlot = -1;
@@ -70,7 +70,7 @@ struct Progress {
   std::int64_t end_ns;
 };
 
-// GPU times of rows; see otlp/span_rules.py. Empty as long as none has any, and behind the last
+// GPU times of rows, or their waiting in collectives; see otlp/span_rules.py. Empty as long as none has any, and behind the last
 // that does the rows are left out: complete() adds them.
 struct GpuColumns {
   std::vector<std::uint8_t> basis;

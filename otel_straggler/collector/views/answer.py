@@ -30,13 +30,8 @@ from otel_straggler.collector.views.numbers import duration, percent
 from otel_straggler.collector.views.verdict_json import SUBJECTS, cost_of, standing
 from otel_straggler.collector.views.world_view import Awaited, WorldView
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.model.verdict import (
-    CALLED_SLOW,
-    WAITS_INSIDE,
-    Verdict,
-    WorldSummary,
-    time_text,
-)
+from otel_straggler.model.hidden_waiting import HOW_TO_SEE, hidden_text
+from otel_straggler.model.verdict import CALLED_SLOW, Verdict, WorldSummary, time_text
 
 _MUCH_COSTLIER: Final = 2.0
 """A finding about the whole run precedes a rank only if it costs this many times as much."""
@@ -104,7 +99,7 @@ def _healthy(view: WorldView) -> Json:
     world = view.world
     assert world is not None
     if view.reporting < _QUORUM * view.expected:
-        return _incomplete(view)
+        return _incomplete(view, world)
     if world.slowdown >= _LOSES:
         return _loses(view, world)
     if view.reporting == 1:
@@ -115,17 +110,27 @@ def _healthy(view: WorldView) -> Json:
     if heat is not None and heat.stands_out:
         head = "No rank is confirmed slow"
         text = f"{head}; {_hottest_text(heat)} recently, but not enough or not long enough for a"
-        return answer(view, "good", "healthy", head, sentence=f"{text} verdict.", cost=costs)
-    if world.waits_inside:
-        head = "A slow rank would not be visible"
-        text = f"{head}: all {view.reporting:,} ranks take equally long because they wait for each"
-        text = f"{text} other in {world.waits_inside}."
-        advice = [as_sentence(WAITS_INSIDE)]
-        return answer(view, "watch", "healthy", head, sentence=text, advice=advice)
+        tone: Tone = "watch" if world.hides_waiting else "good"
+        return answer(view, tone, "healthy", head, sentence=f"{text} verdict.", cost=costs)
+    if world.hides_waiting:
+        return _hidden(view, world)
     head = text = f"All {view.reporting:,} ranks are alike"
     if math.isfinite(world.resolvable_slowdown):
         text += f"; the detection limit is {percent(world.resolvable_slowdown - 1.0)}"
     return answer(view, "good", "healthy", head, sentence=f"{text}.", cost=costs)
+
+
+def _hidden(view: WorldView, world: WorldSummary) -> Json:
+    would = "would" if world.waits_inside and world.waits_unseen else "might"
+    head = f"A slow rank {would} not be visible"
+    text = f"{head}: {_hidden_text(view, world)}."
+    advice = [as_sentence(HOW_TO_SEE)]
+    return answer(view, "watch", "healthy", head, sentence=text, advice=advice)
+
+
+def _hidden_text(view: WorldView, world: WorldSummary) -> str:
+    ranks = f"all {view.reporting:,} ranks"
+    return hidden_text(world.waits_inside, is_unseen=world.waits_unseen, ranks=ranks)
 
 
 def _hottest_text(heat: Heat) -> str:
@@ -138,10 +143,10 @@ def _hottest_text(heat: Heat) -> str:
     return f"{ranks_text(ranks)} {takes} {slowdown:.2f}x as long as the others"
 
 
-def _incomplete(view: WorldView) -> Json:
+def _incomplete(view: WorldView, world: WorldSummary) -> Json:
     head = f"{view.reporting:,} of {view.expected:,} ranks are reporting"
     heat = heat_of(view)
-    alike = "those are alike"
+    alike = _hidden_text(view, world) if world.hides_waiting else "those are alike"
     if heat is not None and heat.stands_out:
         alike = f"of those, {_hottest_text(heat)}"
     facts = {

@@ -35,7 +35,7 @@ _Reported: TypeAlias = tuple[int, str, Parallel]
 _MAX_LAYOUTS: Final = 16
 CANNOT_REPORT: Final = (
     "These times do not show which worker is slow: they are times of kernel launches, or include "
-    "waiting for others. On GPUs, GPU times (--gpu-timing) show it."
+    "waiting for others. Waiting in collectives, if ranks report it, or GPU times show it."
 )
 ALIKE_AT_WORK: Final = "In the measured work all workers are alike."
 _NOBODY_ELSE: Final = "One rank: there is no peer to compare it with."
@@ -145,7 +145,7 @@ def _even(view: WorldView, text: str) -> tuple[Pattern, str]:
     if view.table is not None and len(view.table.ranks) == 1:
         return "unknown", _NOBODY_ELSE
     every = standing(view.current)
-    holds_waiting = view.world is not None and view.has_verdicts and view.world.waits_inside
+    holds_waiting = view.world is not None and view.has_verdicts and view.world.hides_waiting
     if holds_waiting or any(not verdict.is_localised for verdict in every):
         return "unknown", CANNOT_REPORT
     stands = [verdict for verdict in every if verdict.scope in SUBJECTS]

@@ -17,7 +17,7 @@ from otel_straggler.model.verdict import CALLED_SLOW, WorldSummary
 from otel_straggler.semconv import TRACKER_SCALARS
 
 Json: TypeAlias = dict[str, Any]
-TimeBasis = Literal["host", "events", "cupti", "mixed"]
+TimeBasis = Literal["host", "events", "cupti", "collective", "mixed"]
 _BASIS: dict[str, TimeBasis] = {"cupti": "cupti", "events": "events"}
 _TIMES = ("began_at_s", "received_at_s", "finished_at_s")
 
@@ -101,9 +101,12 @@ def _slowest_own_s(table: RankTable | None) -> float | None:
 
 
 def _time_basis(view: WorldView) -> TimeBasis | None:
-    if view.heartbeats is None:
-        return None if view.table is None else "host"
-    result = {_BASIS.get(tier, "host") for tier in view.heartbeats.gpu_tier}
+    if view.heartbeats is None and view.table is None:
+        return None
+    tiers = ["off"] if view.heartbeats is None else view.heartbeats.gpu_tier
+    result = {_BASIS.get(tier, "host") for tier in tiers}
+    if result == {"host"} and view.has_verdicts and view.world is not None:
+        return "collective" if view.world.basis == "collective" else "host"
     return result.pop() if len(result) == 1 else "mixed"
 
 

@@ -30,7 +30,8 @@ _FIELDS: Final = (
 )  # fmt: skip
 _WORLD_FIELDS: Final = (
     "slowdown", "waste", "m_w", "m_s", "cause", "resolvable_slowdown", "coverage", "group",
-    "attempt", "gpu_seconds_lost", "on_gpu", "waits_inside", "step_s",
+    "attempt", "gpu_seconds_lost", "on_gpu", "waits_inside", "waits_unseen",
+    "step_s",
 )  # fmt: skip
 _DECISION_FIELDS: Final = ("action", "subject_id", "reason", "by", "at_ns", "until_ns", "cause")
 _NULL_IF_EMPTY: Final = ("node", "role", "section", "by", "cause", "waits_inside")

@@ -11,12 +11,15 @@ import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import MAX_PADDING, number_densely, slices
 from otel_straggler.model.observation import (
+    COLLECTIVE,
     CUPTI,
     EVENTS,
     HOST,
     NO_KERNEL,
     NO_SEQ,
     NO_STEP,
+    TELLS_WAITING,
+    Bases,
     Bools,
     Floats,
     Ints,
@@ -172,16 +175,24 @@ class _Cells:
         return np.where(np.isinf(maximum), np.nan, maximum)
 
     def gpu(self, in_order: list[int]) -> GpuSeconds | None:
-        """(T, R, S) with the sections in this order; a cell is known if all its rows are."""
+        """(T, R, S) with the sections in this order; a cell is known if all its rows are. Who
+        reports waiting in collectives reports all of it: other rows of such a rank waited 0 s."""
         gpu = self.rows.gpu
         if gpu is None:
             return None
         basis = np.full(self.n_rows.shape, HOST, np.uint8)
+        n_by_code = {
+            code: self._sums((gpu.basis == code).astype(np.float64))
+            for code in (EVENTS, CUPTI, COLLECTIVE)
+        }
         for code in (EVENTS, CUPTI):
-            rows = (gpu.basis == code).astype(np.float64)
-            basis[self.is_filled & (self._sums(rows) == self.n_rows)] = code
+            basis[self.is_filled & (n_by_code[code] == self.n_rows)] = code
+        is_plain = self.is_filled & (n_by_code[EVENTS] + n_by_code[CUPTI] == 0)
+        reports: Bools = np.any(n_by_code[COLLECTIVE] > 0, axis=(0, 2))
+        basis[is_plain & reports[:, None]] = COLLECTIVE
+        nccl_s = np.where(_tells_waiting(basis), self._sums(np.nan_to_num(gpu.nccl_s)), np.nan)
         own_s = np.where(basis != HOST, self._sums(np.nan_to_num(gpu.own_s())), np.nan)
-        nccl_s = np.where(basis == CUPTI, self._sums(np.nan_to_num(gpu.nccl_s)), np.nan)
+        own_s = np.where(basis == COLLECTIVE, np.maximum(self.seconds - nccl_s, 0.0), own_s)
         return GpuSeconds(basis, own_s, nccl_s).of_rows(np.s_[:, :, in_order])
 
     def run_cv(self) -> Floats:
@@ -200,6 +211,10 @@ class _Cells:
             mean_s = np.where(many, self.seconds, 0.0).sum(axis=0) / n_runs.sum(axis=0)
             spread: Floats = np.sqrt(squares / freedom) / mean_s
         return np.where(freedom > 0, spread, np.nan)
+
+
+def _tells_waiting(basis: Bases) -> Bools:
+    return np.isin(basis, TELLS_WAITING)
 
 
 def _sums(cell: Ints, values: Floats, shape: tuple[int, ...]) -> Floats:

@@ -3,9 +3,9 @@
 Start with ``engine.VerdictEngine._evaluate_block``. A block of 5 steps goes through
 
 1. ``blocks`` ``world``: does it count, who is there, who is compared with whom;
-2. ``clocks`` ``equal_work``: by which clock; times for equal work;
-3. ``waits`` ``excess``: which sections hold waiting; each rank's log excess over its peers and its
-lateness, (T, R, C);
+2. ``clocks`` ``resolution`` ``equal_work``: by which clock; its tick; times for equal work;
+3. ``waits`` ``excess`` ``hidden``: which sections hold waiting; each rank's log excess over its
+peers and its lateness, (T, R, C); whether a slow rank would show;
 4. ``track`` ``noise`` ``significance`` ``stalls``: windows of 20, 100, and 400 steps against the
 peers' spread or the own past, by the noise measured at 5, 20, and 100 steps, and verified CUSUM;
 stalls that no median shows;

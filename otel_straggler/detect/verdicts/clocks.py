@@ -1,9 +1,13 @@
-"""The clock by which a section is compared: the host's, GPU events, or its kernels.
+"""The clock by which a section is compared: the host's, GPU events, its kernels, or the host's
+less waiting in collectives.
 
 Host time of a section that launches kernels is not the time they took, so GPU times are used where
 reported: of kernels the rank's own work, with communication as waiting; of events all the time
-between them. Peers are never compared by different clocks: a group goes by the GPU's in a section
-where nearly all of its ranks report it in nearly all steps; who does not is unknown then.
+between them. Where collectives run inside a section, the host's time of all ranks is that of the
+slowest; what is left without the waiting is the rank's own. Peers are never compared by different
+clocks: a group goes by another than the host's in a section where nearly all of its ranks report it
+in nearly all steps; who does not is unknown then. Of several the one that tells most is chosen:
+kernels, then events, then collectives.
 """
 
 from __future__ import annotations
@@ -14,14 +18,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler import semconv
 from otel_straggler.detect.scores.medians import Groups
 from otel_straggler.detect.verdicts.waits import WaitDetector, first_groups
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import (
     BASIS_NAMES,
+    COLLECTIVE,
     CUPTI,
     EVENTS,
     HOST,
+    TELLS_WAITING,
     Bases,
     Bools,
     Floats,
@@ -33,6 +40,10 @@ from otel_straggler.semconv import LISTED_KINDS
 
 KINDS: Final = ("compute", "wait")
 """Other kinds stay with the host: there the GPU is not what takes time."""
+ANY_KINDS: Final = (*LISTED_KINDS, "wait")
+"""Collectives may wait in all sections of training."""
+RISING: Final = (COLLECTIVE, EVENTS, CUPTI)
+"""Codes of ``GpuTimes.basis``; a later one wins."""
 FADE = 0.75
 ENOUGH, TOO_FEW = 0.8, 0.6
 """A rank reports GPU time if it does so in this part of its steps, or no longer does."""
@@ -42,6 +53,9 @@ MIN_GPU_PART = 0.01
 """A section has GPU work if that takes this part of host time; half of it if it had some before."""
 MIN_NCCL_PART = 0.001
 """Waiting is read from communication kernels if they take this part of the steps, or half of it."""
+MIN_WAITED_PART, MIN_WAITED_PART_ON_GPU = 0.005, 0.02
+"""A group goes by collectives if waiting in them takes this part of its time, or half of it. On a
+GPU the host waits in few of them; what is left is the cost of the calls."""
 MIN_RAN = 0.5
 
 
@@ -50,12 +64,14 @@ class ClockedBlock:
     """A block by the clocks of its groups.
 
     Attributes:
-        seconds: (T, R, S) compared times; of a waiting section its communication kernels. NaN where
-            the section did not run, or the rank does not report what its group goes by.
+        seconds: (T, R, S) compared times; of a waiting section its communication kernels, or all
+            of it. NaN where the section did not run, or the rank does not report what its group
+            goes by.
         host_s: (T, R, S) by the host's clock.
         local: (R, S) sections with the rank's own work only.
-        waited_s: (T, R) communication kernels of all sections; NaN if unknown.
-        by_kernels: (R,) ranks whose waiting is ``waited_s``, not that of their sections.
+        waited_s: (T, R) communication kernels, or waiting in collectives, of all sections; NaN if
+            unknown.
+        tells_waiting: (R,) ranks whose waiting is ``waited_s``, not that of their sections.
         basis: (G, S) codes of ``gpu_times``.
         is_hidden: some ranks' work cannot be distinguished from waiting.
     """
@@ -64,16 +80,31 @@ class ClockedBlock:
     host_s: Floats
     local: Bools
     waited_s: Floats
-    by_kernels: Bools
+    tells_waiting: Bools
     basis: Bases
     is_hidden: bool
 
     def evidence_of(self, group: int, section: int) -> Evidence:
         return BASIS_NAMES[int(self.basis[group, section])]
 
+    def evidence_of_waiting(self, group: int) -> Evidence:
+        """Basis of the waiting of a group that tells it."""
+        return BASIS_NAMES[CUPTI if (self.basis[group] == CUPTI).any() else COLLECTIVE]
+
     def has_gpu(self, group: int) -> bool:
         """Whether any section of the group goes by the GPU."""
-        return bool(self.basis[group].any())
+        return bool(np.isin(self.basis[group], (EVENTS, CUPTI)).any())
+
+    def shows(self, evidence: Evidence, group: int) -> bool:
+        """Whether the group is still seen as it was for a verdict that rests on ``evidence``."""
+        if evidence == semconv.COLLECTIVE_BASIS:
+            return bool(np.isin(self.basis[group], TELLS_WAITING).any())
+        return self.has_gpu(group)
+
+    def all_by_kernels(self) -> bool:
+        """Whether all ranks report in kernels who waits, whatever the host does meanwhile."""
+        is_timed = bool((self.basis == CUPTI).any(axis=1).all())
+        return is_timed and bool(self.tells_waiting.all())
 
 
 class ClockSelector:
@@ -84,20 +115,27 @@ class ClockSelector:
 
     def reset(self) -> None:
         self.basis: Bases = np.zeros((0, 0), np.uint8)
-        self.by_kernels: Bools = np.zeros(0, bool)
+        self.tells_waiting: Bools = np.zeros(0, bool)
         self._ran = np.zeros((0, 0))
-        self._known = {EVENTS: np.zeros((0, 0)), CUPTI: np.zeros((0, 0))}
+        self._known = {code: np.zeros((0, 0)) for code in RISING}
         self._host_s = np.zeros((0, 0))
         self._gpu_s = np.zeros((0, 0))
         self._nccl_s = np.zeros(0)
+        self._waited_s = np.zeros(0)
         self._meaning: Ints = np.zeros((0, 0), np.int64)
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a block was timed since the world began."""
+        return len(self._meaning) > 0
+
     def sees(self, block: StepTable) -> bool:
-        """Whether there are GPU times, or were until a moment ago."""
+        """Whether there are such times, or were until a moment ago."""
         return block.gpu is not None or bool(self.basis.any())
 
-    def learn(self, block: StepTable, world: World) -> None:
-        """Learn who reports what. Cost: O(T R S)."""
+    def learn(self, block: StepTable, world: World) -> list[str]:
+        """Learn who reports what. Returns names of sections whose waiting is taken off from now on,
+        or no longer is. Cost: O(T R S)."""
         self._make_room(world)
         ran = np.isfinite(block.seconds)
         self._ran = FADE * self._ran + ran.sum(axis=0)
@@ -107,28 +145,42 @@ class ClockSelector:
             self._known[code] = FADE * self._known[code] + reported
         host_s = _of_groups(block.seconds, world.peers)
         self._host_s = FADE * self._host_s + host_s
-        self._gpu_s *= FADE
-        self._nccl_s *= FADE
+        for sums in (self._gpu_s, self._nccl_s, self._waited_s):
+            np.multiply(sums, FADE, out=sums)
         if gpu is not None:
-            own_s, nccl_s = (_of_groups(part, world.peers) for part in (gpu.own_s, gpu.nccl_s))
+            on_gpu = np.isin(gpu.basis, (EVENTS, CUPTI))
+            own_s, nccl_s, waited_s = (
+                _of_groups(np.where(of, part, 0.0), world.peers)
+                for of, part in (
+                    (on_gpu, gpu.own_s),
+                    (gpu.basis == CUPTI, gpu.nccl_s),
+                    (gpu.basis == COLLECTIVE, gpu.nccl_s),
+                )
+            )
             self._gpu_s += own_s + nccl_s
             self._nccl_s += nccl_s.sum(axis=1)
-        self.basis = self._chosen(world)
-        part = np.where(self.by_kernels, 0.5, 1.0) * MIN_NCCL_PART
-        is_timed = (self.basis == CUPTI).any(axis=1)
-        self.by_kernels = is_timed & (self._nccl_s > part * self._host_s.sum(axis=1))
+            self._waited_s += waited_s.sum(axis=1)
+        before, self.basis = self.basis, self._chosen(world)
+        part = np.where(self.tells_waiting, 0.5, 1.0) * MIN_NCCL_PART
+        has_kernels, by_host = ((self.basis == code).any(axis=1) for code in (CUPTI, COLLECTIVE))
+        sees_kernels = has_kernels & (self._nccl_s > part * self._host_s.sum(axis=1))
+        self.tells_waiting = np.where(has_kernels, sees_kernels, by_host)
+        changed = ((before == COLLECTIVE) != (self.basis == COLLECTIVE)).any(axis=0)
+        return [world.sections[s].name for s in np.flatnonzero(changed).tolist()]
 
     def late_on_host(self, block: StepTable, world: World) -> tuple[Floats, Groups]:
         """(T, R', S) times that show waiting, of the first groups (at most 2,048 ranks); and these
         groups. By the host's clock, except sections that go by events: kernels do not show how
-        waiting evens out lateness."""
+        waiting evens out lateness. Of those that go by collectives what is left, which holds only
+        waiting that nobody reports."""
         rows, groups = first_groups(world.peers)
         seconds = block.seconds[:, rows]
-        by_events = (self.basis == EVENTS)[world.peers.code[rows]]
-        if block.gpu is not None and by_events.any():
-            gpu = block.gpu.of_rows(np.s_[:, rows])
-            events_s = np.where(gpu.basis == EVENTS, gpu.own_s, np.nan)
-            seconds = np.where(by_events, events_s, seconds)
+        by_row = self.basis[world.peers.code[rows]]
+        for code in (EVENTS, COLLECTIVE):
+            if block.gpu is not None and (by_row == code).any():
+                gpu = block.gpu.of_rows(np.s_[:, rows])
+                own_s = np.where(gpu.basis == code, gpu.own_s, np.nan)
+                seconds = np.where(by_row == code, own_s, seconds)
         return seconds, groups
 
     def time(
@@ -138,14 +190,15 @@ class ClockSelector:
         code = world.peers.code
         by_row = self.basis[code]
         behaves = np.array([section.name in waiting.behaves for section in world.sections], bool)
+        waits = np.array([waiting.waits(section) for section in world.sections], bool)
         listed = np.array([section.kind in LISTED_KINDS for section in world.sections], bool)
         of_group = listed & ~(behaves & (self.basis != CUPTI))
         timed = ClockedBlock(
             seconds=_chosen_seconds(block, world, by_row),
             host_s=block.seconds,
             local=of_group[code],
-            waited_s=_nccl_of_step(block, by_row),
-            by_kernels=self.by_kernels[code],
+            waited_s=_waited_of_step(block, by_row, waits),
+            tells_waiting=self.tells_waiting[code],
             basis=self.basis,
             is_hidden=bool((of_group < listed).any()) or self._leaves_out(by_row),
         )
@@ -164,14 +217,27 @@ class ClockSelector:
     # --- choosing ------------------------------------------------------------------------------
 
     def _chosen(self, world: World) -> Bases:
-        may_be = np.array([section.kind in KINDS for section in world.sections], bool)
-        on = self.basis != HOST
+        kinds = [section.kind for section in world.sections]
+        on = np.isin(self.basis, (EVENTS, CUPTI))
         part = np.where(on, 0.5, 1.0) * MIN_GPU_PART
-        works = may_be & (self._gpu_s > 0.0) & (self._gpu_s >= part * self._host_s)
+        works = np.isin(kinds, KINDS) & (self._gpu_s > 0.0)
+        works &= self._gpu_s >= part * self._host_s
+        may_be = {
+            COLLECTIVE: np.isin(kinds, ANY_KINDS) & self._waits_on_host(world)[:, None],
+            EVENTS: works,
+            CUPTI: works,
+        }
         chosen = np.full(self.basis.shape, HOST, np.uint8)
-        for code in (EVENTS, CUPTI):
-            chosen[works & self._is_reported(code, world)] = code
+        for code in RISING:
+            chosen[may_be[code] & self._is_reported(code, world)] = code
         return chosen
+
+    def _waits_on_host(self, world: World) -> Bools:
+        """(G,) groups in which the host's waiting in collectives is some of the time."""
+        part = MIN_WAITED_PART_ON_GPU if world.on_gpu else MIN_WAITED_PART
+        on = (self.basis == COLLECTIVE).any(axis=1)
+        enough = np.where(on, 0.5, 1.0) * part * self._host_s.sum(axis=1)
+        return np.asarray(self._waited_s > enough)
 
     def _is_reported(self, code: int, world: World) -> Bools:
         groups = world.peers
@@ -189,20 +255,21 @@ class ClockSelector:
         ran = self._ran > MIN_RAN
         return any(
             bool((ran & (by_row == code) & self._lacks(code, by_row == code)).any())
-            for code in (EVENTS, CUPTI)
+            for code in RISING
         )
 
     def _means_something_else(self, local: Bools) -> bool:
         """New sections change nothing for the others."""
         old = self._meaning
-        self._meaning = 8 * self.by_kernels[:, None] + 4 * local + self.basis.astype(np.int64)
+        self._meaning = 8 * self.tells_waiting[:, None] + 4 * local + self.basis.astype(np.int64)
         return len(old) > 0 and not np.array_equal(self._meaning[:, : old.shape[1]], old)
 
     def _make_room(self, world: World) -> None:
         ranks, groups, sections = world.n_ranks, len(world.peers), len(world.sections)
         if self._ran.shape[0] != ranks or self.basis.shape[0] != groups:
             self.reset()
-            self.by_kernels, self._nccl_s = np.zeros(groups, bool), np.zeros(groups)
+            self.tells_waiting = np.zeros(groups, bool)
+            self._nccl_s, self._waited_s = np.zeros(groups), np.zeros(groups)
         self._ran = _roomy(self._ran, ranks, sections)
         self._known = {code: _roomy(of, ranks, sections) for code, of in self._known.items()}
         self._host_s = _roomy(self._host_s, groups, sections)
@@ -218,17 +285,23 @@ def _chosen_seconds(block: StepTable, world: World, by_row: Bases) -> Floats:
     gpu_s = np.where(block.gpu.basis == by_row, block.gpu.own_s, np.nan)
     for s, section in enumerate(world.sections):
         if section.kind == "wait":
-            nccl_s = np.where(block.gpu.basis[..., s] == CUPTI, block.gpu.nccl_s[..., s], np.nan)
-            gpu_s[..., s] = np.where(by_row[:, s] == CUPTI, nccl_s, gpu_s[..., s])
+            for code, part_s in ((CUPTI, block.gpu.nccl_s), (COLLECTIVE, block.seconds)):
+                waited_s = np.where(block.gpu.basis[..., s] == code, part_s[..., s], np.nan)
+                gpu_s[..., s] = np.where(by_row[:, s] == code, waited_s, gpu_s[..., s])
     return np.where(by_row == HOST, block.seconds, gpu_s)
 
 
-def _nccl_of_step(block: StepTable, by_row: Bases) -> Floats:
-    """(T, R) over the sections that go by kernels; NaN if one is unknown."""
+def _waited_of_step(block: StepTable, by_row: Bases, waits: Bools) -> Floats:
+    """(T, R) over the sections that go by kernels or collectives; NaN if one is unknown. Without
+    kernels also all of the sections that wait, (S,): the host may wait there for anything."""
     if block.gpu is None:
         return np.full(block.seconds.shape[:2], np.nan)
-    is_due = (by_row == CUPTI) & np.isfinite(block.seconds)
-    total: Floats = np.where(is_due, block.gpu.nccl_s, 0.0).sum(axis=2)
+    ran = np.isfinite(block.seconds)
+    has_kernels = (by_row == CUPTI).any(axis=1)[:, None]
+    is_whole = waits & ~has_kernels
+    is_due = np.isin(by_row, TELLS_WAITING) & ~is_whole
+    total: Floats = np.where(ran & is_due, block.gpu.nccl_s, 0.0).sum(axis=2)
+    total += np.where(ran & is_whole, block.seconds, 0.0).sum(axis=2)
     return total
 
 
@@ -250,61 +323,3 @@ def _roomy(values: npt.NDArray[Any], rows: int, columns: int) -> npt.NDArray[Any
     roomy = np.zeros((rows, columns), values.dtype)
     roomy[: values.shape[0], : values.shape[1]] = values
     return roomy
-
-
-TICKS = 1.5
-MIN_EQUAL, MIN_OTHER = 0.2, 0.02
-"""A clock is coarse if at least this part of the changes between steps is 0, and this part is not.
-"""
-EQUAL = 1e-5
-"""Times that differ by less than this part, or a microsecond, are equal."""
-SAMPLED_RANKS = 256
-_FADE = 0.9
-
-
-class ClockResolution:
-    """Learns the tick of every section's clock. State: 24 bytes per section. With a tick of 15.6
-    ms, ranks that take equally long differ by a whole tick at times, and so do medians: less than
-    1.5 ticks is no difference."""
-
-    def __init__(self) -> None:
-        self._changes = np.zeros(0)
-        self._equal = np.zeros(0)
-        self._min_s = np.zeros(0)
-
-    def learn(self, seconds: Floats) -> None:
-        """Observe (T, R, S) seconds, NaN where there are none; S may grow."""
-        self._widen(seconds.shape[2])
-        some = seconds[:, :: max(1, seconds.shape[1] // SAMPLED_RANKS)]
-        moved = np.abs(np.diff(some, axis=0))
-        limit = np.maximum(EQUAL * some[1:], 1e-6)
-        is_other = moved > limit  # NaN is neither
-        known = np.isfinite(moved)
-        self._changes = _FADE * self._changes + known.sum(axis=(0, 1))
-        self._equal = _FADE * self._equal + (known & ~is_other).sum(axis=(0, 1))
-        min_s = np.where(is_other, moved, np.inf).min(axis=(0, 1), initial=np.inf)
-        # A smaller change than the tick shows at once that it is none; a coarser clock slowly.
-        faded_s = np.where(np.isfinite(min_s), self._min_s / _FADE, self._min_s)
-        self._min_s = np.fmin(faded_s, min_s)
-
-    def ticks_s(self) -> Floats:
-        """(S,) seconds; 0 unless the clock is known to be coarse."""
-        equal = self._equal / np.maximum(self._changes, 1.0)
-        is_coarse = (equal >= MIN_EQUAL) & (equal <= 1.0 - MIN_OTHER)
-        return np.where(is_coarse & np.isfinite(self._min_s), self._min_s, 0.0)
-
-    def min_effects(self, columns_s: Floats) -> Floats:
-        """(R, S + 2) the smallest log excess beyond the clock, from usual seconds of this shape."""
-        ticks_s = self.ticks_s()
-        whole_s = ticks_s.max(initial=0.0)
-        per_column = np.concatenate([[whole_s], ticks_s, [whole_s]])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            minimum = np.log1p(TICKS * per_column / columns_s)
-        return np.where(per_column > 0.0, np.nan_to_num(minimum, nan=0.0, posinf=0.0), 0.0)
-
-    def _widen(self, n_sections: int) -> None:
-        more = n_sections - len(self._changes)
-        if more > 0:
-            self._changes = np.append(self._changes, np.zeros(more))
-            self._equal = np.append(self._equal, np.zeros(more))
-            self._min_s = np.append(self._min_s, np.full(more, np.inf))

@@ -13,17 +13,17 @@ from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.blocks import TimedBlocks, WarmUp, pieces
 from otel_straggler.detect.verdicts.clocks import ClockedBlock, ClockSelector
 from otel_straggler.detect.verdicts.excess import (
-    EqualizedSections,
     Excesses,
     excesses,
     late_seconds,
     local_sections,
     medians_by_step,
 )
+from otel_straggler.detect.verdicts.hidden import HiddenWork
 from otel_straggler.detect.verdicts.log import EvaluationTime, Notification, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, Tracks
 from otel_straggler.detect.verdicts.peer_engine import PeerVerdictEngine
-from otel_straggler.detect.verdicts.run_engine import RunVerdictEngine
+from otel_straggler.detect.verdicts.run_engine import RunVerdictEngine, evidence_of
 from otel_straggler.detect.verdicts.structure import Structure
 from otel_straggler.detect.verdicts.summary import SummaryBuilder
 from otel_straggler.detect.verdicts.uneven import UnevenWork
@@ -31,7 +31,7 @@ from otel_straggler.detect.verdicts.waits import SharedSections, WaitDetector
 from otel_straggler.detect.verdicts.world import World, inferred_groups
 from otel_straggler.model.observation import Bools, Floats
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.model.verdict import Verdict, WorldSummary
+from otel_straggler.model.verdict import Evidence, Verdict, WorldSummary
 
 MEMORY_BLOCKS = 4
 """Blocks (20 steps) between updates of the memory that outlives the world."""
@@ -56,6 +56,7 @@ class VerdictEngine:
         self._memory = Memory()
         self._builder = SummaryBuilder()
         self._summary: WorldSummary | None = None
+        self._basis: Evidence = "host"
         self._newest_step_s: Floats | None = None  # of a block that is not summed up yet
         self._ended_step_s: Floats | None = None  # of the newest steps of this world
         self._begin_world()
@@ -64,7 +65,7 @@ class VerdictEngine:
         self._world = World()
         self._waiting = WaitDetector()
         self._shared = SharedSections()
-        self._equalized = EqualizedSections()
+        self._hidden = HiddenWork()
         self._clocks = ClockSelector()
         self._structure.reset()
         self._uneven.reset()
@@ -116,7 +117,8 @@ class VerdictEngine:
                 self._structure.balance,
                 self._tracks.ranks.resolvable(self._peers.min_effects(self._world)),
                 self._log.latest(),
-                self._waiting.inside,
+                self._waiting,
+                self._basis,
             )
             self._newest_step_s = None
         return self._summary
@@ -151,13 +153,14 @@ class VerdictEngine:
         self._tracks.resolution.learn(block.seconds if timed is None else timed.seconds)
         self._tracks.observe(excess, self._world, counts)
         self._observe_meetings(block, excess.timed)
-        self._look_for_waiting_inside(excess)
+        self._hidden.observe(block, excess, self._world, self._waiting)
         if not block.is_timed:
             self._tracks.numbers.add(block.steps)
         changes = self._evaluate(block, excess, counts)
         self._learn(block)
         self._builder.add(excess.step_s, self._world, self._structure.balance, self._log.costs())
         self._newest_step_s = self._with_steps_before(excess.step_s)
+        self._basis = evidence_of(excess.timed)
         return changes
 
     def _observe_meetings(self, block: StepTable, timed: ClockedBlock | None) -> None:
@@ -168,16 +171,6 @@ class VerdictEngine:
         self._tracks.meetings.observe(
             None if ends_ns is None else ends_ns[..., waits], block.seconds[..., waits]
         )
-
-    def _look_for_waiting_inside(self, excess: Excesses) -> None:
-        """If no waiting is seen: do all ranks take equally long because a section hides it?"""
-        world, local = self._world, local_sections(self._world, self._waiting)
-        waits = any(self._waiting.waits(section) for section in world.sections)
-        if waits or excess.timed is not None:
-            self._waiting.inside = ""
-            self._equalized = EqualizedSections()
-        else:
-            self._waiting.inside = self._equalized.observe(excess, world.sections, local)
 
     def _with_steps_before(self, step_s: Floats) -> Floats:
         """(T, R) of the block; a shorter one, as at the end, with steps before it."""
@@ -229,12 +222,13 @@ class VerdictEngine:
     def _timed(self, block: StepTable) -> ClockedBlock:
         """The block by the clocks of its groups; what was learned ends when these change."""
         world = self._world
-        self._clocks.learn(block, world)
+        began = self._tracks is not None and not self._clocks.is_in_use
+        self._waiting.forget(self._clocks.learn(block, world))
         seen_s, groups = self._clocks.late_on_host(block, world)
         late_s = seen_s - medians_by_step(seen_s, groups)[:, groups.code]
         self._waiting.observe(late_s, world.sections)
         timed, is_new = self._clocks.time(block, world, self._waiting)
-        if is_new:
+        if is_new or (began and timed.basis.any()):
             self._tracks = None
             self._usual_s = []
             self._run.reset()
@@ -298,16 +292,16 @@ class VerdictEngine:
         return changes
 
     def _waits(self, block: StepTable, timed: ClockedBlock | None) -> Iterator[Floats]:
-        """(T, R) per waiting section; or the communication kernels of a step, if seen."""
+        """(T, R) per waiting section; or all waiting of a step, if reported."""
         seconds = block.seconds if timed is None else timed.seconds
         for s, section in enumerate(self._world.sections):
             if self._waiting.waits(section):
                 waited_s = seconds[..., s]
                 if timed is not None:
-                    waited_s = np.where(timed.by_kernels | timed.local[:, s], np.nan, waited_s)
+                    waited_s = np.where(timed.tells_waiting | timed.local[:, s], np.nan, waited_s)
                 yield waited_s
-        if timed is not None and timed.by_kernels.any():
-            yield np.where(timed.by_kernels, timed.waited_s, np.nan)
+        if timed is not None and timed.tells_waiting.any():
+            yield np.where(timed.tells_waiting, timed.waited_s, np.nan)
 
     def _learn(self, block: StepTable) -> None:
         """Update references of ranks not in trouble, every 20 steps also beyond this world."""

@@ -101,9 +101,9 @@ def excesses(
     waited_s = _sum(
         _part(seconds, waits, timed, is_local=False), whole & ran[..., waits].any(axis=2)
     )
-    if timed is not None and timed.by_kernels.any():
-        kernels_s = np.where(whole, timed.waited_s, np.nan)
-        waited_s = np.where(timed.by_kernels, kernels_s, waited_s)
+    if timed is not None and timed.tells_waiting.any():
+        waiting_s = np.where(whole, timed.waited_s, np.nan)
+        waited_s = np.where(timed.tells_waiting, waiting_s, waited_s)
     step_s = _sum(measured_s if timed is None else timed.host_s, present)
     # Who has more work comes late for it: that is no lateness of the rank.
     more_s = 0.0 if measured_s is seconds else np.nansum((measured_s - seconds)[..., local], axis=2)

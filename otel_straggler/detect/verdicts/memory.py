@@ -11,10 +11,10 @@ import numpy as np
 from otel_straggler.detect.scores.medians import Groups, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.candidates import StepCost
-from otel_straggler.detect.verdicts.clocks import ClockResolution
 from otel_straggler.detect.verdicts.equal_work import WorkNormaliser
 from otel_straggler.detect.verdicts.excess import Excesses, host_excesses
 from otel_straggler.detect.verdicts.history import OwnHistory
+from otel_straggler.detect.verdicts.resolution import ClockResolution
 from otel_straggler.detect.verdicts.stalls import Spikes, StallDetector
 from otel_straggler.detect.verdicts.track import Track
 from otel_straggler.detect.verdicts.waits import LateArrivals, Meetings, WaitDetector

@@ -339,12 +339,14 @@ class PeerVerdictEngine:
         return changes
 
     def _is_seen_as_before(self, verdict: Verdict, scope: str, row: int) -> bool:
-        """Whether a subject slow by the GPU's clock is still timed by it, in this attempt."""
+        """Whether a subject slow by another clock than the host's is still timed by it, in this
+        attempt."""
         rank = row if scope == "rank" else int(self._world.hosts.members[row, 0])
         is_new_attempt = self._world.sources[rank].attempt != verdict.attempt
-        if is_new_attempt or verdict.evidence not in ("events", "cupti"):
+        if is_new_attempt or verdict.evidence not in ("events", "cupti", "collective"):
             return True
-        return self._timed is not None and self._timed.has_gpu(int(self._world.peers.code[rank]))
+        group = int(self._world.peers.code[rank])
+        return self._timed is not None and self._timed.shows(verdict.evidence, group)
 
     def _draft(self, one: Candidate, subject: str, members: Ints, ranks: CostedFindings) -> Verdict:
         """A verdict without its state; ``members`` is the rank, or the ranks of the host."""
@@ -426,14 +428,14 @@ class PeerVerdictEngine:
     def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: ClockedBlock) -> Verdict:
         """With the basis of the times; no GPU is called slow without times if others have some."""
         if one.is_late:
-            sees_kernels = timed.by_kernels[self._world.peers.members[group, 0]]
-            return replace(draft, evidence="cupti" if sees_kernels else "host")
+            tells = timed.tells_waiting[self._world.peers.members[group, 0]]
+            return replace(draft, evidence=timed.evidence_of_waiting(group) if tells else "host")
         section = one.section or one.heaviest
         if section is None:
             return draft
         column = self._world.sections.index(section)
         draft = replace(draft, evidence=timed.evidence_of(group, column))
-        is_unseen = draft.cause == "slow_gpu" and draft.evidence == "host"
+        is_unseen = draft.cause == "slow_gpu" and draft.evidence in ("host", "collective")
         return replace(draft, cause="slow_host") if is_unseen and timed.has_gpu(group) else draft
 
     def _since(self, one: Candidate) -> int | None:

@@ -11,6 +11,7 @@ import numpy as np
 from otel_straggler.detect.scores.medians import median_of, median_of_rows
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
 from otel_straggler.detect.verdicts.excess import Excesses, local_sections
+from otel_straggler.detect.verdicts.hidden import reason
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, StepNumbers
 from otel_straggler.detect.verdicts.noise import INDEPENDENT, NoiseScales
@@ -18,7 +19,7 @@ from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.waits import WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers, draft_of, run_subject
 from otel_straggler.model.causes import Cause
-from otel_straggler.model.observation import CUPTI, EVENTS, Bools, Floats
+from otel_straggler.model.observation import COLLECTIVE, CUPTI, EVENTS, Bools, Floats
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import CALLED_SLOW, Evidence, Verdict
 
@@ -56,13 +57,13 @@ class RunVerdictEngine:
     ) -> list[Verdict]:
         """Changes of state from the newest block, with (T, R) tokens. ``accused`` (R,) are ranks
         that are slow or suspected, or on such a host."""
-        hidden = _hides(excess, waiting)
+        hidden, unseen = _hides(excess, waiting), waiting.is_unseen
         local = _local(excess, world, waiting)
         more, max_more = memory.more_work(tokens, excess.peers_s, world, local)
         quantities = _quantities(excess)
         # What more tokens take longer is no slowdown; where work is hidden, all may be tokens.
         quantities[..., _LOCAL] -= more
-        quantities[..., _STEP] -= max_more if hidden else 0.0
+        quantities[..., _STEP] -= max_more if hidden or unseen else 0.0
         if self.past is None or self.past.shape != quantities.shape[1:]:
             self.past = OwnPast(quantities.shape[1:])
             self.past.seed(memory.group_reference(world, now.at_ns))
@@ -73,17 +74,17 @@ class RunVerdictEngine:
         self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
         of_run = median_of_rows(rises.rise)
         minimum = median_of_rows(rises.minimum)
-        self._evidence = _evidence(excess.timed)
+        self._evidence = evidence_of(excess.timed)
         blamed = bool(self._log.open_subjects("rank") or self._log.open_subjects("host"))
         rises_of_run = of_run >= minimum
         is_slower = bool(rises_of_run[_LOCAL]) and not hidden
         is_all = is_slower and _is_of_all(of_ranks.rise[:, 0], float(of_run[_LOCAL]))
         some = None if hidden else only_some(of_ranks, float(of_run[_LOCAL]))
-        cannot_report = bool(rises_of_run[_STEP]) and hidden and not blamed
+        cannot_report = bool(rises_of_run[_STEP]) and (hidden or unseen) and not blamed
         changes = [
             self._record(
                 self._draft("uniform_slowdown", float(of_run[_LOCAL])),
-                is_present=is_all and some is None,
+                is_present=is_all and some is None and not unseen,
                 is_over=is_slower and not (is_all and some is None),
             ),
             self._unknown(
@@ -131,8 +132,7 @@ class RunVerdictEngine:
         self, rise: float, waiting: WaitDetector, *, is_present: bool, is_all: bool
     ) -> Verdict | None:
         draft = self._draft("unknown", rise, is_localised=False)
-        if waiting.inside:
-            draft = replace(draft, detail=f"with work and waiting of all ranks in {waiting.inside}")
+        draft = replace(draft, detail=reason(waiting))
         return self._record(draft, is_present=is_present, confirmable=False, is_over=is_all)
 
     def _links(
@@ -201,19 +201,19 @@ def _hides(excess: Excesses, waiting: WaitDetector) -> bool:
     timed = excess.timed
     if (waiting.behaves or waiting.inside) if timed is None else timed.is_hidden:
         return True
-    if timed is not None and timed.by_kernels.all():
-        return False  # who waits is seen in kernels, whatever the host does meanwhile
+    if timed is not None and timed.all_by_kernels():
+        return False
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = excess.min_wait_s / excess.peers_step_s
     share = median_of_rows(parts.reshape(-1, 1))
     return bool(share[0] >= HIDING_SHARE)
 
 
-def _evidence(timed: ClockedBlock | None) -> Evidence:
+def evidence_of(timed: ClockedBlock | None) -> Evidence:
     """Basis of the work of all groups; the host's clock where they differ."""
     if timed is None:
         return "host"
-    for name, code in (("cupti", CUPTI), ("events", EVENTS)):
+    for name, code in (("cupti", CUPTI), ("events", EVENTS), ("collective", COLLECTIVE)):
         if (timed.basis == code).any(axis=1).all():
             return name  # type: ignore[return-value]
     return "host"

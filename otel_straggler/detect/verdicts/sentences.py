@@ -92,7 +92,8 @@ def _why(verdict: Verdict) -> str:
         return f"cannot localize, {why or 'the timings do not separate culprit from victims'}"
     if verdict.cause == "unknown" and verdict.detail:
         return verdict.detail
-    basis = f" ({verdict.evidence})" if verdict.evidence in ("events", "cupti") else ""
+    is_named = verdict.evidence in ("events", "cupti", "collective")
+    basis = f" ({verdict.evidence})" if is_named else ""
     if verdict.cause == "late_arrival" and verdict.evidence == "cupti":
         return f"late arrival{basis}, its own work on the GPU is not slow"
     detail = f", {verdict.detail}" if verdict.detail else ""

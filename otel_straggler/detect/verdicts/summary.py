@@ -11,12 +11,19 @@ import numpy as np
 from otel_straggler.detect.scores.medians import median_of_rows
 from otel_straggler.detect.verdicts.losses import HOUR_S, with_costliest
 from otel_straggler.detect.verdicts.significance import MEDIAN_ERROR
-from otel_straggler.detect.verdicts.structure import Balance
-from otel_straggler.detect.verdicts.waits import WaitLedger
+from otel_straggler.detect.verdicts.structure import MIN_SLOWDOWN, Balance
+from otel_straggler.detect.verdicts.waits import WaitDetector, WaitLedger
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.model.verdict import CALLED_SLOW, RankWaits, SectionCost, Verdict, WorldSummary
+from otel_straggler.model.verdict import (
+    CALLED_SLOW,
+    Evidence,
+    RankWaits,
+    SectionCost,
+    Verdict,
+    WorldSummary,
+)
 
 MAX_WAITS = 100
 _LONGEST_STEP = 10.0
@@ -66,7 +73,8 @@ class SummaryBuilder:
         balance: Balance | None,
         resolvable: float,
         current: list[Verdict],
-        waits_inside: str,
+        waiting: WaitDetector,
+        basis: Evidence,
     ) -> WorldSummary:
         """After a block whose steps took ``step_s`` (T, R). Cost: O(T R S)."""
         first = world.sources[0]
@@ -78,7 +86,7 @@ class SummaryBuilder:
             run_id=first.run_id,
             group=first.group,
             attempt=first.attempt,
-            resolvable_slowdown=math.nan if waits_inside else resolvable,
+            resolvable_slowdown=math.nan if waiting.inside or waiting.is_unseen else resolvable,
             coverage=reporting / _ranks_of(world),
             n_ranks=_ranks_of(world),
             gpu_seconds_lost=self.gpu_seconds_lost,
@@ -87,7 +95,9 @@ class SummaryBuilder:
             slowest_step_s=float(np.nanmax(of_rank_s)) if reporting else math.nan,
             ledger=self._ledger,
             waits=self._rank_waits(world),
-            waits_inside=waits_inside,
+            waits_inside=waiting.inside,
+            waits_unseen=waiting.is_unseen,
+            basis=basis,
         )
         return self.revised(summary, balance, current)
 
@@ -138,10 +148,13 @@ def _balanced(summary: WorldSummary, balance: Balance | None) -> WorldSummary:
     nan = math.nan
     if balance is None:
         return replace(summary, slowdown=nan, waste=nan, m_w=nan, m_s=nan)
-    if summary.waits_inside:  # where all take equally long, equal work would look the same
+    estimate = balance.estimate
+    # Where all take equally long, equal work would look the same; what is seen besides, counts.
+    is_equal = summary.waits_inside and summary.waits_unseen
+    is_little = not estimate.slowdown >= MIN_SLOWDOWN
+    if is_equal or (is_little and summary.hides_waiting):
         heat = _heat(balance)
         return replace(summary, slowdown=nan, waste=nan, m_w=nan, m_s=nan, heat=heat)
-    estimate = balance.estimate
     return replace(
         summary,
         slowdown=estimate.slowdown,

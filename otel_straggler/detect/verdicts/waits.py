@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -47,12 +48,13 @@ class WaitDetector:
 
     Attributes:
         behaves: sections that wait although their kind does not say so.
-        inside: the section that holds work and waiting of all ranks; or empty. See
-            :class:`.EqualizedSections`.
+        inside: the section that holds work and waiting of all ranks; or empty.
+        is_unseen: ranks wait for each other nowhere that is known. See :class:`.HiddenWork`.
     """
 
     behaves: set[str] = field(default_factory=set)
     inside: str = ""
+    is_unseen: bool = False
     _moments: dict[str, _Moments] = field(default_factory=dict)
     _of_changes: dict[str, _Moments] = field(default_factory=dict)
 
@@ -84,6 +86,13 @@ class WaitDetector:
                 _add(self._moments, of, arrival[:, s], here[:, s])
                 _add(self._of_changes, of, changed_arrival[:, s], changed[:, s])
         return self._decide()
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Start over with these sections, whose times have changed meaning."""
+        for name in names:
+            self.behaves.discard(name)
+            self._moments.pop(name, None)
+            self._of_changes.pop(name, None)
 
     def _decide(self) -> bool:
         before = set(self.behaves)

@@ -218,13 +218,49 @@ def test_a_hang_that_somebody_has_taken_note_of_is_watched() -> None:
 def test_where_all_wait_in_the_section_that_holds_their_work_there_is_no_all_clear() -> None:
     """Nobody stands out there; what to do about it stands beside it."""
     nothing = {"slowdown": math.nan, "waste": math.nan, "resolvable_slowdown": math.nan}
-    result = answer_of(made.seen(world=made.summary(waits_inside="step", **nothing)))
+    world = made.summary(waits_inside="step", waits_unseen=True, **nothing)
+    result = answer_of(made.seen(world=world))
     assert kinds(result) == ("healthy", "watch")
     assert result["sentence"] == (
         "A slow rank would not be visible: all 8 ranks take equally long because they wait for "
         "each other in step."
     )
     assert [each for each in result["advice"] if 'kind="wait"' in each]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "text"),
+    [
+        (
+            {"waits_unseen": True},
+            (
+                "where all 8 ranks wait for each other is not known, and one that is slow there "
+                "looks like the others."
+            ),
+        ),
+        (
+            {"waits_inside": "backward"},
+            (
+                "all 8 ranks wait for each other in backward, which holds much of a step: one that "
+                "is slow there looks like the others."
+            ),
+        ),
+    ],
+)
+def test_where_waiting_is_hidden_nothing_sounds_healthy(hidden: dict[str, Any], text: str) -> None:
+    """Neither the sentence nor its tone, whatever else is said."""
+    world = made.summary(resolvable_slowdown=math.nan, **hidden)
+    result = answer_of(made.seen(world=world))
+    assert kinds(result) == ("healthy", "watch")
+    assert result["sentence"] == f"A slow rank might not be visible: {text}"
+    assert "OTEL_STRAGGLER_COLLECTIVES=on" in result["advice"][0]
+    hot = answer_of(made.seen(world=world, table=made.table_of(slow={5: 1.5})))
+    assert hot["tone"] == "watch"
+    some = answer_of(made.seen(world=world, world_size=16))
+    assert some["sentence"] == f"8 of 16 ranks are reporting; {text}"
+    for each in (result, hot, some):
+        for claim in ("are alike", "detection limit"):
+            assert claim not in each["sentence"] + each["headline"]
 
 
 def test_all_alike_says_what_would_have_been_seen() -> None:

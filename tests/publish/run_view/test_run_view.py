@@ -119,6 +119,17 @@ def test_lost_time_is_of_gpus_where_a_rank_told_of_one() -> None:
     assert run_view(made.without_gpus(run_verdicts))["run"]["on_gpu"]
 
 
+def test_a_run_measured_without_waiting_in_collectives_says_so() -> None:
+    """Unless its GPUs are timed, which is shown by what ranks report."""
+    view = made.seen(world=made.summary(basis="collective"))
+    assert view.heartbeats is not None
+    for tiers, basis in ((["off"] * 8, "collective"), (["cupti"] * 8, "cupti")):
+        timed = replace(view, heartbeats=replace(view.heartbeats, gpu_tier=tiers))
+        assert run_view(timed)["run"]["time_basis"] == basis
+    assert run_view(replace(view, heartbeats=None))["run"]["time_basis"] == "collective"
+    assert run_view(replace(made.seen(), heartbeats=None))["run"]["time_basis"] == "host"
+
+
 def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
     """Times of launches, and times that hold the waiting, are alike whoever is slow."""
     cannot = made.verdict(is_localised=False, state="suspect", pages=False)
@@ -131,6 +142,8 @@ def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
     assert over == f"The run has finished; {could_not}"
     inside = made.seen(world=made.summary(waits_inside="step"))
     assert run_view(inside)["heat"]["pattern_text"] == CANNOT_REPORT
+    unseen = made.seen(world=made.summary(waits_unseen=True))
+    assert run_view(unseen)["heat"]["pattern_text"] == CANNOT_REPORT
     late = made.verdict(cause="late_arrival", section="")
     assert run_view(made.seen(late))["heat"]["pattern_text"] == ALIKE_AT_WORK
     before = made.verdict()

@@ -65,7 +65,7 @@ def test_sections_with_work_for_the_gpu_go_by_it_and_data_loading_by_the_host() 
     """From the first block on."""
     clocks, _ = learnt(tables()[:1])
     assert chosen(clocks) == [HOST, CUPTI, CUPTI]
-    assert clocks.by_kernels.tolist() == [True]
+    assert clocks.tells_waiting.tolist() == [True]
 
 
 def test_own_work_is_compared_and_communication_is_waiting() -> None:
@@ -87,7 +87,7 @@ def test_time_between_events_is_all_of_it() -> None:
     block = tables(basis=EVENTS)[0]
     clocks, world = learnt([block])
     assert chosen(clocks) == [HOST, EVENTS, EVENTS]
-    assert clocks.by_kernels.tolist() == [False]
+    assert clocks.tells_waiting.tolist() == [False]
     result = time(block, clocks, world, "forward")
     assert block.gpu is not None
     np.testing.assert_array_equal(result.seconds[..., FORWARD], block.gpu.own_s[..., FORWARD])
@@ -178,7 +178,7 @@ def test_a_compute_section_without_kernels_stays_with_the_host() -> None:
     assert chosen(clocks) == [HOST] * 3
     result = time(blocks[0], clocks, world)
     np.testing.assert_array_equal(result.seconds, blocks[0].seconds)
-    assert not result.by_kernels.any()
+    assert not result.tells_waiting.any()
 
 
 def test_when_gpu_times_end_the_host_takes_over() -> None:

@@ -61,8 +61,7 @@ def test_ranks_that_differ_as_devices_do_are_not_said_to_wait() -> None:
     """By half a per cent, with steps that vary together by far more."""
     longer = np.exp(np.random.default_rng(2).normal(0.0, 0.2, (120, 1, 1)))
     summary, _ = reported(whole_steps(slow_from=200, apart=0.005) * longer)
-    assert summary.waits_inside == ""
-    assert summary.resolvable_slowdown > 1.0
+    assert (summary.waits_inside, summary.waits_unseen) == ("", True)
 
 
 def test_ranks_that_are_alike_in_steps_that_are_alike_are_not_said_to_wait() -> None:
@@ -71,17 +70,17 @@ def test_ranks_that_are_alike_in_steps_that_are_alike_are_not_said_to_wait() -> 
 
 
 def test_where_the_waiting_has_a_section_of_its_own_it_is_seen() -> None:
-    """And the all-clear is one; where backward holds it, the order of sections shows that."""
+    """And the all-clear is one; where backward holds it, its behavior shows that, and work, too."""
     assert (
         reported(usual(120, RANKS), (("data", "data"), ("f", "compute"), ("sync", "wait")))[
             0
         ].waits_inside
         == ""
     )
-    for timing in ("local", "synchronised"):
+    for timing, inside in (("local", ""), ("synchronised", "backward")):
         judge = VerdictEngine()
         for table in made("dp16", timing=timing):
             judge.observe(table)
         summary = judge.summary()
         assert summary is not None
-        assert summary.waits_inside == ""
+        assert (summary.waits_inside, summary.waits_unseen) == (inside, False)

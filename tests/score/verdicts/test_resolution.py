@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from otel_straggler.detect.verdicts.clocks import TICKS, ClockResolution
+from otel_straggler.detect.verdicts.resolution import TICKS, ClockResolution
 from otel_straggler.model.observation import Floats
 
 from .worlds import active, by_hand, ever_confirmed, run_verdicts, usual, with_waiting

@@ -121,6 +121,7 @@ const KNOWN_WORDS = {
   host: "host clock",
   events: "CUDA events",
   cupti: "kernel times (CUPTI)",
+  collective: "host clock, without waiting in collectives",
   mixed: "host clock and GPU times",
   synchronised: "times that contain waiting",
 };
