@@ -135,7 +135,8 @@ The name in Prometheus follows OpenTelemetry's translation of the OTLP name. If 
 {history}
 ### Reasons of `straggler.records.dropped`
 In addition, invalid calls of the package are counted as `bad_section`, `bad_step`, \
-`bad_phase` and `bad_work_size`.
+`bad_phase` and `bad_work_size`; failures in measuring waits in collectives as \
+`collective_wait`.
 
 {reasons}
 ### Label values of `straggler.verdict.info`
