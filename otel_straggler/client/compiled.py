@@ -73,12 +73,13 @@ def make_transparent(*types: type) -> None:
     _WATCH.start()
 
 
-def never_compile(*functions: Callable[..., Any]) -> None:
-    """Have Dynamo run these functions as they are where compiled code calls them between graphs.
-    Compiled by themselves they would be what they are inside of a graph: nothing. A graph may
-    still hold them."""
-    _uncompiled_codes.update(function.__code__ for function in functions)
+def never_compile(function: _Function) -> _Function:
+    """Have Dynamo run ``function`` as it is where it is called between two graphs, by compiled code
+    or by torch: it would compile it, and then it would be what it is in a graph. A graph that
+    calls it is still traced through it."""
+    _uncompiled_codes.add(function.__code__)
     _WATCH.start()
+    return function
 
 
 _transparent_types: set[type] = {Transparent}

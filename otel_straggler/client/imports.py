@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -37,18 +37,32 @@ class ImportWatch:
     ) -> ModuleSpec | None:
         if fullname != self._name:
             return None
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is None or spec.loader is None:
-            return None  # whoever else knows the module loads it unwatched
-        load = spec.loader.exec_module
+        spec = self._found_by_others(fullname, path, target)
+        loader = None if spec is None else spec.loader
+        if loader is None or not hasattr(loader, "exec_module"):
+            return spec
+        load = loader.exec_module
 
         def load_and_call(module: ModuleType) -> None:
             load(module)
             self.stop()
             self._on_import()
 
-        spec.loader.exec_module = load_and_call  # type: ignore[method-assign]
+        loader.exec_module = load_and_call  # type: ignore[method-assign]
         return spec
+
+    def _found_by_others(
+        self, fullname: str, path: Any, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        """By who would have been asked after this watch; that may be another watch."""
+        finders = list(sys.meta_path)
+        first = finders.index(self) + 1 if self in finders else 0
+        for finder in finders[first:]:
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find is None else find(fullname, path, target)
+            if spec is not None:
+                return spec
+        return None
 
 
 def _is_imported(name: str) -> bool:

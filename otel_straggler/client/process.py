@@ -109,9 +109,9 @@ def configure(
             been measured on GPUs.
         gpu_overhead: the part of a step that GPU timing may cost; above it the tier steps down. 0:
             no limit; 0.01 if left out.
-        collectives: "off": time that a section waits in collectives counts as its own work; "on" if
-            left out: it is measured inside torch and reported, so that the rank that is waited for
-            can be told from those that wait.
+        collectives: "off": time that a section waits in collectives counts as its work. "on" if
+            left out: it is measured inside torch and reported, so that the rank that all others
+            wait for stands out.
         evidence_dir: folder for the stacks of all threads of a rank that is stuck; nothing is
             written if left out.
         evidence_after_s: stacks are written, without being asked for, when a section has been open

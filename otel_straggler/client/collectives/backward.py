@@ -4,8 +4,8 @@ DDP waits in C++, where no Python sees it. But it waits in a callback of the aut
 FSDP does, and the engine calls its callbacks in their order once all gradients are computed. So a
 hook on the root queues one before any other: it runs first, and queues one that runs last. What
 lies between is waiting, whatever the kind of model, communication hook or bucket. Where nobody
-waits it is some microseconds, and is added all the same: the rank that all others wait for has
-measured, too, and has to be told from one that does not measure.
+waits it is some microseconds, and is added all the same: a rank that all others wait for must not
+look like one that does not measure.
 
 Code that waits earlier, while gradients are still computed, is seen by ``calls``.
 """
@@ -47,6 +47,7 @@ def replace_backward(waits: Waits) -> Replaced:
         raise TypeError(msg)
 
     def wrap(original: Any) -> Any:
+        @never_compile
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
             is_measured = not COMPILATION.is_on() and waits.may_begin() and is_distributed()
@@ -60,12 +61,12 @@ def replace_backward(waits: Waits) -> Replaced:
             finally:
                 call.close()
 
-        never_compile(backward, _Call.watch, _Call.begin, _Call.end_of_gradients, _Call.end)
         return backward
 
     return replace(torch.autograd, "backward", wrap)
 
 
+@never_compile
 def _is_autograd_compiled() -> bool:
     """Whether compiled autograd is on: a hook of ours would become a part of what it compiles."""
     return getattr(sys.modules.get(_COMPILED), "compiled_autograd_enabled", False) is True
@@ -77,6 +78,7 @@ class _Call(Wait):
 
     __slots__ = ("_began_ns", "_ended_ns", "_handle", "_is_begun", "_queue", "_waits")
 
+    @never_compile
     def __init__(self, waits: Waits, queue: Callable[[Callable[[], None]], None]) -> None:
         super().__init__()
         self._waits = waits
@@ -85,6 +87,7 @@ class _Call(Wait):
         self._is_begun = False
         self._began_ns = self._ended_ns = 0
 
+    @never_compile
     def watch(self, roots: Any) -> None:
         """Hook on to the first root that takes hooks."""
         try:
@@ -94,6 +97,7 @@ class _Call(Wait):
         except Exception as error:  # noqa: BLE001  torch says itself what is wrong with the root
             record_failure("a root of backward that takes a hook", error)
 
+    @never_compile
     def begin(self, *_: object) -> None:
         """Be the first in the queue, as the root is the first to have its gradient."""
         if self._is_begun or self.is_over:
@@ -104,6 +108,7 @@ class _Call(Wait):
         except Exception as error:  # noqa: BLE001  backward goes on
             record_failure("an autograd engine that takes callbacks", error)
 
+    @never_compile
     def end_of_gradients(self) -> None:
         try:
             if self._waits.begin(self):
@@ -112,10 +117,12 @@ class _Call(Wait):
         except Exception as error:  # noqa: BLE001  backward goes on
             record_failure("an autograd engine that takes callbacks in a callback", error)
 
+    @never_compile
     def end(self) -> None:
         self._ended_ns = perf_counter_ns()
         self._waits.leave()
 
+    @never_compile
     def close(self) -> None:
         """Backward has returned or raised: leave no hook behind, and add what was waited."""
         self.is_over = True
@@ -128,6 +135,7 @@ class _Call(Wait):
             self._waits.add(self._ended_ns - self._began_ns)
 
 
+@never_compile
 def _hooks_of(roots: Any) -> _Register | None:
     """What registers a hook on the first root that needs a gradient; None if none does. Of what is
     no list of roots nothing is taken: an iterator can be read only once."""

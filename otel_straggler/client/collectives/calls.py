@@ -41,6 +41,7 @@ def replace_wait_tensor(waits: Waits) -> Replaced:
 def timed(function: _Function, waits: Waits) -> _Function:
     """``function``, timed as a wait. Cost: about a microsecond."""
 
+    @never_compile
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if COMPILATION.is_on() or not waits.begin():
@@ -51,7 +52,6 @@ def timed(function: _Function, waits: Waits) -> _Function:
         finally:
             waits.end(perf_counter_ns() - began_ns)
 
-    never_compile(call)
     return cast("_Function", call)
 
 
@@ -60,6 +60,7 @@ def timed_method(method: _Function, waits: Waits) -> _Function:
     called back by it without end, if it did not know this frame by the names of the function and of
     its first argument."""
 
+    @never_compile
     @functools.wraps(method)
     def wait(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if COMPILATION.is_on() or not waits.begin():
@@ -70,5 +71,4 @@ def timed_method(method: _Function, waits: Waits) -> _Function:
         finally:
             waits.end(perf_counter_ns() - began_ns)
 
-    never_compile(wait)
     return cast("_Function", wait)

@@ -83,7 +83,7 @@ class CollectiveWaits:
                 self._replaced.append(source.replace(self._waits))
             except Exception as error:  # noqa: BLE001  an unknown version of torch
                 _LOG.warning(
-                    "with this torch, time waited %s cannot be told from work (%s: %s)",
+                    "waiting %s is not measured with this torch and counts as work (%s: %s)",
                     source.name,
                     type(error).__name__,
                     error,

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 
+from otel_straggler.client.compiled import never_compile
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.errors import UnavailableError
@@ -29,6 +30,7 @@ class Wait:
 
     __slots__ = ("is_over",)
 
+    @never_compile
     def __init__(self) -> None:
         self.is_over = False
 
@@ -49,6 +51,7 @@ class Waits:
         self._thread = _Thread()
         self._are_initialized: list[Callable[[], bool]] | None = None
 
+    @never_compile
     def may_begin(self) -> bool:
         """Whether a wait that began now would count."""
         if not self.is_on or RECORDER.context is None:
@@ -56,6 +59,7 @@ class Waits:
         wait = self._thread.wait
         return wait is None or wait.is_over
 
+    @never_compile
     def begin(self, wait: Wait = _CALL) -> bool:
         """Begin a wait of this thread, unless it would not count."""
         if not self.may_begin():
@@ -63,15 +67,18 @@ class Waits:
         self._thread.wait = wait
         return True
 
+    @never_compile
     def leave(self) -> None:
         """End what ``begin`` has begun in this thread."""
         self._thread.wait = None
 
+    @never_compile
     def end(self, waited_ns: int) -> None:
         """Leave, and add how long it was."""
         self._thread.wait = None
         self.add(waited_ns)
 
+    @never_compile
     def add(self, waited_ns: int) -> None:
         """Add to what this thread has waited. Never raises, unless telemetry is strict."""
         if waited_ns < SHORTEST_WITH_ACCELERATOR_NS and self._has_accelerator():
@@ -79,6 +86,7 @@ class Waits:
         if not RECORDER.add_wait(waited_ns):
             record_failure("a time from 0 s to a day", f"{waited_ns} ns")
 
+    @never_compile
     def _has_accelerator(self) -> bool:
         if self._are_initialized is None:
             torch = sys.modules.get("torch")
@@ -88,6 +96,7 @@ class Waits:
         return any(is_initialized() for is_initialized in self._are_initialized)
 
 
+@never_compile
 def record_failure(expected: str, value: object) -> None:
     """Count a failure of our own; the training goes on, and this wait counts as work."""
     GUARD.record(
