@@ -294,9 +294,23 @@ def test_a_subclass_or_a_mode_sees_no_hook_of_ours(collected: CollectedWaits) ->
 
     loss = loss_with(lambda: None)
     with Mode():
-        loss.backward()
+        torch.autograd.backward(loss)
     assert "register_hook" not in seen
     assert len(collected.added) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.usefixtures("measuring")
+def test_a_script_that_calls_backward_is_compiled_as_before() -> None:
+    """TorchScript knows torch's function by its identity."""
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        torch.autograd.backward([x.sum()])
+        return x
+
+    weight = torch.ones(2, requires_grad=True)
+    torch.jit.script(train)(weight)
+    assert weight.grad.tolist() == [1.0, 1.0]
 
 
 def test_without_a_world_backward_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,9 +61,24 @@ def replace_backward(waits: Waits) -> Replaced:
             finally:
                 call.close()
 
+        _be_builtin(torch, original, backward)
         return backward
 
     return replace(torch.autograd, "backward", wrap)
+
+
+def _be_builtin(torch: Any, original: Any, ours: Any) -> None:
+    """Have TorchScript take ``ours`` for the operator that it knows ``original`` as: it would try
+    to compile it. Its table goes by the ids of functions, so the list keeps ``ours`` for good."""
+    builtins = getattr(torch.jit, "_builtins", None)
+    operators = getattr(builtins, "_builtin_ops", None)
+    table = getattr(builtins, "_builtin_table", None)
+    if not isinstance(operators, list):
+        return
+    for operator in [pair[1] for pair in operators if pair[0] is original]:
+        operators.append((ours, operator))
+        if isinstance(table, dict):  # else it is made of the list, when it is first needed
+            table[id(ours)] = operator
 
 
 @never_compile
