@@ -158,6 +158,35 @@ def test_each_thread_waits_at_the_end_of_its_own_backward(
     assert clock.now_ns == 1_000
 
 
+def test_callbacks_in_a_thread_of_the_engine_are_a_wait_of_who_has_called(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """As with GPUs, whose gradients are computed by threads of their own."""
+    queue: list[Callable[[], None]] = []
+    engine = SimpleNamespace(queue_callback=queue.append)
+    monkeypatch.setattr(torch.autograd.Variable, "_execution_engine", engine)
+    waits = CollectedWaits()
+    replaced = measured_backward.replace_backward(waits)
+    monkeypatch.undo()
+    monkeypatch.setattr(measured_backward, "perf_counter_ns", clock)
+
+    def run_queue() -> None:
+        while queue:
+            queue.pop(0)()
+            clock.now_ns += 70
+
+    def compute(_: object) -> None:
+        thread = threading.Thread(target=run_queue)
+        thread.start()
+        thread.join()
+
+    weight = torch.ones(3, requires_grad=True)
+    weight.register_hook(compute)
+    (weight * 2).sum().backward()
+    replaced.restore()
+    assert waits.added == [(threading.get_ident(), 70)]
+
+
 def test_a_backward_inside_of_backward_is_measured_once_each(
     collected: CollectedWaits, clock: Clock
 ) -> None:
