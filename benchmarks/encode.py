@@ -187,7 +187,7 @@ def _runs(tables: _Tables) -> tuple[list[Record], bytes]:
         for number in (*range(1, SECTIONS + 1), 0):
             span += 1
             start, now = now, now + 1_000_000 + span * 37 % 5_000
-            records.append(((timers[number], span, start, context, None), None, now, None))
+            records.append(((timers[number], span, start, context, None), None, now, None, 0))
             flags = 0 if number else _STEP_SPAN
             parts.append(_record(span, number, step, step_span, start, now, flags))
     return records, b"".join(parts)

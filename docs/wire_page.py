@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler import phase, section, semconv, step
 from otel_straggler.client import sender
-from otel_straggler.client.native_records import NO_SECTION, RECORD
+from otel_straggler.client.native_records import NO_SECTION, RECORD, WAITED
 from otel_straggler.client.packing import packer_for
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import Topology, resource_attributes
@@ -135,7 +135,8 @@ The name in Prometheus follows OpenTelemetry's translation of the OTLP name. If 
 {history}
 ### Reasons of `straggler.records.dropped`
 In addition, invalid calls of the package are counted as `bad_section`, `bad_step`, \
-`bad_phase` and `bad_work_size`.
+`bad_phase` and `bad_work_size`; failures in measuring waits in collectives as \
+`collective_wait`.
 
 {reasons}
 ### Label values of `straggler.verdict.info`
@@ -226,7 +227,7 @@ def example_fold() -> dict[str, Any]:
     names = section("attention").section, NO_SECTION, 0, len(RECORDER.sessions) - 1, 0, 0
     for n in range(1, 9):
         times = 0, 1_000_000 + 3_000 * n
-        NATIVE.keep(RECORD.pack(n, *at_step_17, *times, -1, -1, *names, 0))
+        NATIVE.keep(RECORD.pack(n, *at_step_17, *times, -1, -1, *names, 0, 250_000, WAITED))
     RECORDER.disable()
     settings = replace(_EXAMPLE, span_budget=1)
     packer = packer_for(RECORDER, settings, lambda _: {}, None)

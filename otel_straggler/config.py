@@ -74,6 +74,7 @@ _ON_OR_OFF = Kind(
     read=str.lower,
     convert=lambda value: value == "on",
 )
+_ON_UNLESS_OFF = replace(_ON_OR_OFF, remedy="Leave it out for on.")
 _TOKEN = Kind(
     accepts=lambda value: (
         isinstance(value, str) and len(value) <= 500 and all("!" <= c <= "~" for c in value)
@@ -188,6 +189,7 @@ class ClientSettings:
     gpu_overhead: float = setting(
         0.01, _GPU_OVERHEAD, *own("GPU_OVERHEAD", "0.02"), otherwise="`0.01`"
     )
+    collectives: bool = setting(True, _ON_UNLESS_OFF, *own("COLLECTIVES", "off"), otherwise="`on`")
     evidence_dir: str = setting(
         "", TEXT, *own("EVIDENCE_DIR", "/shared/evidence"), otherwise="none: no stacks"
     )

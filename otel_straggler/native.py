@@ -25,6 +25,7 @@ _NEEDED = (
     "Scanner",
     "MetricScanner",
     "SpanEncoder",
+    "add_wait",
     "open_block",
     "set_gpu_timer",
     "sketch",

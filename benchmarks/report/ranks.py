@@ -83,7 +83,7 @@ def _fill(names: list[str], length_ms: float) -> None:
     session = len(RECORDER.sessions) - 1
     for name in names:
         numbers = section(name).section, NO_SECTION, 0, session, 0, 0
-        record = RECORD.pack(2**64 - 1, span, span, *times, *numbers, 0)
+        record = RECORD.pack(2**64 - 1, span, span, *times, *numbers, 0, 0, 0)
         for _ in range(SAMPLES):
             NATIVE.keep(record)
 

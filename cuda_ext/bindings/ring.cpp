@@ -16,6 +16,7 @@ __thread ThreadStack* this_stack = nullptr;
 
 namespace {
 
+constexpr long long kLongestWaitNs = 86'400'000'000'000;  // a day: no collective takes so long
 constexpr std::size_t kAlone = 1'024;  // fewer records are copied faster than the GIL comes back
 
 Block* block = nullptr;
@@ -148,6 +149,17 @@ PyObject* py_set_phase(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "I", &phase)) return nullptr;
   if (recording.recorder != nullptr) recording.recorder->set_phase(phase);
   Py_RETURN_NONE;
+}
+
+// add_wait(ns): this thread has waited so long in collectives. False if that cannot be; it then
+// counts as nothing. A thread without sections has nothing that it could be a part of.
+PyObject* py_add_wait(PyObject*, PyObject* waited) {
+  if (!PyLong_CheckExact(waited)) Py_RETURN_FALSE;
+  int overflow = 0;
+  const long long waited_ns = PyLong_AsLongLongAndOverflow(waited, &overflow);
+  if (overflow != 0 || waited_ns < 0 || waited_ns > kLongestWaitNs) Py_RETURN_FALSE;
+  if (this_stack != nullptr) this_stack->add_wait(waited_ns);
+  Py_RETURN_TRUE;
 }
 
 PyObject* py_next_span(PyObject*, PyObject*) {
@@ -329,6 +341,7 @@ PyMethodDef functions[] = {
     {"end_step", py_end_step, METH_VARARGS, nullptr},
     {"set_phase", py_set_phase, METH_VARARGS, nullptr},
     {"next_span", py_next_span, METH_NOARGS, nullptr},
+    {"add_wait", py_add_wait, METH_O, nullptr},
     {"begin_numbered", py_begin_numbered, METH_VARARGS, nullptr},
     {"open_here", py_open_here, METH_NOARGS, nullptr},
     {"keep", py_keep, METH_VARARGS, nullptr},

@@ -122,4 +122,16 @@ inline std::map<std::string, std::uint64_t> numbers_of(const Message& span) {
   return found;
 }
 
+// Text attributes by key.
+inline std::map<std::string, std::string> texts_of(const Message& span) {
+  std::map<std::string, std::string> found;
+  const auto [from, to] = span.parts.equal_range(9);
+  for (auto at = from; at != to; ++at) {
+    const Message pair = Message::of(at->second);
+    const Message value = pair.part(2);
+    if (value.parts.count(1) == 1) found[pair.parts.find(1)->second] = value.parts.find(1)->second;
+  }
+  return found;
+}
+
 }  // namespace otel_straggler::made

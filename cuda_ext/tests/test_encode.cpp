@@ -138,7 +138,7 @@ TEST_CASE("any bytes are a block of records") {
         if (random() % 2 != 0) record.step = 4;
         if (random() % 2 != 0) record.flags = 0;
         if (random() % 2 != 0) record.end_ns = record.start_ns;
-        record.gpu.state = static_cast<GpuState>(random() % 6);
+        record.gpu.state = static_cast<GpuState>(random() % 7);
       }
       std::size_t spans = 0;
       const std::uint64_t before = encoder.counts().spans;
@@ -151,5 +151,27 @@ TEST_CASE("any bytes are a block of records") {
       CHECK(spans == encoder.counts().spans - before);
       encoder.recycle(requests);
     }
+  }
+}
+
+TEST_CASE("what a run waited is a number of its span, and its basis") {
+  SpanEncoder encoder = made::encoder();
+  std::vector<Record> records = {made::run(1, 10, 20), made::run(2, 20, 30), made::run(3, 30, 40)};
+  records[0].gpu = waited_slot(4, 10, 20);
+  records[1].gpu = GpuSlot{1, 2, 3, 4, GpuState::kTimed};
+  const std::vector<made::Message> spans = made::spans_of(made::encode(encoder, records).at(0));
+  REQUIRE(spans.size() == 3);
+  const std::string wait = "word " + std::to_string(static_cast<int>(kWaitTimeWord));
+  const std::string nccl = "word " + std::to_string(static_cast<int>(kNcclTimeWord));
+  CHECK(made::numbers_of(spans[0]).at(wait) == 4);
+  CHECK(made::numbers_of(spans[0]).count(nccl) == 0);
+  CHECK(made::numbers_of(spans[1]).count(wait) == 0);
+  CHECK(made::numbers_of(spans[1]).at(nccl) == 3);
+  CHECK(made::numbers_of(spans[2]).count(wait) == 0);
+  const std::string basis = "word " + std::to_string(static_cast<int>(kTimeBasisWord));
+  const Word bases[] = {kCollectiveBasisWord, kCuptiBasisWord, kHostBasisWord};
+  for (std::size_t at = 0; at < spans.size(); ++at) {
+    CHECK(made::texts_of(spans[at]).at(basis) ==
+          "word " + std::to_string(static_cast<int>(bases[at])));
   }
 }

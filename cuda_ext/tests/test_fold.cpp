@@ -18,6 +18,7 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 const std::string kCount = "word " + std::to_string(static_cast<int>(kFoldCountWord));
 const std::string kSum = "word " + std::to_string(static_cast<int>(kFoldSumWord));
 const std::string kMin = "word " + std::to_string(static_cast<int>(kFoldMinWord));
+const std::string kWait = "word " + std::to_string(static_cast<int>(kWaitTimeWord));
 const std::string kMax = "word " + std::to_string(static_cast<int>(kFoldMaxWord));
 
 // Runs of one section and step that all end at once.
@@ -152,4 +153,20 @@ TEST_CASE("a rate around the budget folds once and stays") {
   CHECK(changes == 1);
   CHECK(!folded_after(rule, names, 28, 50, 600).empty());
   CHECK(folded_after(rule, names, 10, 50, 628).empty());
+}
+
+TEST_CASE("runs that waited and runs that did not are one fold, which waited for all of them") {
+  for (const std::size_t first : {std::size_t{0}, std::size_t{1}}) {
+    SpanEncoder encoder = made::encoder(1);
+    std::vector<Record> records = lasting(std::vector<std::int64_t>(20, 1000));
+    for (std::size_t at = first; at < records.size(); at += 2) {
+      records[at].gpu = waited_slot(30, records[at].start_ns, records[at].end_ns);
+    }
+    const std::vector<made::Message> spans = encoded(encoder, records);
+    REQUIRE(spans.size() == 1);
+    CHECK(made::numbers_of(spans[0]).at(kCount) == 20);
+    CHECK(made::numbers_of(spans[0]).at(kWait) == 300);
+  }
+  SpanEncoder encoder = made::encoder(1);
+  CHECK(made::numbers_of(encoded(encoder, lasting({10, 10})).at(0)).count(kWait) == 0);
 }

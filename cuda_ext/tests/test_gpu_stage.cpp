@@ -65,10 +65,18 @@ struct Line {
   }
 };
 
+// One that waited so long in collectives.
+Record waited(Record record, std::int64_t waited_ns) {
+  if (record.end_ns == 0) record.end_ns = record.start_ns + 100;
+  record.gpu = waited_slot(waited_ns, record.start_ns, record.end_ns);
+  return record;
+}
+
 using Outcomes = std::vector<std::pair<std::uint64_t, GpuState>>;
 constexpr GpuState kOff = GpuState::kOff;
 constexpr GpuState kTimed = GpuState::kTimed;
 constexpr GpuState kMissing = GpuState::kMissing;
+constexpr GpuState kWaited = GpuState::kWaited;
 
 }  // namespace
 
@@ -262,4 +270,49 @@ TEST_CASE("timers may change while sections run: no run is lost, none is given a
   CHECK(out.size() == kThreads * kRuns);
   CHECK(spans.size() == kThreads * kRuns);
   CHECK(timers[0].unreported() + timers[1].unreported() == 0);
+}
+
+TEST_CASE("a run without times of the GPU keeps what it waited; one with them has these") {
+  made::Timer timer;
+  Line line(&timer);
+  const std::int64_t now_ns = monotonic_ns();
+  SUBCASE("of kernels") {
+    timer.set_fast(false);
+    line.put(waited(line.run(now_ns, 0), 30));
+    line.put(waited(line.run(now_ns, 0, kHostOnly), 40));
+    line.put();
+    line.put(waited(line.run(now_ns, 0), 50));
+    timer.set_fast(true);
+    CHECK(line.ready() == Outcomes{{1, kTimed}, {2, kWaited}, {3, kTimed}, {4, kTimed}});
+  }
+  SUBCASE("that did not come in time") {
+    timer.set_fast(false);
+    line.put(line.run(now_ns, now_ns + 100));
+    line.put(waited(line.run(now_ns, 0), 30));
+    line.put(waited(line.run(now_ns, 0), 50));
+    std::vector<Record> records;
+    line.stage->drain_all(false, records);
+    REQUIRE(records.size() == 3);
+    CHECK(records[0].gpu.state == kMissing);
+    CHECK(waited_ns_of(records[1].gpu) == 30);
+    CHECK(waited_ns_of(records[2].gpu) == 50);
+    CHECK(line.stage->missing() == 3);
+  }
+  SUBCASE("of which the timer saw nothing, or only a part") {
+    const std::int64_t before_ns = now_ns - kSecondNs;
+    line.put(waited(line.run(before_ns, 0), 30));
+    line.put(waited(line.run(before_ns, monotonic_ns()), 30));
+    line.put(line.run(before_ns, monotonic_ns()));
+    CHECK(line.ready() == Outcomes{{1, kWaited}, {2, kWaited}, {3, kMissing}});
+    CHECK(line.stage->missing() == 2);
+  }
+  SUBCASE("after a timer that was given up") {
+    timer.set_fast(false);
+    line.put(waited(line.run(now_ns, 0), 30));
+    line.timers.set(nullptr);
+    const std::int64_t then_ns = monotonic_ns();
+    line.put(line.run(then_ns, then_ns + 100));
+    line.put(waited(line.run(then_ns, 0), 50));
+    CHECK(line.ready(kLong) == Outcomes{{1, kWaited}, {2, kOff}, {3, kWaited}});
+  }
 }

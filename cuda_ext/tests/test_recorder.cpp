@@ -219,3 +219,60 @@ TEST_CASE("threads that begin, end and step while others drain and look: nothing
   for (std::thread& thread : threads) thread.join();
   CHECK(taken + now.recorder->ring().dropped() == kThreads * kEach);
 }
+
+TEST_CASE("a run holds the waiting of its thread while it was open, and so does each around it") {
+  for (const bool at_once : {false, true}) {
+    Recording now;
+    now.thread->add_wait(1'000);
+    now.begin(1, 100);
+    now.thread->add_wait(20);
+    now.begin(2, 200);
+    now.thread->add_wait(3);
+    Record records[2];
+    for (const std::uint32_t section : {2U, 1U}) {
+      if (at_once) {
+        REQUIRE(now.recorder->end_at_once(*now.thread, section, 300));
+      } else {
+        REQUIRE(now.recorder->keep(now.end(section, 300)));
+      }
+    }
+    REQUIRE(now.recorder->drain(records, 2) == 2);
+    CHECK(waited_ns_of(records[0].gpu) == 3);
+    CHECK(waited_ns_of(records[1].gpu) == 23);
+  }
+}
+
+TEST_CASE("a run that did not wait is as it was before there was waiting") {
+  Recording now;
+  now.thread->add_wait(1'000);
+  now.begin(1, 100);
+  CHECK(now.end(1, 200).gpu.state == GpuState::kOff);
+  now.begin(1, 100);
+  Record record;
+  REQUIRE(now.recorder->end_at_once(*now.thread, 1, 200));
+  REQUIRE(now.recorder->drain(&record, 1) == 1);
+  CHECK(record.gpu.state == GpuState::kOff);
+  CHECK(record.gpu.nccl_time_ns == 0);
+}
+
+TEST_CASE("a step holds the waiting of the thread that counts steps, unless another one ends it") {
+  Recording now;
+  now.thread->add_wait(1'000);
+  now.recorder->begin_step(*now.thread, 1, 1, 0, kSession, 10);
+  now.thread->add_wait(40);
+  CHECK(waited_ns_of(now.recorder->end_step(*now.thread, 100, 0)->gpu) == 40);
+  now.recorder->begin_step(*now.thread, 2, 2, 0, kSession, 110);
+  CHECK(now.recorder->end_step(*now.thread, 200, 0)->gpu.state == GpuState::kOff);
+  now.recorder->begin_step(*now.thread, 3, 3, 0, kSession, 210);
+  now.thread->add_wait(40);
+  const auto helper = now.recorder->enter_thread(78);
+  helper->add_wait(4);
+  CHECK(now.recorder->end_step(*helper, 300, 0)->gpu.state == GpuState::kOff);
+}
+
+TEST_CASE("a run that is on no stack waits for nothing: others share its thread") {
+  Recording now;
+  const Record begun = now.recorder->begin_detached(*now.thread, 1, 100, 7);
+  now.thread->add_wait(40);
+  CHECK(begun.gpu.state == GpuState::kOff);
+}

@@ -105,3 +105,29 @@ TEST_CASE("whoever looks while the stack changes sees whole frames") {
   owner.join();
   CHECK(mixed == 0);
 }
+
+TEST_CASE("a run knows what its thread has waited since it began, wherever its frame has moved") {
+  ThreadStack stack(nullptr, 1);
+  for (std::uint64_t span = 0; span < 40; ++span) {
+    stack.push(alike(span));
+    stack.add_wait(1);
+  }
+  CHECK(stack.waited_ns() == 40);
+  for (const std::size_t place : {0U, 31U, 32U, 39U}) CHECK(stack.waited_in(place) == 40 - place);
+  stack.remove(10);
+  CHECK(stack.waited_in(9) == 31);
+  CHECK(stack.waited_in(10) == 29);
+  CHECK(stack.waited_in(31) == 8);  // it was not published before
+  CHECK(stack.waited_in(38) == 1);
+}
+
+TEST_CASE("a place on the stack that is used again forgets what was waited in it") {
+  ThreadStack stack(nullptr, 1);
+  stack.push(alike(1));
+  stack.add_wait(7);
+  stack.remove(0);
+  stack.push_published({});
+  CHECK(stack.waited_in(0) == 0);
+  stack.add_wait(2);
+  CHECK(stack.waited_in(0) == 2);
+}

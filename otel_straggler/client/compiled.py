@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from types import CodeType
 from typing import Any, TypeVar
+
+from otel_straggler.client.imports import ImportWatch
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _DYNAMO = "torch._dynamo"
@@ -69,18 +70,37 @@ def transparent() -> Transparent:
 def make_transparent(*types: type) -> None:
     """Have Dynamo see a :class:`Transparent` wherever it meets an instance of ``types``."""
     _transparent_types.update(types)
-    if _DYNAMO in sys.modules:
-        _teach_dynamo()
-    elif not any(isinstance(finder, _DynamoWatch) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _DynamoWatch())
+    _WATCH.start()
+
+
+def never_compile(function: _Function) -> _Function:
+    """Have Dynamo run ``function`` as it is where it is called between two graphs, by compiled code
+    or by torch: it would compile it, and then it would be what it is in a graph. A graph that
+    calls it is still traced through it."""
+    _uncompiled_codes.add(function.__code__)
+    _WATCH.start()
+    return function
 
 
 _transparent_types: set[type] = {Transparent}
+_uncompiled_codes: set[CodeType] = set()
 
 
 def _teach_dynamo() -> None:
-    """Add our types to Dynamo's table of types. It is private, so any failure is survived."""
+    """Tell Dynamo what is ours. It is private, so any failure is survived."""
     _is_compiling()  # asks torch itself from now on; after a trace, that would trace once more
+    _teach_types()
+    try:
+        from torch._dynamo.eval_frame import skip_code
+
+        for code in _uncompiled_codes:
+            skip_code(code)
+    except Exception as error:  # noqa: BLE001  an unknown version of torch
+        _LOG.debug("compiled code may not show where it waits (%s)", error)
+
+
+def _teach_types() -> None:
+    """Add our types to Dynamo's table of types."""
     try:
         from torch._dynamo.variables.builder import VariableBuilder
 
@@ -158,22 +178,5 @@ def _warn_once(error: Exception) -> None:
 _has_warned = False
 
 
-class _DynamoWatch:
-    """Waits for the import of Dynamo, which ``torch.compile`` does late, and then goes away."""
-
-    def find_spec(
-        self, fullname: str, path: Any = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != _DYNAMO:
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def load_and_teach(module: ModuleType) -> None:
-                load(module)
-                _teach_dynamo()
-
-            spec.loader.exec_module = load_and_teach  # type: ignore[method-assign]
-        return spec
+_WATCH = ImportWatch(_DYNAMO, _teach_dynamo)
+"""``torch.compile`` imports Dynamo late."""

@@ -168,7 +168,7 @@ class SectionHistograms:
 
     def add(self, records: Sequence[Record]) -> None:
         """Failed executions say nothing about speed."""
-        for (timer, span, start_ns, context, _), _, end_ns, error in records:
+        for (timer, span, start_ns, context, _), _, end_ns, error, _ in records:
             if not is_failure(error) and span != context.step_span:
                 key = (timer.name, timer.kind)
                 if context.phase:  # an evaluation is compared with evaluations

@@ -69,6 +69,8 @@ class NativeRecorder:
         works: work sizes that are more than numbers, by span number; see ``begin_numbered``.
         path: of the ring's file; None while it is memory of this process alone.
         phase_changes: how often a phase has begun or ended.
+        add_wait: adds ns to what this thread has waited in collectives; executions that are open in
+            it report their part. False, and nothing changes, if that cannot be.
     """
 
     def __init__(self, native: ModuleType) -> None:
@@ -93,6 +95,7 @@ class NativeRecorder:
         self._capacity = RING_CAPACITY
         self.path: Path | None = None
         self.phase_changes = 0
+        self.add_wait: Callable[[int], bool] = native.add_wait
         native.set_is_failure(self._record_failure)
 
     def enable(self) -> None:

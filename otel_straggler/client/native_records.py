@@ -81,9 +81,10 @@ def as_bytes(key: str | tuple[str, str]) -> bytes:
 
 
 RECORD_BYTES = 128
-RECORD = struct.Struct("<3Q5q6IQ32x")
+RECORD = struct.Struct("<3Q5q6IQ16xq4xI")
 """``Record`` of record.hpp: span, parent, step_span, step, start_ns, end_ns, tokens, microbatch,
-section, parent_section, phase, session (``epoch``), thread, flags, sequence."""
+section, parent_section, phase, session (``epoch``), thread, flags, sequence; of its ``GpuSlot``
+nccl_time_ns and state."""
 _FIELDS = [
     *((name, "<u8") for name in ("span", "parent", "step_span")),
     *((name, "<i8") for name in ("step", "start_ns", "end_ns", "tokens", "microbatch")),
@@ -94,6 +95,7 @@ _FIELDS = [
 FAILED = 1
 STEP_SPAN = 2
 NO_SECTION = 2**32 - 1
+WAITED = 5
 
 
 class NativeBatch(Sequence[Record]):
@@ -148,7 +150,7 @@ class NativeBatch(Sequence[Record]):
         recorder = self.recorder
         for (
             span, parent, step_span, step, start_ns, end_ns, tokens, microbatch,
-            section, around, phase, session, _, flags, _,
+            section, around, phase, session, _, flags, _, nccl_time_ns, gpu_state,
         ) in RECORD.iter_unpack(self.block):  # fmt: skip
             context = recorder.context_of(session, step, step_span, phase)
             work: WorkSize | None = self._works.get(span) if self._works else None
@@ -159,4 +161,4 @@ class NativeBatch(Sequence[Record]):
                 enclosing = (recorder.timer(around), parent, 0, context, None)
             error = self._errors.get(span, Exception) if flags & FAILED else None
             frame = (recorder.timer(section), span, start_ns, context, work)
-            yield frame, enclosing, end_ns, error
+            yield frame, enclosing, end_ns, error, nccl_time_ns if gpu_state == WAITED else 0

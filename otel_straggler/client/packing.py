@@ -32,10 +32,12 @@ _REGISTERED_SESSIONS = 8
 TEXT = (
     semconv.STEP, semconv.SEQ, semconv.MICROBATCH, semconv.TOKENS,
     semconv.GPU_KERNEL_TIME, semconv.GPU_BUSY_TIME, semconv.GPU_NCCL_TIME, semconv.GPU_KERNEL_COUNT,
+    semconv.COLLECTIVE_WAIT_TIME,
     semconv.FOLD_COUNT, semconv.FOLD_SUM, semconv.FOLD_MIN, semconv.FOLD_MAX, semconv.FOLD_SKETCH,
     semconv.SECTION, semconv.SECTION_KIND, semconv.SECTION_PARENT, semconv.TIME_BASIS,
     semconv.PHASE, semconv.HOST_BASIS, semconv.CUPTI_BASIS, semconv.EVENTS_BASIS,
-    semconv.STEP_SPAN, semconv.SCHEMA_URL, semconv.SCOPE_NAME, __version__,
+    semconv.COLLECTIVE_BASIS, semconv.STEP_SPAN, semconv.SCHEMA_URL, semconv.SCOPE_NAME,
+    __version__,
 )  # fmt: skip
 """In the order of ``Word`` in encode_names.hpp: C++ spells no name of the wire itself."""
 Resource = Callable[[RecordingSession], Mapping[str, AttributeValue]]

@@ -64,6 +64,7 @@ def configure(
     sdk_spans_per_s: float | None = None,
     gpu_timing: str | None = None,
     gpu_overhead: float | None = None,
+    collectives: str | None = None,
     evidence_dir: str | None = None,
     evidence_after_s: float | None = None,
     commands: str | None = None,
@@ -108,6 +109,9 @@ def configure(
             been measured on GPUs.
         gpu_overhead: the part of a step that GPU timing may cost; above it the tier steps down. 0:
             no limit; 0.01 if left out.
+        collectives: "off": time that a section waits in collectives counts as its work. "on" if
+            left out: it is measured inside torch and reported, so that the rank that all others
+            wait for stands out.
         evidence_dir: folder for the stacks of all threads of a rank that is stuck; nothing is
             written if left out.
         evidence_after_s: stacks are written, without being asked for, when a section has been open

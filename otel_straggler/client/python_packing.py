@@ -69,13 +69,14 @@ _SECOND_NS = 1_000_000_000
 _NO_WORK = WorkSize()
 
 
-_Key = tuple[SectionTimer, str, str, bool, bool, bool, bool, bool, bool]
+_Key = tuple[SectionTimer, str, str, bool, bool, bool, bool, bool, bool, bool]
 """The shape of a span; spans of one shape have one layout on the wire: section, phase, enclosing
-section, whether it is a step's own, has a step, parent, microbatch and tokens, and has failed."""
+section, whether it is a step's own, has a step, parent, microbatch and tokens, waited in
+collectives, and has failed."""
 
-_Row = tuple[int, int, int, int, int, int, int, int, int, bytes]
-"""One span, still as numbers: place, span, parent, start, end, step, seq, microbatch, tokens, trace
-id. A plain tuple: there is one per span."""
+_Row = tuple[int, int, int, int, int, int, int, int, int, int, bytes]
+"""One span, still as numbers: place, span, parent, start, end, step, seq, microbatch, tokens, wait,
+trace id. A plain tuple: there is one per span."""
 
 
 class SpanPacker:
@@ -136,7 +137,7 @@ class SpanPacker:
                 self._seq.next(context.session, record[0][0].name)
 
     def _row(self, record: Record, trace_id: bytes, index: int) -> tuple[_Key, _Row]:
-        (timer, span, start_ns, context, work), enclosing, end_ns, error = record
+        (timer, span, start_ns, context, work), enclosing, end_ns, error, waited_ns = record
         step = context.step
         is_step_span = span == context.step_span
         if enclosing is None:
@@ -145,6 +146,7 @@ class SpanPacker:
             parent, around = enclosing[1], enclosing[0].name
         microbatch, tokens = work or _NO_WORK
         has_parent = is_step_span or parent != NO_SPAN
+        waited_ns = min(waited_ns, end_ns - start_ns)
         key = (
             timer,
             context.phase,
@@ -154,6 +156,7 @@ class SpanPacker:
             has_parent,
             microbatch >= 0,
             tokens >= 0,
+            waited_ns > 0,
             error is not None and is_failure(error),
         )
         row = (
@@ -166,6 +169,7 @@ class SpanPacker:
             -1 if is_step_span else self._seq.next(context.session, timer.name),
             microbatch,
             tokens,
+            waited_ns,
             trace_id,
         )
         return key, row
@@ -229,13 +233,19 @@ class _StepBudget:
 
 
 def _columns(key: _Key, members: list[_Row], offset_ns: int, ids: SpanIds) -> SpanGroup:
-    timer, phase, around, is_step_span, has_step, has_parent, has_batch, has_tokens, failed = key
-    _, span, parent, start, end, step, seq, microbatch, tokens, traces = zip(*members, strict=True)
+    (
+        timer, phase, around, is_step_span, has_step, has_parent, has_batch, has_tokens, has_waited,
+        failed,
+    ) = key  # fmt: skip
+    _, span, parent, start, end, step, seq, microbatch, tokens, waits, traces = zip(
+        *members, strict=True
+    )
     candidates = {
         semconv.STEP: (has_step, step),
         semconv.SEQ: (not is_step_span, seq),
         semconv.MICROBATCH: (has_batch, microbatch),
         semconv.TOKENS: (has_tokens, tokens),
+        semconv.COLLECTIVE_WAIT_TIME: (has_waited, waits),
     }
     parents: Ids | None = None
     if is_step_span:
@@ -245,7 +255,7 @@ def _columns(key: _Key, members: list[_Row], offset_ns: int, ids: SpanIds) -> Sp
         parents = ids.of(np.array(parent, np.uint64))
     return SpanGroup(
         name=timer.name,
-        labels=_labels(timer, phase, around, is_step_span=is_step_span),
+        labels=_labels(timer, phase, around, is_step_span=is_step_span, has_waited=has_waited),
         numbers={k: np.array(c, np.int64) for k, (is_set, c) in candidates.items() if is_set},
         trace_ids=np.frombuffer(b"".join(traces), np.uint8).reshape(-1, 16),
         span_ids=ids.of(np.array(span, np.uint64)),
@@ -257,7 +267,7 @@ def _columns(key: _Key, members: list[_Row], offset_ns: int, ids: SpanIds) -> Sp
 
 
 def _labels(
-    timer: SectionTimer, phase: str, around: str, *, is_step_span: bool
+    timer: SectionTimer, phase: str, around: str, *, is_step_span: bool, has_waited: bool
 ) -> tuple[tuple[str, str], ...]:
     """Text attributes: a step span is like a section, but it is none."""
     labels: list[tuple[str, str]] = []
@@ -265,7 +275,8 @@ def _labels(
         labels += [(semconv.SECTION, timer.name), (semconv.SECTION_KIND, timer.kind)]
         if around:
             labels.append((semconv.SECTION_PARENT, around))
-    labels.append((semconv.TIME_BASIS, semconv.HOST_BASIS))
+    basis = semconv.COLLECTIVE_BASIS if has_waited else semconv.HOST_BASIS
+    labels.append((semconv.TIME_BASIS, basis))
     if phase:
         labels.append((semconv.PHASE, phase))
     return tuple(labels)

@@ -16,6 +16,7 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from otel_straggler.client.recorder import (
+    LONGEST_WAIT_NS,
     NO_SPAN,
     RING_CAPACITY,
     Context,
@@ -67,11 +68,12 @@ class PythonTimer:
             if around[3] is not frame[3]:
                 around = _parent_of(frame, around)
         stack.last_end_ns = end_ns
+        waited_ns = stack.waits.pop(frame[1], 0) if stack.waits else 0
         ring = RECORDER.ring
         if len(ring) < RECORDER.capacity:
-            ring.append((frame, around, end_ns, exc_type))
+            ring.append((frame, around, end_ns, exc_type, waited_ns))
         else:
-            RECORDER.overflow((frame, around, end_ns, exc_type))
+            RECORDER.overflow((frame, around, end_ns, exc_type, waited_ns))
 
     def begin(self, work: WorkSize | None) -> None:
         context = RECORDER.context
@@ -85,11 +87,11 @@ class PythonTimer:
             return None
         stack = _local.stack
         frame: Frame = (self, next(_span_numbers), perf_counter_ns(), context, None)
-        return (frame, _parent_of(frame, stack[-1]) if stack else None, 0, None)
+        return (frame, _parent_of(frame, stack[-1]) if stack else None, 0, None, 0)
 
     def end_detached(self, begun: Record | None, error: type[BaseException] | None) -> None:
         if begun is not None and not RECORDER.is_left_to_parent:
-            RECORDER.keep((*begun[:2], perf_counter_ns(), error))
+            RECORDER.keep((*begun[:2], perf_counter_ns(), error, 0))
 
 
 def _parent_of(frame: Frame, around: Frame) -> Frame | None:
@@ -105,17 +107,19 @@ def _end_deeper(
         if stack[at][0] is timer:
             frame = stack.pop(at)
             around = _parent_of(frame, stack[at - 1]) if at else None
-            RECORDER.keep((frame, around, end_ns, error))
+            RECORDER.keep((frame, around, end_ns, error, stack.waits.pop(frame[1], 0)))
             return
 
 
 class _Stack(list[Frame]):
-    """The open executions of one thread, innermost last, and when its last one ended."""
+    """The open executions of one thread, innermost last, and when its last one ended; ``waits``:
+    how long those that waited in collectives did so, ns by span number."""
 
-    __slots__ = ("last_end_ns",)
+    __slots__ = ("last_end_ns", "waits")
 
     def __init__(self) -> None:
         self.last_end_ns = 0
+        self.waits: dict[int, int] = {}
 
 
 class PythonRecorder:
@@ -180,6 +184,22 @@ class PythonRecorder:
 
     def end_step(self, error: type[BaseException] | None = None) -> None:
         self._end_step(perf_counter_ns(), error)
+
+    def add_wait(self, waited_ns: int) -> bool:
+        """This thread has waited so long in collectives: add it to what is open. False, and nothing
+        changes, if that cannot be."""
+        if type(waited_ns) is not int or not 0 <= waited_ns <= LONGEST_WAIT_NS:
+            return False
+        stack = _local.stack
+        spans = [frame[1] for frame in stack]
+        step = self._open_step
+        if step is not None and self._stepping is stack:
+            spans.append(step[1])
+        if len(stack.waits) > _MAX_OPEN:  # of executions that ended in another thread
+            stack.waits.clear()
+        for span in spans if waited_ns else ():
+            stack.waits[span] = stack.waits.get(span, 0) + waited_ns
+        return True
 
     def set_phase(self, phase: str) -> str:
         context = self.context
@@ -254,7 +274,9 @@ class PythonRecorder:
         if frame is None or context is None:
             return
         self.context = Context(context.session, None, NO_SPAN, context.phase)
-        self.keep((frame, None, now_ns, error))
+        waits = {} if self._stepping is None else self._stepping.waits
+        waited_ns = waits.pop(frame[1], 0)
+        self.keep((frame, None, now_ns, error, waited_ns if self._stepping is _local.stack else 0))
 
     def _reset_steps(self) -> None:
         self._open_step = None

@@ -62,9 +62,12 @@ Frame = tuple["SectionTimer", int, int, Context, WorkSize | None]
 """A run that has begun: section, span number from 1, start (``perf_counter_ns``), context at the
 start, work size. Frames and records are plain tuples: a named one costs three times as much."""
 
-Record = tuple[Frame, Frame | None, int, type[BaseException] | None]
+Record = tuple[Frame, Frame | None, int, type[BaseException] | None, int]
 """A run that has ended: its frame, that of the enclosing run (of the same step) or None, end, class
-of the exception that ended it."""
+of the exception that ended it, and how long its thread waited in collectives meanwhile, ns."""
+
+LONGEST_WAIT_NS = 86_400_000_000_000
+"""A day: what claims to have waited longer in one collective has not."""
 
 
 _NO_FAILURES = frozenset({("torch.utils.checkpoint", "_StopRecomputationError")})

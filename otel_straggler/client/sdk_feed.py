@@ -207,9 +207,13 @@ class SdkSink:
             self._build_held(context.step_span)
 
     def _attributes(self, record: Record, seq: int) -> Attributes:
-        (timer, _, _, context, work), enclosing, *_ = record
+        (timer, _, _, context, work), enclosing, _, _, waited_ns = record
+        waiting: Attributes = {}
+        if waited_ns > 0:
+            waiting[semconv.TIME_BASIS] = semconv.COLLECTIVE_BASIS
+            waiting[semconv.COLLECTIVE_WAIT_TIME] = waited_ns
         if seq < 0:
-            return self._traces.step_attributes(context)
+            return {**self._traces.step_attributes(context), **waiting}
         attributes = self._traces.section_attributes(context, timer.name, timer.kind)
         if enclosing is not None:
             attributes[semconv.SECTION_PARENT] = enclosing[0].name
@@ -219,7 +223,7 @@ class SdkSink:
                 attributes[semconv.MICROBATCH] = work.microbatch
             if work.tokens >= 0:
                 attributes[semconv.TOKENS] = work.tokens
-        return attributes
+        return {**attributes, **waiting}
 
     def _trace(
         self, record: Record, offset_ns: int, attributes: Attributes
@@ -265,7 +269,7 @@ class SdkSink:
         trace_id: int,
         sampling: TraceSampling,
     ) -> SdkSpan:
-        (timer, number, start_ns, context, work), enclosing, end_ns, error = record
+        (timer, number, start_ns, context, work), enclosing, end_ns, error, _ = record
         is_step_span = number == context.step_span
         if enclosing is not None:
             parent_number = enclosing[1]

@@ -15,6 +15,7 @@ from otel_straggler.config import ClientSettings
 from otel_straggler.semconv import GpuTier, Outcome
 
 if TYPE_CHECKING:
+    from otel_straggler.client.collectives.session import CollectiveWaits
     from otel_straggler.client.diagnostics.commands import Diagnostics
     from otel_straggler.client.gpu.owner import GpuTiming
     from otel_straggler.client.gpu.reasons import GpuTimingState
@@ -39,6 +40,7 @@ class Session:
         self._export: NativeExport | PythonExport | None = None
         self._termination: Termination | None = None
         self._gpu: GpuTiming | None = None
+        self._collectives: CollectiveWaits | None = None
         self._diagnostics: Diagnostics | None = None
         self._is_closing = False
 
@@ -84,6 +86,7 @@ class Session:
         if self._sdk is not None:
             self._sdk.start(RECORDER.session.generation)
         self._gpu.start()
+        self._measure_waits()
         write_ring_identity(self.settings)
         if self.settings.evidence_dir or self.settings.commands:
             self._diagnostics = Diagnostics(self.settings, lambda: self.is_scorer)
@@ -118,6 +121,8 @@ class Session:
             return
         if self._sdk is not None:
             self._sdk.stop_propagating()
+        if self._collectives is not None:
+            self._collectives.close()
         RECORDER.disable()
         self._is_closing = pending_exception() is None
         was_in_time = self.flush(deadline_s, outcome)
@@ -164,7 +169,8 @@ class Session:
 
     def leave_to_parent(self) -> None:
         """In a forked child: this session is the parent's; only our signal handler must go."""
-        for part in (self._termination, self._sdk, self._gpu, self._diagnostics):
+        parts = self._termination, self._sdk, self._gpu, self._diagnostics, self._collectives
+        for part in parts:
             if part is not None:
                 part.leave_to_parent()
 
@@ -175,6 +181,14 @@ class Session:
     def _losses(self) -> dict[str, int]:
         losses = GUARD.counts()
         return losses if self._sdk is None else {**losses, **self._sdk.losses()}
+
+    def _measure_waits(self) -> None:
+        if not self.settings.collectives:
+            return
+        from otel_straggler.client.collectives.session import CollectiveWaits
+
+        self._collectives = CollectiveWaits()
+        self._collectives.start()
 
     def _watch_sigterm(self) -> None:
         if not self.settings.handle_sigterm:

@@ -84,7 +84,7 @@ class SectionSamples:
 
     def _add_tuples(self, records: Sequence[Record]) -> None:
         lengths_ns: dict[_Opened, list[int]] = {}
-        for (timer, _, start_ns, context, _), _, end_ns, error in records:
+        for (timer, _, start_ns, context, _), _, end_ns, error, _ in records:
             if timer is not STEP_TIMER and (error is None or not is_failure(error)):
                 lengths = lengths_ns.setdefault((timer, context.phase), [])
                 lengths.append(max(1, end_ns - start_ns))

@@ -19,6 +19,11 @@ import pytest
 Json = dict[str, Any]
 WINDOW = {"ranks", "sections", "first_window", "window", "verdicts", "peak_gib"}
 SMALL: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
+    "collective_wait_cost": (
+        {"CALLS": 20, "COLLECTIVES": (2,)},
+        ["--rounds", "1"],
+        {"steps", "calls", "budgets"},
+    ),
     "dense_window": ({}, ["16", "3", "20"], {"rows", "seconds", "peak_gib", "is_within_budget"}),
     "history": (
         {"RANKS": 16, "SECTIONS": 3, "WINDOWS": 3, "SAVES": 2},

@@ -20,7 +20,7 @@ from otel_straggler.client.recording import FORM, RECORDER
 Program = list[Any]
 """Acts in order: ["section", name, acts], ["fail", name, acts], ["step", n], ["end"],
 ["phase", name, acts], ["sized", name, microbatch, tokens], ["thread", acts], ["open", name],
-["close", name], ["off"], ["on"], ["begin", name], ["finish"]."""
+["close", name], ["off"], ["on"], ["begin", name], ["finish"], ["wait", ns]."""
 
 
 class PlannedError(Exception):
@@ -43,7 +43,7 @@ def reported(records: Sequence[Record]) -> list[Any]:
     indexes = {record[0][1]: at for at, record in enumerate(records)}
     sessions: list[Any] = []
     result = []
-    for (timer, span, start_ns, context, work), enclosing, end_ns, error in records:
+    for (timer, span, start_ns, context, work), enclosing, end_ns, error, waited_ns in records:
         if context.session not in sessions:
             sessions.append(context.session)
         assert start_ns <= end_ns
@@ -60,6 +60,7 @@ def reported(records: Sequence[Record]) -> list[Any]:
                 "around": enclosing[0].name if enclosing else "",
                 "work": list(work) if work and max(work) >= 0 else None,
                 "failed": is_failure(error),
+                "waited_ns": min(waited_ns, end_ns - start_ns),
             }
         )
     return result
@@ -99,6 +100,8 @@ def _act(act: Any, opened: dict[str, int], begun: list[Any]) -> None:
             step(number)
         case ["end"]:
             RECORDER.end_step()
+        case ["wait", waited_ns]:
+            RECORDER.add_wait(waited_ns)
         case ["off"]:
             RECORDER.disable()
         case ["on"]:

@@ -30,6 +30,11 @@ def span(record: Record) -> int:
     return record[0][1]
 
 
+def waits(records: Sequence[Record]) -> dict[str, int]:
+    """Ns that each run waited in collectives, by name."""
+    return {record[0][0].name: record[4] for record in records}
+
+
 def around(record: Record) -> int:
     """Span number of the enclosing run; 0 if there is none."""
     return 0 if record[1] is None else record[1][1]
@@ -392,3 +397,68 @@ def test_the_open_section_is_told_after_many_threads_have_come_and_gone() -> Non
 def run_section(name: str) -> None:
     with section(name):
         pass
+
+
+def test_a_run_and_each_around_it_hold_what_their_thread_waited_meanwhile() -> None:
+    """Before and after it does not count, nor what cannot be a wait."""
+    assert RECORDER.add_wait(100)
+    with step(1), section("outer"):
+        assert RECORDER.add_wait(20)
+        with section("inner"):
+            assert RECORDER.add_wait(3)
+            for absurd in (-1, 2**47, 2**70, True, 0.5, None):
+                assert not RECORDER.add_wait(absurd)  # type: ignore[arg-type]
+        with section("still"):
+            assert RECORDER.add_wait(0)
+    assert waits(RECORDER.drain()) == {"inner": 3, "still": 0, "outer": 23, "step": 23}
+
+
+def test_what_another_thread_waited_is_not_in_this_ones_runs() -> None:
+    """A section is one thread's, and so is what it waited."""
+
+    def wait() -> None:
+        with section("there"):
+            RECORDER.add_wait(7)
+
+    with step(1), section("here"):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+    assert waits(RECORDER.drain()) == {"there": 7, "here": 0, "step": 0}
+
+
+def test_runs_that_overlap_hold_each_what_was_waited_while_it_was_open() -> None:
+    """Opened and closed by hand, in another order."""
+    first = section("first").__enter__()
+    RECORDER.add_wait(1)
+    second = section("second").__enter__()
+    RECORDER.add_wait(20)
+    first.__exit__(None, None, None)
+    RECORDER.add_wait(300)
+    second.__exit__(None, None, None)
+    assert waits(RECORDER.drain()) == {"first": 21, "second": 320}
+
+
+def test_a_coroutine_holds_no_wait() -> None:
+    """Its thread does other things meanwhile."""
+
+    @section("runs")
+    async def runs() -> None:
+        RECORDER.add_wait(7)
+
+    asyncio.run(runs())
+    assert waits(RECORDER.drain()) == {"runs": 0}
+
+
+def test_a_recursion_deeper_than_is_published_holds_its_waits() -> None:
+    """As many as are open at once."""
+    again = section("again")
+
+    def descend(depth: int) -> None:
+        with again:
+            RECORDER.add_wait(1)
+            if depth:
+                descend(depth - 1)
+
+    descend(49)
+    assert [record[4] for record in RECORDER.drain()] == list(range(1, 51))

@@ -32,6 +32,8 @@ NAMES = st.sampled_from(["a", "b", "forward"])
 LEAVES = st.one_of(
     st.tuples(st.just("step"), st.integers(0, 3)),
     st.sampled_from([("end",), ("finish",)]),
+    # Shorter than what runs meanwhile, so that none is cut to that.
+    st.tuples(st.just("wait"), st.sampled_from([0, 1, 5, -1, 2**47, 2**70])),
     st.tuples(st.sampled_from(["open", "close", "begin"]), NAMES),
     st.tuples(st.just("sized"), NAMES, st.none() | st.integers(0, 9), st.none() | st.integers(0)),
 )
@@ -141,7 +143,7 @@ def left_out_steps(rank: int, sections: int) -> set[int]:
         context = Context(session, step, 10**6 + step, "")
         for n in range(sections):
             at_ns = 10**15 + step * 10**8 + n
-            records.append(((timer, step * 1000 + n, at_ns, context, None), None, at_ns, None))
+            records.append(((timer, step * 1000 + n, at_ns, context, None), None, at_ns, None, 0))
     spans = [span for request in packer.pack(records, 0) for span in decoded_spans(request.body)]
     sent = [next(a.value.int_value for a in s.attributes if a.key == semconv.STEP) for s in spans]
     assert packer.losses() == ({"span_budget": len(records) - len(spans)} if sections > 10 else {})

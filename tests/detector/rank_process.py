@@ -45,14 +45,14 @@ def spend(durations_s: dict[str, list[float]], kinds: dict[str, str] | None = No
 def _record(timer: Any, length_ns: int) -> None:
     context = RECORDER.context or Context(RecordingSession("", 0), None, NO_SPAN, "")
     if NATIVE is None:
-        RECORDER.keep(((timer, -1, 0, context, None), None, length_ns, None))  # type: ignore[attr-defined]
+        RECORDER.keep(((timer, -1, 0, context, None), None, length_ns, None, 0))  # type: ignore[attr-defined]
         return
     step = NO_STEP if context.step is None else context.step
     session = max(0, len(RECORDER.sessions) - 1)
     span = context.step_span
     times = step, 0, length_ns, -1, -1
     names = timer.section, NO_SECTION, 0, session, 0, 0
-    NATIVE.keep(RECORD.pack(2**64 - 1, span, span, *times, *names, 0))
+    NATIVE.keep(RECORD.pack(2**64 - 1, span, span, *times, *names, 0, 0, 0))
 
 
 def reported(report: Report | None) -> Json | None:

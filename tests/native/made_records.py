@@ -13,7 +13,7 @@ from otel_straggler.client.recorder import Context, Frame, Record, RecordingSess
 NO_STEP = -(2**63)
 NO_SECTION = 2**32 - 1
 FAILED, STEP_SPAN = 1, 2
-TIMED, TIMED_BY_EVENTS = 2, 4
+TIMED, TIMED_BY_EVENTS, WAITED = 2, 4, 5
 _RECORD = struct.Struct("<QQQqqqqqIIIIIIQqqqII")
 assert _RECORD.size == 128
 
@@ -68,6 +68,7 @@ class Made:
         failed: bool = False,
         is_step: bool = False,
         gpu: Gpu | None = None,
+        waited_ns: int = 0,
     ) -> None:
         """One run; ``around`` is section and span of the one around it."""
         tables = self.tables
@@ -78,8 +79,10 @@ class Made:
         if around is not None:
             outer = (timers[around[0]], around[1], start_ns, context, None)
         error = ValueError if failed else None
-        self.records.append((frame, outer, end_ns, error))
+        self.records.append((frame, outer, end_ns, error, waited_ns))
         slot = gpu or Gpu()
+        if waited_ns > 0:
+            slot = Gpu(nccl_time_ns=waited_ns, state=WAITED)
         self.parts.append(
             _RECORD.pack(
                 span,
@@ -144,6 +147,7 @@ def random_runs(rng: random.Random, steps: int, runs_per_step: int) -> Made:
                 microbatch=rng.choice([-1, -1, rng.randrange(2**20)]),
                 tokens=rng.choice([-1, -1, 0, rng.randrange(2**33)]),
                 failed=rng.random() < 0.03,
+                waited_ns=rng.choice([0, 0, rng.randrange(now - start + 1)]),
             )
         if step is not None:
             made.add(
@@ -157,6 +161,7 @@ def random_runs(rng: random.Random, steps: int, runs_per_step: int) -> Made:
                 step_span=step_span,
                 phase=phase,
                 is_step=True,
+                waited_ns=rng.choice([0, rng.randrange(now - began + 1)]),
             )
         now += rng.randrange(1, 10**8)
     return made

@@ -141,6 +141,18 @@ def test_gpu_time_of_folded_runs_is_summed() -> None:
     }
 
 
+def test_waits_of_folded_runs_are_summed() -> None:
+    """Runs that did not wait are folded with those that did."""
+    _, in_cpp = packers(10)
+    made = hot(30)
+    made.parts += hot(20, waited_ns=1).parts
+    [span] = spans_of(in_cpp.pack_block(made.block, made.tables, OFFSET_NS))
+    result = {a.key: a.value.int_value or a.value.string_value for a in span.attributes}
+    assert result["straggler.fold.count"] == 50
+    assert result["straggler.collective.wait_time_ns"] == 20
+    assert result["straggler.time_basis"] == "collective"
+
+
 def test_the_spans_of_the_fold_tests_are_folded() -> None:
     """A check that folds nothing would show nothing."""
     rng = random.Random(0)

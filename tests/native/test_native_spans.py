@@ -20,7 +20,17 @@ from otel_straggler.client.recorder import RecordingSession
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.otlp.ids import SpanIds, root_span_id, step_trace_id, window_trace_id
 
-from .made_records import NAMES, PHASES, TIMED, TIMED_BY_EVENTS, Gpu, Made, MadeTables, random_runs
+from .made_records import (
+    NAMES,
+    PHASES,
+    TIMED,
+    TIMED_BY_EVENTS,
+    WAITED,
+    Gpu,
+    Made,
+    MadeTables,
+    random_runs,
+)
 
 native = pytest.importorskip(
     "otel_straggler._native",
@@ -134,7 +144,7 @@ def test_what_a_gpu_took_is_told_with_its_basis() -> None:
     timers = [PythonTimer(*name) for name in NAMES]
     by_events = Gpu(-1, 6, -1, 8, TIMED_BY_EVENTS)
     slots = [Gpu(5, 6, 7, 8, TIMED), Gpu(5, -1, -1, 8, TIMED), by_events, Gpu(5, 6, 7, 8, 3), None]
-    slots.append(Gpu(5, 6, 7, 8, 5))  # of a later version
+    slots.append(Gpu(5, 6, 7, 8, 6))  # of a later version
     for span, gpu in enumerate(slots, 1):
         made.add(timers, section=1, span=span, start_ns=1, end_ns=9, gpu=gpu)
     result = [
@@ -162,6 +172,24 @@ def test_what_a_gpu_took_is_told_with_its_basis() -> None:
         "events",
         *["host"] * 3,
     ]
+
+
+def test_what_a_run_waited_is_told_with_its_basis() -> None:
+    """Of a section and of a step; no wait is a number only if it is above 0."""
+    _, in_cpp = packers()
+    made = Made(MadeTables(NAMES, PHASES, [RecordingSession("0" * 16, 1)]))
+    timers = [PythonTimer(*name) for name in NAMES]
+    for span, waited_ns in enumerate([3, 0], 1):
+        made.add(timers, section=1, span=span, start_ns=1, end_ns=9, waited_ns=waited_ns)
+    made.add(timers, section=1, span=3, start_ns=1, end_ns=9, gpu=Gpu(0, 0, -3, 0, WAITED))
+    made.add(timers, section=0, span=9, start_ns=1, end_ns=9, step=1, step_span=9, is_step=True,
+             waited_ns=4)  # fmt: skip
+    result = [
+        {a.key: a.value.int_value or a.value.string_value for a in span.attributes}
+        for span in spans_of(in_cpp.pack_block(made.block, made.tables, OFFSET_NS))
+    ]
+    told = [(f["straggler.time_basis"], f.get("straggler.collective.wait_time_ns")) for f in result]
+    assert told == [("collective", 3), ("host", None), ("host", None), ("collective", 4)]
 
 
 def test_records_that_name_nothing_are_counted_and_left_out() -> None:

@@ -50,7 +50,7 @@ class Recorded:
 
     def add(self, made: Made) -> None:
         """Failed runs take a number and are not scored; steps are no sections."""
-        for frame, outer, end_ns, error in made.records:
+        for frame, outer, end_ns, error, _ in made.records:
             timer, span, start_ns, context, work = frame
             if span == context.step_span:
                 continue

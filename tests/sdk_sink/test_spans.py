@@ -20,6 +20,7 @@ from opentelemetry.trace import StatusCode
 
 from otel_straggler import configure, flush, phase, section, shutdown, step
 from otel_straggler.client import sdk_feed
+from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.sender import SDK_RATE
 from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.otlp.ids import step_trace_id
@@ -67,6 +68,28 @@ def test_a_console_exporter_shows_our_spans_once_with_the_resource_of_the_applic
     assert spans["step"]["parent_id"] is None
     assert spans["own"]["parent_id"] is None
     assert spans["step"]["context"]["trace_id"] == "0x" + step_trace_id("run", 0, "", 7).hex()
+
+
+def test_what_a_section_waited_in_collectives_is_in_its_span(application: Application) -> None:
+    """As in the spans that go to a collector."""
+    application.configure()
+    with step(7), section("forward"):
+        with section("waits"):
+            RECORDER.add_wait(5)
+        with section("works"):
+            pass
+    shutdown()
+    reported = {
+        name: (
+            (span.attributes or {})["straggler.time_basis"],
+            (span.attributes or {}).get("straggler.collective.wait_time_ns"),
+        )
+        for name, span in application.by_name().items()
+    }
+    waited = ("collective", 5)
+    assert reported == {
+        "waits": waited, "works": ("host", None), "forward": waited, "step": waited,
+    }  # fmt: skip
 
 
 def test_parents_are_right_for_nested_sections_threads_decorators_and_no_step(

@@ -158,7 +158,8 @@ class SpanEncoder {
     key.around = run.parent_section == kNoSection ? kNoSection
                                                   : names_.section(run.parent_section).name_number;
     key.phase = run.phase;
-    key.fields = (run.tokens >= 0 ? bit(kTokensNumber) : 0U) | gpu_bits(run);
+    // Runs that waited and runs that did not are folded together.
+    key.fields = (run.tokens >= 0 ? bit(kTokensNumber) : 0U) | (gpu_bits(run) & ~kHasWaited);
     key.step_span = run.step_span;
     key.trace = run.step != kNoStep ? run.step : window_of(unix_start(run));
     return key;
@@ -169,12 +170,13 @@ class SpanEncoder {
     SpanShape shape = shape_of(run);
     shape.fields &= ~(bit(kMicrobatchNumber) | kHasParent);
     shape.fields |= bit(kFoldCountNumber) | bit(kFoldSumNumber) | bit(kFoldMinNumber) |
-                  bit(kFoldMaxNumber) | (run.step_span != kNoSpan ? kHasParent : 0U);
+                  bit(kFoldMaxNumber) | (run.step_span != kNoSpan ? kHasParent : 0U) |
+                  (fold.gpu.waited_ns > 0 ? kHasWaited : 0U);
     SpanValues span = values_of(run, epoch, fold.runs);
     span.parent = span_id(seed_, run.step_span);
     span.end_ns = fold.end_ns + offset_ns_;
     span.numbers[kTokensNumber] = fold.tokens;
-    put_gpu(span, fold.gpu);
+    put_gpu(span, fold.gpu, fold.gpu.waited_ns);
     span.numbers[kFoldCountNumber] = fold.runs;
     span.numbers[kFoldSumNumber] = fold.sum_ns;
     span.numbers[kFoldMinNumber] = fold.min_ns;
@@ -212,7 +214,7 @@ class SpanEncoder {
     } else if ((shape.fields & kHasParent) != 0) {
       span.parent = span_id(seed_, parent_of(run));
     }
-    put_gpu(span, run.gpu);
+    put_gpu(span, run.gpu, static_cast<std::uint64_t>(waited_ns_of(run.gpu)));
     append(shape, span, 1, chosen.epoch, out);
   }
 
@@ -240,6 +242,7 @@ class SpanEncoder {
   }
 
   static std::uint32_t gpu_bits(const Record& run) {
+    if (waited_ns_of(run.gpu) > 0) return kHasWaited;
     const bool is_kernel_timed = run.gpu.state == GpuState::kTimed;
     if (!is_kernel_timed && run.gpu.state != GpuState::kTimedByEvents) return 0;
     return (is_kernel_timed ? kIsKernelTimed | bit(kKernelCountNumber) : kIsEventTimed) |
@@ -268,7 +271,8 @@ class SpanEncoder {
   }
 
   template <typename Gpu>
-  static void put_gpu(SpanValues& span, const Gpu& gpu) {
+  static void put_gpu(SpanValues& span, const Gpu& gpu, std::uint64_t waited_ns) {
+    span.numbers[kWaitTimeNumber] = waited_ns;
     span.numbers[kKernelTimeNumber] = static_cast<std::uint64_t>(gpu.kernel_time_ns);
     span.numbers[kBusyTimeNumber] = static_cast<std::uint64_t>(gpu.busy_time_ns);
     span.numbers[kNcclTimeNumber] = static_cast<std::uint64_t>(gpu.nccl_time_ns);

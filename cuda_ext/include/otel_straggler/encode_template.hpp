@@ -24,6 +24,7 @@ enum Number : std::uint32_t {
   kBusyTimeNumber,
   kNcclTimeNumber,
   kKernelCountNumber,
+  kWaitTimeNumber,
   kFoldCountNumber,
   kFoldSumNumber,
   kFoldMinNumber,
@@ -41,6 +42,7 @@ inline constexpr std::uint32_t kIsStep = bit(kNumbers + 1);
 inline constexpr std::uint32_t kIsError = bit(kNumbers + 2);
 inline constexpr std::uint32_t kIsKernelTimed = bit(kNumbers + 3);
 inline constexpr std::uint32_t kIsEventTimed = bit(kNumbers + 4);
+inline constexpr std::uint32_t kHasWaited = bit(kNumbers + 5) | bit(kWaitTimeNumber);
 
 // What decides the layout of a span.
 struct SpanShape {
@@ -167,7 +169,8 @@ class SpanTemplate {
 
   Word basis() const {
     if ((shape_.fields & kIsKernelTimed) != 0) return kCuptiBasisWord;
-    return (shape_.fields & kIsEventTimed) != 0 ? kEventsBasisWord : kHostBasisWord;
+    if ((shape_.fields & kIsEventTimed) != 0) return kEventsBasisWord;
+    return (shape_.fields & kHasWaited) != 0 ? kCollectiveBasisWord : kHostBasisWord;
   }
 
   static void append_label(proto::Bytes& body, const std::string& key, const std::string& text) {

@@ -40,14 +40,16 @@ struct FoldKey {
   }
 };
 
-// GPU time of several runs together.
+// GPU time of several runs together, and what they waited.
 struct GpuSums {
   std::uint64_t kernel_time_ns = 0;
   std::uint64_t busy_time_ns = 0;
   std::uint64_t nccl_time_ns = 0;
   std::uint64_t kernel_count = 0;
+  std::uint64_t waited_ns = 0;
 
   void add(const GpuSlot& slot) {
+    waited_ns += static_cast<std::uint64_t>(waited_ns_of(slot));
     kernel_time_ns += static_cast<std::uint64_t>(slot.kernel_time_ns);
     busy_time_ns += static_cast<std::uint64_t>(slot.busy_time_ns);
     nccl_time_ns += static_cast<std::uint64_t>(slot.nccl_time_ns);

@@ -92,6 +92,13 @@ class GpuStage {
   struct Aside {
     std::uint64_t after;  // so many that do
     Record record;
+    std::int64_t waited_ns;
+  };
+
+  // How long a run that the timer has waited in collectives: timers write over that.
+  struct Waited {
+    std::uint64_t place;  // among those given to the timer
+    std::int64_t waited_ns;
   };
 
   // --- which timer -------------------------------------------------------------------------------
@@ -155,15 +162,17 @@ class GpuStage {
   }
 
   void place(Record record) {
+    const std::int64_t waited_ns = waited_ns_of(record.gpu);
     record.gpu = GpuSlot{};
     const bool is_covered = record.start_ns >= since_ns_;  // from beginning to end
     const bool is_timed = timer_ != nullptr || (!is_covered && before_ != nullptr);
     if ((record.flags & kHostOnly) != 0 || !is_timed || is_before_all(record)) {
-      put_aside(record);
+      put_aside(record, waited_ns);
     } else if (!is_covered) {
       record.gpu.state = GpuState::kMissing;
-      put_aside(record);
+      put_aside(record, waited_ns);
     } else {
+      if (waited_ns > 0) waited_.push_back({added_, waited_ns});
       batch_.push_back(record);
       ++added_;
     }
@@ -174,11 +183,11 @@ class GpuStage {
     return before_ == nullptr && record.end_ns <= until_ns_;
   }
 
-  void put_aside(const Record& record) {
+  void put_aside(const Record& record, std::int64_t waited_ns) {
     if (is_timer_busy()) {
-      aside_.push_back({added_, record});
+      aside_.push_back({added_, record, waited_ns});
     } else {
-      give(record);
+      give(record, waited_ns);
     }
   }
 
@@ -190,8 +199,9 @@ class GpuStage {
 
   void drain_rest(bool is_complete) {
     ask([&](std::vector<Record>& given) { timer_->drain_all(is_complete, given); });
-    for (const Aside& one : aside_) give(one.record);
+    for (const Aside& one : aside_) give(one.record, one.waited_ns);
     aside_.clear();
+    waited_.clear();
     came_ = added_;
   }
 
@@ -201,17 +211,29 @@ class GpuStage {
     given_.clear();
     collect(given_);
     for (const Record& record : given_) {
-      give(record);
+      give(record, waited_ns_of_next());
       ++came_;
       for (; !aside_.empty() && aside_.front().after <= came_; aside_.pop_front()) {
-        give(aside_.front().record);
+        give(aside_.front().record, aside_.front().waited_ns);
       }
     }
   }
 
-  void give(const Record& record) {
-    missing_ += record.gpu.state == GpuState::kMissing ? 1U : 0U;
+  // Of the run that comes from the timer now.
+  std::int64_t waited_ns_of_next() {
+    if (waited_.empty() || waited_.front().place != came_) return 0;
+    const std::int64_t waited_ns = waited_.front().waited_ns;
+    waited_.pop_front();
+    return waited_ns;
+  }
+
+  // Times of the GPU tell work and waiting apart better than the host's clock does.
+  void give(const Record& record, std::int64_t waited_ns) {
+    const GpuState state = record.gpu.state;
+    missing_ += state == GpuState::kMissing ? 1U : 0U;
     ready_.push_back(record);
+    if (waited_ns == 0 || state == GpuState::kTimed || state == GpuState::kTimedByEvents) return;
+    ready_.back().gpu = waited_slot(waited_ns, record.start_ns, record.end_ns);
   }
 
   void hand_out(std::vector<Record>& out) {
@@ -231,6 +253,7 @@ class GpuStage {
   std::uint64_t missing_ = 0;
   std::vector<Record> batch_;      // on the way to the timer
   std::deque<Aside> aside_;
+  std::deque<Waited> waited_;
   std::vector<Record> held_;       // for the next timer
   std::vector<Record> ready_;
   std::vector<Record> given_;

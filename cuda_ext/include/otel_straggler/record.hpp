@@ -35,6 +35,8 @@ enum class GpuState : std::uint32_t {
   // Only the stream was timed, by events around the run: busy_time_ns is the time between them.
   // Kernels were not seen: their times are below 0, and kernel_count means nothing.
   kTimedByEvents = 4,
+  // The GPU was not timed; nccl_time_ns is what the thread waited in collectives by its own clock.
+  kWaited = 5,
 };
 
 // GPU time of the run. The CUDA part fills it after the run has ended.
@@ -45,6 +47,20 @@ struct GpuSlot {
   std::uint32_t kernel_count;
   GpuState state;
 };
+
+// Host time of a run, of which its thread waited so much in collectives; kOff if it did not.
+inline GpuSlot waited_slot(std::int64_t waited_ns, std::int64_t start_ns, std::int64_t end_ns) {
+  GpuSlot slot{};
+  if (waited_ns <= 0 || end_ns <= start_ns) return slot;
+  slot.nccl_time_ns = waited_ns < end_ns - start_ns ? waited_ns : end_ns - start_ns;
+  slot.state = GpuState::kWaited;
+  return slot;
+}
+
+// What waited_slot() holds; 0 of any other slot.
+inline std::int64_t waited_ns_of(const GpuSlot& slot) {
+  return slot.state == GpuState::kWaited && slot.nccl_time_ns > 0 ? slot.nccl_time_ns : 0;
+}
 
 struct Record {
   std::uint64_t span;       // number of the run in its process, from 1

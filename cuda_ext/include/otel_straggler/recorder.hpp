@@ -132,7 +132,7 @@ class Recorder {
       record.epoch = static_cast<std::uint32_t>(phase_epoch >> 32);
       record.thread = thread.number();
       record.flags = 0;
-      record.gpu = GpuSlot{};
+      record.gpu = waited_slot(thread.waited_in(depth - 1), record.start_ns, end_ns);
       thread.drop_published();
       notify(record.span);
     });
@@ -149,8 +149,10 @@ class Recorder {
     for (std::size_t at = thread.depth(); at-- > 0;) {
       const Frame frame = thread.at(at);
       if (frame.section != section) continue;
+      const std::int64_t waited_ns = thread.waited_in(at);
       thread.remove(at);
       record = ended(frame, thread.number(), end_ns, flags);
+      record.gpu = waited_slot(waited_ns, record.start_ns, end_ns);
       if (at > 0) put_inside(record, thread.at(at - 1));
       return true;
     }
@@ -188,6 +190,10 @@ class Recorder {
     header_->surroundings.store(now);
     Record record = ended(step, thread.number(), now_ns, flags | kStepSpan);
     record.parent = kNoSpan;
+    if (now.stepping_thread == thread.number()) {  // another thread's waiting is not known here
+      const std::int64_t waited_ns = thread.waited_ns() - step_waited_before_ns_;
+      record.gpu = waited_slot(waited_ns, record.start_ns, now_ns);
+    }
     return record;
   }
 
@@ -204,6 +210,7 @@ class Recorder {
     header_->surroundings.store(now);
     open_step_ = true;
     step_phase_ = now.phase;
+    step_waited_before_ns_ = thread.waited_ns();
   }
 
   void set_phase(std::uint32_t phase) {
@@ -324,6 +331,7 @@ class Recorder {
   std::mutex taking_;
   bool open_step_ = false;  // of the stepping thread, one at a time
   std::uint32_t step_phase_ = 0;
+  std::int64_t step_waited_before_ns_ = 0;  // of the stepping thread
 };
 
 }  // namespace otel_straggler

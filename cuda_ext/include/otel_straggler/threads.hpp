@@ -78,6 +78,7 @@ inline std::optional<Frame> innermost(const ThreadSlot& slot) {
 }
 
 // A thread's own view of its open runs. Frames deeper than what is published are kept all the same.
+// How long the thread has waited in collectives is private: no other process needs it.
 class ThreadStack {
  public:
   // slot: null if the table was full; the runs of this thread are then not published.
@@ -94,8 +95,15 @@ class ThreadStack {
 
   Frame at(std::size_t place) const {
     return place < kPublishedFrames ? slot_->frames[place].load()
-                                    : deeper_[place - kPublishedFrames];
+                                    : deeper_[place - kPublishedFrames].frame;
   }
+
+  // Adds to the time that this thread has waited in collectives.
+  void add_wait(std::int64_t waited_ns) { waited_ns_ += waited_ns; }
+  std::int64_t waited_ns() const { return waited_ns_; }
+
+  // How much of it came since this run began.
+  std::int64_t waited_in(std::size_t place) const { return waited_ns_ - waited_before(place); }
 
   // False if there is no memory for so deep a frame; the run is then not recorded.
   bool push(const Frame& frame) {
@@ -103,9 +111,10 @@ class ThreadStack {
     if (depth_ < kPublishedFrames) {
       slot_->version.store(version_ += 2, std::memory_order_relaxed);
       slot_->frames[depth_].store(frame);
+      waited_before_[depth_] = waited_ns_;
     } else {
       try {
-        deeper_.push_back(frame);
+        deeper_.push_back({frame, waited_ns_});
       } catch (const std::bad_alloc&) {
         return false;
       }
@@ -119,6 +128,7 @@ class ThreadStack {
     slot_->version.store(version_ += 2, std::memory_order_relaxed);
     Cell<Frame>& cell = slot_->frames[depth_];
     for (std::size_t at = 0; at < 8; ++at) cell.set_word(at, words[at]);
+    waited_before_[depth_] = waited_ns_;
     set_depth(depth_ + 1);
   }
 
@@ -151,21 +161,32 @@ class ThreadStack {
  private:
   static constexpr std::uint64_t kSpansAtOnce = 1'024;
 
+  struct Deep {
+    Frame frame;
+    std::int64_t waited_before_ns;
+  };
+
+  std::int64_t waited_before(std::size_t place) const {
+    return place < kPublishedFrames ? waited_before_[place]
+                                    : deeper_[place - kPublishedFrames].waited_before_ns;
+  }
+
   void evict_outermost(std::size_t count) { move_down(0, count); }
 
   void move_down(std::size_t to, std::size_t from) {
     slot_->version.store(++version_, std::memory_order_relaxed);
-    for (; from < depth_; ++to, ++from) set(to, at(from));
+    for (; from < depth_; ++to, ++from) set(to, {at(from), waited_before(from)});
     set_depth(to);
     deeper_.resize(depth_ > kPublishedFrames ? depth_ - kPublishedFrames : 0);
     slot_->version.store(++version_, std::memory_order_release);
   }
 
-  void set(std::size_t place, const Frame& frame) {
+  void set(std::size_t place, const Deep& moved) {
     if (place < kPublishedFrames) {
-      slot_->frames[place].store(frame);
+      slot_->frames[place].store(moved.frame);
+      waited_before_[place] = moved.waited_before_ns;
     } else {
-      deeper_[place - kPublishedFrames] = frame;
+      deeper_[place - kPublishedFrames] = moved;
     }
   }
 
@@ -181,7 +202,9 @@ class ThreadStack {
   std::size_t depth_ = 0;
   std::uint64_t next_span_ = 0;
   std::uint64_t last_span_ = 0;
-  std::vector<Frame> deeper_;
+  std::int64_t waited_ns_ = 0;
+  std::int64_t waited_before_[kPublishedFrames] = {};  // the run in each place began
+  std::vector<Deep> deeper_;
 };
 
 // Places for the threads that live, given back when they end.
