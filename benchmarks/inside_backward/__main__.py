@@ -1,0 +1,108 @@
+"""Whether a rank that is slow inside ``backward`` is named, where the host's clock cannot tell.
+
+    python -m benchmarks.inside_backward [--runs N] [--rows A,B] [--json FILE]
+
+Real gloo ranks on CPU, with the sections of the quick start and nothing else; a real collector. In
+each run a rank becomes slower after some 75 steps by 10, 15 or 30 % of the own time of a section:
+in forward, in backward, in one layer (both), or in loading data. ``grading`` says what is right.
+Half as many runs have no fault. Next to each answer stands that of the host's clock: the same
+spans, scored without what the ranks have waited.
+
+A table on standard output, progress on standard error. ``--json -`` prints the JSON instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.about import about
+from benchmarks.inside_backward.faults import DOSES, WHERE
+from benchmarks.inside_backward.grading import TOLERANCE
+from benchmarks.inside_backward.rows import ROWS
+from benchmarks.inside_backward.running import Result, Scene, run_row
+from benchmarks.inside_backward.table import markdown, row_json
+
+Json = dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for; 2 if there is no such row."""
+    args = _parser().parse_args(arguments)
+    names = args.rows.split(",") if args.rows else list(ROWS)
+    if unknown := set(names) - set(ROWS):
+        print(f"no row {', '.join(sorted(unknown))}; there are: {', '.join(ROWS)}", file=sys.stderr)
+        return 2
+    began_s = time.monotonic()
+    scene = Scene()
+    try:
+        rows = {name: _row(scene, name, args) for name in names}
+    finally:
+        scene.close()
+    result = {
+        **about("torch", "transformers", "accelerate", "lightning"),
+        "steps": args.steps,
+        "doses": DOSES,
+        "where": list(WHERE),
+        "tolerance": TOLERANCE,
+        "wall_s": round(time.monotonic() - began_s, 1),
+        "rows": rows,
+    }
+    _print(result, args.json)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.inside_backward")
+    parser.add_argument("--runs", type=int, default=20, help="with a fault, of each row")
+    parser.add_argument("--healthy", type=int, help="without one; half as many if left out")
+    parser.add_argument("--rows", metavar="A,B", help=f"of: {', '.join(ROWS)}")
+    parser.add_argument("--steps", type=int, default=180, help="of a run")
+    parser.add_argument("--json", metavar="FILE", help="where the JSON goes; - is standard output")
+    return parser
+
+
+def _row(scene: Scene, name: str, args: argparse.Namespace) -> Json:
+    row = ROWS[name]
+    if row.why_not:
+        return {"title": row.title, "ranks": row.ranks, "not_run": row.why_not}
+    n_healthy = args.runs // 2 if args.healthy is None else args.healthy
+    results = []
+    with tempfile.TemporaryDirectory(prefix="inside-backward-") as folder:
+        for result in run_row(
+            scene, name, n_faults=args.runs, n_healthy=n_healthy, steps=args.steps,
+            folder=Path(folder),
+        ):  # fmt: skip
+            _print_progress(result)
+            results.append(result)
+    return row_json(row, results)
+
+
+def _print_progress(result: Result) -> None:
+    fault, ours = result.fault, result.ours
+    planted = "healthy" if fault is None else f"rank {fault.rank} +{fault.dose:.0%} {fault.where}"
+    part = "" if ours.part is None else f", {ours.part:.2f} of what was planted"
+    after = "" if ours.steps is None else f", after {ours.steps} steps"
+    host = result.by_host.outcome
+    print(f"{result.run_id}: {planted}: {ours.outcome}{part}{after}; by the host's clock {host}",
+          file=sys.stderr, flush=True)  # fmt: skip
+
+
+def _print(result: Json, where: str | None) -> None:
+    text = json.dumps(result, indent=1)
+    if where == "-":
+        print(text)
+        return
+    if where:
+        Path(where).write_text(text + "\n")
+    print(markdown(list(result["rows"].values())))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
