@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from benchmarks.inside_backward.rows import Row
 from benchmarks.inside_backward.work import LAYERS
+from otel_straggler.detect.verdicts.peer_engine import SMALL_GROUP
 
 Json = dict[str, Any]
 WHERE: Final = {
@@ -22,6 +23,8 @@ WHERE: Final = {
 """What a fault makes slower; of a layer, forward and backward of that one alone."""
 DOSES: Final = (0.10, 0.15, 0.30)
 """Of the own time of a section on a rank that is well."""
+DOSES_OF_FEW: Final = (0.12, 0.15, 0.30)
+"""The same where 10 % is the very limit below which nobody is named."""
 ONSETS: Final = range(70, 80)
 _LAYER = 1
 
@@ -32,7 +35,7 @@ class Fault:
 
     Attributes:
         where: of ``WHERE``.
-        dose: of ``DOSES``.
+        dose: part of the own time of the section.
         rank: that becomes slow.
         onset: first step in which it is.
         added_s: by section, seconds per step.
@@ -56,7 +59,7 @@ def draw(row: Row, base_s: Mapping[str, float], n_runs: int, seed: str) -> list[
     chance = random.Random(seed)
     kinds: list[tuple[str, float]] = []
     while len(kinds) < n_runs:
-        deck = list(product(WHERE, DOSES))
+        deck = list(product(WHERE, DOSES if row.ranks >= SMALL_GROUP else DOSES_OF_FEW))
         chance.shuffle(deck)
         kinds += deck
     return [

@@ -23,21 +23,26 @@ class Job:
         training: of ``ranks.py``.
         world_size: how many ranks.
         log: file for what they print.
+        come_first: with real-time priority, if that is permitted.
 
     Raises:
         RuntimeError: a rank has ended; with the end of the log.
     """
 
-    def __init__(self, training: str, world_size: int, log: Path) -> None:
+    def __init__(
+        self, training: str, world_size: int, log: Path, *, come_first: bool = True
+    ) -> None:
         self._log = log
         host, _, port = free_address().rpartition(":")
         where = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": host, "MASTER_PORT": port,
                  "LOCAL_WORLD_SIZE": str(world_size), "GLOO_SOCKET_IFNAME": "lo",
-                 "TORCHELASTIC_RUN_ID": "none", "OMP_NUM_THREADS": "1"}  # fmt: skip
+                 "TORCHELASTIC_RUN_ID": "none", "OMP_NUM_THREADS": "1",
+                 "TORCHINDUCTOR_COMPILE_THREADS": "1"}  # fmt: skip
+        flags = ["first"] if come_first else []
         with log.open("wb") as file:
             self._ranks = [
                 subprocess.Popen(
-                    [sys.executable, "-m", "benchmarks.inside_backward.ranks", training],
+                    [sys.executable, "-m", "benchmarks.inside_backward.ranks", training, *flags],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=file,
@@ -48,9 +53,8 @@ class Job:
             ]
         self._wait_for("ready")
 
-    def train(self, run_id: str, endpoint: str, steps: int, added: Mapping[int, Json]) -> None:
+    def train(self, run: Json, added: Mapping[int, Json]) -> None:
         """Train a run, and wait until it is over; ``added`` seconds by rank, see ``Pace.plan``."""
-        run = {"run_id": run_id, "endpoint": endpoint, "steps": steps}
         for rank, process in enumerate(self._ranks):
             assert process.stdin is not None
             line = json.dumps({**run, "added": added.get(rank, {})})

@@ -20,6 +20,8 @@ class Row:
         training: of ``ranks.py``.
         ranks: how many.
         executions: of each section in a step.
+        scale: of all times: collectives of a CPU cost it a millisecond each, which is not the
+            training that they stand for.
         repeats_forward: backward runs the forward of the layers again.
         sections: that loading, forward and backward are part of.
         package: that is needed; this project does not install it.
@@ -29,6 +31,7 @@ class Row:
     training: str
     ranks: int = 4
     executions: int = 1
+    scale: float = 1.0
     repeats_forward: bool = False
     sections: dict[str, str] = field(default_factory=lambda: dict(_APART))
     package: str = ""
@@ -49,6 +52,7 @@ ROWS = {
         title=f"DDP, no_sync, {MICROBATCHES} microbatches",
         training="accumulated",
         executions=MICROBATCHES,
+        scale=0.5,
     ),
     "static-graph": Row(title="DDP, static graph", training="static_graph"),
     "find-unused": Row(title="DDP, find_unused_parameters", training="find_unused"),
@@ -57,8 +61,10 @@ ROWS = {
         title="DDP, activation checkpointing", training="checkpointed", repeats_forward=True
     ),
     "compiled": Row(title="DDP, torch.compile", training="compiled"),
-    "fsdp2": Row(title="FSDP2 (fully_shard)", training="sharded"),
-    "tensor-parallel": Row(title="tensor parallel (DTensor)", training="tensor_parallel"),
+    "fsdp2": Row(title="FSDP2 (fully_shard)", training="sharded", scale=2.0),
+    "tensor-parallel": Row(
+        title="tensor parallel (DTensor)", training="tensor_parallel", scale=3.0
+    ),
     "transformers": Row(
         title="Hugging Face Trainer",
         training="transformers",

@@ -35,7 +35,7 @@ class Result:
 
 
 class Scene:
-    """A collector that all runs share, and what it passes on; ``close()`` ends both."""
+    """A collector that the runs of a row share, and what it passes on; ``close()`` ends both."""
 
     def __init__(self) -> None:
         self.sink = CapturedRequests()
@@ -63,19 +63,27 @@ class Scene:
 
 
 def run_row(
-    scene: Scene, name: str, *, n_faults: int, n_healthy: int, steps: int, folder: Path
+    scene: Scene,
+    name: str,
+    *,
+    n_faults: int,
+    n_healthy: int,
+    steps: int,
+    folder: Path,
+    come_first: bool = True,
 ) -> Iterator[Result]:
     """All runs of a row; the first healthy one also says what a dose is in seconds."""
     row = ROWS[name]
-    job = Job(row.training, row.ranks, folder / f"{name}.log")
+    job = Job(row.training, row.ranks, folder / f"{name}.log", come_first=come_first)
     try:
-        _train(scene, job, f"{name}.base", steps, None)
+        plan = {"steps": steps, "scale": row.scale}
+        _train(scene, job, f"{name}.base", plan, None)
         base_s = own_times(spans_of(scene.sink, f"{name}.base"), WARM_UP_STEPS)
         faults = draw(row, base_s, n_faults, seed=name)
         for number, fault in enumerate(_mixed(faults, n_healthy)):
             run_id = f"{name}.{number}"
             scene.sink.requests.clear()
-            run = _train(scene, job, run_id, steps, fault)
+            run = _train(scene, job, run_id, plan, fault)
             by_host = host_report(spans_of(scene.sink, run_id), run_id)
             yield Result(
                 run_id=run_id, fault=fault, ours=grade(run, fault), by_host=grade(by_host, fault)
@@ -94,7 +102,7 @@ def _mixed(faults: Sequence[Fault], n_healthy: int) -> Iterator[Fault | None]:
         yield None if is_healthy else next(left)
 
 
-def _train(scene: Scene, job: Job, run_id: str, steps: int, fault: Fault | None) -> Json:
+def _train(scene: Scene, job: Job, run_id: str, plan: Json, fault: Fault | None) -> Json:
     added = {} if fault is None else {fault.rank: fault.sleeps}
-    job.train(run_id, scene.collector.endpoint, steps, added)
-    return scene.report(run_id, steps)
+    job.train({"run_id": run_id, "endpoint": scene.collector.endpoint, **plan}, added)
+    return scene.report(run_id, plan["steps"])

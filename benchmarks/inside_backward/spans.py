@@ -34,20 +34,12 @@ def own_times(batch: ObservationBatch, first_step: int) -> dict[str, float]:
     waited_s = np.zeros(len(batch))
     if batch.gpu is not None:
         waited_s = np.where(batch.gpu.basis == COLLECTIVE, batch.gpu.nccl_s, 0.0)
-    own_s: dict[tuple[int, int, int], float] = defaultdict(float)
+    own_s: dict[str, dict[tuple[int, int], float]] = defaultdict(lambda: defaultdict(float))
     columns = (batch.section, batch.source, batch.step, batch.duration_s - waited_s)
     for section, source, step, seconds in zip(*(c.tolist() for c in columns), strict=True):
-        own_s[section, source, step] += seconds
-    return {
-        section.name: median(
-            s for (at, _, step), s in own_s.items() if _is_it(at, code, step, first_step)
-        )
-        for code, section in enumerate(batch.sections)
-    }
-
-
-def _is_it(at: int, code: int, step: int, first_step: int) -> bool:
-    return at == code and step >= first_step
+        if step >= first_step:
+            own_s[batch.sections[section].name][source, step] += seconds
+    return {name: median(of_steps.values()) for name, of_steps in own_s.items()}
 
 
 def host_report(batch: ObservationBatch, run_id: str) -> Json:

@@ -35,11 +35,15 @@ class Pace:
     backward_s: list[float] = field(default_factory=lambda: [BACKWARD_S / LAYERS] * LAYERS)
     _added: Mapping[str, Any] = field(default_factory=dict)
 
-    def plan(self, added: Mapping[str, Any]) -> None:
-        """Be well, until ``begin`` of the step ``added["onset"]``; empty: for good."""
-        self.data_s = DATA_S
-        self.forward_s = [FORWARD_S / LAYERS] * LAYERS
-        self.backward_s = [BACKWARD_S / LAYERS] * LAYERS
+    def plan(self, added: Mapping[str, Any], scale: float) -> None:
+        """Be well, until ``begin`` of the step ``added["onset"]``; empty: for good.
+
+        Args:
+            scale: of all times but what is added.
+        """
+        self.data_s = DATA_S * scale
+        self.forward_s = [FORWARD_S * scale / LAYERS] * LAYERS
+        self.backward_s = [BACKWARD_S * scale / LAYERS] * LAYERS
         self._added = added
 
     def begin(self, step: int) -> None:
@@ -55,41 +59,41 @@ PACE = Pace()
 """Of this process."""
 
 
-@torch.library.custom_op("inside_backward::forward", mutates_args=())
-def _forward(x: torch.Tensor, layer: int) -> torch.Tensor:
+@torch.library.custom_op("inside_backward::sleep_forward", mutates_args=())
+def _sleep_forward(x: torch.Tensor, layer: int) -> torch.Tensor:
     time.sleep(PACE.forward_s[layer])
     return x.clone()
 
 
-@torch.library.custom_op("inside_backward::backward", mutates_args=())
-def _backward(gradient: torch.Tensor, layer: int) -> torch.Tensor:
+@torch.library.custom_op("inside_backward::sleep_backward", mutates_args=())
+def _sleep_backward(x: torch.Tensor, _layer: int) -> torch.Tensor:
+    return x.clone()
+
+
+@torch.library.custom_op("inside_backward::backward_of_sleep", mutates_args=())
+def _backward_of_sleep(gradient: torch.Tensor, layer: int) -> torch.Tensor:
     time.sleep(PACE.backward_s[layer])
     return gradient.clone()
 
 
-@_forward.register_fake
-def _(x: torch.Tensor, _layer: int) -> torch.Tensor:
+def _like(x: torch.Tensor, _layer: int) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-@_backward.register_fake
-def _(gradient: torch.Tensor, _layer: int) -> torch.Tensor:
-    return torch.empty_like(gradient)
-
-
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG001  torch names it
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG001  torch's
     ctx.layer = inputs[1]
 
 
-def _differentiate(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-    return _backward(gradient, ctx.layer), None
-
-
-_forward.register_autograd(_differentiate, setup_context=_remember)
+for _operator in (_sleep_forward, _sleep_backward, _backward_of_sleep):
+    _operator.register_fake(_like)
+_sleep_forward.register_autograd(lambda _, gradient: (gradient, None))
+_sleep_backward.register_autograd(
+    lambda ctx, gradient: (_backward_of_sleep(gradient, ctx.layer), None), setup_context=_remember
+)
 
 
 class Layer(nn.Module):
-    """A linear layer, and the time that it takes."""
+    """A linear layer and its time, which passes before there are gradients of it."""
 
     def __init__(self, at: int) -> None:
         super().__init__()
@@ -97,7 +101,8 @@ class Layer(nn.Module):
         self.linear = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return _forward(torch.relu(self.linear(x)), self.at)
+        x = torch.relu(self.linear(_sleep_forward(x, self.at)))
+        return _sleep_backward(x, self.at)
 
 
 def network(first: int = 0, last: int = LAYERS) -> nn.Sequential:
