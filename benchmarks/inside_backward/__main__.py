@@ -1,6 +1,7 @@
 """Whether a rank that is slow inside ``backward`` is named, where the host's clock cannot tell.
 
     python -m benchmarks.inside_backward [--runs N] [--rows A,B] [--json FILE]
+    python -m benchmarks.inside_backward --render
 
 Real gloo ranks on CPU, with the sections of the quick start and nothing else; a real collector. In
 each run a rank becomes slower after some 75 steps by 10, 15 or 30 % of the own time of a section:
@@ -32,7 +33,7 @@ from benchmarks.inside_backward.faults import DOSES, DOSES_OF_FEW, WHERE
 from benchmarks.inside_backward.grading import TOLERANCE
 from benchmarks.inside_backward.rows import ROWS
 from benchmarks.inside_backward.running import Result, Scene, run_row
-from benchmarks.inside_backward.table import markdown, row_json
+from benchmarks.inside_backward.table import markdown, render, row_json
 
 Json = dict[str, Any]
 
@@ -40,6 +41,8 @@ Json = dict[str, Any]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for; 2 if there is no such row."""
     args = _parser().parse_args(arguments)
+    if args.render:
+        return render(check=False)
     names = args.rows.split(",") if args.rows else list(ROWS)
     if unknown := set(names) - set(ROWS):
         print(f"no row {', '.join(sorted(unknown))}; there are: {', '.join(ROWS)}", file=sys.stderr)
@@ -72,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--share", action="store_true", help="ranks without real-time priority")
     parser.add_argument("--at-once", type=int, default=2, help="rows")
     parser.add_argument("--json", metavar="FILE", help="where the JSON goes; - is standard output")
+    parser.add_argument("--render", action="store_true", help="write the table of the page")
     return parser
 
 
@@ -115,7 +119,7 @@ def _print_progress(result: Result) -> None:
 
 
 def _print(result: Json, where: str | None) -> None:
-    text = json.dumps(result, indent=1)
+    text = json.dumps(result).replace('{"run_id"', '\n{"run_id"')
     if where == "-":
         print(text)
         return

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from benchmarks.inside_backward.grading import OUTCOMES, as_json, totals
+from benchmarks.detection.page import fill
+from benchmarks.inside_backward.grading import OUTCOMES, RIGHT, as_json, totals
 from benchmarks.inside_backward.rows import Row
 from benchmarks.inside_backward.running import Result
 
 Json = dict[str, Any]
+MARKS = "<!-- inside backward: begin -->\n", "<!-- inside backward: end -->"
+"""Of docs/internals/detection-accuracy.md."""
+MEASURED = Path(__file__).parents[2] / "docs" / "measurements" / "inside_backward.json"
 _TITLES = (
-    "training", "ranks", "faults", *(outcome.replace("_", " ") for outcome in OUTCOMES),
-    "steps", "healthy", "right", "host: right", "wrong rank", "others", "false alike",
+    "training", "ranks", "right", "nobody", "wrong rank", "others too", "wrong section",
+    "wrong dose", "steps to naming", "healthy: right", "host clock: right", "nobody", "other",
 )  # fmt: skip
+
+
+def render(*, check: bool) -> int:
+    """Put the table of the committed measurement into the page; ``check``: see ``fill``."""
+    rows = json.loads(MEASURED.read_text())["rows"].values()
+    return fill(MARKS, markdown(list(rows)) + "\n", check=check)
 
 
 def row_json(row: Row, results: Sequence[Result]) -> Json:
@@ -48,14 +60,24 @@ def markdown(rows: Sequence[Json]) -> str:
         if "not_run" in row:
             lines.append(_line([row["title"], row["ranks"], f"not run: {row['not_run']}"]))
             continue
-        faults, healthy, host = row["faults"], row["healthy"], row["host_clock_faults"]
-        cells = [
-            row["title"], row["ranks"], faults["runs"], *(faults[outcome] for outcome in OUTCOMES),
-            _shown(faults["median_steps"]), healthy["runs"], healthy["right"],
-            host["right"], host["wrong_rank"], host["others"], host["false_alike"],
-        ]  # fmt: skip
-        lines.append(_line(cells))
+        lines.append(_line(_cells(row)))
     return "\n".join(lines)
+
+
+def _cells(row: Json) -> list[object]:
+    faults, healthy, host = row["faults"], row["healthy"], row["host_clock_faults"]
+    runs, host_others = faults["runs"], host["runs"] - host["right"] - host["nobody"]
+    return [
+        row["title"],
+        row["ranks"],
+        f"{faults['right']} of {runs}",
+        *(faults[outcome] for outcome in OUTCOMES if outcome != RIGHT),
+        _shown(faults["median_steps"]),
+        f"{healthy['right']} of {healthy['runs']}",
+        f"{host['right']} of {runs}",
+        host["nobody"],
+        host_others,
+    ]
 
 
 def _shown(value: float | None) -> str:
