@@ -13,7 +13,8 @@ spans, scored without what the ranks have waited.
 Ranks have real-time priority where that is permitted (``--share``: not), because a training has its
 machine to itself.
 
-A table on standard output, progress on standard error. ``--json -`` prints the JSON instead.
+A table on standard output, progress on standard error. ``--json -`` prints the JSON instead; in a
+FILE the rows that were not asked for stay.
 """
 
 from __future__ import annotations
@@ -66,6 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _with_other_rows(rows: Json, file: Path) -> Json:
+    """In the order of the table: rows that were not measured now stay as they are in the file."""
+    before = json.loads(file.read_text())["rows"] if file.exists() else {}
+    return {name: row for name in ROWS if (row := rows.get(name, before.get(name)))}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.inside_backward")
     parser.add_argument("--runs", type=int, default=20, help="with a fault, of each row")
@@ -92,7 +99,7 @@ def _row(name: str, args: argparse.Namespace) -> Json:
     except (RuntimeError, TimeoutError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return {"title": row.title, "ranks": row.ranks, "not_run": f"failed: {error}"[-400:]}
-    return row_json(row, results)
+    return {**row_json(row, results), "commit": about()["commit"]}
 
 
 def _results(name: str, args: argparse.Namespace) -> Iterator[Result]:
@@ -119,13 +126,14 @@ def _print_progress(result: Result) -> None:
 
 
 def _print(result: Json, where: str | None) -> None:
-    text = json.dumps(result).replace('{"run_id"', '\n{"run_id"')
     if where == "-":
-        print(text)
+        print(json.dumps(result))
         return
-    if where:
-        Path(where).write_text(text + "\n")
     print(markdown(list(result["rows"].values())))
+    if where:
+        result["rows"] = _with_other_rows(result["rows"], Path(where))
+        text = json.dumps(result).replace('{"run_id"', '\n{"run_id"')
+        Path(where).write_text(text + "\n")
 
 
 if __name__ == "__main__":

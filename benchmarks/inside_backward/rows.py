@@ -22,7 +22,6 @@ class Row:
         executions: of each section in a step.
         scale: of all times: collectives of a CPU cost it a millisecond each, which is not the
             training that they stand for.
-        longer: times as many steps.
         repeats_forward: backward runs the forward of the layers again.
         sections: that loading, forward and backward are part of.
         package: that is needed; this project does not install it.
@@ -33,7 +32,6 @@ class Row:
     ranks: int = 4
     executions: int = 1
     scale: float = 1.0
-    longer: int = 1
     repeats_forward: bool = False
     sections: dict[str, str] = field(default_factory=lambda: dict(_APART))
     package: str = ""
@@ -63,7 +61,7 @@ ROWS = {
         title="DDP, activation checkpointing", training="checkpointed", repeats_forward=True
     ),
     "compiled": Row(title="DDP, torch.compile", training="compiled"),
-    "fsdp2": Row(title="FSDP2 (fully_shard)", training="sharded", scale=3.0),
+    "fsdp2": Row(title="FSDP2 (fully_shard)", training="sharded", scale=2.0),
     "tensor-parallel": Row(
         title="tensor parallel (DTensor)", training="tensor_parallel", scale=3.0
     ),
@@ -73,8 +71,6 @@ ROWS = {
         sections=dict(_AS_ONE),
         package="transformers",
     ),
-    "lightning": Row(
-        title="Lightning", training="lightning", scale=2.0, longer=3, package="lightning"
-    ),
+    "lightning": Row(title="Lightning", training="lightning", package="lightning"),
 }
 """By name."""

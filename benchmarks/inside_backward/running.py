@@ -76,7 +76,7 @@ def run_row(
     row = ROWS[name]
     job = Job(row.training, row.ranks, folder / f"{name}.log", come_first=come_first)
     try:
-        plan = {"steps": steps * row.longer, "scale": row.scale}
+        plan = {"steps": steps, "scale": row.scale}
         _train(scene, job, f"{name}.base", plan, None)
         base_s = own_times(spans_of(scene.sink, f"{name}.base"), WARM_UP_STEPS)
         faults = draw(row, base_s, n_faults, seed=name)

@@ -12,7 +12,7 @@ from benchmarks.inside_backward import __main__ as inside_backward
 from benchmarks.inside_backward.faults import DOSES, DOSES_OF_FEW, WHERE, Fault, draw
 from benchmarks.inside_backward.grading import Grade, grade, totals
 from benchmarks.inside_backward.rows import ROWS
-from benchmarks.inside_backward.table import markdown
+from benchmarks.inside_backward.table import markdown, render
 
 pytest.importorskip("torch")
 
@@ -112,6 +112,11 @@ def test_a_row_that_is_not_run_says_why(capsys: pytest.CaptureFixture[str]) -> N
     assert "| Lightning | 4 | not run: lightning is not installed |" in markdown([row])
     assert inside_backward.main(["--rows", "ddp-5"]) == 2
     assert "no row ddp-5; there are: ddp-3" in capsys.readouterr().err
+
+
+def test_the_page_shows_the_committed_measurement() -> None:
+    """docs/internals/detection-accuracy.md is written from the JSON, never by hand."""
+    assert render(check=True) == 0
 
 
 @pytest.mark.demo
