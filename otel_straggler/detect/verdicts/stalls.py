@@ -1,10 +1,10 @@
 """Stalls in one step of twenty, which no median shows.
 
 A spike begins where a rank takes a tenth of a step longer than its peers and than usual, and ends
-where that is less than half. Counts fade with a half-life of 400 steps; a rank is flagged if a Poisson
-variable with the mean of all reaches its count with a probability of at most 0.005 / (ranks x
-quantities), and if it has three times the mean. Outside data loading the cause is unknown, and the
-verdict does not page: a rank that logs or saves looks alike.
+where that is less than half. Counts fade with a half-life of 400 steps; a rank is flagged if a
+Poisson variable with the mean of all reaches its count with a probability of at most 0.005 / (ranks
+x quantities), and if it has three times the mean. Outside data loading the cause is unknown, and
+the verdict does not page: a rank that logs or saves looks alike.
 """
 
 from __future__ import annotations
