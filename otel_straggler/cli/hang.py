@@ -16,18 +16,17 @@ from otel_straggler import semconv
 from otel_straggler.cli.diagnostics import (
     diagnostics_json,
     diagnostics_lines,
-    hang_json,
-    hang_lines,
     read_diagnostics,
 )
 from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server, collector_url
 from otel_straggler.cli.hang_stacks import stacks
 from otel_straggler.cli.text import AS_JSON, print_json, printable
 from otel_straggler.collector.settings_file import TOKEN_VARIABLE
+from otel_straggler.collector.views.collective_json import findings_json, findings_lines
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.detect.hangs.collectives import find_hang
 from otel_straggler.errors import ConfigError, InputError
-from otel_straggler.model.diagnostics import FlightRecord
+from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.recordings.diagnostics_files import read_flight_records
 
 _READ = "read"
@@ -72,9 +71,9 @@ def read(folder: Path, run: str | None, as_json: bool) -> None:
     remarks += diagnostics.remarks
     result = find_hang(records)
     if as_json:
-        print_json({**hang_json(result), **diagnostics_json(diagnostics), "remarks": remarks})
+        print_json({**findings_json(result), **diagnostics_json(diagnostics), "remarks": remarks})
         return
-    for line in (*(hang_lines(result) if records else ()), *diagnostics_lines(diagnostics)):
+    for line in (*(findings_lines(result) if records else ()), *diagnostics_lines(diagnostics)):
         click.echo(line)
     if records:
         click.echo(f"Read: the dumps of {ranks_text(list(result.ranks))}.", err=True)
