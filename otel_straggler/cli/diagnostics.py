@@ -11,7 +11,7 @@ from typing import Any, Literal
 from otel_straggler.cli.text import clock, printable
 from otel_straggler.client.diagnostics.processes import is_stopped, pid_scope, started_ticks
 from otel_straggler.client.ring_file import OpenRun, RingFileError, RingState, read_ring_file
-from otel_straggler.collector.views.hang_json import ranks_text
+from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.detect.hangs.stacks import Cluster, Clusters, cluster
 from otel_straggler.errors import InputError
 from otel_straggler.model.diagnostics import StackFrame

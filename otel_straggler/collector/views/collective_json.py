@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from otel_straggler.collector.views.hang_json import ranks_text
+from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.detect.hangs.collectives import Cause, HangFindings, Why
 
 Json = dict[str, Any]
@@ -22,6 +22,8 @@ _LIVE: Final[dict[Why, str]] = {
     "never_joined": "has not entered {call}",
 }
 MAX_SENTENCES: Final = 20
+MAX_CAUSES: Final = 2
+"""Culprits with a sentence of their own in the message of a hang."""
 
 
 def findings_lines(result: HangFindings) -> Iterator[str]:
@@ -66,6 +68,22 @@ def _missing_lines(result: HangFindings) -> Iterator[str]:
         )
     elif not result.has_any:
         yield "No collective is pending: these ranks wait for nothing that PyTorch records."
+
+
+def hang_text(result: HangFindings | None, culprits: list[int]) -> str:
+    """One or two sentences about a live hang; empty if flight records say nothing.
+
+    Args:
+        culprits: of the hang; if flight records name them, nothing else is said.
+    """
+    if result is None or not result.has_any:
+        return ""
+    of_culprits = [cause for cause in result.causes if cause.rank in culprits]
+    causes = of_culprits or list(result.causes)
+    texts = [cause_text(cause, is_live=True) for cause in causes[:MAX_CAUSES]]
+    if len(causes) > MAX_CAUSES:
+        texts.append(f"{len(causes) - MAX_CAUSES} more ranks have not entered theirs.")
+    return " ".join(texts) if texts else next(findings_lines(result), "")
 
 
 def cause_text(cause: Cause, *, is_live: bool) -> str:
