@@ -178,7 +178,7 @@ def _ask(path: str, handler: str, ends_at_s: float) -> bytes:
 
 def _record_of(dump: Any, rank: int, backend: str, distributed: Any) -> FlightRecord:
     """With the groups that ``torch.distributed`` knows, where the recorder does not know them:
-    gloo's name their groups only after they have told the recorder."""
+    gloo's are recorded before they have a name."""
     if backend != "nccl":
         dump = {**dump, "pg_config": _groups_of(distributed)}
     return flight_record_of(dump, rank, backend=backend, now_ns=time.time_ns())

@@ -232,7 +232,12 @@ class Commands:
         suspects = _everybody(hang) if is_record else _suspects(hang)
         ranks = [rank for rank in suspects if rank not in asked][: max(room, 0)]
         asked.update(ranks)
-        live = [r for r in ranks if self.snapshot.source_of(run_id, group, r) is not None]
+        live = [
+            rank
+            for rank in ranks
+            if self.snapshot.source_of(run_id, group, rank) is not None
+            and not (is_record and self._is_waiting((run_id, group, rank), verb))
+        ]
         try:
             if live:
                 self.ask(run_id, group, live, verb, "the run is stuck")
@@ -240,6 +245,11 @@ class Commands:
             _log.warning("stuck ranks are not asked: %s", error)
             return []
         return live
+
+    def _is_waiting(self, key: Key, verb: str) -> bool:
+        """Whether a rank has not answered such a command yet."""
+        with self._lock:
+            return any(self._waiting[id_].verb == verb for id_ in self._by_rank.get(key, ()))
 
     # --- flight records ------------------------------------------------------------------------
 

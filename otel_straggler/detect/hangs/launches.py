@@ -1,8 +1,8 @@
 """Who has launched a collective, and who has not, by the flight records of several ranks.
 
 Records of live ranks were read one after the other, while ranks may still have moved: a rank that
-had not launched a call when it was read keeps another one waiting only if that one was in the call
-by then, and is for a while. Records in files are of one moment.
+had not launched a call when it was read keeps another one waiting only if that one had been in the
+call for a while by then. Records in files are of one moment.
 """
 
 from __future__ import annotations
@@ -98,15 +98,13 @@ class Launches:
         return "unjoined" if enqueued < call.sequence else "joined"
 
     def keeps_waiting(self, rank: int, call: Collective, waiting: FlightRecord) -> bool:
-        """Whether ``waiting`` was in the call when ``rank`` was read, and is for long enough. For a
-        silent rank: whether it is for long enough."""
+        """Whether ``waiting`` was in the call for long enough when ``rank`` was read; for a silent
+        rank, when it was read itself."""
         if math.isnan(waiting.read_at_s):
             return True
         awaited = self.by_rank.get(rank)
         read_at_s = waiting.read_at_s if awaited is None else awaited.read_at_s
-        since_s = waiting.read_at_s - call.age_s
-        waited_s = max(waiting.read_at_s, read_at_s) - since_s
-        return since_s <= read_at_s and waited_s >= MIN_WAIT_S
+        return read_at_s - (waiting.read_at_s - call.age_s) >= MIN_WAIT_S
 
     def is_overtaken(self, record: FlightRecord) -> bool:
         """Whether another member has completed the collective in which this rank still is."""
