@@ -248,14 +248,14 @@ class NativeRecorder:
         ]
 
     def place_here(self) -> Place | None:
-        """The outermost open section of this thread; None outside of a step or of all sections."""
-        frames = self._native.open_here()
-        if not frames:
+        """The outermost open section of this thread in the open step; None if there is none."""
+        context = self.context
+        if context is None or context.step is None:
             return None
-        span, section, phase, session, step, step_span, _ = frames[0]
-        if step == NO_STEP or session != len(self.sessions) - 1:
-            return None
-        return Place(self.sections[section], span, section, phase, session, step, step_span)
+        for span, section, phase, session, step, step_span, _ in self._native.open_here():
+            if step_span == context.step_span:
+                return Place(self.sections[section], span, section, phase, session, step, step_span)
+        return None
 
     def add_timed(self, place: Place, timer: NativeTimer, start_ns: int, duration_ns: int) -> None:
         """Add an execution inside of a section that may have ended, timed by CUDA events; nothing
