@@ -109,6 +109,10 @@ covers one step of one rank is named \
 `{s.STEP_SPAN}`; it is not scored. Section names beyond `scoring.max_section_names` of a run \
 count as `{s.OTHER_SECTION}`.
 
+Sections named after the one around them and `/{s.DDP_FORWARD}`, `/{s.DDP_BACKWARD}` or \
+`/{s.DDP_COMMUNICATION}` are [DDP's own timers](../recipes/gpu-timing.md), with basis \
+`{s.EVENTS_BASIS}`: own time on the GPU, and waiting, of the section around them in that step.
+
 ### Kinds of sections
 
 {kinds}

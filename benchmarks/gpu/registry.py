@@ -15,6 +15,7 @@ MODULES = (
     "e3_steps",
     "e7_kineto",
     "e14_product",
+    "e15_ddp",
     "e6_residue",
     "e5_costs",
     "e1_launches",

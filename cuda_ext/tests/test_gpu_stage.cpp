@@ -316,3 +316,23 @@ TEST_CASE("a run without times of the GPU keeps what it waited; one with them ha
     CHECK(line.ready(kLong) == Outcomes{{1, kWaited}, {2, kOff}, {3, kWaited}});
   }
 }
+
+TEST_CASE("a run that DDP's events have timed keeps that time, whatever the timer does") {
+  made::Timer timer;
+  timer.set_fast(false);
+  Line line(&timer);
+  const std::int64_t now_ns = monotonic_ns();
+  Record record = line.run(now_ns, now_ns + 100, kHostOnly);
+  record.gpu.state = GpuState::kTimedByEvents;
+  record.gpu.busy_time_ns = 100;
+  line.put();
+  line.put(record);
+  timer.set_fast(true);
+  std::vector<Record> records;
+  line.stage->drain_ready(monotonic_ns(), records);
+  REQUIRE(records.size() == 2);
+  const Record& last = records[0].span == record.span ? records[0] : records[1];
+  CHECK(last.gpu.state == GpuState::kTimedByEvents);
+  CHECK(last.gpu.busy_time_ns == 100);
+  CHECK(line.stage->missing() == 0);
+}

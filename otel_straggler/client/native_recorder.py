@@ -17,8 +17,11 @@ from typing import Any, TypeVar
 from otel_straggler.client.native_records import (
     PHASES,
     SECTIONS,
+    TIMED_BY_EVENTS,
+    TIMED_RECORD,
     Names,
     NativeBatch,
+    Place,
 )
 from otel_straggler.client.recorder import (
     NO_SPAN,
@@ -243,6 +246,27 @@ class NativeRecorder:
             )
             for span, section, phase, session, step, step_span, start_ns in self._native.open_here()
         ]
+
+    def place_here(self) -> Place | None:
+        """The outermost open section of this thread in the open step; None if there is none."""
+        context = self.context
+        if context is None or context.step is None:
+            return None
+        for span, section, phase, session, step, step_span, _ in self._native.open_here():
+            if step_span == context.step_span:
+                return Place(self.sections[section], span, section, phase, session, step, step_span)
+        return None
+
+    def add_timed(self, place: Place, timer: NativeTimer, start_ns: int, duration_ns: int) -> None:
+        """Add an execution inside of a section that may have ended, timed by CUDA events; nothing
+        if that was in another session. Times are those of ``perf_counter_ns``."""
+        if self.context is None or place.session != len(self.sessions) - 1:
+            return
+        span = self._native.next_span()
+        numbers = span, place.span, place.step_span, place.step, start_ns, start_ns + duration_ns
+        names = timer.section, place.section, place.phase, place.session
+        gpu = -1, duration_ns, -1, 0, TIMED_BY_EVENTS
+        self._native.keep(TIMED_RECORD.pack(*numbers, -1, -1, *names, 0, 0, 0, *gpu))
 
     def begin_numbered(self, timer: NativeTimer, number: int, work: Any) -> None:
         self.works[number] = work

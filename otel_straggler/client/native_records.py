@@ -6,7 +6,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, overload
 
 from otel_straggler.client.recorder import Record, WorkSize
 
@@ -85,6 +85,8 @@ RECORD = struct.Struct("<3Q5q6IQ16xq4xI")
 """``Record`` of record.hpp: span, parent, step_span, step, start_ns, end_ns, tokens, microbatch,
 section, parent_section, phase, session (``epoch``), thread, flags, sequence; of its ``GpuSlot``
 nccl_time_ns and state."""
+TIMED_RECORD = struct.Struct("<3Q5q6IQ3q2I")
+"""The same with all of its ``GpuSlot``: kernel, busy and nccl time, number of kernels, state."""
 _FIELDS = [
     *((name, "<u8") for name in ("span", "parent", "step_span")),
     *((name, "<i8") for name in ("step", "start_ns", "end_ns", "tokens", "microbatch")),
@@ -95,7 +97,20 @@ _FIELDS = [
 FAILED = 1
 STEP_SPAN = 2
 NO_SECTION = 2**32 - 1
+TIMED_BY_EVENTS = 4
 WAITED = 5
+
+
+class Place(NamedTuple):
+    """A section that was open: (name, kind) and the numbers of its record."""
+
+    name: tuple[str, str]
+    span: int
+    section: int
+    phase: int
+    session: int
+    step: int
+    step_span: int
 
 
 class NativeBatch(Sequence[Record]):

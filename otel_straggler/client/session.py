@@ -185,9 +185,9 @@ class Session:
     def _measure_waits(self) -> None:
         if not self.settings.collectives:
             return
-        from otel_straggler.client.collectives.session import CollectiveWaits
+        from otel_straggler.client.collectives.session import SOURCES, TIMERS, CollectiveWaits
 
-        self._collectives = CollectiveWaits()
+        self._collectives = CollectiveWaits(SOURCES if self._sdk else (*SOURCES, *TIMERS))
         self._collectives.start()
 
     def _watch_sigterm(self) -> None:

@@ -216,17 +216,21 @@ class BatchBuilder:
 
 Bases: TypeAlias = npt.NDArray[np.uint8]
 
-HOST, EVENTS, CUPTI, COLLECTIVE = range(4)
-"""Codes of ``GpuTimes.basis``."""
+HOST, EVENTS, CUPTI, COLLECTIVE, DDP = range(5)
+"""Codes of ``GpuTimes.basis``. ``DDP`` is of step tables only: CUDA events of
+DistributedDataParallel's own, in spans inside of the section that they time."""
 BASIS_NAMES: Final = (
     semconv.HOST_BASIS,
     semconv.EVENTS_BASIS,
     semconv.CUPTI_BASIS,
     semconv.COLLECTIVE_BASIS,
+    semconv.EVENTS_BASIS,
 )
-BASIS_CODES: Final = {name: code for code, name in enumerate(BASIS_NAMES) if code}
-TELLS_WAITING: Final = (CUPTI, COLLECTIVE)
+BASIS_CODES: Final = {name: code for code, name in enumerate(BASIS_NAMES[:DDP]) if code}
+TELLS_WAITING: Final = (CUPTI, COLLECTIVE, DDP)
 """Codes of the bases that tell the rank's own work from its waiting in collectives."""
+TIMED_ON_GPU: Final = (EVENTS, CUPTI, DDP)
+"""Codes of the bases that are times of the GPU."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -82,6 +82,14 @@ GPU_NCCL_TIME: Final = Attribute(
 )
 GPU_KERNEL_COUNT: Final = Attribute("straggler.gpu.kernel_count", "kernels of the run")
 
+DDP_FORWARD: Final = "ddp_forward"
+DDP_BACKWARD: Final = "ddp_backward"
+DDP_COMMUNICATION: Final = "ddp_communication"
+DDP_TIMERS: Final = (DDP_FORWARD, DDP_BACKWARD, DDP_COMMUNICATION)
+"""What DistributedDataParallel times on the GPU by CUDA events of its own: forward, backward up to
+its last gradient, and communication after that. As names of sections behind that of the section
+around them, as ``backward/ddp_backward``, with basis ``events``."""
+
 # --- folded span: several runs of a section in one step ------------------------------------
 FOLD_COUNT: Final = Attribute(
     "straggler.fold.count",

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import (
+    ddp_pair,
     e4_attribution,
     e6_residue,
     e7_kineto,
     e9_soak,
+    e15_ddp,
     endings,
     environment,
     figures,
@@ -412,7 +414,7 @@ def test_the_page_marks_experiments_that_were_not_run(tmp_path, monkeypatch):
     """Every experiment is listed with its expected figures."""
     monkeypatch.setattr(page, "RESULTS", tmp_path / "absent.json")
     text = page.page()
-    assert text.count("Not run yet") == 15
+    assert text.count("Not run yet") == 16
     assert "| large m1 | ≤ 0.5 % |" in text
 
 
@@ -426,7 +428,7 @@ def test_the_page_shows_results_with_where_they_were_measured(tmp_path, monkeypa
     assert "It failed: ended by SIGSEGV." in text
     assert "the last thing it did" in text
     assert "unknown GPU, driver unknown" in text
-    assert text.count("Not run yet") == 12
+    assert text.count("Not run yet") == 13
 
 
 class Event:
@@ -460,3 +462,24 @@ def test_a_profilers_kernels_are_told_from_what_else_it_shows(event, is_kernel):
     from benchmarks.gpu.cuda import _is_kernel
 
     assert _is_kernel(event) == is_kernel
+
+
+def ddp_rank(own, communication, overlap, nccl=None):
+    """What one of two ranks prints."""
+    return dict(zip((*ddp_pair.KEYS, "nccl_ms"), (own, communication, overlap, nccl), strict=True))
+
+
+@pytest.mark.parametrize("has_nccl", [True, False])
+def test_of_two_ranks_with_ddp_the_planted_one_has_to_stand_out(tmp_path, has_nccl):
+    """By its backward, by what it waits, and with a GPU each by NCCL's durations."""
+    ranks = [ddp_rank(10.0, 8.0, 3.0, 6.0), ddp_rank(13.0, 5.0, 4.0, 2.0)]
+    if not has_nccl:
+        ranks = [{**rank, "nccl_ms": None} for rank in ranks]
+    for name, named in (("right", ranks), ("wrong", ranks[::-1])):
+        notebook = Notebook(tmp_path / name)
+        e15_ddp._write_pair(notebook, named)
+        figures = read_notebook(tmp_path / name)["figures"]
+        named_by = [e for e in e15_ddp.EXPERIMENT.expected if e.figure.startswith("slow rank")]
+        verdicts = [e.verdict(figures[e.figure]["value"]) for e in named_by if e.figure in figures]
+        assert len(verdicts) == (3 if has_nccl else 2)
+        assert {verdict == "met" for verdict in verdicts} == {name == "right"}

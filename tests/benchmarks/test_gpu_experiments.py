@@ -24,6 +24,10 @@ UNKNOWN_TO_THE_FAKE = {
     "records compiled",
     *(f"flaws {name}" for name in ("m1", "m2", "graphs m1")),
     *(e.figure for e in e14_product.EXPERIMENT.expected if e.figure.startswith("events")),
+    # Kernels of the fake take what they are said to, and NCCL needs two GPUs.
+    "forward beyond cupti",
+    "backward beyond cupti",
+    "slow rank has the shortest NCCL durations",
     # A machine that is busy lets no run end early enough to be judged.
     *(e.figure for e in e13_delay.EXPERIMENT.expected),
 }
@@ -37,7 +41,7 @@ TRUE_OF_THE_FAKE = {
     "E11": ("lowest score while quiet",),
 }
 pytestmark = pytest.mark.nightly
-GROUPS = ("E0,E1,E2,E3,E5", "E4,E6,E7,E8,E9,E10,E11,E13,E14")
+GROUPS = ("E0,E1,E2,E3,E5", "E4,E6,E7,E8,E9,E10,E11,E13,E14,E15")
 
 
 @pytest.fixture(scope="module", params=GROUPS)

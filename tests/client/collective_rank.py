@@ -1,7 +1,8 @@
 """One rank of trainings over gloo on CPU, run as a process of its own, one after the other.
 
 Arguments: file for the rendezvous, names of the trainings. Rank 1 is slower in backward by
-``DOSE_S`` in those trainings that are not called ``healthy``. The rest is in the environment.
+``DOSE_S`` in those trainings that are not called ``healthy``. The rest is in the environment:
+``TIMED_DEVICE`` has DDP's own timers read of models on this kind of device instead of GPUs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from otel_straggler import configure, phase, section, shutdown, step
+from otel_straggler.client.collectives import ddp_logger
 
 STEPS = 6
 BASE_S = 0.02
@@ -164,6 +166,8 @@ TRAININGS: dict[str, Callable[[str], None]] = {
 
 def main() -> None:
     torch.set_num_threads(1)
+    if device := os.environ.get("TIMED_DEVICE"):
+        ddp_logger._DEVICES = (device,)
     configure(strict=True, span_budget=0)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     meeting = f"file://{sys.argv[1]}"
@@ -171,8 +175,8 @@ def main() -> None:
     for name in sys.argv[2:]:
         TRAININGS[name](name)
     dist.barrier()
-    dist.destroy_process_group()
     shutdown()
+    os._exit(0)  # destroy_process_group() of gloo aborts once in many times, ours loaded or not
 
 
 if __name__ == "__main__":

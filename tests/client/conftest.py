@@ -9,6 +9,9 @@ from dataclasses import replace
 import pytest
 
 from otel_straggler import shutdown
+from otel_straggler.client.collectives import ddp_logger
+from otel_straggler.client.collectives.ddp_logger import DdpTimers
+from otel_straggler.client.collectives.waits import Waits
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.python_export import Exporter
 from otel_straggler.client.recording import RECORDER
@@ -17,6 +20,7 @@ from otel_straggler.config import ClientSettings, OtlpProtocol
 from otel_straggler.native import VARIABLE
 from otel_straggler.testing import FakeClock
 
+from .ddp_fakes import Clock, Fakes, fake_ddp
 from .sinks import GrpcSink, HttpSink
 
 EXIT_DEADLINE = "OTEL_STRAGGLER_EXIT_DEADLINE_S"
@@ -92,3 +96,16 @@ def make_exporter(settings: ClientSettings, clock: FakeClock) -> MakeExporter:
         )
 
     return make
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fakes]:
+    """DDP, whose timers are read while the test runs."""
+    RECORDER.enable()
+    result = Fakes(fake_ddp(), Waits(), None)  # type: ignore[arg-type]
+    result.timers = DdpTimers(
+        result.ddp, result.waits, lambda: result.is_grad_enabled, lambda: result.is_capturing
+    )
+    monkeypatch.setattr(ddp_logger, "perf_counter_ns", Clock())
+    yield result
+    result.timers.restore()

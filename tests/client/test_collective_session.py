@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import configure, shutdown
-from otel_straggler.client.collectives.session import SOURCES, CollectiveWaits, Source
+from otel_straggler.client.collectives.session import SOURCES, TIMERS, CollectiveWaits, Source
 from otel_straggler.client.recording import RECORDER
 
 torch = pytest.importorskip("torch")
@@ -27,6 +27,7 @@ def replaced() -> dict[str, Any]:
         "backward": torch.autograd.backward,
         "wait": vars(Work)["wait"],
         "_broadcast_coalesced": torch.distributed._broadcast_coalesced,
+        "_pre_forward": vars(torch.nn.parallel.DistributedDataParallel)["_pre_forward"],
     }
 
 
@@ -258,4 +259,16 @@ def test_a_forked_child_has_torch_as_it_was_until_it_configures_itself() -> None
 
 def test_every_source_names_what_is_not_seen_without_it() -> None:
     """In a line that reads as a sentence."""
-    assert all(source.name.startswith(("at ", "in ", "for ")) for source in SOURCES)
+    assert all(source.name.startswith(("at ", "in ", "for ")) for source in (*SOURCES, *TIMERS))
+
+
+def test_an_applications_provider_gets_no_spans_of_ddps_timers() -> None:
+    """It gets the host's times only."""
+    trace = pytest.importorskip("opentelemetry.sdk.trace")
+    provider = trace.TracerProvider()
+    configure(endpoint=NOWHERE, tracer_provider=provider)
+    now = replaced()
+    assert now["_pre_forward"] is ORIGINAL["_pre_forward"]
+    assert now["backward"] is not ORIGINAL["backward"]
+    shutdown()
+    provider.shutdown()

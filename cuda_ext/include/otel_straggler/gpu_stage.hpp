@@ -162,6 +162,10 @@ class GpuStage {
   }
 
   void place(Record record) {
+    if (record.gpu.state == GpuState::kTimedByEvents) {  // by somebody else's: DDP's
+      put_aside(record, 0);
+      return;
+    }
     const std::int64_t waited_ns = waited_ns_of(record.gpu);
     record.gpu = GpuSlot{};
     const bool is_covered = record.start_ns >= since_ns_;  // from beginning to end

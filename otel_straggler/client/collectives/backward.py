@@ -53,6 +53,8 @@ def replace_backward(waits: Waits) -> Replaced:
             is_measured = not COMPILATION.is_on() and waits.may_begin() and is_distributed()
             if not is_measured or _is_autograd_compiled():
                 return original(*args, **kwargs)
+            if waits.on_backward is not None:
+                waits.on_backward()
             call = _Call(waits, engine.queue_callback)
             with as_plain():
                 call.watch(args[0] if args else kwargs.get("tensors"))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+
+class Restorable(Protocol):
+    """A part of torch that is ours until it is restored."""
+
+    def restore(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

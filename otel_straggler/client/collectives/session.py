@@ -15,7 +15,8 @@ from otel_straggler.client.collectives.calls import (
     replace_wait_tensor,
     replace_work_wait,
 )
-from otel_straggler.client.collectives.replacing import Replaced
+from otel_straggler.client.collectives.ddp_logger import replace_pre_forward
+from otel_straggler.client.collectives.replacing import Restorable
 from otel_straggler.client.collectives.waits import Waits
 from otel_straggler.client.imports import ImportWatch
 
@@ -34,7 +35,7 @@ class Source:
 
     module: str
     name: str
-    replace: Callable[[Waits], Replaced]
+    replace: Callable[[Waits], Restorable]
 
 
 SOURCES = (
@@ -43,15 +44,20 @@ SOURCES = (
     Source("torch", "for buffers that DDP broadcasts in forward()", replace_broadcast),
     Source(FUNCTIONAL, "in functional collectives (DTensor)", replace_wait_tensor),
 )
+TIMERS = (
+    Source("torch", "for gradients of models on GPUs (DDP's own timers)", replace_pre_forward),
+)
+"""These send spans of their own, of times on the GPU, which an application's provider does not get.
+"""
 
 
 class CollectiveWaits:
     """Measures waits from ``start()`` to ``close()``. Torch is never imported from here."""
 
-    def __init__(self, sources: tuple[Source, ...] = SOURCES) -> None:
+    def __init__(self, sources: tuple[Source, ...] = (*SOURCES, *TIMERS)) -> None:
         self._waits = Waits()
         self._lock = threading.Lock()  # torch may be imported in another thread
-        self._replaced: list[Replaced] = []
+        self._replaced: list[Restorable] = []
         self._watches = [
             ImportWatch(source.module, lambda source=source: self._install(source))  # type: ignore[misc]
             for source in sources

@@ -44,10 +44,15 @@ _CALL = Wait()
 
 
 class Waits:
-    """Waits of all threads, for one session."""
+    """Waits of all threads, for one session.
+
+    Attributes:
+        on_backward: called before each measured backward, in its thread; None: by nobody.
+    """
 
     def __init__(self) -> None:
         self.is_on = True
+        self.on_backward: Callable[[], None] | None = None
         self._thread = _Thread()
         self._are_initialized: list[Callable[[], bool]] | None = None
 

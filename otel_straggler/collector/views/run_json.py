@@ -106,7 +106,8 @@ def _time_basis(view: WorldView) -> TimeBasis | None:
     tiers = ["off"] if view.heartbeats is None else view.heartbeats.gpu_tier
     result = {_BASIS.get(tier, "host") for tier in tiers}
     if result == {"host"} and view.has_verdicts and view.world is not None:
-        return "collective" if view.world.basis == "collective" else "host"
+        basis = view.world.basis  # collectives are measured in any tier, and by DDP's events
+        return basis if basis == "collective" or basis == "events" else "host"
     return result.pop() if len(result) == 1 else "mixed"
 
 

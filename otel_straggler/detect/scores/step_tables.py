@@ -1,5 +1,5 @@
 """Rows of some steps -> dense tables for verdicts, of top-level section runs: the time of kernels
-and nested sections is in the section around them."""
+and nested sections is in the section around them. Of nested ones DDP's timers say more about it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.detect.scores.ddp_timers import are_timers, timer_of, with_ddp_times
 from otel_straggler.detect.scores.medians import MAX_PADDING, number_densely, slices
 from otel_straggler.model.observation import (
     COLLECTIVE,
@@ -37,7 +38,7 @@ def build_step_table(
     rows: ObservationBatch, *, world_size: int = 0, interval_ns: int = 0
 ) -> StepTable | None:
     """Sum up the top-level section runs of one world; None if there are none. Duplicates and second
-    sessions of a rank are left out.
+    sessions of a rank are left out. In intervals of time DDP's timers are, too.
 
     Args:
         world_size: ranks expected, 0 if unknown.
@@ -50,11 +51,13 @@ def build_step_table(
     kept = one_session_per_rank(without_duplicates(summed))
     if not interval_ns:
         kept = _only(kept, kept.step != NO_STEP)
+    of_timers = are_timers(kept)
+    timers, kept = kept.take(of_timers), _only(kept, ~of_timers)
     if len(kept) == 0:
         return None
     cells = _Cells.of(kept, kept.start_ns // interval_ns if interval_ns else kept.step)
     in_order, end_ns = cells.order_of_sections(), cells.end_ns()
-    return StepTable(
+    table = StepTable(
         steps=cells.steps,
         sources=tuple(kept.sources[code] for code in cells.source_codes),
         sections=tuple(kept.sections[cells.section_codes[s]] for s in in_order),
@@ -69,11 +72,14 @@ def build_step_table(
         is_timed=bool(interval_ns),
         gpu=cells.gpu(in_order),
     )
+    return table if interval_ns or not len(timers) else with_ddp_times(table, timers)
 
 
 def is_summed(rows: ObservationBatch) -> Bools:
-    """Which rows are runs of top-level sections."""
-    is_top = np.array([not section.parent for section in rows.sections], bool)
+    """Which rows are runs of top-level sections, or say more about them: DDP's timers."""
+    is_top = np.array(
+        [not section.parent or bool(timer_of(section)) for section in rows.sections], bool
+    )
     is_run: Bools = rows.kernel == NO_KERNEL
     return is_run if is_top.all() else is_run & is_top[rows.section]
 

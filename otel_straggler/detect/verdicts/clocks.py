@@ -1,5 +1,5 @@
-"""The clock by which a section is compared: the host's, GPU events, its kernels, or the host's
-less waiting in collectives.
+"""The clock by which a section is compared: the host's, GPU events, its kernels, DDP's own timers,
+or the host's less waiting in collectives.
 
 Host time of a section that launches kernels is not the time they took, so GPU times are used where
 reported: of kernels the rank's own work, with communication as waiting; of events all the time
@@ -7,7 +7,7 @@ between them. Where collectives run inside a section, the host's time of all ran
 slowest; what is left without the waiting is the rank's own. Peers are never compared by different
 clocks: a group goes by another than the host's in a section where nearly all of its ranks report it
 in nearly all steps; who does not is unknown then. Of several the one that tells most is chosen:
-kernels, then events, then collectives.
+kernels, then DDP's timers, which end before the waiting, then events, then collectives.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from otel_straggler.model.observation import (
     BASIS_NAMES,
     COLLECTIVE,
     CUPTI,
+    DDP,
     EVENTS,
     HOST,
     TELLS_WAITING,
+    TIMED_ON_GPU,
     Bases,
     Bools,
     Floats,
@@ -42,7 +44,7 @@ KINDS: Final = ("compute", "wait")
 """Other kinds stay with the host: there the GPU is not what takes time."""
 ANY_KINDS: Final = (*LISTED_KINDS, "wait")
 """Collectives may wait in all sections of training."""
-RISING: Final = (COLLECTIVE, EVENTS, CUPTI)
+RISING: Final = (COLLECTIVE, EVENTS, DDP, CUPTI)
 """Codes of ``GpuTimes.basis``; a later one wins."""
 FADE = 0.75
 ENOUGH, TOO_FEW = 0.8, 0.6
@@ -89,11 +91,14 @@ class ClockedBlock:
 
     def evidence_of_waiting(self, group: int) -> Evidence:
         """Basis of the waiting of a group that tells it."""
-        return BASIS_NAMES[CUPTI if (self.basis[group] == CUPTI).any() else COLLECTIVE]
+        for code in (CUPTI, DDP):
+            if (self.basis[group] == code).any():
+                return BASIS_NAMES[code]
+        return BASIS_NAMES[COLLECTIVE]
 
     def has_gpu(self, group: int) -> bool:
         """Whether any section of the group goes by the GPU."""
-        return bool(np.isin(self.basis[group], (EVENTS, CUPTI)).any())
+        return bool(np.isin(self.basis[group], TIMED_ON_GPU).any())
 
     def shows(self, evidence: Evidence, group: int) -> bool:
         """Whether the group is still seen as it was for a verdict that rests on ``evidence``."""
@@ -148,7 +153,7 @@ class ClockSelector:
         for sums in (self._gpu_s, self._nccl_s, self._waited_s):
             np.multiply(sums, FADE, out=sums)
         if gpu is not None:
-            on_gpu = np.isin(gpu.basis, (EVENTS, CUPTI))
+            on_gpu = np.isin(gpu.basis, TIMED_ON_GPU)
             own_s, nccl_s, waited_s = (
                 _of_groups(np.where(of, part, 0.0), world.peers)
                 for of, part in (
@@ -162,21 +167,22 @@ class ClockSelector:
             self._waited_s += waited_s.sum(axis=1)
         before, self.basis = self.basis, self._chosen(world)
         part = np.where(self.tells_waiting, 0.5, 1.0) * MIN_NCCL_PART
-        has_kernels, by_host = ((self.basis == code).any(axis=1) for code in (CUPTI, COLLECTIVE))
+        has_kernels = (self.basis == CUPTI).any(axis=1)
         sees_kernels = has_kernels & (self._nccl_s > part * self._host_s.sum(axis=1))
-        self.tells_waiting = np.where(has_kernels, sees_kernels, by_host)
+        by_others = np.isin(self.basis, (DDP, COLLECTIVE)).any(axis=1)
+        self.tells_waiting = np.where(has_kernels, sees_kernels, by_others)
         changed = ((before == COLLECTIVE) != (self.basis == COLLECTIVE)).any(axis=0)
         return [world.sections[s].name for s in np.flatnonzero(changed).tolist()]
 
     def late_on_host(self, block: StepTable, world: World) -> tuple[Floats, Groups]:
         """(T, R', S) times that show waiting, of the first groups (at most 2,048 ranks); and these
         groups. By the host's clock, except sections that go by events: kernels do not show how
-        waiting evens out lateness. Of those that go by collectives what is left, which holds only
-        waiting that nobody reports."""
+        waiting evens out lateness. Of those that go by collectives or DDP's timers what is left,
+        which holds only waiting that nobody reports."""
         rows, groups = first_groups(world.peers)
         seconds = block.seconds[:, rows]
         by_row = self.basis[world.peers.code[rows]]
-        for code in (EVENTS, COLLECTIVE):
+        for code in (EVENTS, COLLECTIVE, DDP):
             if block.gpu is not None and (by_row == code).any():
                 gpu = block.gpu.of_rows(np.s_[:, rows])
                 own_s = np.where(gpu.basis == code, gpu.own_s, np.nan)
@@ -192,7 +198,7 @@ class ClockSelector:
         behaves = np.array([section.name in waiting.behaves for section in world.sections], bool)
         waits = np.array([waiting.waits(section) for section in world.sections], bool)
         listed = np.array([section.kind in LISTED_KINDS for section in world.sections], bool)
-        of_group = listed & ~(behaves & (self.basis != CUPTI))
+        of_group = listed & ~(behaves & (self.basis != CUPTI)) & ~self._may_wait_for_gpu(world)
         timed = ClockedBlock(
             seconds=_chosen_seconds(block, world, by_row),
             host_s=block.seconds,
@@ -204,13 +210,22 @@ class ClockSelector:
         )
         return timed, self._means_something_else(of_group)
 
+    def _may_wait_for_gpu(self, world: World) -> Bools:
+        """(G, S) sections of which only the host's time is known, where DDP times the GPU in
+        others: the host may wait in them for what these have launched, which would count twice.
+        Not data loading, which is work of the host."""
+        by_ddp = (self.basis == DDP).any(axis=1)
+        is_work = np.array([section.kind in ("compute", "other") for section in world.sections])
+        on_gpu = np.isin(self.basis, TIMED_ON_GPU)
+        return np.asarray(by_ddp[:, None] & is_work & ~on_gpu)
+
     def names(self, world: World) -> list[str]:
         """Section names that keep numbers of different clocks apart over restarts."""
         result = []
         for s, section in enumerate(world.sections):
             codes = np.unique(self.basis[:, s]).tolist()
             is_host = codes == [HOST]
-            clocks = "+".join(BASIS_NAMES[code] for code in codes)
+            clocks = "+".join("ddp" if code == DDP else BASIS_NAMES[code] for code in codes)
             result.append(section.name if is_host else f"{section.name} [{clocks}]")
         return result
 
@@ -218,13 +233,14 @@ class ClockSelector:
 
     def _chosen(self, world: World) -> Bases:
         kinds = [section.kind for section in world.sections]
-        on = np.isin(self.basis, (EVENTS, CUPTI))
+        on = np.isin(self.basis, TIMED_ON_GPU)
         part = np.where(on, 0.5, 1.0) * MIN_GPU_PART
         works = np.isin(kinds, KINDS) & (self._gpu_s > 0.0)
         works &= self._gpu_s >= part * self._host_s
         may_be = {
             COLLECTIVE: np.isin(kinds, ANY_KINDS) & self._waits_on_host(world)[:, None],
             EVENTS: works,
+            DDP: works,
             CUPTI: works,
         }
         chosen = np.full(self.basis.shape, HOST, np.uint8)
@@ -261,7 +277,7 @@ class ClockSelector:
     def _means_something_else(self, local: Bools) -> bool:
         """New sections change nothing for the others."""
         old = self._meaning
-        self._meaning = 8 * self.tells_waiting[:, None] + 4 * local + self.basis.astype(np.int64)
+        self._meaning = 16 * self.tells_waiting[:, None] + 8 * local + self.basis.astype(np.int64)
         return len(old) > 0 and not np.array_equal(self._meaning[:, : old.shape[1]], old)
 
     def _make_room(self, world: World) -> None:

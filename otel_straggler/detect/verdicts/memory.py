@@ -209,6 +209,9 @@ class Tracks:
         if self.ranks.shape[1] != sections + 2:
             for track in (self.ranks, self.hosts, self.spikes):
                 track.widen(sections + 2)
+            if self.late_s is not None:  # a block of which no step counts teaches nothing more
+                more = sections - self.late_s.shape[1]
+                self.late_s = np.pad(self.late_s, ((0, 0), (0, more)))
 
     def _learn_late(self, late_s: Floats) -> None:
         if len(late_s):

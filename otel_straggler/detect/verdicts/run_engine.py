@@ -19,7 +19,15 @@ from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
 from otel_straggler.detect.verdicts.waits import WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers, draft_of, run_subject
 from otel_straggler.model.causes import Cause
-from otel_straggler.model.observation import COLLECTIVE, CUPTI, EVENTS, Bools, Floats
+from otel_straggler.model.observation import (
+    BASIS_NAMES,
+    COLLECTIVE,
+    CUPTI,
+    DDP,
+    EVENTS,
+    Bools,
+    Floats,
+)
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import CALLED_SLOW, Evidence, Verdict
 
@@ -213,9 +221,9 @@ def evidence_of(timed: ClockedBlock | None) -> Evidence:
     """Basis of the work of all groups; the host's clock where they differ."""
     if timed is None:
         return "host"
-    for name, code in (("cupti", CUPTI), ("events", EVENTS), ("collective", COLLECTIVE)):
+    for code in (CUPTI, DDP, EVENTS, COLLECTIVE):
         if (timed.basis == code).any(axis=1).all():
-            return name  # type: ignore[return-value]
+            return BASIS_NAMES[code]
     return "host"
 
 

@@ -11,6 +11,7 @@ import pytest
 from otel_straggler.model.step_table import StepTable
 
 from .worlds import (
+    USUAL,
     active,
     by_hand,
     cut,
@@ -210,3 +211,11 @@ def test_telemetry_that_is_lost_in_parts_neither_accuses_nor_hides() -> None:
             for t in made("dp8", "compute:1.5@rank2:step60", seed=seed)
         ]
         assert ever_confirmed(run_verdicts(lossy)) == {"rank/node-0/2"}
+
+
+def test_a_new_section_in_steps_that_do_not_count_is_survived() -> None:
+    """As an evaluation that nobody declared: its steps take everyone much longer than usual."""
+    before = by_hand(usual(60, 6))
+    pause = np.full((5, 6, len(USUAL) + 1), 20.0)
+    after = by_hand(pause, (*USUAL, ("evaluate", "compute")), first_step=160)
+    assert not run_verdicts((*before, *after)).changes
