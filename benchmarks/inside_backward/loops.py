@@ -123,7 +123,7 @@ class _WithLoss(nn.Module):
 
 
 def train_by_lightning(steps: int) -> None:
-    """The Trainer of ``lightning``, whose callbacks tell forward from backward."""
+    """The Trainer of ``lightning``, whose callbacks see forward and backward apart."""
     import lightning
 
     class Module(lightning.LightningModule):  # type: ignore[misc]
