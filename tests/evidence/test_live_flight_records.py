@@ -93,11 +93,17 @@ def test_a_rank_that_does_not_come_to_the_averaging_of_gradients_is_named(
 def test_the_chain_of_waits_is_followed_through_groups(stuck_ranks: Any, wait: Any) -> None:
     """Rank 0 waits for both others, rank 1 for rank 2 in a barrier of their pair."""
     live, _ = stuck_ranks("barrier_of_two", 3)
-    sentence = "Rank 2 has not entered barrier #2 of pair"
-    wait(lambda: (hang := liveness(live)) and (hang["sentence"] or "").startswith(sentence))
-    [culprit] = collective(live)["culprits"]
-    assert (culprit["rank"], culprit["waiting"]) == (2, [0, 1])
+    wait(lambda: (found := collective(live)) and found["ranks"] == [0, 1, 2])
+    [culprit] = wait(lambda: who_waits_for_nobody(live))
+    assert (culprit["rank"], culprit["call"]) == (2, "barrier #2 of pair")
     assert liveness(live)["culprits"] == [2]
+    assert liveness(live)["sentence"].startswith("Rank 2 has not entered barrier #2 of pair")
+
+
+def who_waits_for_nobody(live: Live) -> Any:
+    """The culprits, once all that wait were in their collectives when they were read."""
+    culprits = collective(live)["culprits"]
+    return culprits if [one["waiting"] for one in culprits] == [[0, 1]] else None
 
 
 def test_a_stopped_rank_is_named_by_what_the_others_wait_in(stuck_ranks: Any, wait: Any) -> None:

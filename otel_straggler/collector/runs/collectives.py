@@ -12,8 +12,8 @@ from otel_straggler.detect.hangs.collectives import HangFindings, find_hang
 from otel_straggler.model.flight_records import FlightRecord
 
 AGAIN_S: Final = 20.0
-"""Ranks are asked again if their records say nothing; then after twice that time, and so on: some
-may not have come to the collective yet in which they are going to wait."""
+"""Ranks are asked again, and then after twice that time, and so on: some had not come yet to the
+collective in which they wait by now."""
 SILENT_S: Final = 15.0
 """Three heartbeats: a rank that could answer has done so by then."""
 
@@ -42,12 +42,10 @@ class WorldCollectives:
 
     def is_due(self, now_s: float) -> bool:
         """Whether to ask again. If so, the next time is later."""
-        says_nothing = self._findings is None or not self._findings.has_any
-        is_due = bool(self._asked_at_s) and now_s - self._last_asked_s >= self._pause_s
-        if says_nothing and is_due:
-            self._pause_s *= 2.0
-            return True
-        return False
+        if not self._asked_at_s or now_s - self._last_asked_s < self._pause_s:
+            return False
+        self._pause_s *= 2.0
+        return True
 
     def observe(self, rank: int, record: FlightRecord | None) -> None:
         """An answer; of ranks that were not asked in this hang, too: a person may ask."""

@@ -214,10 +214,8 @@ def _causes(
     launches: Launches,
 ) -> tuple[Cause, ...]:
     direct: dict[int, Wait] = {}
-    for wait in waits:
-        known = direct.get(wait.awaited)
-        if known is None or _TELLING.index(wait.why) < _TELLING.index(known.why):
-            direct[wait.awaited] = wait
+    for wait in sorted(waits, key=lambda w: (_TELLING.index(w.why), len(awaited[w.rank]), w.rank)):
+        direct.setdefault(wait.awaited, wait)  # of who waits for nobody else, if there is one
     waiting_for = reversed_edges(dict(awaited))
     causes = []
     for rank in sorted(direct.keys() - awaited.keys() - set(undecided)):

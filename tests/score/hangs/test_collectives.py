@@ -64,6 +64,18 @@ def test_who_waits_itself_is_a_victim_however_many_wait_for_it() -> None:
     assert causes(result) == [(3, "never_joined", (0, 1, 2))]
 
 
+def test_the_call_of_a_cause_is_that_of_the_rank_that_waits_for_it_alone() -> None:
+    """In whatever order the records come: those of rank 0 wait for three others."""
+    records = [
+        record(0, call(7), enqueued={WORLD: 7, FIRST: 4}),
+        record(2, call(5, SECOND), enqueued={WORLD: 6, SECOND: 5}),
+        record(3, enqueued={WORLD: 6, SECOND: 4}, completed={WORLD: 6, SECOND: 4}),
+        record(1, enqueued={WORLD: 7, FIRST: 4}, completed={WORLD: 7, FIRST: 4}),
+    ]
+    for order in (records, records[::-1]):
+        assert str(find_hang(order).causes[0].call) == "all_reduce #5 of pair"
+
+
 def test_a_rank_whose_gpu_does_not_get_through_is_the_cause() -> None:
     """All have joined, and the others have completed it and wait in the next one."""
     late = record(1, call(7), enqueued={WORLD: 7}, completed={WORLD: 6})
