@@ -115,6 +115,8 @@ bench-detection: dev ## who finds the slow rank: all methods, all cases; then do
 	$(BIN)/python -m benchmarks.detection --render
 	$(BIN)/python -m benchmarks.detection.unseen --summary docs/measurements/detection-unseen.json
 	$(BIN)/python -m benchmarks.detection.unseen --render
+	$(BIN)/python -m benchmarks.inside_backward --json docs/measurements/inside_backward.json
+	$(BIN)/python -m benchmarks.inside_backward --render
 
 bench-peers: ## sections, reports and ingest beside NVRx and Rotel, in an environment with them (.venv-peers)
 	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX) $(ROTEL)

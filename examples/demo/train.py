@@ -55,13 +55,11 @@ def main() -> None:
             with section("data_loading", kind="data"), gpu.busy("data_loading"):
                 chosen = torch.randint(len(images), (BATCH,), generator=generator)
                 batch, wanted = images[chosen], labels[chosen]
-            with model.no_sync():  # otherwise DDP hides the wait for other ranks in backward
-                with section("forward"), gpu.busy("forward"):
-                    loss = F.cross_entropy(model(batch), wanted)
-                with section("backward"), gpu.busy("backward"):
-                    loss.backward()
-            with section("gradient_sync", kind="wait"):
-                average_gradients(model, world)
+            with section("forward"), gpu.busy("forward"):
+                loss = F.cross_entropy(model(batch), wanted)
+            with section("backward"):
+                loss.register_hook(gpu.work_backward)
+                loss.backward()  # averages gradients: every rank waits for the slowest one here
             with section("optimizer"), gpu.busy("optimizer"):
                 optimizer.step()
                 optimizer.zero_grad()
@@ -110,15 +108,11 @@ class SimulatedGpu:
         if self.is_stuck and name == "forward":
             threading.Event().wait()
 
-
-def average_gradients(model: torch.nn.Module, world: int) -> None:
-    """All-reduce all gradients; every rank waits for the slowest one here."""
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    flat = torch.cat([g.reshape(-1) for g in gradients])
-    dist.all_reduce(flat)
-    flat /= world
-    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(part.view_as(gradient))
+    def work_backward(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Take the time of backward before there are gradients to average."""
+        if self.is_paced:
+            time.sleep(self.seconds["backward"])
+        return gradient
 
 
 def load_shard(rank: int, world: int) -> tuple[torch.Tensor, ...]:

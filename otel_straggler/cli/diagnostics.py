@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from otel_straggler.cli.text import clock, printable
 from otel_straggler.client.diagnostics.processes import is_stopped, pid_scope, started_ticks
 from otel_straggler.client.ring_file import OpenRun, RingFileError, RingState, read_ring_file
-from otel_straggler.collector.views.hang_json import ranks_text
-from otel_straggler.detect.hangs.collectives import Cause, HangFindings
+from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.detect.hangs.stacks import Cluster, Clusters, cluster
 from otel_straggler.errors import InputError
 from otel_straggler.model.diagnostics import StackFrame
@@ -312,80 +311,3 @@ def _execution_json(ring: RingFile, execution: OpenRun) -> Json:
     names = ("name", "phase", "step", "is_stepping")
     open_s = max(ring.now_ns - execution.start_ns, 0) / 1e9
     return {**{name: getattr(execution, name) for name in names}, "open_s": open_s}
-
-
-# --- flight records ------------------------------------------------------------------------------
-
-_WHY = {
-    "no_dump": "left no dump, and is waited for in {call}",
-    "not_through": "does not get through {call}, which others of the group have completed",
-    "never_joined": "did not join {call}",
-    "other_end": "is waited for at the other end of {call}",
-}
-
-
-def hang_lines(result: HangFindings) -> Iterator[str]:
-    """Findings from flight records, the culprits first."""
-    yield from map(_sentence, result.causes)
-    for call in result.stuck_together:
-        yield (
-            f"All ranks of {call.group} ({ranks_text(list(call.group.ranks))}) are in {call.name} "
-            f"#{call.sequence}, and none gets through: look at the network and the GPUs between "
-            "them, not at the program."
-        )
-    for circle in result.circles:
-        yield (
-            f"Ranks {' → '.join(map(str, (*circle, circle[0])))} wait for each other in a circle: "
-            "their sends, receives or collectives are called in different orders."
-        )
-    for mismatch in result.mismatches:
-        calls = ", ".join(f"rank {r}: {name}" for r, name in sorted(mismatch.names.items()))
-        yield (
-            f"#{mismatch.sequence} of {mismatch.group} is not the same call on all ranks "
-            f"({calls}): the program took different branches."
-        )
-    if result.missing:
-        yield (
-            f"No dump of {ranks_text(list(result.missing))}: a rank that cannot write one was "
-            "killed, stopped, or holds the GIL. That is a finding, not a gap."
-        )
-    elif not (result.causes or result.stuck_together or result.circles or result.mismatches):
-        yield "No collective is pending: these ranks wait for nothing that PyTorch records."
-
-
-def hang_json(result: HangFindings) -> Json:
-    """The same for programs; ``schema_version`` 1."""
-    return {
-        "schema_version": 1,
-        "ranks": list(result.ranks),
-        "missing": list(result.missing),
-        "culprits": [
-            {**asdict(cause), "call": str(cause.call), "sentence": _sentence(cause)}
-            for cause in result.causes
-        ],
-        "stuck_together": [
-            {"call": str(call), "ranks": list(call.group.ranks)} for call in result.stuck_together
-        ],
-        "circles": list(map(list, result.circles)),
-        "mismatches": [
-            {
-                "group": str(one.group),
-                "sequence": one.sequence,
-                "calls": {str(rank): name for rank, name in sorted(one.names.items())},
-            }
-            for one in result.mismatches
-        ],
-        "sentences": list(hang_lines(result)),
-    }
-
-
-def _sentence(cause: Cause) -> str:
-    waits = "waits" if len(cause.waiting) == 1 else "wait"
-    if cause.why == "not_through":
-        remedy = "Its GPU makes no progress: look for XID errors there, and take the host out."
-    elif cause.is_silent:
-        remedy = "It had launched nothing: look at its Python stack (py-spy), or whether it lives."
-    else:
-        remedy = "It was busy elsewhere: look at its Python stack (py-spy) and its last section."
-    what = _WHY[cause.why].format(call=cause.call)
-    return f"Rank {cause.rank} {what}; {ranks_text(list(cause.waiting))} {waits} for it. {remedy}"

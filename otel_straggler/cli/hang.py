@@ -16,18 +16,17 @@ from otel_straggler import semconv
 from otel_straggler.cli.diagnostics import (
     diagnostics_json,
     diagnostics_lines,
-    hang_json,
-    hang_lines,
     read_diagnostics,
 )
 from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server, collector_url
 from otel_straggler.cli.hang_stacks import stacks
 from otel_straggler.cli.text import AS_JSON, print_json, printable
 from otel_straggler.collector.settings_file import TOKEN_VARIABLE
-from otel_straggler.collector.views.hang_json import ranks_text
+from otel_straggler.collector.views.collective_json import findings_json, findings_lines
+from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.detect.hangs.collectives import find_hang
 from otel_straggler.errors import ConfigError, InputError
-from otel_straggler.model.diagnostics import FlightRecord
+from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.recordings.diagnostics_files import read_flight_records
 
 _READ = "read"
@@ -72,9 +71,9 @@ def read(folder: Path, run: str | None, as_json: bool) -> None:
     remarks += diagnostics.remarks
     result = find_hang(records)
     if as_json:
-        print_json({**hang_json(result), **diagnostics_json(diagnostics), "remarks": remarks})
+        print_json({**findings_json(result), **diagnostics_json(diagnostics), "remarks": remarks})
         return
-    for line in (*(hang_lines(result) if records else ()), *diagnostics_lines(diagnostics)):
+    for line in (*(findings_lines(result) if records else ()), *diagnostics_lines(diagnostics)):
         click.echo(line)
     if records:
         click.echo(f"Read: the dumps of {ranks_text(list(result.ranks))}.", err=True)
@@ -102,19 +101,20 @@ command.add_command(stacks)
 
 
 _POLL_S = 0.5
+_MAX_LINE = 600
 _MAX_IDS = 50
 """Ids per request; each takes 17 of the 8,192 bytes that its line may have."""
 _TEXT = {
     "done": "done",
     "failed": "failed; see its log",
-    "refused": "refused: OTEL_STRAGGLER_EVIDENCE_DIR is not set there",
+    "refused": "refused: an older version, or OTEL_STRAGGLER_EVIDENCE_DIR is not set there",
     "expired": "did not fetch it in time",
     "waiting": "has not answered: commands are off there, or it holds the GIL or is stopped "
     "(try 'otel-straggler hang stacks' on its host)",
 }
 
 
-@click.command(short_help="Have a collector request stacks of ranks.")
+@click.command(short_help="Have a collector request flight records or stacks of ranks.")
 @click.option(
     "--collector", default=DEFAULT_COLLECTOR, show_default=True, help="Its --metrics URL."
 )
@@ -130,7 +130,8 @@ def ask(
     """Send a command to ranks through their collector; both sides must allow it.
 
     The collector's token is read from OTEL_STRAGGLER_COMMANDS_TOKEN. Ranks answer with their next
-    heartbeat and write to their own OTEL_STRAGGLER_EVIDENCE_DIR.
+    heartbeat: dump_stacks writes to their own OTEL_STRAGGLER_EVIDENCE_DIR, dump_flight_record sends
+    to the collector, which compares the records while the run is stuck.
     """
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     server = Server(
@@ -147,6 +148,18 @@ def ask(
     click.echo(f"Asked {ranks_text(list(rank_of.values()))} of run {printable(run_id)}: {verb}.")
     if wait_s > 0:
         _print(_outcomes(server, rank_of, wait_s), rank_of)
+    if wait_s > 0 and verb == semconv.DUMP_FLIGHT_RECORD:
+        for line in _compared(server, run_id, group):
+            click.echo(line)
+
+
+def _compared(server: Server, run_id: str, group: str) -> list[str]:
+    """What the flight records say by now."""
+    query = urlencode({"run": run_id, "group": group})
+    run = _asked(server, f"/v1/report?{query}")["runs"].get(run_id, {})
+    found = [world["collective"] for world in run.get("liveness", ()) if world.get("collective")]
+    lines = [printable(line, _MAX_LINE) for each in found for line in each["sentences"]]
+    return lines or ["The flight records name no rank, or the run is not stuck."]
 
 
 def _outcomes(server: Server, rank_of: Mapping[str, int], wait_s: float) -> dict[str, str]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from otel_straggler.cli.fitting_table import Column, FittingTable
 from otel_straggler.cli.liveness_lines import earlier_line, lost_text, state_in_text
 from otel_straggler.cli.text import Json, clock, digits, duration, printable
-from otel_straggler.collector.views.hang_json import ranks_text
+from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.model.verdict import hours_text
 
 MAX_RANKS = 10

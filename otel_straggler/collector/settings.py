@@ -232,7 +232,7 @@ class LivenessSettings(HangSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandsSettings:
-    """Asking ranks for stacks; off unless switched on here and on the ranks."""
+    """Asking ranks for flight records and stacks; off unless switched on here and on the ranks."""
 
     enabled: bool = option(
         False,
@@ -246,9 +246,10 @@ class CommandsSettings:
         "shared secret of both; the variable `OTEL_STRAGGLER_COMMANDS_TOKEN` if empty",
     )
     on_hang: tuple[str, ...] = option(
-        (),
+        (semconv.DUMP_FLIGHT_RECORD,),
         texts(f"a list of {', '.join(semconv.VERBS)}", set(semconv.VERBS).issuperset),
-        "commands for the culprits of a stuck run, and for three victims",
+        "commands when a run is stuck: `dump_flight_record` for all its ranks (1,024 at most), "
+        "`dump_stacks` for the culprits and three victims",
     )
     expire_seconds: float = option(
         120.0, above(0), "a command expires if its rank has not fetched it by then"

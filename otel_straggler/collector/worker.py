@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
-from otel_straggler.collector.api.commands import Commands
+from otel_straggler import semconv
+from otel_straggler.collector.api.commands import Commands, Key
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.forwarding.sampling import Sampler
@@ -29,6 +30,7 @@ from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.alert import Alert
+from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, Progress
@@ -114,7 +116,7 @@ class Worker:
         self._publisher = Publisher(
             settings, store, scorer, self._clock, self._decisions, self._maintenance, settings.mode
         )
-        self.commands = Commands(settings.commands)
+        self.commands = Commands(settings.commands, receive=self.receive_flight_record)
         self._queue: queue.SimpleQueue[_Item | _Step | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
@@ -151,6 +153,11 @@ class Worker:
     def show_soon(self) -> None:
         """Publish at the next tick: a decision has changed."""
         self._is_dirty = True
+
+    def receive_flight_record(self, key: Key, record: FlightRecord | None, age_s: float) -> None:
+        """The flight record of a rank, or None if it has none."""
+        read_at_ns = self._monotonic_ns() - int(age_s * 1e9)
+        self._queue.put(partial(self._observe_flight_record, key, record, read_at_ns))
 
     def start(self, collector_id: str) -> None:
         """Restore the history, and begin; ``collector_id`` is the label ``collector``."""
@@ -281,6 +288,18 @@ class Worker:
             liveness = self._store.world_of(source).liveness
             liveness.observe_progress(source, progress, now_s, now_s + self._clock.ahead_s)
 
+    def _observe_flight_record(
+        self, key: Key, record: FlightRecord | None, read_at_ns: int
+    ) -> None:
+        run_id, group, rank = key
+        run = self._store.runs.get(run_id)
+        world = None if run is None else run.worlds.get(group)
+        if world is None:
+            return
+        if record is not None:
+            record = replace(record, read_at_s=self._clock.at_s(read_at_ns))
+        world.collectives.observe(rank, record)
+
     def _observe_metrics(self, metrics: DecodedMetrics, now_ns: int) -> None:
         now_s = self._clock.at_s(now_ns)
         wall_s = now_s + self._clock.ahead_s
@@ -370,11 +389,17 @@ class Worker:
             self.is_backfilled.set()
 
     def _ask_hung(self, snapshot: Snapshot) -> None:
-        """Ask the ranks that a hang waits for their stacks."""
+        """Ask ranks that are stuck for their stacks and flight records."""
+        now_s = self._clock.at_s(self._monotonic_ns())
         for view in snapshot.runs.values():
             for group, hang in view.hangs.items():
-                asked = self._store.world(view.run_id, group).asked
-                self.commands.ask_hung(view.run_id, group, hang, asked)
+                world = self._store.world(view.run_id, group)
+                if hang.blame is None:
+                    world.collectives.clear()
+                elif world.collectives.is_due(now_s):
+                    world.asked.pop(semconv.DUMP_FLIGHT_RECORD, None)
+                asked = self.commands.ask_hung(view.run_id, group, hang, world.asked)
+                world.collectives.mark_asked(asked.get(semconv.DUMP_FLIGHT_RECORD, ()), now_s)
 
     def _evict(self, now_ns: int) -> None:
         """Evict what is over or too much; windows that were open are still published and kept.

@@ -1,9 +1,9 @@
-"""Diagnostics of a hanging rank: stacks of its threads, and PyTorch's flight recorder."""
+"""Diagnostics of a hanging rank: stacks of its threads."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 
 HEAD_LINE = "=== otel-straggler stacks 1"
@@ -175,63 +175,3 @@ def _number(text: str) -> int | None:
         return int(text, 16)
     except ValueError:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessGroup:
-    """Global ranks in the group's order. ``description`` is the program's, or empty."""
-
-    description: str
-    ranks: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return self.description or f"group of ranks {', '.join(map(str, self.ranks))}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
-    """One call that the recorder remembers.
-
-    Attributes:
-        sequence: number among the collectives of the group (or among its sends and receives).
-        name: as ``all_reduce``, ``recv``.
-        peer: global rank at the other end of a send or receive; None if unknown.
-        is_done: the rank has seen its completion.
-        sizes, dtypes: of the inputs, as recorded.
-    """
-
-    group: ProcessGroup
-    sequence: int
-    name: str
-    is_point_to_point: bool = False
-    peer: int | None = None
-    is_done: bool = False
-    sizes: tuple[tuple[int, ...], ...] = ()
-    dtypes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        peer = "" if self.peer is None else f" with rank {self.peer}"
-        return f"{self.name}{peer} #{self.sequence} of {self.group}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlightRecord:
-    """The dump of one rank.
-
-    Attributes:
-        groups: of the rank.
-        enqueued, completed: newest collective that the rank has launched, and seen completed, by
-            group, as far as recorded.
-        calls: that the recorder remembers, oldest first.
-    """
-
-    rank: int
-    groups: tuple[ProcessGroup, ...] = ()
-    enqueued: Mapping[ProcessGroup, int] = field(default_factory=dict)
-    completed: Mapping[ProcessGroup, int] = field(default_factory=dict)
-    calls: tuple[Collective, ...] = ()
-
-    @property
-    def pending(self) -> tuple[Collective, ...]:
-        """Launched and not seen completed, oldest first."""
-        return tuple(call for call in self.calls if not call.is_done)

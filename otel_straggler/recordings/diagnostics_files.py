@@ -10,21 +10,15 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from otel_straggler.errors import InputError
-from otel_straggler.model.diagnostics import (
-    SUFFIX,
-    Collective,
-    FlightRecord,
-    ProcessGroup,
-    StacksDump,
-    StacksHead,
-    parse_dumps,
-)
+from otel_straggler.model.diagnostics import SUFFIX, StacksDump, StacksHead, parse_dumps
+from otel_straggler.model.flight_dumps import flight_record_of
+from otel_straggler.model.flight_records import FlightRecord
 
 MAX_READ_BYTES = 8 * 1024 * 1024
 MAX_FILES = 100_000
@@ -104,8 +98,6 @@ def _summed_up(path: Path, rank: int, dumps: list[StacksDump]) -> RankStacks:
 
 MAX_DUMP_BYTES = 256 * 1024 * 1024
 _RANK = re.compile(r"(\d+)(?:\.json|\.pkl|\.pickle)?$")
-_PEERS = re.compile(r"(send|recv) (\d+)(->|<-)(\d+)")
-_DONE = frozenset({"completed"})
 
 
 def read_flight_records(folder: Path) -> tuple[list[FlightRecord], list[str]]:
@@ -161,9 +153,9 @@ def read_flight_record(path: Path, rank: int) -> FlightRecord:
     if not isinstance(dump, Mapping) or "pg_config" not in dump:
         _refuse(path, type(dump).__name__, "a map with pg_config, pg_status and entries")
     try:
-        return _record(dump, rank)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        _refuse(path, f"{type(error).__name__}: {error}", "pg_config, pg_status and entries")
+        return flight_record_of(dump, rank)
+    except ValueError as error:
+        _refuse(path, str(error), "pg_config, pg_status and entries")
 
 
 class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  there is no other name for it
@@ -192,108 +184,3 @@ def _decoded(path: Path, body: bytes) -> Any:
 def _refuse(path: Path, value: str, expected: str) -> NoReturn:
     remedy = "Leave the file out if it is none; it was not run."
     raise InputError.of(str(path), value, f"a flight-recorder dump: {expected}", remedy)
-
-
-def _record(dump: Mapping[str, Any], rank: int) -> FlightRecord:
-    groups = {
-        _text(name): ProcessGroup(_text(config.get("desc", "")), _ranks(config["ranks"]))
-        for name, config in dump["pg_config"].items()
-    }
-    entries = list(dump.get("entries") or ())
-    status = dump.get("pg_status") or {}
-    by_number = _groups_by_number(groups, status, entries)
-    calls = [_call(entry, groups, rank) for entry in entries]
-    return FlightRecord(
-        rank=rank,
-        groups=tuple(groups.values()),
-        enqueued=_newest(by_number, status, "last_enqueued_collective"),
-        completed=_newest(by_number, status, "last_completed_collective"),
-        calls=tuple(call for call in calls if call is not None),
-    )
-
-
-def _text(value: Any) -> str:
-    """Of a text or a number. Nested lists that share their parts may be endless as text."""
-    if not isinstance(value, str | int | float | None):
-        msg = f"a {type(value).__name__} where a text is expected"
-        raise TypeError(msg)
-    return str(value)
-
-
-def _ranks(value: Any) -> tuple[int, ...]:
-    numbers = json.loads(value) if isinstance(value, str) else value
-    return tuple(int(number) for number in numbers)
-
-
-def _groups_by_number(
-    groups: Mapping[str, ProcessGroup],
-    status: Mapping[Any, Any],
-    entries: Iterable[Mapping[str, Any]],
-) -> dict[str, ProcessGroup]:
-    """Groups by the number of their status. Entries say which is which; in a dump without any it is
-    the order: both are counted up as groups are made."""
-    known = {
-        _text(entry["pg_id"]): groups[_text(entry["process_group"][0])]
-        for entry in entries
-        if _text(entry["process_group"][0]) in groups
-    }
-    by_order = dict(
-        zip(
-            sorted((_text(number) for number in status), key=_as_number),
-            (groups[name] for name in sorted(groups, key=_as_number)),
-            strict=False,
-        )
-    )
-    is_ordered = len(status) == len(groups) and all(
-        by_order.get(number) == group for number, group in known.items()
-    )
-    return by_order if is_ordered else known
-
-
-def _as_number(name: str) -> tuple[int, str]:
-    return (int(name), "") if name.isdecimal() else (2**62, name)
-
-
-def _newest(
-    by_number: Mapping[str, ProcessGroup], status: Mapping[Any, Any], which: str
-) -> dict[ProcessGroup, int]:
-    newest = {_text(number): its.get(which) for number, its in status.items()}
-    return {
-        group: int(newest[number])
-        for number, group in by_number.items()
-        if newest.get(number) is not None
-    }
-
-
-def _call(
-    entry: Mapping[str, Any], groups: Mapping[str, ProcessGroup], rank: int
-) -> Collective | None:
-    group = groups.get(_text(entry["process_group"][0]))
-    if group is None:
-        return None
-    text = _text(entry.get("profiling_name", ""))
-    is_point_to_point = bool(entry.get("is_p2p"))
-    sequence = entry["p2p_seq_id"] if is_point_to_point else entry["collective_seq_id"]
-    name = text.rpartition(":")[2]
-    peer = _peer(name, group, rank) if is_point_to_point else None
-    return Collective(
-        group=group,
-        sequence=int(sequence),
-        name=name.split(" ")[0].strip("_") or "call",
-        is_point_to_point=is_point_to_point,
-        peer=peer,
-        is_done=entry.get("state") in _DONE,
-        sizes=tuple(tuple(int(n) for n in size) for size in entry.get("input_sizes") or ()),
-        dtypes=tuple(map(_text, entry.get("input_dtypes") or ())),
-    )
-
-
-def _peer(name: str, group: ProcessGroup, rank: int) -> int | None:
-    """From ``recv 0<-3``: indexes in the group of the rank itself and of its peer."""
-    match = _PEERS.search(name)
-    if match is None:
-        return None
-    own, other = int(match.group(2)), int(match.group(4))
-    if max(own, other) >= len(group.ranks) or group.ranks[own] != rank:
-        return None
-    return group.ranks[other]

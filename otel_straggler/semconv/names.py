@@ -121,7 +121,8 @@ COMMANDS_PATH: Final = "/v1/commands"
 COMMANDS_TOKEN_HEADER: Final = "otel-straggler-token"  # noqa: S105  a name, no secret
 """Request header of both; a header of its own, since ``authorization`` may be a gateway's."""
 DUMP_STACKS: Final = "dump_stacks"
-VERBS: Final = (DUMP_STACKS,)
+DUMP_FLIGHT_RECORD: Final = "dump_flight_record"
+VERBS: Final = (DUMP_STACKS, DUMP_FLIGHT_RECORD)
 """All that a collector can ask of a rank."""
 
 FORMAT_VERSION: Final = 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.page import UNSEEN, fill
-from benchmarks.detection.unseen import held_out
+from benchmarks.detection.unseen import held_out, noises
 from benchmarks.detection.unseen.__main__ import MEASURED, TUNING_SEEDS, choose
 from benchmarks.detection.unseen.families import FAMILIES
 from benchmarks.detection.unseen.report import TITLES, markdown
@@ -41,6 +41,7 @@ def test_a_small_dose_reports_every_table_and_the_seed(tmp_path):
     assert {row["family"] for row in result["tables"]["families"]} == {
         "healthy/small-white",
         "healthy/small-ar",
+        "healthy/small-contention",
         "fault/ar-10",
         "fault/ar-15",
     }
@@ -88,9 +89,11 @@ def test_tuning_seeds_leave_out_what_is_held_out():
 
 @pytest.mark.parametrize("ranks", [(2, 8), (8, 128)], ids=["small", "large"])
 @pytest.mark.parametrize(
-    "noise", [held_out.pauses, held_out.contention, held_out.ramps], ids=lambda f: f.__name__
+    "noise",
+    [noises.contention, held_out.pauses, held_out.ramps, held_out.migrations],
+    ids=lambda f: f.__name__,
 )
-def test_nobody_is_slow_for_long_in_held_out_noise(noise, ranks):
+def test_nobody_is_slow_for_long_in_noise_that_moves(noise, ranks):
     """Over 300 steps or more, no rank's mean is more than 2 % from that of its peers."""
     for seed in range(TUNING_SEEDS, TUNING_SEEDS + 10):
         rng = np.random.default_rng(seed)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.api.commands import MAX_WAITING, Commands
+from otel_straggler.collector.api.commands import MAX_WAITING, Asked, Commands
 from otel_straggler.collector.settings import CommandsSettings
 from otel_straggler.collector.settings_file import load_settings, with_token
 from otel_straggler.detect.hangs.detector import HangStatus
@@ -160,7 +160,8 @@ def test_a_foreign_page_cannot_ask(live: Any, kit: Any) -> None:
     headers = {"Content-Type": "text/plain", semconv.COMMANDS_TOKEN_HEADER: TOKEN}
     answer = kit.ask(live.addresses["metrics"], "POST", "/v1/commands", b"{}", headers)
     assert answer.status == 415
-    assert kit.ask(live.addresses["otlp_http"], "POST", "/v1/commands", b"{}").status == 405
+    assert kit.ask(live.addresses["otlp_http"], "POST", "/v1/commands", b"{}").status == 415
+    assert kit.ask(live.addresses["otlp_http"], "PUT", "/v1/commands", b"{}").status == 405
 
 
 def test_where_commands_are_off_there_is_no_such_path(start: Any, ask: Any, poll: Any) -> None:
@@ -244,7 +245,7 @@ def asked_of(commands: Commands) -> list[int]:
 
 def test_a_stuck_run_has_its_culprits_asked_and_three_that_wait() -> None:
     """Once in an episode, whoever is dead is left out, and anew in the next one."""
-    commands, asked = book(on_hang=("dump_stacks",)), set[int]()
+    commands, asked = book(on_hang=("dump_stacks",)), Asked()
     result = stuck(culprits=range(2), victims=range(2, 60), lost=range(1))
     for _ in range(3):
         commands.ask_hung("r", "", result, asked)
@@ -252,13 +253,24 @@ def test_a_stuck_run_has_its_culprits_asked_and_three_that_wait() -> None:
     commands.ask_hung("r", "", replace(result, blame=None), asked)
     commands.ask_hung("r", "", result, asked)
     assert asked_of(commands) == [1, 2, 3, 4] * 2
-    many, asked = book(on_hang=("dump_stacks",)), set()
+    many, asked = book(on_hang=("dump_stacks",)), Asked()
     for first in range(0, 60, 10):
         many.ask_hung("r", "", stuck(range(first, 60), range(first)), asked)
     assert len(asked_of(many)) == 23
-    silent = book()
-    silent.ask_hung("r", "", result, set())
+    silent = book(on_hang=())
+    silent.ask_hung("r", "", result, Asked())
     assert asked_of(silent) == []
+
+
+def test_a_stuck_run_has_all_its_ranks_asked_for_flight_records() -> None:
+    """Unless told otherwise; the culprits first, nobody who is lost, once in an episode."""
+    commands, asked = book(), Asked()
+    result = stuck(culprits=range(50, 52), victims=range(3, 50), lost=range(1))
+    for _ in range(3):
+        commands.ask_hung("r", "", result, asked)
+    assert asked_of(commands) == [50, 51, *range(3, 50), 1, 2, *range(52, 60)]
+    commands.ask_hung("r", "", replace(result, blame=None), asked)
+    assert asked == {}
 
 
 def test_the_queue_is_bounded() -> None:
@@ -282,5 +294,5 @@ def test_commands_need_a_token(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -
         with_token(CommandsSettings(enabled=True, token="bad token"), "x", {})
     assert "bad token" not in str(refused.value)
     file.write_text("commands: {on_hang: [reboot]}")
-    with pytest.raises(ConfigError, match="a list of dump_stacks"):
+    with pytest.raises(ConfigError, match="a list of dump_stacks, dump_flight_record"):
         load_settings(file, {})

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,10 @@ from .pages import Block, blocks
 LONGEST_S = 240
 FORKED_RANKS = Path(__file__).with_name("forked_ranks.py")
 AROUND = {
-    "README.md": {"batches": range(3), "model": abs, "sync_gradients": lambda: None},
+    "README.md": {
+        "batches": range(3),
+        "model": lambda _: SimpleNamespace(backward=lambda: None),
+    },
     "docs/recipes/experiment-trackers.md": {"writer": lambda name, value, step: None, "steps": 3},
 }
 """What a page's blocks take from the reader's own program."""

@@ -15,6 +15,14 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.collector.service import Collector
+from otel_straggler.collector.settings import (
+    CollectorSettings,
+    CommandsSettings,
+    LivenessSettings,
+    MetricsSettings,
+    ReceiverSettings,
+)
 from otel_straggler.model.diagnostics import StacksDump
 from otel_straggler.recordings.diagnostics_files import read_stacks_file
 
@@ -110,3 +118,39 @@ def free_port() -> str:
 @pytest.fixture(scope="session")
 def wait() -> Callable[..., Any]:
     return eventually
+
+
+TOKEN = "s3cret"
+FREE = "127.0.0.1:0"
+ON = {"OTEL_STRAGGLER_COMMANDS": "on", "OTEL_STRAGGLER_COMMANDS_TOKEN": TOKEN}
+
+
+class Live:
+    """A collector, and where it is."""
+
+    def __init__(self, commands: CommandsSettings, liveness: LivenessSettings) -> None:
+        settings = CollectorSettings(
+            receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
+            metrics=MetricsSettings(listen=FREE),
+            liveness=liveness,
+            commands=commands,
+        )
+        self.collector = Collector(settings)
+        addresses = self.collector.start()
+        self.otlp = f"http://{addresses['otlp_http']}"
+        self.pages = f"http://{addresses['metrics']}"
+
+
+@pytest.fixture
+def collect() -> Iterator[Any]:
+    """Starts a collector that takes commands."""
+    running: list[Live] = []
+
+    def start(*on_hang: str, **liveness: float) -> Live:
+        commands = CommandsSettings(enabled=True, token=TOKEN, on_hang=on_hang)
+        running.append(Live(commands, LivenessSettings(**liveness)))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.collector.stop()

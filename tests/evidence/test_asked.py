@@ -16,49 +16,8 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.cli import main
-from otel_straggler.collector.service import Collector
-from otel_straggler.collector.settings import (
-    CollectorSettings,
-    CommandsSettings,
-    LivenessSettings,
-    MetricsSettings,
-    ReceiverSettings,
-)
 
-TOKEN = "s3cret"
-FREE = "127.0.0.1:0"
-ON = {"OTEL_STRAGGLER_COMMANDS": "on", "OTEL_STRAGGLER_COMMANDS_TOKEN": TOKEN}
-
-
-class Live:
-    """A collector, and where it is."""
-
-    def __init__(self, commands: CommandsSettings, liveness: LivenessSettings) -> None:
-        settings = CollectorSettings(
-            receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
-            metrics=MetricsSettings(listen=FREE),
-            liveness=liveness,
-            commands=commands,
-        )
-        self.collector = Collector(settings)
-        addresses = self.collector.start()
-        self.otlp = f"http://{addresses['otlp_http']}"
-        self.pages = f"http://{addresses['metrics']}"
-
-
-@pytest.fixture
-def collect() -> Iterator[Any]:
-    """Starts a collector that takes commands."""
-    running: list[Live] = []
-
-    def start(*on_hang: str, **liveness: float) -> Live:
-        commands = CommandsSettings(enabled=True, token=TOKEN, on_hang=on_hang)
-        running.append(Live(commands, LivenessSettings(**liveness)))
-        return running[-1]
-
-    yield start
-    for one in running:
-        one.collector.stop()
+from .conftest import ON, TOKEN, Live
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SLOW_IN_BACKWARD = "as long as its 3 peers in backward"
 PROMISED = {
     "01_report_from_a_simulated_run.py": "rank 5 on node-1: forward takes 1.50x",
     "02_spans_to_a_collector.py": "rank 1 is slow in data_loading",
@@ -14,6 +15,9 @@ PROMISED = {
     "04_own_tracer_provider.py": "attention is a child of forward, which is a child of step",
     "05_detector_in_process.py": "rank 1 on node-1 is slow in forward",
     "06_tracker_scalars.py": "straggler/worst_rank = 5",
+    "07_ddp.py": SLOW_IN_BACKWARD,
+    "08_fsdp2.py": SLOW_IN_BACKWARD,
+    "09_tensor_parallel.py": SLOW_IN_BACKWARD,
 }
 
 

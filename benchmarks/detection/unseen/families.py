@@ -204,11 +204,13 @@ FAMILIES = (
     _healthy("healthy/regimes", healthy(noises.regimes), 40),
     _healthy("healthy/regimes-heavy", healthy(noises.heavy_regimes), 40),
     _healthy("healthy/bursts", healthy(noises.bursts), 40),
+    _healthy("healthy/contention", healthy(noises.contention), 40),
     _healthy("healthy/volatile", healthy(noises.volatile), 40),
     _healthy("healthy/skewed", healthy(noises.skewed), 40),
     _healthy("healthy/hosts", healthy(noises.wandering_hosts, ranks=(16, 128)), 40),
     _healthy("healthy/small-white", healthy(noises.independent, **SMALL), 60),
     _healthy("healthy/small-ar", healthy(noises.ar, **SMALL), 60),
+    _healthy("healthy/small-contention", healthy(noises.contention, **SMALL), 40),
     _healthy("healthy/loaders", worlds.loaders, 60),
     _healthy("healthy/idle-ranks", worlds.idle_ranks, 40),
     _healthy("healthy/chores", worlds.chores, 40),
@@ -220,6 +222,7 @@ FAMILIES = (
     _faulty("fault/mixture", faulty(noises.quiet_mixture), 25),
     _faulty("fault/regimes", faulty(noises.regimes), 25),
     _faulty("fault/bursts", faulty(noises.bursts), 25),
+    _faulty("fault/contention", faulty(noises.contention), 25),
     _faulty("fault/volatile", faulty(noises.volatile), 25),
     _faulty("fault/skewed", faulty(noises.skewed), 25),
     _faulty("fault/hosts", faulty(noises.wandering_hosts, ranks=(16, 128)), 25),
@@ -239,13 +242,13 @@ FAMILIES = (
             held_out.shared,
             held_out.shuffled_lengths,
             held_out.pauses,
-            held_out.contention,
             held_out.ramps,
+            held_out.migrations,
         )
     ),
     *(
         _healthy(f"held-out/small-{noise.__name__}", healthy(noise, **SMALL), 30, "held out")
-        for noise in (held_out.pauses, held_out.contention, held_out.ramps)
+        for noise in (held_out.pauses, held_out.ramps, held_out.migrations)
     ),
     *(
         _faulty(f"held-out/fault-{noise.__name__}", faulty(noise), 20, "held out")
@@ -254,8 +257,20 @@ FAMILIES = (
             held_out.cycles,
             held_out.shared,
             held_out.pauses,
-            held_out.contention,
             held_out.ramps,
+            held_out.migrations,
         )
+    ),
+    _faulty(
+        "held-out/small-fault-migrations",
+        faulty(held_out.migrations, ranks=(4, 8)),
+        20,
+        "held out",
+    ),
+    _faulty(
+        "held-out/host-fault-migrations",
+        faulty(held_out.migrations, of_host=True, ranks=(32, 128)),
+        20,
+        "held out",
     ),
 )

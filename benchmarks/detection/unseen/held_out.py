@@ -17,14 +17,13 @@ from benchmarks.detection.unseen.runs import (
     World,
     correlated,
     count_hosts,
+    fair,
     log_uniform,
     of_hosts,
+    on_and_off,
     white,
 )
 from otel_straggler.model.observation import Floats
-
-LASTING, FAIR = 300, 0.012
-"""Steps, and how far the mean of so many may be from that of the median rank."""
 
 
 def octaves(rng: Rng, world: World) -> Noise:
@@ -77,23 +76,7 @@ def pauses(rng: Rng, world: World) -> Noise:
     spread = float(rng.uniform(0.0, 0.5))
     is_due = np.diff(np.floor(_rounds(rng, world, every)), axis=0, prepend=0.0) > 0.0
     excess = is_due * own * np.exp(white(rng, world, spread))
-    log = np.log1p(_fair(excess)) + white(rng, world, rng.uniform(0.003, 0.02))
-    return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
-
-
-def contention(rng: Rng, world: World) -> Noise:
-    """Other jobs on the network: now these ranks, now those are 1 to 15 % slower, all at once."""
-    longest = round(log_uniform(rng, 3.0, 50.0))
-    every = longest * log_uniform(rng, 0.4, 6.0)
-    height, part = rng.uniform(0.02, 0.1), rng.uniform(0.05, 0.5)
-    excess = np.zeros((world.steps + longest, world.ranks))
-    for first in np.flatnonzero(rng.random(len(excess)) < 1.0 / every).tolist():
-        n = min(world.ranks, max(2, int(rng.binomial(world.ranks, part))))
-        who = rng.choice(world.ranks, n, replace=False)
-        last = first + int(rng.integers(1, longest + 1))
-        excess[first:last, who] += height * rng.uniform(0.5, 1.5) * rng.uniform(0.7, 1.0, n)
-    own = correlated(rng, world.steps, world.ranks, float(rng.uniform(0.0, 0.8)))
-    log = np.log1p(_fair(excess[longest:])) + log_uniform(rng, 0.003, 0.015) * own
+    log = np.log1p(fair(excess)) + white(rng, world, rng.uniform(0.003, 0.02))
     return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
 
 
@@ -103,7 +86,17 @@ def ramps(rng: Rng, world: World) -> Noise:
     own = height * rng.uniform(0.8, 1.2, world.ranks)
     bend = log_uniform(rng, 0.4, 2.5)
     excess = own * (_rounds(rng, world, every) % 1.0) ** bend
-    log = np.log1p(_fair(excess)) + white(rng, world, log_uniform(rng, 0.002, 0.015))
+    log = np.log1p(fair(excess)) + white(rng, world, log_uniform(rng, 0.002, 0.015))
+    return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
+
+
+def migrations(rng: Rng, world: World) -> Noise:
+    """Ranks move between cores near and far from their memory: 1 to 3 % for 20 to 200 steps."""
+    far, near = log_uniform(rng, 20.0, 200.0), log_uniform(rng, 20.0, 200.0)
+    highest = 0.03 if world.ranks > 2 else 0.016  # that is between the two, not from a median
+    own = rng.uniform(0.012, highest) * rng.uniform(0.85, 1.0, world.ranks)
+    excess = own * on_and_off(rng, world, far / (far + near), far)
+    log = np.log1p(fair(excess)) + white(rng, world, log_uniform(rng, 0.002, 0.012))
     return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
 
 
@@ -112,15 +105,6 @@ def _rounds(rng: Rng, world: World, every: float) -> Floats:
     own = rng.uniform(0.9, 1.1, world.ranks) / every
     moves = own * rng.gamma(2.0, 0.5, (world.steps, world.ranks))
     return np.cumsum(moves, axis=0) + rng.uniform() * rng.uniform(0.0, 1.0, world.ranks)
-
-
-def _fair(excess: Floats) -> Floats:
-    """Made smaller where a rank would be slower or faster than its peers for long."""
-    steps = min(LASTING, len(excess))
-    sums = np.cumsum(np.pad(excess, ((1, 0), (0, 0))), axis=0)
-    means = (sums[steps:] - sums[:-steps]) / steps
-    apart = float(np.abs(means - np.median(means, axis=1, keepdims=True)).max())
-    return excess * (FAIR / max(FAIR, apart))
 
 
 def _each(values: Floats, steps: int, skipped: int) -> Floats:

@@ -13,8 +13,10 @@ from benchmarks.detection.unseen.runs import (
     World,
     correlated,
     count_hosts,
+    fair,
     log_uniform,
     of_hosts,
+    on_and_off,
     white,
 )
 from otel_straggler.model.observation import Floats
@@ -110,13 +112,24 @@ def bursts(rng: Rng, world: World) -> Noise:
     """Each rank is disturbed now and then: 5 to 30 % for 2 to 8 steps, 1 to 10 % of the time."""
     height, steps = rng.uniform(0.05, 0.3), rng.uniform(2.0, 8.0)
     part = rng.uniform(0.01, 0.1)
-    drawn = rng.random((world.steps, world.ranks))
-    is_on = np.zeros((world.steps, world.ranks), bool)
-    is_on[0] = drawn[0] < part
-    begins, stays = part / (1.0 - part) / steps, 1.0 - 1.0 / steps
-    for t in range(1, world.steps):
-        is_on[t] = drawn[t] < np.where(is_on[t - 1], stays, begins)
+    is_on = on_and_off(rng, world, part, steps)
     log = height * is_on + white(rng, world, rng.uniform(0.003, 0.02))
+    return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
+
+
+def contention(rng: Rng, world: World) -> Noise:
+    """Other jobs on the network: now these ranks, now those are 1 to 15 % slower, all at once."""
+    longest = round(log_uniform(rng, 3.0, 50.0))
+    every = longest * log_uniform(rng, 0.4, 6.0)
+    height, part = rng.uniform(0.02, 0.1), rng.uniform(0.05, 0.5)
+    excess = np.zeros((world.steps + longest, world.ranks))
+    for first in np.flatnonzero(rng.random(len(excess)) < 1.0 / every).tolist():
+        n = min(world.ranks, max(2, int(rng.binomial(world.ranks, part))))
+        who = rng.choice(world.ranks, n, replace=False)
+        last = first + int(rng.integers(1, longest + 1))
+        excess[first:last, who] += height * rng.uniform(0.5, 1.5) * rng.uniform(0.7, 1.0, n)
+    own = correlated(rng, world.steps, world.ranks, float(rng.uniform(0.0, 0.8)))
+    log = np.log1p(fair(excess[longest:])) + log_uniform(rng, 0.003, 0.015) * own
     return Noise(log=log, sd=float(log.std()), correlation=NO_NUMBER)
 
 

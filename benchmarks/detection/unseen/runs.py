@@ -13,7 +13,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 from otel_straggler.model.causes import Cause
-from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.observation import Bools, Floats, Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Scope
@@ -23,6 +23,8 @@ Ending = Literal["", "slow", "well"]
 NO_NUMBER = float("nan")
 MIN_NAMED = 4
 """In worlds of fewer ranks a verdict on the run is as good: times may not show who it is."""
+LASTING, FAIR = 300, 0.012
+"""Steps, and how far the mean of so many may be from that of the median rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +200,26 @@ def correlated(rng: Rng, steps: int, series: int, correlation: float) -> Floats:
     start = (drawn[0] * correlation)[None]
     rest = lfilter([moves], [1.0, -correlation], drawn[1:], axis=0, zi=start)[0]
     return np.concatenate([drawn[:1], rest])
+
+
+def on_and_off(rng: Rng, world: World, part: float, steps: float) -> Bools:
+    """(T, R) on for a ``part`` of the time, for ``steps`` on average; each rank on its own."""
+    drawn = rng.random((world.steps, world.ranks))
+    is_on = np.zeros((world.steps, world.ranks), bool)
+    is_on[0] = drawn[0] < part
+    begins, stays = part / (1.0 - part) / steps, 1.0 - 1.0 / steps
+    for t in range(1, world.steps):
+        is_on[t] = drawn[t] < np.where(is_on[t - 1], stays, begins)
+    return is_on
+
+
+def fair(excess: Floats) -> Floats:
+    """Made smaller where a rank would be slower or faster than its peers for long."""
+    steps = min(LASTING, len(excess))
+    sums = np.cumsum(np.pad(excess, ((1, 0), (0, 0))), axis=0)
+    means = (sums[steps:] - sums[:-steps]) / steps
+    apart = float(np.abs(means - np.median(means, axis=1, keepdims=True)).max())
+    return excess * (FAIR / max(FAIR, apart))
 
 
 def of_hosts(world: World, by_host: Floats) -> Floats:

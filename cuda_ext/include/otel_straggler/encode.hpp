@@ -214,7 +214,9 @@ class SpanEncoder {
     } else if ((shape.fields & kHasParent) != 0) {
       span.parent = span_id(seed_, parent_of(run));
     }
-    put_gpu(span, run.gpu, static_cast<std::uint64_t>(waited_ns_of(run.gpu)));
+    if (run.gpu.state != GpuState::kOff) {
+      put_gpu(span, run.gpu, static_cast<std::uint64_t>(waited_ns_of(run.gpu)));
+    }
     append(shape, span, 1, chosen.epoch, out);
   }
 
@@ -242,6 +244,7 @@ class SpanEncoder {
   }
 
   static std::uint32_t gpu_bits(const Record& run) {
+    if (run.gpu.state == GpuState::kOff) return 0;
     if (waited_ns_of(run.gpu) > 0) return kHasWaited;
     const bool is_kernel_timed = run.gpu.state == GpuState::kTimed;
     if (!is_kernel_timed && run.gpu.state != GpuState::kTimedByEvents) return 0;

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from otel_straggler import semconv
+from otel_straggler.client.diagnostics.flight_recorder import FlightRecorder, UnavailableError
 from otel_straggler.client.diagnostics.stacks import Stacks
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.worker import Clock, LogOnce, Worker
 from otel_straggler.config import ClientSettings
+from otel_straggler.model.flight_json import flight_record_json
 from otel_straggler.otlp.clients.client import Response, connection_options
 from otel_straggler.otlp.clients.http import HttpClient
-from otel_straggler.semconv import DUMP_STACKS
+from otel_straggler.semconv import DUMP_FLIGHT_RECORD, DUMP_STACKS
 
 MAX_WAIT_S = 2.0
 """For one answer: whoever is asked for commands answers from memory."""
@@ -27,8 +30,8 @@ _MAX_ID = 64
 _ID = re.compile(rf"[A-Za-z0-9]{{1,{_MAX_ID}}}")
 _LOG = logging.getLogger("otel_straggler")
 
-Verbs = Mapping[str, Callable[[str], object]]
-"""Functions by verb; each is called with a reason."""
+Verbs = Mapping[str, Callable[[str], Mapping[str, Any] | None]]
+"""Functions by verb; each is called with a reason, and may return a flight record to send."""
 
 
 class _Command(NamedTuple):
@@ -53,16 +56,19 @@ class CommandPoll:
         self._client = HttpClient(_commands_url(endpoint.url), **options)
         self._done: OrderedDict[str, str] = OrderedDict()
         self._unreported: dict[str, str] = {}
+        self._records: dict[str, tuple[float, Mapping[str, Any]]] = {}
         self._has_logged_refusal = False
 
     def poll(self) -> bool:
         """Ask, and run what is wanted; whether there is an outcome to report with the next poll."""
-        response = self._client.get(self._query())
+        response = self._ask()
         if not response.is_success:
             self._log_refusal(response)
+            self._drop_refused(response)
             return False
         self._has_logged_refusal = False
         self._unreported.clear()
+        self._records.clear()
         for command in _commands_in(response.body):
             if command.id not in self._done:
                 self._do(command)
@@ -70,6 +76,25 @@ class CommandPoll:
 
     def close(self) -> None:
         self._client.close()
+
+    def _ask(self) -> Response:
+        """With flight records, if there are any, each with its age."""
+        if not self._records:
+            return self._client.get(self._query())
+        now_s = time.monotonic()
+        records = {
+            id_: {**record, "age_s": now_s - read_at_s}
+            for id_, (read_at_s, record) in self._records.items()
+        }
+        body = json.dumps({"flight_records": records}).encode()
+        headers = {"Content-Type": "application/json"}
+        return self._client.send("POST", body, query=self._query(), headers=headers)
+
+    def _drop_refused(self, response: Response) -> None:
+        """Flight records that the collector does not take are not sent again."""
+        if response.status in {400, 405, 413, 415}:
+            self._unreported.update(dict.fromkeys(self._records, "failed"))
+            self._records.clear()
 
     def _query(self) -> str:
         asked: dict[str, str | int] = {
@@ -100,7 +125,11 @@ class CommandPoll:
             return "refused"
         _LOG.warning("command %s of the collector: %s", command.id, command.verb)
         try:
-            do(f"command {command.id} of the collector")
+            record = do(f"command {command.id} of the collector")
+            if record is not None:
+                self._records = {command.id: (time.monotonic(), record)}
+        except UnavailableError:  # logged once by the recorder
+            return "failed"
         except Exception as error:  # noqa: BLE001  telemetry never stops training
             _LOG.warning("command %s failed", command.id, exc_info=error)
             return "failed"
@@ -206,10 +235,14 @@ class Diagnostics:
         if why:
             _LOG.warning("commands are on, but not asked for: %s", why)
             return None
-        verbs = {} if self.stacks is None else {DUMP_STACKS: self.stacks.dump}
-        if not verbs:
-            _LOG.warning("commands are on, but OTEL_STRAGGLER_EVIDENCE_DIR is not set: all of them "
-                         "will be refused")  # fmt: skip
+        recorder = FlightRecorder(settings.rank)
+        verbs: dict[str, Callable[[str], Mapping[str, Any] | None]] = {
+            DUMP_FLIGHT_RECORD: lambda _: flight_record_json(recorder.read())
+        }
+        if self.stacks is not None:
+            verbs[DUMP_STACKS] = self.stacks.dump
+        else:
+            _LOG.info("OTEL_STRAGGLER_EVIDENCE_DIR is not set: commands for stacks are refused")
         return CommandPoll(settings, lambda: RECORDER.session.session_id, verbs)
 
 

@@ -1,7 +1,8 @@
 """Commands for ranks, given by a person or because a run is stuck.
 
 A command is for one session of one rank. Every poll of the rank returns it until the rank has
-reported its outcome or it expires; the rank carries it out once.
+reported its outcome or it expires; the rank carries it out once. Flight records come with the
+outcome, in the body of the poll.
 """
 
 from __future__ import annotations
@@ -20,23 +21,31 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
+from otel_straggler.collector.api.json_body import JsonBody
 from otel_straggler.collector.settings import CommandsSettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
-from otel_straggler.detect.hangs.states import LOST
+from otel_straggler.detect.hangs.states import FINISHED, LOST
 from otel_straggler.errors import InputError
+from otel_straggler.model.flight_json import decoded, read_flight_record
+from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.model.rank import Source
-from otel_straggler.semconv import COMMANDS_TOKEN_HEADER, VERBS
+from otel_straggler.semconv import COMMANDS_TOKEN_HEADER, DUMP_FLIGHT_RECORD, VERBS
 from otel_straggler.setting import is_number
 from otel_straggler.throttle import Throttle
 
 POLLS: Final = "GET /v1/commands of the OTLP/HTTP port"
 ASKS: Final = "/v1/commands of the metrics address"
 _LOG_EVERY_S = 60.0
-MAX_WAITING: Final = 1_000
-MAX_REMEMBERED: Final = 2_000
+MAX_WAITING: Final = 4_096
+MAX_REMEMBERED: Final = 8_192
 MAX_CULPRITS: Final = 20
 MAX_VICTIMS: Final = 3
+MAX_RECORDED: Final = 1_024
+"""Ranks of a hang that are asked for their flight records."""
+MAX_RECORDS: Final = 4
+"""Flight records in one poll."""
+_MAX_AGE_S: Final = 3_600.0
 MAX_QUERY: Final = 4_096
 _REMEDY: Final = "See docs/operate/silent-and-stuck-ranks.md, 'What a stuck rank was doing'."
 _OUTCOMES: Final = frozenset({"done", "failed", "refused"})
@@ -44,6 +53,10 @@ _log = logging.getLogger(__name__)
 
 Key = tuple[str, str, int]
 """Run, group, rank."""
+Receive = Callable[[Key, FlightRecord | None, float], None]
+"""Gets the flight record of a rank, or None if it has none, and its age in seconds."""
+Asked = dict[str, set[int]]
+"""Ranks that were asked in a hang, by verb."""
 
 
 @dataclass(slots=True)
@@ -62,6 +75,9 @@ class _Command:
 class Commands:
     """All commands. Thread-safe.
 
+    Args:
+        receive: called with flight records, in any thread.
+
     Attributes:
         snapshot: published last; has the current sessions.
     """
@@ -70,8 +86,10 @@ class Commands:
         self,
         settings: CommandsSettings,
         monotonic_s: Callable[[], float] = time.monotonic,
+        receive: Receive | None = None,
     ) -> None:
         self.snapshot = Snapshot()
+        self._receive = receive or _ignore
         self._settings = settings
         self._monotonic_s = monotonic_s
         self._lock = threading.Lock()
@@ -135,18 +153,28 @@ class Commands:
             if len(self._waiting) + len(sources) > MAX_WAITING:
                 raise _wrong("commands that wait", MAX_WAITING, "room for more; try again later")
             ids = [self._put(source, verb) for source in sources.values() if source is not None]
-        _log.info("%s of ranks %s of run %s: %s", verb, sorted(sources), run_id, why)
+        named = sorted(sources) if len(sources) <= MAX_CULPRITS else len(sources)
+        _log.info("%s of ranks %s of run %s: %s", verb, named, run_id, why)
         return ids
 
-    def poll(self, query: str) -> bytes:
+    def poll(self, query: str, body: bytes = b"") -> bytes:
         """Commands for a rank, as JSON. None for anyone but the newest session of the rank it
-        names, on the node that it last reported from."""
+        names, on the node that it last reported from.
+
+        Args:
+            body: JSON with flight records by the id of the command, or empty.
+
+        Raises:
+            InputError: it is not valid.
+        """
         given = dict(parse_qsl(query[:MAX_QUERY], keep_blank_values=True, max_num_fields=10))
         wanted: list[dict[str, str]] = []
         key = _key(given)
         source = None if key is None else self.snapshot.source_of(*key)
         asks = given.get("session"), given.get("node")
         if key is not None and source is not None and asks == (source.session_id, source.node):
+            if body:
+                self._take_records(key, source.session_id, body)
             with self._lock:
                 self._expire()
                 self._record_outcomes(key, source.session_id, given.get("done", ""))
@@ -174,27 +202,73 @@ class Commands:
         with self._lock:
             return dict(self._counts)
 
-    def ask_hung(self, run_id: str, group: str, hang: HangStatus, asked: set[int]) -> None:
-        """Ask for what ``on_hang`` names, once in an episode for each rank: live culprits, and a
-        few victims to compare them with. Never raises.
+    def ask_hung(
+        self, run_id: str, group: str, hang: HangStatus, asked: Asked
+    ) -> dict[str, list[int]]:
+        """Ask for what ``on_hang`` names, once in an episode for each rank; who was asked now, by
+        verb. Never raises.
+
+        Stacks are those of live culprits, and of a few victims to compare them with. Flight records
+        are compared with each other: those of all ranks, the culprits first.
 
         Args:
             asked: the ranks that were asked in this episode; updated.
         """
         if not self._settings.enabled or not self._settings.on_hang:
-            return
+            return {}
         if hang.blame is None:
             asked.clear()
-            return
-        room = MAX_CULPRITS + MAX_VICTIMS - len(asked)
-        ranks = [rank for rank in _suspects(hang) if rank not in asked][: max(room, 0)]
+            return {}
+        return {
+            verb: self._ask_suspects(run_id, group, hang, verb, asked.setdefault(verb, set()))
+            for verb in self._settings.on_hang
+        }
+
+    def _ask_suspects(
+        self, run_id: str, group: str, hang: HangStatus, verb: str, asked: set[int]
+    ) -> list[int]:
+        is_record = verb == DUMP_FLIGHT_RECORD
+        room = (MAX_RECORDED if is_record else MAX_CULPRITS + MAX_VICTIMS) - len(asked)
+        suspects = _everybody(hang) if is_record else _suspects(hang)
+        ranks = [rank for rank in suspects if rank not in asked][: max(room, 0)]
         asked.update(ranks)
-        for rank in ranks:
-            for verb in self._settings.on_hang:
-                try:
-                    self.ask(run_id, group, [rank], verb, "the run is stuck")
-                except InputError as error:
-                    _log.warning("a stuck rank is not asked: %s", error)
+        live = [
+            rank
+            for rank in ranks
+            if self.snapshot.source_of(run_id, group, rank) is not None
+            and not (is_record and self._is_waiting((run_id, group, rank), verb))
+        ]
+        try:
+            if live:
+                self.ask(run_id, group, live, verb, "the run is stuck")
+        except InputError as error:
+            _log.warning("stuck ranks are not asked: %s", error)
+            return []
+        return live
+
+    def _is_waiting(self, key: Key, verb: str) -> bool:
+        """Whether a rank has not answered such a command yet."""
+        with self._lock:
+            return any(self._waiting[id_].verb == verb for id_ in self._by_rank.get(key, ()))
+
+    # --- flight records ------------------------------------------------------------------------
+
+    def _take_records(self, key: Key, session_id: str, body: bytes) -> None:
+        """Hand on the records that were asked for."""
+        for id_, content in _records_in(body).items():
+            with self._lock:
+                command = self._waiting.get(id_)
+                asks = None if command is None else (command.verb, command.key, command.session_id)
+            if asks != (DUMP_FLIGHT_RECORD, key, session_id):
+                continue
+            try:
+                age_s = content["age_s"]
+                if not is_number(age_s) or not 0.0 <= age_s <= _MAX_AGE_S:
+                    raise ValueError("its age is no number of seconds")
+                record = read_flight_record(content, key[2])
+            except (KeyError, TypeError, ValueError) as error:
+                raise _wrong("flight record", str(error)[:200], "what a rank sends") from error
+            self._receive(key, record, float(age_s))
 
     # --- with the lock held -------------------------------------------------------------------
 
@@ -241,8 +315,14 @@ class Commands:
         command.outcome = outcome
         self._ended[command.id] = command
         self._counts[command.verb, outcome] += 1
+        if command.verb == DUMP_FLIGHT_RECORD and outcome in {"failed", "refused"}:
+            self._receive(command.key, None, 0.0)
         while len(self._ended) > MAX_REMEMBERED:
             self._ended.popitem(last=False)
+
+
+def _ignore(key: Key, record: FlightRecord | None, age_s: float) -> None:
+    """Nobody compares flight records."""
 
 
 def _suspects(hang: HangStatus) -> list[int]:
@@ -255,6 +335,28 @@ def _suspects(hang: HangStatus) -> list[int]:
     return ranks
 
 
+def _everybody(hang: HangStatus) -> list[int]:
+    """All ranks that can answer: culprits, victims, then the others."""
+    assert hang.blame is not None
+    alive = (hang.rank_states != LOST) & (hang.rank_states != FINISHED)
+    order = np.where(hang.blame.culprits, 0, np.where(hang.blame.victims, 1, 2))
+    by_order = np.argsort(order, kind="stable")
+    ranks: list[int] = hang.ranks[by_order][alive[by_order]].tolist()
+    return ranks
+
+
+def _records_in(body: bytes) -> dict[str, Any]:
+    """By id of the command."""
+    try:
+        content = decoded(body)
+    except ValueError as error:
+        raise _wrong("body", str(error)[:200], "JSON with flight records") from error
+    records = content.get("flight_records") if isinstance(content, dict) else None
+    if not isinstance(records, dict) or len(records) > MAX_RECORDS:
+        raise _wrong("flight_records", str(records)[:100], f"up to {MAX_RECORDS} by id")
+    return records
+
+
 def _key(given: Mapping[str, str]) -> Key | None:
     rank = given.get("rank", "")
     if not (rank.isascii() and rank.isdecimal() and len(rank) <= 10):
@@ -264,52 +366,3 @@ def _key(given: Mapping[str, str]) -> Key | None:
 
 def _wrong(where: str, value: object, expected: str) -> InputError:
     return InputError.of(where, value, expected, _REMEDY)
-
-
-LONGEST_TEXT: Final = 500
-
-
-class JsonBody:
-    """The JSON object of a request.
-
-    Args:
-        body: JSON.
-        remedy: ends every error.
-
-    Raises:
-        InputError: it is no object; and by every method, if the value is not what was expected.
-    """
-
-    def __init__(self, body: bytes, remedy: str) -> None:
-        self._remedy = remedy
-        try:
-            values = json.loads(body)
-        except (ValueError, RecursionError):
-            values = None
-        if not isinstance(values, dict):
-            raise self.wrong("body", body[:100].decode("utf-8", "replace"), "a JSON object")
-        self._values: dict[str, Any] = values
-
-    def __contains__(self, name: str) -> bool:
-        return self._values.get(name) is not None
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = self._values.get(name)
-        return default if value is None else value
-
-    def text(self, name: str, default: str | None = None) -> str:
-        if default is not None and name not in self:
-            return default
-        value = self._values.get(name)
-        if not isinstance(value, str) or not value.strip() or len(value) > LONGEST_TEXT:
-            raise self.wrong(name, value, f"a text of 1 to {LONGEST_TEXT} characters")
-        return value.encode("utf-8", "replace").decode()
-
-    def number(self, name: str, minimum: float, maximum: float, expected: str) -> float:
-        value = self._values.get(name)
-        if not is_number(value) or not minimum <= value <= maximum:  # type: ignore[operator]
-            raise self.wrong(name, value, expected)
-        return float(value)  # type: ignore[arg-type]
-
-    def wrong(self, where: str, value: object, expected: str) -> InputError:
-        return InputError.of(where, value, expected, self._remedy)

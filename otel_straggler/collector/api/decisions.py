@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from otel_straggler.collector.api.commands import JsonBody
+from otel_straggler.collector.api.json_body import JsonBody
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.errors import InputError
 from otel_straggler.model.causes import Cause

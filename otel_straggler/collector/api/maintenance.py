@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from otel_straggler.collector.api.commands import JsonBody
+from otel_straggler.collector.api.json_body import JsonBody
 from otel_straggler.errors import InputError
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.decoding import read_as

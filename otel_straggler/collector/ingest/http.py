@@ -13,6 +13,7 @@ from otel_straggler.collector.ingest.body import GZIP, IDENTITY
 from otel_straggler.collector.ingest.http_messages import Head, Heavy, Request, Response
 from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, Answer, Intake
 from otel_straggler.collector.ingest.intake import Request as OtlpRequest
+from otel_straggler.errors import InputError
 from otel_straggler.otlp.answers import SIGNALS, Code, Signal, status, success
 
 _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
@@ -83,20 +84,31 @@ class OtlpHttp:
         return _coding(head) in GZIP
 
     def _refuse_poll(self, head: Head, commands: Commands) -> Response | None:
-        if head.method != "GET":
-            refusal = self.failure(405, "a rank asks with GET", head)
-            refusal.headers = {"Allow": "GET"}
+        if head.method not in ("GET", "POST"):
+            refusal = self.failure(405, "a rank asks with GET, or POST with flight records", head)
+            refusal.headers = {"Allow": "GET, POST"}
             return refusal
+        if head.method == "POST" and _media_type(head) != JSON:
+            return self.failure(415, f"Content-Type must be {JSON}", head)
         refused = commands.refusal(head.headers, POLLS)
         return None if refused is None else self.failure(*refused, head)
 
     def respond(self, request: Request) -> Response | Heavy:
         if self._commands is not None and self.is_poll(request.head):
-            self._count(_COMMANDS, 200)
-            return Response(200, self._commands.poll(request.head.query), JSON)
+            if request.content:
+                return Heavy(partial(self._poll, self._commands, request))
+            return self._poll(self._commands, request)
         if len(request.content) < _OFF_LOOP_BYTES:
             return self._answer(request)
         return Heavy(partial(self._answer, request))
+
+    def _poll(self, commands: Commands, request: Request) -> Response:
+        try:
+            body = commands.poll(request.head.query, request.content)
+        except InputError as error:
+            return self.failure(400, str(error), request.head)
+        self._count(_COMMANDS, 200)
+        return Response(200, body, JSON)
 
     def _answer(self, request: Request) -> Response:
         head = request.head

@@ -14,6 +14,7 @@ import numpy as np
 
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.rank_status import RankStatus
+from otel_straggler.detect.hangs.collectives import HangFindings
 from otel_straggler.detect.hangs.detector import HangDetector, HangStatus
 from otel_straggler.detect.hangs.episodes import Episodes
 from otel_straggler.detect.hangs.states import NO_OPEN_SECTION, NOT_ENDED, HeartbeatTable
@@ -70,16 +71,28 @@ class WorldHangs:
         if names != known[: len(names)] and len(names) <= MAX_SECTIONS:
             self._order = (*names, *(name for name in known if name not in names))
 
-    def evaluate(self, world: WorldStatus, now_s: float, ahead_s: float = 0.0) -> HangStatus | None:
+    @property
+    def lost_after_s(self) -> float:
+        return self._settings.lost_after_s
+
+    def evaluate(
+        self,
+        world: WorldStatus,
+        now_s: float,
+        ahead_s: float = 0.0,
+        findings: HangFindings | None = None,
+    ) -> HangStatus | None:
         """The states at ``now_s``; None if no rank sends heartbeats. Cost: O(ranks).
 
         Args:
             ahead_s: what the wall clock shows beyond ``now_s``.
+            findings: what flight records say of the present hang.
         """
         table = heartbeat_table(world, self._order, now_s, self._settings.lost_after_s)
         if table is None:
             return None
-        self.newest = self._detector.evaluate(table, world.attempt, now_s).on_clock(ahead_s)
+        newest = self._detector.evaluate(table, world.attempt, now_s, findings)
+        self.newest = newest.on_clock(ahead_s)
         return self.newest
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_straggler.collector.metrics.score_series import RunScores
+from otel_straggler.collector.runs.collectives import WorldCollectives
 from otel_straggler.collector.runs.hangs import NamedCulprits, WorldHangs
 from otel_straggler.collector.runs.liveness import Liveness
 from otel_straggler.collector.runs.passthrough import Passthrough, checkpoint_ends
@@ -38,7 +39,8 @@ class World:
     Attributes:
         admitted_at_s: last admission; earlier once it has ended.
         hung, culprits: whether it is reported as hung, and its named culprits.
-        asked: ranks asked for their stacks in the present hang.
+        asked: ranks that were asked for something in the present hang, by verb.
+        collectives: the flight records of the present hang.
     """
 
     group: str
@@ -47,7 +49,8 @@ class World:
     admitted_at_s: float = 0.0
     liveness: Liveness = field(default_factory=Liveness)
     culprits: NamedCulprits = field(default_factory=NamedCulprits)
-    asked: set[int] = field(default_factory=set)
+    asked: dict[str, set[int]] = field(default_factory=dict)
+    collectives: WorldCollectives = field(default_factory=WorldCollectives)
     histograms: WorldHistograms = field(default_factory=WorldHistograms)
     passthrough: Passthrough = field(default_factory=Passthrough)
     timeline: Timeline = field(default_factory=Timeline)

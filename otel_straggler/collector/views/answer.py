@@ -24,9 +24,9 @@ from otel_straggler.collector.views.answer_type import (
 )
 from otel_straggler.collector.views.answer_verdict import facts_of, headline, verdict_answer
 from otel_straggler.collector.views.first_failure import first_failure
-from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.collector.views.heat import Heat, heat_of
 from otel_straggler.collector.views.numbers import duration, percent
+from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.collector.views.verdict_json import SUBJECTS, cost_of, standing
 from otel_straggler.collector.views.world_view import Awaited, WorldView
 from otel_straggler.detect.scores.settings import VerdictSettings

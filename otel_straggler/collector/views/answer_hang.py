@@ -6,8 +6,9 @@ import math
 from typing import Final
 
 from otel_straggler.collector.views.answer_type import Json, as_sentence, command, cost
-from otel_straggler.collector.views.hang_json import ranks_text, sentence
+from otel_straggler.collector.views.hang_json import sentence
 from otel_straggler.collector.views.numbers import duration, seconds
+from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.collector.views.ranks import reported, row_of
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
@@ -68,12 +69,17 @@ def hang_facts(view: WorldView, hang: HangStatus) -> Json:
         "cause": kind,
         "cause_text": _cause_text(hang),
         "cost": cost(view, 3600.0 * stands.n_idle if stands is not None and is_idle else None),
-        "evidence": "heartbeats",
+        "evidence": _evidence(hang),
         "is_localised": bool(culprits),
         "advice": list(OTHER_ADVICE.get(stands.how, ()) if stands is not None else ())
         or list(_ADVICE[kind or "lost"]),
         "commands": _commands(view, kind, culprits),
     }
+
+
+def _evidence(hang: HangStatus) -> str:
+    is_recorded = hang.findings is not None and hang.findings.has_any
+    return "heartbeats and flight records" if is_recorded else "heartbeats"
 
 
 def _is_alone(hang: HangStatus) -> bool:

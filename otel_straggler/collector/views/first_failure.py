@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from otel_straggler.collector.views.answer_type import Json
-from otel_straggler.collector.views.hang_json import ranks_text
+from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.collector.views.world_view import RankHeartbeats
 from otel_straggler.model.observation import Bools
 

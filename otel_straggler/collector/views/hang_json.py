@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from otel_straggler.collector.views.collective_json import collective_json, hang_text
 from otel_straggler.collector.views.numbers import duration, seconds
+from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import Hang
 from otel_straggler.detect.hangs.states import RANK_STATES, Blame
 
-MAX_NAMED = 20
-"""Ranks that are named; the others are counted."""
 Json = dict[str, Any]
 
 
@@ -30,6 +30,7 @@ def hang_json(group: str, hang: HangStatus, *, is_acknowledged: bool = False) ->
         "culprits": [] if blame is None else hang.ranks[blame.culprits].tolist(),
         "victims": 0 if blame is None else int(blame.victims.sum()),
         "sentence": sentence(hang),
+        "collective": collective_json(hang.findings),
         **earlier_hangs_json(hang),
     }
 
@@ -41,6 +42,9 @@ def sentence(hang: HangStatus) -> str | None:
         return None
     if len(hang.ranks) == 1 and blame.kind == "joined_but_stuck":
         return f"Rank {hang.ranks[0]} makes no progress."  # no other rank waits
+    by_records = hang_text(hang.findings, hang.ranks[blame.culprits].tolist())
+    if by_records and blame.kind == "never_joined":
+        return by_records
     who = _who(hang, blame)
     victims = int(blame.victims.sum())
     waits = f"{victims} {'rank waits' if victims == 1 else 'ranks wait'}"
@@ -51,35 +55,14 @@ def sentence(hang: HangStatus) -> str | None:
         "joined_but_stuck": "all ranks are at the same point, and none makes progress",
     }[blame.kind]
     text = f"{line}; {waits}." if victims else f"{line}."
-    return text[0].upper() + text[1:]
+    text = text[0].upper() + text[1:]
+    return f"{text} {by_records}" if by_records else text
 
 
 def _who(hang: HangStatus, blame: Blame) -> str:
     if hang.state == "lost" and len(hang.ranks) > 1 and blame.culprits.all():
         return f"all {len(hang.ranks):,} ranks"
     return ranks_text(hang.ranks[blame.culprits].tolist())
-
-
-def ranks_text(ranks: list[int]) -> str:
-    """Name ranks; beyond 20 ranges the rest is counted.
-
-    >>> ranks_text([3]), ranks_text([5, 6]), ranks_text([0, 1, 2, 3, 7]), ranks_text([])
-    ('rank 3', 'ranks 5 and 6', 'ranks 0 to 3 and 7', 'no rank')
-    """
-    if not ranks:
-        return "no rank"
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    runs = [part for run in runs for part in ([run] if len(run) > 2 else [[rank] for rank in run])]
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    left_out = sum(map(len, runs[MAX_NAMED:]))
-    texts = texts[:MAX_NAMED] + ([f"{left_out} more"] if left_out else [])
-    text = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text}"
 
 
 BRIEF_S: Final = 120.0

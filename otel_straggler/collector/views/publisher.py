@@ -174,7 +174,9 @@ class Publisher:
         ahead_s, given_up_at_s = self._clock.ahead_s, run.given_up_at_s
         hangs: dict[str, HangStatus] = {}
         for group, status in worlds.items():
-            hang = run.worlds[group].hangs.evaluate(status, now_s, ahead_s)
+            world = run.worlds[group]
+            findings = world.collectives.findings(status, now_s, world.hangs.lost_after_s)
+            hang = world.hangs.evaluate(status, now_s, ahead_s, findings)
             if hang is not None and given_up_at_s is not None:
                 hang = _forgotten(hang, given_up_at_s + ahead_s)
             if hang is not None:

@@ -108,7 +108,7 @@ class RunView:
         return (
             *self.listed(),
             tuple(self.worlds.items()),
-            [(each.since_s, each.rank_states.tobytes()) for each in self.hangs.values()],
+            [(h.since_s, h.rank_states.tobytes(), h.findings) for h in self.hangs.values()],
             self.windows,
             len(self.run_verdicts.decisions),
             [(each.node, each.until_ns) for each in self.maintenance],

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.detect.hangs.collectives import HangFindings
+from otel_straggler.detect.hangs.correction import corrected, located
 from otel_straggler.detect.hangs.episodes import Episodes, Hang, IdleGpus, Standstill, standstill
 from otel_straggler.detect.hangs.states import (
     ENDS,
@@ -49,6 +51,7 @@ class HangStatus:
         hung_since_s: since when it is stuck or lost; NaN if neither. A run that comes back without
             progress is in the same hang.
         before: earlier hangs, oldest first, without ``before_left_out`` short ones.
+        findings: what flight records say, while ranks wait; None without any.
     """
 
     state: RunState
@@ -61,6 +64,7 @@ class HangStatus:
     hung_since_s: float = math.nan
     before: tuple[Hang, ...] = ()
     before_left_out: int = 0
+    findings: HangFindings | None = None
 
     def on_clock(self, ahead_s: float) -> HangStatus:
         """The same with times of a clock that is ``ahead_s`` ahead."""
@@ -122,9 +126,20 @@ class HangDetector:
         if step >= self._first_step + self.settings.warm_steps:
             self._timeouts.learn(table)
 
-    def evaluate(self, heartbeats: HeartbeatTable, attempt: int, now_s: float) -> HangStatus:
+    def evaluate(
+        self,
+        heartbeats: HeartbeatTable,
+        attempt: int,
+        now_s: float,
+        findings: HangFindings | None = None,
+    ) -> HangStatus:
         """The states at ``now_s``; a newer attempt begins with new states, and keeps the timeouts.
-        Cost: O(ranks + distinct sections)."""
+        Cost: O(ranks + distinct sections).
+
+        Args:
+            findings: what flight records say of the hang; they name culprits where heartbeats show
+                no difference, and correct them.
+        """
         if attempt != self._attempt:
             self._attempt, self._ranks, self._ended_at_s = attempt, {}, -math.inf
         timeout_s = self._timeouts_of(heartbeats, now_s)
@@ -139,6 +154,11 @@ class HangDetector:
         self._record_hang(heartbeats, state, now_s)
         if state != self._state or np.isnan(self._since_s):
             self._state, self._since_s = state, now_s
+        by_heartbeats = None if state in ENDS else blame(heartbeats, states)
+        if by_heartbeats is None:
+            findings = None
+        elif findings is not None:
+            findings = located(findings, heartbeats)
         result = HangStatus(
             state=self._state,
             since_s=self._since_s,
@@ -146,7 +166,8 @@ class HangDetector:
             rank_states=states,
             rank_since_s=since_s,
             timeout_s=timeout_s,
-            blame=None if state in ENDS else blame(heartbeats, states),
+            blame=corrected(by_heartbeats, findings, heartbeats, states),
+            findings=findings,
             hung_since_s=self._hung_since_s if state in HANGS else math.nan,
         )
         current = _standstill(result, heartbeats, now_s)

@@ -16,6 +16,8 @@ from otel_straggler.model.diagnostics import StackFrame, ThreadStack
 _NOT_OWN = re.compile(
     r"/(?:site|dist)-packages/|/lib/python\d|/lib64/python\d|/otel_straggler/|^<frozen|^<__|\.so\b|^$"
 )
+_WRAPPERS = "/otel_straggler/client/collectives/"
+"""Frames that measure how long a rank waits in a call, and not what it calls."""
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 Path = tuple[str, ...]
@@ -76,8 +78,10 @@ def _path(thread: ThreadStack) -> Path:
 
 
 def _reported(thread: ThreadStack) -> tuple[StackFrame, ...]:
-    """Python frames alone, where there are any: stacks may contain C++."""
-    python = (frame for frame in thread.frames if frame.file.endswith((".py", ">")))
+    """Python frames alone, where there are any: stacks may contain C++. Without our own around
+    torch's calls."""
+    frames = (frame for frame in thread.frames if _WRAPPERS not in frame.file.replace("\\", "/"))
+    python = (frame for frame in frames if frame.file.endswith((".py", ">")))
     return tuple(python) or thread.frames
 
 

@@ -333,13 +333,16 @@ def _cause(by_section: Floats, sections: list[Section], section: Section | None)
 
 
 MANY = 0.25
-"""Part of all that do the same work; fewer hardly move their median. One alone is not many."""
+"""Part of all that do the same work; fewer hardly move their median."""
+FEW = 4
+"""In a group of so many one slow rank alone moves the median, by half of what a step's times differ
+by chance: it takes the place of one that is not slow."""
 
 
 def against_the_others(
     one: Candidate, recent: Floats, group: Bools, peers: Bools, slow: Bools, minimum: int
 ) -> tuple[Candidate, Bools]:
-    """Compare with those peers that are not slow, if many are.
+    """Compare with those peers that are not slow, if many are, or one of few.
 
     If half of the peers are slow, the median lies halfway, and all of them would be named by half
     of their slowdown. Only the size of the slowdown is corrected.
@@ -348,13 +351,15 @@ def against_the_others(
         recent: (R, C) recent excess over the median of the peers.
         group: (R,) ranks of that median; peers: those of them that are not of the candidate.
         slow: (R,) ranks found slow.
-        minimum: with fewer peers that are not slow, nothing changes.
+        minimum: with fewer peers that are not slow, nothing changes; of few, one less will do.
 
     Returns: the candidate, and (R,) with whom it is compared now.
     """
     known = np.isfinite(recent[:, one.column])
     others = peers & known & ~slow
-    if (group & slow).sum() < max(2, MANY * group.sum()) or others.sum() < minimum:
+    is_few = group.sum() <= FEW
+    at_least = MANY * group.sum() if is_few else max(2, MANY * group.sum())
+    if (group & slow).sum() < at_least or others.sum() < minimum - is_few:
         return one, peers
     lower = median_of(recent[others, one.column])
     if not lower < 0.0:

@@ -46,6 +46,8 @@ MAX_STAGES = 16
 """A pipeline that nobody reported has at most so many stages."""
 ALWAYS = 0.5
 """Who is the last in so many steps is compared by its usual step."""
+SAME, SHARED_STEPS = 10, 60
+"""Ranks that became slow within so many steps did so together, and must stay slow for so many."""
 AGREEMENT = 0.3
 """Others must be seen waiting for at least this part of a rank's loss."""
 
@@ -100,6 +102,7 @@ class PeerVerdictEngine:
         result = [one for one in ranks.candidates() if self._is_last(one, comes_late, ranks)]
         self._slow = np.isin(world.hosts.code, list(slow_hosts))
         self._slow[[one.row for one in result]] = True
+        self._onsets = {one.row: one.since for one in result if one.since > 0}
         changes = [self._record_host(one, hosts, ranks) for one in slow_hosts.values()]
         taken = {world.host_subjects[row] for row in slow_hosts}
         changes += [self._record_rank(one, ranks, slow_hosts, taken) for one in result]
@@ -179,10 +182,10 @@ class PeerVerdictEngine:
         return self._log.record(
             draft,
             flagged=True,
-            sure=one.sure and self._is_known(one.effect),
+            sure=one.sure and self._is_proven(one),
             floor=one.floor,
             now=self._now,
-            confirmable=is_sure_host and self._is_known(one.effect),
+            confirmable=is_sure_host and self._is_proven(one),
             work=hosts.work_of(one.row),
         )
 
@@ -229,12 +232,23 @@ class PeerVerdictEngine:
         return self._log.record(
             draft,
             flagged=True,
-            sure=one.sure and self._is_known(one.effect),
+            sure=one.sure and self._is_proven(one),
             floor=one.floor,
             now=self._now,
-            confirmable=agrees and self._is_known(one.effect),
+            confirmable=agrees and self._is_proven(one),
             work=ranks.work_of(one.row),
         )
+
+    def _is_proven(self, one: Candidate) -> bool:
+        """Whether it was seen for long enough to be confirmed. Ranks of several hosts that became
+        slow together share something, such as a network, which is busy for a while now and then."""
+        if not self._is_known(one.effect):
+            return False
+        if one.since <= 0 or self._steps_since(one) >= SHARED_STEPS:
+            return True
+        hosts = self._world.hosts.code
+        together = (row for row, since in self._onsets.items() if abs(since - one.since) <= SAME)
+        return len({int(hosts[row]) for row in together}) < 2
 
     def _is_half_of_a_small_group(self, one: Candidate) -> bool:
         """Whether two of three or four peers are slow: then nobody knows who is as usual."""

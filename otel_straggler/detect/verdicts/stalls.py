@@ -1,10 +1,10 @@
 """Stalls in one step of twenty, which no median shows.
 
-A spike begins where a rank takes a tenth of a step longer than its peers and than usual, and did
-not in the step before. Counts fade with a half-life of 400 steps; a rank is flagged if a Poisson
-variable with the mean of all reaches its count with a probability of at most 0.005 / (ranks x
-quantities), and if it has three times the mean. Outside data loading the cause is unknown, and the
-verdict does not page: a rank that logs or saves looks alike.
+A spike begins where a rank takes a tenth of a step longer than its peers and than usual, and ends
+where that is less than half. Counts fade with a half-life of 400 steps; a rank is flagged if a
+Poisson variable with the mean of all reaches its count with a probability of at most 0.005 / (ranks
+x quantities), and if it has three times the mean. Outside data loading the cause is unknown, and
+the verdict does not page: a rank that logs or saves looks alike.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class StallHistory:
         )
 
 
-SPIKE = 0.10
+SPIKE, STILL = 0.10, 0.5
+"""Part of a step; a spike lasts until it is below half of that, so that a rank that is slow for a
+while, by about as much, has one and not many."""
 HALF_LIFE_STEPS = 400.0
 MIN_RATE = 0.001
 """Healthy ranks have at least a spike in 1,000 steps."""
@@ -159,10 +161,10 @@ class StallDetector:
         )
         usual = np.fmax(usual, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            limit = usual + np.log1p(SPIKE * step_s[:, None] / columns_s)
-            is_spike = excess >= limit
-        is_new = is_spike & ~np.concatenate([self._was_spike[None], is_spike[:-1]])
-        self._was_spike = is_spike[-1]
+            part = SPIKE * step_s[:, None] / columns_s
+            begins = excess >= usual + np.log1p(part)
+            lasts = excess >= usual + np.log1p(STILL * part)
+        is_spike, is_new = self._spikes_of(begins, lasts)
         fade = 0.5 ** (len(excess) / HALF_LIFE_STEPS)
         self._steps = self._steps * fade + len(excess)
         self._spikes *= fade
@@ -179,6 +181,14 @@ class StallDetector:
         self._observed += len(excess)
         self._stalls.record(is_spike, is_new, lost_s)
         return self._evaluate()
+
+    def _spikes_of(self, begins: Bools, lasts: Bools) -> tuple[Bools, Bools]:
+        """(T, R, C) who is in a spike, and whose has just begun."""
+        is_spike, is_new = begins.copy(), begins.copy()
+        for t, (begun, lasting) in enumerate(zip(begins, lasts, strict=True)):
+            is_new[t] = begun & ~self._was_spike
+            is_spike[t] = self._was_spike = begun | (self._was_spike & lasting)
+        return is_spike, is_new
 
     def stalling(self, row: int, column: int) -> StallPattern | None:
         return self._stalls.of(row, column)

@@ -74,7 +74,7 @@ def takes_turns(
     is_strict = math.isinf(times)
     if not is_strict and _merely_jumped(history, row, effect):
         return True
-    normal = history.normal.copy()
+    normal = np.maximum(history.normal, 0.0)  # a faster rank was not slow when it was as its peers
     normal[row] = 0.0
     level = ALIKE * effect if is_strict else max(ALIKE * effect, MIN_SIGMAS * history.error)
     high = history.blocks - normal >= min(level, history.highest)
@@ -131,7 +131,9 @@ def _long_stay(blocks: Blocks, jump: float, tall: float) -> float:
     first = blocks[0] >= 0.5 * jump  # up from the start
     for at, move in enumerate(np.nan_to_num(moves)):
         is_up = length > 0
-        falls = (is_up & (blocks[at + 1] < base + 0.5 * jump)) | (first & (move <= -jump))
+        # Who falls by more than it was up has not ended a stay: its peers became slow.
+        ends_first = first & (move <= -jump) & (blocks[0] >= -0.5 * move)
+        falls = (is_up & (blocks[at + 1] < base + 0.5 * jump)) | ends_first
         stayed = np.where(first, at + 1, length)
         counted = falls & ((stayed >= MIN_RUN) | is_tall)
         ended += counted

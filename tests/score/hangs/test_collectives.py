@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_straggler.cli.diagnostics import hang_json, hang_lines
+from otel_straggler.collector.views.collective_json import findings_json, findings_lines
 from otel_straggler.detect.hangs.collectives import HangFindings, find_hang
-from otel_straggler.model.diagnostics import Collective, FlightRecord, ProcessGroup
+from otel_straggler.model.flight_records import Collective, FlightRecord, ProcessGroup
 from otel_straggler.recordings.diagnostics_files import read_flight_records
 
 _FOLDERS = [up / "shared" / "data" / "flight_recorder" for up in Path(__file__).parents]
@@ -139,13 +139,13 @@ def test_different_calls_under_one_number_are_told() -> None:
     )
     (mismatch,) = result.mismatches
     assert (mismatch.sequence, mismatch.names[2], mismatch.names[0]) == (7, "barrier", "all_reduce")
-    assert any("different branches" in line for line in hang_lines(result))
+    assert any("different branches" in line for line in findings_lines(result))
 
 
 def test_nothing_pending_is_said() -> None:
     """Not an empty answer."""
     result = find_hang([record(r, enqueued={WORLD: 7}, completed={WORLD: 7}) for r in range(4)])
-    assert list(hang_lines(result)) == [
+    assert list(findings_lines(result)) == [
         "No collective is pending: these ranks wait for nothing that PyTorch records."
     ]
 
@@ -172,4 +172,4 @@ def test_the_ranks_of_recorded_hangs_are_named(name: str, why: str) -> None:
     assert remarks == []
     waiting: Sequence[int] = sorted({r for cause in result.causes for r in cause.waiting})
     assert waiting == sorted(set(range(16)) - set(faulty_ranks(DATA / name)))
-    assert len(hang_json(result)["culprits"]) == 2
+    assert len(findings_json(result)["culprits"]) == 2

@@ -69,3 +69,24 @@ def test_a_host_that_is_half_of_its_peers_is_named_by_all_of_it() -> None:
     assert verdict.slowdown == pytest.approx(TIMES, rel=0.02)
     assert not math.isnan(verdict.loss_share)
     assert "more of its peers" not in verdict.sentence
+
+
+@pytest.mark.parametrize(("count", "within"), [(3, 0.018), (4, 0.012)])
+def test_one_of_few_is_named_by_all_of_what_it_is_slow(count: int, within: float) -> None:
+    """Not by what the median of all says, in which it takes the place of one that is not slow: by
+    as much that lies too high as the others differ from step to step."""
+    slowdowns = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        work_s = usual(200, count)[..., :2] * np.exp(rng.normal(0.0, 0.06, (200, count, 2)))
+        work_s[100:, 1, FORWARD] *= TIMES
+        judge = VerdictEngine()
+        for table in by_hand(with_waiting(work_s), sources=ranks(count)):
+            judge.observe(table)
+        judge.finish()
+        newest = {change.subject_id: change for change in judge.changes}
+        [verdict] = [one for one in newest.values() if one.state == "confirmed"]
+        assert (verdict.rank, verdict.n_peers) == (1, count - 1)
+        assert "more of its peers" not in verdict.sentence
+        slowdowns.append(verdict.slowdown)
+    assert np.mean(slowdowns) == pytest.approx(TIMES, rel=within)
