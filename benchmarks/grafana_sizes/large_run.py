@@ -23,7 +23,7 @@ from otel_straggler.simulate.auxiliary_metrics import Sensors
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
 
 RUN_ID = "large"
-WINDOW_STEPS, WINDOWS = 10, 4
+WINDOW_STEPS, WINDOWS = 10, 8
 SLOW_RANKS = 60
 """More than any panel shows."""
 KERNELS = 12

@@ -33,10 +33,10 @@ def write_ranks(folder: Path, steps: int = 40, slow: float = 1.5, since: int = 0
 
 def test_a_directory_of_tables_is_scored(call: Call, tmp_path: Path) -> None:
     """The columns are mapped, the run is named after the folder, waiting is known by its name."""
-    folder = write_ranks(tmp_path / "job-7")
+    folder = write_ranks(tmp_path / "job-7", steps=60)
     code, output, errors = call("score", folder, "--column", "duration_ms=took_ms")
     assert (code, errors) == (0, "")
-    assert output.startswith("run job-7: 4 ranks, steps 100 to 139")
+    assert output.startswith("run job-7: 4 ranks, steps 100 to 159")
     assert "confirmed: rank 1 takes 1." in output
     assert "all_reduce" in output
     report = json.loads(call("score", folder, "--column=duration_ms=took_ms", "--json")[1])
@@ -56,7 +56,7 @@ def test_a_directory_is_replayed(call: Call, tmp_path: Path) -> None:
 
 def test_what_no_column_is_named_says_how_to_map_one(call: Call, tmp_path: Path) -> None:
     """One line, and no traceback."""
-    folder = write_ranks(tmp_path / "job-7")
+    folder = write_ranks(tmp_path / "job-7", steps=60)
     code, _, errors = call("score", folder)
     assert code == 2
     assert "--column duration_s=ITS_NAME, or duration_ms and the like by its unit." in errors
@@ -65,7 +65,7 @@ def test_what_no_column_is_named_says_how_to_map_one(call: Call, tmp_path: Path)
 
 def test_rows_of_no_length_are_counted_in_the_output(call: Call, tmp_path: Path) -> None:
     """In text and in JSON."""
-    folder = write_ranks(tmp_path / "job-7")
+    folder = write_ranks(tmp_path / "job-7", steps=60)
     path = folder / "rank0.csv"
     path.write_text(path.read_text() + "\n0,100,mark,0" * 12 + "\n0,100,mark,-1\n0,100,mark,nan")
     arguments = ("score", folder, "--column", "duration_ms=took_ms")
@@ -122,7 +122,7 @@ def test_a_short_recording_without_steps_says_so(call: Call, tmp_path: Path) -> 
 
 def test_one_rank_alone_has_no_peer(call: Call, tmp_path: Path) -> None:
     """One trace of a job is easily taken for all of them."""
-    folder = write_ranks(tmp_path / "job-7")
+    folder = write_ranks(tmp_path / "job-7", steps=60)
     _, _, errors = call("score", folder / "rank1.csv", "--column", "duration_ms=took_ms")
     assert "run rank1 has one rank: score it together with its peers" in errors
 
@@ -140,7 +140,7 @@ def test_a_file_that_is_cut_off_is_one_line(call: Call, recorded, tmp_path: Path
 def test_a_pipe_is_replayed_from_its_first_byte(call: Call, tmp_path: Path) -> None:
     """To ask whether it is a history would take its beginning away."""
     plan = RunPlan(
-        layout=Layout.parse("dp4"), steps=40, faults=(Fault.parse("compute:2@rank1:step0"),)
+        layout=Layout.parse("dp4"), steps=80, faults=(Fault.parse("compute:2@rank1:step0"),)
     )
     content = "".join(write_csv(generate(plan).batches())).encode()
     pipe = tmp_path / "pipe"

@@ -47,7 +47,7 @@ STRANGE_NODE, STRANGE_SECTION = rf"node {LOSSY}", rf"section {LOSSY}"
 SLOW_RANK, STUCK_RANK = 37, 5
 _RUNS = {
     STEADY: (
-        *("--layout", "pp4,dp16", "--steps", "50"),
+        *("--layout", "pp4,dp16", "--steps", "90"),
         *("--fault", f"compute:1.5@rank{SLOW_RANK}:step0"),
         *("--gpu-timing", "cupti", "--report-hardware", "--checkpoint-every", "20"),
     ),

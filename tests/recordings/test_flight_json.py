@@ -42,7 +42,9 @@ def records(draw: st.DrawFn) -> FlightRecord:
         enqueued=draw(newest),
         completed=draw(newest),
         calls=tuple(draw(st.lists(calls, max_size=40))),
-        ignored=draw(st.dictionaries(st.text(max_size=9, alphabet="ab "), st.integers(0, 9))),
+        ignored=draw(
+            st.dictionaries(st.text(max_size=9, alphabet="ab "), st.integers(0, 9), max_size=9)
+        ),
     )
 
 
