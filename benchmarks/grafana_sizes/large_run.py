@@ -23,7 +23,7 @@ from otel_straggler.simulate.auxiliary_metrics import Sensors
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
 
 RUN_ID = "large"
-WINDOW_STEPS, WINDOWS = 10, 8
+WINDOW_STEPS, WINDOWS = 10, 4
 SLOW_RANKS = 60
 """More than any panel shows."""
 KERNELS = 12
@@ -40,7 +40,7 @@ def plan_of(ranks: int, stages: int) -> RunPlan:
         steps=WINDOW_STEPS * WINDOWS,
         microbatches=1,
         ranks_per_node=_PER_NODE,
-        faults=(Fault(kind="compute", size=1.5, ranks=tuple(slow)),),
+        faults=(Fault(kind="compute", size=2.5, ranks=tuple(slow)),),
         report_hardware=True,
         checkpoint_every=WINDOW_STEPS,
         run_id=RUN_ID,
