@@ -86,6 +86,7 @@ def test_while_nobody_answers_the_page_says_how_old_its_picture_is(world: Any, l
     world.feed(collector, "gone").advance(100)
     page = look(collector)
     page.is_connected()
+    expect(page.part("answer")).to_be_visible()
     page.watched.expects_trouble = True
     collector.kill()
     page.has("connection", "data-state", "reconnecting")
