@@ -6,9 +6,6 @@ clock shows it: the others wait for it there.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,12 +17,10 @@ from otel_straggler import semconv
 from otel_straggler.native import REASON, VARIABLE
 
 from .sinks import HttpSink
+from .two_ranks import DOSE_S, STEPS, TOLERANCE_S, run_two_ranks
 
 pytest.importorskip("torch")
 
-PROGRAM = Path(__file__).with_name("collective_rank.py")
-STEPS, DOSE_S = 6, 0.06
-TOLERANCE_S = 0.2 * DOSE_S
 TRAININGS = ("plain", "static_graph", "find_unused", "small_buckets", "accumulated", "two_modules",
              "reentrant", "checkpointed", "sharded", "tensor_parallel")  # fmt: skip
 """In all of these ranks wait inside backward."""
@@ -34,20 +29,7 @@ Measured = dict[tuple[str, str, int], list[tuple[float, float]]]
 
 
 def run_job(trainings: Iterable[str], folder: Path, **env: str) -> Measured:
-    with HttpSink() as sink:
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, PROGRAM, str(folder / "meet"), *trainings],
-                env={**os.environ, **env, "RANK": str(rank), "WORLD_SIZE": "2",
-                     "LOCAL_RANK": str(rank), "OTEL_STRAGGLER_ENDPOINT": sink.url,
-                     "OTEL_STRAGGLER_RUN_ID": "waits", "OTEL_STRAGGLER_EXIT_DEADLINE_S": "20"},
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]  # fmt: skip
-        errors = [rank.communicate(timeout=240)[1] for rank in ranks]
-        assert [rank.returncode for rank in ranks] == [0, 0], errors
+    with run_two_ranks(trainings, folder, **env) as sink:
         return measured(sink)
 
 

@@ -5,9 +5,6 @@ Rank 1 is slower in backward; by their clocks both ranks take equally long there
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,7 +14,7 @@ from otel_straggler import semconv
 from otel_straggler.client.recording import FORM
 
 from .sinks import HttpSink
-from .test_collective_trainings import DOSE_S, PROGRAM, STEPS, TOLERANCE_S
+from .two_ranks import DOSE_S, STEPS, TOLERANCE_S, run_two_ranks
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(FORM != "native", reason="the fallback records no times of GPUs")
@@ -27,20 +24,7 @@ Measured = dict[tuple[str, str, int], list[float]]
 
 
 def run_job(trainings: tuple[str, ...], folder: Path) -> Measured:
-    with HttpSink() as sink:
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, PROGRAM, str(folder / "meet"), *trainings],
-                env={**os.environ, "TIMED_DEVICE": "cpu", "RANK": str(rank), "WORLD_SIZE": "2",
-                     "LOCAL_RANK": str(rank), "OTEL_STRAGGLER_ENDPOINT": sink.url,
-                     "OTEL_STRAGGLER_RUN_ID": "timers", "OTEL_STRAGGLER_EXIT_DEADLINE_S": "20"},
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]  # fmt: skip
-        errors = [rank.communicate(timeout=240)[1] for rank in ranks]
-        assert [rank.returncode for rank in ranks] == [0, 0], errors
+    with run_two_ranks(trainings, folder, TIMED_DEVICE="cpu") as sink:
         return measured(sink)
 
 
