@@ -23,7 +23,7 @@ Destination = Callable[[np.random.Generator, Layout], tuple[Fault, ...]]
 GRADUAL: Final = ("ramp", "data_stall")
 """Kinds that have their dose later than their onset, or in few steps: no clear delay."""
 BANDS: Final[tuple[Band, ...]] = ("loud", "quiet", "ten", "masked 5-8 %", "masked 3 %")
-SEEDS: Final = {"A": 0, "B": 7000}
+SEEDS: Final = {"A": 0, "B": 8000}
 LAYOUTS: Final = {
     8: "dp8",
     64: "tp2,pp2,dp16",

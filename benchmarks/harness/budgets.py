@@ -15,7 +15,7 @@ def judge(measured: float, maximum: float, unit: str) -> Json:
         "measured": round(measured, 4),
         "budget": round(maximum, 4),
         "unit": unit,
-        "ratio_to_budget": round(measured / maximum, 4),
+        "ratio_to_budget": round(measured / maximum if maximum else 1 + measured, 4),
         "is_met": measured <= maximum,
     }
 

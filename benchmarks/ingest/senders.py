@@ -47,6 +47,25 @@ def send(protocol: str, address: str, bodies: list[bytes], *, is_zipped: bool) -
         raise errors[0]
 
 
+class Connection:
+    """A kept HTTP connection; each request waits for its answer."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)))
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def post(self, signal: str, body: bytes) -> None:
+        """Send a request of "traces" or "metrics", again while the receiver is busy."""
+        request = _framed(body, signal=signal)
+        _until_taken(lambda: _http_answer(self._socket, request))
+
+
 def _http(address: str, bodies: list[bytes], is_zipped: bool) -> None:
     host, _, port = address.rpartition(":")
     further = "Content-Encoding: gzip\r\n" if is_zipped else ""
@@ -56,9 +75,9 @@ def _http(address: str, bodies: list[bytes], is_zipped: bool) -> None:
             _until_taken(lambda request=request: _http_answer(connection, request))  # type: ignore[misc]
 
 
-def _framed(body: bytes, further: str) -> bytes:
+def _framed(body: bytes, further: str = "", signal: str = "traces") -> bytes:
     head = (
-        "POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
+        f"POST /v1/{signal} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
         f"{further}Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

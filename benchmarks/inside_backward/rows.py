@@ -61,7 +61,7 @@ ROWS = {
         title="DDP, activation checkpointing", training="checkpointed", repeats_forward=True
     ),
     "compiled": Row(title="DDP, torch.compile", training="compiled"),
-    "fsdp2": Row(title="FSDP2 (fully_shard)", training="sharded", scale=2.0),
+    "fsdp2": Row(title="FSDP2 (fully_shard)", training="sharded", scale=4.0),
     "tensor-parallel": Row(
         title="tensor parallel (DTensor)", training="tensor_parallel", scale=3.0
     ),
@@ -71,6 +71,6 @@ ROWS = {
         sections=dict(_AS_ONE),
         package="transformers",
     ),
-    "lightning": Row(title="Lightning", training="lightning", package="lightning"),
+    "lightning": Row(title="Lightning", training="lightning", scale=4.0, package="lightning"),
 }
 """By name."""

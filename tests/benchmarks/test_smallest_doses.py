@@ -20,9 +20,9 @@ Json = dict[str, Any]
 WINDOW = {"ranks", "sections", "first_window", "window", "verdicts", "peak_gib"}
 SMALL: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
     "collective_wait_cost": (
-        {"CALLS": 20, "COLLECTIVES": (2,)},
-        ["--rounds", "1"],
-        {"steps", "calls", "budgets"},
+        {},
+        ["--rounds", "1", "--calls", "20", "--collectives", "2", "--work-s", "0"],
+        {"steps", "calls", "trace", "memory_bytes", "budgets"},
     ),
     "dense_window": ({}, ["16", "3", "20"], {"rows", "seconds", "peak_gib", "is_within_budget"}),
     "history": (

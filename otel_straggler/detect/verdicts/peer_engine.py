@@ -46,8 +46,9 @@ MAX_STAGES = 16
 """A pipeline that nobody reported has at most so many stages."""
 ALWAYS = 0.5
 """Who is the last in so many steps is compared by its usual step."""
-SAME, SHARED_STEPS = 10, 60
-"""Ranks that became slow within so many steps did so together, and must stay slow for so many."""
+SAME, SHARED_STEPS, SHARED_PART = 10, 60, 1 / 32
+"""Ranks that became slow within so many steps did so together, and must stay slow for so many; fewer
+than this part of all ranks did so by chance."""
 AGREEMENT = 0.3
 """Others must be seen waiting for at least this part of a rank's loss."""
 
@@ -241,14 +242,16 @@ class PeerVerdictEngine:
 
     def _is_proven(self, one: Candidate) -> bool:
         """Whether it was seen for long enough to be confirmed. Ranks of several hosts that became
-        slow together share something, such as a network, which is busy for a while now and then."""
+        slow together share something, such as a network, which is busy for a while now and then.
+        A few of very many are slow at the same time by chance."""
         if not self._is_known(one.effect):
             return False
         if one.since <= 0 or self._steps_since(one) >= SHARED_STEPS:
             return True
         hosts = self._world.hosts.code
-        together = (row for row, since in self._onsets.items() if abs(since - one.since) <= SAME)
-        return len({int(hosts[row]) for row in together}) < 2
+        together = [row for row, since in self._onsets.items() if abs(since - one.since) <= SAME]
+        are_few = len(together) < SHARED_PART * self._world.n_ranks
+        return are_few or len({int(hosts[row]) for row in together}) < 2
 
     def _is_half_of_a_small_group(self, one: Candidate) -> bool:
         """Whether two of three or four peers are slow: then nobody knows who is as usual."""
