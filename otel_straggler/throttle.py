@@ -19,6 +19,8 @@ class Throttle:
         counts_typical: of the processor times of the last two works the shorter one is spent: what
             else the interpreter did meanwhile, such as collecting garbage, is no reason to wait for
             a multiple of it.
+        spare_per_s, spare_s: what would be let in again sooner is spent at this lower rate, as long
+            as nobody waits longer than ``spare_s`` for that.
 
     >>> throttle = Throttle(per_s=0.5, now_s=iter((0.0, 1.0, 2.0, 3.0)).__next__)
     >>> [throttle.passes() for _ in range(4)]
@@ -33,12 +35,16 @@ class Throttle:
         now_s: Callable[[], float] = time.monotonic,
         cpu_s: Callable[[], float] = time.thread_time,
         counts_typical: bool = False,
+        spare_per_s: float = math.inf,
+        spare_s: float = 0.0,
     ) -> None:
         self._s_per_unit = 1.0 / per_s
         self._credit_s = burst / per_s
         self._now_s = now_s
         self._cpu_s = cpu_s
         self._counts_typical = counts_typical
+        self._spare_s_per_unit = 1.0 / spare_per_s
+        self._spare_s = spare_s
         self._last_cpu_s = math.inf
         self._paid_until_s = self._latest_s = -math.inf
 
@@ -54,7 +60,8 @@ class Throttle:
 
     def spend(self, units: float) -> None:
         """What was let in took so much."""
-        self._paid_until_s += units * self._s_per_unit
+        spare_s = min(units * self._spare_s_per_unit, self._spare_s)
+        self._paid_until_s += max(units * self._s_per_unit, spare_s)
 
     def passes(self) -> bool:
         """Whether it may happen once now; if so, that is spent."""

@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 _SHARE = 0.1
 """Maximum part of the time for what pages read, and as much for the text of /metrics."""
+_SPARE_SHARE, _SPARE_S = 0.02, 1.0
+"""What both take of many small runs, as long as what is shown is not older than that."""
 _TICK_S = 0.1
 _ROUND_S = 0.02
 """From one round to the next: many small requests cost less together."""
@@ -121,7 +123,13 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
         self._publishing, self._paging = (
-            Throttle(_SHARE, now_s=lambda: monotonic_ns() / 1e9, counts_typical=True)
+            Throttle(
+                _SHARE,
+                now_s=lambda: monotonic_ns() / 1e9,
+                counts_typical=True,
+                spare_per_s=_SPARE_SHARE,
+                spare_s=_SPARE_S,
+            )
             for _ in range(2)
         )
         self._published_at_ns = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from otel_straggler.throttle import Throttle
 
 
@@ -62,3 +64,13 @@ def test_a_clock_that_goes_back_stands_still() -> None:
     throttle.spend(1.0)
     assert throttle.wait_s(50.0) == 1.0
     assert throttle.wait_s(101.0) == 0.0
+
+
+def test_what_is_cheap_happens_at_a_lower_rate_but_not_much_later() -> None:
+    """A work of 10 ms at 10 % may happen again after 0.1 s, at 2 % after 0.5 s; one of 60 ms would
+    be after 3 s, and is after 1 s; one of 0.2 s after 2 s, as it must."""
+    for work_s, after_s in ((0.01, 0.5), (0.06, 1.0), (0.2, 2.0)):
+        throttle = Throttle(0.1, now_s=lambda: 5.0, spare_per_s=0.02, spare_s=1.0)
+        assert throttle.wait_s() == 0.0
+        throttle.spend(work_s)
+        assert throttle.wait_s() == pytest.approx(after_s)
