@@ -41,7 +41,9 @@ NUMBERS = 4_096
 MOST_STEPS = 10
 """Of a round."""
 BUDGET = 0.01
-"""Of a step of one second, for a thousand collectives, and of a step with 10 to 1,000."""
+"""Of a step of one second, for a thousand collectives."""
+BUDGET_OF_STEP = 0.03
+"""Of a step that does little else than 1,000 collectives."""
 MEMORY_BUDGET_BYTES = 4_096
 Act = Callable[[], object]
 
@@ -80,7 +82,7 @@ def main() -> None:
     worst = max(step["ratio"] - 1 for step in result["steps"].values())
     verdicts = {
         f"1,000 waits / 1 s <= {BUDGET:.0%}": judge(share, BUDGET, ""),
-        f"step with / without - 1 <= {BUDGET:.0%}": judge(worst, BUDGET, ""),
+        f"step with / without - 1 <= {BUDGET_OF_STEP:.0%}": judge(worst, BUDGET_OF_STEP, ""),
         "operators that only one trace has": judge(len(result["trace"]["differ"]), 0, ""),
         "bytes gained": judge(result["memory_bytes"], MEMORY_BUDGET_BYTES, "B"),
     }
