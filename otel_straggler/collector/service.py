@@ -13,6 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_straggler._version import __version__
+from otel_straggler.collector.access.audit import Audit
+from otel_straggler.collector.access.guard import Guard
 from otel_straggler.collector.alerting.notifying import notifying_for
 from otel_straggler.collector.alerting.trial import send_trial
 from otel_straggler.collector.api.decisions import Decisions
@@ -31,6 +33,7 @@ from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, ByteBudget, I
 from otel_straggler.collector.ingest.servers import Servers, require_packages
 from otel_straggler.collector.metrics.self_metrics import self_families
 from otel_straggler.collector.settings import CollectorSettings, ForwardSettings
+from otel_straggler.collector.settings_file import check_exposure, exposed
 from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
@@ -97,10 +100,18 @@ class Collector:
         self._evict_run_s = evict_run_s
         aliases, names = settings.attributes.aliases(), settings.spans.names()
         self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
-        meta = partial(ResponseMeta, version=__version__, started_at_s=self._started_at_s)
+        self._is_insecure = bool(exposed(settings))
+        meta = partial(
+            ResponseMeta,
+            version=__version__,
+            started_at_s=self._started_at_s,
+            is_insecure=self._is_insecure,
+        )
         pages = Pages(self._worker, self._page_history, lambda: meta(collector=self._id))
-        api = Api(self._answers(pages), settings.metrics.allowed_hosts)
-        self._servers = Servers(settings, self._intake, api, self._commands)
+        audit = Audit(None if self._forwarder is None else partial(_forward_log, self._forwarder))
+        guard = Guard(settings.auth, settings.metrics.allowed_hosts, audit)
+        api = Api(self._answers(pages), guard=guard, is_tls=settings.tls.is_on)
+        self._servers = Servers(settings, self._intake, api, self._commands, guard)
 
     def _answers(self, pages: Pages) -> Answers:
         from otel_straggler.collector.api.routes import Answers
@@ -143,8 +154,10 @@ class Collector:
         Raises:
             UnavailableError: an address is taken, a package is missing, or the history is in use
                 or of a newer version.
-            ConfigError: the history is the database of another program.
+            ConfigError: the history is the database of another program; or an address is open to
+                other machines without grants, which ``auth.insecure`` does not allow.
         """
+        check_exposure(self._settings)
         self._history.open()
         start_backfill(self._page_history, self._worker, self._evict_run_s)
         try:
@@ -152,9 +165,15 @@ class Collector:
         except BaseException:
             self._history.close(_CLOSE_S)
             raise
+        if self._is_insecure:
+            _log.warning(
+                "auth.insecure: anybody who reaches %s may send telemetry, silence alerts and read "
+                "everything", ", ".join(exposed(self._settings).values()),
+            )  # fmt: skip
         page = f"{socket.gethostname()}:{addresses['metrics'].rpartition(':')[2]}"
         self._id = self._id or page
-        self._notifying.open(f"http://{page}")
+        scheme = "https" if self._settings.tls.is_on else "http"
+        self._notifying.open(f"{scheme}://{page}")
         self._history.restore_alerts(self._notifying.restore)
         self._worker.start(self._id)
         self._notifying.start()
@@ -251,6 +270,13 @@ def _forwarder(forward: ForwardSettings) -> Forwarder | None:
     if not forward.is_on:
         return None
     return Forwarder(forward.url, max_queue_bytes=forward.max_queue_bytes)
+
+
+def _forward_log(forwarder: Forwarder, body: bytes) -> None:
+    """Forward a line of the audit trail."""
+    forwarder.put(
+        Request(signal="logs", content_type=JSON, body=b"", raw_body=body, content_encoding="")
+    )
 
 
 def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sampler | None:

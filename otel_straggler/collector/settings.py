@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from otel_straggler import semconv
 from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.collector.access.settings import AuthSettings, TlsSettings
 from otel_straggler.collector.alerting.posting import Access
 from otel_straggler.detect.scores.settings import HangSettings, ScoreSettings, VerdictSettings
 from otel_straggler.errors import ConfigError
@@ -377,6 +378,8 @@ class CollectorSettings:
 
     receivers: ReceiverSettings = field(default_factory=ReceiverSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    auth: AuthSettings = field(default_factory=AuthSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
     attributes: AttributeSettings = field(default_factory=AttributeSettings)
     spans: SpanSettings = field(default_factory=SpanSettings)
     scoring: ScoringSettings = field(default_factory=ScoringSettings)

@@ -13,7 +13,7 @@ import yaml
 
 from otel_straggler.alerts.render import render_all
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.collector.api.routes import Answers, Api
+from otel_straggler.collector.access.guard import Guard
 from otel_straggler.collector.settings_file import load_settings
 
 from .conftest import FOLDER
@@ -58,11 +58,8 @@ def test_the_collector_answers_whom_prometheus_asks() -> None:
     [target] = job["static_configs"][0]["targets"]
     settings = load_settings(FOLDER / "collector.yaml", {}).metrics
     assert settings.listen == f"0.0.0.0:{target.rpartition(':')[2]}"
-    nothing = Answers(
-        metrics=bytes, report=lambda _: b"", is_healthy=lambda: True, is_ready=lambda: True
-    )
-    assert Api(nothing, tuple(settings.allowed_hosts)).is_own_name(target)
-    assert not Api(nothing).is_own_name(target)
+    assert Guard(allowed_hosts=tuple(settings.allowed_hosts)).is_own_name(target)
+    assert not Guard().is_own_name(target)
 
 
 def test_prometheus_and_alertmanager_can_read_it(tmp_path: Path) -> None:

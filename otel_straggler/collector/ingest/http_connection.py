@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from otel_straggler.collector.access.roles import UNKNOWN, Peer
+from otel_straggler.collector.access.tls import names_of
 from otel_straggler.collector.ingest.http_bodies import Incoming
 from otel_straggler.collector.ingest.http_messages import (
     ByteStream,
@@ -51,11 +53,13 @@ class Connection(asyncio.Protocol):
         self._is_peer_done = False
         self._write_blocked_since: float | None = None
         self._idle_since = time.monotonic()
+        self.peer = UNKNOWN
 
     # --- the socket ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        self.peer = _peer_of(transport)
         server = self._server
         has_room = server.has_room()
         server.connections.add(self)
@@ -82,6 +86,8 @@ class Connection(asyncio.Protocol):
         self._reader.is_ended = self._is_peer_done = True
         if self._sender is not None:
             return False
+        if self._transport.get_extra_info("sslcontext") is not None:
+            return False  # TLS has no half of a connection
         return not self._is_lingering and not self._is_free
 
     def pause_writing(self) -> None:
@@ -358,3 +364,9 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._transport.abort()
+
+
+def _peer_of(transport: asyncio.BaseTransport) -> Peer:
+    name = transport.get_extra_info("peername")
+    address = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
+    return Peer(address=address, names=names_of(transport.get_extra_info("peercert")))

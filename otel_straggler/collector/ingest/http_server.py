@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection
 from email.utils import formatdate
 
+from otel_straggler.collector.access.tls import HANDSHAKE_S, ServerTls
 from otel_straggler.collector.ingest.http_bodies import Bodies
 from otel_straggler.collector.ingest.http_connection import Connection
 from otel_straggler.collector.ingest.http_messages import App, HttpLimits
@@ -35,9 +36,10 @@ class HttpServer:
     """Listening sockets, their connections, and the task that checks deadlines, on the event loop
     that called `start`."""
 
-    def __init__(self, app: App, limits: HttpLimits) -> None:
+    def __init__(self, app: App, limits: HttpLimits, tls: ServerTls | None = None) -> None:
         self.app = app
         self.limits = limits
+        self._tls = tls
         self.connections: set[Connection] = set()
         self.evictions = Evictions()
         self.bodies = Bodies(limits.buffered_bytes)
@@ -59,7 +61,11 @@ class HttpServer:
         for bound in sockets:
             self._servers.append(
                 await loop.create_server(
-                    lambda: Connection(self, loop), sock=bound, backlog=_AT_ONCE
+                    lambda: Connection(self, loop),
+                    sock=bound,
+                    backlog=_AT_ONCE,
+                    ssl=None if self._tls is None else self._tls.context,
+                    ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,
                 )
             )
             bound.listen(_BACKLOG)  # how many may wait is another matter
@@ -89,6 +95,8 @@ class HttpServer:
         while True:
             await asyncio.sleep(_SWEEP_S)
             now_s = time.monotonic()
+            if self._tls is not None:
+                self._tls.refresh()
             for connection in tuple(self.connections):
                 connection.check_deadline(now_s)
 

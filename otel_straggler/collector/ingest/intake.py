@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from otel_straggler.collector.access.roles import ANYBODY, Principal
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.answers import Signal
 from otel_straggler.otlp.decode_metrics import MetricDecoder
@@ -23,14 +24,15 @@ JSON: Final[ContentType] = "application/json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One OTLP request: its decompressed body, and ``raw_body`` as received, in
-    ``content_encoding``, which is empty or "gzip"."""
+    """One OTLP request: its decompressed body, ``raw_body`` as received, in ``content_encoding``,
+    which is empty or "gzip", and who ``sender`` is."""
 
     signal: Signal
     content_type: ContentType
     body: bytes
     raw_body: bytes
     content_encoding: str
+    sender: Principal = ANYBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class Answer:
         rejected: spans or points that were refused: a partial success.
     """
 
-    status: Literal["ok", "malformed", "busy", "stopping"]
+    status: Literal["ok", "malformed", "busy", "stopping", "forbidden"]
     rejected: int = 0
     message: str = ""
     retry_after_s: int = 1
@@ -170,6 +172,9 @@ class Intake:
         except InputError as error:
             self._budget.release(size)
             return Answer(status="malformed", message=str(error))
+        except ForeignRunError as error:
+            self._budget.release(size)
+            return Answer(status="forbidden", message=str(error))
         except BaseException:
             self._budget.release(size)
             raise
@@ -180,6 +185,7 @@ class Intake:
         body, is_json = request.body, request.content_type == JSON
         if request.signal == "traces":
             spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
+            check_runs(request.sender, spans.run_ids)
             with self._lock:
                 self._outcomes.update(spans.outcomes)
                 self._refused_gpu_times += spans.refused_gpu_times
@@ -187,12 +193,26 @@ class Intake:
             return _partial(spans.rejected, "spans"), spans
         if request.signal == "metrics":
             metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
+            check_runs(request.sender, metrics.run_ids)
             with self._lock:
                 self._points.update(metrics.points)
             self.ingest(metrics, size)
             return _partial(metrics.rejected, "data points"), None
         self._budget.release(size)
         return Answer(status="ok"), None
+
+
+class ForeignRunError(Exception):
+    """Raised for a run that the sender's grant does not cover."""
+
+
+def check_runs(sender: Principal, run_ids: Callable[[], set[str]]) -> None:
+    """ForeignRunError if the sender may not send for a run; ``run_ids`` is asked only for a sender
+    with limits."""
+    foreign = [run_id for run_id in run_ids() if not sender.may_send(run_id)] if sender.runs else []
+    if foreign:
+        msg = f"{sender.name} may send runs named {sender.runs}..., and not {min(foreign)[:100]!r}"
+        raise ForeignRunError(msg)
 
 
 def _partial(rejected: dict[str, int], what: str) -> Answer:

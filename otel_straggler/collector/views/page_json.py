@@ -31,6 +31,7 @@ class ResponseMeta:
     collector: str = ""
     version: str
     started_at_s: float | None = None
+    is_insecure: bool = False
 
     def head(self, now_s: float) -> Json:
         return {
@@ -39,6 +40,7 @@ class ResponseMeta:
             "version": self.version,
             "started_at_s": None if self.started_at_s is None else round(self.started_at_s, 3),
             "now_s": round(now_s, 3),
+            **({"is_insecure": True} if self.is_insecure else {}),
         }
 
 
