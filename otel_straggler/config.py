@@ -7,7 +7,7 @@ its slice: the exporter gets two endpoints, never the environment.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Literal
 
 from otel_straggler.setting import (
@@ -101,7 +101,7 @@ class Endpoint:
 
     url: str
     protocol: OtlpProtocol = "http/protobuf"
-    headers: Pairs = ()
+    headers: Pairs = field(default=(), repr=False)
     timeout_s: float = 10.0
     compression: Compression = "none"
     ca_file: str = ""

@@ -16,7 +16,7 @@ from otel_straggler._version import __version__
 from otel_straggler.collector.access.audit import Audit
 from otel_straggler.collector.access.guard import Guard
 from otel_straggler.collector.alerting.notifying import notifying_for
-from otel_straggler.collector.alerting.trial import send_trial
+from otel_straggler.collector.alerting.trial import Trials
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.forwarding.forward import Forwarder
@@ -93,6 +93,7 @@ class Collector:
         )
         keep_alerts = partial(self._history.put, ALERTS)
         self._notifying = notifying_for(settings, self._worker, keep_alerts)
+        self._trials = Trials(settings)
         self._commands = self._worker.commands
         lost_after_s = settings.liveness.lost_after_s
         self._page_history = PageHistory(settings.history.path, lost_after_s=lost_after_s)
@@ -140,7 +141,7 @@ class Collector:
         return self._worker.snapshot.report(query)
 
     def _try_alerts(self, body: bytes) -> dict[str, Any]:
-        return send_trial(body, self._settings, self._worker.snapshot.watched, time.time())
+        return self._trials.send(body, self._worker.snapshot.watched, time.time())
 
     def _announce_maintenance(self, body: bytes) -> dict[str, Any]:
         announced = self._maintenance.announce(body)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from otel_straggler.collector.views.pages import Pages
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.errors import InputError
 from otel_straggler.model.verdict import Decision
+from otel_straggler.throttle import Throttle
 
 Json: TypeAlias = dict[str, Any]
 
@@ -37,6 +39,8 @@ _MAINTENANCE = "/v1/maintenance"
 _TRY_ALERTS = "/v1/alerts/test"
 _LOGIN = "/v1/login"
 _LOGOUT = "/v1/logout"
+_TRIALS_PER_S, _TRIALS_AT_ONCE = 1 / 30, 4.0
+"""Test alerts, which call people."""
 _NOT_KEPT = {"Cache-Control": "no-store"}
 
 
@@ -112,6 +116,7 @@ class Api:
         self._add_people(answers)
         self._work = PageWork()
         self._trials = PageWork(threads=1, maximum=1)
+        self._trial_rate = Throttle(_TRIALS_PER_S, _TRIALS_AT_ONCE)
         self._page: PageRoutes | None = None
         if answers.pages is not None:
             streams = EventStreams(answers.pages, work=self._work)
@@ -247,6 +252,12 @@ class Api:
     async def _try_alerts(self, request: Request) -> Response:
         assert self._answers.try_alerts is not None
         content = request.content
+        if (wait_s := self._trial_rate.wait_s()) > 0.0:
+            text = f"too many test alerts; the next one may be sent in {math.ceil(wait_s)} s"
+            refusal = self.failure(429, text, request.head)
+            refusal.headers = {**refusal.headers, "Retry-After": str(math.ceil(wait_s))}
+            return refusal
+        self._trial_rate.spend(1.0)
         try:
             sent = await self._trials.do(content, partial(self._answers.try_alerts, content))
         except BusyError:

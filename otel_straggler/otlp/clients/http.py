@@ -22,6 +22,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from otel_straggler.otlp.clients.addresses import bracketed, proxy_of
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.tls import load_authorities, tls_context
+from otel_straggler.secret import reveal
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -346,7 +347,7 @@ def _lines(headers: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ValueError: one would be more than a line.
     """
-    lines = {name.lower(): f"{name}: {value}" for name, value in headers.items()}
+    lines = {name.lower(): f"{name}: {reveal(value)}" for name, value in headers.items()}
     if any(map(_UNSAFE.search, lines.values())):
         raise ValueError("a header holds a line break")
     return lines
