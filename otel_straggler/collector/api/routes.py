@@ -39,7 +39,7 @@ _MAINTENANCE = "/v1/maintenance"
 _TRY_ALERTS = "/v1/alerts/test"
 _LOGIN = "/v1/login"
 _LOGOUT = "/v1/logout"
-_TRIALS_PER_S, _TRIALS_AT_ONCE = 1 / 30, 4.0
+_TRIALS_PER_S, _TRIALS_AT_ONCE = 1 / 30, 3.0
 """Test alerts, which call people."""
 _NOT_KEPT = {"Cache-Control": "no-store"}
 
