@@ -347,6 +347,13 @@ OF_PROCESS: tuple[Setting, ...] = (
         "from which other processes can tell what a dead or stopped one was in. Read when "
         "recording begins",
     ),
+    Setting(
+        "token for a collector",
+        own("TOKEN_FILE", "/run/secrets/straggler-token"),
+        "none",
+        "file with a bearer token that commands, trackers and the doctor send to a collector's "
+        "metrics address; read again for each request",
+    ),
 )
 """Settings of the process that the resolver does not see."""
 OF_DETECTOR: tuple[Setting, ...] = (

@@ -12,6 +12,7 @@ from otel_straggler.collector.access.settings import AuthSettings, TlsSettings
 from otel_straggler.collector.access.tls import check_tls
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings_file import load_settings
+from otel_straggler.doctor.collector import check_exposure, read_collector
 from otel_straggler.errors import ConfigError
 
 from .authorities import TOKENS, bearer, write_grants
@@ -60,10 +61,15 @@ def test_grants_open_the_network_without_a_warning(
 
 @pytest.mark.usefixtures("network")
 def test_insecure_opens_it_and_is_shown(start: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """In the log, and on the page."""
+    """In the log, on the page, and by the doctor."""
     live = start(auth__insecure=True)
     assert live.get("/v1/runs").json()["is_insecure"] is True
     assert [m for m in caplog.messages if m.startswith("auth.insecure: anybody who reaches")]
+    collector = read_collector(f"http://{live.addresses['metrics']}", 5.0)
+    assert not isinstance(collector, str)
+    [finding] = check_exposure(collector)
+    assert (finding.id, finding.status) == ("collector.insecure", "warning")
+    assert "auth: {grant_files:" in finding.remedy
 
 
 def test_insecure_means_nothing_on_loopback(start: Any) -> None:
