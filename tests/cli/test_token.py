@@ -72,7 +72,7 @@ def test_commands_send_the_token_of_the_file(call: Any, addresses: Any, use: Any
     use(OPERATE)
     assert call(*ADD, *where)[0] == 0
     code, output, _ = call("maintenance", "list", "--json", *where)
-    assert '"node": "n"' in output
+    assert '"node":"n"' in output
     code, output, error = call("alerts", "test", *where)
     assert "notifies nobody" in output, error
 
