@@ -63,7 +63,9 @@ def test_grants_open_the_network_without_a_warning(
 def test_insecure_opens_it_and_is_shown(start: Any, caplog: pytest.LogCaptureFixture) -> None:
     """In the log, on the page, and by the doctor."""
     live = start(auth__insecure=True)
-    assert live.get("/v1/runs").json()["is_insecure"] is True
+    shown = live.get("/v1/runs").json()
+    assert shown["is_insecure"] is True
+    assert "anybody who reaches it can silence alerts" in shown["problems"][0]
     assert [m for m in caplog.messages if m.startswith("auth.insecure: anybody who reaches")]
     collector = read_collector(f"http://{live.addresses['metrics']}", 5.0)
     assert not isinstance(collector, str)

@@ -218,6 +218,9 @@ class Api:
         if who is NOBODY or not is_token(token):
             self._guard.audit.refused(who, head.peer, f"POST {_LOGIN}", 401)
             return self.failure(401, "no grant has this token", head)
+        refused = self._guard.refusal_of(who, "read", head.peer, f"POST {_LOGIN}")
+        if refused is not None:
+            return self._refused(refused, head)
         self._guard.audit.changed(who, head.peer, f"POST {_LOGIN}", 200, b"")
         return self._with_cookie({"name": who.name, "role": who.role}, token)
 
