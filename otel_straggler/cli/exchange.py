@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from otel_straggler.cli.text import printable
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
-from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.otlp.clients.http import UNIX, HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
 from otel_straggler.otlp.clients.token import TOKEN_REMEDY, token_headers
 from otel_straggler.semconv import FORMAT_VERSION
@@ -173,13 +173,15 @@ def _has_address(url: str) -> bool:
 
 
 def base_url(url: str, option: str, example: str) -> str:
-    """The URL without a trailing slash; HOST:PORT becomes HTTP.
+    """The URL without a trailing slash; HOST:PORT becomes HTTP, and unix:PATH that of a socket.
 
     Raises:
         ConfigError: it is no HTTP URL.
     """
     if _HOST_AND_PORT.fullmatch(url):
         url = f"http://{url}"
+    if url.startswith("unix:"):
+        return f"{UNIX}://{quote(url.removeprefix('unix:').rstrip('/'), safe='')}"
     if not url.startswith(("http://", "https://")):
         remedy = f"Give {option} with http:// or https:// before it."
         raise ConfigError.of(option, url, f"a URL such as {example}", remedy)

@@ -130,6 +130,11 @@ class MetricsSettings:
     listen: str = option(
         "127.0.0.1:9464", _ADDRESS, "live page, /metrics, /v1/report, health", "--metrics HOST:PORT"
     )
+    socket: str = option(
+        "",
+        ANY_TEXT,
+        "path of a Unix socket that serves the same; this user is admin there without a token",
+    )
     allowed_hosts: tuple[str, ...] = option(
         (), texts("a list of text"), "further names that a Host header may carry"
     )

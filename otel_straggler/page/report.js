@@ -165,16 +165,16 @@ attempt ${e.attempt}`),{title:"Step",large:T(e.step),small:r.join(", ")}}functio
 "before the collector was restarted":t.state==="unknown"?"without heartbeats":P(t.state)}function mr(t){let e=t.resolvable_slowdown;
 return{title:"Detection limit",large:g(e)?D(e-1):D(null),small:t.time_basis?`measured by ${P(t.time_basis)}`:"slowdown o\
 f one rank"}}function wn(t){return{update(e,n,o){let s=o!==null&&o.runs.length===0;t.hidden=!s,s&&$(t,hr(window.location.hostname||"1\
-27.0.0.1"))}}}function hr(t){let n=`http://${t.includes(":")&&!t.startsWith("[")?`[${t}]`:t}:4318`;return[u("p",{class:"\
-eyebrow"},"No runs yet"),u("h1",{},"The collector is running, but no training run has reported"),u("p",{},"Add five line\
-s to the training loop and start it. The page updates automatically."),u("pre",{tabindex:"0","aria-label":"Five lines of\
- Python"},u("code",{},pr(n))),u("p",{},"Ranks send to ",u("code",{},n)," unless the collector was started with another a\
-ddress. It listens on this machine only unless configured otherwise (",u("code",{},"--otlp-http 0.0.0.0:4318"),")."),u("\
-h2",{},"Nothing arrives?"),u("p",{},"Run this in the environment of the job:"),ct("otel-straggler doctor"),u("h2",{},"Ju\
-st trying it out?"),u("p",{},"This sends the telemetry of eight ranks, one of them slow, in real time:"),ct(`otel-stragg\
-ler simulate --steps 2000 --speed 1 --send ${n}`)]}function pr(t){return["import otel_straggler as ots","",`ots.configur\
-e(endpoint="${t}")`,"for n, batch in enumerate(batches):","    ots.step(n)",'    with ots.section("forward"):',"        \
-loss = model(batch)"].join(`
+27.0.0.1",window.location.protocol))}}}function hr(t,e="http:"){let n=t.includes(":")&&!t.startsWith("[")?`[${t}]`:t,o=`${e}\
+//${n}:4318`;return[u("p",{class:"eyebrow"},"No runs yet"),u("h1",{},"The collector is running, but no training run has \
+reported"),u("p",{},"Add five lines to the training loop and start it. The page updates automatically."),u("pre",{tabindex:"\
+0","aria-label":"Five lines of Python"},u("code",{},pr(o))),u("p",{},"Ranks send to ",u("code",{},o)," unless the collec\
+tor was started with another address. It listens on this machine only unless configured otherwise (",u("code",{},"--otlp\
+-http 0.0.0.0:4318"),", with grants or ",u("code",{},"--insecure"),")."),u("h2",{},"Nothing arrives?"),u("p",{},"Run thi\
+s in the environment of the job:"),ct("otel-straggler doctor"),u("h2",{},"Just trying it out?"),u("p",{},"This sends the\
+ telemetry of eight ranks, one of them slow, in real time:"),ct(`otel-straggler simulate --steps 2000 --speed 1 --send ${o}`)]}
+function pr(t){return["import otel_straggler as ots","",`ots.configure(endpoint="${t}")`,"for n, batch in enumerate(batc\
+hes):","    ots.step(n)",'    with ots.section("forward"):',"        loss = model(batch)"].join(`
 `)}var kn=8;function yn(t,e){return{update(n){$(t,n?gr(n.ledger||[],e,re(n)):null)}}}function re({ranks:t,slowdowns:e}){return((e?.
 overall??[]).filter(g).length||t.rank.length)===1}function gr(t,e,n=!1){let o=t.filter(a=>g(a.exposed_s));if(!o.length)return K(
 "No step has been analyzed yet.");let s=o.reduce((a,l)=>a+Math.max(0,l.exposed_s),0),r=Math.max(...o.map(a=>Math.max(a.exposed_s,

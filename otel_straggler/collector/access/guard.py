@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -71,7 +72,8 @@ class Guard:
     # --- who asks --------------------------------------------------------------------------------
 
     def identify(self, peer: Peer, authorization: str = "", cookie: str = "") -> Principal:
-        """Who asks, by token, by cookie, by certificate, or by the user of a process."""
+        """Who asks, by token, by cookie, by certificate, or by the user of a process: root and
+        the user of this one may do everything."""
         if self._book is None:
             return ANYBODY
         scheme, _, token = authorization.partition(" ")
@@ -79,6 +81,8 @@ class Guard:
             return self._of_token(token.strip()) or NOBODY
         if cookie and (known := self._of_token(_token_in(cookie))):
             return known
+        if peer.uid in (0, os.geteuid()):
+            return Principal(name=f"uid:{peer.uid}", role="admin")
         return self._book.of_peer(peer) or NOBODY
 
     def admit(self, head: Head, role: Role, *, with_cookie: bool = False) -> Refusal | None:

@@ -56,7 +56,7 @@ class OtlpHttp:
         keep_raw: bool,
         commands: Commands | None = None,
         guard: Guard | None = None,
-        checks_host: bool = True,
+        checks_host: bool = False,
     ) -> None:
         self._handler = handler
         self._guard = guard or Guard()

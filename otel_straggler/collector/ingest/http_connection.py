@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
+import struct
 import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 _LARGE_BYTES = 64 * 1024
 """A larger answer is written without copying it."""
+_CREDENTIALS = "iII"
+"""Process, user and group."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CONNECTIONS_BEYOND = 256
 """Connections above the limit that still get an answer."""
@@ -368,5 +373,20 @@ class Connection(asyncio.Protocol):
 
 def _peer_of(transport: asyncio.BaseTransport) -> Peer:
     name = transport.get_extra_info("peername")
-    address = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
-    return Peer(address=address, names=names_of(transport.get_extra_info("peercert")))
+    if isinstance(name, tuple):
+        address = f"{name[0]}:{name[1]}"
+        return Peer(address=address, names=names_of(transport.get_extra_info("peercert")))
+    uid = _uid_of(transport)
+    return Peer(address=f"unix, uid {uid}", uid=uid)
+
+
+def _uid_of(transport: asyncio.BaseTransport) -> int | None:
+    """The user of the process at the other end of a Unix socket; None where none is known."""
+    try:
+        descriptor = os.dup(transport.get_extra_info("socket").fileno())
+        with socket.socket(fileno=descriptor) as connected:
+            size = struct.calcsize(_CREDENTIALS)
+            packed = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    except (AttributeError, OSError):  # only Linux has them; or the peer has gone
+        return None
+    return int(struct.unpack(_CREDENTIALS, packed)[1])

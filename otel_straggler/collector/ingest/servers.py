@@ -107,11 +107,14 @@ class Servers:
         self._thread.start()
         receivers, pages = self._settings.receivers, self._settings.metrics
         try:
-            return {
+            addresses = {
                 "otlp_http": self._listen(self._http, receivers.otlp_http, "--otlp-http"),
                 "otlp_grpc": _listen(self._grpc.start, receivers.otlp_grpc, "--otlp-grpc"),
                 "metrics": self._listen(self._metrics, pages.listen, "--metrics"),
             }
+            if pages.socket:
+                addresses["metrics_socket"] = self._listen_unix(pages.socket)
+            return addresses
         except BaseException:
             self.stop_receiving(0.0)
             self.stop()
@@ -148,6 +151,15 @@ class Servers:
 
     def _listen(self, server: HttpServer, address: str, flag: str) -> str:
         return _listen(lambda host, port: self._call(server.start(host, port)), address, flag)
+
+    def _listen_unix(self, path: str) -> str:
+        try:
+            self._call(self._metrics.start_unix(path))
+        except OSError as error:
+            expected = "a path of at most 107 bytes that nobody serves, in a folder of this user"
+            remedy = f"Choose another path ({error})."
+            raise UnavailableError.of("metrics.socket", path, expected, remedy) from None
+        return path
 
 
 def _listen(start: _Start, address: str, flag: str) -> str:
