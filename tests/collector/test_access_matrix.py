@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +133,26 @@ def guarded(
     result = Guarded(kit, folder, authority, f"{webhook.url}/hook")
     yield result
     result.live.stop(4.0)
+
+
+def test_the_documentation_has_the_roles() -> None:
+    """docs/operate/security.md: every method of every path in the row of its role."""
+    page = (Path(__file__).parents[2] / "docs/operate/security.md").read_text(encoding="utf-8")
+    lines = page.partition("## Roles")[2].partition("## ")[0].splitlines()
+    rows = {
+        line.split()[1]: set(re.findall(r"`([A-Z]+ /[^`]*)`", line))
+        for line in lines
+        if "`" in line
+    }
+    for table in (EXPECTED, EXPECTED_OTLP):
+        for role in ("public", "read", "operate", "ingest"):
+            wanted = {
+                f"{method} {path}"
+                for path, roles in table.items()
+                for method, needed in roles.items()
+                if needed == role and method != "HEAD"
+            }
+            assert rows[role] == wanted or not wanted, role
 
 
 def test_every_route_has_the_role_that_is_documented(guarded: Guarded) -> None:
