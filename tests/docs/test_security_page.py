@@ -1,15 +1,16 @@
-"""The commands and settings of docs/operate/security.md make a collector that starts and is shut."""
+"""Commands and settings of docs/operate/security.md make a collector that starts and is shut."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import ssl
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from otel_straggler.collector.access.grants import read_grants
+from otel_straggler.collector.access.grants import digest, read_grants
 from otel_straggler.collector.access.settings import TlsSettings
 from otel_straggler.collector.access.tls import ServerTls, names_of
 from otel_straggler.collector.settings_file import check_exposure, load_settings
@@ -41,8 +42,6 @@ def test_the_example_has_grants_that_its_tokens_fit(folder: Path) -> None:
         ("alice", "operate", ""),
     }
     for each in grants:
-        from otel_straggler.collector.access.grants import digest
-
         token = (folder / f"{each.principal.name}.token").read_text(encoding="utf-8").strip()
         assert each.credential == digest(token)
 
@@ -58,8 +57,6 @@ def test_the_example_of_a_file_may_listen_on_the_network(folder: Path) -> None:
 
 def test_the_certificates_of_the_page_are_usable(folder: Path) -> None:
     """Of the server and of a client, signed by the authority."""
-    import ssl
-
     server = ServerTls(
         TlsSettings(
             cert_file=str(folder / "straggler.example.org.pem"),
