@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_straggler._version import __version__
 from otel_straggler.collector.access.audit import Audit
 from otel_straggler.collector.access.guard import Guard
+from otel_straggler.collector.access.quotas import Quotas
 from otel_straggler.collector.alerting.notifying import notifying_for
 from otel_straggler.collector.alerting.trial import Trials
 from otel_straggler.collector.api.decisions import Decisions
@@ -100,7 +101,10 @@ class Collector:
         evict_run_s = settings.scoring.evict_run_s
         self._evict_run_s = evict_run_s
         aliases, names = settings.attributes.aliases(), settings.spans.names()
-        self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
+        quotas = Quotas(lambda: self._worker.snapshot.runs)
+        self._intake = Intake(
+            self._worker.ingest, self._forward, self._budget, aliases, names, quotas
+        )
         self._is_insecure = bool(exposed(settings))
         meta = partial(
             ResponseMeta,

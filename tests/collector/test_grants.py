@@ -10,7 +10,8 @@ import pytest
 
 from otel_straggler.collector.access.grants import GrantBook, digest, read_grants
 from otel_straggler.collector.access.guard import Guard
-from otel_straggler.collector.access.roles import NOBODY, Peer
+from otel_straggler.collector.access.quotas import QuotaError, Quotas
+from otel_straggler.collector.access.roles import NOBODY, Peer, Principal
 from otel_straggler.collector.access.settings import AuthSettings
 from otel_straggler.errors import ConfigError
 
@@ -53,8 +54,11 @@ def test_a_credential_is_a_token_its_digest_a_certificate_or_a_user(tmp_path: Pa
         ("read someone sha256:abc", "sha256:HEX"),
         ("read someone password:0123456789abcdef", "sha256:HEX"),
         ("read someone uid:root", "uid:NUMBER"),
-        ("read someone token:0123456789abcdef runs=a", "runs=PREFIX of an ingest grant"),
+        ("read someone token:0123456789abcdef runs=a", "of an ingest grant"),
         ("ingest someone token:0123456789abcdef runs=", "runs=PREFIX"),
+        ("ingest someone token:0123456789abcdef max_runs=0", "max_runs=N"),
+        ("ingest someone token:0123456789abcdef spans_per_s=fast", "spans_per_s=N"),
+        ("ingest someone token:0123456789abcdef ranks=7", "of an ingest grant"),
     ],
 )
 def test_a_wrong_line_stops_the_start_without_showing_a_token(
@@ -133,3 +137,51 @@ def test_a_sender_sends_the_runs_of_its_grant_and_no_others(
     assert refused.status == 403
     assert b"team-a may send runs named team-a/..., and not 'team-b/1'" in refused.body
     assert send("team-b/1", TOKENS["admin"]).status == 200
+
+
+def test_a_grant_has_so_many_runs_and_no_more(start: Any, kit: Any, tmp_path: Path) -> None:
+    """A new run beyond the limit is refused, by spans and by heartbeats; those there are go on."""
+    limits = "runs=team-a/ max_runs=2"
+    grants = write_grants(tmp_path, f"ingest team-a token:{TOKEN} {limits}")
+    live = start(auth__grant_files=(grants,))
+
+    def send(number: int, signal: str = "traces") -> Any:
+        who = kit.rank(0, 1, run_id=f"team-a/{number}")
+        body = kit.spans_of(who, range(8)) if signal == "traces" else kit.beat_of(who, step=1)
+        headers = {"Content-Type": "application/x-protobuf", "Authorization": f"Bearer {TOKEN}"}
+        return kit.ask(live.addresses["otlp_http"], "POST", f"/v1/{signal}", body, headers)
+
+    assert [send(number).status for number in (1, 2, 3)] == [200, 200, 403]
+    kit.eventually(lambda: len(live.collector._worker.snapshot.runs) == 2)
+    refused = send(3, "metrics")
+    assert (refused.status, b"its grant allows 2" in refused.body) == (403, True)
+    assert [send(number).status for number in (1, 2)] == [200, 200]
+
+
+def test_a_grant_sends_so_many_spans_a_second_and_is_asked_to_wait() -> None:
+    """Ten seconds' worth at once; a client sends the rest again, later."""
+    now = [0.0]
+    quotas = Quotas(frozenset, lambda: now[0])
+    sender = Principal(name="a", role="ingest", spans_per_s=100.0)
+    quotas.spend(sender, set, 1_000)
+    quotas.spend(sender, set, 500)
+    with pytest.raises(QuotaError, match="more than 100 spans") as raised:
+        quotas.spend(sender, set, 1)
+    assert raised.value.retry_after_s == 5
+    quotas.spend(Principal(name="b", role="ingest"), set, 10**9)
+    now[0] = 5.0
+    quotas.spend(sender, set, 1)
+
+
+def test_runs_that_were_just_admitted_count_before_they_are_known() -> None:
+    """Otherwise a burst of requests would pass before the first is scored."""
+    now, known = [0.0], set[str]()
+    quotas = Quotas(lambda: known, lambda: now[0])
+    sender = Principal(name="a", role="ingest", max_runs=3)
+    for name in ("x", "y", "z"):
+        quotas.spend(sender, lambda one=name: {one}, 1)
+    with pytest.raises(QuotaError, match="allows 3"):
+        quotas.spend(sender, lambda: {"w"}, 1)
+    quotas.spend(sender, lambda: {"x", "y"}, 1)
+    now[0] = 11.0  # none of them became a run
+    quotas.spend(sender, lambda: {"w"}, 1)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from otel_straggler.collector.access.roles import ROLES, Peer, Principal, Role
 from otel_straggler.errors import ConfigError
@@ -33,6 +33,7 @@ _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 _KINDS: Final = "token:TEXT, sha256:HEX, certificate:NAME or uid:NUMBER"
 _REMEDY: Final = "See docs/operate/security.md, 'Grants'."
 _CHECK_S: Final = 1.0
+_MAX_LIMIT: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def _grant(words: Sequence[str], where: str) -> Grant:
         raise ConfigError.of(f"{where}: role", role, f"one of {', '.join(ROLES)}", _REMEDY)
     kind, _, value = credential.partition(":")
     return Grant(
-        Principal(name=name, role=cast("Role", role), runs=_runs(limits, role, where)),
+        Principal(name=name, role=cast("Role", role), **_limits(limits, role, where)),
         "sha256" if kind == "token" else kind,
         _credential(kind, value, where),
     )
@@ -102,15 +103,19 @@ def _credential(kind: str, value: str, where: str) -> str:
     raise ConfigError.of(f"{where}: credential", shown, f"one of {_KINDS}", _REMEDY)
 
 
-def _runs(limits: Iterable[str], role: str, where: str) -> str:
-    runs = ""
+def _limits(limits: Iterable[str], role: str, where: str) -> dict[str, Any]:
+    result: dict[str, Any] = {}
     for limit in limits:
         key, _, value = limit.partition("=")
-        if key != "runs" or not value or role != "ingest":
-            expected = "runs=PREFIX of an ingest grant, or nothing"
+        is_number = value.isascii() and value.isdecimal() and 0 < int(value) <= _MAX_LIMIT
+        if key == "runs" and value:
+            result[key] = value
+        elif key in ("max_runs", "spans_per_s") and is_number:
+            result[key] = int(value)
+        if key not in result or role != "ingest":
+            expected = "runs=PREFIX, max_runs=N or spans_per_s=N of an ingest grant, or nothing"
             raise ConfigError.of(f"{where}: limit", limit, expected, _REMEDY)
-        runs = value
-    return runs
+    return result
 
 
 class GrantBook:

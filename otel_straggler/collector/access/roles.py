@@ -47,11 +47,15 @@ class Principal:
 
     Attributes:
         runs: prefix of the names of runs that it may send; empty = all.
+        max_runs: runs at a time; 0 = any number.
+        spans_per_s: on average, with ten seconds' worth at once; 0 = any number.
     """
 
     name: str
     role: Role
     runs: str = ""
+    max_runs: int = 0
+    spans_per_s: float = 0.0
 
     def may(self, role: Role) -> bool:
         """

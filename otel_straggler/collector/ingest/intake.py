@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from otel_straggler.collector.access.quotas import QuotaError, Quotas
 from otel_straggler.collector.access.roles import ANYBODY, Principal
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.answers import Signal
@@ -112,6 +113,7 @@ class Intake:
             several threads; must not wait.
         forward: called with each ingested request, and its spans if it has any.
         budget: of bytes that may wait for the worker.
+        quotas: of grants.
     """
 
     def __init__(
@@ -121,10 +123,12 @@ class Intake:
         budget: ByteBudget,
         aliases: Aliases | None = None,
         names: SpanNames | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.ingest = ingest
         self.forward = forward
         self._budget = budget
+        self._quotas = quotas or Quotas(frozenset)
         self._spans = SpanDecoder(aliases, names)
         self._metrics = MetricDecoder(aliases)
         self._lock = threading.Lock()
@@ -175,6 +179,11 @@ class Intake:
         except ForeignRunError as error:
             self._budget.release(size)
             return Answer(status="forbidden", message=str(error))
+        except QuotaError as error:
+            self._budget.release(size)
+            if error.retry_after_s is None:
+                return Answer(status="forbidden", message=str(error))
+            return Answer(status="busy", message=str(error), retry_after_s=error.retry_after_s)
         except BaseException:
             self._budget.release(size)
             raise
@@ -186,6 +195,7 @@ class Intake:
         if request.signal == "traces":
             spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
             check_runs(request.sender, spans.run_ids)
+            self._quotas.spend(request.sender, spans.run_ids, sum(spans.outcomes.values()))
             with self._lock:
                 self._outcomes.update(spans.outcomes)
                 self._refused_gpu_times += spans.refused_gpu_times
@@ -194,6 +204,7 @@ class Intake:
         if request.signal == "metrics":
             metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
             check_runs(request.sender, metrics.run_ids)
+            self._quotas.spend(request.sender, metrics.run_ids, 0)
             with self._lock:
                 self._points.update(metrics.points)
             self.ingest(metrics, size)
