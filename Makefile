@@ -11,7 +11,7 @@ PIP_INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
 # Tests start hundreds of processes of ours: none of them shall compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help dev servers docs check format cpp-test test nightly neighbours wheel demo bench bench-detection bench-peers soak fuzz examples clean
+.PHONY: help dev servers docs check format cpp-test test nightly neighbours lock wheel demo bench bench-detection bench-peers soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -87,6 +87,15 @@ py-test: dev ## the Python tests, but for those of the neighbours
 
 neighbours: dev $(BEFORE) ## the package with the oldest and newest libraries; DOSE=nightly: and others, on Python 3.10 to 3.13
 	$(PYTEST) -m 'neighbours$(ONLY_PUSH)' tests/neighbours
+
+lock: ## requirements-all.txt with hashes, and out/sbom.json (CycloneDX) of the same
+	$(PYTHON) -m venv out/lock-tools
+	out/lock-tools/bin/pip install --quiet --disable-pip-version-check uv cyclonedx-bom
+	sed '/^[^#]/,$$d' requirements-all.txt > out/lock
+	out/lock-tools/bin/uv pip compile pyproject.toml --quiet --extra all -c constraints-dev.txt \
+	    --generate-hashes --universal --python-version 3.11 --no-header >> out/lock
+	mv out/lock requirements-all.txt
+	out/lock-tools/bin/cyclonedx-py requirements requirements-all.txt -o out/sbom.json
 
 wheel: dev ## build the wheel into dist/, audit its ABI, load it on every Python found
 	WHEEL_FOLDER=dist $(BIN)/python -m pytest -rs tests/neighbours/test_wheel.py

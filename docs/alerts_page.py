@@ -54,6 +54,7 @@ alerting:
 scrape_configs:
   - job_name: otel-straggler-collector
     honor_labels: true # its labels describe the runs
+    authorization: {{credentials_file: /etc/prometheus/straggler.token}}
     static_configs: [{{targets: ["collector.example:9464"]}}]
 ```
 and for the collector, `otel-straggler collector --config FILE`:
@@ -62,9 +63,12 @@ metrics:
   listen: 0.0.0.0:9464                 # Prometheus is on another machine
   allowed_hosts: [collector.example]   # the name in its targets; any other gets a 403
   collector_id: collector-0            # kept over restarts
+auth:
+  grant_files: [/etc/otel-straggler/grants]   # a line: read prometheus token:...
 alerts:
   mode: page                           # the default, observe, sends no notifications
 ```
+[Grants](security.md#grants) are needed as soon as other machines reach the collector. \
 IP addresses and the machine's own host name need no `allowed_hosts`. For Mimir: \
 `mimirtool rules load otel-straggler-rules.yaml`. The rules use data of runs whose collector is \
 gone, so keep at least 4 days of data.

@@ -7,7 +7,7 @@ its slice: the exporter gets two endpoints, never the environment.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Literal
 
 from otel_straggler.setting import (
@@ -101,7 +101,7 @@ class Endpoint:
 
     url: str
     protocol: OtlpProtocol = "http/protobuf"
-    headers: Pairs = ()
+    headers: Pairs = field(default=(), repr=False)
     timeout_s: float = 10.0
     compression: Compression = "none"
     ca_file: str = ""
@@ -346,6 +346,13 @@ OF_PROCESS: tuple[Setting, ...] = (
         "the native recorder keeps its ring in a file there (11 MiB, removed at a normal exit), "
         "from which other processes can tell what a dead or stopped one was in. Read when "
         "recording begins",
+    ),
+    Setting(
+        "token for a collector",
+        own("TOKEN_FILE", "/run/secrets/straggler-token"),
+        "none",
+        "file with a bearer token that commands, trackers and the doctor send to a collector's "
+        "metrics address; read again for each request",
     ),
 )
 """Settings of the process that the resolver does not see."""

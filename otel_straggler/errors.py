@@ -6,12 +6,15 @@ StragglerError            everything below; the CLI prints it without a tracebac
 ├── UsageError            the API was called in a way that cannot work
 └── UnavailableError      something outside (a port, a server, an optional package) is missing
 
-A message says where, which value, what was expected, and what to do.
+A message says where, which value, what was expected, and what to do. URLs in it have no passwords
+and keys.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from otel_straggler.secret import without_secrets
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -21,6 +24,9 @@ class StragglerError(Exception):
     """Base of all errors that this package raises on purpose."""
 
     exit_code = 2
+
+    def __init__(self, message: str = "", *others: object) -> None:
+        super().__init__(without_secrets(message), *others)
 
     @classmethod
     def of(cls, where: str, value: object, expected: str, remedy: str) -> Self:
@@ -51,4 +57,4 @@ def describe(*, where: str, value: object, expected: str, remedy: str) -> str:
     ...          remedy="Pass the optimizer step.")
     'step(n): got -1; expected an integer of at least 0. Pass the optimizer step.'
     """
-    return f"{where}: got {value!r}; expected {expected}. {remedy}"
+    return without_secrets(f"{where}: got {value!r}; expected {expected}. {remedy}")

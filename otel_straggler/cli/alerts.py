@@ -39,6 +39,7 @@ from otel_straggler.collector.settings_file import check_notify
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, UsageError
 from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.otlp.clients.token import TOKEN_REMEDY, token_headers
 from otel_straggler.setting import rows_of
 
 _SET = click.option(
@@ -240,7 +241,7 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
     client: HttpClient = access.client(where)
     body = json.dumps({"severity": severity, "seconds": lasts_s}).encode()
     try:
-        headers = access.headers()
+        headers = access.headers() or token_headers()
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{where}: its secret cannot be read ({error}).") from None
     response = client.post(body, content_type="application/json", headers=headers)
@@ -249,6 +250,9 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
         value, expected = f"HTTP {response.status}", "a collector that can test its alerts"
         remedy = "Is it an older one, or is metrics.decisions off?"
         raise InputError.of(where, value, expected, remedy)
+    if response.status in (401, 403):
+        value, expected = f"HTTP {response.status}", "a token with the role operate"
+        raise InputError.of(where, value, expected, TOKEN_REMEDY)
     if not response.is_success:
         raise UnavailableError(printable(tried_once(answer_of(response, where).why), 1_000))
     try:

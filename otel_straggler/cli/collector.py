@@ -29,7 +29,11 @@ def _with_flags(function: _Command) -> _Command:
         flag, metavar = flag_of(row)
         default = f"  [default: {row.default}]" if row.default else ""
         text = f"{row.meaning[0].upper()}{row.meaning[1:]}.{default}"
-        option = click.option(flag, type=type(row.default), metavar=metavar, help=text)
+        option = (
+            click.option(flag, is_flag=True, default=None, help=text)
+            if isinstance(row.default, bool)
+            else click.option(flag, type=type(row.default), metavar=metavar, help=text)
+        )
         function = option(function)
     return function
 
@@ -63,7 +67,7 @@ def command(config: str | None, **flags: Any) -> None:
     collector = Collector(settings)
     addresses = collector.start()
     freeze_garbage_collector()
-    _log.info("live page: %s", page_url(addresses["metrics"]))
+    _log.info("live page: %s", page_url(addresses["metrics"], is_tls=settings.tls.is_on))
     click.echo(json.dumps(addresses))
     sys.stdout.flush()
     stop.wait()
@@ -80,7 +84,7 @@ def signals_that_end() -> list[signal.Signals]:
     return result
 
 
-def page_url(address: str) -> str:
+def page_url(address: str, *, is_tls: bool = False) -> str:
     """URL of the live page for a browser on this machine.
 
     >>> page_url("127.0.0.1:9464"), page_url("0.0.0.0:9464"), page_url("[::]:9464")
@@ -88,7 +92,7 @@ def page_url(address: str) -> str:
     """
     host, _, port = address.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]"}.get(host, host)  # noqa: S104
-    return f"http://{host}:{port}/"
+    return f"{'https' if is_tls else 'http'}://{host}:{port}/"
 
 
 def raise_file_limit() -> None:

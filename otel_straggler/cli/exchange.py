@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from otel_straggler.cli.text import printable
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
-from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.otlp.clients.http import UNIX, HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
+from otel_straggler.otlp.clients.token import TOKEN_REMEDY, token_headers
 from otel_straggler.semconv import FORMAT_VERSION
 
 DEFAULT_COLLECTOR: Final = "http://127.0.0.1:9464"
@@ -21,6 +22,7 @@ _SILENCE_S, _TIMEOUT_S = 5.0, 600.0
 """For a single wait, and for a whole request: a large report takes time."""
 _MAX_BYTES = 1024 * 1024 * 1024
 _BAD_REQUEST = 400
+_UNAUTHORIZED = frozenset({401, 403})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 10
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:.]+\]:\d{1,5}")
@@ -43,6 +45,7 @@ class Server:
         expected, remedy: for messages if something else answers.
         away: remedy if there is no answer; by default the same.
         headers: of each request.
+        is_collector: whether it gets the token of ``OTEL_STRAGGLER_TOKEN_FILE``.
     """
 
     url: str
@@ -50,6 +53,7 @@ class Server:
     remedy: str
     away: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_collector: bool = False
 
     def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
         """The JSON answer to a GET, to a POST of ``body``, or to ``method``; None if it is empty.
@@ -60,7 +64,8 @@ class Server:
             UnavailableError: there is no answer.
         """
         where = self.url + path
-        response = exchange(where, body, method, self.headers)
+        token = token_headers() if self.is_collector else {}
+        response = exchange(where, body, method, {**self.headers, **token})
         if response.status == NO_ANSWER:
             remedy = _remedy(where, response.error, self.away or self.remedy)
             raise UnavailableError.of(where, printable(response.error), self.expected, remedy)
@@ -78,7 +83,9 @@ class Server:
         if response.status == _BAD_REQUEST and reason:
             return f"{where}: {reason}"
         value = f"HTTP {response.status}" + (f": {reason}" if reason else "")
-        return describe(where=where, value=value, expected=self.expected, remedy=self.remedy)
+        is_token = self.is_collector and response.status in _UNAUTHORIZED
+        remedy = TOKEN_REMEDY if is_token else self.remedy
+        return describe(where=where, value=value, expected=self.expected, remedy=remedy)
 
 
 def exchange(
@@ -99,6 +106,8 @@ def exchange(
         is_elsewhere = response.status in _REDIRECTS and target.startswith(("http://", "https://"))
         if data is not None or method is not None or not is_elsewhere or target == url:
             break
+        if urlsplit(target)[:2] != urlsplit(url)[:2]:
+            headers = {}  # what is secret is for the first server only
         url = target
     return response
 
@@ -142,6 +151,7 @@ def fetch_report(url: str) -> Any:
         expected=f"a report with schema_version {FORMAT_VERSION}",
         remedy="Is another program, or another version of the collector, listening there?",
         away="Is it running, and is this its --metrics address?",
+        is_collector=True,
     )
     report: Any = server.ask("")
     value = ""
@@ -163,13 +173,15 @@ def _has_address(url: str) -> bool:
 
 
 def base_url(url: str, option: str, example: str) -> str:
-    """The URL without a trailing slash; HOST:PORT becomes HTTP.
+    """The URL without a trailing slash; HOST:PORT becomes HTTP, and unix:PATH that of a socket.
 
     Raises:
         ConfigError: it is no HTTP URL.
     """
     if _HOST_AND_PORT.fullmatch(url):
         url = f"http://{url}"
+    if url.startswith("unix:"):
+        return f"{UNIX}://{quote(url.removeprefix('unix:').rstrip('/'), safe='')}"
     if not url.startswith(("http://", "https://")):
         remedy = f"Give {option} with http:// or https:// before it."
         raise ConfigError.of(option, url, f"a URL such as {example}", remedy)

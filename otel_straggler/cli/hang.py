@@ -139,6 +139,7 @@ def ask(
         expected="a collector that accepts commands",
         remedy="Is it running, and does its file set commands.enabled?",
         headers={semconv.COMMANDS_TOKEN_HEADER: token} if token else {},
+        is_collector=True,
     )
     asked: dict[str, Any] = {"verb": verb, "run": run_id, "group": group}
     if ranks:

@@ -144,6 +144,7 @@ def _collector(url: str) -> Server:
         url=base_url(url, "--collector", DEFAULT_COLLECTOR),
         expected="a collector that accepts maintenance",
         remedy="Is it running, is this its --metrics address, or is metrics.decisions off?",
+        is_collector=True,
     )
 
 

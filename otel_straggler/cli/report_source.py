@@ -63,6 +63,7 @@ class LiveRunViews:
             url=self.where,
             expected="a collector",
             remedy="Is it running, and is this its --metrics address?",
+            is_collector=True,
         )
 
     def runs(self) -> Json:

@@ -363,6 +363,7 @@ class _Poster:
         self._clients = {
             signal: HttpClient(
                 f"{target}/v1/{signal}",
+                headers=dict(endpoint.headers),
                 ca_file=endpoint.ca_file or None,
                 client_cert_file=endpoint.client_cert_file or None,
                 client_key_file=endpoint.client_key_file or None,

@@ -105,6 +105,7 @@ def _decide(
         url=url,
         expected="a collector that accepts decisions",
         remedy="Is it an older one, or is metrics.decisions off?",
+        is_collector=True,
     )
     server.ask("/v1/decisions", asked)
     click.echo(f"{DECIDED[action]}: {printable(subject_id)} in run {printable(run_id)}")

@@ -27,6 +27,7 @@ from otel_straggler.config import (
     OtlpProtocol,
 )
 from otel_straggler.errors import ConfigError, describe
+from otel_straggler.secret import Secret
 from otel_straggler.setting import Pairs
 
 if TYPE_CHECKING:
@@ -307,12 +308,17 @@ def _headers(
                 "names of letters, digits, '_', '-' and '.', not grpc-... and not ...-bin",
                 "Rename them, or use http/protobuf.",
             )
-        return tuple(sorted(own.items()))
+        return _secret(own)
     both = {
         **parse_pairs(env.get(f"{_PREFIX}HEADERS", "")),
         **parse_pairs(env.get(f"{_PREFIX}{signal}_HEADERS", "")),
     }
-    return tuple(sorted((k, v) for k, v in both.items() if fits(k, v)))
+    return _secret({k: v for k, v in both.items() if fits(k, v)})
+
+
+def _secret(headers: Mapping[str, str]) -> Pairs:
+    """By name; nothing prints the values."""
+    return tuple((name, Secret(value)) for name, value in sorted(headers.items()))
 
 
 def _is_metadata(name: str, value: str) -> bool:

@@ -18,6 +18,7 @@ from otel_straggler.model.observation import Section
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.otlp.clients.client import Response
 from otel_straggler.otlp.encode_metrics import SectionHistogram, encode_heartbeat, encode_histograms
+from otel_straggler.secret import without_secrets
 from otel_straggler.semconv import STEP_SPAN, Outcome
 
 _MAX_FOLDED = 100
@@ -117,7 +118,7 @@ class Handshake:
             "histograms. This rank records %.1f spans/s; all of them would be about %s a day. "
             "If it is an otel-straggler collector, name it in OTEL_STRAGGLER_ENDPOINT or "
             "configure(endpoint=...).",
-            self._settings.traces.url,
+            without_secrets(self._settings.traces.url),
             self._settings.sample_steps,
             spans_per_s,
             _readable_bytes(spans_per_s * BYTES_PER_SPAN * 86_400),

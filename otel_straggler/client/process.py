@@ -16,6 +16,7 @@ from otel_straggler.client.session import Session, outcome_of, pending_exception
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.errors import ConfigError
 from otel_straggler.native import check_requested
+from otel_straggler.secret import without_secrets
 from otel_straggler.semconv import GPU_TIERS, OUTCOMES, GpuTier, Outcome
 
 if TYPE_CHECKING:
@@ -247,7 +248,11 @@ def _differences(now: ClientSettings, wanted: ClientSettings) -> Iterator[str]:
             continue
         if isinstance(after, Endpoint):
             is_elsewhere = before.url != after.url and "@" not in after.url
-            yield f"{name} to {after.url}" if is_elsewhere else f"{name} sent otherwise"
+            yield (
+                f"{name} to {without_secrets(after.url)}"
+                if is_elsewhere
+                else f"{name} sent otherwise"
+            )
         elif name == "is_trusted":
             yield "an endpoint" if after else "no endpoint"
         else:

@@ -22,6 +22,7 @@ from otel_straggler.otlp.clients.client import (
     is_retryable,
     retry_delay_s,
 )
+from otel_straggler.secret import without_secrets
 
 RING_FULL: Final = "ring_full"
 INBOX_FULL: Final = "inbox_full"
@@ -185,7 +186,7 @@ class SpanSender:
         delay_s = retry_delay_s(self._failures, response.retry_after_s, self._rng)
         self.not_before_s = self._monotonic_s() + delay_s
         self._log_once(response, log_retry)
-        _LOG.debug("%s: %s", self._endpoint.url, response.error)
+        _LOG.debug("%s: %s", without_secrets(self._endpoint.url), response.error)
 
     def _log_once(self, response: Response, log: Callable[[str, Response, str], None]) -> None:
         if response.status not in self._logged:
@@ -202,7 +203,7 @@ def post_metrics(
 
 
 def log_recovery(url: str, _: Response, what: str = "spans") -> None:
-    _LOG.info("%s accepts %s again", url, what)
+    _LOG.info("%s accepts %s again", without_secrets(url), what)
 
 
 def log_retry(url: str, response: Response, what: str = "spans") -> None:
@@ -214,13 +215,15 @@ def log_rejection(url: str, response: Response, what: str = "spans") -> None:
 
 
 def log_loss(url: str, runs: int) -> None:
-    _LOG.warning("otel-straggler: %s: %d records were not sent before the end", url, runs)
+    _LOG.warning(
+        "otel-straggler: %s: %d records were not sent before the end", without_secrets(url), runs
+    )
 
 
 def _log(url: str, response: Response, what: str) -> None:
     detail = f" ({response.error})" if response.error else ""
     answer = f"answered {response.status}{detail}" if response.status else "did not answer"
-    _LOG.warning("otel-straggler: %s %s: %s.", url, answer, what)
+    _LOG.warning("otel-straggler: %s %s: %s.", without_secrets(url), answer, what)
 
 
 def _rejected_spans(body: bytes) -> int:

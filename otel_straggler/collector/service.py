@@ -13,8 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_straggler._version import __version__
+from otel_straggler.collector.access.audit import Audit
+from otel_straggler.collector.access.guard import Guard
+from otel_straggler.collector.access.quotas import Quotas
 from otel_straggler.collector.alerting.notifying import notifying_for
-from otel_straggler.collector.alerting.trial import send_trial
+from otel_straggler.collector.alerting.trial import Trials
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.forwarding.forward import Forwarder
@@ -31,6 +34,7 @@ from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, ByteBudget, I
 from otel_straggler.collector.ingest.servers import Servers, require_packages
 from otel_straggler.collector.metrics.self_metrics import self_families
 from otel_straggler.collector.settings import CollectorSettings, ForwardSettings
+from otel_straggler.collector.settings_file import check_exposure, exposed
 from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
@@ -90,17 +94,29 @@ class Collector:
         )
         keep_alerts = partial(self._history.put, ALERTS)
         self._notifying = notifying_for(settings, self._worker, keep_alerts)
+        self._trials = Trials(settings)
         self._commands = self._worker.commands
         lost_after_s = settings.liveness.lost_after_s
         self._page_history = PageHistory(settings.history.path, lost_after_s=lost_after_s)
         evict_run_s = settings.scoring.evict_run_s
         self._evict_run_s = evict_run_s
         aliases, names = settings.attributes.aliases(), settings.spans.names()
-        self._intake = Intake(self._worker.ingest, self._forward, self._budget, aliases, names)
-        meta = partial(ResponseMeta, version=__version__, started_at_s=self._started_at_s)
+        quotas = Quotas(lambda: self._worker.snapshot.runs)
+        self._intake = Intake(
+            self._worker.ingest, self._forward, self._budget, aliases, names, quotas
+        )
+        self._is_insecure = bool(exposed(settings))
+        meta = partial(
+            ResponseMeta,
+            version=__version__,
+            started_at_s=self._started_at_s,
+            is_insecure=self._is_insecure,
+        )
         pages = Pages(self._worker, self._page_history, lambda: meta(collector=self._id))
-        api = Api(self._answers(pages), settings.metrics.allowed_hosts)
-        self._servers = Servers(settings, self._intake, api, self._commands)
+        audit = Audit(None if self._forwarder is None else partial(_forward_log, self._forwarder))
+        guard = Guard(settings.auth, settings.metrics.allowed_hosts, audit)
+        api = Api(self._answers(pages), guard=guard, is_tls=settings.tls.is_on)
+        self._servers = Servers(settings, self._intake, api, self._commands, guard)
 
     def _answers(self, pages: Pages) -> Answers:
         from otel_straggler.collector.api.routes import Answers
@@ -129,7 +145,7 @@ class Collector:
         return self._worker.snapshot.report(query)
 
     def _try_alerts(self, body: bytes) -> dict[str, Any]:
-        return send_trial(body, self._settings, self._worker.snapshot.watched, time.time())
+        return self._trials.send(body, self._worker.snapshot.watched, time.time())
 
     def _announce_maintenance(self, body: bytes) -> dict[str, Any]:
         announced = self._maintenance.announce(body)
@@ -143,8 +159,10 @@ class Collector:
         Raises:
             UnavailableError: an address is taken, a package is missing, or the history is in use
                 or of a newer version.
-            ConfigError: the history is the database of another program.
+            ConfigError: the history is the database of another program; or an address is open to
+                other machines without grants, which ``auth.insecure`` does not allow.
         """
+        check_exposure(self._settings)
         self._history.open()
         start_backfill(self._page_history, self._worker, self._evict_run_s)
         try:
@@ -152,9 +170,15 @@ class Collector:
         except BaseException:
             self._history.close(_CLOSE_S)
             raise
+        if self._is_insecure:
+            _log.warning(
+                "auth.insecure: anybody who reaches %s may send telemetry, silence alerts and read "
+                "everything", ", ".join(exposed(self._settings).values()),
+            )  # fmt: skip
         page = f"{socket.gethostname()}:{addresses['metrics'].rpartition(':')[2]}"
         self._id = self._id or page
-        self._notifying.open(f"http://{page}")
+        scheme = "https" if self._settings.tls.is_on else "http"
+        self._notifying.open(f"{scheme}://{page}")
         self._history.restore_alerts(self._notifying.restore)
         self._worker.start(self._id)
         self._notifying.start()
@@ -251,6 +275,13 @@ def _forwarder(forward: ForwardSettings) -> Forwarder | None:
     if not forward.is_on:
         return None
     return Forwarder(forward.url, max_queue_bytes=forward.max_queue_bytes)
+
+
+def _forward_log(forwarder: Forwarder, body: bytes) -> None:
+    """Forward a line of the audit trail."""
+    forwarder.put(
+        Request(signal="logs", content_type=JSON, body=b"", raw_body=body, content_encoding="")
+    )
 
 
 def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sampler | None:

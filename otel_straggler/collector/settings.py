@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from otel_straggler import semconv
 from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.collector.access.settings import AuthSettings, TlsSettings
 from otel_straggler.collector.alerting.posting import Access
 from otel_straggler.detect.scores.settings import HangSettings, ScoreSettings, VerdictSettings
 from otel_straggler.errors import ConfigError
@@ -128,6 +129,11 @@ class MetricsSettings:
 
     listen: str = option(
         "127.0.0.1:9464", _ADDRESS, "live page, /metrics, /v1/report, health", "--metrics HOST:PORT"
+    )
+    socket: str = option(
+        "",
+        ANY_TEXT,
+        "path of a Unix socket that serves the same; this user is admin there without a token",
     )
     allowed_hosts: tuple[str, ...] = option(
         (), texts("a list of text"), "further names that a Host header may carry"
@@ -377,6 +383,8 @@ class CollectorSettings:
 
     receivers: ReceiverSettings = field(default_factory=ReceiverSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    auth: AuthSettings = field(default_factory=AuthSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
     attributes: AttributeSettings = field(default_factory=AttributeSettings)
     spans: SpanSettings = field(default_factory=SpanSettings)
     scoring: ScoringSettings = field(default_factory=ScoringSettings)

@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from otel_straggler.collector.access.settings import is_loopback
+from otel_straggler.collector.access.tls import check_tls
 from otel_straggler.collector.settings import (
     CollectorSettings,
     CommandsSettings,
     NotifySettings,
     is_token,
+    parse_address,
 )
 from otel_straggler.errors import ConfigError, UnavailableError
 from otel_straggler.setting import Setting, read_section, rows_of, sections_of
@@ -64,7 +67,41 @@ def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> Collecto
         remedy = "Name one with --forward URL or forward.url, or set the mode to off."
         raise ConfigError.of(mode_source, forward.mode, expected, remedy)
     check_notify(settings.alerts.notify, f"{path}: alerts.notify.")
+    check_tls(settings.tls)
     return replace(settings, commands=with_token(settings.commands, str(path)))
+
+
+def exposed(settings: CollectorSettings) -> dict[str, str]:
+    """Addresses at which other machines may do everything, by the name of their setting; none
+    where there are grants."""
+    if settings.auth.is_on:
+        return {}
+    addresses = {
+        "receivers.otlp_http": settings.receivers.otlp_http,
+        "receivers.otlp_grpc": settings.receivers.otlp_grpc,
+        "metrics.listen": settings.metrics.listen,
+    }
+    hosts = {name: parse_address(each, where=name)[0] for name, each in addresses.items()}
+    return {name: addresses[name] for name, host in hosts.items() if not is_loopback(host)}
+
+
+def check_exposure(settings: CollectorSettings) -> None:
+    """Check that nobody from outside gets in by mistake.
+
+    Raises:
+        ConfigError: an address is no loopback, there are no grants, and nobody allowed that.
+    """
+    open_to_others = exposed(settings)
+    if open_to_others and not settings.auth.insecure:
+        where, address = next(iter(open_to_others.items()))
+        raise ConfigError.of(
+            where,
+            address,
+            "a loopback address where there are no grants: anybody who reaches another could send "
+            "telemetry and silence alerts",
+            "Name a file of grants in auth.grant_files (docs/operate/security.md), or allow it "
+            "with --insecure or auth.insecure: true.",
+        )
 
 
 def with_token(

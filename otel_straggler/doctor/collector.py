@@ -15,7 +15,9 @@ from otel_straggler.client.sender import GPU_REASONS
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.doctor.identity import RUN_ID_REMEDY
 from otel_straggler.doctor.network import ClockBounds, clock_bounds
+from otel_straggler.errors import ConfigError
 from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.otlp.clients.token import token_headers
 from otel_straggler.semconv import Metric
 
 SILENT_S = 15.0
@@ -224,12 +226,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """A collector's report by run, its samples, its clock against ours."""
+    """A collector's report by run, its samples, its clock against ours, and whether it says that
+    other machines may do everything there."""
 
     url: str
     runs: Mapping[str, Any]
     samples: tuple[Sample, ...]
     clock: ClockBounds | None
+    is_insecure: bool = False
 
     def of(self, metric: Metric, run_id: str | None = None) -> Iterator[Sample]:
         """Samples of a metric, of one run if named."""
@@ -260,14 +264,30 @@ def read_collector(url: str, timeout_s: float) -> Collector | str:
     if metrics.trouble:
         return metrics.trouble
     samples = tuple(read_samples(metrics.body.decode(errors="replace")))
-    return Collector(base, runs, samples, metrics.clock)
+    is_insecure = b'"is_insecure":true' in fetch(f"{base}/v1/runs", timeout_s).body
+    return Collector(base, runs, samples, metrics.clock, is_insecure)
+
+
+def check_exposure(collector: Collector) -> Iterator[Finding]:
+    """Whether anybody who reaches it may change something."""
+    if collector.is_insecure:
+        sentence = (
+            f"{collector.url} is open to other machines without authentication: anybody may "
+            "silence its alerts and send telemetry in the name of any run."
+        )
+        remedy = "auth: {grant_files: [/etc/otel-straggler/grants]}   # docs/operate/security.md"
+        yield warning("collector.insecure", sentence, remedy, True)
 
 
 def fetch(url: str, timeout_s: float) -> Page:
     asked_s = time.time()
     client = HttpClient(url, timeout_s=timeout_s, max_bytes=_MAX_BYTES)
-    response = client.get()
-    client.close()
+    try:
+        response = client.get(headers=token_headers())
+    except ConfigError as error:
+        return Page(trouble=str(error))
+    finally:
+        client.close()
     if not response.is_success:
         return Page(trouble=response.error or f"HTTP {response.status}")
     clock = clock_bounds(response.headers.get("date", ""), asked_s, time.time())

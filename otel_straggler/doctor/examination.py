@@ -11,6 +11,7 @@ from otel_straggler.config import Endpoint
 from otel_straggler.doctor.collector import (
     Collector,
     check_collector,
+    check_exposure,
     check_losses,
     check_ranks,
     check_run,
@@ -47,6 +48,7 @@ from otel_straggler.doctor.settings import (
 from otel_straggler.doctor.versions import check_versions
 from otel_straggler.otlp.clients.client import NO_ANSWER
 from otel_straggler.otlp.clients.tls import tls_advice
+from otel_straggler.otlp.clients.token import TOKEN_REMEDY
 
 METRICS_PORT = 9464
 
@@ -156,6 +158,7 @@ def _collector_findings(
     if run_id is not None and run_id in collector.run_ids():
         yield from check_ranks(collector, run_id)
         yield from check_losses(collector, run_id)
+    yield from check_exposure(collector)
     yield from check_collector(collector)
     return collector
 
@@ -172,6 +175,8 @@ def _no_collector(url: str, trouble: str, *, is_asked: bool) -> Finding:
     ca = "export SSL_CERT_FILE=/path/to/ca.pem   # whoever signed its certificate"
     own = "commands have none of their own; ask an address that wants none."
     remedy = tls_advice(url, trouble, ca=ca, own=own) or usual
+    if trouble in ("HTTP 401", "HTTP 403"):
+        remedy = TOKEN_REMEDY
     sentence = f"No report of a collector at {url}: {trouble}."
     if is_asked:
         return problem("collector.reachable", sentence, remedy, trouble)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from otel_straggler.secret import redacted
+
 Status = Literal["ok", "info", "warning", "problem"]
 SCHEMA_VERSION: Final = 1
 """Of the JSON; within a version, fields and findings are only added."""
@@ -20,6 +22,8 @@ class Finding:
         status: ``problem``: telemetry or scores will be missing or wrong; ``warning``: they may be.
         value: JSON, for programs.
         remedy: a command, or a line to write; never empty for a warning or a problem.
+
+    URLs in all of these are without passwords and keys.
     """
 
     id: str
@@ -27,6 +31,10 @@ class Finding:
     sentence: str
     value: Any = None
     remedy: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("sentence", "value", "remedy"):
+            object.__setattr__(self, name, redacted(getattr(self, name)))
 
     @property
     def subject(self) -> str:

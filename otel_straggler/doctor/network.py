@@ -118,7 +118,8 @@ def _no_connection(host: str, port: int, error: OSError) -> Finding:
     if isinstance(error, ConnectionRefusedError):
         sentence = f"Nothing listens on port {port} of {host}."
         remedy = (
-            f"otel-straggler collector --otlp-http 0.0.0.0:{port}   # there; --otlp-grpc for gRPC"
+            f"otel-straggler collector --otlp-http 0.0.0.0:{port}   # there, with auth.grant_files "
+            "or --insecure; --otlp-grpc for gRPC"
             if host not in {"localhost", "127.0.0.1", "::1"}
             else "otel-straggler collector   # or name the right host in OTEL_STRAGGLER_ENDPOINT"
         )

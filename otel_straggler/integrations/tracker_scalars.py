@@ -19,6 +19,7 @@ from otel_straggler.client.settings import is_switched_off, resolve_settings
 from otel_straggler.errors import ConfigError
 from otel_straggler.otlp.clients.client import Response
 from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.otlp.clients.token import token_headers_or_none
 from otel_straggler.report.types import Report, Scores, checked_url
 from otel_straggler.semconv import LISTED_KINDS, TRACKER_PREFIX, TRACKER_SCALARS
 
@@ -273,7 +274,7 @@ class Polling:
 
     def tick(self) -> None:
         """Poll once."""
-        response = self._client.get()
+        response = self._client.get(headers=token_headers_or_none())
         self._client.close()  # every rank may ask: nobody keeps a connection meanwhile
         try:
             if response.status != _OK:

@@ -81,6 +81,12 @@ class DecodedMetrics:
     def rejected(self) -> dict[str, int]:
         return {use: count for use, count in self.points.items() if use in _REJECTED and count}
 
+    def run_ids(self) -> set[str]:
+        parts = (self.heartbeats, self.section_times, self.passthrough)
+        kernels = () if self.kernel_times is None else self.kernel_times.sources
+        senders = (one.source for part in parts for one in part)
+        return {source.run_id for source in (*senders, *kernels)}
+
 
 def outcome_of(finished_at_s: float | None, outcome: str) -> Outcome | None:
     """How a process has ended; None if it has not."""

@@ -89,6 +89,9 @@ class DecodedSpans:
     def rejected(self) -> dict[str, int]:
         return {outcome: count for outcome, count in self.outcomes.items() if outcome in MALFORMED}
 
+    def run_ids(self) -> set[str]:
+        return {source.run_id for source in (*self.batch.sources, *self.progress)}
+
 
 _REMEMBERED = 4_096
 

@@ -22,6 +22,7 @@ from otel_straggler.errors import StragglerError
 from otel_straggler.model.observation import kernel_class_of
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.otlp.clients.token import token_headers_or_none
 from otel_straggler.report.peers import Peers, TorchPeers
 from otel_straggler.report.reporter import GroupScores, Reporter, ReportSettings
 from otel_straggler.report.statistics import (
@@ -259,7 +260,7 @@ class CollectedReports:
 
         def ask() -> None:
             client = HttpClient(self._address(), timeout_s=timeout_s, max_bytes=_MAX_BYTES)
-            answers.append(client.get())
+            answers.append(client.get(headers=token_headers_or_none()))
             client.close()
 
         self._request = threading.Thread(target=ask, name="otel-straggler-fetch", daemon=True)

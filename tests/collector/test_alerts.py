@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -122,9 +123,8 @@ def test_a_test_alert_goes_where_the_settings_lead(
     """Through the collector, into a real Alertmanager, read back."""
     with running_alertmanager(tmp_path) as real:
         live = begin(alertmanagers=(real.url,))
-        reported = kit.eventually(
-            lambda: _tried(live, kit)["labels"].get("collector") and _tried(live, kit)
-        )
+        kit.eventually(lambda: live.collector._worker.snapshot.watched.collector)
+        reported = _tried(live, kit)
         assert reported["places"][0]["arrived"] is True
         assert reported["places"][0]["receivers"] == ["nobody"]
         assert reported["labels"] == {
@@ -153,16 +153,58 @@ def test_a_test_alert_tells_a_webhook_of_its_end(begin: Callable[..., Any], kit:
     assert [r.body["status"] for r in receiver.received] == ["firing", "resolved"]
 
 
+def test_test_alerts_come_at_a_rate_and_one_at_a_time(begin: Callable[..., Any], kit: Any) -> None:
+    """A flood of tests pages nobody all night, and keeps one timer for the end of the last."""
+    before = threading.active_count()
+    with Receiver() as receiver:
+        live = begin(webhook=receiver.url)
+        answers = [_try(live, kit, seconds=3_600) for _ in range(50)]
+        timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
+        statuses = [each.body["status"] for each in receiver.received]
+        for timer in timers:
+            timer.cancel()
+    accepted = [each.status for each in answers].count(200)
+    assert 1 <= accepted <= 5
+    refused = [each for each in answers if each.status != 200]
+    assert {each.status for each in refused} == {429}
+    assert 1 <= int(refused[0].headers["retry-after"]) <= 30
+    assert statuses == ["firing", *["resolved", "firing"] * (accepted - 1)]
+    assert len(timers) == 1
+    assert threading.active_count() < before + 50
+
+
+def test_the_answer_of_a_test_has_no_secret(
+    begin: Callable[..., Any], kit: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The path of a chat's webhook is its password: only the host shows, also where it fails."""
+    secret = "/services/T000/B000/s3cr3t"
+    with Receiver(200, 500) as receiver:
+        live = begin(webhook=receiver.url + secret)
+        arrived, failed = _try(live, kit), _try(live, kit)
+    closed = _try(live, kit)
+    for answer in (arrived, failed, closed):
+        assert b"s3cr3t" not in answer.body
+    host = receiver.url.rpartition("//")[2]
+    assert [each.json()["places"][0]["url"] for each in (arrived, failed, closed)] == [
+        f"http://{host}/***"
+    ] * 3
+    assert "s3cr3t" not in caplog.text
+
+
 def test_a_test_of_nothing_says_so(begin: Callable[..., Any], kit: Any) -> None:
     """Nobody is named in the file."""
     reported = _tried(begin(), kit)
     assert (reported["places"], "alerts.notify" in reported["note"]) == ([], True)
 
 
-def _tried(live: Any, kit: Any, **asked: Any) -> Any:
+def _try(live: Any, kit: Any, **asked: Any) -> Any:
     body = json.dumps({"severity": "critical", "seconds": 60, **asked}).encode()
     headers = {"Content-Type": "application/json"}
-    answer = kit.ask(live.addresses["metrics"], "POST", "/v1/alerts/test", body, headers)
+    return kit.ask(live.addresses["metrics"], "POST", "/v1/alerts/test", body, headers)
+
+
+def _tried(live: Any, kit: Any, **asked: Any) -> Any:
+    answer = _try(live, kit, **asked)
     assert answer.status == 200, answer.body
     return answer.json()
 

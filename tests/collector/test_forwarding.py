@@ -51,3 +51,17 @@ def test_every_signal_goes_on_as_legal_otlp_over_http(
         (f"/v1/{signal}", content, way.content_type, coding) for signal, content in sent
     ]
     assert live.spans()["no_rank"] > 0
+
+
+def test_the_audit_trail_goes_on_as_logs(start: Callable[..., Any], kit: Any, sink: Sink) -> None:
+    """Where requests go; each change is a log record of its own."""
+    live = start(forward__url=sink.url)
+    body = b'{"node": "n7", "seconds": 60, "reason": "fan"}'
+    json_type = {"Content-Type": "application/json"}
+    answer = kit.ask(live.addresses["metrics"], "POST", "/v1/maintenance", body, json_type)
+    assert answer.status == 200
+    kit.eventually(lambda: sink.received)
+    [(path, sent, kind, _)] = sink.received
+    assert (path, kind) == ("/v1/logs", "application/json")
+    assert b"POST /v1/maintenance" in sent
+    assert b"n7" in sent

@@ -13,13 +13,16 @@ import yaml
 
 from otel_straggler.alerts.render import render_all
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.collector.api.routes import Answers, Api
-from otel_straggler.collector.settings_file import load_settings
+from otel_straggler.collector.access.grants import digest, read_grants
+from otel_straggler.collector.access.guard import Guard
+from otel_straggler.collector.settings_file import check_exposure, load_settings
 
 from .conftest import FOLDER
 
 KEYS = {"image", "ports", "extra_hosts", "volumes", "command", "environment"}
 """Of a service, as the compose specification has them; what is used of it here."""
+MADE = ("./alerts", "./prometheus.token")
+"""By the commands at the top of compose.yaml."""
 
 
 def read(name: str) -> Any:
@@ -43,7 +46,7 @@ def test_compose_mounts_what_there_is_where_it_is_read() -> None:
                 assert not mode
             else:
                 assert mode == ["ro"]
-                assert source == "./alerts" or (FOLDER / source).exists()
+                assert source in MADE or (FOLDER / source).exists()
     [provider] = read("provisioning/dashboards/otel-straggler.yaml")["providers"]
     assert mounted[provider["options"]["path"]] == "./"
     [source] = read("provisioning/datasources/otel-straggler.yaml")["datasources"]
@@ -52,17 +55,40 @@ def test_compose_mounts_what_there_is_where_it_is_read() -> None:
     assert source["jsonData"]["timeInterval"] == read("prometheus.yml")["global"]["scrape_interval"]
 
 
+def test_the_commands_of_the_example_make_a_collector_that_nobody_uses_without_a_token(
+    tmp_path: Path,
+) -> None:
+    """It is on the network, so it has grants: those of the commands at the top."""
+    lines = (FOLDER / "compose.yaml").read_text(encoding="utf-8").splitlines()
+    commands = [line.removeprefix("#   ") for line in lines if line.startswith("#   ")]
+    end = next(n for n, line in enumerate(commands) if line.startswith("otel-straggler collector"))
+    script = "\n".join(line.removeprefix("#") for line in commands[:end])
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed: the commands of the example were not tried")
+    subprocess.run(["bash", "-ec", script], cwd=tmp_path, check=True)
+    settings = load_settings(FOLDER / "collector.yaml", {})
+    check_exposure(settings)
+    [name] = settings.auth.grant_files
+    grants = read_grants(str(tmp_path / name))
+    assert [(each.principal.role, each.principal.name) for each in grants] == [
+        ("read", "prometheus"),
+        ("admin", "me"),
+    ]
+    [job] = read("prometheus.yml")["scrape_configs"]
+    credentials = Path(job["authorization"]["credentials_file"])
+    token = (tmp_path / credentials.name).read_text(encoding="utf-8").strip()
+    assert grants[0].credential == digest(token)
+    assert (tmp_path / name).stat().st_mode & 0o077 == 0
+
+
 def test_the_collector_answers_whom_prometheus_asks() -> None:
     """By a name, which a collector refuses unless it is told; on the port that is asked."""
     [job] = read("prometheus.yml")["scrape_configs"]
     [target] = job["static_configs"][0]["targets"]
     settings = load_settings(FOLDER / "collector.yaml", {}).metrics
     assert settings.listen == f"0.0.0.0:{target.rpartition(':')[2]}"
-    nothing = Answers(
-        metrics=bytes, report=lambda _: b"", is_healthy=lambda: True, is_ready=lambda: True
-    )
-    assert Api(nothing, tuple(settings.allowed_hosts)).is_own_name(target)
-    assert not Api(nothing).is_own_name(target)
+    assert Guard(allowed_hosts=tuple(settings.allowed_hosts)).is_own_name(target)
+    assert not Guard().is_own_name(target)
 
 
 def test_prometheus_and_alertmanager_can_read_it(tmp_path: Path) -> None:
@@ -72,6 +98,7 @@ def test_prometheus_and_alertmanager_can_read_it(tmp_path: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     reported = (FOLDER / "prometheus.yml").read_text(encoding="utf-8")
+    (tmp_path / "prometheus.token").write_text("0123456789abcdef")
     config = tmp_path / "prometheus.yml"
     config.write_text(reported.replace("/etc/prometheus/", f"{tmp_path}/"))
     for program, *arguments in (

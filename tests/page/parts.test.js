@@ -13,6 +13,7 @@ import { figuresOf } from "./js/figures.js";
 import { firstStepsTree } from "./js/first_steps.js";
 import { isAlone, ledgerTree } from "./js/ledger.js";
 import { countsTree, namedTree, rankText } from "./js/liveness.js";
+import { loginTree } from "./js/login.js";
 import { foundRuns } from "./js/picker.js";
 import { panelTree } from "./js/rank_details.js";
 import { agesOf, countedStates, awaitedRanks, graveRanks, tilesOfStrip } from "./js/rank_states.js";
@@ -436,4 +437,13 @@ test("of alerts as grave as each other that of the run comes first", () => {
   const run = { ...one, name: "Run", labels: ofRun, since_ns: one.since_ns - 60e9 };
   const [first] = findTrees(alertsTree({ ...pictures.hang, alerts: [one, run] }, {}), (each) => each.tag === "li");
   assert.match(textOf(first), /^✕Run/);
+});
+
+test("the login says what was wrong, and its field never shows the token", () => {
+  const tree = loginTree("no grant has this token", false, () => {});
+  assert.match(textOf(tree), /Not accepted: no grant has this token\./);
+  const [input] = findTrees(tree, (each) => each.tag === "input");
+  assert.equal(input.props.type, "password");
+  const [label] = findTrees(tree, (each) => each.tag === "label");
+  assert.equal(label.props.for, input.props.id);
 });

@@ -16,8 +16,13 @@ class FakeWorld {
     this.visible = () => {};
     this.fails = () => null;
   }
-  fetch = async (address, { headers }) => {
+  fetch = async (address, { headers, method, body: sent }) => {
     this.asked.push(address);
+    if (method === "POST") {
+      this.isLocked = JSON.parse(sent).token !== "right";
+      return reply(this.isLocked ? 401 : 200, { error: "no grant has this token" });
+    }
+    if (this.isLocked) return reply(401, { error: "a credential is needed" });
     if (this.isAway) throw new TypeError("Failed to fetch");
     await this.held;
     const [path, query] = address.split("?");
@@ -440,6 +445,31 @@ class FakeLocks {
     return done;
   }
 }
+
+test("a collector that wants a token is asked nothing more until it has one", async () => {
+  const world = new FakeWorld();
+  world.isLocked = true;
+  const { source, last } = await started(world);
+  assert.equal(last().connection.state, "locked");
+  const before = world.asked.length;
+  await world.pass(60_000);
+  source.look({ ...NONE, rank: 3 });
+  assert.equal(world.asked.length, before);
+  assert.equal(await source.login("wrong"), "no grant has this token");
+  assert.equal(last().connection.state, "locked");
+  assert.equal(await source.login("right"), null);
+  assert.equal(last().connection.state, "live");
+  assert.equal(last().picture.run.run_id, "llama-7b-0412");
+});
+
+test("a token that is taken away locks the page", async () => {
+  const world = new FakeWorld();
+  const { last } = await started(world);
+  world.isLocked = true;
+  await world.pass(20_000);
+  assert.equal(last().connection.state, "locked");
+  assert.equal(world.stream.isClosed, true);
+});
 
 test("a saved report shows what it carries, by section and rank", () => {
   const seen = [];

@@ -20,6 +20,7 @@ from otel_straggler.config import ClientSettings
 from otel_straggler.model.flight_json import flight_record_json
 from otel_straggler.otlp.clients.client import Response, connection_options
 from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.secret import without_secrets
 from otel_straggler.semconv import DUMP_FLIGHT_RECORD, DUMP_STACKS
 
 MAX_WAIT_S = 2.0
@@ -142,7 +143,7 @@ class CommandPoll:
             _LOG.warning(
                 "%s does not take our OTEL_STRAGGLER_COMMANDS_TOKEN (HTTP %d): this rank cannot be "
                 "asked for its stacks from there",
-                self._client.url,
+                without_secrets(self._client.url),
                 response.status,
             )
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.secret import without_path, without_secrets
 from otel_straggler.setting import ANY_TEXT, above, option
 
 _log = logging.getLogger(__name__)
@@ -63,11 +64,18 @@ class Poster:
     Args:
         url: complete, with path.
         logs: whether failures and recoveries are logged.
+        has_secret_path: whether only its host may be shown, as of a chat's webhook.
+
+    Attributes:
+        shown: the URL without what is secret, for messages.
     """
 
-    def __init__(self, url: str, access: Access, *, logs: bool = True) -> None:
+    def __init__(
+        self, url: str, access: Access, *, logs: bool = True, has_secret_path: bool = False
+    ) -> None:
         self._logs = logs
         self.url = url
+        self.shown = without_path(url) if has_secret_path else without_secrets(url)
         self.name = urlsplit(url).netloc
         self._access = access
         self._client = access.client(url)
@@ -79,11 +87,11 @@ class Poster:
         try:
             headers = self._access.headers()
         except (OSError, UnicodeError) as error:
-            answer = Answer("blocked", f"{self.url}: its secret cannot be read ({error}).")
+            answer = Answer("blocked", f"{self.shown}: its secret cannot be read ({error}).")
         else:
             post = self._client.post
             response = post(body, content_type=_JSON, headers=headers, timeout_s=timeout_s)
-            answer = answer_of(response, self.url)
+            answer = answer_of(response, self.shown)
         self._record(answer)
         return answer
 
@@ -117,7 +125,7 @@ class Poster:
         if self._trouble and self._trouble != before:
             _log.warning("alerts are not accepted: %s", answer.why)
         elif before and not self._trouble:
-            _log.warning("alerts are accepted again: %s", self.url)
+            _log.warning("alerts are accepted again: %s", self.shown)
 
 
 def _secret(path: str) -> str:
@@ -213,7 +221,7 @@ def _of_certificate(text: str) -> str:
 def _remedy(response: Response) -> str:
     status = response.status
     if 300 <= status < 400:
-        location = _short(response.headers.get("location", ""))
+        location = _short(without_secrets(response.headers.get("location", "")))
         return f"Redirects are not followed; name the final address{location and f', {location}'}."
     if status in (401, 403):
         return "Check token_file, or username and password_file."

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import quote
 
@@ -24,6 +25,7 @@ from otel_straggler.collector.alerting.webhook import calls
 from otel_straggler.collector.api.json_body import JsonBody
 from otel_straggler.collector.settings import CollectorSettings, NotifySettings
 from otel_straggler.model.alert import Alert, Mode, Severity
+from otel_straggler.secret import without_path
 
 TRIAL: Final = "StragglerTest"
 MAX_TRIAL_S: Final = 3_600.0
@@ -36,6 +38,7 @@ class Destination:
     """Outcome of a test alert at one address.
 
     Attributes:
+        url: without what is secret; of a webhook only its host.
         arrived: read back from an Alertmanager, or accepted by a webhook.
         why: why not; a message.
         receivers: to which an Alertmanager routes it.
@@ -119,11 +122,11 @@ def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Destination
 
 def try_webhook(url: str, access: Access, alert: Alert) -> Destination:
     """Send a webhook that it fires, or that it has ended."""
-    with closing(Poster(url, access, logs=False)) as poster:
+    with closing(Poster(url, access, logs=False, has_secret_path=True)) as poster:
         payload = webhook_payload((alert,), left_out=0, page="")
         answer = poster.post(json.dumps(payload).encode())
         return Destination(
-            url=url, arrived=answer.outcome == "accepted", why=tried_once(answer.why)
+            url=poster.shown, arrived=answer.outcome == "accepted", why=tried_once(answer.why)
         )
 
 
@@ -136,50 +139,77 @@ _OBSERVES = "alerts.mode is observe: real alerts carry mode=observe as well, and
 _NOT_SENT = "not sent: a webhook gets no alerts while alerts.mode is observe."
 
 
-def send_trial(
-    body: bytes, settings: CollectorSettings, watched: FleetStatus, now_s: float
-) -> dict[str, Any]:
-    """Send a test alert, with the labels of ``watched``, as a request asks for it: JSON with
-    ``severity`` and ``seconds``.
+class Trials:
+    """The test alerts of a collector. A webhook is notified that one has ended; that is one timer,
+    as a new test ends the one before. Call it from one thread at a time.
 
-    Raises:
-        InputError: it is not valid.
+    Args:
+        timer: makes the timer of an end.
     """
-    request = JsonBody(body, "See docs/operate/notify-without-prometheus.md.")
-    severity = request.text("severity")
-    if severity not in _SEVERITIES:
-        raise request.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
-    seconds = request.number("seconds", 1.0, MAX_TRIAL_S, "a number of 1 to 3600")
-    notify, mode = settings.alerts.notify, settings.mode
-    labels = {"collector": watched.collector, "cluster": watched.cluster}
-    alert = trial_alert(
-        cast("Severity", severity), mode, now_s=now_s, lasts_s=seconds, labels=labels
-    )
-    ends_at_s = now_s + seconds
-    destinations: tuple[Destination, ...] = ()
-    if notify.alertmanagers:
-        destinations = try_alertmanagers(notify.alertmanagers, notify, alert, ends_at_s)
-    elif notify.webhook:
-        destinations = (_to_webhook(notify, alert, seconds),)
-    note = _NOBODY if not destinations else _OBSERVES if mode == "observe" else ""
-    return {
-        "labels": dict(alert.labels),
-        "ends_at": rfc3339(ends_at_s),
-        "note": note,
-        "places": [asdict(destination) for destination in destinations],
-    }
 
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        timer: Callable[[float, Callable[[], object]], threading.Timer] = threading.Timer,
+    ) -> None:
+        self._settings = settings
+        self._timer = timer
+        self._ending: tuple[threading.Timer, Callable[[], object]] | None = None
 
-def _to_webhook(notify: NotifySettings, alert: Alert, seconds: float) -> Destination:
-    """Send that it fires now and, from a timer, that it has ended."""
-    if not calls(alert, notify.min_severity):
-        why = f"not sent: it gets nothing below {notify.min_severity}."
-        is_page = alert.labels["mode"] == "page"
-        return Destination(url=notify.webhook, arrived=False, why=why if is_page else _NOT_SENT)
-    destination = try_webhook(notify.webhook, notify, alert)
-    if destination.arrived and notify.send_resolved:
-        ended = replace(alert, ends_at_s=alert.starts_at_s + seconds)
-        timer = threading.Timer(seconds, try_webhook, (notify.webhook, notify, ended))
+    def send(self, body: bytes, watched: FleetStatus, now_s: float) -> dict[str, Any]:
+        """Send a test alert, with the labels of ``watched``, as a request asks for it: JSON with
+        ``severity`` and ``seconds``.
+
+        Raises:
+            InputError: it is not valid.
+        """
+        request = JsonBody(body, "See docs/operate/notify-without-prometheus.md.")
+        severity = request.text("severity")
+        if severity not in _SEVERITIES:
+            raise request.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
+        seconds = request.number("seconds", 1.0, MAX_TRIAL_S, "a number of 1 to 3600")
+        notify, mode = self._settings.alerts.notify, self._settings.mode
+        labels = {"collector": watched.collector, "cluster": watched.cluster}
+        alert = trial_alert(
+            cast("Severity", severity), mode, now_s=now_s, lasts_s=seconds, labels=labels
+        )
+        ends_at_s = now_s + seconds
+        destinations: tuple[Destination, ...] = ()
+        if notify.alertmanagers:
+            destinations = try_alertmanagers(notify.alertmanagers, notify, alert, ends_at_s)
+        elif notify.webhook:
+            destinations = (self._to_webhook(notify, alert, seconds),)
+        note = _NOBODY if not destinations else _OBSERVES if mode == "observe" else ""
+        return {
+            "labels": dict(alert.labels),
+            "ends_at": rfc3339(ends_at_s),
+            "note": note,
+            "places": [asdict(destination) for destination in destinations],
+        }
+
+    def _to_webhook(self, notify: NotifySettings, alert: Alert, seconds: float) -> Destination:
+        """Send that it fires now and, from a timer, that it has ended."""
+        if not calls(alert, notify.min_severity):
+            why = f"not sent: it gets nothing below {notify.min_severity}."
+            is_page = alert.labels["mode"] == "page"
+            shown = without_path(notify.webhook)
+            return Destination(url=shown, arrived=False, why=why if is_page else _NOT_SENT)
+        self._end_now()
+        destination = try_webhook(notify.webhook, notify, alert)
+        if destination.arrived and notify.send_resolved:
+            ended = replace(alert, ends_at_s=alert.starts_at_s + seconds)
+            self._end_later(seconds, partial(try_webhook, notify.webhook, notify, ended))
+        return destination
+
+    def _end_later(self, seconds: float, end: Callable[[], object]) -> None:
+        timer = self._timer(seconds, end)
         timer.daemon = True
         timer.start()
-    return destination
+        self._ending = timer, end
+
+    def _end_now(self) -> None:
+        """End the test before, if it still fires."""
+        before, self._ending = self._ending, None
+        if before is not None and not before[0].finished.is_set():
+            before[0].cancel()
+            before[1]()

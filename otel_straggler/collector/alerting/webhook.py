@@ -146,7 +146,7 @@ class Webhook:
         page: str = "",
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._poster = Poster(settings.webhook, settings)
+        self._poster = Poster(settings.webhook, settings, has_secret_path=True)
         self._settings = settings
         self._page = page
         self._now_s = monotonic_s

@@ -364,5 +364,11 @@ def _key(given: Mapping[str, str]) -> Key | None:
     return given.get("run", ""), given.get("group", ""), int(rank)
 
 
+def run_in(query: str) -> str:
+    """The run for which a rank polls; empty if it names none."""
+    given = dict(parse_qsl(query[:MAX_QUERY], keep_blank_values=True, max_num_fields=10))
+    return given.get("run", "")
+
+
 def _wrong(where: str, value: object, expected: str) -> InputError:
     return InputError.of(where, value, expected, _REMEDY)

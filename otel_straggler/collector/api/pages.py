@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from otel_straggler import page
+from otel_straggler.collector.access.roles import PUBLIC, READ, Role
 from otel_straggler.collector.api.cache import Answer, BusyError, PageWork
 from otel_straggler.collector.api.events import EventStreams
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
@@ -65,6 +66,12 @@ class PageRoutes:
     def paths(self) -> tuple[str, ...]:
         """For people."""
         return ("/", f"{_FILES}...", *self._json, EVENTS)
+
+    def roles(self, path: str) -> Mapping[str, Role] | None:
+        """The role that each method of a path needs; the page's files hold no data."""
+        if not self.serves(path):
+            return None
+        return PUBLIC if path == "/" or path.startswith(_FILES) else READ
 
     def serves(self, path: str) -> bool:
         return path in ("/", EVENTS) or path in self._json or path.startswith(_FILES)

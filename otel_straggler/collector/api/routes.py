@@ -1,28 +1,27 @@
 """The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz, /v1/decisions,
-/v1/maintenance, /v1/commands, /v1/alerts/test; and the live page, see ``pages.py``.
-
-A browser on the same machine can be made to send requests here: under a foreign name (DNS
-rebinding), so the Host header must be a name of this server; and from a foreign page, so changes
-must come as JSON, which no page may send to another origin unasked.
+/v1/maintenance, /v1/commands, /v1/alerts/test, /v1/login, /v1/logout; and the live page, see
+``pages.py``. Each route names the role that each of its methods needs.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import logging
-import socket
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl
 
 from otel_straggler import semconv
+from otel_straggler.collector.access.grants import is_token
+from otel_straggler.collector.access.guard import COOKIE, Guard, Refusal
+from otel_straggler.collector.access.roles import NOBODY, PUBLIC, READ, Role
 from otel_straggler.collector.api.cache import BusyError, PageWork
 from otel_straggler.collector.api.commands import ASKS, Commands
 from otel_straggler.collector.api.decisions import UnknownSubjectError
 from otel_straggler.collector.api.events import EventStreams
+from otel_straggler.collector.api.json_body import JsonBody
 from otel_straggler.collector.api.pages import PageRoutes, busy
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 from otel_straggler.collector.metrics.families import CONTENT_TYPE
@@ -30,22 +29,18 @@ from otel_straggler.collector.views.pages import Pages
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.errors import InputError
 from otel_straggler.model.verdict import Decision
+from otel_straggler.throttle import Throttle
 
-_log = logging.getLogger(__name__)
 Json: TypeAlias = dict[str, Any]
 
 _JSON = "application/json"
 _DECISIONS = "/v1/decisions"
 _MAINTENANCE = "/v1/maintenance"
 _TRY_ALERTS = "/v1/alerts/test"
-_METHODS = {
-    _DECISIONS: ("POST",),
-    _TRY_ALERTS: ("POST",),
-    _MAINTENANCE: ("GET", "HEAD", "POST"),
-    semconv.COMMANDS_PATH: ("GET", "POST"),
-}
-_ONLY_READ = ("GET", "HEAD")
-_MAX_FOREIGN = 10
+_LOGIN = "/v1/login"
+_LOGOUT = "/v1/logout"
+_TRIALS_PER_S, _TRIALS_AT_ONCE = 1 / 30, 3.0
+"""Test alerts, which call people."""
 _NOT_KEPT = {"Cache-Control": "no-store"}
 
 
@@ -77,30 +72,51 @@ class Answers:
     pages: Pages | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path: the role that each method needs, and what answers. A method without a role is
+    refused, so a route cannot be open by mistake."""
+
+    roles: Mapping[str, Role]
+    answer: Callable[[Request], Response | Awaitable[Response]]
+
+
+_CHANGES: Final[Mapping[str, Role]] = {"POST": "operate"}
+
+
 class Api:
-    """The app behind the metrics port; ``allowed_hosts``: further names in a Host header."""
+    """The app behind the metrics port.
+
+    Args:
+        guard: who may do what.
+        is_tls: whether the cookie of a login is for TLS only.
+    """
 
     keep_raw = False
 
-    def __init__(self, answers: Answers, allowed_hosts: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, answers: Answers, *, guard: Guard | None = None, is_tls: bool = False
+    ) -> None:
         self._answers = answers
-        self._names = {"localhost", socket.gethostname().lower()}
-        self._names.update(host.lower() for host in allowed_hosts)
-        self._foreign: set[str] = set()
+        self._guard = guard or Guard()
+        self._is_tls = is_tls
         self.fixed_headers = {
             semconv.SCORER_HEADER: semconv.WIRE_VERSION,
             "X-Content-Type-Options": "nosniff",
             "Cross-Origin-Resource-Policy": "same-origin",
         }
-        self._routes: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
-            "/metrics": self._metrics,
-            "/v1/report": self._report,
-            "/healthz": lambda _: _state(answers.is_healthy()),
-            "/readyz": lambda _: _state(answers.is_ready()),
+        self._routes = {
+            "/metrics": Route(READ, self._metrics),
+            "/v1/report": Route(READ, self._report),
+            "/healthz": Route(PUBLIC, lambda _: _state(answers.is_healthy())),
+            "/readyz": Route(PUBLIC, lambda _: _state(answers.is_ready())),
+            _LOGIN: Route({"POST": "public"}, self._login),
+            _LOGOUT: Route({"POST": "public"}, self._logout),
         }
         self._add_people(answers)
         self._work = PageWork()
         self._trials = PageWork(threads=1, maximum=1)
+        self._trial_rate = Throttle(_TRIALS_PER_S, _TRIALS_AT_ONCE)
         self._page: PageRoutes | None = None
         if answers.pages is not None:
             streams = EventStreams(answers.pages, work=self._work)
@@ -111,70 +127,64 @@ class Api:
         decide, commands = answers.decide, answers.commands
         listed, announce = answers.maintenance, answers.announce
         if decide is not None:
-            self._routes[_DECISIONS] = lambda request: self._changed(
-                request, lambda: asdict(decide(request.content))
+            self._routes[_DECISIONS] = Route(
+                _CHANGES,
+                lambda request: self._changed(request, lambda: asdict(decide(request.content))),
             )
         if commands is not None:
-            self._routes[semconv.COMMANDS_PATH] = lambda request: self._changed(
-                request,
-                lambda: commands.ask_for(request.content),
-                lambda: commands.outcomes_of(request.head.query),
+            self._routes[semconv.COMMANDS_PATH] = Route(
+                {"GET": "read", **_CHANGES},
+                lambda request: self._changed(
+                    request,
+                    lambda: commands.ask_for(request.content),
+                    lambda: commands.outcomes_of(request.head.query),
+                ),
             )
         if announce is not None:
-            self._routes[_MAINTENANCE] = lambda request: self._changed(
-                request, lambda: announce(request.content), listed
+            self._routes[_MAINTENANCE] = Route(
+                {**READ, **_CHANGES},
+                lambda request: self._changed(request, lambda: announce(request.content), listed),
             )
         if answers.try_alerts is not None:
-            self._routes[_TRY_ALERTS] = self._try_alerts
+            self._routes[_TRY_ALERTS] = Route(_CHANGES, self._try_alerts)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (*self._routes, *(self._page.paths if self._page else ()))
+
+    def roles(self, path: str) -> Mapping[str, Role] | None:
+        """The role that each method of a path needs; None if there is no such path."""
+        if path in self._routes:
+            return self._routes[path].roles
+        return None if self._page is None else self._page.roles(path)
 
     def refuse(self, head: Head) -> Response | None:
-        if not self.is_own_name(head.headers.get("host", "")):
-            self._log_foreign(head.headers.get("host", ""), head.path)
-            text = "this Host is not served; name it in metrics.allowed_hosts if it is yours"
-            return self.failure(403, text, head)
-        is_of_page = self._page is not None and self._page.serves(head.path)
-        if head.path not in self._routes and not is_of_page:
-            paths = (*self._routes, *(self._page.paths if self._page else ()))
-            return self.failure(404, f"no such path; there are {', '.join(paths)}", head)
-        allowed = _METHODS.get(head.path, _ONLY_READ)
-        if head.method not in allowed:
-            refusal = self.failure(405, f"only {' and '.join(allowed)}", head)
-            refusal.headers = {**_NOT_KEPT, "Allow": ", ".join(allowed)}
+        refused = self._guard.refuse_browser(head, checks_host=True)
+        if refused is not None:
+            return self._refused(refused, head)
+        roles = self.roles(head.path)
+        if roles is None:
+            return self.failure(404, f"no such path; there are {', '.join(self.paths)}", head)
+        if head.method not in roles:
+            refusal = self.failure(405, f"only {' and '.join(roles)}", head)
+            refusal.headers = {**_NOT_KEPT, "Allow": ", ".join(roles)}
             return refusal
+        refused = self._guard.admit(head, roles[head.method], with_cookie=True)
+        if refused is not None:
+            return self._refused(refused, head)
         media_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
         if head.method == "POST" and media_type != _JSON:
             return self.failure(415, f"what people decide comes as {_JSON}", head)
         commands = self._answers.commands
         if commands is not None and head.path == semconv.COMMANDS_PATH:
-            refused = commands.refusal(head.headers, ASKS)
-            return None if refused is None else self.failure(*refused, head)
+            without_token = commands.refusal(head.headers, ASKS)
+            return None if without_token is None else self.failure(*without_token, head)
         return None
 
-    def is_own_name(self, host: str) -> bool:
-        """Whether a Host header names this server. An address cannot be rebound; no Host at all is
-        HTTP/1.0, which no browser speaks."""
-        name = host.strip().lower()
-        if name.startswith("["):
-            name = name[1:].partition("]")[0]
-        elif name.count(":") == 1:
-            name = name.partition(":")[0]
-        if not name or name in self._names:
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
-
-    def _log_foreign(self, host: str, path: str) -> None:
-        """Once per name: 403 explains nothing to a scraper."""
-        if host in self._foreign or len(self._foreign) >= _MAX_FOREIGN:
-            return
-        self._foreign.add(host)
-        _log.warning(
-            "refused %.40r of Host %.80r; if that is a name of this collector, list it in "
-            "metrics.allowed_hosts", path, host,
-        )  # fmt: skip
+    def _refused(self, refused: Refusal, head: Head) -> Response:
+        response = self.failure(refused.status, refused.message, head)
+        response.headers = {**response.headers, **refused.headers}
+        return response
 
     def is_gzip(self, head: Head) -> bool:  # noqa: ARG002 - there are no bodies to inflate
         return False
@@ -182,7 +192,47 @@ class Api:
     def respond(self, request: Request) -> Response | Awaitable[Response]:
         if self._page is not None and self._page.serves(request.head.path):
             return self._page.respond(request)
-        return self._routes[request.head.path](request)
+        answer = self._routes[request.head.path].answer(request)
+        if request.head.method == "POST" and request.head.path not in (_LOGIN, _LOGOUT):
+            return self._audited(request, answer)
+        return answer
+
+    async def _audited(self, request: Request, answer: Response | Awaitable[Response]) -> Response:
+        head = request.head
+        response = answer if isinstance(answer, Response) else await answer
+        self._guard.audit.changed(
+            head.principal, head.peer, f"POST {head.path}", response.status, request.content
+        )
+        return response
+
+    # --- login -----------------------------------------------------------------------------------
+
+    def _login(self, request: Request) -> Response:
+        """Keep a token in a cookie that no script can read and no other site can send."""
+        head = request.head
+        try:
+            token = JsonBody(request.content, "").text("token")
+        except InputError:  # whose text would repeat what was typed
+            return self.failure(400, "the body must be JSON with a token", head)
+        who = self._guard.identify(head.peer, f"Bearer {token}")
+        if who is NOBODY or not is_token(token):
+            self._guard.audit.refused(who, head.peer, f"POST {_LOGIN}", 401)
+            return self.failure(401, "no grant has this token", head)
+        refused = self._guard.refusal_of(who, "read", head.peer, f"POST {_LOGIN}")
+        if refused is not None:
+            return self._refused(refused, head)
+        self._guard.audit.changed(who, head.peer, f"POST {_LOGIN}", 200, b"")
+        return self._with_cookie({"name": who.name, "role": who.role}, token)
+
+    def _logout(self, request: Request) -> Response:  # noqa: ARG002 - the same for all
+        return self._with_cookie({}, "", "; Max-Age=0")
+
+    def _with_cookie(self, answer: Json, token: str, ending: str = "") -> Response:
+        secure = "; Secure" if self._is_tls else ""
+        cookie = f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{ending}"
+        response = _json(answer)
+        response.headers = {**response.headers, "Set-Cookie": cookie}
+        return response
 
     def close(self) -> None:
         self._work.close()
@@ -205,6 +255,12 @@ class Api:
     async def _try_alerts(self, request: Request) -> Response:
         assert self._answers.try_alerts is not None
         content = request.content
+        if (wait_s := self._trial_rate.wait_s()) > 0.0:
+            text = f"too many test alerts; the next one may be sent in {math.ceil(wait_s)} s"
+            refusal = self.failure(429, text, request.head)
+            refusal.headers = {**refusal.headers, "Retry-After": str(math.ceil(wait_s))}
+            return refusal
+        self._trial_rate.spend(1.0)
         try:
             sent = await self._trials.do(content, partial(self._answers.try_alerts, content))
         except BusyError:

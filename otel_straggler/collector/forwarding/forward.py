@@ -11,6 +11,7 @@ from collections import Counter, deque
 from otel_straggler.collector.ingest.intake import Request
 from otel_straggler.otlp.clients.client import Response, is_retryable, retry_delay_s
 from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.secret import without_secrets
 from otel_straggler.throttle import Throttle
 
 _log = logging.getLogger(__name__)
@@ -103,7 +104,9 @@ class Forwarder:
                 return SENT
             if self._warnings.passes():
                 why = response.error or f"status {response.status}"
-                _log.warning("forwarding %s to %s failed: %s", item.signal, self._base, why)
+                _log.warning(
+                    "forwarding %s to %s failed: %s", item.signal, without_secrets(self._base), why
+                )
             if not is_retryable(response):
                 return REFUSED
             attempt += 1

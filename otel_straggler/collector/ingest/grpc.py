@@ -14,10 +14,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import unquote
 
 import grpc
 
 from otel_straggler import semconv
+from otel_straggler.collector.access.guard import Guard
+from otel_straggler.collector.access.roles import Peer, Principal
+from otel_straggler.collector.access.tls import ServerTls
 from otel_straggler.collector.ingest.body import BadBodyError, BodyTooLargeError, inflate
 from otel_straggler.collector.ingest.intake import PROTOBUF, Answer, Intake, Request
 from otel_straggler.otlp.answers import Code, Signal, success
@@ -62,6 +66,8 @@ class GrpcServer:
         handshake_s: for a new connection.
         slow_s: for a message to come, where other calls wait.
         refused: called with signal and answer for each request refused before the handler.
+        guard: who may send; all methods need the role ingest.
+        tls: None: in the clear.
     """
 
     def __init__(
@@ -73,8 +79,12 @@ class GrpcServer:
         handshake_s: float = _HANDSHAKE_S,
         slow_s: float = _SLOW_S,
         refused: Callable[[Signal, str], None] = lambda *_: None,
+        guard: Guard | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self._handler = handler
+        self._guard = guard or Guard()
+        self._tls = tls
         self._max_bytes = max_bytes
         self._connections = connections
         self._handshake_s = handshake_s
@@ -114,7 +124,11 @@ class GrpcServer:
             ],
         )
         try:
-            bound: int = self._server.add_insecure_port(address)
+            bound: int = (
+                self._server.add_insecure_port(address)
+                if self._tls is None
+                else self._server.add_secure_port(address, self._tls.grpc_credentials())
+            )
         except RuntimeError as error:
             raise OSError(str(error)) from error
         if bound == 0:
@@ -136,6 +150,7 @@ class GrpcServer:
     ) -> bytes:
         """Answer one call; as a stream method it starts before its message has come."""
         context.send_initial_metadata(((semconv.SCORER_HEADER, semconv.WIRE_VERSION),))
+        sender = self._admitted(signal, context)
         threads = self._threads
         if threads is None or self._handler.is_busy(signal):
             answer = _STOPPING if threads is None else _BUSY
@@ -146,9 +161,27 @@ class GrpcServer:
         if message is None:
             _abort(context, Code.INVALID_ARGUMENT, "the call had no message")
         with self._at_work:
-            return self._answer(signal, message, context)
+            return self._answer(signal, message, context, sender)
 
-    def _answer(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> bytes:
+    def _admitted(self, signal: Signal, context: grpc.ServicerContext) -> Principal:
+        """Who calls, if they may. No browser speaks gRPC; what carries an Origin is no client."""
+        metadata = dict(context.invocation_metadata())
+        peer = _peer_of(context)
+        who = self._guard.identify(peer, str(metadata.get("authorization", "")))
+        refusal = self._guard.refusal_of(who, "ingest", peer, f"gRPC {signal}")
+        if refusal is not None:
+            is_unknown = refusal.status == 401
+            code = Code.UNAUTHENTICATED if is_unknown else Code.PERMISSION_DENIED
+            self._refused(signal, "forbidden")
+            _abort(context, code, refusal.message)
+        if "origin" in metadata:
+            self._refused(signal, "forbidden")
+            _abort(context, Code.PERMISSION_DENIED, "a web page may not send telemetry")
+        return who
+
+    def _answer(
+        self, signal: Signal, message: bytes, context: grpc.ServicerContext, sender: Principal
+    ) -> bytes:
         is_gzip = message.startswith(_GZIP_MAGIC)
         try:
             payload = inflate(message, self._max_bytes) if is_gzip else message
@@ -165,10 +198,13 @@ class GrpcServer:
             body=payload,
             raw_body=message,
             content_encoding="gzip" if is_gzip else "",
+            sender=sender,
         )
         answer = self._ask(request, context)
         if answer.status == "malformed":
             _abort(context, Code.INVALID_ARGUMENT, answer.message)
+        if answer.status == "forbidden":
+            _abort(context, Code.PERMISSION_DENIED, answer.message)
         if answer.status != "ok":
             _refuse(context, answer)
         return success(signal, answer.rejected, answer.message, is_json=False)
@@ -203,6 +239,18 @@ def _refuse(context: grpc.ServicerContext, answer: Answer) -> NoReturn:
 def _abort(context: grpc.ServicerContext, code: Code, message: str) -> NoReturn:
     context.abort(grpc.StatusCode[code.name], message)
     raise AssertionError  # abort raises
+
+
+def _peer_of(context: grpc.ServicerContext) -> Peer:
+    properties = context.auth_context()
+    names = (
+        *properties.get("x509_common_name", ()),
+        *properties.get("x509_subject_alternative_name", ()),
+    )
+    address = str(context.peer()).removeprefix("ipv4:").removeprefix("ipv6:")
+    return Peer(
+        address=unquote(address), names=tuple(name.decode("utf-8", "replace") for name in names)
+    )
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from otel_straggler import semconv
-from otel_straggler.collector.api.commands import POLLS, Commands
+from otel_straggler.collector.access.guard import Guard, Refusal
+from otel_straggler.collector.access.roles import Role
+from otel_straggler.collector.api.commands import POLLS, Commands, run_in
 from otel_straggler.collector.ingest.body import GZIP, IDENTITY
 from otel_straggler.collector.ingest.http_messages import Head, Heavy, Request, Response
 from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, Answer, Intake
@@ -22,7 +24,7 @@ _COMMANDS = "commands"
 _OFF_LOOP_BYTES = 1024 * 1024
 """Larger requests are decoded in another thread, so that they delay no heartbeat."""
 
-_STATUS_OF = {"malformed": 400, "busy": 503, "stopping": 503}
+_STATUS_OF = {"malformed": 400, "busy": 503, "stopping": 503, "forbidden": 403}
 _CODE_OF = {
     401: Code.UNAUTHENTICATED,
     403: Code.PERMISSION_DENIED,
@@ -41,12 +43,24 @@ class OtlpHttp:
     Args:
         keep_raw: keep compressed bodies as received, for forwarding.
         commands: polled by ranks; None: there is no such path.
+        guard: who may send.
+        checks_host: whether a Host that is no name of this server is refused. Only for loopback,
+            where no client needs another; elsewhere services have any name, and a foreign page is
+            known by its Origin.
     """
 
     def __init__(
-        self, handler: Intake, *, keep_raw: bool, commands: Commands | None = None
+        self,
+        handler: Intake,
+        *,
+        keep_raw: bool,
+        commands: Commands | None = None,
+        guard: Guard | None = None,
+        checks_host: bool = False,
     ) -> None:
         self._handler = handler
+        self._guard = guard or Guard()
+        self._checks_host = checks_host
         self._commands = commands
         self.keep_raw = keep_raw
         self.fixed_headers: Mapping[str, str] = {semconv.SCORER_HEADER: semconv.WIRE_VERSION}
@@ -60,11 +74,18 @@ class OtlpHttp:
             return dict(self._answers)
 
     def refuse(self, head: Head) -> Response | None:
-        """Answer by the head alone: wrong path, method, type or coding; or no room."""
+        """Answer by the head alone: wrong path, sender, method, type or coding; or no room."""
+        refused = self._guard.refuse_browser(head, checks_host=self._checks_host)
+        if refused is not None:
+            return self._refused(refused, head)
+        roles = self.roles(head.path)
+        if roles is None:
+            return self.failure(404, f"no such path; OTLP is at {', '.join(_SIGNAL_OF)}", head)
+        refused = self._guard.admit(head, roles.get(head.method, "ingest"))
+        if refused is not None:
+            return self._refused(refused, head)
         if self._commands is not None and self.is_poll(head):
             return self._refuse_poll(head, self._commands)
-        if head.path not in _SIGNAL_OF:
-            return self.failure(404, f"no such path; OTLP is at {', '.join(_SIGNAL_OF)}", head)
         if head.method != "POST":
             refusal = self.failure(405, "OTLP is sent with POST", head)
             refusal.headers = {"Allow": "POST"}
@@ -76,6 +97,17 @@ class OtlpHttp:
         if self._handler.is_busy(_SIGNAL_OF[head.path]):
             return self.failure(503, "not able to take requests now; send it again later", head)
         return None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        polled = () if self._commands is None else (semconv.COMMANDS_PATH,)
+        return (*_SIGNAL_OF, *polled)
+
+    def roles(self, path: str) -> Mapping[str, Role] | None:
+        """The role that each method of a path needs; None if there is no such path."""
+        if path in _SIGNAL_OF:
+            return {"POST": "ingest"}
+        return {"GET": "ingest", "POST": "ingest"} if path in self.paths else None
 
     def is_poll(self, head: Head) -> bool:
         return self._commands is not None and head.path == semconv.COMMANDS_PATH
@@ -103,6 +135,10 @@ class OtlpHttp:
         return Heavy(partial(self._answer, request))
 
     def _poll(self, commands: Commands, request: Request) -> Response:
+        run_id = run_in(request.head.query)
+        if not request.head.principal.may_send(run_id):
+            text = f"{request.head.principal.name} may not poll for run {run_id[:100]!r}"
+            return self.failure(403, text, request.head)
         try:
             body = commands.poll(request.head.query, request.content)
         except InputError as error:
@@ -120,6 +156,7 @@ class OtlpHttp:
                 body=request.content,
                 raw_body=request.original,
                 content_encoding="gzip" if self.keep_raw and self.is_gzip(head) else "",
+                sender=head.principal,
             )
         )
         if answer.status != "ok":
@@ -132,6 +169,11 @@ class OtlpHttp:
         response = self.failure(_STATUS_OF[answer.status], answer.message, head)
         if response.status == 503:
             response.headers = {"Retry-After": str(answer.retry_after_s)}
+        return response
+
+    def _refused(self, refused: Refusal, head: Head) -> Response:
+        response = self.failure(refused.status, refused.message, head)
+        response.headers = {**response.headers, **refused.headers}
         return response
 
     def failure(self, status_code: int, message: str, head: Head | None) -> Response:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
+import struct
 import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from otel_straggler.collector.access.roles import UNKNOWN, Peer
+from otel_straggler.collector.access.tls import names_of
 from otel_straggler.collector.ingest.http_bodies import Incoming
 from otel_straggler.collector.ingest.http_messages import (
     ByteStream,
@@ -26,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 _LARGE_BYTES = 64 * 1024
 """A larger answer is written without copying it."""
+_CREDENTIALS = "iII"
+"""Process, user and group."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CONNECTIONS_BEYOND = 256
 """Connections above the limit that still get an answer."""
@@ -51,11 +58,13 @@ class Connection(asyncio.Protocol):
         self._is_peer_done = False
         self._write_blocked_since: float | None = None
         self._idle_since = time.monotonic()
+        self.peer = UNKNOWN
 
     # --- the socket ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        self.peer = _peer_of(transport)
         server = self._server
         has_room = server.has_room()
         server.connections.add(self)
@@ -82,6 +91,8 @@ class Connection(asyncio.Protocol):
         self._reader.is_ended = self._is_peer_done = True
         if self._sender is not None:
             return False
+        if self._transport.get_extra_info("sslcontext") is not None:
+            return False  # TLS has no half of a connection
         return not self._is_lingering and not self._is_free
 
     def pause_writing(self) -> None:
@@ -358,3 +369,24 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._transport.abort()
+
+
+def _peer_of(transport: asyncio.BaseTransport) -> Peer:
+    name = transport.get_extra_info("peername")
+    if isinstance(name, tuple):
+        address = f"{name[0]}:{name[1]}"
+        return Peer(address=address, names=names_of(transport.get_extra_info("peercert")))
+    uid = _uid_of(transport)
+    return Peer(address=f"unix, uid {uid}", uid=uid)
+
+
+def _uid_of(transport: asyncio.BaseTransport) -> int | None:
+    """The user of the process at the other end of a Unix socket; None where none is known."""
+    try:
+        descriptor = os.dup(transport.get_extra_info("socket").fileno())
+        with socket.socket(fileno=descriptor) as connected:
+            size = struct.calcsize(_CREDENTIALS)
+            packed = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    except (AttributeError, OSError):  # only Linux has them; or the peer has gone
+        return None
+    return int(struct.unpack(_CREDENTIALS, packed)[1])

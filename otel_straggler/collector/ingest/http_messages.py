@@ -13,6 +13,8 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import unquote
 
+from otel_straggler.collector.access.roles import ANYBODY, UNKNOWN, Peer, Principal
+
 _log = logging.getLogger(__name__)
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -57,13 +59,16 @@ class HttpLimits:
 @dataclass(slots=True)
 class Head:
     """Request line and headers; names in lower case, repeated headers joined by a comma, the path
-    percent-decoded and without an origin."""
+    percent-decoded and without an origin. ``peer`` is the other end of the connection; the app
+    finds the ``principal``."""
 
     method: str
     path: str
     version: str
     headers: dict[str, str]
     query: str = ""
+    peer: Peer = UNKNOWN
+    principal: Principal = ANYBODY
 
 
 @dataclass(slots=True)

@@ -150,6 +150,7 @@ class RequestReader:
         self._connection.on_head()
         size = len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._raw_headers)
         self.head = head = read_head(self._parser, self._url, self._raw_headers)
+        head.peer = self._connection.peer
         problem = problem_of(head, self._raw_headers)
         if size > self._server.limits.header_bytes:
             problem = 431, _HEAD_TOO_LARGE

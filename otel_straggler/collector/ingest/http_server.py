@@ -10,7 +10,9 @@ import socket
 import time
 from collections.abc import Collection
 from email.utils import formatdate
+from pathlib import Path
 
+from otel_straggler.collector.access.tls import HANDSHAKE_S, ServerTls
 from otel_straggler.collector.ingest.http_bodies import Bodies
 from otel_straggler.collector.ingest.http_connection import Connection
 from otel_straggler.collector.ingest.http_messages import App, HttpLimits
@@ -35,16 +37,17 @@ class HttpServer:
     """Listening sockets, their connections, and the task that checks deadlines, on the event loop
     that called `start`."""
 
-    def __init__(self, app: App, limits: HttpLimits) -> None:
+    def __init__(self, app: App, limits: HttpLimits, tls: ServerTls | None = None) -> None:
         self.app = app
         self.limits = limits
+        self._tls = tls
         self.connections: set[Connection] = set()
         self.evictions = Evictions()
         self.bodies = Bodies(limits.buffered_bytes)
         self.is_closing = False
         self._servers: list[asyncio.Server] = []
         self._watch: asyncio.Task[None] | None = None
-        self.address = ""
+        self.address = self._path = ""
         self._date = (0, b"")
         self.fixed = b"".join(
             f"{name}: {value}\r\n".encode("latin-1") for name, value in app.fixed_headers.items()
@@ -59,12 +62,27 @@ class HttpServer:
         for bound in sockets:
             self._servers.append(
                 await loop.create_server(
-                    lambda: Connection(self, loop), sock=bound, backlog=_AT_ONCE
+                    lambda: Connection(self, loop),
+                    sock=bound,
+                    backlog=_AT_ONCE,
+                    ssl=None if self._tls is None else self._tls.context,
+                    ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,
                 )
             )
             bound.listen(_BACKLOG)  # how many may wait is another matter
         self._watch = loop.create_task(self._sweep())
         return str(name[0]), int(name[1])
+
+    async def start_unix(self, path: str) -> None:
+        """Listen on a Unix socket, too, without TLS; raises as :func:`bind_unix`."""
+        loop = asyncio.get_running_loop()
+        bound = bind_unix(path)
+        self._path = path
+        self._servers.append(
+            await loop.create_unix_server(
+                lambda: Connection(self, loop), sock=bound, backlog=_AT_ONCE
+            )
+        )
 
     async def stop(self, deadline_s: float) -> None:
         """Accept nothing more, finish begun requests, then close."""
@@ -84,11 +102,15 @@ class HttpServer:
                 await self._watch
         for server in self._servers:
             await server.wait_closed()
+        if self._path:
+            Path(self._path).unlink(missing_ok=True)
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
             now_s = time.monotonic()
+            if self._tls is not None:
+                self._tls.refresh()
             for connection in tuple(self.connections):
                 connection.check_deadline(now_s)
 
@@ -138,6 +160,28 @@ def bind(host: str, port: int) -> list[socket.socket]:
             one.close()
         raise
     return bound
+
+
+def bind_unix(path: str) -> socket.socket:
+    """Bind a path that everybody may connect to: who they are is asked of the kernel. A socket that
+    nobody serves any more is replaced.
+
+    Raises:
+        OSError: somebody serves it, or the path is something else.
+    """
+    if Path(path).is_socket():
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(path) == errno.ECONNREFUSED:
+                Path(path).unlink()
+    one = socket.socket(socket.AF_UNIX)
+    try:
+        one.bind(path)
+        Path(path).chmod(0o666)
+        one.setblocking(False)
+    except BaseException:
+        one.close()
+        raise
+    return one
 
 
 def _bind_one(family: int, address: tuple[object, ...]) -> socket.socket:

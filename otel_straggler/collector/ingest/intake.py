@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from otel_straggler.collector.access.quotas import QuotaError, Quotas
+from otel_straggler.collector.access.roles import ANYBODY, Principal
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.answers import Signal
 from otel_straggler.otlp.decode_metrics import MetricDecoder
@@ -23,14 +25,15 @@ JSON: Final[ContentType] = "application/json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One OTLP request: its decompressed body, and ``raw_body`` as received, in
-    ``content_encoding``, which is empty or "gzip"."""
+    """One OTLP request: its decompressed body, ``raw_body`` as received, in ``content_encoding``,
+    which is empty or "gzip", and who ``sender`` is."""
 
     signal: Signal
     content_type: ContentType
     body: bytes
     raw_body: bytes
     content_encoding: str
+    sender: Principal = ANYBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ class Answer:
         rejected: spans or points that were refused: a partial success.
     """
 
-    status: Literal["ok", "malformed", "busy", "stopping"]
+    status: Literal["ok", "malformed", "busy", "stopping", "forbidden"]
     rejected: int = 0
     message: str = ""
     retry_after_s: int = 1
@@ -110,6 +113,7 @@ class Intake:
             several threads; must not wait.
         forward: called with each ingested request, and its spans if it has any.
         budget: of bytes that may wait for the worker.
+        quotas: of grants.
     """
 
     def __init__(
@@ -119,10 +123,12 @@ class Intake:
         budget: ByteBudget,
         aliases: Aliases | None = None,
         names: SpanNames | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.ingest = ingest
         self.forward = forward
         self._budget = budget
+        self._quotas = quotas or Quotas(frozenset)
         self._spans = SpanDecoder(aliases, names)
         self._metrics = MetricDecoder(aliases)
         self._lock = threading.Lock()
@@ -170,6 +176,14 @@ class Intake:
         except InputError as error:
             self._budget.release(size)
             return Answer(status="malformed", message=str(error))
+        except ForeignRunError as error:
+            self._budget.release(size)
+            return Answer(status="forbidden", message=str(error))
+        except QuotaError as error:
+            self._budget.release(size)
+            if error.retry_after_s is None:
+                return Answer(status="forbidden", message=str(error))
+            return Answer(status="busy", message=str(error), retry_after_s=error.retry_after_s)
         except BaseException:
             self._budget.release(size)
             raise
@@ -180,6 +194,8 @@ class Intake:
         body, is_json = request.body, request.content_type == JSON
         if request.signal == "traces":
             spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
+            check_runs(request.sender, spans.run_ids)
+            self._quotas.spend(request.sender, spans.run_ids, sum(spans.outcomes.values()))
             with self._lock:
                 self._outcomes.update(spans.outcomes)
                 self._refused_gpu_times += spans.refused_gpu_times
@@ -187,12 +203,27 @@ class Intake:
             return _partial(spans.rejected, "spans"), spans
         if request.signal == "metrics":
             metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
+            check_runs(request.sender, metrics.run_ids)
+            self._quotas.spend(request.sender, metrics.run_ids, 0)
             with self._lock:
                 self._points.update(metrics.points)
             self.ingest(metrics, size)
             return _partial(metrics.rejected, "data points"), None
         self._budget.release(size)
         return Answer(status="ok"), None
+
+
+class ForeignRunError(Exception):
+    """Raised for a run that the sender's grant does not cover."""
+
+
+def check_runs(sender: Principal, run_ids: Callable[[], set[str]]) -> None:
+    """ForeignRunError if the sender may not send for a run; ``run_ids`` is asked only for a sender
+    with limits."""
+    foreign = [run_id for run_id in run_ids() if not sender.may_send(run_id)] if sender.runs else []
+    if foreign:
+        msg = f"{sender.name} may send runs named {sender.runs}..., and not {min(foreign)[:100]!r}"
+        raise ForeignRunError(msg)
 
 
 def _partial(rejected: dict[str, int], what: str) -> Answer:

@@ -10,6 +10,9 @@ from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from otel_straggler.collector.access.guard import Guard
+from otel_straggler.collector.access.settings import is_loopback
+from otel_straggler.collector.access.tls import ServerTls
 from otel_straggler.collector.api.commands import Commands
 from otel_straggler.collector.ingest.intake import Intake
 from otel_straggler.collector.settings import CollectorSettings, parse_address
@@ -39,7 +42,12 @@ class Servers:
     """
 
     def __init__(
-        self, settings: CollectorSettings, handler: Intake, api: Any, commands: Commands
+        self,
+        settings: CollectorSettings,
+        handler: Intake,
+        api: Any,
+        commands: Commands,
+        guard: Guard | None = None,
     ) -> None:
         from otel_straggler.collector.ingest.grpc import GrpcServer
         from otel_straggler.collector.ingest.http import OtlpHttp
@@ -47,6 +55,8 @@ class Servers:
         from otel_straggler.collector.ingest.http_server import HttpServer
 
         receivers = settings.receivers
+        guard = guard or Guard(settings.auth, settings.metrics.allowed_hosts)
+        tls = ServerTls(settings.tls) if settings.tls.is_on else None
         limits = HttpLimits(
             body_bytes=receivers.max_body_bytes,
             buffered_bytes=receivers.max_waiting_bytes,
@@ -56,20 +66,24 @@ class Servers:
             handler,
             keep_raw=settings.forward.is_on and not settings.forward.is_sampled,
             commands=commands if settings.commands.enabled else None,
+            guard=guard,
+            checks_host=is_loopback(parse_address(receivers.otlp_http, where="")[0]),
         )
         self._settings = settings
-        self._http = HttpServer(self._otlp, limits)
+        self._http = HttpServer(self._otlp, limits, tls)
         self._api = api
         page_limits = HttpLimits(
             body_bytes=_MAX_PAGE_REQUEST_BYTES,
             connections=max_connections(MAX_PAGE_CONNECTIONS, _OF_DESCRIPTORS["pages"]),
         )
-        self._metrics = HttpServer(api, page_limits)
+        self._metrics = HttpServer(api, page_limits, tls)
         self._grpc = GrpcServer(
             handler,
             max_bytes=receivers.max_body_bytes,
             connections=max_connections(_MAX_GRPC, _OF_DESCRIPTORS["grpc"]),
             refused=lambda signal, answer: handler.count_answers({(signal, answer): 1}),
+            guard=guard,
+            tls=tls,
         )
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="straggler-servers", daemon=True)
@@ -93,11 +107,14 @@ class Servers:
         self._thread.start()
         receivers, pages = self._settings.receivers, self._settings.metrics
         try:
-            return {
+            addresses = {
                 "otlp_http": self._listen(self._http, receivers.otlp_http, "--otlp-http"),
                 "otlp_grpc": _listen(self._grpc.start, receivers.otlp_grpc, "--otlp-grpc"),
                 "metrics": self._listen(self._metrics, pages.listen, "--metrics"),
             }
+            if pages.socket:
+                addresses["metrics_socket"] = self._listen_unix(pages.socket)
+            return addresses
         except BaseException:
             self.stop_receiving(0.0)
             self.stop()
@@ -134,6 +151,15 @@ class Servers:
 
     def _listen(self, server: HttpServer, address: str, flag: str) -> str:
         return _listen(lambda host, port: self._call(server.start(host, port)), address, flag)
+
+    def _listen_unix(self, path: str) -> str:
+        try:
+            self._call(self._metrics.start_unix(path))
+        except OSError as error:
+            expected = "a path of at most 107 bytes that nobody serves, in a folder of this user"
+            remedy = f"Choose another path ({error})."
+            raise UnavailableError.of("metrics.socket", path, expected, remedy) from None
+        return path
 
 
 def _listen(start: _Start, address: str, flag: str) -> str:

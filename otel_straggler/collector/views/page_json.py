@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.hang_json import hang_json
@@ -26,11 +26,23 @@ from otel_straggler.semconv import FORMAT_VERSION
 Json: TypeAlias = dict[str, Any]
 
 
+_INSECURE: Final = (
+    "this collector is open to other machines without authentication (auth.insecure): anybody who "
+    "reaches it can silence alerts and send telemetry"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseMeta:
     collector: str = ""
     version: str
     started_at_s: float | None = None
+    is_insecure: bool = False
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Problems of the collector's settings, for the list of runs."""
+        return (_INSECURE,) if self.is_insecure else ()
 
     def head(self, now_s: float) -> Json:
         return {
@@ -39,6 +51,7 @@ class ResponseMeta:
             "version": self.version,
             "started_at_s": None if self.started_at_s is None else round(self.started_at_s, 3),
             "now_s": round(now_s, 3),
+            **({"is_insecure": True} if self.is_insecure else {}),
         }
 
 

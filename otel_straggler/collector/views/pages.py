@@ -72,12 +72,13 @@ class Pages:
         """All runs, live and from the history."""
 
         def make(_: float) -> Json:
+            meta = self._meta()
             return runs_json(
                 self._entries(),
-                self._meta(),
+                meta,
                 self._now_s(),
                 self._history.problem,
-                self._snapshot.problems,
+                (*meta.problems, *self._snapshot.problems),
             )
 
         return self._cache.get(("runs",), self._entries_state(), make)

@@ -9,6 +9,7 @@ from urllib.request import getproxies, proxy_bypass
 from otel_straggler import semconv
 from otel_straggler._version import __version__
 from otel_straggler.config import Endpoint
+from otel_straggler.secret import reveal
 
 _OURS = {"content-type", "content-length", "content-encoding", "transfer-encoding"}
 """Headers that only the transport can know."""
@@ -48,7 +49,7 @@ def _address(endpoint: Endpoint, url: SplitResult) -> Address | None:
     headers = {"Host": url.netloc, "User-Agent": f"otel-straggler/{__version__}"}
     headers |= {name: value for name, value in endpoint.headers if name.lower() not in _OURS}
     lines = [f"POST {target} HTTP/1.1", "Content-Type: application/x-protobuf"]
-    lines += [f"{name}: {value}" for name, value in _last_of_each(headers).items()]
+    lines += [f"{name}: {reveal(value)}" for name, value in _last_of_each(headers).items()]
     try:
         host = (url.hostname or "").encode("idna").decode()
         head = [line.encode("latin-1") for line in lines]

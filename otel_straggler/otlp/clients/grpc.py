@@ -31,6 +31,7 @@ from otel_straggler.config import Compression
 from otel_straggler.errors import ConfigError
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
+from otel_straggler.secret import reveal
 
 EXPORT_METHODS: Final = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
@@ -144,7 +145,7 @@ class GrpcClient:
         self.timeout_s = timeout_s
         self._grpc = grpc
         self._method = method
-        self._metadata = tuple((k.lower(), v) for k, v in (headers or {}).items())
+        self._metadata = tuple((k.lower(), reveal(v)) for k, v in (headers or {}).items())
         is_gzip = compression == "gzip"
         self._compression = grpc.Compression.Gzip if is_gzip else grpc.Compression.NoCompression
         self._ca_file = ca_file

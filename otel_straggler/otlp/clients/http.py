@@ -22,9 +22,12 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from otel_straggler.otlp.clients.addresses import bracketed, proxy_of
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.tls import load_authorities, tls_context
+from otel_straggler.secret import reveal
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 CONNECT_TIMEOUT_S: Final = 5.0
+UNIX: Final = "http+unix"
+"""Scheme of a URL whose host is the path of a Unix socket, percent-encoded."""
 _MAX_HEAD_BYTES = 64 * 1024
 _READ_BYTES = 64 * 1024
 _COPIED_BYTES = 256 * 1024
@@ -41,7 +44,7 @@ class HttpClient:
     """Asks one URL over a kept connection. For one thread at a time.
 
     Args:
-        url: complete, with path.
+        url: complete, with path; ``http+unix://%2Frun%2Fa.sock/path`` for a Unix socket.
         headers: sent with every request.
         timeout_s: for one request as a whole, connecting included.
         silence_s: for one wait in it.
@@ -156,6 +159,11 @@ class HttpClient:
     def _open(self, deadline_s: float) -> _Connection:
         """Proxies and certificates are looked up once per connection."""
         parts = urlsplit(self.url)
+        if parts.scheme == UNIX:
+            connection = _Connection(unquote(parts.netloc), deadline_s, self._silence_s)
+            self._lines = _lines({"Host": "localhost"}) | _lines(self._headers)
+            self._target = _quoted(parts)
+            return connection
         is_tls = parts.scheme == "https"
         host = parts.hostname or ""
         port = parts.port or (443 if is_tls else 80)
@@ -191,11 +199,21 @@ class _Connection:
     HTTP.
     """
 
-    def __init__(self, address: tuple[str, int], deadline_s: float, silence_s: float) -> None:
+    def __init__(self, address: tuple[str, int] | str, deadline_s: float, silence_s: float) -> None:
         self.deadline_s = deadline_s
         self._silence_s = silence_s
         self._unread = bytearray()
-        self._socket = socket.create_connection(address, min(self._left_s(), CONNECT_TIMEOUT_S))
+        timeout_s = min(self._left_s(), CONNECT_TIMEOUT_S)
+        if isinstance(address, str):
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.settimeout(timeout_s)
+            try:
+                self._socket.connect(address)
+            except BaseException:
+                self._socket.close()
+                raise
+            return
+        self._socket = socket.create_connection(address, timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
@@ -346,7 +364,7 @@ def _lines(headers: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ValueError: one would be more than a line.
     """
-    lines = {name.lower(): f"{name}: {value}" for name, value in headers.items()}
+    lines = {name.lower(): f"{name}: {reveal(value)}" for name, value in headers.items()}
     if any(map(_UNSAFE.search, lines.values())):
         raise ValueError("a header holds a line break")
     return lines

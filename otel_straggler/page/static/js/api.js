@@ -19,7 +19,7 @@ export function addressOf(path, query) {
  * `get` gives `{body, isNew, problem}`; answers that are not to be asked for again need not be kept.
  * `problem` is the collector's sentence where it has no such
  * thing. It throws where nobody answers, or the collector is not able to; the error's `told` is then
- * its sentence.
+ * its sentence. `needsLogin` is set where it wants to know first who asks.
  */
 export function createApi(world) {
   const kept = new Map();
@@ -30,6 +30,7 @@ export function createApi(world) {
       const known = kept.get(address);
       const response = await askedInTime(world, address, known?.etag);
       if (response.status === 304 && known) return { body: known.body, isNew: false, problem: null };
+      if (response.status === 401) throw Object.assign(new Error("no token"), { needsLogin: true });
       if (response.status >= 400 && response.status < 500) {
         return { body: null, isNew: true, problem: await problemOf(response) };
       }
@@ -40,6 +41,21 @@ export function createApi(world) {
       if (etag && isKept) kept.set(address, { etag, body });
       if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
       return { body, isNew: true, problem: null };
+    },
+    /** Has the collector keep a token in a cookie that no script reads; a sentence if it refuses. */
+    async login(token) {
+      try {
+        const response = await world.fetch("v1/login", {
+          method: "POST",
+          headers: { "Content-Type": "application/json" },
+          body: JSON.stringify({ token }),
+          cache: "no-store",
+          credentials: "same-origin",
+        });
+        return response.ok ? null : await problemOf(response);
+      } catch {
+        return "The collector does not respond.";
+      }
     },
   };
 }

@@ -4,7 +4,7 @@ import { el, patch } from "./dom.js";
 import { formatAge, formatClock, isKnown, wordsOf } from "./format.js";
 
 const ENDS = { ok: "finished", failed: "failed", cancelled: "was cancelled", preempted: "was preempted" };
-const DOT_OF_STATE = { live: "●", ended: "■", saved: "▣", reconnecting: "○", connecting: "○" };
+const DOT_OF_STATE = { live: "●", ended: "■", saved: "▣", reconnecting: "○", connecting: "○", locked: "○" };
 
 /** The pill in the top bar, and the notice below it when something is not as usual. */
 export function createConnection(container, notice, actions) {

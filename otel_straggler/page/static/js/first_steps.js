@@ -9,15 +9,15 @@ export function createFirstSteps(container) {
     update(picture, ui, runs) {
       const isEmpty = runs !== null && runs.runs.length === 0;
       container.hidden = !isEmpty;
-      if (isEmpty) patch(container, firstStepsTree(window.location.hostname || "127.0.0.1"));
+      if (isEmpty) patch(container, firstStepsTree(window.location.hostname || "127.0.0.1", window.location.protocol));
     },
   };
 }
 
 /** The five lines, with the address of this machine in them. */
-export function firstStepsTree(host) {
+export function firstStepsTree(host, protocol = "http:") {
   const shown = host.includes(":") && !host.startsWith("[") ? `[${host}]` : host;
-  const endpoint = `http://${shown}:4318`;
+  const endpoint = `${protocol}//${shown}:4318`;
   return [
     el("p", { class: "eyebrow" }, "No runs yet"),
     el("h1", {}, "The collector is running, but no training run has reported"),
@@ -31,6 +31,8 @@ export function firstStepsTree(host) {
       " unless the collector was started with another address. It listens on this machine only" +
         " unless configured otherwise (",
       el("code", {}, "--otlp-http 0.0.0.0:4318"),
+      ", with grants or ",
+      el("code", {}, "--insecure"),
       ").",
     ),
     el("h2", {}, "Nothing arrives?"),

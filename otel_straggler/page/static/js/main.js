@@ -8,6 +8,7 @@ import { createFigures } from "./figures.js";
 import { createFirstSteps } from "./first_steps.js";
 import { createLedger } from "./ledger.js";
 import { createLiveness } from "./liveness.js";
+import { createLogin } from "./login.js";
 import { createMatrix } from "./matrix.js";
 import { createPicker } from "./picker.js";
 import { createRankDetails } from "./rank_details.js";
@@ -37,7 +38,7 @@ export function startPage() {
     source.look(chosen);
   });
   section = state.chosen().section;
-  const actions = { select: state.select, retry: source.retry };
+  const actions = { select: state.select, retry: source.retry, login: source.login };
   const parts = createParts(actions);
 
   function draw() {
@@ -81,6 +82,7 @@ function createParts(actions) {
     firstSteps: make(createFirstSteps, "first-steps"),
     ledger: make(createLedger, "ledger"),
     liveness: make(createLiveness, "liveness"),
+    login: make(createLogin, "login"),
     matrix: make(createMatrix, "matrix"),
     picker: make(createPicker, "picker"),
     rank: make(createRankDetails, "rank"),
@@ -110,6 +112,7 @@ function chosenOf(view, chosen, theme) {
 function drawPage(parts, view, ui) {
   const { picture, runs, timeline, rank, connection, problem } = view;
   parts.connection.update(picture, ui, connection, problem, runs?.history_problem, runs?.problems);
+  parts.login.update(connection);
   parts.picker.update(picture, ui, runs);
   parts.firstSteps.update(picture, ui, runs);
   layCharts(document.querySelector("[data-part=charts]"), picture);
@@ -122,7 +125,7 @@ function drawPage(parts, view, ui) {
   }
   parts.rank.update(picture, ui, rank, connection.state === "saved");
   parts.announcer.update(picture, connection, problem);
-  if (picture || runs) document.body.dataset.ready = "";
+  if (picture || runs || connection.state === "locked") document.body.dataset.ready = "";
 }
 
 /** With few sections the ledger and the waits stand beside them, with many below. */

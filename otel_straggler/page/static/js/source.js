@@ -10,7 +10,7 @@ import { createNews } from "./news.js";
  * What a source tells, always all of it:
  * `runs` answer of /v1/runs, `picture` of /v1/run, `timeline` of all windows known, `rank` answer of
  * /v1/rank; each null while there is none. `connection`: `state` (connecting, live, reconnecting,
- * ended, saved), `since_ms` when it became so, `retry_ms` when the next try is due, `told` the
+ * locked: a login is needed, ended, saved), `since_ms` when it became so, `retry_ms` when the next try is due, `told` the
  * collector's sentence if it answers that it cannot, and `clock_s`, by which the collector's clock is
  * ahead of ours.
  */
@@ -95,6 +95,7 @@ export function openLive(world = browserWorld()) {
 
   function lost(error) {
     news.stop();
+    if (error?.needsLogin) return lock();
     failures += 1;
     const longest = Math.min(SLOWEST_RETRY_MS, FIRST_RETRY_MS * 2 ** Math.min(failures, 8));
     const wait = longest * (0.5 + 0.5 * world.random()); // pages do not all come back at once
@@ -103,6 +104,13 @@ export function openLive(world = browserWorld()) {
     view.connection.retry_ms = world.now_ms() + wait;
     world.clear(retryTimer);
     retryTimer = world.later(connect, wait);
+    tell();
+  }
+
+  function lock() {
+    world.clear(retryTimer);
+    Object.assign(view.connection, { retry_ms: null, told: null });
+    become("locked");
     tell();
   }
 
@@ -246,10 +254,14 @@ export function openLive(world = browserWorld()) {
     return answer.body;
   }
 
+  function isAway() {
+    return ["reconnecting", "locked"].includes(view.connection.state);
+  }
+
   /** A stream that is silently dead, and a list of runs that changed, are found here. */
   function watch() {
     world.later(watch, WATCH_MS);
-    if (view.connection.state === "reconnecting") return;
+    if (isAway()) return;
     if (world.isHidden()) glance();
     else follow();
   }
@@ -269,7 +281,7 @@ export function openLive(world = browserWorld()) {
   function turnedTab() {
     glanced = null;
     if (world.isHidden()) return news.rest();
-    if (view.connection.state === "reconnecting") return connect();
+    if (isAway()) return connect();
     listen();
     guarded(look());
   }
@@ -287,12 +299,18 @@ export function openLive(world = browserWorld()) {
       chosen = now;
       generation += 1;
       const { state, told } = view.connection;
+      if (state === "locked") return undefined;
       if (state === "reconnecting") return told ? connect() : undefined;
       const isSame = (before.run ?? null) === (now.run ?? null);
       const done = isSame ? look() : turn();
       return done.catch(lost);
     },
     retry: () => connect(),
+    async login(token) {
+      const problem = await api.login(token);
+      if (problem === null) await connect();
+      return problem;
+    },
     stop() {
       news.rest();
       world.clear(retryTimer);

@@ -1,0 +1,88 @@
+"""One line for each change that a person makes, and for refused attempts: who, from where, what."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from otel_straggler.collector.access.roles import Peer, Principal
+from otel_straggler.throttle import Throttle
+
+_log = logging.getLogger("otel_straggler.audit")
+_LONGEST: Final = 1_000
+_REFUSALS_PER_S, _REFUSALS_AT_ONCE = 0.1, 10.0
+_INFO, _WARN = 9, 13
+"""OTLP's numbers of severities."""
+
+
+class Audit:
+    """The audit trail: lines of ``key=value`` in the log ``otel_straggler.audit``; values are JSON.
+
+    Args:
+        export: called with each line as an OTLP logs request in JSON; must not wait.
+    """
+
+    def __init__(
+        self,
+        export: Callable[[bytes], None] | None = None,
+        *,
+        wall_ns: Callable[[], int] = time.time_ns,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._export = export
+        self._wall_ns = wall_ns
+        self._refusals = Throttle(_REFUSALS_PER_S, _REFUSALS_AT_ONCE, now_s=monotonic_s)
+        self._left_out = 0
+
+    def changed(self, who: Principal, peer: Peer, what: str, status: int, body: bytes) -> None:
+        """Record a request to change something, with its answer's status."""
+        content = body[:_LONGEST].decode("utf-8", "replace")
+        self._write(_INFO, _fields(who, peer, what, status) | {"body": content})
+
+    def refused(self, who: Principal, peer: Peer, what: str, status: int) -> None:
+        """Record an attempt without a role for it; of a flood, one line in ten seconds."""
+        if not self._refusals.passes():
+            self._left_out += 1
+            return
+        fields = _fields(who, peer, what, status)
+        if self._left_out:
+            fields["not_logged_before"] = self._left_out
+            self._left_out = 0
+        self._write(_WARN, fields)
+
+    def _write(self, severity: int, fields: dict[str, Any]) -> None:
+        line = " ".join(f"{key}={json.dumps(value)}" for key, value in fields.items())
+        _log.log(logging.INFO if severity == _INFO else logging.WARNING, "audit: %s", line)
+        if self._export is not None:
+            self._export(_otlp(severity, line, fields, self._wall_ns()))
+
+
+def _fields(who: Principal, peer: Peer, what: str, status: int) -> dict[str, Any]:
+    return {
+        "who": who.name,
+        "role": who.role,
+        "from": peer.address,
+        "what": what,
+        "status": status,
+    }
+
+
+def _otlp(severity: int, line: str, fields: dict[str, Any], at_ns: int) -> bytes:
+    """A logs request in OTLP's JSON."""
+    attributes = [
+        {"key": f"audit.{key}", "value": {"stringValue": str(value)}}
+        for key, value in fields.items()
+    ]
+    record = {
+        "timeUnixNano": str(at_ns),
+        "severityNumber": severity,
+        "body": {"stringValue": f"audit: {line}"},
+        "attributes": attributes,
+    }
+    service = {"key": "service.name", "value": {"stringValue": "otel-straggler-collector"}}
+    scope_logs = [{"scope": {"name": _log.name}, "logRecords": [record]}]
+    resource_logs = [{"resource": {"attributes": [service]}, "scopeLogs": scope_logs}]
+    return json.dumps({"resourceLogs": resource_logs}).encode()

@@ -1,0 +1,190 @@
+"""Files of grants: who has which role, by which credential. They are read again when they change.
+
+# role   name        credential                          limits
+ingest   team-a      sha256:8f14e45f...                  runs=team-a/
+read     prometheus  token:0f3c1d0f5c0e4bd18a3d9d5c
+operate  alice       certificate:alice.example.org
+admin    local       uid:1000
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from otel_straggler.collector.access.roles import ROLES, Peer, Principal, Role
+from otel_straggler.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+
+MIN_TOKEN: Final = 16
+"""Letters; a shorter token can be guessed."""
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{1,500}=*")
+"""What RFC 6750 lets a bearer token be; it can stand in a cookie, too."""
+_SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
+_KINDS: Final = "token:TEXT, sha256:HEX, certificate:NAME or uid:NUMBER"
+_REMEDY: Final = "See docs/operate/security.md, 'Grants'."
+_CHECK_S: Final = 1.0
+_MAX_LIMIT: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One line; ``credential`` is the token's SHA-256, the certificate's name, or the user's id."""
+
+    principal: Principal
+    kind: str
+    credential: str
+
+
+def is_token(token: str) -> bool:
+    """Whether a text can be a bearer token."""
+    return _TOKEN.fullmatch(token) is not None
+
+
+def digest(token: str) -> str:
+    """The SHA-256 of a token, as it may stand in a file of grants."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def read_grants(path: str) -> tuple[Grant, ...]:
+    """The grants of a file.
+
+    Raises:
+        ConfigError: it cannot be read, or a line is wrong; a token is not in the message.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        expected = "a readable file of grants"
+        remedy = f"Check the path and its permissions ({error})."
+        raise ConfigError.of("auth.grant_files", path, expected, remedy) from None
+    lines = ((n, line.partition("#")[0].split()) for n, line in enumerate(text.splitlines(), 1))
+    return tuple(_grant(words, f"{path}:{number}") for number, words in lines if words)
+
+
+def _grant(words: Sequence[str], where: str) -> Grant:
+    if len(words) < 3:
+        expected = f"ROLE NAME CREDENTIAL, where a credential is {_KINDS}"
+        raise ConfigError.of(where, f"{len(words)} words", expected, _REMEDY)
+    role, name, credential, *limits = words
+    if role not in ROLES:
+        raise ConfigError.of(f"{where}: role", role, f"one of {', '.join(ROLES)}", _REMEDY)
+    kind, _, value = credential.partition(":")
+    return Grant(
+        Principal(name=name, role=cast("Role", role), **_limits(limits, role, where)),
+        "sha256" if kind == "token" else kind,
+        _credential(kind, value, where),
+    )
+
+
+def _credential(kind: str, value: str, where: str) -> str:
+    if kind == "token":
+        if len(value) < MIN_TOKEN or not is_token(value):
+            expected = f"a token of at least {MIN_TOKEN} letters, digits or -._~+/"
+            remedy = "Make one with: openssl rand -hex 32"
+            raise ConfigError.of(f"{where}: token", "...", expected, remedy)
+        return digest(value)
+    if kind == "sha256" and _SHA256.fullmatch(value):
+        return value.lower()
+    if kind == "certificate" and value:
+        return value
+    if kind == "uid" and value.isascii() and value.isdecimal():
+        return str(int(value))
+    shown = kind if kind in ("sha256", "certificate", "uid") else "..."
+    raise ConfigError.of(f"{where}: credential", shown, f"one of {_KINDS}", _REMEDY)
+
+
+def _limits(limits: Iterable[str], role: str, where: str) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for limit in limits:
+        key, _, value = limit.partition("=")
+        is_number = value.isascii() and value.isdecimal() and 0 < int(value) <= _MAX_LIMIT
+        if key == "runs" and value:
+            result[key] = value
+        elif key in ("max_runs", "spans_per_s") and is_number:
+            result[key] = int(value)
+        if key not in result or role != "ingest":
+            expected = "runs=PREFIX, max_runs=N or spans_per_s=N of an ingest grant, or nothing"
+            raise ConfigError.of(f"{where}: limit", limit, expected, _REMEDY)
+    return result
+
+
+class GrantBook:
+    """The grants of all files. Thread-safe; a file is looked at once a second at most, and one that
+    cannot be read, or is wrong, changes nothing but a line in the log.
+
+    Raises:
+        ConfigError: a file is wrong at the start.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._paths = tuple(paths)
+        self._now_s = monotonic_s
+        self._lock = threading.Lock()
+        self._state = self._stat()
+        self._checked_at_s = monotonic_s()
+        self._grants = self._read()
+
+    def of_token(self, token: str) -> Principal | None:
+        """Whose token it is. Compares in constant time."""
+        presented = digest(token)
+        result = None
+        for grant in self._current():
+            if grant.kind == "sha256" and hmac.compare_digest(grant.credential, presented):
+                result = result or grant.principal
+        return result
+
+    def of_peer(self, peer: Peer) -> Principal | None:
+        """Who it is by its certificate, or by the user of its process."""
+        for grant in self._current():
+            if grant.kind == "certificate" and grant.credential in peer.names:
+                return grant.principal
+            if grant.kind == "uid" and grant.credential == str(peer.uid):
+                return grant.principal
+        return None
+
+    def _current(self) -> tuple[Grant, ...]:
+        now_s = self._now_s()
+        if now_s - self._checked_at_s >= _CHECK_S and self._lock.acquire(blocking=False):
+            try:
+                self._checked_at_s = now_s
+                self._refresh()
+            finally:
+                self._lock.release()
+        return self._grants
+
+    def _refresh(self) -> None:
+        state = self._stat()
+        if state == self._state:
+            return
+        self._state = state
+        try:
+            self._grants = self._read()
+            _log.info("auth: %d grants read again", len(self._grants))
+        except ConfigError as error:
+            _log.error("auth: the grants of before stay in force: %s", error)
+
+    def _read(self) -> tuple[Grant, ...]:
+        return tuple(grant for path in self._paths for grant in read_grants(path))
+
+    def _stat(self) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(map(_stat_of, self._paths))
+
+
+def _stat_of(path: str) -> tuple[int, int, int] | None:
+    try:
+        stat = Path(path).stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -1,0 +1,74 @@
+"""Roles, and who asks: from where, under which name, with which role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Role = Literal["public", "read", "operate", "ingest", "admin"]
+"""``public`` is for what anybody may have: the page's own files, health, and the login."""
+
+_COVERS: Final[Mapping[Role, frozenset[Role]]] = {
+    "public": frozenset({"public"}),
+    "read": frozenset({"public", "read"}),
+    "operate": frozenset({"public", "read", "operate"}),
+    "ingest": frozenset({"public", "ingest"}),
+    "admin": frozenset({"public", "read", "operate", "ingest", "admin"}),
+}
+ROLES: Final = ("ingest", "read", "operate", "admin")
+"""Those that can be granted."""
+
+READ: Final[Mapping[str, Role]] = {"GET": "read", "HEAD": "read"}
+PUBLIC: Final[Mapping[str, Role]] = {"GET": "public", "HEAD": "public"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The other end of a connection.
+
+    Attributes:
+        address: host and port, for logs.
+        names: of its certificate, if an authority that we trust signed it.
+        uid: of its process, on a Unix socket; None otherwise.
+    """
+
+    address: str = ""
+    names: tuple[str, ...] = ()
+    uid: int | None = None
+
+
+UNKNOWN: Final = Peer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who asks.
+
+    Attributes:
+        runs: prefix of the names of runs that it may send; empty = all.
+        max_runs: runs at a time; 0 = any number.
+        spans_per_s: on average, with ten seconds' worth at once; 0 = any number.
+    """
+
+    name: str
+    role: Role
+    runs: str = ""
+    max_runs: int = 0
+    spans_per_s: float = 0.0
+
+    def may(self, role: Role) -> bool:
+        """
+        >>> Principal(name="alice", role="operate").may("read")
+        True
+        """
+        return role in _COVERS[self.role]
+
+    def may_send(self, run_id: str) -> bool:
+        return run_id.startswith(self.runs)
+
+
+ANYBODY: Final = Principal(name="anybody", role="admin")
+"""Everybody, where there are no grants."""
+NOBODY: Final = Principal(name="", role="public")
+"""Who has shown no valid credential."""
