@@ -308,7 +308,7 @@ class Worker:
             if beat.finished_at_s is None:
                 self._scorer.mark_alive(beat.source, now_ns)
             else:
-                self._scorer.finish(beat.source, now_ns)
+                self._scorer.finish(beat.source, now_ns, beat.step)
                 self._admission.end(beat.source, now_s)
         for times in metrics.section_times:
             world = self._store.world_of(times.source)

@@ -49,8 +49,12 @@ class _Rows:
 
 @dataclass(slots=True)
 class _RankState:
+    """``first_step`` of the rows it came with, ``final_step`` as its last heartbeat says."""
+
     session: tuple[str, str]
-    finished: bool = False
+    first_step: int
+    finished_at_ns: int = 0
+    final_step: int | None = None
 
 
 class Stream:
@@ -62,6 +66,9 @@ class Stream:
         self._block_steps = verdicts.block_steps
         self._names = SourceTables()
         self._ranks: dict[int, _RankState] = {}
+        self._ending: set[int] = set()
+        self._ended: set[int] = set()
+        self._sparse: set[int] = set()
         newest_step: dict[int, int] = {}
         self._by_step = WindowTrack(newest_step, settings.window_steps, settings.window_longest_s)
         self._by_time = WindowTrack({}, interval_s=settings.window_s)
@@ -97,15 +104,13 @@ class Stream:
             late = self._index_stepped(rows.take(~stepless), now_ns)
         return late + self._index_timed(rows.take(stepless), now_ns)
 
-    def finish(self, source: Source, now_ns: int) -> None:
-        """The session's rank has ended: it has passed every window."""
+    def finish(self, source: Source, now_ns: int, final_step: int | None = None) -> None:
+        """The session's rank has ended: with the rows of its final step, or ``idle_s`` without
+        them, it has passed every window."""
         state = self._ranks.get(source.rank)
-        if state is None or state.session != source.session:
-            return
-        state.finished = True
-        for track in (*self._tracks, *self._block_tracks):
-            for window in track.open.values():
-                window.passed_at_ns = window.passed_at_ns or now_ns
+        if state is not None and state.session == source.session:
+            state.finished_at_ns, state.final_step = now_ns, final_step
+            self._ending.add(source.rank)
 
     def close_due(
         self, now_ns: int, *, replaced: bool
@@ -159,21 +164,24 @@ class Stream:
         sizes = (source.world_size for source in reversed(batch.sources))
         self.world_size = next(filter(None, sizes), self.world_size)
         if codes is None:
-            for source in batch.sources:
-                self._register(source)
+            for code, source in enumerate(batch.sources):
+                self._register(source, code, batch)
             codes = self._names.codes_of(batch.sources)
         return self._names.recode(batch, codes, self._settings.max_section_names)
 
-    def _register(self, source: Source) -> None:
+    def _register(self, source: Source, code: int, batch: ObservationBatch) -> None:
         state = self._ranks.get(source.rank)
         if state is None:
-            self._ranks[source.rank] = _RankState(source.session)
+            steps = batch.step[(batch.source == code) & (batch.step != NO_STEP)]
+            first_step = int(steps.min()) if len(steps) else NO_STEP
+            self._ranks[source.rank] = _RankState(source.session, first_step)
         elif (
             state.session != source.session
             and (source.rank, *source.session) not in self._names.source_code
         ):
             state.session = source.session
-            state.finished = False
+            self._ending.discard(source.rank)
+            self._ended.discard(source.rank)
 
     def _index_stepped(self, rows: _Rows, now_ns: int) -> int:
         tracks = self._by_step, self._block_by_step
@@ -185,6 +193,7 @@ class Stream:
             for step, start_ns in zip(split.steps, starts_ns, strict=True)
         ]
         late = _put(rows, split, indices, tracks)
+        _record_senders(rows, split, indices, tracks)
         newest = newest_by_rank(rows.sources, rows.source, rows.batch.step)
         for track in tracks:
             track.advance(newest, now_ns)
@@ -218,36 +227,107 @@ class Stream:
     def _closed_of(
         self, track: WindowTrack, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[OpenWindow, ClosedBy]]:
-        for number in sorted(track.open):
-            cause = self._due(track, track.open[number], now_ns, replaced=replaced)
+        ended = self._ended_ranks(now_ns)
+        for window in track.in_order():
+            cause = self._due(track, window, now_ns, ended, replaced=replaced)
             if cause is None:
                 break
-            yield track.close(number), cause
+            self._learn_sparse(window)
+            yield track.close(window.number), cause
+
+    def _ended_ranks(self, now_ns: int) -> set[int]:
+        """Ranks that have ended and have nothing under way; they have passed every window."""
+        for rank in list(self._ending):
+            state = self._ranks[rank]
+            waited_ns = now_ns - state.finished_at_ns
+            if self._is_final_step_missing(rank, state) and waited_ns < self._idle_ns:
+                continue
+            self._ending.discard(rank)
+            self._ended.add(rank)
+            for track in (*self._tracks, *self._block_tracks):
+                for window in track.open.values():
+                    window.passed_at_ns = window.passed_at_ns or now_ns
+        return self._ended
+
+    def _is_final_step_missing(self, rank: int, state: _RankState) -> bool:
+        newest = self._by_step.newest.get(rank)
+        if newest is None or state.final_step is None:
+            return False
+        return newest + max(self._by_step.gap, 1) <= state.final_step
+
+    @property
+    def _idle_ns(self) -> int:
+        return int(self._settings.idle_s * 1e9)
 
     def _due(
-        self, track: WindowTrack, window: OpenWindow, now_ns: int, *, replaced: bool
+        self,
+        track: WindowTrack,
+        window: OpenWindow,
+        now_ns: int,
+        ended: set[int],
+        *,
+        replaced: bool,
     ) -> ClosedBy | None:
-        settings = self._settings
-        grace_ns = int(settings.grace_s * 1e9)
+        grace_ns = int(self._settings.grace_s * 1e9)
         waited_ns = -1 if window.passed_at_ns is None else now_ns - window.passed_at_ns
-        if waited_ns >= 0 and self._all_passed(track, window):
-            may_be_more = self.world_size == 0 and track.n_closed == 0
-            if not may_be_more or waited_ns >= grace_ns:
-                return "complete"
-        if waited_ns >= grace_ns or (replaced and now_ns - self.last_row_at_ns >= grace_ns):
+        is_passed = waited_ns >= 0 and self._all_passed(track, window, ended)
+        may_be_more = self.world_size == 0 and track.n_closed == 0
+        is_complete = is_passed and (not may_be_more or waited_ns >= grace_ns)
+        if (is_complete or waited_ns >= grace_ns) and (
+            waited_ns >= self._idle_ns or not self._expects_more(track, window)
+        ):
+            return "complete" if is_complete else "grace"
+        if replaced and now_ns - self.last_row_at_ns >= grace_ns:
             return "grace"
         interval_ns = track.interval_ns
         if interval_ns and now_ns - window.opened_at_ns >= interval_ns + grace_ns:
             return "grace"
-        idle_ns = max(int(settings.idle_s * 1e9), 4 * self._longest_pause_ns)
+        idle_ns = max(self._idle_ns, 4 * self._longest_pause_ns)
         return "idle" if now_ns - self.last_alive_at_ns >= idle_ns else None
 
-    def _all_passed(self, track: WindowTrack, window: OpenWindow) -> bool:
+    def _all_passed(self, track: WindowTrack, window: OpenWindow, ended: set[int]) -> bool:
         passed = sum(
-            state.finished or track.newest.get(rank, NO_STEP) > window.last_step
-            for rank, state in self._ranks.items()
+            rank in ended or track.newest.get(rank, NO_STEP) > window.last_step
+            for rank in self._ranks
         )
         return passed >= (self.world_size or len(self._ranks))
+
+    def _expects_more(self, track: WindowTrack, window: OpenWindow) -> bool:
+        """Whether rows of the window are on their way: a queue before the collector delivers newer
+        ones first, or a rank's end before its last steps."""
+        if track.interval_ns:
+            return False
+        newest = track.newest
+        is_ending = any(newest.get(rank, NO_STEP) <= window.last_step for rank in self._ending)
+        return is_ending or track.lacks_steps(window) or bool(self._lacking(track, window))
+
+    def _lacking(self, track: WindowTrack, window: OpenWindow) -> set[int]:
+        """Ranks that are beyond the window and have not sent all of its steps, as they usually
+        do."""
+        n_ranks = len(self._ranks)
+        if all(len(senders) >= n_ranks for senders in window.senders.values()):
+            return set()
+        return {
+            rank
+            for rank, state in self._ranks.items()
+            if rank not in self._sparse
+            and track.newest.get(rank, NO_STEP) > window.last_step
+            and any(
+                step >= state.first_step and rank not in senders
+                for step, senders in window.senders.items()
+            )
+        }
+
+    def _learn_sparse(self, window: OpenWindow) -> None:
+        """A rank that sends only some of the steps is waited for once."""
+        if all(len(senders) >= len(self._ranks) for senders in window.senders.values()):
+            self._sparse.clear()
+            return
+        for rank in self._ranks:
+            if all(rank in senders for senders in window.senders.values()):
+                self._sparse.discard(rank)
+            else:
+                self._sparse.add(rank)
 
     def _tables(self, rows: ObservationBatch, track: WindowTrack) -> Iterator[StepTable]:
         table = build_step_table(rows, world_size=self.world_size, interval_ns=track.interval_ns)
@@ -276,6 +356,17 @@ class Stream:
             else np.broadcast_to(np.int32(NO_KERNEL), len(section)),
             **joined_columns(parts),
         )
+
+
+def _record_senders(
+    rows: _Rows, split: Split, indices: list[WindowIndex], tracks: tuple[WindowTrack, WindowTrack]
+) -> None:
+    codes_by_step = split.codes_by_step(rows.source, len(rows.sources))
+    for step, numbers, codes in zip(split.steps, indices, codes_by_step, strict=True):
+        ranks = {rows.sources[code].rank for code in codes}
+        for track, number in zip(tracks, numbers, strict=True):
+            if number >= 0:
+                track.open[number].senders.setdefault(step, set()).update(ranks)
 
 
 def _put(
