@@ -103,6 +103,18 @@ def test_requests_in_any_order_within_the_wait_are_cut_at_the_same_steps(seed: i
     assert scorer.counts.late == 0
 
 
+def test_steps_in_any_order_within_a_request_are_cut_as_in_order() -> None:
+    """A tail sampler sends what it has decided on within a second in random order."""
+    scorer = Scorer()
+    chance = random.Random(3)
+    for first in range(0, 100, 25):
+        steps = list(range(first, first + 25))
+        for rank in range(RANKS):
+            chance.shuffle(steps)
+            scorer.observe(request(rank, steps), first * S)
+    same(scorer.close_all(), in_order(100))
+
+
 def test_what_comes_after_its_window_was_closed_is_late_and_in_no_newer_window() -> None:
     """The queue was lost but for one request, a minute later."""
     scorer = Scorer()
@@ -224,6 +236,17 @@ def test_an_end_after_its_last_steps_closes_the_last_window_at_once() -> None:
         scorer.observe(request(rank, range(10)), 0)
         scorer.finish(source(rank), 0, final_step=9)
     (window,) = scorer.close_due(0)
+    assert window.closed_by == "complete"
+
+
+def test_an_end_that_overtakes_all_of_its_rows_counts_all_the_same() -> None:
+    scorer = Scorer()
+    for rank in range(RANKS):
+        scorer.finish(source(rank), 0, final_step=9)
+    assert scorer.runs() == ()
+    for rank in range(RANKS):
+        scorer.observe(request(rank, range(10)), 9 * S)
+    (window,) = scorer.close_due(9 * S)
     assert window.closed_by == "complete"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from otel_straggler.detect.scores.rank_progress import Ends, RankProgress
 from otel_straggler.detect.scores.settings import ScoreSettings, VerdictSettings
 from otel_straggler.detect.scores.sources import SourceTables
 from otel_straggler.detect.scores.step_tables import build_step_table, is_summed
@@ -47,28 +48,20 @@ class _Rows:
         return _Rows(self.batch.take(rows), self.is_summed[rows], self.sources, self.source[rows])
 
 
-@dataclass(slots=True)
-class _RankState:
-    """``first_step`` of the rows it came with, ``final_step`` as its last heartbeat says."""
-
-    session: tuple[str, str]
-    first_step: int
-    finished_at_ns: int = 0
-    final_step: int | None = None
-
-
 class Stream:
     """Keeps rows by window and closes those that are due: windows of scores, and the shorter blocks
     of verdicts. Both hold the same arrays."""
 
-    def __init__(self, settings: ScoreSettings, verdicts: VerdictSettings, now_ns: int) -> None:
+    def __init__(
+        self,
+        settings: ScoreSettings,
+        verdicts: VerdictSettings,
+        now_ns: int,
+        early_ends: Ends | None = None,
+    ) -> None:
         self._settings = settings
         self._block_steps = verdicts.block_steps
         self._names = SourceTables()
-        self._ranks: dict[int, _RankState] = {}
-        self._ending: set[int] = set()
-        self._ended: set[int] = set()
-        self._sparse: set[int] = set()
         newest_step: dict[int, int] = {}
         self._by_step = WindowTrack(newest_step, settings.window_steps, settings.window_longest_s)
         self._by_time = WindowTrack({}, interval_s=settings.window_s)
@@ -76,6 +69,8 @@ class Stream:
         self._block_by_time = WindowTrack({}, interval_s=verdicts.block_s)
         self._tracks = self._by_step, self._by_time
         self._block_tracks = self._block_by_step, self._block_by_time
+        self._idle_ns = int(settings.idle_s * 1e9)
+        self._ranks = RankProgress(self._by_step, self._idle_ns, early_ends)
         self._longest_pause_ns = 0
         self.world_size = 0
         self.last_row_at_ns = now_ns
@@ -84,12 +79,9 @@ class Stream:
     def has_redone(self, source: Source, first_step: int) -> bool:
         """Whether a new session of a known rank repeats a step: the world was restarted, and its
         steps must not fall into old windows."""
-        state = self._ranks.get(source.rank)
-        return (
-            state is not None
-            and state.session != source.session
-            and NO_STEP < first_step <= self._by_step.newest.get(source.rank, NO_STEP)
-        )
+        return self._ranks.is_other_session(
+            source
+        ) and NO_STEP < first_step <= self._by_step.newest.get(source.rank, NO_STEP)
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> int:
         """Observe rows of this stream's sources; returns how many were late for their window."""
@@ -107,10 +99,7 @@ class Stream:
     def finish(self, source: Source, now_ns: int, final_step: int | None = None) -> None:
         """The session's rank has ended: with the rows of its final step, or ``idle_s`` without
         them, it has passed every window."""
-        state = self._ranks.get(source.rank)
-        if state is not None and state.session == source.session:
-            state.finished_at_ns, state.final_step = now_ns, final_step
-            self._ending.add(source.rank)
+        self._ranks.finish(source, now_ns, final_step)
 
     def close_due(
         self, now_ns: int, *, replaced: bool
@@ -165,33 +154,21 @@ class Stream:
         self.world_size = next(filter(None, sizes), self.world_size)
         if codes is None:
             for code, source in enumerate(batch.sources):
-                self._register(source, code, batch)
+                is_new = (source.rank, *source.session) not in self._names.source_code
+                self._ranks.register(source, code, batch, is_new_session=is_new)
             codes = self._names.codes_of(batch.sources)
         return self._names.recode(batch, codes, self._settings.max_section_names)
-
-    def _register(self, source: Source, code: int, batch: ObservationBatch) -> None:
-        state = self._ranks.get(source.rank)
-        if state is None:
-            steps = batch.step[(batch.source == code) & (batch.step != NO_STEP)]
-            first_step = int(steps.min()) if len(steps) else NO_STEP
-            self._ranks[source.rank] = _RankState(source.session, first_step)
-        elif (
-            state.session != source.session
-            and (source.rank, *source.session) not in self._names.source_code
-        ):
-            state.session = source.session
-            self._ending.discard(source.rank)
-            self._ended.discard(source.rank)
 
     def _index_stepped(self, rows: _Rows, now_ns: int) -> int:
         tracks = self._by_step, self._block_by_step
         split = Split.of(rows.batch.step)
         window_of, block_of = (track.number_of for track in tracks)
         starts_ns = rows.batch.start_ns[split.first_rows].tolist()
-        indices = [
-            (window_of(step, start_ns, now_ns), block_of(step, start_ns, now_ns))
-            for step, start_ns in zip(split.steps, starts_ns, strict=True)
-        ]
+        index_of = {  # ascending: a tail sampler sends a second's steps in any order
+            step: (window_of(step, start_ns, now_ns), block_of(step, start_ns, now_ns))
+            for step, start_ns in sorted(zip(split.steps, starts_ns, strict=True))
+        }
+        indices = [index_of[step] for step in split.steps]
         late = _put(rows, split, indices, tracks)
         _record_senders(rows, split, indices, tracks)
         newest = newest_by_rank(rows.sources, rows.source, rows.batch.step)
@@ -227,54 +204,27 @@ class Stream:
     def _closed_of(
         self, track: WindowTrack, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[OpenWindow, ClosedBy]]:
-        ended = self._ended_ranks(now_ns)
+        if self._ranks.drain_ended(now_ns):
+            for each in (*self._tracks, *self._block_tracks):
+                each.pass_all(now_ns)
         for window in track.in_order():
-            cause = self._due(track, window, now_ns, ended, replaced=replaced)
+            cause = self._due(track, window, now_ns, replaced=replaced)
             if cause is None:
                 break
-            self._learn_sparse(window)
+            self._ranks.record_closed(window)
             yield track.close(window.number), cause
 
-    def _ended_ranks(self, now_ns: int) -> set[int]:
-        """Ranks that have ended and have nothing under way; they have passed every window."""
-        for rank in list(self._ending):
-            state = self._ranks[rank]
-            waited_ns = now_ns - state.finished_at_ns
-            if self._is_final_step_missing(rank, state) and waited_ns < self._idle_ns:
-                continue
-            self._ending.discard(rank)
-            self._ended.add(rank)
-            for track in (*self._tracks, *self._block_tracks):
-                for window in track.open.values():
-                    window.passed_at_ns = window.passed_at_ns or now_ns
-        return self._ended
-
-    def _is_final_step_missing(self, rank: int, state: _RankState) -> bool:
-        newest = self._by_step.newest.get(rank)
-        if newest is None or state.final_step is None:
-            return False
-        return newest + max(self._by_step.gap, 1) <= state.final_step
-
-    @property
-    def _idle_ns(self) -> int:
-        return int(self._settings.idle_s * 1e9)
-
     def _due(
-        self,
-        track: WindowTrack,
-        window: OpenWindow,
-        now_ns: int,
-        ended: set[int],
-        *,
-        replaced: bool,
+        self, track: WindowTrack, window: OpenWindow, now_ns: int, *, replaced: bool
     ) -> ClosedBy | None:
         grace_ns = int(self._settings.grace_s * 1e9)
         waited_ns = -1 if window.passed_at_ns is None else now_ns - window.passed_at_ns
-        is_passed = waited_ns >= 0 and self._all_passed(track, window, ended)
+        n_ranks = self.world_size or len(self._ranks)
+        is_passed = waited_ns >= 0 and self._ranks.n_passed(track, window) >= n_ranks
         may_be_more = self.world_size == 0 and track.n_closed == 0
         is_complete = is_passed and (not may_be_more or waited_ns >= grace_ns)
         if (is_complete or waited_ns >= grace_ns) and (
-            waited_ns >= self._idle_ns or not self._expects_more(track, window)
+            waited_ns >= self._idle_ns or not self._ranks.expects_more(track, window)
         ):
             return "complete" if is_complete else "grace"
         if replaced and now_ns - self.last_row_at_ns >= grace_ns:
@@ -284,50 +234,6 @@ class Stream:
             return "grace"
         idle_ns = max(self._idle_ns, 4 * self._longest_pause_ns)
         return "idle" if now_ns - self.last_alive_at_ns >= idle_ns else None
-
-    def _all_passed(self, track: WindowTrack, window: OpenWindow, ended: set[int]) -> bool:
-        passed = sum(
-            rank in ended or track.newest.get(rank, NO_STEP) > window.last_step
-            for rank in self._ranks
-        )
-        return passed >= (self.world_size or len(self._ranks))
-
-    def _expects_more(self, track: WindowTrack, window: OpenWindow) -> bool:
-        """Whether rows of the window are on their way: a queue before the collector delivers newer
-        ones first, or a rank's end before its last steps."""
-        if track.interval_ns:
-            return False
-        newest = track.newest
-        is_ending = any(newest.get(rank, NO_STEP) <= window.last_step for rank in self._ending)
-        return is_ending or track.lacks_steps(window) or bool(self._lacking(track, window))
-
-    def _lacking(self, track: WindowTrack, window: OpenWindow) -> set[int]:
-        """Ranks that are beyond the window and have not sent all of its steps, as they usually
-        do."""
-        n_ranks = len(self._ranks)
-        if all(len(senders) >= n_ranks for senders in window.senders.values()):
-            return set()
-        return {
-            rank
-            for rank, state in self._ranks.items()
-            if rank not in self._sparse
-            and track.newest.get(rank, NO_STEP) > window.last_step
-            and any(
-                step >= state.first_step and rank not in senders
-                for step, senders in window.senders.items()
-            )
-        }
-
-    def _learn_sparse(self, window: OpenWindow) -> None:
-        """A rank that sends only some of the steps is waited for once."""
-        if all(len(senders) >= len(self._ranks) for senders in window.senders.values()):
-            self._sparse.clear()
-            return
-        for rank in self._ranks:
-            if all(rank in senders for senders in window.senders.values()):
-                self._sparse.discard(rank)
-            else:
-                self._sparse.add(rank)
 
     def _tables(self, rows: ObservationBatch, track: WindowTrack) -> Iterator[StepTable]:
         table = build_step_table(rows, world_size=self.world_size, interval_ns=track.interval_ns)

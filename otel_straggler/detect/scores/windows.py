@@ -259,6 +259,12 @@ class WindowTrack:
             if window.passed_at_ns is None and self._furthest > window.last_step:
                 window.passed_at_ns = now_ns
 
+    def pass_all(self, now_ns: int) -> None:
+        """Somebody has ended, and so has passed every window."""
+        for window in self.open.values():
+            if window.passed_at_ns is None:
+                window.passed_at_ns = now_ns
+
     def close_all(self) -> Iterator[OpenWindow]:
         for window in self.in_order():
             yield self.close(window.number)

@@ -1,0 +1,93 @@
+"""Collectors in this process, simulated runs sent to them, and what they report."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import numpy as np
+
+from otel_straggler.cli import main
+from otel_straggler.collector.service import Collector
+from otel_straggler.collector.settings import (
+    CollectorSettings,
+    ForwardSettings,
+    MetricsSettings,
+    ReceiverSettings,
+)
+
+from ..waiting import eventually
+
+Json = dict[str, Any]
+STEPS = 100
+SCORES = ("section_relative_scores", "section_individual_scores", "section_medians_s")
+
+
+class Shard:
+    """A collector in this process."""
+
+    def __init__(self, forward: str = "", otlp_http: str = "127.0.0.1:0", **changes: Any) -> None:
+        free = "127.0.0.1:0"
+        self.collector = Collector(
+            CollectorSettings(
+                receivers=ReceiverSettings(otlp_http=otlp_http, otlp_grpc=free),
+                metrics=MetricsSettings(listen=free),
+                forward=ForwardSettings(url=forward),
+                **changes,
+            )
+        )
+        self.addresses = self.collector.start()
+        self.otlp = f"http://{self.addresses['otlp_http']}"
+        self.page = f"http://{self.addresses['metrics']}"
+
+    def get(self, path: str) -> Json:
+        with urllib.request.urlopen(self.page + path, timeout=30) as answer:
+            result: Json = json.load(answer)
+        return result
+
+    def runs(self) -> Json:
+        result: Json = self.get("/v1/report")["runs"]
+        return result
+
+    def last_window(self, run_id: str, last_step: int = STEPS - 1, within_s: float = 60.0) -> Json:
+        """The window that ends with this step, once it is there."""
+
+        def window() -> Json | None:
+            windows = self.runs().get(run_id, {}).get("windows", [])
+            is_last = bool(windows) and windows[-1]["last_step"] == last_step
+            return windows[-1] if is_last else None
+
+        result: Json = eventually(window, within_s)
+        return result
+
+    def columns(self, run_id: str) -> list[tuple[int, int]]:
+        """First and last step of each window."""
+        timeline = self.get(f"/v1/timeline?run={run_id}&section=forward")
+        return [(each["first_step"], each["last_step"]) for each in timeline["columns"]]
+
+    def close(self) -> None:
+        self.collector.stop(5.0)
+
+
+def send_run(url: str, run_id: str, *, slow_rank: int = 2, steps: int = STEPS) -> None:
+    """Eight ranks with a known slow one, spans and heartbeats, as fast as they are taken."""
+    arguments = ["--ranks", "8", "--steps", str(steps), "--slow-rank", str(slow_rank)]
+    sent = ["--send", url, "--speed", "0", "--run-id", run_id]
+    assert main(["simulate", *arguments, *sent]) == 0
+
+
+def assert_same_scores(one: Json, other: Json) -> None:
+    """To 1e-9, of windows of the same steps."""
+    assert [one[key] for key in ("first_step", "last_step")] == [
+        other[key] for key in ("first_step", "last_step")
+    ]
+    for name in SCORES:
+        assert one[name].keys() == other[name].keys()
+        for section, by_rank in one[name].items():
+            assert by_rank.keys() == other[name][section].keys()
+            values = [
+                [scores[rank] for rank in by_rank] for scores in (by_rank, other[name][section])
+            ]
+            np.testing.assert_allclose(*np.array(values, float), rtol=1e-9, err_msg=name)

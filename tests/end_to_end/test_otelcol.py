@@ -1,0 +1,132 @@
+"""The real OpenTelemetry Collector before and behind a collector changes no score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ..servers.otelcol import free_address, otelcol_program, running_otelcol
+from ..waiting import eventually
+from .fleet import STEPS, Shard, assert_same_scores, send_run
+
+PAGE = Path(__file__).parents[2] / "docs" / "recipes" / "from-opentelemetry.md"
+CUT = [(first, first + 19) for first in range(0, STEPS, 20)]
+
+
+@pytest.fixture
+def shard() -> Iterator[Callable[..., Shard]]:
+    otelcol_program()
+    started: list[Shard] = []
+
+    def start(**options: str) -> Shard:
+        started.append(Shard(**options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def yaml_of_the_page(heading: str) -> str:
+    """The first YAML block behind a heading."""
+    _, _, part = PAGE.read_text(encoding="utf-8").partition(heading)
+    return part.partition("```yaml\n")[2].partition("```")[0]
+
+
+def test_the_configuration_of_the_page_runs_and_changes_no_score(
+    shard: Callable[..., Shard], tmp_path: Path
+) -> None:
+    """Word by word but for the addresses."""
+    ours, backend, direct = shard(), shard(), shard()
+    address = free_address()
+    text = yaml_of_the_page("## C. A stock Collector in between")
+    for written, real in (
+        ("127.0.0.1:4318", address),
+        ("127.0.0.1:4317", free_address()),
+        ("http://127.0.0.1:4328", ours.otlp),
+        ("https://backend.example:4318", backend.otlp),
+    ):
+        assert written in text
+        text = text.replace(written, real)
+    config = tmp_path / "otelcol.yaml"
+    config.write_text(text)
+    with running_otelcol(config, address) as otelcol:
+        send_run(otelcol.url, "r")
+        send_run(direct.otlp, "r")
+        for scored in (ours, backend):
+            assert_same_scores(scored.last_window("r"), direct.last_window("r"))
+            assert scored.columns("r") == CUT
+        assert "deprecated" not in otelcol.log.read_text()
+
+
+def processing(address: str, to: str, batch_s: float, decision_s: float) -> dict[str, object]:
+    """Everything that people put in between: whole traces are kept, spans wait, are regrouped."""
+    statements = ['set(attributes["cluster"], "c1")']
+    processors: dict[str, object] = {
+        "memory_limiter": {"check_interval": "1s", "limit_mib": 500},
+        "batch": {"timeout": f"{batch_s}s"},
+        "groupbyattrs": {"keys": ["training.run.id"]},
+        "transform": {"trace_statements": [{"context": "resource", "statements": statements}]},
+        "tail_sampling": {
+            "decision_wait": f"{decision_s}s",
+            "policies": [{"name": "all", "type": "always_sample"}],
+        },
+    }
+    traces = ["memory_limiter", "groupbyattrs", "tail_sampling", "transform", "batch"]
+    return {
+        "receivers": {"otlp": {"protocols": {"http": {"endpoint": address}}}},
+        "processors": processors,
+        "exporters": {"otlp_http": {"endpoint": to}},
+        "service": {
+            "pipelines": {
+                "traces": {"receivers": ["otlp"], "processors": traces, "exporters": ["otlp_http"]},
+                "metrics": {
+                    "receivers": ["otlp"],
+                    "processors": ["memory_limiter"],
+                    "exporters": ["otlp_http"],
+                },
+            }
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("batch_s", "decision_s"), [(0.5, 1.0), pytest.param(10.0, 15.0, marks=pytest.mark.nightly)]
+)
+def test_processors_in_between_change_no_score_and_no_window(
+    shard: Callable[..., Shard], tmp_path: Path, batch_s: float, decision_s: float
+) -> None:
+    """Spans wait in a tail sampler and a batch, and the ranks' ends come long before them."""
+    behind, direct = shard(), shard()
+    address = free_address()
+    config = tmp_path / "otelcol.yaml"
+    config.write_text(yaml.safe_dump(processing(address, behind.otlp, batch_s, decision_s)))
+    with running_otelcol(config, address) as otelcol:
+        send_run(otelcol.url, "r")
+        send_run(direct.otlp, "r")
+        assert_same_scores(behind.last_window("r"), direct.last_window("r"))
+        assert behind.columns("r") == direct.columns("r") == CUT
+
+
+def test_what_is_forwarded_to_a_stock_collector_arrives_whole(
+    shard: Callable[..., Shard], tmp_path: Path
+) -> None:
+    """And a second collector behind it has the same scores."""
+    last = shard()
+    address = free_address()
+    config = tmp_path / "otelcol.yaml"
+    pipeline = {"receivers": ["otlp"], "exporters": ["otlp_http"]}
+    document = {
+        "receivers": {"otlp": {"protocols": {"http": {"endpoint": address}}}},
+        "exporters": {"otlp_http": {"endpoint": last.otlp}},
+        "service": {"pipelines": {"traces": pipeline, "metrics": dict(pipeline)}},
+    }
+    config.write_text(yaml.safe_dump(document))
+    with running_otelcol(config, address) as otelcol:
+        first = shard(forward=otelcol.url)
+        send_run(first.otlp, "r")
+        assert_same_scores(last.last_window("r"), first.last_window("r"))
+        assert eventually(lambda: last.columns("r")) == CUT
