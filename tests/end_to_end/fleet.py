@@ -51,6 +51,11 @@ class Shard:
         result: Json = self.get("/v1/report")["runs"]
         return result
 
+    def ranks(self, run_id: str) -> list[str]:
+        """Ranks with scores in the newest window."""
+        windows = self.runs().get(run_id, {}).get("windows", [])
+        return list(windows[-1]["section_relative_scores"]["forward"]) if windows else []
+
     def last_window(self, run_id: str, last_step: int = STEPS - 1, within_s: float = 60.0) -> Json:
         """The window that ends with this step, once it is there."""
 

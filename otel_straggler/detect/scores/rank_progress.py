@@ -58,7 +58,7 @@ class RankProgress:
     def register(
         self, source: Source, code: int, batch: ObservationBatch, *, is_new_session: bool
     ) -> None:
-        """A source of the batch that is new, or described anew."""
+        """A source of the batch that is new, or has another description."""
         rank = self._ranks.get(source.rank)
         if rank is None:
             steps = batch.step[(batch.source == code) & (batch.step != NO_STEP)]
