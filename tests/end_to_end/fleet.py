@@ -21,6 +21,7 @@ from otel_straggler.collector.settings import (
 from ..waiting import eventually
 
 Json = dict[str, Any]
+FREE = "127.0.0.1:0"
 STEPS = 100
 SCORES = ("section_relative_scores", "section_individual_scores", "section_medians_s")
 
@@ -28,16 +29,22 @@ SCORES = ("section_relative_scores", "section_individual_scores", "section_media
 class Shard:
     """A collector in this process."""
 
-    def __init__(self, forward: str = "", otlp_http: str = "127.0.0.1:0", **changes: Any) -> None:
-        free = "127.0.0.1:0"
+    def __init__(
+        self,
+        forward: str = "",
+        otlp_http: str = FREE,
+        metrics: MetricsSettings | None = None,
+        **changes: Any,
+    ) -> None:
         self.collector = Collector(
             CollectorSettings(
-                receivers=ReceiverSettings(otlp_http=otlp_http, otlp_grpc=free),
-                metrics=MetricsSettings(listen=free),
+                receivers=ReceiverSettings(otlp_http=otlp_http, otlp_grpc=FREE),
+                metrics=metrics or MetricsSettings(listen=FREE),
                 forward=ForwardSettings(url=forward),
                 **changes,
             )
         )
+        self._is_closed = False
         self.addresses = self.collector.start()
         self.otlp = f"http://{self.addresses['otlp_http']}"
         self.page = f"http://{self.addresses['metrics']}"
@@ -73,7 +80,9 @@ class Shard:
         return [(each["first_step"], each["last_step"]) for each in timeline["columns"]]
 
     def close(self) -> None:
-        self.collector.stop(5.0)
+        if not self._is_closed:
+            self._is_closed = True
+            self.collector.stop(5.0)
 
 
 def send_run(url: str, run_id: str, *, slow_rank: int = 2, steps: int = STEPS) -> None:
