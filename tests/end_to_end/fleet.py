@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from otel_straggler.collector.settings import (
     MetricsSettings,
     ReceiverSettings,
 )
+from otel_straggler.demo.processes import Collector as Process
 
 from ..waiting import eventually
 
@@ -26,28 +28,13 @@ STEPS = 100
 SCORES = ("section_relative_scores", "section_individual_scores", "section_medians_s")
 
 
-class Shard:
-    """A collector in this process."""
+class Views:
+    """What a collector reports; ``otlp`` and ``page`` are its addresses."""
 
-    def __init__(
-        self,
-        forward: str = "",
-        otlp_http: str = FREE,
-        metrics: MetricsSettings | None = None,
-        **changes: Any,
-    ) -> None:
-        self.collector = Collector(
-            CollectorSettings(
-                receivers=ReceiverSettings(otlp_http=otlp_http, otlp_grpc=FREE),
-                metrics=metrics or MetricsSettings(listen=FREE),
-                forward=ForwardSettings(url=forward),
-                **changes,
-            )
-        )
-        self._is_closed = False
-        self.addresses = self.collector.start()
-        self.otlp = f"http://{self.addresses['otlp_http']}"
-        self.page = f"http://{self.addresses['metrics']}"
+    otlp: str
+    page: str
+
+    def close(self) -> None: ...
 
     def get(self, path: str) -> Json:
         with urllib.request.urlopen(self.page + path, timeout=30) as answer:
@@ -79,10 +66,49 @@ class Shard:
         timeline = self.get(f"/v1/timeline?run={run_id}&section=forward")
         return [(each["first_step"], each["last_step"]) for each in timeline["columns"]]
 
+
+class Shard(Views):
+    """A collector in this process."""
+
+    def __init__(
+        self,
+        forward: str = "",
+        otlp_http: str = FREE,
+        metrics: MetricsSettings | None = None,
+        **changes: Any,
+    ) -> None:
+        self.collector = Collector(
+            CollectorSettings(
+                receivers=ReceiverSettings(otlp_http=otlp_http, otlp_grpc=FREE),
+                metrics=metrics or MetricsSettings(listen=FREE),
+                forward=ForwardSettings(url=forward),
+                **changes,
+            )
+        )
+        self._is_closed = False
+        self.addresses = self.collector.start()
+        self.otlp = f"http://{self.addresses['otlp_http']}"
+        self.page = f"http://{self.addresses['metrics']}"
+
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             self.collector.stop(5.0)
+
+
+class ProcessShard(Views):
+    """A collector that can be killed. Its settings are those of ``config``."""
+
+    def __init__(self, addresses: dict[str, str], config: Path) -> None:
+        self._process = Process(f"--config={config}", addresses=addresses)
+        self.otlp, self.page = self._process.endpoint, self._process.url
+
+    def kill(self) -> None:
+        """As ``kill -9``."""
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.close()
 
 
 def send_run(url: str, run_id: str, *, slow_rank: int = 2, steps: int = STEPS) -> None:
