@@ -239,7 +239,7 @@ def test_sixty_runs_outlive_a_killed_shard_a_new_one_and_a_minute_without_gatewa
         deployment.start_process(number, alerts=alerts)
     deployment.start_otelcols(3)
     names = [f"run-{n}" for n in range(60)]
-    shape = ("--ranks", "8", "--steps", "300", "--step-s", "0.5", "--fault", "compute:1.5@rank2")
+    shape = ("--ranks", "8", "--steps", "300", "--step-s", "0.5", "--fault", "compute:1.5@rank2:step0")
     with ThreadPoolExecutor(60) as senders:
         sent = [senders.submit(send_live_run, deployment.url, name, *shape) for name in names]
         time.sleep(30.0)

@@ -78,7 +78,7 @@ class Firing:
         return tuple(alerts_by_key.values())
 
     def drop(self, has_moved: Callable[[str], bool]) -> None:
-        """Let go of held alerts of runs that another shard has now, without an end."""
+        """Forget held alerts of runs that another shard has now, without an end."""
         for key, held in list(self._held.items()):
             if has_moved(held.alert.labels.get("run_id", "")):
                 del self._held[key]
