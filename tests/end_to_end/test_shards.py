@@ -222,13 +222,20 @@ def send_live_run(url: str, run_id: str, *more: str) -> None:
     assert main(["simulate", *arguments, *sent]) == 0
 
 
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """In place of an Alertmanager."""
+    result = Receiver()
+    yield result
+    result.close()
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(420)
 def test_sixty_runs_outlive_a_killed_shard_a_new_one_and_a_minute_without_gateway(
-    deployment: Deployment,
+    deployment: Deployment, receiver: Receiver
 ) -> None:
     """Nothing is lost but two windows of the killed shard's runs, and nobody is alerted twice."""
-    receiver = Receiver()
     alerts = {
         "mode": "page",
         "evaluation_seconds": 1.0,
@@ -239,7 +246,16 @@ def test_sixty_runs_outlive_a_killed_shard_a_new_one_and_a_minute_without_gatewa
         deployment.start_process(number, alerts=alerts)
     deployment.start_otelcols(3)
     names = [f"run-{n}" for n in range(60)]
-    shape = ("--ranks", "8", "--steps", "300", "--step-s", "0.5", "--fault", "compute:1.5@rank2:step0")
+    shape = (
+        "--ranks",
+        "8",
+        "--steps",
+        "300",
+        "--step-s",
+        "0.5",
+        "--fault",
+        "compute:1.5@rank2:step0",
+    )
     with ThreadPoolExecutor(60) as senders:
         sent = [senders.submit(send_live_run, deployment.url, name, *shape) for name in names]
         time.sleep(30.0)
@@ -271,7 +287,6 @@ def test_sixty_runs_outlive_a_killed_shard_a_new_one_and_a_minute_without_gatewa
     for number in range(3):
         runs = deployment.shards[number].runs
         eventually(lambda runs=runs: not set(moved) & set(runs()))
-    receiver.close()
     assert alerted_twice(receiver) == {}
 
 
