@@ -13,7 +13,7 @@ import pytest
 from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.collector.alerting.firing import Firing
 from otel_straggler.collector.alerting.notifying import Notifying
-from otel_straggler.collector.api.peers import MOVED_S, Peers
+from otel_straggler.collector.api.peers import HANDOVER_S, MOVED_S, Peers
 from otel_straggler.collector.settings import AlertsSettings, MetricsSettings
 from otel_straggler.model.alert import Alert
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
@@ -105,20 +105,27 @@ def test_a_shard_that_does_not_answer_is_a_problem_with_its_address(fleet: Fleet
 def test_a_run_is_evicted_once_another_shard_hears_from_it_instead(
     fleet: Fleet, own_age_s: float, age_there_s: float, moves: bool
 ) -> None:
-    """Not while both hear from it, and not while none does: then its ranks are silent."""
+    """Not while both hear from it, and not while none does: then its ranks are silent. And not
+    before the other can have asked for its alerts."""
     evicted: list[str] = []
-    fleet.runs = {"b": [fleet.entry("r", age_there_s)]}
     peers = peers_of(fleet, {"r": own_age_s}, evict=evicted.extend)
-    peers.tick()
+    for _ in range(2):
+        assert evicted == []
+        fleet.runs = {"b": [fleet.entry("r", age_there_s)]}
+        peers.tick()
+        fleet.now_s += HANDOVER_S
     assert evicted == ["r"] * moves
     assert peers.has_moved("r") is moves
 
 
 def test_a_run_that_comes_back_is_no_longer_moved(fleet: Fleet) -> None:
     ages = {"r": MOVED_S + 1}
-    fleet.runs = {"b": [fleet.entry("r", 1.0)]}
     peers = peers_of(fleet, ages)
-    peers.tick()
+    for _ in range(2):
+        fleet.runs = {"b": [fleet.entry("r", 1.0)]}
+        peers.tick()
+        fleet.now_s += HANDOVER_S
+    assert peers.has_moved("r")
     ages["r"] = 0.5
     peers.tick()
     assert not peers.has_moved("r")

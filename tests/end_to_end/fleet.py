@@ -118,6 +118,13 @@ def send_run(url: str, run_id: str, *, slow_rank: int = 2, steps: int = STEPS) -
     assert main(["simulate", *arguments, *sent]) == 0
 
 
+def send_live_run(url: str, run_id: str, *more: str) -> None:
+    """In real time: 100 steps of about a tenth of a second."""
+    arguments = more or ("--ranks", "8", "--steps", "100", "--slow-rank", "2")
+    sent = ("--run-id", run_id, "--send", url, "--speed", "1")
+    assert main(["simulate", *arguments, *sent]) == 0
+
+
 def assert_same_scores(one: Json, other: Json) -> None:
     """To 1e-9, of windows of the same steps."""
     assert [one[key] for key in ("first_step", "last_step")] == [

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from otel_straggler.collector.settings import HistorySettings
+
 from ..servers.otelcol import free_address, otelcol_program, running_otelcol
 from ..waiting import eventually
-from .fleet import STEPS, Shard, assert_same_scores, send_run
+from .fleet import STEPS, Shard, assert_same_scores, send_live_run, send_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes" / "from-opentelemetry.md"
 CUT = [(first, first + 19) for first in range(0, STEPS, 20)]
@@ -21,7 +26,7 @@ def shard() -> Iterator[Callable[..., Shard]]:
     otelcol_program()
     started: list[Shard] = []
 
-    def start(**options: str) -> Shard:
+    def start(**options: Any) -> Shard:
         started.append(Shard(**options))
         return started[-1]
 
@@ -130,3 +135,46 @@ def test_what_is_forwarded_to_a_stock_collector_arrives_whole(
         send_run(first.otlp, "r")
         assert_same_scores(last.last_window("r"), first.last_window("r"))
         assert eventually(lambda: last.columns("r")) == CUT
+
+
+def test_a_queue_that_is_replayed_out_of_order_makes_no_window_wider_than_its_steps(
+    shard: Callable[..., Shard], tmp_path: Path
+) -> None:
+    """Ten consumers, as by default: each holds an old request back while newer ones are sent. The
+    collector is away for four seconds while the run trains, and comes back with its history."""
+    address, otlp = free_address(), free_address()
+    history = HistorySettings(path=str(tmp_path / "history.db"))
+    first = shard(otlp_http=otlp, history=history)
+    exporter = {
+        "endpoint": first.otlp,
+        "retry_on_failure": {"initial_interval": "500ms", "max_interval": "4s"},
+        "sending_queue": {"storage": "file_storage"},
+    }
+    pipeline = {"receivers": ["otlp"], "exporters": ["otlp_http"]}
+    storage = {"directory": str(tmp_path / "queue"), "create_directory": True}
+    document = {
+        "receivers": {"otlp": {"protocols": {"http": {"endpoint": address}}}},
+        "extensions": {"file_storage": storage},
+        "exporters": {"otlp_http": exporter},
+        "service": {
+            "extensions": ["file_storage"],
+            "pipelines": {"traces": pipeline, "metrics": dict(pipeline)},
+        },
+    }
+    config = tmp_path / "otelcol.yaml"
+    config.write_text(yaml.safe_dump(document))
+    with running_otelcol(config, address) as otelcol, ThreadPoolExecutor(1) as sender:
+        sent = sender.submit(send_live_run, otelcol.url, "r")
+        eventually(lambda: "r" in first.runs())
+        time.sleep(3.0)
+        first.close()
+        time.sleep(4.0)
+        again = shard(otlp_http=otlp, history=history)
+        sent.result()
+        again.last_window("r")
+        columns = again.columns("r")
+        assert all(last - first < 20 for first, last in columns), columns
+        assert columns == sorted(columns)
+        late = again.runs()["r"]["not_scored"]["late"]
+        missing = STEPS - sum(last - first + 1 for first, last in columns)
+        assert missing == 0 or late > 0

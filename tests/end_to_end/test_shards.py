@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_straggler.cli import main
 from otel_straggler.cli.otelcol_files import Fleet, agent, gateway, shard_of_run
 from otel_straggler.collector.settings import HistorySettings, MetricsSettings
 
 from ..servers.otelcol import OtelCollector, free_address, otelcol_program
 from ..servers.receiver import Receiver
 from ..waiting import eventually
-from .fleet import ProcessShard, Shard, Views, assert_same_scores, send_run
+from .fleet import ProcessShard, Shard, Views, assert_same_scores, send_live_run, send_run
 
 NAMES = [f"run-{n}" for n in range(40)]
 Attributes = Mapping[str, str | int]
@@ -215,19 +214,11 @@ def test_a_killed_gateway_a_lost_shard_and_a_new_one_lose_no_step_and_widen_no_w
         assert all(run["alerts"] == [] for run in shard.runs().values())
 
 
-def send_live_run(url: str, run_id: str, *more: str) -> None:
-    """In real time: 100 steps of about a tenth of a second."""
-    arguments = more or ("--ranks", "8", "--steps", "100", "--slow-rank", "2")
-    sent = ("--run-id", run_id, "--send", url, "--speed", "1")
-    assert main(["simulate", *arguments, *sent]) == 0
-
-
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     """In place of an Alertmanager."""
-    result = Receiver()
-    yield result
-    result.close()
+    with Receiver() as result:
+        yield result
 
 
 @pytest.mark.nightly

@@ -30,6 +30,8 @@ _MAX_BYTES: Final = 64 * 1024 * 1024
 MOVED_S: Final = 8.0
 """A run that a peer hears from is evicted here after so long in silence; ranks are lost after 20 s
 (``liveness.lost_after_s``)."""
+HANDOVER_S: Final = 5.0
+"""So long after a peer was first seen to have the run, the peer has asked for its alerts."""
 _FRESH_S: Final = 5.0
 _REMEMBER_S: Final = 3_600.0
 _NOT_FOUND: Final = 404
@@ -97,6 +99,7 @@ class Peers:
         self._monotonic_s = monotonic_s
         self._taken: dict[str, float] = {}
         self._moved: dict[str, float] = {}
+        self._heard_there_since_s: dict[str, float] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="straggler-peers", daemon=True)
 
@@ -216,19 +219,24 @@ class Peers:
 
     def _find_moved(self, ages: Mapping[str, float], now_s: float) -> None:
         moved = []
+        since_s = self._heard_there_since_s
+        self._heard_there_since_s = {}
         for run_id, age_s in ages.items():
             if age_s < _FRESH_S:
                 self._moved.pop(run_id, None)
-            elif age_s >= MOVED_S and any(
-                age is not None and age < _FRESH_S
-                for age in (peer.age_s(run_id, now_s) for peer in self.others())
-            ):
-                self._moved[run_id] = now_s
-                moved.append(run_id)
+            elif self._is_heard_there(run_id, now_s):
+                at_s = self._heard_there_since_s[run_id] = since_s.get(run_id, now_s)
+                if age_s >= MOVED_S and now_s - at_s >= HANDOVER_S:
+                    self._moved[run_id] = now_s
+                    moved.append(run_id)
         self._moved = {r: at_s for r, at_s in self._moved.items() if now_s - at_s < _REMEMBER_S}
         if moved:
             _log.info("%d runs have moved to another shard, %s among them", len(moved), moved[0])
             self._evict(moved)
+
+    def _is_heard_there(self, run_id: str, now_s: float) -> bool:
+        ages = (peer.age_s(run_id, now_s) for peer in self.others())
+        return any(age is not None and age < _FRESH_S for age in ages)
 
     def _take_over_alerts(self, run_id: str, age_s: float, now_s: float) -> None:
         """A run that is new here: what fires for it at the shard that had it goes on here."""

@@ -267,12 +267,15 @@ class Stream:
 def _record_senders(
     rows: _Rows, split: Split, indices: list[WindowIndex], tracks: tuple[WindowTrack, WindowTrack]
 ) -> None:
-    codes_by_step = split.codes_by_step(rows.source, len(rows.sources))
+    """Window and block of a step have the same set of its senders."""
+    ranks = [source.rank for source in rows.sources]
+    codes_by_step = split.codes_by_step(rows.source, len(ranks))
     for step, numbers, codes in zip(split.steps, indices, codes_by_step, strict=True):
-        ranks = {rows.sources[code].rank for code in codes}
-        for track, number in zip(tracks, numbers, strict=True):
-            if number >= 0:
-                track.open[number].senders.setdefault(step, set()).update(ranks)
+        windows = [track.open[n] for track, n in zip(tracks, numbers, strict=True) if n >= 0]
+        senders = next((w.senders[step] for w in windows if step in w.senders), None) or set()
+        senders.update(ranks if len(codes) == len(ranks) else [ranks[code] for code in codes])
+        for window in windows:
+            window.senders[step] = senders
 
 
 def _put(
