@@ -99,7 +99,7 @@ class Peers:
         self._monotonic_s = monotonic_s
         self._taken: dict[str, float] = {}
         self._moved: dict[str, float] = {}
-        self._heard_there_since_s: dict[str, float] = {}
+        self._fresh_there_since_s: dict[str, float] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="straggler-peers", daemon=True)
 
@@ -219,13 +219,13 @@ class Peers:
 
     def _find_moved(self, ages: Mapping[str, float], now_s: float) -> None:
         moved = []
-        since_s = self._heard_there_since_s
-        self._heard_there_since_s = {}
+        since_s = self._fresh_there_since_s
+        self._fresh_there_since_s = {}
         for run_id, age_s in ages.items():
             if age_s < _FRESH_S:
                 self._moved.pop(run_id, None)
-            elif self._is_heard_there(run_id, now_s):
-                at_s = self._heard_there_since_s[run_id] = since_s.get(run_id, now_s)
+            elif self._is_fresh_there(run_id, now_s):
+                at_s = self._fresh_there_since_s[run_id] = since_s.get(run_id, now_s)
                 if age_s >= MOVED_S and now_s - at_s >= HANDOVER_S:
                     self._moved[run_id] = now_s
                     moved.append(run_id)
@@ -234,7 +234,7 @@ class Peers:
             _log.info("%d runs have moved to another shard, %s among them", len(moved), moved[0])
             self._evict(moved)
 
-    def _is_heard_there(self, run_id: str, now_s: float) -> bool:
+    def _is_fresh_there(self, run_id: str, now_s: float) -> bool:
         ages = (peer.age_s(run_id, now_s) for peer in self.others())
         return any(age is not None and age < _FRESH_S for age in ages)
 
