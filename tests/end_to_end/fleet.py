@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -19,8 +20,6 @@ from otel_straggler.collector.settings import (
     ReceiverSettings,
 )
 from otel_straggler.demo.processes import Collector as Process
-
-from ..waiting import eventually
 
 Json = dict[str, Any]
 FREE = "127.0.0.1:0"
@@ -53,13 +52,17 @@ class Views:
     def last_window(self, run_id: str, last_step: int = STEPS - 1, within_s: float = 60.0) -> Json:
         """The window that ends with this step, once it is there."""
 
-        def window() -> Json | None:
-            windows = self.runs().get(run_id, {}).get("windows", [])
-            is_last = bool(windows) and windows[-1]["last_step"] == last_step
-            return windows[-1] if is_last else None
-
-        result: Json = eventually(window, within_s)
-        return result
+        until_s = time.monotonic() + within_s
+        while True:
+            run = self.runs().get(run_id, {})
+            windows = run.get("windows", [])
+            if windows and windows[-1]["last_step"] == last_step:
+                result: Json = windows[-1]
+                return result
+            spans = [(each["first_step"], each["last_step"]) for each in windows]
+            state = [(each["state"], each["group"]) for each in run.get("liveness", [])]
+            assert time.monotonic() < until_s, (run_id, self.page, spans, state)
+            time.sleep(0.05)
 
     def columns(self, run_id: str) -> list[tuple[int, int]]:
         """First and last step of each window."""
