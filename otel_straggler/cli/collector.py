@@ -29,10 +29,11 @@ def _with_flags(function: _Command) -> _Command:
         flag, metavar = flag_of(row)
         default = f"  [default: {row.default}]" if row.default else ""
         text = f"{row.meaning[0].upper()}{row.meaning[1:]}.{default}"
+        kind = str if isinstance(row.default, tuple) else type(row.default)
         option = (
             click.option(flag, is_flag=True, default=None, help=text)
             if isinstance(row.default, bool)
-            else click.option(flag, type=type(row.default), metavar=metavar, help=text)
+            else click.option(flag, type=kind, metavar=metavar, help=text)
         )
         function = option(function)
     return function

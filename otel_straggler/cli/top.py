@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import click
@@ -43,25 +43,32 @@ _ROOM_WITHOUT_TERMINAL = 64
 
 @click.command()
 @click.option(
-    "--collector", default=DEFAULT_COLLECTOR, show_default=True, help="Its --metrics address."
+    "--collector",
+    "collectors",
+    multiple=True,
+    default=[DEFAULT_COLLECTOR],
+    show_default=True,
+    help="Its --metrics address; may be repeated, for the runs of several shards.",
 )
 @click.option("--run", "run_id", help="Show this run.  [default: the one with the newest window]")
 @click.option("--interval", default=1.0, show_default=True, help="Seconds between polls.")
 @click.option("--once", is_flag=True, help="Poll once, print, and exit.")
-def command(collector: str, run_id: str | None, interval: float, once: bool) -> None:
+def command(collectors: tuple[str, ...], run_id: str | None, interval: float, once: bool) -> None:
     """Watch verdicts and scores of a running collector. Ends with Ctrl-C."""
-    url = collector_url(collector)
+    urls = list(map(collector_url, collectors))
+    collector = ", ".join(collectors)
     if not 0.1 <= interval <= 3600.0:
         raise ConfigError.of("--interval", interval, "0.1 to 3600 seconds", "Try 1.")
     console = report_console()
     if once:
-        console.print(View(_check_run(fetch_report(url), run_id), run_id, collector))
+        report = _check_run(_fetch(urls), run_id)
+        console.print(View(report, run_id, collector, "; ".join(report["unreachable"])))
     elif console.is_terminal:
         with Live(Text("polling ..."), console=console, screen=True, auto_refresh=False) as live:
-            for view in _views(url, run_id, collector, interval):
+            for view in _views(urls, run_id, collector, interval):
                 live.update(view, refresh=True)
     else:
-        for view in _views(url, run_id, collector, interval):
+        for view in _views(urls, run_id, collector, interval):
             console.print(view)
 
 
@@ -72,14 +79,44 @@ def _check_run(report: Json, run_id: str | None) -> Json:
     return report
 
 
-def _views(url: str, run_id: str | None, collector: str, interval_s: float) -> Iterator[View]:
+def _fetch(urls: Sequence[str]) -> Json:
+    """One report of the runs of all collectors; of a run that several have, the entry with the
+    newest window. Shards that do not answer are left out while another does.
+
+    Raises:
+        UnavailableError, InputError: none of them has a report.
+    """
+    reports, failed = [], []
+    for url in urls:
+        try:
+            reports.append(fetch_report(url))
+        except (UnavailableError, InputError) as error:
+            failed.append(error)
+    if not reports:
+        raise failed[0]
+    runs: Json = {}
+    for report in reports:
+        for run_id, run in report["runs"].items():
+            if run_id not in runs or _end_ns(run) > _end_ns(runs[run_id]):
+                runs[run_id] = run
+    return {**reports[0], "runs": runs, "unreachable": list(map(str, failed))}
+
+
+def _end_ns(run: Json) -> int:
+    return max((int(window["end_ns"]) for window in run["windows"]), default=-1)
+
+
+def _views(
+    urls: Sequence[str], run_id: str | None, collector: str, interval_s: float
+) -> Iterator[View]:
     """A view after each poll, forever; a collector that does not answer is shown as such."""
     report: Json | None = None
     seen_at_s = 0.0
     while True:
         trouble = ""
         try:
-            report = fetch_report(url)
+            report = _fetch(urls)
+            trouble = "; ".join(report["unreachable"])
             seen_at_s = time.monotonic()
         except (UnavailableError, InputError) as error:
             age = f"last report {time.monotonic() - seen_at_s:.0f} s ago; " if report else ""

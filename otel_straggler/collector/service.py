@@ -20,6 +20,7 @@ from otel_straggler.collector.alerting.notifying import notifying_for
 from otel_straggler.collector.alerting.trial import Trials
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
+from otel_straggler.collector.api.peers import Peers
 from otel_straggler.collector.forwarding.forward import Forwarder
 from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.pages import PageHistory
@@ -95,6 +96,13 @@ class Collector:
         keep_alerts = partial(self._history.put, ALERTS)
         self._notifying = notifying_for(settings, self._worker, keep_alerts)
         self._trials = Trials(settings)
+        self._peers = Peers(
+            settings.metrics.peers,
+            ages=self._worker.ages,
+            evict=self._worker.evict_runs,
+            take_over=self._notifying.take_over,
+        )
+        self._notifying.has_moved = self._peers.has_moved
         self._commands = self._worker.commands
         lost_after_s = settings.liveness.lost_after_s
         self._page_history = PageHistory(settings.history.path, lost_after_s=lost_after_s)
@@ -112,7 +120,12 @@ class Collector:
             started_at_s=self._started_at_s,
             is_insecure=self._is_insecure,
         )
-        pages = Pages(self._worker, self._page_history, lambda: meta(collector=self._id))
+        pages = Pages(
+            self._worker,
+            self._page_history,
+            lambda: meta(collector=self._id),
+            peers=self._peers if settings.metrics.peers else None,
+        )
         audit = Audit(None if self._forwarder is None else partial(_forward_log, self._forwarder))
         guard = Guard(settings.auth, settings.metrics.allowed_hosts, audit)
         api = Api(self._answers(pages), guard=guard, is_tls=settings.tls.is_on)
@@ -182,6 +195,7 @@ class Collector:
         self._history.restore_alerts(self._notifying.restore)
         self._worker.start(self._id)
         self._notifying.start()
+        self._peers.start(self._id)
         if self._forwarder is not None:
             self._forwarder.start()
         if self._sampler is not None:
@@ -198,6 +212,7 @@ class Collector:
         stop = Stopping(within_s)
         stop.step("receiving", 0.25, self._servers.stop_receiving)
         self._intake.close()
+        stop.step("the peers", 0.3, self._peers.stop)
         stop.step("scoring", 0.6, self._stop_scoring)
         stop.step("alerts", 0.7, self._notifying.stop)
         stop.step("the history", 0.85, self._history.close)

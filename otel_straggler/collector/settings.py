@@ -79,6 +79,14 @@ def _is_base(url: str) -> bool:
     return _is_url(url) and "?" not in url
 
 
+def _urls(value: object) -> tuple[str, ...]:
+    """Of a list, or of text with commas between them."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    is_list = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+    return tuple(value) if is_list else ("",)  # type: ignore[arg-type]
+
+
 def _is_forward_url(url: str) -> bool:
     of_a_signal = url.rstrip("/").endswith(("/v1/traces", "/v1/metrics", "/v1/logs"))
     return not url or (url.startswith(("http://", "https://")) and not of_a_signal)
@@ -143,6 +151,18 @@ class MetricsSettings:
     )
     cluster: str = option(
         "", ANY_TEXT, "value of the `cluster` label of every series; no such label if empty"
+    )
+    peers: tuple[str, ...] = option(
+        (),
+        kind(
+            accepts=lambda value: all(map(_is_base, _urls(value))),
+            expected="http:// or https:// URLs without a name or password in them",
+            convert=_urls,
+        ),
+        "metrics addresses of the other shards behind one gateway: the page and `/v1/runs` show "
+        "the runs of all, and a run that moves between them alerts once. The list may contain this "
+        "shard",
+        "--peers URL,...",
     )
     series_budget: int = option(
         50_000,

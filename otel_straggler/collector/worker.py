@@ -162,6 +162,19 @@ class Worker:
         """Publish at the next tick: a decision has changed."""
         self._is_dirty = True
 
+    def ages(self) -> dict[str, float]:
+        """Seconds since each run was last heard from, as of the last snapshot."""
+        ages: dict[str, float] = {}
+        for run_id, view in self.snapshot.runs.items():
+            touched = [world.touched_at_s for world in view.worlds.values() if world.touched_at_s]
+            if touched:
+                ages[run_id] = max(0.0, view.now_s - view.ahead_s - max(touched))
+        return ages
+
+    def evict_runs(self, run_ids: Sequence[str]) -> None:
+        """Another shard has them now."""
+        self._queue.put(partial(self._evict_runs, tuple(run_ids)))
+
     def receive_flight_record(self, key: Key, record: FlightRecord | None, age_s: float) -> None:
         """The flight record of a rank, or None if it has none."""
         read_at_ns = self._monotonic_ns() - int(age_s * 1e9)
@@ -316,7 +329,7 @@ class Worker:
             if beat.finished_at_s is None:
                 self._scorer.mark_alive(beat.source, now_ns)
             else:
-                self._scorer.finish(beat.source, now_ns)
+                self._scorer.finish(beat.source, now_ns, beat.step)
                 self._admission.end(beat.source, now_s)
         for times in metrics.section_times:
             world = self._store.world_of(times.source)
@@ -419,8 +432,11 @@ class Worker:
                 self._observe_windows(self._scorer.evict(run.run_id, group), now_ns)
                 self._store.evict_world(run.run_id, group)
         runs = self._store.runs.values()
-        for run_id in self._eviction.due_runs(runs, self._publisher.needs_somebody, now_s):
-            self._observe_windows(self._scorer.evict(run_id), now_ns)
+        self._evict_runs(self._eviction.due_runs(runs, self._publisher.needs_somebody, now_s))
+
+    def _evict_runs(self, run_ids: Sequence[str]) -> None:
+        for run_id in run_ids:
+            self._observe_windows(self._scorer.evict(run_id), self._monotonic_ns())
             self._store.evict(run_id)
 
     def _guarded(self, step: _Step) -> None:

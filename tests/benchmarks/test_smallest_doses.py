@@ -96,6 +96,13 @@ def test_a_view_of_the_page_and_a_scrape_are_measured(run_here: Any) -> None:
     assert measured["page"]["bytes"] > measured["page"]["gzip_bytes"] > 0
 
 
+def test_what_a_fleet_needs_is_measured(run_here: Any) -> None:
+    """The figures of docs/operate/scale-out.md."""
+    (size,) = run_here("sizing", {"SAVED_S": 0.0}, "--ranks", "8", "--steps", "40")["sizes"]
+    assert size["wire_bytes"]["plain"] > size["wire_bytes"]["gzip"] > 0
+    assert min(size[name] for name in ("cpu_us_per_span", "series", "history_bytes")) > 0
+
+
 def test_heartbeats_beside_large_bodies_are_measured(run_here: Any) -> None:
     """With a collector of its own."""
     small = {"WARM_UP_S": 0.05, "REPEATS_BYTES": 3 << 20}

@@ -93,6 +93,7 @@ PRINTS = {
     "collector": "--help",
     "dashboards": "export {folder}",
     "demo": "--help",
+    "deploy": "otelcol --shards 2 --output {folder}/otelcol",
     "doctor": "--endpoint http://127.0.0.1:1",
     "hang": "--help",
     "history": "{folder}/history.db",

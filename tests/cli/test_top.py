@@ -325,3 +325,22 @@ def test_the_same_report_is_printed_without_a_terminal(collector, report) -> Non
     assert any(b"run simulated: 8 ranks" in line for line in lines)
     assert not any(b"\x1b" in line for line in lines)
     assert json.loads(collector.answer)["schema_version"] == 1
+
+
+def test_the_runs_of_several_shards_are_shown_together(
+    call, collector: Reports, report, tmp_path
+) -> None:
+    """And without one that does not answer, which is named."""
+    collector.answer = report()
+    with Reports(("127.0.0.1", 0), _Handler) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        other.answer = report(run_id="on-another-shard")
+        both = ("--collector", collector.url, "--collector", other.url)
+        _, output, _ = call("top", "--once", "--run", "on-another-shard", *both)
+        assert "on-another-shard" in output
+        assert "1 other run: simulated (--run)" in output
+        other.shutdown()
+    away = ("--collector", collector.url, "--collector", "http://127.0.0.1:1")
+    code, output, _ = call("top", "--once", *away)
+    assert code == 0
+    assert "no answer: http://127.0.0.1:1/v1/report" in output

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.cli.otelcol_files import MAX_SHARDS, SLOTS
 from otel_straggler.client.python_packing import MAX_SPANS
 from otel_straggler.client.recorder import RING_CAPACITY
 from otel_straggler.collector.api.cache import GZIP_FROM
 from otel_straggler.collector.api.events import COMMENT_S, MAX_STREAMS
+from otel_straggler.collector.api.peers import MOVED_S
 from otel_straggler.collector.history.history import MAX_WAITING_BYTES
 from otel_straggler.collector.history.pages import MAX_RUNS as MAX_RUNS_OF_PAGE
 from otel_straggler.collector.history.run_views import MAX_COLUMNS as MAX_OLDER
@@ -26,7 +28,7 @@ from otel_straggler.collector.settings import (
 from otel_straggler.collector.views.patterns import MIN_EXCESS
 from otel_straggler.collector.views.verdict_json import MAX_VERDICTS as MAX_VERDICTS_OF_PAGE
 from otel_straggler.config import ClientSettings
-from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.scores.settings import HangSettings, VerdictSettings
 from otel_straggler.detect.scores.windows import MIN_STEPS
 from otel_straggler.model.causes import CAUSES
 from otel_straggler.otlp.clients.client import MAX_DELAY_S
@@ -72,6 +74,12 @@ STATED = {
         f"after {COMMENT_S:g} s without events",
         f"At most {MAX_STREAMS} streams are open",
         f"reads nothing for {HttpLimits().stall_s:g} s",
+    ],
+    "operate/scale-out.md": [
+        f"any number from 1 to {MAX_SHARDS}",
+        f"one of {SLOTS:,} slots",
+        f"evicts it after {MOVED_S:g} s of silence",
+        f"`liveness.lost_after_s`, {HangSettings().lost_after_s:g} s",
     ],
     "operate/history.md": [
         f"every {HISTORY['save_every_seconds']:g} s (`save_every_seconds`)",

@@ -8,7 +8,7 @@ a false all-clear nor a second page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
@@ -76,6 +76,12 @@ class Firing:
         self.by_run = {run_id: tuple(its) for run_id, its in by_run.items()}
         self._since_s = {k: at for k, at in self._since_s.items() if k in self._firing}
         return tuple(alerts_by_key.values())
+
+    def drop(self, has_moved: Callable[[str], bool]) -> None:
+        """Forget held alerts of runs that another shard has now, without an end."""
+        for key, held in list(self._held.items()):
+            if has_moved(held.alert.labels.get("run_id", "")):
+                del self._held[key]
 
     def _of_last_process(self, watched: FleetStatus) -> dict[str, Alert]:
         runs = {(run.run_id, run.group): run for run in watched.runs}

@@ -6,9 +6,11 @@ Without receivers alerts are evaluated and shown all the same.
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from otel_straggler.alerts.catalogue import uninhibited
@@ -40,6 +42,8 @@ class Notifying:
 
     Attributes:
         failures: evaluations that failed.
+        has_moved: whether another shard has taken over a run; what fires for it is not resolved
+            here, but sent by that shard.
     """
 
     def __init__(
@@ -65,6 +69,9 @@ class Notifying:
         self._knows_before = False
         self._kept_at_s = time.monotonic()
         self.failures = 0
+        self.has_moved: Callable[[str], bool] = lambda _: False
+        self._taken_over: queue.SimpleQueue[Sequence[Alert]] = queue.SimpleQueue()
+        self._origins: dict[str, str] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="straggler-alerts", daemon=True)
 
@@ -104,6 +111,11 @@ class Notifying:
             receiver.stop(max(0.0, until_s - time.monotonic()))
         self._guarded(self._keep_state)
 
+    def take_over(self, alerts: Sequence[Alert]) -> None:
+        """What fires at another shard for a run that has moved here: it goes on firing here, with
+        the labels that it has, so that an Alertmanager sees one alert."""
+        self._taken_over.put(alerts)
+
     def counts(self) -> dict[tuple[str, str], int]:
         """Requests by (receiver, outcome)."""
         return {key: n for receiver in self._receivers for key, n in receiver.counts().items()}
@@ -130,7 +142,9 @@ class Notifying:
         if not watched.collector:
             return  # nothing has been published yet
         self._take_over_hangs(watched.collector)
-        alerts = self._firing.follow(self._evaluate(watched), watched)
+        self._hold_taken_over()
+        self._firing.drop(self.has_moved)
+        alerts = self._firing.follow(self._own(self._evaluate(watched)), watched)
         self._worker.show_alerts(self._firing.by_run)
         if self._alertmanagers is not None:
             self._alertmanagers.update(alerts, self._wall_s())
@@ -142,6 +156,25 @@ class Notifying:
         is_old = time.monotonic() - self._kept_at_s > _KEPT_FOR_S
         if is_news or was_sent or is_old:
             self._keep_state()
+
+    def _hold_taken_over(self) -> None:
+        while not self._taken_over.empty():
+            alerts = self._taken_over.get()
+            self._firing.hold(alerts, self._wall_s())
+            for alert in alerts:
+                if "run_id" in alert.labels and "collector" in alert.labels:
+                    self._origins[alert.labels["run_id"]] = alert.labels["collector"]
+
+    def _own(self, alerts: Iterable[Alert]) -> Iterator[Alert]:
+        """Without those of runs that have moved away; of runs that have moved here under the
+        ``collector`` that their first alert had."""
+        for alert in alerts:
+            run_id = alert.labels.get("run_id", "")
+            if self.has_moved(run_id):
+                self._origins.pop(run_id, None)
+                continue
+            origin = self._origins.get(run_id)
+            yield replace(alert, labels={**alert.labels, "collector": origin}) if origin else alert
 
     def _notify(self, webhook: Webhook, alerts: tuple[Alert, ...]) -> None:
         """Hand over alerts that may page and are not inhibited."""
@@ -172,6 +205,8 @@ class Notifying:
             "at_s": self._wall_s(),
             "firing": self._firing.state(),
         }
+        if self._origins:
+            state["origins"] = self._origins
         if self._webhook is not None:
             state["webhook"] = self._webhook.state()
         self._keep(state)
@@ -186,6 +221,7 @@ class Notifying:
             raise ValueError(f"version {state['version']!r}")
         now_s = self._wall_s()
         self._firing.restore(state["firing"], now_s)
+        self._origins = {str(k): str(v) for k, v in state.get("origins", {}).items()}
         self._knows_before = True
         if self._webhook is not None and "webhook" in state:
             self._webhook.restore(state["webhook"], max(0.0, now_s - float(state["at_s"])))

@@ -14,6 +14,7 @@ from otel_straggler import page
 from otel_straggler.collector.access.roles import PUBLIC, READ, Role
 from otel_straggler.collector.api.cache import Answer, BusyError, PageWork
 from otel_straggler.collector.api.events import EventStreams
+from otel_straggler.collector.api.peers import LOCAL
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 from otel_straggler.collector.views.pages import Pages, UnknownError
 from otel_straggler.errors import StragglerError
@@ -55,7 +56,7 @@ class PageRoutes:
         self._work = work
         self._failure = failure
         self._json: dict[str, Callable[[Query], Answer]] = {
-            "/v1/runs": lambda _: run_views.runs(),
+            "/v1/runs": lambda q: run_views.runs(is_local=q.get(LOCAL) == "1"),
             "/v1/run": lambda q: run_views.run(q.get("run"), q.get("group")),
             "/v1/rank": self._rank,
             "/v1/scalars": lambda q: run_views.scalars(q.get("run"), q.get("group")),
@@ -87,7 +88,7 @@ class PageRoutes:
         try:
             query = read_query(head.query)
             key = head.path, tuple(sorted(query.items()))
-            answer = await self._work.do(key, partial(make, query))
+            answer = await self._work.do(key, partial(self._answer, head.path, query, make))
         except BusyError as error:
             return busy(self._failure(503, str(error), head))
         except BadQueryError as error:
@@ -97,6 +98,10 @@ class PageRoutes:
         except StragglerError as error:
             return self._failure(503, str(error), head)
         return conditional(head, answer.body, _JSON, answer.etag, answer.zipped)
+
+    def _answer(self, path: str, query: Query, make: Callable[[Query], Answer]) -> Answer:
+        """From the shard that has the run."""
+        return self._run_views.elsewhere(path, query) or make(query)
 
     # --- JSON ------------------------------------------------------------------------------------
 

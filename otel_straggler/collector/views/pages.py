@@ -7,12 +7,13 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias
 
 from otel_straggler.collector.api.cache import Answer, AnswerCache
+from otel_straggler.collector.api.peers import Peers, UnknownOnPeerError
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
 from otel_straggler.collector.views.page_json import (
@@ -59,29 +60,44 @@ class Pages:
         meta: Callable[[], ResponseMeta],
         now_s: Callable[[], float] = time.time,
         cache: AnswerCache | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self._published = published
         self._history = history
         self._meta = meta
         self._now_s = now_s
         self._cache = cache or AnswerCache()
+        self._peers = peers
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def runs(self) -> Answer:
-        """All runs, live and from the history."""
+    def runs(self, *, is_local: bool = False) -> Answer:
+        """All runs, live and from the history, and unless ``is_local`` those of the other
+        shards."""
+        peers = None if is_local else self._peers
 
         def make(_: float) -> Json:
-            meta = self._meta()
-            return runs_json(
-                self._entries(),
-                meta,
-                self._now_s(),
-                self._history.problem,
-                (*meta.problems, *self._snapshot.problems),
-            )
+            meta, entries = self._meta(), self._entries()
+            problems = (*meta.problems, *self._snapshot.problems)
+            if peers is not None:
+                entries, problems = peers.merged(entries), (*problems, *peers.problems())
+            return runs_json(entries, meta, self._now_s(), self._history.problem, problems)
 
-        return self._cache.get(("runs",), self._entries_state(), make)
+        state = (self._entries_state(), peers and peers.version)
+        return self._cache.get(("runs", is_local), state, make)
+
+    def elsewhere(self, path: str, query: Mapping[str, str]) -> Answer | None:
+        """The answer of the shard that has the run; None if it is here, or nowhere."""
+        run_id = query.get("run")
+        if self._peers is None or run_id is None or self._live(run_id) is not None:
+            return None
+        peer = self._peers.owner(run_id)
+        if peer is None:
+            return None
+        try:
+            return Answer(self._peers.fetch(peer, path, query))
+        except UnknownOnPeerError as error:
+            raise UnknownError(str(error)) from error
 
     def run(self, run_id: str | None, group: str | None) -> Answer:
         """One run; by default the first, and its costliest group."""
@@ -159,7 +175,7 @@ class Pages:
 
     def first(self) -> str | None:
         """The default run; None if none is known."""
-        ordered = json.loads(self.runs().body)["runs"]
+        ordered = json.loads(self.runs(is_local=True).body)["runs"]
         return ordered[0]["run_id"] if ordered else None
 
     # --- versions: for the event loop ------------------------------------------------------------
@@ -167,7 +183,8 @@ class Pages:
     def list_state(self) -> tuple[int, int]:
         """The number of live runs, and the version of the list. For the event loop."""
         snapshot = self._snapshot
-        return len(snapshot.runs), snapshot.list_version
+        of_peers = 0 if self._peers is None else self._peers.list_version
+        return len(snapshot.runs), snapshot.list_version + of_peers
 
     def run_state(self, run_id: str) -> str | None:
         """Changes with the view of a run; None for an unknown run, or one of the history that has
@@ -175,7 +192,8 @@ class Pages:
         run = self._live(run_id)
         if run is not None:
             return self._live_state(run)
-        return self._history.known_state(run_id)
+        state = None if self._peers is None else self._peers.state(run_id)
+        return state or self._history.known_state(run_id)
 
     @property
     def look_s(self) -> float:

@@ -73,11 +73,10 @@ class Scorer:
         if stream is not None:
             stream.last_alive_at_ns = max(stream.last_alive_at_ns, now_ns)
 
-    def finish(self, source: Source, now_ns: int) -> None:
-        """The rank has ended: it has passed every window of its stream."""
-        stream = self._stream(source)
-        if stream is not None:
-            stream.finish(source, now_ns)
+    def finish(self, source: Source, now_ns: int, final_step: int | None = None) -> None:
+        """The rank has ended: once the rows of its final step are there, and after ``idle_s``
+        without them, it has passed every window of its stream."""
+        self._world(source).finish(source, now_ns, final_step)
 
     def _stream(self, source: Source) -> Stream | None:
         world = self._runs.get(source.run_id, {}).get(source.group)

@@ -51,7 +51,8 @@ class ScoreSettings:
         30.0,
         above(0),
         "a window closes after this time without spans and heartbeats, or after 4 times the "
-        "longest pause so far",
+        "longest pause so far; as long it waits for steps that were skipped, and for the last "
+        "spans of a rank that has ended",
     )
     threshold: float = option(0.75, above(0, 1), "a score below it lists the rank as a straggler")
     min_reference_samples: int = option(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from otel_straggler.detect.scores.rank_progress import Ends, RankProgress
 from otel_straggler.detect.scores.settings import ScoreSettings, VerdictSettings
 from otel_straggler.detect.scores.sources import SourceTables
 from otel_straggler.detect.scores.step_tables import build_step_table, is_summed
@@ -47,21 +48,20 @@ class _Rows:
         return _Rows(self.batch.take(rows), self.is_summed[rows], self.sources, self.source[rows])
 
 
-@dataclass(slots=True)
-class _RankState:
-    session: tuple[str, str]
-    finished: bool = False
-
-
 class Stream:
     """Keeps rows by window and closes those that are due: windows of scores, and the shorter blocks
     of verdicts. Both hold the same arrays."""
 
-    def __init__(self, settings: ScoreSettings, verdicts: VerdictSettings, now_ns: int) -> None:
+    def __init__(
+        self,
+        settings: ScoreSettings,
+        verdicts: VerdictSettings,
+        now_ns: int,
+        early_ends: Ends | None = None,
+    ) -> None:
         self._settings = settings
         self._block_steps = verdicts.block_steps
         self._names = SourceTables()
-        self._ranks: dict[int, _RankState] = {}
         newest_step: dict[int, int] = {}
         self._by_step = WindowTrack(newest_step, settings.window_steps, settings.window_longest_s)
         self._by_time = WindowTrack({}, interval_s=settings.window_s)
@@ -69,6 +69,8 @@ class Stream:
         self._block_by_time = WindowTrack({}, interval_s=verdicts.block_s)
         self._tracks = self._by_step, self._by_time
         self._block_tracks = self._block_by_step, self._block_by_time
+        self._idle_ns = int(settings.idle_s * 1e9)
+        self._ranks = RankProgress(self._by_step, self._idle_ns, early_ends)
         self._longest_pause_ns = 0
         self.world_size = 0
         self.last_row_at_ns = now_ns
@@ -77,12 +79,9 @@ class Stream:
     def has_redone(self, source: Source, first_step: int) -> bool:
         """Whether a new session of a known rank repeats a step: the world was restarted, and its
         steps must not fall into old windows."""
-        state = self._ranks.get(source.rank)
-        return (
-            state is not None
-            and state.session != source.session
-            and NO_STEP < first_step <= self._by_step.newest.get(source.rank, NO_STEP)
-        )
+        return self._ranks.is_other_session(
+            source
+        ) and NO_STEP < first_step <= self._by_step.newest.get(source.rank, NO_STEP)
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> int:
         """Observe rows of this stream's sources; returns how many were late for their window."""
@@ -97,15 +96,10 @@ class Stream:
             late = self._index_stepped(rows.take(~stepless), now_ns)
         return late + self._index_timed(rows.take(stepless), now_ns)
 
-    def finish(self, source: Source, now_ns: int) -> None:
-        """The session's rank has ended: it has passed every window."""
-        state = self._ranks.get(source.rank)
-        if state is None or state.session != source.session:
-            return
-        state.finished = True
-        for track in (*self._tracks, *self._block_tracks):
-            for window in track.open.values():
-                window.passed_at_ns = window.passed_at_ns or now_ns
+    def finish(self, source: Source, now_ns: int, final_step: int | None = None) -> None:
+        """The session's rank has ended: with the rows of its final step, or ``idle_s`` without
+        them, it has passed every window."""
+        self._ranks.finish(source, now_ns, final_step)
 
     def close_due(
         self, now_ns: int, *, replaced: bool
@@ -159,32 +153,24 @@ class Stream:
         sizes = (source.world_size for source in reversed(batch.sources))
         self.world_size = next(filter(None, sizes), self.world_size)
         if codes is None:
-            for source in batch.sources:
-                self._register(source)
+            for code, source in enumerate(batch.sources):
+                is_new = (source.rank, *source.session) not in self._names.source_code
+                self._ranks.register(source, code, batch, is_new_session=is_new)
             codes = self._names.codes_of(batch.sources)
         return self._names.recode(batch, codes, self._settings.max_section_names)
-
-    def _register(self, source: Source) -> None:
-        state = self._ranks.get(source.rank)
-        if state is None:
-            self._ranks[source.rank] = _RankState(source.session)
-        elif (
-            state.session != source.session
-            and (source.rank, *source.session) not in self._names.source_code
-        ):
-            state.session = source.session
-            state.finished = False
 
     def _index_stepped(self, rows: _Rows, now_ns: int) -> int:
         tracks = self._by_step, self._block_by_step
         split = Split.of(rows.batch.step)
         window_of, block_of = (track.number_of for track in tracks)
         starts_ns = rows.batch.start_ns[split.first_rows].tolist()
-        indices = [
-            (window_of(step, start_ns, now_ns), block_of(step, start_ns, now_ns))
-            for step, start_ns in zip(split.steps, starts_ns, strict=True)
-        ]
+        index_of = {  # ascending: a tail sampler sends a second's steps in any order
+            step: (window_of(step, start_ns, now_ns), block_of(step, start_ns, now_ns))
+            for step, start_ns in sorted(zip(split.steps, starts_ns, strict=True))
+        }
+        indices = [index_of[step] for step in split.steps]
         late = _put(rows, split, indices, tracks)
+        _record_senders(rows, split, indices, tracks)
         newest = newest_by_rank(rows.sources, rows.source, rows.batch.step)
         for track in tracks:
             track.advance(newest, now_ns)
@@ -218,36 +204,36 @@ class Stream:
     def _closed_of(
         self, track: WindowTrack, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[OpenWindow, ClosedBy]]:
-        for number in sorted(track.open):
-            cause = self._due(track, track.open[number], now_ns, replaced=replaced)
+        if self._ranks.drain_ended(now_ns):
+            for each in (*self._tracks, *self._block_tracks):
+                each.pass_all(now_ns)
+        for window in track.in_order():
+            cause = self._due(track, window, now_ns, replaced=replaced)
             if cause is None:
                 break
-            yield track.close(number), cause
+            self._ranks.record_closed(window)
+            yield track.close(window.number), cause
 
     def _due(
         self, track: WindowTrack, window: OpenWindow, now_ns: int, *, replaced: bool
     ) -> ClosedBy | None:
-        settings = self._settings
-        grace_ns = int(settings.grace_s * 1e9)
+        grace_ns = int(self._settings.grace_s * 1e9)
         waited_ns = -1 if window.passed_at_ns is None else now_ns - window.passed_at_ns
-        if waited_ns >= 0 and self._all_passed(track, window):
-            may_be_more = self.world_size == 0 and track.n_closed == 0
-            if not may_be_more or waited_ns >= grace_ns:
-                return "complete"
-        if waited_ns >= grace_ns or (replaced and now_ns - self.last_row_at_ns >= grace_ns):
+        n_ranks = self.world_size or len(self._ranks)
+        is_passed = waited_ns >= 0 and self._ranks.n_passed(track, window) >= n_ranks
+        may_be_more = self.world_size == 0 and track.n_closed == 0
+        is_complete = is_passed and (not may_be_more or waited_ns >= grace_ns)
+        if (is_complete or waited_ns >= grace_ns) and (
+            waited_ns >= self._idle_ns or not self._ranks.expects_more(track, window)
+        ):
+            return "complete" if is_complete else "grace"
+        if replaced and now_ns - self.last_row_at_ns >= grace_ns:
             return "grace"
         interval_ns = track.interval_ns
         if interval_ns and now_ns - window.opened_at_ns >= interval_ns + grace_ns:
             return "grace"
-        idle_ns = max(int(settings.idle_s * 1e9), 4 * self._longest_pause_ns)
+        idle_ns = max(self._idle_ns, 4 * self._longest_pause_ns)
         return "idle" if now_ns - self.last_alive_at_ns >= idle_ns else None
-
-    def _all_passed(self, track: WindowTrack, window: OpenWindow) -> bool:
-        passed = sum(
-            state.finished or track.newest.get(rank, NO_STEP) > window.last_step
-            for rank, state in self._ranks.items()
-        )
-        return passed >= (self.world_size or len(self._ranks))
 
     def _tables(self, rows: ObservationBatch, track: WindowTrack) -> Iterator[StepTable]:
         table = build_step_table(rows, world_size=self.world_size, interval_ns=track.interval_ns)
@@ -276,6 +262,20 @@ class Stream:
             else np.broadcast_to(np.int32(NO_KERNEL), len(section)),
             **joined_columns(parts),
         )
+
+
+def _record_senders(
+    rows: _Rows, split: Split, indices: list[WindowIndex], tracks: tuple[WindowTrack, WindowTrack]
+) -> None:
+    """Window and block of a step have the same set of its senders."""
+    ranks = [source.rank for source in rows.sources]
+    codes_by_step = split.codes_by_step(rows.source, len(ranks))
+    for step, numbers, codes in zip(split.steps, indices, codes_by_step, strict=True):
+        windows = [track.open[n] for track, n in zip(tracks, numbers, strict=True) if n >= 0]
+        senders = next((w.senders[step] for w in windows if step in w.senders), None) or set()
+        senders.update(ranks if len(codes) == len(ranks) else [ranks[code] for code in codes])
+        for window in windows:
+            window.senders[step] = senders
 
 
 def _put(

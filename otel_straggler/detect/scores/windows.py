@@ -1,40 +1,77 @@
 """Which steps are scored together, and when a window can be closed.
 
-A step belongs to the window that was open when the first of its rows was seen, on any rank; so
-ranks that run ahead or lag cannot split a step. A window takes a number of steps, or fewer if they
-are long by the ranks' clocks, so a file and a live run have the same windows. Times without a step
-belong to the interval they start in, one interval a window.
+A step belongs to one window, whichever rank sends it first; so ranks that run ahead or lag cannot
+split a step. A window takes a number of steps, or fewer if they are long by the ranks' clocks, so a
+file and a live run have the same windows. Steps that were skipped (a queue delivers them later) get
+windows of their own, cut where they would have been cut in order; windows close in the order of
+their steps, and what comes for a closed one is late. Times without a step belong to the interval
+they start in, one interval a window.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from otel_straggler.detect.scores.medians import number_densely
+from otel_straggler.detect.scores.medians import MAX_PADDING, number_densely
 from otel_straggler.model.observation import NO_STEP, Codes, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
 
 REMEMBERED_CLOSED_WINDOWS = 256
 MIN_STEPS = 5
 """Of a window, however long they are: a median of fewer says little."""
+MAX_SKIPPED_WINDOWS = 32
+"""Open windows that were opened by a jump: of steps in random order, later ones share windows."""
+_RECENT_STEPS = 12
+"""New steps that say how far steps are apart."""
 
 
 @dataclass(slots=True)
 class OpenWindow:
-    """A window that takes rows; ``began_ns`` by the rank's clock, ``opened_at_ns`` on arrival."""
+    """A window that takes rows; ``began_ns`` by the rank's clock, ``opened_at_ns`` on arrival.
+
+    Attributes:
+        first: the lowest step it may take.
+        limit: the lowest step of its successor; None while the distance of steps is unknown.
+        is_full: takes no step behind its last one: it has enough, or they are long.
+        follows_jump: steps between it and the window before it have not come.
+        senders: the ranks that have sent a step, by step.
+    """
 
     number: int
     began_ns: int
     opened_at_ns: int
+    first: int = NO_STEP
+    limit: int | None = None
+    is_full: bool = False
+    follows_jump: bool = False
     steps: list[int] = field(default_factory=list)
     last_step: int = NO_STEP
     passed_at_ns: int | None = None
     rows: list[ObservationBatch] = field(default_factory=list)
+    senders: dict[int, set[int]] = field(default_factory=dict)
+
+
+def typical_gap(steps: Iterable[int]) -> tuple[int, bool]:
+    """How far steps are apart, and whether regularly: the median of the gaps if it divides all of
+    them, else the longest gap; 0 for fewer than three steps.
+
+    >>> typical_gap([76, 77, 199, 78]), typical_gap([10, 20, 40]), typical_gap([3, 17, 24])
+    ((1, True), (10, True), (14, False))
+    """
+    ordered = sorted(set(steps))
+    gaps = sorted(later - earlier for earlier, later in itertools.pairwise(ordered))
+    if len(gaps) < 2:
+        return 0, False
+    median = gaps[(len(gaps) - 1) // 2]
+    is_regular = all(gap % median == 0 for gap in gaps)
+    return (median if is_regular else gaps[-1]), is_regular
 
 
 class WindowTrack:
@@ -62,6 +99,12 @@ class WindowTrack:
         self._closed_steps: list[list[int]] = []
         self._oldest_known_step: int | None = None
         self._opened = 0
+        self._order: list[tuple[int, int]] = []
+        self._recent: deque[int] = deque(maxlen=_RECENT_STEPS)
+        self._furthest = NO_STEP
+        self._n_jumps = 0
+        self._closed_through: int | None = None
+        self.gap, self.is_regular = 0, False
         self.open: dict[int, OpenWindow] = {}
         self.n_closed = 0
 
@@ -73,19 +116,27 @@ class WindowTrack:
             return number if number in self.open else -1
         if self._oldest_known_step is not None and step < self._oldest_known_step:
             return -1
-        window = self._newest_with_room(start_ns)
-        if window is None:
-            window = self.open[self._opened] = OpenWindow(self._opened, start_ns, now_ns)
-            self._opened += 1
+        if self._closed_through is not None and step <= self._closed_through:
+            return -1
+        self._learn_gap(step)
+        window = self._window_with_room(step, start_ns) or self._opened_for(step, start_ns, now_ns)
         window.steps.append(step)
         window.last_step = max(window.last_step, step)
         self._window_of_step[step] = window.number
         return window.number
 
+    def in_order(self) -> list[OpenWindow]:
+        """Open windows in the order in which they close: by their steps, intervals by arrival."""
+        return [self.open[number] for _, number in self._order]
+
     def close(self, number: int) -> OpenWindow:
         """Remove the window; later rows of its steps are late."""
         self.n_closed += 1
         window = self.open.pop(number)
+        self._n_jumps -= window.follows_jump
+        self._order.remove((self._rank_of(window), number))
+        if not self.interval_ns and self._was_reached(window):
+            self._closed_through = max(window.last_step, self._closed_through or window.last_step)
         self._closed_steps.append(window.steps)
         if len(self._closed_steps) > REMEMBERED_CLOSED_WINDOWS:
             for step in self._closed_steps.pop(0):
@@ -93,27 +144,130 @@ class WindowTrack:
             self._oldest_known_step = min(self._window_of_step, default=None)
         return window
 
-    def _newest_with_room(self, start_ns: int) -> OpenWindow | None:
-        newest = self.open.get(self._opened - 1)
-        if newest is None or self._steps_per_window is None:
-            return newest
-        is_long = start_ns - newest.began_ns >= self._longest_s * 1e9
+    def _was_reached(self, window: OpenWindow) -> bool:
+        """By at least half of the ranks: one that counts in another unit makes nobody late."""
+        reached = sum(step >= window.first for step in self.newest.values())
+        return 2 * reached >= len(self.newest)
+
+    def lacks_steps(self, window: OpenWindow) -> bool:
+        """Whether steps are missing before, in, or right behind the window, the first in order: a
+        step beyond them has come, and steps come at regular distances."""
+        if self.interval_ns or not self.is_regular or self._steps_per_window is None:
+            return False
+        through = min(window.steps) if self._closed_through is None else self._closed_through
+        expected = (window.last_step - through) // self.gap + (self._closed_through is None)
+        if len(window.steps) < expected:
+            return True
+        if window.is_full or len(self._order) < 2:
+            return False
+        successor = self.open[self._order[1][1]]
+        return min(successor.steps) > window.last_step + self.gap
+
+    def _learn_gap(self, step: int) -> None:
+        is_next = self.gap > 0 and len(self._recent) > 0 and step == self._recent[-1] + self.gap
+        self._recent.append(step)
+        if not is_next or not self.is_regular:
+            self.gap, self.is_regular = typical_gap(self._recent)
+
+    def _rank_of(self, window: OpenWindow) -> int:
+        return window.number if self.interval_ns else window.first
+
+    def _neighbors(self, step: int) -> tuple[OpenWindow | None, OpenWindow | None]:
+        """The open windows that begin at or before the step, and behind it."""
+        at = bisect_right(self._order, (step, self._opened))
+        before = self.open[self._order[at - 1][1]] if at else None
+        after = self.open[self._order[at][1]] if at < len(self._order) else None
+        return before, after
+
+    def _window_with_room(self, step: int, start_ns: int) -> OpenWindow | None:
+        if self.interval_ns:
+            return None
+        before, after = self._neighbors(step)
+        if self._steps_per_window is None:
+            return before or after
+        if before is None:
+            return after if after is not None and self._starts_earlier(after, step) else None
+        if step <= before.last_step:
+            return before
+        if before.limit is None and self.gap:
+            before.limit = before.first + self._width
+        is_long = start_ns - before.began_ns >= self._longest_s * 1e9
         maximum = min(MIN_STEPS, self._steps_per_window) if is_long else self._steps_per_window
-        return newest if len(newest.steps) < maximum else None
+        before.is_full = len(before.steps) >= maximum
+        has_room = not before.is_full and (before.limit is None or step < before.limit)
+        return before if has_room else None
+
+    @property
+    def _width(self) -> int:
+        """Of a window, in steps; 0 if unknown."""
+        return self.gap * (self._steps_per_window or 0)
+
+    def _starts_earlier(self, window: OpenWindow, step: int) -> bool:
+        """Whether the first window of all begins with an earlier step: ranks report out of step."""
+        is_first = self.n_closed == 0 and self._order[0][1] == window.number
+        if (
+            not is_first
+            or window.is_full
+            or self._opened > 1
+            or window.last_step - step >= max(self._width, self._steps_per_window or 0)
+        ):
+            return False
+        self._order[0] = (step, window.number)
+        window.first, window.limit = step, None
+        return True
+
+    def _opened_for(self, step: int, start_ns: int, now_ns: int) -> OpenWindow:
+        before, after = (None, None) if self.interval_ns else self._neighbors(step)
+        first = self._first_step_of(step, before, after)
+        is_jump = after is not None or (
+            before is not None and not before.is_full and step > before.last_step + self.gap
+        )
+        if is_jump and self._n_jumps >= MAX_SKIPPED_WINDOWS:
+            newest = self.open[max(self.open)]
+            if len(newest.steps) < (self._steps_per_window or 0):
+                return newest
+        self._n_jumps += is_jump
+        window = OpenWindow(self._opened, start_ns, now_ns, first, follows_jump=is_jump)
+        window.limit = first + self._width if self._width else None
+        if self._furthest > step and not self.interval_ns:
+            window.passed_at_ns = now_ns
+        self.open[window.number] = window
+        self._opened += 1
+        insort(self._order, (self._rank_of(window), window.number))
+        return window
+
+    def _first_step_of(self, step: int, before: OpenWindow | None, after: OpenWindow | None) -> int:
+        """Where the step's new window begins: cut as if no step had been skipped."""
+        width = self._width
+        if not width or not self.is_regular:
+            return step
+        if before is not None:
+            begin = step if before.limit is None or step < before.limit else before.limit
+            return begin + (step - begin) // width * width
+        if after is None:
+            return step
+        first = after.first - -(-(after.first - step) // width) * width
+        return first if self._closed_through is None else max(first, self._closed_through + 1)
 
     def advance(self, newest: Mapping[int, int], now_ns: int) -> None:
         """Record the progress of ranks, and which windows somebody has passed."""
         for rank, step in newest.items():
             if step > self.newest.get(rank, NO_STEP):
                 self.newest[rank] = step
-        furthest = max(newest.values(), default=NO_STEP)
+        self._furthest = max(self._furthest, *newest.values(), NO_STEP)
         for window in self.open.values():
-            if window.passed_at_ns is None and furthest > window.last_step:
+            if window.passed_at_ns is None and self._furthest > window.last_step:
+                window.passed_at_ns = now_ns
+
+    def pass_all(self, now_ns: int) -> None:
+        """Somebody has ended, and so has passed every window."""
+        for window in self.open.values():
+            if window.passed_at_ns is None:
                 window.passed_at_ns = now_ns
 
     def close_all(self) -> Iterator[OpenWindow]:
-        for number in sorted(self.open):
-            yield self.close(number)
+        for window in self.in_order():
+            yield self.close(window.number)
 
 
 WindowIndex = tuple[int, int]
@@ -151,6 +305,19 @@ class Split:
         number[order] = np.arange(len(order))
         return cls(distinct[order].tolist(), first_seen[order], number[position])
 
+    def codes_by_step(self, source: Codes, n_sources: int) -> list[list[int]]:
+        """Codes of the sources that sent each step; cost: O(rows), a sort if they are few."""
+        key = self.step_of_row * n_sources + source
+        n_keys = len(self.steps) * n_sources
+        if n_keys <= MAX_PADDING * len(key):
+            distinct = np.flatnonzero(np.bincount(key, minlength=n_keys))
+        else:
+            distinct = np.unique(key)
+        step, code = np.divmod(distinct, n_sources)
+        ends = np.searchsorted(step, np.arange(1, len(self.steps) + 1)).tolist()
+        codes = code.tolist()
+        return [codes[begin:end] for begin, end in itertools.pairwise([0, *ends])]
+
     def by_index(
         self, indices: list[WindowIndex]
     ) -> tuple[Ints | None, list[tuple[WindowIndex, slice]]]:
@@ -169,7 +336,9 @@ class Split:
 
 
 def are_in_order(windows: Sequence[OpenWindow]) -> bool:
-    """Whether each window's steps all lie behind those of the one before."""
+    """Whether each window's steps all lie behind those of the one before, and came so."""
+    if any(window.follows_jump for window in windows):
+        return False
     pairs = itertools.pairwise(windows)
     return all(earlier.last_step < min(later.steps) for earlier, later in pairs)
 

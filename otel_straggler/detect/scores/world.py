@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from otel_straggler.detect.scores.kernel_store import KernelHistograms
+from otel_straggler.detect.scores.rank_progress import Ends, end_key
 from otel_straggler.detect.scores.references import ReferenceSet
 from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
 from otel_straggler.detect.scores.sources import ClashWatch, SourceCache
@@ -25,6 +26,8 @@ RETIRE_S = 60.0
 """A replaced attempt that is silent for so long is dropped."""
 
 
+_MAX_EARLY_ENDS = 1 << 16
+"""Ranks of a world whose end came before any of their rows."""
 _MAX_STEP_TIMES = 1_000
 """Tables with times to be drained; the oldest are dropped."""
 
@@ -72,6 +75,7 @@ class WorldScorer:
         self.clashes = ClashWatch(shared.settings.grace_s)
         self.engine: VerdictEngine | None = None
         self._idle_since_ns: int | None = None
+        self._early_ends: Ends = {}
         self.late = 0
 
     # --- what comes in -----------------------------------------------------------------------
@@ -86,13 +90,22 @@ class WorldScorer:
         if known is not None:
             return known
         if not attempt.streams or attempt.streams[-1].has_redone(source, first_step):
-            attempt.streams.append(Stream(self._settings, self._shared.verdicts, now_ns))
+            verdicts = self._shared.verdicts
+            attempt.streams.append(Stream(self._settings, verdicts, now_ns, self._early_ends))
         return attempt.by_session.setdefault(session, attempt.streams[-1])
 
     def stream_of(self, source: Source) -> Stream | None:
         attempt = self._attempts.get(source.attempt)
         session = (source.rank, *source.session)
         return None if attempt is None else attempt.by_session.get(session)
+
+    def finish(self, source: Source, now_ns: int, final_step: int | None) -> None:
+        """The rank has ended; also before its first rows have come."""
+        stream = self.stream_of(source)
+        if stream is not None:
+            stream.finish(source, now_ns, final_step)
+        elif source.attempt > self._retired_attempt and len(self._early_ends) < _MAX_EARLY_ENDS:
+            self._early_ends[end_key(source)] = now_ns, final_step
 
     def count_late(self, rows: int) -> None:
         self._shared.counts.late += rows

@@ -47,8 +47,8 @@ MAX_STAGES = 16
 ALWAYS = 0.5
 """Who is the last in so many steps is compared by its usual step."""
 SAME, SHARED_STEPS, SHARED_PART = 10, 60, 1 / 32
-"""Ranks that became slow within so many steps did so together, and must stay slow for so many; fewer
-than this part of all ranks did so by chance."""
+"""Ranks that became slow within so many steps did so together, and must stay slow for so many;
+fewer than this part of all ranks did so by chance."""
 AGREEMENT = 0.3
 """Others must be seen waiting for at least this part of a rank's loss."""
 
