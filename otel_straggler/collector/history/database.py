@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from otel_straggler.errors import ConfigError, UnavailableError
+from otel_straggler.regular_files import open_regular
 
 try:
     import fcntl
@@ -65,13 +66,17 @@ _INSERT: Final = {
 
 
 class Database:
-    """Not thread-safe. Every method may raise sqlite3.Error and has then written nothing.
+    """Not thread-safe. Every method may raise sqlite3.Error and has then written nothing. A new
+    file has mode 0600.
 
     Raises:
+        OSError: the path leads to no regular file, or to another user's.
         ConfigError, UnavailableError: see :func:`check_version`.
     """
 
     def __init__(self, path: Path) -> None:
+        # SQLite gives its log the mode of the file, which is private from its first byte on.
+        os.close(open_regular(path, os.O_RDWR | os.O_CREAT))
         self._connection = connection = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
@@ -269,9 +274,9 @@ class WriterLock:
         """
         Raises:
             UnavailableError: another process, or another history of this one, holds it.
-            OSError: the file cannot be created.
+            OSError: the file cannot be created, or is no regular file of this user.
         """
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = open_regular(self._path, os.O_RDWR | os.O_CREAT)
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,6 +22,7 @@ from otel_straggler.collector.history.failures import Failures, Reason, reason_o
 from otel_straggler.errors import InputError, StragglerError
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
+from otel_straggler.regular_files import create_folder
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class HistoryFile:
             UnavailableError, ConfigError: see :meth:`History.open`.
         """
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            create_folder(self._path.parent)
             self._lock.acquire()
             restored = self._opened()
             self._was_restored = True
@@ -144,7 +145,7 @@ class HistoryFile:
             return
         self._tried_at_s = now_s
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            create_folder(self._path.parent)
             self._lock.acquire()
             restored = self._opened()
         except (sqlite3.Error, OSError, StragglerError) as error:
@@ -224,7 +225,7 @@ class HistoryFile:
         database.close()  # which brings the log into the file, if that is still the same
         try:
             self._database = Database(self._path)
-        except StragglerError as error:
+        except (StragglerError, OSError) as error:
             self.off = "read_only"
             self._failures.count(self.off, 1, str(error))
             self.close()
