@@ -43,6 +43,7 @@ _PY_SPY_S = 30.0
 _SIGNAL_S = 5.0
 _STILL_S = 0.3
 _POLL_S = 0.05
+_MAX_LINE = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,10 +304,10 @@ def stacks(
             dump, remark = take_stacks(target, py_spy, native=native)
         except InputError as error:
             failures += 1
-            click.echo(f"{target.name}: {error}", err=True)
+            click.echo(printable(f"{target.name}: {error}", _MAX_LINE), err=True)
         else:
             if remark:
-                click.echo(f"{target.name}: {remark}", err=True)
+                click.echo(printable(f"{target.name}: {remark}", _MAX_LINE), err=True)
             _print(target, dump)
     if failures:
         raise click.exceptions.Exit(1)
@@ -340,7 +341,8 @@ def _print(target: Target, dump: StacksDump) -> None:
     gil = ", and holds the GIL" if main is not None and main.holds_gil else ""
     click.echo(f"{target.name}: the main thread is in {frame_text(frame)}{gil}.")
     if target.path is not None:
-        click.echo(f"  All {len(dump.threads)} threads are in {target.path}")
+        path = printable(str(target.path), _MAX_LINE)
+        click.echo(f"  All {len(dump.threads)} threads are in {path}")
         return
     for thread in dump.threads:
         click.echo(f"  {printable(thread.name) or hex(thread.number)}")

@@ -325,3 +325,24 @@ def test_the_same_report_is_printed_without_a_terminal(collector, report) -> Non
     assert any(b"run simulated: 8 ranks" in line for line in lines)
     assert not any(b"\x1b" in line for line in lines)
     assert json.loads(collector.answer)["schema_version"] == 1
+
+
+def test_names_of_a_collector_cannot_control_the_terminal(call, collector, report) -> None:
+    """Runs, hosts and sections; also of a collector that does not clean them."""
+    bad = json.dumps("\x1b[2J\u202e\r\x9b")[1:-1].encode()
+    answer = report()
+    for name in (b"simulated", b"forward", b"node-"):
+        assert name in answer
+        answer = answer.replace(name, name + bad)
+    collector.answer = answer
+    code, output, errors = call("top", "--once", "--collector", collector.url)
+    assert code == 0
+    assert "forward?[2J" in output
+    assert not {"\x1b", "\u202e", "\r", "\x9b"} & set(output + errors)
+
+
+def test_what_an_error_quotes_cannot_control_the_terminal(call) -> None:
+    """A path, or the answer of a server."""
+    code, _, errors = call("hang", "read", "/nowhere/\x1b[2J")
+    assert code == 2
+    assert "\x1b" not in errors
