@@ -146,9 +146,12 @@ class GrpcServer:
         if message is None:
             _abort(context, Code.INVALID_ARGUMENT, "the call had no message")
         with self._at_work:
-            return self._answer(signal, message, context)
+            answer = self._answer(signal, message, context)
+        if answer.stored is not None:
+            answer.stored.result()
+        return success(signal, answer.rejected, answer.message, is_json=False)
 
-    def _answer(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> bytes:
+    def _answer(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> Answer:
         is_gzip = message.startswith(_GZIP_MAGIC)
         try:
             payload = inflate(message, self._max_bytes) if is_gzip else message
@@ -171,7 +174,7 @@ class GrpcServer:
             _abort(context, Code.INVALID_ARGUMENT, answer.message)
         if answer.status != "ok":
             _refuse(context, answer)
-        return success(signal, answer.rejected, answer.message, is_json=False)
+        return answer
 
     def _ask(self, request: Request, context: grpc.ServicerContext) -> Answer:
         try:

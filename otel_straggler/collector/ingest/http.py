@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from concurrent.futures import Future
 from functools import partial
 
 from otel_straggler import semconv
@@ -93,13 +95,14 @@ class OtlpHttp:
         refused = commands.refusal(head.headers, POLLS)
         return None if refused is None else self.failure(*refused, head)
 
-    def respond(self, request: Request) -> Response | Heavy:
+    def respond(self, request: Request) -> Response | Awaitable[Response] | Heavy:
         if self._commands is not None and self.is_poll(request.head):
             if request.content:
                 return Heavy(partial(self._poll, self._commands, request))
             return self._poll(self._commands, request)
         if len(request.content) < _OFF_LOOP_BYTES:
-            return self._answer(request)
+            response, stored = self._handle(request)
+            return response if stored is None else _once_stored(response, stored)
         return Heavy(partial(self._answer, request))
 
     def _poll(self, commands: Commands, request: Request) -> Response:
@@ -111,6 +114,13 @@ class OtlpHttp:
         return Response(200, body, JSON)
 
     def _answer(self, request: Request) -> Response:
+        response, stored = self._handle(request)
+        if stored is not None:
+            stored.result()
+        return response
+
+    def _handle(self, request: Request) -> tuple[Response, Future[None] | None]:
+        """The response, and what is done once it may be sent; None: at once."""
         head = request.head
         signal, is_json = _SIGNAL_OF[head.path], _media_type(head) == JSON
         answer = self._handler.handle(
@@ -123,10 +133,10 @@ class OtlpHttp:
             )
         )
         if answer.status != "ok":
-            return self._refusal(answer, head)
+            return self._refusal(answer, head), None
         body = success(signal, answer.rejected, answer.message, is_json=is_json)
         self._count(signal, 200)
-        return Response(200, body, JSON if is_json else PROTOBUF)
+        return Response(200, body, JSON if is_json else PROTOBUF), answer.stored
 
     def _refusal(self, answer: Answer, head: Head) -> Response:
         response = self.failure(_STATUS_OF[answer.status], answer.message, head)
@@ -148,6 +158,11 @@ class OtlpHttp:
     def _count(self, signal: str, status_code: int) -> None:
         with self._lock:
             self._answers[signal, status_code] += 1
+
+
+async def _once_stored(response: Response, stored: Future[None]) -> Response:
+    await asyncio.wrap_future(stored)
+    return response
 
 
 def _media_type(head: Head) -> str:

@@ -12,11 +12,19 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from otel_straggler.detect.scores.medians import number_densely
-from otel_straggler.model.observation import NO_STEP, Codes, Ints, ObservationBatch
+from otel_straggler.model.observation import (
+    NO_STEP,
+    Codes,
+    Ints,
+    ObservationBatch,
+    restored_rows,
+    rows_state,
+)
 from otel_straggler.model.rank import Source
 
 REMEMBERED_CLOSED_WINDOWS = 256
@@ -114,6 +122,57 @@ class WindowTrack:
     def close_all(self) -> Iterator[OpenWindow]:
         for number in sorted(self.open):
             yield self.close(number)
+
+    def state(self) -> dict[str, Any]:
+        """State for a restart: JSON types and arrays. Cost: a copy of the rows of open windows."""
+        closed = [step for steps in self._closed_steps for step in steps]
+        return {
+            "steps": np.array(list(self._window_of_step), np.int64),
+            "numbers": np.array(list(self._window_of_step.values()), np.int64),
+            "closed_steps": np.array(closed, np.int64),
+            "closed_sizes": [len(steps) for steps in self._closed_steps],
+            "oldest_known_step": self._oldest_known_step,
+            "opened": self._opened,
+            "n_closed": self.n_closed,
+            "newest": [[rank, step] for rank, step in self.newest.items()],
+            "open": [_window_state(window) for window in self.open.values()],
+        }
+
+    def restore(self, state: Mapping[str, Any], now_ns: int) -> None:
+        """Go on from :meth:`state`; windows wait from ``now_ns`` on."""
+        steps, numbers = state["steps"].tolist(), state["numbers"].tolist()
+        self._window_of_step = dict(zip(steps, numbers, strict=True))
+        closed = iter(state["closed_steps"].tolist())
+        sizes = state["closed_sizes"]
+        self._closed_steps = [list(itertools.islice(closed, size)) for size in sizes]
+        self._oldest_known_step = state["oldest_known_step"]
+        self._opened, self.n_closed = state["opened"], state["n_closed"]
+        self.newest.update((rank, step) for rank, step in state["newest"])
+        windows = (_restored_window(each, now_ns) for each in state["open"])
+        self.open = {window.number: window for window in windows}
+
+
+def _window_state(window: OpenWindow) -> dict[str, Any]:
+    return {
+        "number": window.number,
+        "began_ns": window.began_ns,
+        "steps": np.array(window.steps, np.int64),
+        "is_passed": window.passed_at_ns is not None,
+        "rows": rows_state(window.rows),
+    }
+
+
+def _restored_window(state: Mapping[str, Any], now_ns: int) -> OpenWindow:
+    steps = state["steps"].tolist()
+    return OpenWindow(
+        number=state["number"],
+        began_ns=state["began_ns"],
+        opened_at_ns=now_ns,
+        steps=steps,
+        last_step=max(steps, default=NO_STEP),
+        passed_at_ns=now_ns if state["is_passed"] else None,
+        rows=restored_rows(state["rows"]),
+    )
 
 
 WindowIndex = tuple[int, int]
