@@ -10,8 +10,8 @@ Ends with 1 unless every recorded span has arrived there once, or its producer s
 it. SIGKILL alone may take with it what the collector had not passed on yet, and bring again what it
 had not answered yet: ``endings`` counts both, and ``unexplained`` is what that does not explain.
 
-``--spool``: collectors have a history and a spool, and then each recorded run is in one window of the
-history, however the collectors end (``--restarts KILL*20``).
+``--spool``: collectors have a history and a spool, and then each recorded run is in one window of
+the history, however the collectors end (``--restarts KILL*20``).
 
 ``--restarts TERM --away-s 300 --seconds 600``: what a queue that is full costs, exactly.
 """

@@ -19,7 +19,7 @@ from benchmarks.no_loss.memory import Sampler
 from benchmarks.no_loss.producer import RUN_ID, SECTIONS, STEP_S, runs_per_step
 
 ROOT = Path(__file__).parents[2]
-SAVE_EVERY_S = 1.0
+SAVE_EVERY_S = 0.2
 """Often, so that even a short life has several checkpoints of a history with a spool."""
 LONGEST_START_S = 60.0
 LONGEST_END_S = 300.0

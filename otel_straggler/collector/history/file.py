@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -36,6 +37,8 @@ MAX_CHANGES: Final = 10_000
 """Maximum waiting to be written."""
 MAX_WINDOWS: Final = 1_000
 """Windows of checkpoints that failed, to be written with the next one."""
+OPEN_WINDOWS: Final = "open_windows"
+"""Key of the state with the rows of open windows, large and soon replaced."""
 SPOOL: Final = "spool"
 """Key of the state that makes a batch a checkpoint: ``sequence`` is that of its last request."""
 _Encoded = TypeVar("_Encoded")
@@ -255,7 +258,11 @@ class HistoryFile:
     # --- writing ----------------------------------------------------------------------------
 
     def _write(self, database: Database, batch: Batch) -> None:
-        states = {k: b for k, state in batch.states.items() for b in self._try(encode_blob, state)}
+        states = {
+            key: blob
+            for key, state in batch.states.items()
+            for blob in self._try(partial(encode_blob, is_large=key == OPEN_WINDOWS), state)
+        }
         database.write(
             windows=[row for window in batch.windows for row in self._try(_window_row, window)],
             changes=[row for change in batch.changes for row in self._try(_change_row, change)],

@@ -131,10 +131,11 @@ class Spool:
                 f"Choose another one ({error}).",
             ) from error  # fmt: skip
         paths = sorted(path for path in self._folder.glob(f"*{_SUFFIX}") if _number(path) >= 0)
-        self._segments = [_Segment(path) for path in paths]
         self._number = max(map(_number, paths), default=0)
-        for segment in self._segments:
-            self.id = self._id_of(segment) or self.id
+        for segment in map(_Segment, paths):
+            if segment_id := self._id_of(segment):
+                self.id = segment_id
+                self._segments.append(segment)
         self.id = self.id or os.urandom(8).hex()
 
     def replay(self, after: int) -> Iterator[Record]:
@@ -309,6 +310,7 @@ class Spool:
     # --- reading ------------------------------------------------------------------------------
 
     def _id_of(self, segment: _Segment) -> str:
+        """Empty for what is no segment, which is left as it is, and for one that is empty."""
         try:
             file = open_regular(segment.path, os.O_RDONLY)
             try:
@@ -319,6 +321,9 @@ class Spool:
         except OSError as error:
             self.count("damaged", str(error))
             return ""
+        if segment.size == 0:
+            segment.path.unlink(missing_ok=True)
+            return ""
         if len(head) < _SEGMENT.size or not head.startswith(_MAGIC):
             self.count("damaged", f"{segment.path}: no segment")
             return ""
@@ -328,8 +333,7 @@ class Spool:
         """All whole records of a segment, up to the first damage."""
         try:
             with os.fdopen(open_regular(segment.path, os.O_RDONLY), "rb", _READ_BYTES) as file:
-                if not file.read(_SEGMENT.size).startswith(_MAGIC):
-                    return  # counted when it was opened
+                file.seek(_SEGMENT.size)
                 while head := file.read(_RECORD.size):
                     record = _read_record(head, file, segment.size)
                     if record is None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
-from otel_straggler.collector.history.file import SPOOL, Summary
+from otel_straggler.collector.history.file import OPEN_WINDOWS, SPOOL, Summary
 from otel_straggler.collector.history.history import History, HistoryCounts
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.spool import Spool
@@ -37,7 +37,6 @@ DECISIONS: Final = "decisions"
 _HANGS: Final = "hangs"
 ALERTS: Final = "alerts"
 MAINTENANCE: Final = "maintenance"
-_OPEN: Final = "open_windows"
 
 
 class HistoryWriter:
@@ -133,7 +132,7 @@ class HistoryWriter:
         for key in (_HANGS, MAINTENANCE):
             self._restored.pop(key, None)
         alerts = {key: self._restored.pop(key) for key in (ALERTS,) if key in self._restored}
-        opened = self._restored.pop(_OPEN, {})
+        opened = self._restored.pop(OPEN_WINDOWS, {})
         engines = 0
         for key, state in list(self._restored.items()):
             part, is_engine, name = key.partition("/")
@@ -142,8 +141,10 @@ class HistoryWriter:
                 self._restored[key] = {part: {name: state} if is_engine else state}
                 self._restore(key, scorer.restore)
         if self.through and opened.get("sequence") == self.through:
-            self._restored[_OPEN] = opened["worlds"]
-            self._restore(_OPEN, lambda worlds: scorer.restore_open(worlds, self._monotonic_ns()))
+            self._restored[OPEN_WINDOWS] = opened["worlds"]
+            self._restore(
+                OPEN_WINDOWS, lambda worlds: scorer.restore_open(worlds, self._monotonic_ns())
+            )
         self._restored = alerts
 
     def put_windows(self, windows: Sequence[WindowScores]) -> None:
@@ -205,7 +206,7 @@ class HistoryWriter:
             states[MAINTENANCE] = self._maintenance
         if self._spool is not None:
             worlds = {} if is_last else scorer.open_state()
-            states[_OPEN] = {"sequence": through, "worlds": worlds}
+            states[OPEN_WINDOWS] = {"sequence": through, "worlds": worlds}
             states[SPOOL] = {"id": self._spool.id, "sequence": through}
         if self._history.put(
             windows=self._windows,

@@ -19,7 +19,14 @@ import grpc
 
 from otel_straggler import semconv
 from otel_straggler.collector.ingest.body import BadBodyError, BodyTooLargeError, inflate
-from otel_straggler.collector.ingest.intake import PROTOBUF, Answer, Intake, Request
+from otel_straggler.collector.ingest.intake import (
+    NOT_STORED,
+    PROTOBUF,
+    Answer,
+    Intake,
+    Request,
+    is_stored,
+)
 from otel_straggler.otlp.answers import Code, Signal, success
 
 _log = logging.getLogger(__name__)
@@ -50,6 +57,7 @@ _IDLE_S = 300.0
 _HAND_OVER_S = 1.0
 """Beyond a deadline, for cancelled calls."""
 _STOPPING = Answer(status="stopping", message="the collector is shutting down")
+_NOT_STORED = Answer(status="busy", message=NOT_STORED)
 _BUSY = Answer(status="busy", message="not able to take requests now; send it again later")
 
 
@@ -147,8 +155,8 @@ class GrpcServer:
             _abort(context, Code.INVALID_ARGUMENT, "the call had no message")
         with self._at_work:
             answer = self._answer(signal, message, context)
-        if answer.stored is not None:
-            answer.stored.result()
+        if answer.stored is not None and not is_stored(answer.stored):
+            _refuse(context, _NOT_STORED)
         return success(signal, answer.rejected, answer.message, is_json=False)
 
     def _answer(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> Answer:

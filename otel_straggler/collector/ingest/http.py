@@ -13,7 +13,15 @@ from otel_straggler import semconv
 from otel_straggler.collector.api.commands import POLLS, Commands
 from otel_straggler.collector.ingest.body import GZIP, IDENTITY
 from otel_straggler.collector.ingest.http_messages import Head, Heavy, Request, Response
-from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, Answer, Intake
+from otel_straggler.collector.ingest.intake import (
+    JSON,
+    NOT_STORED,
+    PROTOBUF,
+    STORED_WITHIN_S,
+    Answer,
+    Intake,
+    is_stored,
+)
 from otel_straggler.collector.ingest.intake import Request as OtlpRequest
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.answers import SIGNALS, Code, Signal, status, success
@@ -102,7 +110,7 @@ class OtlpHttp:
             return self._poll(self._commands, request)
         if len(request.content) < _OFF_LOOP_BYTES:
             response, stored = self._handle(request)
-            return response if stored is None else _once_stored(response, stored)
+            return response if stored is None else self._once_stored(request, response, stored)
         return Heavy(partial(self._answer, request))
 
     def _poll(self, commands: Commands, request: Request) -> Response:
@@ -115,8 +123,18 @@ class OtlpHttp:
 
     def _answer(self, request: Request) -> Response:
         response, stored = self._handle(request)
-        if stored is not None:
-            stored.result()
+        if stored is not None and not is_stored(stored):
+            return self.failure(503, NOT_STORED, request.head)
+        return response
+
+    async def _once_stored(
+        self, request: Request, response: Response, stored: Future[None]
+    ) -> Response:
+        done = asyncio.shield(asyncio.wrap_future(stored))
+        try:
+            await asyncio.wait_for(done, STORED_WITHIN_S)
+        except asyncio.TimeoutError:
+            return self.failure(503, NOT_STORED, request.head)
         return response
 
     def _handle(self, request: Request) -> tuple[Response, Future[None] | None]:
@@ -158,11 +176,6 @@ class OtlpHttp:
     def _count(self, signal: str, status_code: int) -> None:
         with self._lock:
             self._answers[signal, status_code] += 1
-
-
-async def _once_stored(response: Response, stored: Future[None]) -> Response:
-    await asyncio.wrap_future(stored)
-    return response
 
 
 def _media_type(head: Head) -> str:

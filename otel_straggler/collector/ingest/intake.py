@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -51,6 +52,19 @@ class Answer:
     message: str = ""
     retry_after_s: int = 1
     stored: Future[None] | None = None
+
+
+STORED_WITHIN_S: Final = 30.0
+NOT_STORED: Final = "the disk of the spool does not respond; send it again later"
+
+
+def is_stored(stored: Future[None]) -> bool:
+    """Wait until a request is on the disk; False if that takes too long."""
+    try:
+        stored.result(STORED_WITHIN_S)
+    except FutureTimeoutError:
+        return False
+    return True
 
 
 _KINDS: Final[tuple[tuple[Signal, ContentType], ...]] = (
