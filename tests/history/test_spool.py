@@ -146,6 +146,23 @@ def test_what_the_history_has_is_removed(begin: Any, folder: Path) -> None:
     assert list(folder.glob("*.spool")) == []
 
 
+def test_what_was_not_read_yet_is_not_removed(begin: Any, folder: Path) -> None:
+    """The history may be saved while requests are still being replayed."""
+    spool, _ = begin(segment_bytes=KiB)
+    for _ in range(20):
+        spool.append(0, bytes(400))
+    die(spool)
+    again = Spool(folder, max_bytes=1 << 30, syncs=False)
+    again.open()
+    replayed = []
+    for record in again.replay(0):
+        replayed.append(record.sequence)
+        again.release(record.sequence)
+    again.close()
+    assert replayed == list(range(1, 21))
+    assert list(folder.glob("*.spool")) == []
+
+
 def test_a_spool_without_an_end_drops_its_oldest(begin: Any, folder: Path) -> None:
     """Where the history cannot be saved for long: the log is bounded, and that is counted."""
     spool, _ = begin(max_bytes=20 * KiB, segment_bytes=4 * KiB)

@@ -48,6 +48,7 @@ _SUFFIX: Final = ".spool"
 _DIGITS: Final = 10
 _READ_BYTES: Final = 1 * MiB
 _CLOSE_S: Final = 5.0
+_UNREAD: Final = 2**64
 _MIN_SHARE: Final = 8
 """A segment of at least this fraction (1 / 8) of its size is ended early, to be removed."""
 
@@ -70,9 +71,11 @@ class Record:
 
 @dataclass(slots=True)
 class _Segment:
+    """``last``: sequence of its last request; of one that was not read yet, higher than any."""
+
     path: Path
     size: int = 0
-    last: int = 0
+    last: int = _UNREAD
 
 
 class Spool:
@@ -142,11 +145,13 @@ class Spool:
         """The requests of earlier processes with a higher sequence, in order."""
         self._sequence = after
         for segment in list(self._segments):
+            last = 0
             for record in self._records(segment):
-                segment.last = max(segment.last, record.sequence)
+                last = max(last, record.sequence)
                 if record.sequence > self._sequence:
                     self._sequence = record.sequence
                     yield record
+            segment.last = last
 
     def begin(self) -> None:
         """Start to append, after the requests that were replayed."""
