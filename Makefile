@@ -145,6 +145,7 @@ soak: dev ## the long doses: ten million sections, spans over restarts, ten demo
 	OTEL_STRAGGLER_TEST_DOSE=full $(BIN)/python -m pytest --timeout 3600 tests/client/test_doses.py
 	$(BIN)/python -m benchmarks.no_loss --restarts TERM,TERM
 	$(BIN)/python -m benchmarks.no_loss --restarts TERM,KILL --seconds 120
+	$(BIN)/python -m benchmarks.no_loss --restarts 'KILL*20' --spool --seconds 240 --away-s 0.5
 	$(BIN)/python -m benchmarks.no_loss --restarts TERM,TERM --seconds 120 --span-budget 200
 	$(BIN)/python -m benchmarks.no_loss --restarts TERM --seconds 480 --away-s 240
 	$(BIN)/python -m benchmarks.collector_outage

@@ -19,6 +19,7 @@ from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import Topology, resource_attributes
 from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT
 from otel_straggler.collector.history.failures import REASONS
+from otel_straggler.collector.history.spool import REASONS as SPOOL_REASONS
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.verdict import Evidence, Scope, State
@@ -83,6 +84,7 @@ def page() -> str:
         aliases=_aliases(),
         metrics="\n".join(_metric_tables()),
         history=_text(tuple(REASONS), REASONS, "reason"),
+        spool=_text(tuple(SPOOL_REASONS), SPOOL_REASONS, "reason"),
         sampling=_text((*KEPT, *LEFT_OUT), {**KEPT, **LEFT_OUT}, "reason"),
         reasons=_text(sender.DROP_REASONS, _REASONS, "reason"),
         verdicts=_text_of_verdicts(),
@@ -137,6 +139,10 @@ The name in Prometheus follows OpenTelemetry's translation of the OTLP name. If 
 ### Reasons of `straggler.collector.history.failures`
 
 {history}
+### Reasons of `straggler.collector.spool.failures`
+
+{spool}
+
 ### Reasons of `straggler.records.dropped`
 In addition, invalid calls of the package are counted as `bad_section`, `bad_step`, \
 `bad_phase` and `bad_work_size`; failures in measuring waits in collectives as \

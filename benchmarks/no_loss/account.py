@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.no_loss.counted import Series, compared
 from benchmarks.no_loss.course import Ending, Outcome
 from benchmarks.no_loss.ledger import Arrivals
 from benchmarks.no_loss.memory import MIB, trend
@@ -65,6 +66,7 @@ def account(outcome: Outcome) -> dict:
 
     ``is_exact``: nothing came twice, and just as many are missing as producers say they dropped.
     ``unexplained``: runs in doubt, less those that were with a collector when it was killed.
+    ``history``: runs in windows of the history, with a spool: all, and each once.
     """
     doubts = [doubts_of(arrivals) for arrivals in _series(outcome)]
     missing = sum(int(d.missing.sum()) for d in doubts)
@@ -81,6 +83,7 @@ def account(outcome: Outcome) -> dict:
         "never_recorded": invented,
         "is_exact": missing == sum(dropped.values()) and again == 0 and invented == 0,
         "unexplained": _unexplained(outcome, doubts),
+        **({} if outcome.counted is None else {"history": _history(outcome, outcome.counted)}),
         "endings": [
             _around(outcome, number, doubts) for number in range(1, len(outcome.endings) + 1)
         ],
@@ -92,6 +95,17 @@ def account(outcome: Outcome) -> dict:
         "queue": _queue(outcome),
         "memory": _memory(outcome),
     }
+
+
+def _history(outcome: Outcome, counted: dict[Series, int]) -> dict[str, int]:
+    """Of all sections; steps are not scored."""
+    recorded = {
+        (reported["rank"], name): count
+        for reported in outcome.reported
+        for name, count in reported["recorded"].items()
+        if name != "step"
+    }
+    return compared(counted, recorded)
 
 
 def doubts_of(arrivals: Arrivals) -> Doubts:

@@ -7,16 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.no_loss.collectors import Counted
+from benchmarks.no_loss.counted import Series, counted_in
 from benchmarks.no_loss.ledger import Ledger, Sink
 from benchmarks.no_loss.memory import Sampler
-from benchmarks.no_loss.producer import SECTIONS, STEP_S, runs_per_step
+from benchmarks.no_loss.producer import RUN_ID, SECTIONS, STEP_S, runs_per_step
 
 ROOT = Path(__file__).parents[2]
+SAVE_EVERY_S = 0.2
+"""Often, so that even a short life has several checkpoints of a history with a spool."""
 LONGEST_START_S = 60.0
 LONGEST_END_S = 300.0
 
@@ -34,6 +38,7 @@ class Dose:
         span_budget: of each process; 0: nothing is folded.
         queue_bytes: of each process.
         protocol: of producers: "http/protobuf" or "grpc".
+        has_spool: collectors have a history and a spool.
     """
 
     seconds: float = 600.0
@@ -44,6 +49,7 @@ class Dose:
     span_budget: int = 0
     queue_bytes: int = 64 << 20
     protocol: str = "http/protobuf"
+    has_spool: bool = False
 
     @property
     def steps(self) -> int:
@@ -79,7 +85,7 @@ class Ending:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run has left behind."""
+    """What a run has left behind; ``counted``: by its history, if it had one."""
 
     dose: Dose
     ledger: Ledger
@@ -89,13 +95,34 @@ class Outcome:
     endings: list[Ending] = field(default_factory=list)
     collectors: list[Counted] = field(default_factory=list)
     reported: list[dict] = field(default_factory=list)
+    folder: Path | None = None
+    counted: dict[Series, int] | None = None
+
+    @property
+    def flags(self) -> list[str]:
+        """Of a history and a spool."""
+        if self.folder is None:
+            return []
+        config = self.folder / "collector.yaml"
+        config.write_text(f"history: {{save_every_seconds: {SAVE_EVERY_S}}}\n")
+        history, spool = self.folder / "history.db", self.folder / "spool"
+        return ["--config", str(config), "--history", str(history), "--spool", str(spool)]
 
 
 def run(dose: Dose) -> Outcome:
     """Let it happen. Raises RuntimeError if a process ends that should not."""
+    if not dose.has_spool:
+        return _run(dose, None)
+    with tempfile.TemporaryDirectory(prefix="otel-straggler-") as name:
+        outcome = _run(dose, Path(name))
+        outcome.counted = counted_in(Path(name) / "history.db", RUN_ID)
+        return outcome
+
+
+def _run(dose: Dose, folder: Path | None) -> Outcome:
     ledger = Ledger()
     sink = Sink(ledger)
-    outcome = Outcome(dose, ledger, Sampler())
+    outcome = Outcome(dose, ledger, Sampler(), folder=folder)
     producers: list[subprocess.Popen] = []
     try:
         _start_collector(outcome, sink)
@@ -143,7 +170,8 @@ def _restart(outcome: Outcome, sink: Sink, how: str) -> None:
 def _start_collector(outcome: Outcome, sink: Sink) -> None:
     addresses = outcome.collectors[0].addresses if outcome.collectors else None
     outcome.ledger.collector += 1
-    outcome.collectors.append(Counted("--forward", sink.url, addresses=addresses))
+    flags = ("--forward", sink.url, *outcome.flags)
+    outcome.collectors.append(Counted(*flags, addresses=addresses))
     name = f"collector {len(outcome.collectors)}"
     outcome.memory.watch(name, outcome.collectors[-1].pid)
 

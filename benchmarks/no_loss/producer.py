@@ -18,6 +18,7 @@ from otel_straggler.client.session import Session
 STEP_S = 0.016
 """Short, so that what is remembered of steps (4,096 of them in a producer) is full long before
 memory is looked at."""
+RUN_ID = "no-loss"
 SECTIONS = ("data", "forward", "backward")
 LONGEST_FLUSH_S = 120.0
 
@@ -41,7 +42,7 @@ def main() -> None:
     session = otel_straggler.configure(
         endpoint=options.endpoint,
         protocol=options.protocol,
-        run_id="no-loss",
+        run_id=RUN_ID,
         rank=options.rank,
         world_size=options.processes,
         span_budget=options.span_budget,

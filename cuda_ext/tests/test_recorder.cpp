@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -164,6 +165,15 @@ TEST_CASE("a block in a file is there for others, and a file that is there is no
     CHECK(block.header().names_used.load() == 24);
     CHECK(Block(64, 4).open("/nowhere/at/all") == ENOENT);
   }
+  CHECK(std::remove(path.c_str()) == 0);
+}
+
+TEST_CASE("a link where the file of a block would be is not followed") {
+  const std::string path = "/tmp/otel-straggler-test-" + std::to_string(::getpid()) + ".link";
+  const std::string target = path + ".target";
+  REQUIRE(::symlink(target.c_str(), path.c_str()) == 0);
+  CHECK(Block(64, 4).open(path.c_str()) == EEXIST);
+  CHECK(::access(target.c_str(), F_OK) == -1);
   CHECK(std::remove(path.c_str()) == 0);
 }
 

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from otel_straggler.errors import StragglerError
+from otel_straggler.model.names import visible
 
 if TYPE_CHECKING:
     import click
@@ -83,7 +84,8 @@ def _usage_message(error: click.UsageError) -> str:
 
 
 def _print_error(message: str, exit_code: int = MISSING_EXTRA) -> int:
-    print(f"otel-straggler: error: {message}", file=sys.stderr)
+    lines = map(visible, message.split("\n"))
+    print("otel-straggler: error: " + "\n".join(lines), file=sys.stderr)
     return exit_code
 
 

@@ -82,7 +82,7 @@ def read(folder: Path, run: str | None, as_json: bool) -> None:
         counts = f"{len(diagnostics.stacks)} files of stacks, {len(diagnostics.rings)} rings"
         click.echo(f"Read: {counts}{of_run}.", err=True)
     for remark in remarks:
-        click.echo(remark, err=True)
+        click.echo(printable(remark, _MAX_LINE), err=True)
 
 
 def _flight_records(folder: Path, *, is_needed: bool) -> tuple[list[FlightRecord], list[str]]:

@@ -19,16 +19,31 @@ import click
 
 from otel_straggler.cli.diagnostics import frame_text
 from otel_straggler.cli.text import printable
-from otel_straggler.client.diagnostics.processes import is_stopped, started_ticks, takes_signal
+from otel_straggler.client.diagnostics.processes import (
+    holds_open,
+    is_stacks_signal,
+    is_stopped,
+    open_process,
+    send_signal,
+    started_ticks,
+    takes_signal,
+    user_of,
+)
 from otel_straggler.detect.hangs.stacks import own_frame
 from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.diagnostics import SUFFIX, StacksDump, StacksHead, parse_dumps
-from otel_straggler.recordings.diagnostics_files import read_stacks_file
+from otel_straggler.recordings.diagnostics_files import (
+    MAX_FILES,
+    MAX_READ_BYTES,
+    read_stacks_file,
+)
+from otel_straggler.regular_files import open_regular
 
 _PY_SPY_S = 30.0
 _SIGNAL_S = 5.0
 _STILL_S = 0.3
 _POLL_S = 0.05
+_MAX_LINE = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +71,7 @@ class Target:
 def targets_in(folder: Path) -> list[Target]:
     """Living processes of this machine that have a file there, by rank."""
     result = []
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
+    for path in sorted(folder.glob(f"*{SUFFIX}"))[:MAX_FILES]:
         with contextlib.suppress(OSError):
             dumps = read_stacks_file(path)
             head = dumps[0].head if dumps else StacksHead()
@@ -80,6 +95,8 @@ def take_stacks(target: Target, py_spy: str | None, *, native: bool) -> tuple[St
     """
     if not started_ticks(target.pid):
         raise InputError("there is no such process")
+    if target.path is not None:
+        check_origin(target, target.path)
     remark = ""
     if py_spy is not None:
         try:
@@ -90,6 +107,27 @@ def take_stacks(target: Target, py_spy: str | None, *, native: bool) -> tuple[St
         return _by_signal(target), remark
     except InputError as error:
         raise InputError("; ".join(filter(None, (remark, str(error))))) from None
+
+
+def check_origin(target: Target, path: Path) -> None:
+    """Check that the process has written the file: anybody may write a file that names a process.
+
+    Raises:
+        InputError: it has not, or that cannot be seen.
+    """
+    if started_ticks(target.pid) != target.head.started:
+        raise InputError("it has ended, and its number is another process's")
+    file_user = path.lstat().st_uid
+    if user_of(target.pid) != file_user or os.geteuid() not in {0, file_user}:
+        raise InputError(
+            f"{path} belongs to user {file_user}, its process to user {user_of(target.pid)}: "
+            "nothing is sent. Run this as the user of the training"
+        )
+    if not holds_open(target.pid, path):
+        raise InputError(
+            f"it does not have {path} open, so it has not announced itself there: nothing is sent. "
+            "Name it with --pid for py-spy"
+        )
 
 
 def _by_py_spy(target: Target, py_spy: str, *, native: bool) -> StacksDump:
@@ -126,16 +164,34 @@ def _by_signal(target: Target) -> StacksDump:
     number = int(target.head.signal)
     if is_stopped(target.pid):
         raise InputError("it is stopped (SIGSTOP, a debugger): it can write nothing")
-    if not 0 < number <= 64 or not takes_signal(target.pid, number):
-        raise InputError(f"it takes signal {number} no longer")
-    before = len(_text(target.path))
-    _append(target.path, _head(target, "signal").text())
-    os.kill(target.pid, number)
+    if not is_stacks_signal(number):
+        raise InputError(f"it announces signal {number}, which is none for stacks")
+    before = _send(target, target.path, number)
     for text in _settled(target.path, before):
         dumps = parse_dumps(text)
         if dumps and dumps[-1].threads:
             return dumps[-1]
     raise InputError("it did not answer its signal: is it in a call of the kernel (state D)?")
+
+
+def _send(target: Target, path: Path, number: int) -> int:
+    """Ask by signal; returns the size of the file before. The process is opened before it is
+    checked, so it cannot become another one in between."""
+    process = None
+    try:
+        process = open_process(target.pid)
+        check_origin(target, path)
+        if not takes_signal(target.pid, number):
+            raise InputError(f"it takes signal {number} no longer")
+        before = path.lstat().st_size
+        _append(path, _head(target, "signal").text())
+        send_signal(target.pid, process, number)
+    except OSError as error:
+        raise InputError(f"it cannot be sent a signal: {error.strerror or error}") from error
+    finally:
+        if process is not None:
+            os.close(process)
+    return before
 
 
 def _settled(path: Path, before: int) -> Iterator[str]:
@@ -144,20 +200,30 @@ def _settled(path: Path, before: int) -> Iterator[str]:
     view, since_s = "", time.monotonic()
     while time.monotonic() < ends_at_s:
         time.sleep(_POLL_S)
-        text = _text(path)[before:]
+        text = _text_after(path, before)
         if text != view:
             view, since_s = text, time.monotonic()
         elif time.monotonic() - since_s >= _STILL_S:
             yield view
 
 
-def _text(path: Path) -> str:
-    return path.read_bytes().decode("utf-8", "replace")
+def _text_after(path: Path, offset: int) -> str:
+    """What follows ``offset`` bytes, at most 8 MiB."""
+    try:
+        file = open_regular(path, os.O_RDONLY)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        return os.pread(file, MAX_READ_BYTES, offset).decode("utf-8", "replace")
+    finally:
+        os.close(file)
 
 
 def _append(path: Path, text: str) -> None:
+    """As root to the file of any user: :func:`check_origin` has compared it with the process."""
+    owner = path.lstat().st_uid if os.geteuid() == 0 else None
     try:
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = open_regular(path, os.O_WRONLY | os.O_APPEND, owner=owner)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
     try:
@@ -238,10 +304,10 @@ def stacks(
             dump, remark = take_stacks(target, py_spy, native=native)
         except InputError as error:
             failures += 1
-            click.echo(f"{target.name}: {error}", err=True)
+            click.echo(printable(f"{target.name}: {error}", _MAX_LINE), err=True)
         else:
             if remark:
-                click.echo(f"{target.name}: {remark}", err=True)
+                click.echo(printable(f"{target.name}: {remark}", _MAX_LINE), err=True)
             _print(target, dump)
     if failures:
         raise click.exceptions.Exit(1)
@@ -275,7 +341,8 @@ def _print(target: Target, dump: StacksDump) -> None:
     gil = ", and holds the GIL" if main is not None and main.holds_gil else ""
     click.echo(f"{target.name}: the main thread is in {frame_text(frame)}{gil}.")
     if target.path is not None:
-        click.echo(f"  All {len(dump.threads)} threads are in {target.path}")
+        path = printable(str(target.path), _MAX_LINE)
+        click.echo(f"  All {len(dump.threads)} threads are in {path}")
         return
     for thread in dump.threads:
         click.echo(f"  {printable(thread.name) or hex(thread.number)}")

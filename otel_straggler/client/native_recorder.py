@@ -37,6 +37,7 @@ from otel_straggler.client.recorder import (
     new_session,
 )
 from otel_straggler.native import NATIVE
+from otel_straggler.regular_files import create_folder
 from otel_straggler.semconv import STEP_SPAN
 
 _Base: Any = object if NATIVE is None else NATIVE.SectionTimer
@@ -347,7 +348,7 @@ class NativeRecorder:
     def _open_file(self, folder: Path) -> bool:
         path = folder / f"{os.getpid()}-{os.urandom(4).hex()}.ring"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            create_folder(folder)
             self._native.open_block(str(path))
         except OSError as error:
             _LOG.warning("no ring file in %s (%s): the ring is private memory", folder, error)

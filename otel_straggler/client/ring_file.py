@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from otel_straggler.client.native_records import PHASES, SECTIONS
 from otel_straggler.errors import StragglerError
+from otel_straggler.regular_files import open_regular
 from otel_straggler.semconv import STEP_SPAN
 
 VERSION = 1
@@ -40,6 +41,8 @@ _VERSION = struct.Struct("<8xQ")
 _FRAME = struct.Struct("<QqqQqqIIII")
 _FRAME_BYTES = 64
 _MAX_SLOTS, _MAX_FRAMES, _MAX_CAPACITY, _MAX_NAMES_BYTES = 65_536, 1_024, 2**24, 2**24
+_MAX_SLOTS_BYTES = 64 * 1024 * 1024
+"""Read at once; a recorder's take 2 MiB."""
 _NO_STEP = -(2**63)
 _TRIES = 20
 
@@ -145,7 +148,7 @@ def read_ring_file(path: Path) -> RingState:
     Raises:
         RingFileError: it is not a ring's. OSError: it cannot be read.
     """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    file = open_regular(path, os.O_RDONLY)
     try:
         return _state(lambda offset, count: os.pread(file, count, offset), os.fstat(file).st_size)
     finally:
@@ -225,7 +228,7 @@ def _layout(header: bytes, size: int) -> _Layout:
         ("record_bytes", it.record_bytes == _RECORD_BYTES),
         ("frames_per_slot", 0 < it.frames_per_slot <= _MAX_FRAMES),
         ("slot_bytes", it.slot_bytes == _FRAME_BYTES * (1 + it.frames_per_slot)),
-        ("slots", 0 < it.slots <= _MAX_SLOTS),
+        ("slots", 0 < it.slots <= _MAX_SLOTS and it.slots * it.slot_bytes <= _MAX_SLOTS_BYTES),
         ("names_bytes", it.names_bytes <= _MAX_NAMES_BYTES),
         ("capacity", 0 < it.capacity <= _MAX_CAPACITY and is_power),
         ("total_bytes", it.total_bytes <= size),
@@ -368,7 +371,7 @@ def write_identity(path: Path, identity: RingIdentity) -> None:
     text = json.dumps(asdict(identity)).encode()
     if len(text) > MAX_IDENTITY_BYTES:
         return
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    file = open_regular(path, os.O_WRONLY)
     try:
         os.pwrite(file, _LENGTH.pack(len(text)) + text, _IDENTITY_AT)
     finally:

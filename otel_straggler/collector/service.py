@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_straggler._version import __version__
@@ -24,6 +25,7 @@ from otel_straggler.collector.api.peers import Peers
 from otel_straggler.collector.forwarding.forward import Forwarder
 from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.pages import PageHistory
+from otel_straggler.collector.history.spool import Spool
 from otel_straggler.collector.history.writer import (
     ALERTS,
     DECISIONS,
@@ -34,7 +36,12 @@ from otel_straggler.collector.history.writer import (
 from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, ByteBudget, Intake, Request
 from otel_straggler.collector.ingest.servers import Servers, require_packages
 from otel_straggler.collector.metrics.self_metrics import self_families
-from otel_straggler.collector.settings import CollectorSettings, ForwardSettings
+from otel_straggler.collector.settings import (
+    CollectorSettings,
+    ForwardSettings,
+    HistorySettings,
+    MiB,
+)
 from otel_straggler.collector.settings_file import check_exposure, exposed
 from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.snapshot import ReportQuery
@@ -81,7 +88,10 @@ class Collector:
         self._metrics_text = b""
         self._budget = ByteBudget(settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(settings.forward)
-        self._history = HistoryWriter(settings.history, settings.scoring.max_runs)
+        self._spool = _spool(settings.history)
+        self._history = HistoryWriter(
+            settings.history, settings.scoring.max_runs, spool=self._spool
+        )
         self._sampler = _sampler(settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
         self._maintenance = MaintenanceBook(time.time_ns)
@@ -111,7 +121,7 @@ class Collector:
         aliases, names = settings.attributes.aliases(), settings.spans.names()
         quotas = Quotas(lambda: self._worker.snapshot.runs)
         self._intake = Intake(
-            self._worker.ingest, self._forward, self._budget, aliases, names, quotas
+            self._worker.ingest, self._forward, self._budget, aliases, names, quotas, self._spool
         )
         self._is_insecure = bool(exposed(settings))
         meta = partial(
@@ -170,18 +180,24 @@ class Collector:
         """Listen and work; returns the addresses by name.
 
         Raises:
-            UnavailableError: an address is taken, a package is missing, or the history is in use
-                or of a newer version.
+            UnavailableError: an address is taken, a package is missing, the history or the spool
+                is in use, the spool cannot be opened, or the history is of a newer version.
             ConfigError: the history is the database of another program; or an address is open to
                 other machines without grants, which ``auth.insecure`` does not allow.
         """
         check_exposure(self._settings)
-        self._history.open()
-        start_backfill(self._page_history, self._worker, self._evict_run_s)
+        if self._spool is not None:
+            self._spool.open()
         try:
+            self._history.open()
+            start_backfill(self._page_history, self._worker, self._evict_run_s)
+            if self._spool is not None:
+                self._resume(self._spool)
             addresses = self._servers.start()
         except BaseException:
             self._history.close(_CLOSE_S)
+            if self._spool is not None:
+                self._spool.close()
             raise
         if self._is_insecure:
             _log.warning(
@@ -202,6 +218,14 @@ class Collector:
             self._sampler.start()
         return addresses
 
+    def _resume(self, spool: Spool) -> None:
+        """Score what the last process had accepted and not saved, before anything new comes."""
+        self._worker.resume()
+        count = self._intake.replay(spool.replay(after=self._history.through))
+        spool.begin()
+        if count:
+            _log.info("%d requests of the spool were replayed", count)
+
     def stop(self, within_s: float = WITHIN_S) -> None:
         """Accept nothing more, score what was accepted, close the windows, forward what waits.
 
@@ -216,6 +240,8 @@ class Collector:
         stop.step("scoring", 0.6, self._stop_scoring)
         stop.step("alerts", 0.7, self._notifying.stop)
         stop.step("the history", 0.85, self._history.close)
+        if self._spool is not None:
+            stop.step("the spool", 0.85, self._spool.close)
         if self._sampler is not None:
             stop.step("sampling", 1.0, self._sampler.stop)
         if self._forwarder is not None:
@@ -284,6 +310,13 @@ class Collector:
             self._sampler.hold(request.body, spans, is_json=is_json)
         elif self._forwarder is not None:
             self._forwarder.put(replace(request, body=b""))  # held while it waits: only raw_body
+
+
+def _spool(history: HistorySettings) -> Spool | None:
+    if not (history.spool and history.path):
+        return None
+    max_bytes, syncs = history.spool_max_mib * MiB, history.spool_fsync == "batch"
+    return Spool(Path(history.spool), max_bytes=max_bytes, syncs=syncs)
 
 
 def _forwarder(forward: ForwardSettings) -> Forwarder | None:

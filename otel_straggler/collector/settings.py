@@ -344,6 +344,22 @@ class HistorySettings:
     save_every_seconds: float = option(
         10.0, above(0), "a collector that is killed loses at most this much of its state"
     )
+    spool: str = option(
+        "",
+        ANY_TEXT,
+        "directory of a log of accepted requests, so that a collector that is killed loses none; "
+        "needs `path`; empty = no log",
+        "--spool DIR",
+    )
+    spool_fsync: str = option(
+        "batch",
+        choice("batch", "never"),
+        "batch: a request is acknowledged once it is on the disk, which survives a power cut; "
+        "never: once the system has it, which survives the end of the process",
+    )
+    spool_max_mib: int = option(
+        1024, integer(1), "size of the log; beyond it the oldest requests are dropped, and counted"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

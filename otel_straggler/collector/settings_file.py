@@ -66,6 +66,13 @@ def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> Collecto
         expected = "a URL to forward to alongside it"
         remedy = "Name one with --forward URL or forward.url, or set the mode to off."
         raise ConfigError.of(mode_source, forward.mode, expected, remedy)
+    if settings.history.spool and not settings.history.path:
+        raise ConfigError.of(
+            "--spool" if path is None else f"{path}: history.spool",
+            settings.history.spool,
+            "a history alongside it, which keeps what the log led to",
+            "Name one with --history PATH or history.path.",
+        )
     check_notify(settings.alerts.notify, f"{path}: alerts.notify.")
     check_tls(settings.tls)
     return replace(settings, commands=with_token(settings.commands, str(path)))

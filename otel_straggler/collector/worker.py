@@ -61,6 +61,7 @@ class _Item:
     content: DecodedSpans | DecodedMetrics
     size: int
     now_ns: int
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +137,7 @@ class Worker:
         self._ticked_at_ns = monotonic_ns()
         self._failures = 0
         self._give_up_at_ns = math.inf
+        self._through = 0
         self.given_up = (0, 0)
         self._alerts: Mapping[str, tuple[Alert, ...]] = {}
         self._has_backfill_ended = False
@@ -144,8 +146,9 @@ class Worker:
 
     # --- from any thread --------------------------------------------------------------------
 
-    def ingest(self, content: DecodedSpans | DecodedMetrics, size: int) -> None:
-        self._queue.put(_Item(content, size, self._monotonic_ns()))
+    def ingest(self, content: DecodedSpans | DecodedMetrics, size: int, sequence: int = 0) -> None:
+        """Queue a request; ``sequence``: of the spool, ascending, 0: it is not stored there."""
+        self._queue.put(_Item(content, size, self._monotonic_ns(), sequence))
 
     def backfill(self, run_id: str, group: str, columns: Sequence[Column]) -> None:
         """Put windows of the history before those of this process."""
@@ -182,10 +185,17 @@ class Worker:
 
     def start(self, collector_id: str) -> None:
         """Restore the history, and begin; ``collector_id`` is the label ``collector``."""
+        self.sign(collector_id)
+        if self._thread.ident is None:
+            self.resume()
+
+    def resume(self) -> None:
+        """Restore the history, and begin, before it is known under which label: requests of the
+        spool come first."""
         self._history.restore(
             self._scorer, self._decisions, store=self._store, maintenance=self._maintenance
         )
-        self.sign(collector_id)
+        self._through = self._history.through
         self._thread.start()
 
     def sign(self, collector_id: str) -> None:
@@ -255,6 +265,7 @@ class Worker:
     def _process(self, items: list[_Item | _Step | None]) -> None:
         """Score in order; batches of spans together, where that gives the same scores."""
         waiting = BatchCoalescer()
+        through = self._through
         self._clock.follow_wall_clock()
         for item in items:
             if item is None:
@@ -265,6 +276,7 @@ class Worker:
             if self._monotonic_ns() >= self._give_up_at_ns:
                 self._drop(item)
                 continue
+            through = max(through, item.sequence)
             content = self._admitted(item)
             if isinstance(content, DecodedSpans):
                 if not waiting.has_room_for(content.batch):
@@ -277,6 +289,7 @@ class Worker:
                 self._guarded(partial(self._observe_metrics, content, item.now_ns))
                 self._budget.release(item.size)
         self._score(waiting)
+        self._through = through
         self._is_dirty |= any(items)
 
     def _drop(self, item: _Item) -> None:
@@ -351,7 +364,7 @@ class Worker:
         self._is_dirty |= bool(windows)
         self._guarded(
             lambda: self._history.tick(
-                self._scorer, self._store, self._new_summaries, self._clock.ahead_s
+                self._scorer, self._store, self._new_summaries, self._clock.ahead_s, self._through
             )
         )
         pause_s = _TICK_S if self._is_dirty else _REFRESH_S
@@ -367,7 +380,12 @@ class Worker:
         self._guarded(lambda: self._publish(now_ns, is_last=True))
         self._guarded(
             lambda: self._history.save(
-                self._scorer, self._store, self._new_summaries(), self._clock.ahead_s
+                self._scorer,
+                self._store,
+                self._new_summaries(),
+                self._clock.ahead_s,
+                self._through,
+                is_last=True,
             )
         )
 

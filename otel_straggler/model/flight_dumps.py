@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from otel_straggler.model.flight_records import Collective, FlightRecord, ProcessGroup
+from otel_straggler.model.names import clean_name
 
 FOREIGN_GROUP = "of a group that is not known"
 REPLACED_GROUP = "of an earlier group of the same name"
@@ -80,7 +81,7 @@ def text_of(value: Any) -> str:
     if not isinstance(value, str | int | float | None):
         msg = f"a {type(value).__name__} where a text is expected"
         raise TypeError(msg)
-    return _CONTROL.sub(" ", str(value))[:MAX_TEXT]
+    return clean_name(_CONTROL.sub(" ", str(value)), MAX_TEXT)
 
 
 def _ranks(value: Any) -> tuple[int, ...]:

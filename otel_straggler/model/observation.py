@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler import semconv
+from otel_straggler.model.decoding import plain, read_as
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import (
     MEMORY_MARKS,
@@ -142,6 +143,25 @@ def joined_columns(parts: Sequence[ObservationBatch]) -> dict[str, Any]:
         )
     columns["gpu"] = GpuTimes.join([part.gpu for part in parts], [len(part) for part in parts])
     return columns
+
+
+def rows_state(parts: Sequence[ObservationBatch]) -> dict[str, Any]:
+    """The rows of all parts, whose codes are of the same tables, without these; JSON types and
+    arrays."""
+    if not parts:
+        return {}
+    codes = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _CODES}
+    return {name: plain(column) for name, column in (codes | joined_columns(parts)).items()}
+
+
+def restored_rows(state: Mapping[str, Any]) -> list[ObservationBatch]:
+    """The rows again, as one part or none.
+
+    Raises:
+        ValueError, TypeError: it is no state.
+    """
+    empty: dict[str, Any] = {"sources": [], "sections": []}
+    return [read_as(ObservationBatch, {**empty, **state})] if state else []
 
 
 class BatchBuilder:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMessage
 
 from otel_straggler import semconv
+from otel_straggler.model.names import clean_name
 from otel_straggler.model.rank import Source
 
 Value: TypeAlias = str | int | float | bool | None
@@ -21,7 +22,6 @@ BAD_RANK = "bad_rank"
 
 _MAX_RANK = 2**31 - 1
 _REMEMBERED = 65_536
-_MAX_TEXT = 256
 _UNKNOWN_RUN = "unknown_service"
 
 
@@ -173,7 +173,7 @@ def _as_text(value: Value) -> str:
     """A number of a sender that knows only doubles loses its ``.0``."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return "" if value is None else str(value)[:_MAX_TEXT]
+    return "" if value is None else clean_name(str(value))
 
 
 def as_int(value: Value) -> int | None:

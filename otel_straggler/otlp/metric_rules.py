@@ -11,6 +11,7 @@ import numpy as np
 
 from otel_straggler import semconv
 from otel_straggler.model.kernels import KernelCell, KernelTimes, KernelTimesBuilder
+from otel_straggler.model.names import clean_name
 from otel_straggler.model.observation import Kernel, Section, kernel_class_of
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Buckets, Heartbeat, PassthroughMetric, SectionTimes
@@ -26,7 +27,6 @@ _REJECTED = frozenset({BAD_RANK, MALFORMED, NOT_DELTA})
 
 _MAX_S = 2.0**63 / 1e9
 _MAX_STEP = 2.0**62
-_MAX_TEXT = 256
 _DELTA, _CUMULATIVE = 1, 2
 NUMBERS = {
     semconv.HEARTBEAT.name: _MAX_S,
@@ -109,11 +109,11 @@ def describe_rank(description: Values, resource: Values) -> RankDescription:
 
 
 def as_text(value: str) -> str:
-    return value[:_MAX_TEXT]
+    return clean_name(value)
 
 
 def count_name(name: Value) -> str:
-    return str(name or "unknown")[:_MAX_TEXT]
+    return clean_name(str(name or "unknown"))
 
 
 _MAX_NUMBER: Final = 2.0**63
@@ -297,5 +297,5 @@ def cell_named(attributes: Mapping[str, Value], aliases: Aliases) -> KernelCell 
     named = attributes.get(semconv.KERNEL_CLASS)
     known = next((c for c in semconv.KERNEL_CLASSES if c == named), kernel_class_of(name))
     section = section_named(attributes, aliases)
-    kernel = Kernel(name, known)
+    kernel = Kernel(clean_name(name, MAX_KERNEL_NAME), known)
     return KernelCell("" if section is None else section.name, kernel)

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from otel_straggler import semconv
+from otel_straggler.model.names import clean_name
 from otel_straggler.model.observation import (
     BASIS_CODES,
     COLLECTIVE,
@@ -221,7 +222,6 @@ def _time(value: Value, limit_ns: int) -> float:
 
 
 _STATUS_ERROR = 2
-_MAX_NAME = 256
 _KINDS = frozenset(semconv.SECTION_KINDS)
 _SECTION_KEYS = (
     semconv.SECTION_KIND,
@@ -321,5 +321,5 @@ def section_of(name: str, kind: Value, phase: Value, parent: Value = None) -> Se
     'eval/forward'
     """
     own_kind: SectionKind = kind if kind in _KINDS else "compute"
-    around = str(parent or "")[:_MAX_NAME]
-    return Section(name[:_MAX_NAME], own_kind, around).in_phase(str(phase or "")[:_MAX_NAME])
+    around = clean_name(str(parent or ""))
+    return Section(clean_name(name), own_kind, around).in_phase(clean_name(str(phase or "")))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import re
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from otel_straggler.errors import InputError
 from otel_straggler.model.diagnostics import SUFFIX, StacksDump, StacksHead, parse_dumps
 from otel_straggler.model.flight_dumps import flight_record_of
 from otel_straggler.model.flight_records import FlightRecord
+from otel_straggler.regular_files import open_regular, read_tail
 
 MAX_READ_BYTES = 8 * 1024 * 1024
 MAX_FILES = 100_000
@@ -78,10 +80,7 @@ def read_stacks_file(path: Path) -> list[StacksDump]:
     Raises:
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - MAX_READ_BYTES))
-        return parse_dumps(file.read(MAX_READ_BYTES).decode("utf-8", "replace"))
+    return parse_dumps(read_tail(path, MAX_READ_BYTES).decode("utf-8", "replace"))
 
 
 def _summed_up(path: Path, rank: int, dumps: list[StacksDump]) -> RankStacks:
@@ -120,7 +119,7 @@ def read_flight_records(folder: Path) -> tuple[list[FlightRecord], list[str]]:
     remarks: list[str] = []
     for path in sorted(folder.iterdir(), key=lambda p: (len(p.name), p.name)):
         named = _RANK.search(path.name)
-        if named is None or not path.is_file():
+        if named is None or path.is_dir():
             continue
         rank = int(named.group(1))
         if rank in records:
@@ -144,9 +143,7 @@ def read_flight_record(path: Path, rank: int) -> FlightRecord:
     Raises:
         InputError: it is none, or larger than 256 MiB.
     """
-    if path.stat().st_size > MAX_DUMP_BYTES:
-        _refuse(path, f"{path.stat().st_size} bytes", f"at most {MAX_DUMP_BYTES}")
-    body = path.read_bytes()
+    body = _body(path)
     if not body.strip():
         return FlightRecord(rank=rank)
     dump = _decoded(path, body)
@@ -156,6 +153,17 @@ def read_flight_record(path: Path, rank: int) -> FlightRecord:
         return flight_record_of(dump, rank)
     except ValueError as error:
         _refuse(path, str(error), "pg_config, pg_status and entries")
+
+
+def _body(path: Path) -> bytes:
+    try:
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_DUMP_BYTES:
+                _refuse(path, f"{size} bytes", f"at most {MAX_DUMP_BYTES}")
+            return file.read(MAX_DUMP_BYTES)
+    except OSError as error:
+        _refuse(path, str(error.strerror or error), "a file that can be read")
 
 
 class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  there is no other name for it

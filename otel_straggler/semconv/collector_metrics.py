@@ -79,6 +79,13 @@ COLLECTOR_HISTORY_FAILURES = counter(
     "rows that could not be kept, by reason",
     "reason",
 )
+COLLECTOR_SPOOL_SIZE = gauge("straggler.collector.spool.size", "By", "size of the spool's log")
+COLLECTOR_SPOOL_FAILURES = counter(
+    "straggler.collector.spool.failures",
+    "{request}",
+    "requests that the spool does not keep safe, by reason",
+    "reason",
+)
 COLLECTOR_DECISIONS = counter(
     "straggler.collector.decisions",
     "{decision}",

@@ -121,3 +121,18 @@ def test_a_run_that_is_given_up_is_never_called_resolved(
     printed = render(amtool, tmp_path, name, given_up, beside).lower()
     assert "resolved: sum 0" not in printed
     assert "[resolved]" not in printed
+
+
+def test_slack_reads_no_markup_in_a_name(amtool: Program, tmp_path: Path) -> None:
+    """A run may be named <!channel>; what is not for Slack stays as it is."""
+    one = alert("StragglerRankLost", links={"dashboard_url": "https://g.example/d?a=1&b=2"})
+    one["labels"]["run_id"] = "<!channel>"
+    one["annotations"]["summary"] = "rank 3 of <https://x.example|run> & others"
+    text = render(amtool, tmp_path, "straggler.slack.text", one)
+    assert "rank 3 of &lt;https://x.example|run&gt; &amp; others" in text
+    assert "<https://g.example/d?a=1&b=2|Dashboard>" in text
+    title = render(amtool, tmp_path, "straggler.slack.title", one)
+    assert title == "[FIRING:1] StragglerRankLost run &lt;!channel&gt; (llm)"
+    assert "<https://x.example|run> & others" in render(
+        amtool, tmp_path, "straggler.plain.text", one
+    )

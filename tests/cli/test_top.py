@@ -344,3 +344,24 @@ def test_the_runs_of_several_shards_are_shown_together(
     code, output, _ = call("top", "--once", *away)
     assert code == 0
     assert "no answer: http://127.0.0.1:1/v1/report" in output
+
+
+def test_names_of_a_collector_cannot_control_the_terminal(call, collector, report) -> None:
+    """Runs, hosts and sections; also of a collector that does not clean them."""
+    bad = json.dumps("\x1b[2J\u202e\r\x9b")[1:-1].encode()
+    answer = report()
+    for name in (b"simulated", b"forward", b"node-"):
+        assert name in answer
+        answer = answer.replace(name, name + bad)
+    collector.answer = answer
+    code, output, errors = call("top", "--once", "--collector", collector.url)
+    assert code == 0
+    assert "forward?[2J" in output
+    assert not {"\x1b", "\u202e", "\r", "\x9b"} & set(output + errors)
+
+
+def test_what_an_error_quotes_cannot_control_the_terminal(call) -> None:
+    """A path, or the answer of a server."""
+    code, _, errors = call("hang", "read", "/nowhere/\x1b[2J")
+    assert code == 2
+    assert "\x1b" not in errors

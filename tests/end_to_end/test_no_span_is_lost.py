@@ -32,6 +32,21 @@ def test_a_collector_that_restarts_loses_nothing_and_counts_nothing_twice() -> N
         assert set(ended["forwarded"]) == {"sent"}
 
 
+def test_a_collector_with_a_spool_that_is_killed_loses_nothing_and_counts_nothing_twice() -> None:
+    """Killed three times: every run that was recorded is in one window of the history.
+    ``python -m benchmarks.no_loss --restarts KILL*20 --spool`` is the large dose."""
+    dose = Dose(seconds=6.0, rate=2_000, endings=("KILL",) * 3, away_s=0.2, has_spool=True)
+    result = outcome_of(dose)
+    assert result["dropped_by_producers"] == {}
+    sections = dose.spans - dose.processes * dose.steps
+    assert result["history"] == {
+        "recorded": sections,
+        "counted": sections,
+        "lost": 0,
+        "counted_twice": 0,
+    }
+
+
 def test_what_a_full_queue_gives_up_is_counted_to_the_last_run() -> None:
     """Away too long for the queue, with hot sections folded: recorded = arrived + dropped."""
     dose = Dose(seconds=6.0, endings=("TERM",), away_s=2.0, span_budget=200, queue_bytes=100_000)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_straggler.cli import main
+from otel_straggler.client.diagnostics.processes import started_ticks
 from otel_straggler.client.diagnostics.stacks import OLDER, StacksFile
 from otel_straggler.model.diagnostics import MAX_DUMPS, StacksHead, parse_dumps
 
@@ -239,10 +244,11 @@ def test_of_many_dumps_the_newest_are_read() -> None:
 
 def test_a_folder_that_hangs_holds_up_no_training(tmp_path: Path) -> None:
     """Here a pipe that nobody reads; stacks are taken in memory and written without the GIL."""
-    pipe = tmp_path / "x.stacks.txt"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    file = StacksFile(pipe)
+    file = StacksFile(tmp_path / "x.stacks.txt")
+    reader, pipe = os.pipe()
+    os.set_blocking(reader, False)
+    os.dup2(pipe, file.descriptor)
+    os.close(pipe)
     os.set_blocking(file.descriptor, False)
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -257,3 +263,82 @@ def test_a_folder_that_hangs_holds_up_no_training(tmp_path: Path) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(reader, 65_536)
     os.close(reader)
+
+
+def forge(folder: Path, **values: str) -> Path:
+    """A file of stacks that somebody has made up."""
+    path = folder / "forged.stacks.txt"
+    path.write_text(StacksHead(run="r", rank="3", why="announced", **values).text())
+    return path
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[str]]:
+    """A process of this user that has nothing to do with us, and a handler for every signal that
+    could be meant; it prints those that come."""
+    program = (
+        "import signal, sys\n"
+        "for n in (signal.SIGTERM, signal.SIGUSR1, *range(signal.SIGRTMIN, signal.SIGRTMAX)):\n"
+        "    signal.signal(n, lambda n, _: print('signal', int(n), flush=True))\n"
+        "print('ready', flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    print('end', flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGRTMIN + 9])
+@pytest.mark.parametrize("start_is_right", [True, False])
+def test_a_forged_file_has_no_unrelated_process_signaled(
+    stranger: subprocess.Popen[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
+    start_is_right: bool,
+) -> None:
+    """Its number and start are for everybody to see; only a rank has its own file open."""
+    started = started_ticks(stranger.pid) if start_is_right else "1"
+    path = forge(tmp_path, pid=str(stranger.pid), started=started, signal=str(int(number)))
+    before = path.read_bytes()
+    code = main(["hang", "stacks", "--dir", str(tmp_path), "--signal-only"])
+    assert code == (1 if start_is_right else 2)
+    if start_is_right:
+        assert "does not have" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    printed, _ = stranger.communicate("end\n", timeout=30)
+    assert printed == "end\n"
+
+
+def test_a_rank_that_announces_a_signal_with_a_meaning_is_not_sent_it(
+    start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGTERM has a handler in a training process, too; who may write its file may not use it."""
+    stuck = start("asleep", rank=3)
+    assert stuck.line() == "stuck"
+    [path] = tmp_path.glob("*.stacks.txt")
+    text = re.sub(
+        r"^signal: \d+$", f"signal: {int(signal.SIGTERM)}", path.read_text(), flags=re.MULTILINE
+    )
+    path.write_text(text)
+    assert main(["hang", "stacks", "--dir", str(tmp_path), "--signal-only"]) == 1
+    assert "none for stacks" in capsys.readouterr().err
+    assert stuck.process.poll() is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_file_of_another_user_than_its_process_is_not_believed(
+    start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Root signals ranks of any user, but only by what they wrote themselves."""
+    stuck = start("asleep", rank=3)
+    assert stuck.line() == "stuck"
+    [path] = tmp_path.glob("*.stacks.txt")
+    os.chown(path, 12_345, -1)
+    assert main(["hang", "stacks", "--dir", str(tmp_path), "--signal-only"]) == 1
+    assert "belongs to user 12345" in capsys.readouterr().err

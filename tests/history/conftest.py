@@ -140,6 +140,7 @@ def unprivileged() -> Iterator[Path]:
         history.open()
         history.put(windows=[window()])
         history.close()
+        (folder / "readable.db").chmod(0o644)
         folder.chmod(0o555)
         user = os.geteuid()
         if user == 0:

@@ -327,10 +327,10 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     full = ["full"]
 
     class NoRoom(file.Database):
-        def __init__(self, path: Path) -> None:
+        def __init__(self, path: Path, **how: bool) -> None:
             if full:
                 raise sqlite3.OperationalError("database or disk is full")
-            super().__init__(path)
+            super().__init__(path, **how)
 
     monkeypatch.setattr(file, "Database", NoRoom)
     monkeypatch.setattr(file, "RETRY_S", 0.0)

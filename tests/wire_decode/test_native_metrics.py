@@ -22,6 +22,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from otel_straggler import semconv
 from otel_straggler.errors import InputError
 from otel_straggler.model.kernels import KernelTimes
+from otel_straggler.model.names import clean_name
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.native import NATIVE
@@ -142,7 +143,9 @@ def test_most_unusual_encodings_are_taken_by_cpp() -> None:
     assert taken > 100
 
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12).map(
+    clean_name
+)
 NAMES = TEXT.filter(bool)
 COUNTS = st.dictionaries(NAMES, st.integers(0, 2**40), max_size=3)
 BEATS = st.builds(

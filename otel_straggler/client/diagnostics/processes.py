@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from pathlib import Path
 
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.ring_file import RingIdentity, write_identity
 from otel_straggler.config import ClientSettings
 
+FIRST_SIGNAL, LAST_SIGNAL = 7, 20
+"""Real-time signals on which stacks may be written, from SIGRTMIN on: the first few are taken by
+some."""
 _STARTED_AT = 19
 """Field 22 of ``/proc/PID/stat``, counted from the state, which follows the name."""
 
@@ -36,6 +40,65 @@ def has_disposition(pid: int, number: int) -> bool:
     return any(mask >> (number - 1) & 1 for mask in masks)
 
 
+def is_stacks_signal(number: int) -> bool:
+    """Whether it is one that a rank announces for its stacks; never one with a meaning of its own,
+    such as SIGTERM."""
+    first = getattr(signal, "SIGRTMIN", None)
+    return first is not None and first + FIRST_SIGNAL <= number <= first + LAST_SIGNAL
+
+
+def user_of(pid: int) -> int | None:
+    """Effective user id; None if there is no such process."""
+    text = _status_field(pid, "Uid")
+    return int(text.split()[1]) if text else None
+
+
+def holds_open(pid: int, path: Path) -> bool:
+    """Whether it has this very file open; also if the file has another name where it runs, in a
+    container. False if this user may not see that."""
+    try:
+        wanted = path.lstat()
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+    return any(_is_file(one, wanted) for one in descriptors)
+
+
+def _is_file(descriptor: Path, wanted: os.stat_result) -> bool:
+    try:
+        found = descriptor.stat()
+    except OSError:  # closed meanwhile
+        return False
+    return (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino)
+
+
+def open_process(pid: int) -> int | None:
+    """A descriptor of the process, which stays its own when the number is given to another one;
+    None where the kernel has none (before Linux 5.3).
+
+    Raises:
+        ProcessLookupError: there is no such process.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except (AttributeError, OSError):
+        return None
+
+
+def send_signal(pid: int, descriptor: int | None, number: int) -> None:
+    """Send a signal to the process that :func:`open_process` has opened.
+
+    Raises:
+        OSError: it has ended, or belongs to another user.
+    """
+    if descriptor is None:
+        os.kill(pid, number)
+    else:
+        signal.pidfd_send_signal(descriptor, number)
+
+
 def _stat(pid: int) -> list[str]:
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -46,14 +109,17 @@ def _stat(pid: int) -> list[str]:
 
 
 def _mask(pid: int, name: str) -> int:
+    return int(_status_field(pid, name) or "0", 16)
+
+
+def _status_field(pid: int, name: str) -> str:
+    """A line of ``/proc/PID/status`` without its name; empty if there is none."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return 0
-    for line in text.splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1], 16)
-    return 0
+        return ""
+    lines = (line.partition(":") for line in text.splitlines())
+    return next((value.strip() for key, _, value in lines if key == name), "")
 
 
 _LOG = logging.getLogger("otel_straggler")

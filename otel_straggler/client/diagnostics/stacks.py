@@ -16,11 +16,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_straggler.client.diagnostics.processes import has_disposition, started_ticks
+from otel_straggler.client.diagnostics.processes import (
+    has_disposition,
+    is_stacks_signal,
+    started_ticks,
+)
 from otel_straggler.client.recorder import open_work
 from otel_straggler.client.worker import Clock
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.diagnostics import ANNOUNCED, SUFFIX, StacksHead, file_stem
+from otel_straggler.regular_files import create_folder, open_regular
 
 if TYPE_CHECKING:
     from otel_straggler.client.native_recorder import NativeRecorder
@@ -33,8 +38,6 @@ _WRITE_S = 30.0
 _LOG = logging.getLogger("otel_straggler")
 _MONOTONIC = 1
 _SIGEV_SIGNAL = 0
-_FIRST, _LAST = 7, 21
-"""Real-time signals that are looked at, from SIGRTMIN on: the first few are taken by some."""
 
 
 class Stacks:
@@ -53,7 +56,7 @@ class Stacks:
         self._is_closed = False
         self._dumped = 0, 0  # start_ns of what was dumped last, and its next time
         folder = Path(settings.evidence_dir)
-        folder.mkdir(parents=True, exist_ok=True)
+        create_folder(folder)
         stem = file_stem(
             run_id=settings.run_id,
             group=settings.group,
@@ -228,8 +231,7 @@ def _dumped(file: int) -> bytes:
 
 
 def _opened(path: Path) -> int:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    return os.open(path, flags, 0o600)
+    return open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 class _Event(ctypes.Structure):
@@ -295,7 +297,7 @@ class Alarm:
 def _free_signal() -> int | None:
     if not hasattr(signal, "SIGRTMIN") or not hasattr(faulthandler, "register"):
         return None
-    for number in range(signal.SIGRTMIN + _FIRST, min(signal.SIGRTMIN + _LAST, signal.SIGRTMAX)):
+    for number in filter(is_stacks_signal, range(signal.SIGRTMIN, signal.SIGRTMAX)):
         is_default = signal.getsignal(number) is signal.SIG_DFL
         if is_default and not has_disposition(os.getpid(), number):
             return number

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from otel_straggler.errors import ConfigError, UnavailableError
+from otel_straggler.regular_files import open_regular
 
 try:
     import fcntl
@@ -65,13 +66,17 @@ _INSERT: Final = {
 
 
 class Database:
-    """Not thread-safe. Every method may raise sqlite3.Error and has then written nothing.
+    """Not thread-safe. Every method may raise sqlite3.Error and has then written nothing. A new
+    file has mode 0600. ``is_durable``: what is written is on the disk, and survives a power cut.
 
     Raises:
+        OSError: the path leads to no regular file, or to another user's.
         ConfigError, UnavailableError: see :func:`check_version`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_durable: bool = False) -> None:
+        # SQLite gives its log the mode of the file, which is private from its first byte on.
+        os.close(open_regular(path, os.O_RDWR | os.O_CREAT))
         self._connection = connection = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
@@ -81,8 +86,8 @@ class Database:
             # Has no effect after the first table.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
-            # Safe with WAL; a power cut may cost the last seconds.
-            connection.execute("PRAGMA synchronous = NORMAL")
+            # Safe with WAL; with NORMAL a power cut may cost the last seconds.
+            connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             _prepare(connection, where=str(path))
             self._page_bytes = _number(self._connection, "PRAGMA page_size")
@@ -260,18 +265,19 @@ class WriterLock:
     """A lock file alongside the database, released when the process ends. SQLite's own locks would
     exclude readers, and a lock on the database itself would release theirs."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, what: str = "a history", flag: str = "--history") -> None:
         self._path = path.with_name(path.name + ".lock")
-        self._history = path
+        self._locked = path
+        self._what, self._flag = what, flag
         self._file: int | None = None
 
     def acquire(self) -> None:
         """
         Raises:
             UnavailableError: another process, or another history of this one, holds it.
-            OSError: the file cannot be created.
+            OSError: the file cannot be created, or is no regular file of this user.
         """
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = open_regular(self._path, os.O_RDWR | os.O_CREAT)
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -281,10 +287,10 @@ class WriterLock:
             holder = os.pread(file, 20, 0).decode("ascii", "replace") or "?"
             os.close(file)
             raise UnavailableError.of(
-                where=str(self._history),
-                value=f"a history in use by process {holder}",
-                expected="one collector per file",
-                remedy="Stop that process, or choose another file with --history.",
+                where=str(self._locked),
+                value=f"{self._what} in use by process {holder}",
+                expected="one collector per path",
+                remedy=f"Stop that process, or choose another path with {self._flag}.",
             ) from None
         except BaseException:
             os.close(file)

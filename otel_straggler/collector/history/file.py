@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -22,6 +23,7 @@ from otel_straggler.collector.history.failures import Failures, Reason, reason_o
 from otel_straggler.errors import InputError, StragglerError
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
+from otel_straggler.regular_files import create_folder
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +35,12 @@ _SUMMARY_SHARE: Final = 8
 """A summary may take this fraction (1 / 8) of the file."""
 MAX_CHANGES: Final = 10_000
 """Maximum waiting to be written."""
+MAX_WINDOWS: Final = 1_000
+"""Windows of checkpoints that failed, to be written with the next one."""
+OPEN_WINDOWS: Final = "open_windows"
+"""Key of the state with the rows of open windows, large and soon replaced."""
+SPOOL: Final = "spool"
+"""Key of the state that makes a batch a checkpoint: ``sequence`` is that of its last request."""
 _Encoded = TypeVar("_Encoded")
 
 
@@ -76,7 +84,9 @@ class HistoryFile:
         *,
         keep_s: float,
         max_bytes: int,
+        release: Callable[[int], None] | None = None,
     ) -> None:
+        self._release = release
         self._path = path
         self._keep_s = keep_s
         self._max_bytes = max_bytes
@@ -85,6 +95,7 @@ class HistoryFile:
         self._lock = WriterLock(path)
         self._database: Database | None = None
         self._unwritten: list[Verdict] = []
+        self._unwritten_windows: list[WindowScores] = []
         self._unwritten_because: Reason = "error"
         self._maintained_at_s = float("-inf")
         self._tried_at_s = float("-inf")
@@ -100,7 +111,7 @@ class HistoryFile:
             UnavailableError, ConfigError: see :meth:`History.open`.
         """
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            create_folder(self._path.parent)
             self._lock.acquire()
             restored = self._opened()
             self._was_restored = True
@@ -116,7 +127,8 @@ class HistoryFile:
         """Write a batch, then make room. Changes of verdicts that could not be written are retried
         with the next batch."""
         batch.changes[:0] = self._unwritten
-        self._unwritten = []
+        batch.windows[:0] = self._unwritten_windows
+        self._unwritten, self._unwritten_windows = [], []
         if self._database is None:
             self._failures.count(self.off or "error", len(batch))
             self._reopen_if_possible()
@@ -125,6 +137,8 @@ class HistoryFile:
             if len(batch):
                 self._write(self._database, batch)
                 self._failures.recovered()
+                if self._release is not None and SPOOL in batch.states:
+                    self._release(batch.states[SPOOL]["sequence"])
                 batch = Batch()
             self._maintain(self._database)
         except (sqlite3.Error, OSError) as error:
@@ -132,8 +146,9 @@ class HistoryFile:
 
     def close(self) -> None:
         """Close the file and release the lock. May be called twice."""
-        self._failures.count(self._unwritten_because, len(self._unwritten))
-        self._unwritten = []
+        unwritten = len(self._unwritten) + len(self._unwritten_windows)
+        self._failures.count(self._unwritten_because, unwritten)
+        self._unwritten, self._unwritten_windows = [], []
         self._close_file()
 
     def _reopen_if_possible(self) -> None:
@@ -144,7 +159,7 @@ class HistoryFile:
             return
         self._tried_at_s = now_s
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            create_folder(self._path.parent)
             self._lock.acquire()
             restored = self._opened()
         except (sqlite3.Error, OSError, StragglerError) as error:
@@ -172,7 +187,7 @@ class HistoryFile:
 
     def _opened(self) -> dict[str, Any]:
         try:
-            self._database = database = Database(self._path)
+            self._database = database = Database(self._path, is_durable=self._release is not None)
             self._maintain(database)
             restored = self._states(database)
             database.drop_damaged_summaries(self._is_whole)
@@ -215,7 +230,7 @@ class HistoryFile:
             if file.exists():
                 file.rename(self._path.with_name(aside + suffix))
         _log.warning("the damaged file %s is now %s; a new history begins", self._path, aside)
-        self._database = Database(self._path)
+        self._database = Database(self._path, is_durable=self._release is not None)
 
     def _reopen(self, database: Database) -> None:
         """Switch to the file that has the name now."""
@@ -223,8 +238,8 @@ class HistoryFile:
         self._database = None
         database.close()  # which brings the log into the file, if that is still the same
         try:
-            self._database = Database(self._path)
-        except StragglerError as error:
+            self._database = Database(self._path, is_durable=self._release is not None)
+        except (StragglerError, OSError) as error:
             self.off = "read_only"
             self._failures.count(self.off, 1, str(error))
             self.close()
@@ -243,7 +258,11 @@ class HistoryFile:
     # --- writing ----------------------------------------------------------------------------
 
     def _write(self, database: Database, batch: Batch) -> None:
-        states = {k: b for k, state in batch.states.items() for b in self._try(encode_blob, state)}
+        states = {
+            key: blob
+            for key, state in batch.states.items()
+            for blob in self._try(partial(encode_blob, is_large=key == OPEN_WINDOWS), state)
+        }
         database.write(
             windows=[row for window in batch.windows for row in self._try(_window_row, window)],
             changes=[row for change in batch.changes for row in self._try(_change_row, change)],
@@ -302,7 +321,10 @@ class HistoryFile:
     def _record_loss(self, batch: Batch, error: Exception) -> None:
         reason = reason_of(error)
         self._unwritten, self._unwritten_because = batch.changes[-MAX_CHANGES:], reason
-        self._failures.count(reason, max(1, len(batch) - len(self._unwritten)), str(error))
+        if SPOOL in batch.states:
+            self._unwritten_windows = batch.windows[-MAX_WINDOWS:]
+        kept = len(self._unwritten) + len(self._unwritten_windows)
+        self._failures.count(reason, max(1, len(batch) - kept), str(error))
         if reason == "damaged":
             try:
                 self._start_new_file(str(error))

@@ -34,11 +34,14 @@ _CLOSE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryCounts:
-    """Bytes of the file and its log, time of the oldest window or verdict, lost items by reason."""
+    """Bytes of the file and its log, time of the oldest window or verdict, lost items by reason;
+    bytes of the spool (None: there is none), and its failures by reason."""
 
     size_bytes: int = 0
     oldest_at_s: float | None = None
     failures: Mapping[str, int] = field(default_factory=dict)
+    spool_bytes: int | None = None
+    spool_failures: Mapping[str, int] = field(default_factory=dict)
 
 
 class History:
@@ -51,6 +54,8 @@ class History:
         path: created, with its folder, if missing.
         keep_s, max_bytes: limits of the file; see :meth:`Database.keep_within`.
         max_waiting_bytes: limit of the queue.
+        release: called with a sequence of the spool once what led to it is in the file, and on the
+            disk.
     """
 
     def __init__(
@@ -61,11 +66,17 @@ class History:
         max_bytes: int = 512 * MiB,
         wall_s: Callable[[], float] = time.time,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
+        release: Callable[[int], None] | None = None,
     ) -> None:
         resolved = Path(path).resolve()
         self._failures = Failures(str(resolved))
         self._file = HistoryFile(
-            resolved, self._failures, wall_s, keep_s=keep_s, max_bytes=max_bytes
+            resolved,
+            self._failures,
+            wall_s,
+            keep_s=keep_s,
+            max_bytes=max_bytes,
+            release=release,
         )
         self._queue = WriteQueue(max_waiting_bytes)
         self._thread = threading.Thread(target=self._run, name="straggler-history", daemon=True)
@@ -89,15 +100,23 @@ class History:
         changes: Sequence[Verdict] = (),
         states: Mapping[str, Any] | None = None,
         summaries: Sequence[Summary] = (),
-    ) -> None:
+        is_whole: bool = False,
+    ) -> bool:
         """Queue for one transaction. States, and the sources of summaries, must not change
-        afterwards. From any thread. Cost: microseconds."""
+        afterwards. From any thread. Cost: microseconds.
+
+        Args:
+            is_whole: put all or nothing; False is returned if there is no room now.
+        """
         states = states or {}
+        count = len(windows) + len(changes) + len(states) + len(summaries)
         if self._file.off is not None:
-            lost = len(windows) + len(changes) + len(states) + len(summaries)
-            self._failures.count(self._file.off, lost)
-        elif refused := self._queue.put(windows, changes, states, summaries):
+            self._failures.count(self._file.off, count)
+        elif refused := self._queue.put(windows, changes, states, summaries, is_whole=is_whole):
+            if is_whole:
+                return False
             self._failures.count("queue_full", refused)
+        return True
 
     def refuse(self, key: str, why: str) -> None:
         """Count a restored state that its reader rejects. From any thread."""
@@ -146,7 +165,7 @@ class WriteQueue:
         self._batch = Batch()
         self._bytes = 0
         self._state_bytes: dict[str, int] = {}
-        self._is_closed = False
+        self._is_closed = self._takes_all = False
         self._is_idle = True
         self._changed = threading.Condition()
 
@@ -156,10 +175,15 @@ class WriteQueue:
         changes: Sequence[Verdict],
         states: Mapping[str, Any],
         summaries: Sequence[Summary] = (),
+        *,
+        is_whole: bool = False,
     ) -> int:
-        """Add items; return the number of rejected ones."""
+        """Add items; return the number of rejected ones. ``is_whole``: all of them, or none."""
         refused = 0
         with self._changed:
+            if is_whole and not self._has_room_for_all(windows, changes, states):
+                return max(1, len(windows) + len(changes) + len(states))
+            self._takes_all = is_whole
             for window in windows:
                 n_bytes = _bytes_of_window(window)
                 if self._has_room(n_bytes):
@@ -205,7 +229,21 @@ class WriteQueue:
             return self._changed.wait_for(lambda: self._is_idle and not len(self._batch), timeout_s)
 
     def _has_room(self, n_bytes: int) -> bool:
-        return self._bytes == 0 or self._bytes + n_bytes <= self._max_bytes
+        return self._takes_all or self._bytes == 0 or self._bytes + n_bytes <= self._max_bytes
+
+    def _has_room_for_all(
+        self,
+        windows: Sequence[WindowScores],
+        changes: Sequence[Verdict],
+        states: Mapping[str, Any],
+    ) -> bool:
+        """An empty queue has room for anything."""
+        if not len(self._batch):
+            return True
+        replaced = sum(self._state_bytes.get(key, 0) for key in states)
+        n_bytes = sum(map(_bytes_of_window, windows)) + sum(map(_bytes_of, states.values()))
+        has_bytes = self._bytes - replaced + n_bytes <= self._max_bytes
+        return has_bytes and len(self._batch.changes) + len(changes) <= MAX_CHANGES
 
     def _put_state(self, key: str, state: Any) -> bool:
         self._bytes -= self._state_bytes.pop(key, 0)

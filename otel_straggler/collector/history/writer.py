@@ -6,13 +6,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
-from otel_straggler.collector.history.file import Summary
+from otel_straggler.collector.history.file import OPEN_WINDOWS, SPOOL, Summary
 from otel_straggler.collector.history.history import History, HistoryCounts
 from otel_straggler.collector.history.pages import PageHistory
+from otel_straggler.collector.history.spool import Spool
 from otel_straggler.collector.runs.store import Run, RunStore
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
 from otel_straggler.collector.settings import HistorySettings
@@ -40,9 +42,16 @@ MAINTENANCE: Final = "maintenance"
 class HistoryWriter:
     """Without a path in the settings nothing is saved or restored.
 
+    With a spool, a save is a checkpoint: windows, states, and the rows of open windows, all of
+    the same moment and in one transaction, with the sequence of the last request in them. What is
+    behind it is in the spool, so a process that is killed loses nothing and counts nothing twice.
+
     Args:
         max_runs: maximum number of verdict engines restored, last saved first.
         monotonic_ns: clock.
+
+    Attributes:
+        through: sequence of the last request of the spool that the restored states include.
     """
 
     def __init__(
@@ -50,24 +59,35 @@ class HistoryWriter:
         settings: HistorySettings,
         max_runs: int,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        spool: Spool | None = None,
     ) -> None:
         self._history: History | None = None
+        self._spool = spool
         if settings.path:
             keep_s, max_bytes = settings.keep_days * _DAY_S, settings.max_mib * _MiB
-            self._history = History(settings.path, keep_s=keep_s, max_bytes=max_bytes)
+            release = None if spool is None else spool.release
+            self._history = History(
+                settings.path, keep_s=keep_s, max_bytes=max_bytes, release=release
+            )
         self._save_every_ns = int(settings.save_every_seconds * 1e9)
         self._max_runs = max_runs
         self._monotonic_ns = monotonic_ns
         self._due_at_ns = monotonic_ns() + self._save_every_ns
         self._restored: dict[str, Any] = {}
         self._changes: list[Verdict] = []
+        self._windows: list[WindowScores] = []
         self._saved_rows = 0
+        self.through = 0
         self._maintenance: dict[str, Any] | None = None
 
     def open(self) -> None:
         """Open the file and read the states of the last process; raises as :meth:`History.open`."""
-        if self._history is not None:
-            self._restored = self._history.open()
+        if self._history is None:
+            return
+        self._restored = self._history.open()
+        checkpoint = self._restored.pop(SPOOL, {})
+        if self._spool is not None and checkpoint.get("id") == self._spool.id:
+            self.through = checkpoint["sequence"]
 
     def close(self, timeout_s: float) -> None:
         if self._history is not None:
@@ -81,11 +101,16 @@ class HistoryWriter:
             self._history.put(states={key: state})
 
     def restore_alerts(self, restore: Callable[[dict[str, Any]], None]) -> None:
-        """Restore the notifier; before :meth:`restore`."""
+        """Restore the notifier."""
         self._restore(ALERTS, restore)
 
     def counts(self) -> HistoryCounts | None:
-        return None if self._history is None else self._history.counts()
+        if self._history is None or self._spool is None:
+            return None if self._history is None else self._history.counts()
+        spool = self._spool
+        return replace(
+            self._history.counts(), spool_bytes=spool.size_bytes, spool_failures=spool.counts()
+        )
 
     # --- from the scoring thread ----------------------------------------------------------------
 
@@ -106,6 +131,8 @@ class HistoryWriter:
             self._maintenance = maintenance.state()
         for key in (_HANGS, MAINTENANCE):
             self._restored.pop(key, None)
+        alerts = {key: self._restored.pop(key) for key in (ALERTS,) if key in self._restored}
+        opened = self._restored.pop(OPEN_WINDOWS, {})
         engines = 0
         for key, state in list(self._restored.items()):
             part, is_engine, name = key.partition("/")
@@ -113,10 +140,19 @@ class HistoryWriter:
             if engines <= self._max_runs or not is_engine:
                 self._restored[key] = {part: {name: state} if is_engine else state}
                 self._restore(key, scorer.restore)
-        self._restored = {}
+        if self.through and opened.get("sequence") == self.through:
+            self._restored[OPEN_WINDOWS] = opened["worlds"]
+            self._restore(
+                OPEN_WINDOWS, lambda worlds: scorer.restore_open(worlds, self._monotonic_ns())
+            )
+        self._restored = alerts
 
     def put_windows(self, windows: Sequence[WindowScores]) -> None:
-        if self._history is not None and windows:
+        if self._history is None or not windows:
+            return
+        if self._spool is not None:
+            self._windows += windows
+        else:
             self._history.put(windows=windows)
 
     def tick(
@@ -125,12 +161,14 @@ class HistoryWriter:
         store: RunStore | None = None,
         summaries: Callable[[], Sequence[Summary]] = tuple,
         ahead_s: float = 0.0,
+        through: int = 0,
     ) -> None:
         """Save if it is due and something is new.
 
         Args:
             summaries: returns those of runs with news since its last call.
             ahead_s: offset of the wall clock from the collector's.
+            through: sequence of the last request of the spool that was scored.
         """
         if self._history is None:
             return
@@ -138,8 +176,9 @@ class HistoryWriter:
         if self._monotonic_ns() < self._due_at_ns:
             return
         fresh = summaries()
-        if self._changes or fresh or scorer.counts.observed != self._saved_rows:
-            self.save(scorer, store, fresh, ahead_s)
+        has_rows = scorer.counts.observed != self._saved_rows or through != self.through
+        if self._changes or self._windows or fresh or has_rows:
+            self.save(scorer, store, fresh, ahead_s, through)
 
     def save(
         self,
@@ -147,9 +186,13 @@ class HistoryWriter:
         store: RunStore | None = None,
         summaries: Sequence[Summary] = (),
         ahead_s: float = 0.0,
+        through: int = 0,
+        *,
+        is_last: bool = False,
     ) -> None:
         """Write the state of the scorer and the changes of verdicts that led to it together, with
-        the state of hang detection and summaries."""
+        the state of hang detection and summaries. ``is_last``: all windows are closed, and what
+        comes to the next process begins new ones."""
         if self._history is None:
             return
         began_at_ns = self._monotonic_ns()
@@ -161,8 +204,18 @@ class HistoryWriter:
             states[_HANGS] = store.hangs_state(ahead_s)
         if self._maintenance is not None:
             states[MAINTENANCE] = self._maintenance
-        self._history.put(changes=self._changes, states=states, summaries=summaries)
-        self._changes = []
+        if self._spool is not None:
+            worlds = {} if is_last else scorer.open_state()
+            states[OPEN_WINDOWS] = {"sequence": through, "worlds": worlds}
+            states[SPOOL] = {"id": self._spool.id, "sequence": through}
+        if self._history.put(
+            windows=self._windows,
+            changes=self._changes,
+            states=states,
+            summaries=summaries,
+            is_whole=self._spool is not None,
+        ):
+            self._changes, self._windows, self.through = [], [], through
         took_ns = self._monotonic_ns() - began_at_ns
         self._due_at_ns = max(self._due_at_ns, began_at_ns + _SHARE * took_ns)
 

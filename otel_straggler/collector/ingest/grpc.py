@@ -23,7 +23,14 @@ from otel_straggler.collector.access.guard import Guard
 from otel_straggler.collector.access.roles import Peer, Principal
 from otel_straggler.collector.access.tls import ServerTls
 from otel_straggler.collector.ingest.body import BadBodyError, BodyTooLargeError, inflate
-from otel_straggler.collector.ingest.intake import PROTOBUF, Answer, Intake, Request
+from otel_straggler.collector.ingest.intake import (
+    NOT_STORED,
+    PROTOBUF,
+    Answer,
+    Intake,
+    Request,
+    is_stored,
+)
 from otel_straggler.otlp.answers import Code, Signal, success
 
 _log = logging.getLogger(__name__)
@@ -54,6 +61,7 @@ _IDLE_S = 300.0
 _HAND_OVER_S = 1.0
 """Beyond a deadline, for cancelled calls."""
 _STOPPING = Answer(status="stopping", message="the collector is shutting down")
+_NOT_STORED = Answer(status="busy", message=NOT_STORED)
 _BUSY = Answer(status="busy", message="not able to take requests now; send it again later")
 
 
@@ -161,7 +169,10 @@ class GrpcServer:
         if message is None:
             _abort(context, Code.INVALID_ARGUMENT, "the call had no message")
         with self._at_work:
-            return self._answer(signal, message, context, sender)
+            answer = self._answer(signal, message, context, sender)
+        if answer.stored is not None and not is_stored(answer.stored):
+            _refuse(context, _NOT_STORED)
+        return success(signal, answer.rejected, answer.message, is_json=False)
 
     def _admitted(self, signal: Signal, context: grpc.ServicerContext) -> Principal:
         """Who calls, if they may. No browser speaks gRPC; what carries an Origin is no client."""
@@ -181,7 +192,7 @@ class GrpcServer:
 
     def _answer(
         self, signal: Signal, message: bytes, context: grpc.ServicerContext, sender: Principal
-    ) -> bytes:
+    ) -> Answer:
         is_gzip = message.startswith(_GZIP_MAGIC)
         try:
             payload = inflate(message, self._max_bytes) if is_gzip else message
@@ -207,7 +218,7 @@ class GrpcServer:
             _abort(context, Code.PERMISSION_DENIED, answer.message)
         if answer.status != "ok":
             _refuse(context, answer)
-        return success(signal, answer.rejected, answer.message, is_json=False)
+        return answer
 
     def _ask(self, request: Request, context: grpc.ServicerContext) -> Answer:
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from concurrent.futures import Future
 from functools import partial
 
 from otel_straggler import semconv
@@ -13,7 +15,15 @@ from otel_straggler.collector.access.roles import Role
 from otel_straggler.collector.api.commands import POLLS, Commands, run_in
 from otel_straggler.collector.ingest.body import GZIP, IDENTITY
 from otel_straggler.collector.ingest.http_messages import Head, Heavy, Request, Response
-from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, Answer, Intake
+from otel_straggler.collector.ingest.intake import (
+    JSON,
+    NOT_STORED,
+    PROTOBUF,
+    STORED_WITHIN_S,
+    Answer,
+    Intake,
+    is_stored,
+)
 from otel_straggler.collector.ingest.intake import Request as OtlpRequest
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.answers import SIGNALS, Code, Signal, status, success
@@ -125,13 +135,14 @@ class OtlpHttp:
         refused = commands.refusal(head.headers, POLLS)
         return None if refused is None else self.failure(*refused, head)
 
-    def respond(self, request: Request) -> Response | Heavy:
+    def respond(self, request: Request) -> Response | Awaitable[Response] | Heavy:
         if self._commands is not None and self.is_poll(request.head):
             if request.content:
                 return Heavy(partial(self._poll, self._commands, request))
             return self._poll(self._commands, request)
         if len(request.content) < _OFF_LOOP_BYTES:
-            return self._answer(request)
+            response, stored = self._handle(request)
+            return response if stored is None else self._once_stored(request, response, stored)
         return Heavy(partial(self._answer, request))
 
     def _poll(self, commands: Commands, request: Request) -> Response:
@@ -147,6 +158,23 @@ class OtlpHttp:
         return Response(200, body, JSON)
 
     def _answer(self, request: Request) -> Response:
+        response, stored = self._handle(request)
+        if stored is not None and not is_stored(stored):
+            return self.failure(503, NOT_STORED, request.head)
+        return response
+
+    async def _once_stored(
+        self, request: Request, response: Response, stored: Future[None]
+    ) -> Response:
+        done = asyncio.shield(asyncio.wrap_future(stored))
+        try:
+            await asyncio.wait_for(done, STORED_WITHIN_S)
+        except asyncio.TimeoutError:
+            return self.failure(503, NOT_STORED, request.head)
+        return response
+
+    def _handle(self, request: Request) -> tuple[Response, Future[None] | None]:
+        """The response, and what is done once it may be sent; None: at once."""
         head = request.head
         signal, is_json = _SIGNAL_OF[head.path], _media_type(head) == JSON
         answer = self._handler.handle(
@@ -160,10 +188,10 @@ class OtlpHttp:
             )
         )
         if answer.status != "ok":
-            return self._refusal(answer, head)
+            return self._refusal(answer, head), None
         body = success(signal, answer.rejected, answer.message, is_json=is_json)
         self._count(signal, 200)
-        return Response(200, body, JSON if is_json else PROTOBUF)
+        return Response(200, body, JSON if is_json else PROTOBUF), answer.stored
 
     def _refusal(self, answer: Answer, head: Head) -> Response:
         response = self.failure(_STATUS_OF[answer.status], answer.message, head)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from otel_straggler.collector.access.quotas import QuotaError, Quotas
 from otel_straggler.collector.access.roles import ANYBODY, Principal
+from otel_straggler.collector.history.spool import Record, Spool
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.answers import Signal
 from otel_straggler.otlp.decode_metrics import MetricDecoder
@@ -42,14 +46,39 @@ class Answer:
 
     Attributes:
         rejected: spans or points that were refused: a partial success.
+        stored: done once the request is on the disk, and not to be acknowledged before; None: at
+            once.
     """
 
     status: Literal["ok", "malformed", "busy", "stopping", "forbidden"]
     rejected: int = 0
     message: str = ""
     retry_after_s: int = 1
+    stored: Future[None] | None = None
 
 
+STORED_WITHIN_S: Final = 30.0
+NOT_STORED: Final = "the disk of the spool does not respond; send it again later"
+
+
+def is_stored(stored: Future[None]) -> bool:
+    """Wait until a request is on the disk; False if that takes too long."""
+    try:
+        stored.result(STORED_WITHIN_S)
+    except FutureTimeoutError:
+        return False
+    return True
+
+
+_KINDS: Final[tuple[tuple[Signal, ContentType], ...]] = (
+    ("traces", PROTOBUF),
+    ("traces", JSON),
+    ("metrics", PROTOBUF),
+    ("metrics", JSON),
+)
+"""Kinds of records in the spool, by number."""
+_REPLAY_WAIT_S: Final = 0.005
+"""For room, while requests of the spool are replayed."""
 _KEPT_FREE: Final = 8
 """One part in so many is reserved for metrics: a rank whose heartbeats found no room in a flood of
 spans would be lost."""
@@ -114,17 +143,21 @@ class Intake:
         forward: called with each ingested request, and its spans if it has any.
         budget: of bytes that may wait for the worker.
         quotas: of grants.
+        spool: stores each request before it is acknowledged.
     """
 
     def __init__(
         self,
-        ingest: Callable[[DecodedSpans | DecodedMetrics, int], None],
+        ingest: Callable[..., None],
         forward: Callable[[Request, DecodedSpans | None], None],
         budget: ByteBudget,
         aliases: Aliases | None = None,
         names: SpanNames | None = None,
         quotas: Quotas | None = None,
+        spool: Spool | None = None,
     ) -> None:
+        self._spool = spool
+        self._order = threading.Lock()
         self.ingest = ingest
         self.forward = forward
         self._budget = budget
@@ -151,6 +184,26 @@ class Intake:
         answer = self._handle(request)
         self.count_answers({(request.signal, answer.status): 1})
         return answer
+
+    def replay(self, records: Iterable[Record]) -> int:
+        """Ingest requests of the spool, in order, without forwarding them again; returns how many.
+        Waits for room."""
+        assert self._spool is not None
+        count = 0
+        for record in records:
+            signal, content_type = _KINDS[record.kind % len(_KINDS)]
+            size = len(record.body)
+            while not self._budget.reserve(size, signal):
+                time.sleep(_REPLAY_WAIT_S)
+            try:
+                content = self._decode(signal, content_type, record.body)
+            except InputError as error:
+                self._budget.release(size)
+                self._spool.count("rejected", str(error))
+                continue
+            self.ingest(content, size, record.sequence)
+            count += 1
+        return count
 
     def count_answers(self, answers: dict[tuple[str, str], int]) -> None:
         with self._lock:
@@ -191,26 +244,50 @@ class Intake:
         return answer
 
     def _decode_and_ingest(self, request: Request, size: int) -> tuple[Answer, DecodedSpans | None]:
-        body, is_json = request.body, request.content_type == JSON
-        if request.signal == "traces":
+        if request.signal not in ("traces", "metrics"):
+            self._budget.release(size)
+            return Answer(status="ok"), None
+        content = self._decode(request.signal, request.content_type, request.body)
+        self._check(request.sender, content)
+        stored = self._hand_over(request, content, size)
+        spans = content if isinstance(content, DecodedSpans) else None
+        answer = _partial(content.rejected, "data points" if spans is None else "spans")
+        return answer if stored is None else replace(answer, stored=stored), spans
+
+    def _check(self, sender: Principal, content: DecodedSpans | DecodedMetrics) -> None:
+        """ForeignRunError or QuotaError if the sender may not send this."""
+        n_spans = sum(content.outcomes.values()) if isinstance(content, DecodedSpans) else 0
+        check_runs(sender, content.run_ids)
+        self._quotas.spend(sender, content.run_ids, n_spans)
+
+    def _decode(
+        self, signal: Signal, content_type: ContentType, body: bytes
+    ) -> DecodedSpans | DecodedMetrics:
+        is_json = content_type == JSON
+        if signal == "traces":
             spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
-            check_runs(request.sender, spans.run_ids)
-            self._quotas.spend(request.sender, spans.run_ids, sum(spans.outcomes.values()))
             with self._lock:
                 self._outcomes.update(spans.outcomes)
                 self._refused_gpu_times += spans.refused_gpu_times
-            self.ingest(spans, size)
-            return _partial(spans.rejected, "spans"), spans
-        if request.signal == "metrics":
-            metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
-            check_runs(request.sender, metrics.run_ids)
-            self._quotas.spend(request.sender, metrics.run_ids, 0)
-            with self._lock:
-                self._points.update(metrics.points)
-            self.ingest(metrics, size)
-            return _partial(metrics.rejected, "data points"), None
-        self._budget.release(size)
-        return Answer(status="ok"), None
+            return spans
+        metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
+        with self._lock:
+            self._points.update(metrics.points)
+        return metrics
+
+    def _hand_over(
+        self, request: Request, content: DecodedSpans | DecodedMetrics, size: int
+    ) -> Future[None] | None:
+        """To the worker, in the order of the spool, so that what it has processed is a part of the
+        spool from its beginning."""
+        if self._spool is None:
+            self.ingest(content, size)
+            return None
+        kind = _KINDS.index((request.signal, request.content_type))
+        with self._order:
+            sequence, stored = self._spool.append(kind, request.body)
+            self.ingest(content, size, sequence)
+        return stored
 
 
 class ForeignRunError(Exception):

@@ -75,6 +75,10 @@ def self_families(
         own.add_of(
             semconv.COLLECTOR_HISTORY_FAILURES, history.failures, history.failures, name="reason"
         )
+        if history.spool_bytes is not None:
+            own.add(semconv.COLLECTOR_SPOOL_SIZE, history.spool_bytes)
+            failures = history.spool_failures
+            own.add_of(semconv.COLLECTOR_SPOOL_FAILURES, failures, failures, name="reason")
     return own.families
 
 

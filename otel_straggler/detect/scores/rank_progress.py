@@ -3,8 +3,9 @@ ended."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from otel_straggler.detect.scores.windows import OpenWindow, WindowTrack
 from otel_straggler.model.observation import NO_STEP, ObservationBatch
@@ -133,6 +134,27 @@ class RankProgress:
                 self._sparse.discard(rank)
             else:
                 self._sparse.add(rank)
+
+    def state(self) -> dict[str, Any]:
+        """State for a restart, in JSON types."""
+        return {
+            "ranks": [
+                [number, *rank.session, rank.first_step, rank.final_step]
+                for number, rank in self._ranks.items()
+            ],
+            "ending": sorted(self._ending),
+            "ended": sorted(self._ended),
+            "sparse": sorted(self._sparse),
+        }
+
+    def restore(self, state: Mapping[str, Any], now_ns: int) -> None:
+        """Go on from :meth:`state`; who was ending is waited for from ``now_ns`` on."""
+        self._ranks = {
+            number: _Rank((session_id, node), first_step, now_ns, final_step)
+            for number, session_id, node, first_step, final_step in state["ranks"]
+        }
+        self._ending, self._ended = set(state["ending"]), set(state["ended"])
+        self._sparse = set(state["sparse"])
 
     def _is_whole(self, window: OpenWindow) -> bool:
         return all(len(senders) >= len(self._ranks) for senders in window.senders.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -147,6 +147,27 @@ class Scorer:
         for key, saved in state.get("judges", {}).items():
             run_id, group = json.loads(key)
             self._world_of(run_id, group).restore(saved)
+
+    def open_state(self) -> dict[str, Any]:
+        """Rows of open windows, and which steps are closed, so that no row is lost or counted
+        twice if :meth:`state` of the same moment and what came later are restored as well: JSON
+        types and NumPy arrays. Kernel histograms are not included."""
+        return {
+            json.dumps((run_id, group)): world.open_state()
+            for run_id, worlds in self._runs.items()
+            for group, world in worlds.items()
+            if world.has_rows
+        }
+
+    def restore_open(self, state: Mapping[str, Any], now_ns: int) -> None:
+        """Continue from :meth:`open_state`, after :meth:`restore` and before the first row.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError, IndexError: it is none.
+        """
+        for key, saved in state.items():
+            run_id, group = json.loads(key)
+            self._world_of(run_id, group).restore_open(saved, now_ns)
 
     def folded_names(self) -> dict[str, str]:
         """Runs with too many section names, each with one name that is folded."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from otel_straggler.model.decoding import plain, read_as
 from otel_straggler.model.observation import (
     NO_KERNEL,
     NO_SEQ,
@@ -103,6 +104,22 @@ class SourceTables:
         known = self.sections[section.name]
         if known.parent and not section.parent:
             self.sections[section.name] = replace(known, parent="")
+
+    def state(self) -> dict[str, Any]:
+        """State for a restart, in JSON types."""
+        return {
+            "sources": plain(self.sources),
+            "sections": plain(list(self.sections.values())),
+            "kernels": plain(list(self.kernel_code)),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`, before the first row."""
+        self.codes_of(read_as(list[Source], state["sources"]))
+        for section in read_as(list[Section], state["sections"]):
+            self.code_of_section(section, len(state["sections"]))
+        kernels = read_as(list[Kernel], state["kernels"])
+        self.kernel_code = {kernel: code for code, kernel in enumerate(kernels)}
 
     def recode(
         self, batch: ObservationBatch, codes_of_sources: Sequence[int], max_names: int

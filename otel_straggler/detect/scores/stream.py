@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -136,6 +137,26 @@ class Stream:
                 for world in split_incarnations(self._rows_of(windows)):
                     for rows in split_steps(world, at_once, track.interval_ns):
                         yield from self._tables(rows, track)
+
+    def state(self) -> dict[str, Any]:
+        """Open windows, and which steps are closed, for a restart: JSON types and arrays."""
+        return {
+            "names": self._names.state(),
+            "ranks": self._ranks.state(),
+            "tracks": [track.state() for track in (*self._tracks, *self._block_tracks)],
+            "world_size": self.world_size,
+            "longest_pause_ns": self._longest_pause_ns,
+        }
+
+    def restore(self, state: Mapping[str, Any], now_ns: int) -> None:
+        """Go on from :meth:`state`, before the first row."""
+        self._names.restore(state["names"])
+        self._ranks.restore(state["ranks"], now_ns)
+        tracks = (*self._tracks, *self._block_tracks)
+        for track, saved in zip(tracks, state["tracks"], strict=True):
+            track.restore(saved, now_ns)
+        self.world_size = state["world_size"]
+        self._longest_pause_ns = state["longest_pause_ns"]
 
     @property
     def folded_names(self) -> tuple[int, str]:

@@ -16,11 +16,19 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from otel_straggler.detect.scores.medians import MAX_PADDING, number_densely
-from otel_straggler.model.observation import NO_STEP, Codes, Ints, ObservationBatch
+from otel_straggler.model.observation import (
+    NO_STEP,
+    Codes,
+    Ints,
+    ObservationBatch,
+    restored_rows,
+    rows_state,
+)
 from otel_straggler.model.rank import Source
 
 REMEMBERED_CLOSED_WINDOWS = 256
@@ -268,6 +276,75 @@ class WindowTrack:
     def close_all(self) -> Iterator[OpenWindow]:
         for window in self.in_order():
             yield self.close(window.number)
+
+    def state(self) -> dict[str, Any]:
+        """State for a restart: JSON types and arrays. Cost: a copy of the rows of open windows."""
+        closed = [step for steps in self._closed_steps for step in steps]
+        return {
+            "steps": np.array(list(self._window_of_step), np.int64),
+            "numbers": np.array(list(self._window_of_step.values()), np.int64),
+            "closed_steps": np.array(closed, np.int64),
+            "closed_sizes": [len(steps) for steps in self._closed_steps],
+            "oldest_known_step": self._oldest_known_step,
+            "opened": self._opened,
+            "n_closed": self.n_closed,
+            "closed_through": self._closed_through,
+            "recent": list(self._recent),
+            "furthest": self._furthest,
+            "newest": [[rank, step] for rank, step in self.newest.items()],
+            "open": [_window_state(window) for window in self.open.values()],
+        }
+
+    def restore(self, state: Mapping[str, Any], now_ns: int) -> None:
+        """Go on from :meth:`state`; windows wait from ``now_ns`` on."""
+        steps, numbers = state["steps"].tolist(), state["numbers"].tolist()
+        self._window_of_step = dict(zip(steps, numbers, strict=True))
+        closed = iter(state["closed_steps"].tolist())
+        sizes = state["closed_sizes"]
+        self._closed_steps = [list(itertools.islice(closed, size)) for size in sizes]
+        self._oldest_known_step = state["oldest_known_step"]
+        self._opened, self.n_closed = state["opened"], state["n_closed"]
+        self._closed_through, self._furthest = state["closed_through"], state["furthest"]
+        self._recent.extend(state["recent"])
+        self.gap, self.is_regular = typical_gap(self._recent)
+        self.newest.update((rank, step) for rank, step in state["newest"])
+        windows = (_restored_window(each, now_ns) for each in state["open"])
+        self.open = {window.number: window for window in windows}
+        self._order = sorted((self._rank_of(w), w.number) for w in self.open.values())
+        self._n_jumps = sum(window.follows_jump for window in self.open.values())
+
+
+def _window_state(window: OpenWindow) -> dict[str, Any]:
+    return {
+        "number": window.number,
+        "began_ns": window.began_ns,
+        "steps": np.array(window.steps, np.int64),
+        "first": window.first,
+        "limit": window.limit,
+        "is_full": window.is_full,
+        "follows_jump": window.follows_jump,
+        "senders": [[step, sorted(ranks)] for step, ranks in window.senders.items()],
+        "is_passed": window.passed_at_ns is not None,
+        "rows": rows_state(window.rows),
+    }
+
+
+def _restored_window(state: Mapping[str, Any], now_ns: int) -> OpenWindow:
+    steps = state["steps"].tolist()
+    return OpenWindow(
+        number=state["number"],
+        began_ns=state["began_ns"],
+        opened_at_ns=now_ns,
+        first=state["first"],
+        limit=state["limit"],
+        is_full=state["is_full"],
+        follows_jump=state["follows_jump"],
+        senders={step: set(ranks) for step, ranks in state["senders"]},
+        steps=steps,
+        last_step=max(steps, default=NO_STEP),
+        passed_at_ns=now_ns if state["is_passed"] else None,
+        rows=restored_rows(state["rows"]),
+    )
 
 
 WindowIndex = tuple[int, int]

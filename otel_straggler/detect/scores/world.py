@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,6 +170,43 @@ class WorldScorer:
 
     def restore(self, state: dict[str, Any]) -> None:
         self._verdict_engine().restore(state)
+
+    def open_state(self) -> dict[str, Any]:
+        """Open windows, and which steps are closed, for a restart: JSON types and arrays."""
+        return {
+            "retired_attempt": self._retired_attempt,
+            "evaluated_attempt": self._evaluated_attempt,
+            "late": self.late,
+            "attempts": [
+                {
+                    "number": number,
+                    "streams": [stream.state() for stream in attempt.streams],
+                    "sessions": [
+                        [*session, attempt.streams.index(stream)]
+                        for session, stream in attempt.by_session.items()
+                    ],
+                }
+                for number, attempt in self._attempts.items()
+            ],
+        }
+
+    def restore_open(self, state: Mapping[str, Any], now_ns: int) -> None:
+        """Go on from :meth:`open_state`, before the first row; silence counts from ``now_ns``."""
+        for saved in state["attempts"]:
+            attempt = _Attempt()
+            for each in saved["streams"]:
+                attempt.streams.append(
+                    Stream(self._settings, self._shared.verdicts, now_ns, self._early_ends)
+                )
+                attempt.streams[-1].restore(each, now_ns)
+            attempt.by_session = {
+                (rank, session_id, node): attempt.streams[index]
+                for rank, session_id, node, index in saved["sessions"]
+            }
+            self._attempts[saved["number"]] = attempt
+        self._retired_attempt = state["retired_attempt"]
+        self._evaluated_attempt = state["evaluated_attempt"]
+        self.late = state["late"]
 
     def _all_streams(self) -> Iterator[Stream]:
         return (stream for attempt in self._attempts.values() for stream in attempt.streams)
