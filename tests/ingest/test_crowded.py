@@ -234,8 +234,8 @@ def test_a_stream_is_not_cut_off_for_others(start: StartReceiver) -> None:
         def refuse(self, head: Head) -> Response | None:
             return None
 
-        def is_gzip(self, head: Head) -> bool:
-            return False
+        def coding(self, head: Head) -> str:
+            return ""
 
         def respond(self, request: Request) -> Any:
             if request.head.method == "GET":

@@ -18,7 +18,8 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 
 from otel_straggler import semconv
-from otel_straggler.collector.ingest.body import BadBodyError, BodyTooLargeError, inflate
+from otel_straggler.collector.ingest.body import inflate
+from otel_straggler.collector.ingest.codings import GZIP, BadBodyError, BodyTooLargeError
 from otel_straggler.collector.ingest.intake import PROTOBUF, Answer, Intake, Request
 from otel_straggler.otlp.answers import Code, Signal, success
 
@@ -151,7 +152,7 @@ class GrpcServer:
     def _answer(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> bytes:
         is_gzip = message.startswith(_GZIP_MAGIC)
         try:
-            payload = inflate(message, self._max_bytes) if is_gzip else message
+            payload = inflate(message, self._max_bytes, GZIP) if is_gzip else message
         except BodyTooLargeError:
             self._refused(signal, "malformed")
             text = f"the message is larger than {self._max_bytes} bytes"

@@ -9,7 +9,7 @@ from functools import partial
 
 from otel_straggler import semconv
 from otel_straggler.collector.api.commands import POLLS, Commands
-from otel_straggler.collector.ingest.body import GZIP, IDENTITY
+from otel_straggler.collector.ingest import codings
 from otel_straggler.collector.ingest.http_messages import Head, Heavy, Request, Response
 from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, Answer, Intake
 from otel_straggler.collector.ingest.intake import Request as OtlpRequest
@@ -71,8 +71,10 @@ class OtlpHttp:
             return refusal
         if _media_type(head) not in (*_PROTOBUF_TYPES, JSON):
             return self.failure(415, f"Content-Type must be {PROTOBUF} or {JSON}", head)
-        if _coding(head) not in IDENTITY | GZIP:
-            return self.failure(415, "Content-Encoding must be gzip or identity", head)
+        if (problem := _problem_of_coding(head)) is not None:
+            refusal = self.failure(415, problem, head)
+            refusal.headers = {"Accept-Encoding": ", ".join(codings.installed_names())}
+            return refusal
         if self._handler.is_busy(_SIGNAL_OF[head.path]):
             return self.failure(503, "not able to take requests now; send it again later", head)
         return None
@@ -80,8 +82,8 @@ class OtlpHttp:
     def is_poll(self, head: Head) -> bool:
         return self._commands is not None and head.path == semconv.COMMANDS_PATH
 
-    def is_gzip(self, head: Head) -> bool:
-        return _coding(head) in GZIP
+    def coding(self, head: Head) -> str:
+        return codings.OF_NAME.get(_encoding(head), codings.IDENTITY)
 
     def _refuse_poll(self, head: Head, commands: Commands) -> Response | None:
         if head.method not in ("GET", "POST"):
@@ -119,7 +121,7 @@ class OtlpHttp:
                 content_type=JSON if is_json else PROTOBUF,
                 body=request.content,
                 raw_body=request.original,
-                content_encoding="gzip" if self.keep_raw and self.is_gzip(head) else "",
+                content_encoding="gzip" if self.keep_raw and self.coding(head) == "gzip" else "",
             )
         )
         if answer.status != "ok":
@@ -154,5 +156,12 @@ def _media_type(head: Head) -> str:
     return head.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _coding(head: Head) -> str:
+def _encoding(head: Head) -> str:
     return head.headers.get("content-encoding", "").strip().lower()
+
+
+def _problem_of_coding(head: Head) -> str | None:
+    coding = codings.OF_NAME.get(_encoding(head))
+    if coding is None:
+        return f"Content-Encoding must be one of {', '.join(codings.installed_names())}"
+    return None if codings.is_installed(coding) else codings.missing(coding)

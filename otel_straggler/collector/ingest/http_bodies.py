@@ -12,7 +12,8 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
-from otel_straggler.collector.ingest.body import BadBodyError, Body, BodyTooLargeError
+from otel_straggler.collector.ingest.body import Body
+from otel_straggler.collector.ingest.codings import BadBodyError, BodyTooLargeError
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -26,6 +27,9 @@ ON_LOOP_BYTES = 1024 * 1024
 """Inflated or joined on the event loop: some milliseconds; handing over less costs more."""
 _SLICE_BYTES = 1024 * 1024
 """Inflated in a thread before it is another body's turn."""
+_MAX_WHOLE_ON_LOOP_BYTES = 256 * 1024
+"""On the wire, of a coding that is inflated in one call: most requests; the call has room for
+``ON_LOOP_BYTES``, so that a bomb among them ends early."""
 _MIN_SLICE_BYTES = 16 * 1024
 """Of a large body, gathered before a thread inflates them: it may come in tiny pieces."""
 
@@ -135,10 +139,10 @@ class Incoming(Body):
         limit: int,
         changed: Callable[[Incoming], None],
         *,
-        is_gzip: bool,
+        coding: str,
         keep_raw: bool,
     ) -> None:
-        super().__init__(limit, is_gzip=is_gzip, keep_raw=keep_raw)
+        super().__init__(limit, coding=coding, keep_raw=keep_raw)
         self.number = next(_NUMBERS)
         self.held = 0
         self.refusal: tuple[int, str] | None = None
@@ -167,7 +171,7 @@ class Incoming(Body):
         inflated = 0
         try:
             self.add(piece)
-            is_waiting = self.is_gzip
+            is_waiting = self.is_streamed
             if is_waiting and self._inflating is None and (before := self.size) < ON_LOOP_BYTES:
                 self.inflate(min(max_bytes, ON_LOOP_BYTES - before))
                 inflated = self.size - before
@@ -186,12 +190,14 @@ class Incoming(Body):
         self._has_ended = True
         if self.refusal is not None or self._inflating is not None:
             return
-        if self.size > ON_LOOP_BYTES or self.waiting_bytes:
-            self._inflate_in_thread()
-            return
         try:
-            self._contents = self.finish(), self.original()
-        except BadBodyError as error:
+            if not self.is_streamed and 0 < self.waiting_bytes <= _MAX_WHOLE_ON_LOOP_BYTES:
+                self.inflate(ON_LOOP_BYTES)
+            if self.size > ON_LOOP_BYTES or self.waiting_bytes:
+                self._inflate_in_thread()
+            else:
+                self._contents = self.finish(), self.original()
+        except (BodyTooLargeError, BadBodyError) as error:
             self._refuse_for(error)
 
     def contents(self) -> _Contents:

@@ -113,8 +113,8 @@ class App(Protocol):
     def refuse(self, head: Head) -> Response | None:
         """Answer a request by its head alone; None goes on reading."""
 
-    def is_gzip(self, head: Head) -> bool:
-        """Whether the body has to be inflated."""
+    def coding(self, head: Head) -> str:
+        """How the body is compressed, of :mod:`codings`; empty for one that is not."""
 
     def respond(self, request: Request) -> Response | Awaitable[Response] | Heavy:
         """Answer a complete request."""

@@ -199,7 +199,7 @@ class RequestReader:
             self._server.bodies,
             limits.body_bytes,
             self._changed,
-            is_gzip=app.is_gzip(head),
+            coding=app.coding(head),
             keep_raw=app.keep_raw,
         )
         if expects and head.version == "1.1":
