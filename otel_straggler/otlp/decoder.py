@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -15,6 +15,7 @@ from otel_straggler.otlp.decode_json import message_from_json
 _Name = TypeVar("_Name")
 _Decoded = TypeVar("_Decoded")
 _FULL = 2
+_MAX_TABLE_BYTES = 32 * 1024 * 1024
 _MAX_PASSES = 8
 """A request is read again for each kind of case at most; the rest is for other threads."""
 
@@ -25,14 +26,32 @@ class CodeTable(Generic[_Name]):
     def __init__(self) -> None:
         self.names: list[_Name] = []
         self._codes: dict[_Name, int] = {}
+        self._size = 0
         self._lock = threading.Lock()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the names take too much memory, and are to be learned again."""
+        return self._size > _MAX_TABLE_BYTES
 
     def code(self, name: _Name) -> int:
         with self._lock:
             code = self._codes.setdefault(name, len(self.names))
             if code == len(self.names):
                 self.names.append(name)
+                self._size += _size_of(name)
             return code
+
+
+def _size_of(name: object) -> int:
+    """Bytes in memory of a text, or a tuple or dataclass of texts and numbers, about."""
+    if isinstance(name, str):
+        return 64 + len(name)
+    if isinstance(name, tuple):
+        return 64 + sum(map(_size_of, name))
+    if is_dataclass(name):
+        return 64 + sum(_size_of(getattr(name, each.name)) for each in fields(name))
+    return 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +59,12 @@ class Cases:
     """A scanner of the extension module, the cases taught to it, and the names of its codes."""
 
     scanner: Any
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the names of its codes take too much memory."""
+        tables = (getattr(self, each.name) for each in fields(self))
+        return any(isinstance(table, CodeTable) and table.is_full for table in tables)
 
 
 _Cases = TypeVar("_Cases", bound=Cases)
@@ -85,6 +110,8 @@ class Decoder(ABC, Generic[_Decoded, _Cases]):
         cases = self._cases
         if cases is None:
             return None
+        if cases.is_full:
+            cases = self._cases = self._new_cases()
         result = self._columns(cases, body)
         if result == _FULL:
             cases = self._new_cases()

@@ -12,7 +12,7 @@ from otel_straggler.errors import InputError
 from otel_straggler.otlp.answers import Signal
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
-from otel_straggler.otlp.identity import Aliases
+from otel_straggler.otlp.identity import Aliases, Resources
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, SpanNames
 
@@ -123,8 +123,9 @@ class Intake:
         self.ingest = ingest
         self.forward = forward
         self._budget = budget
-        self._spans = SpanDecoder(aliases, names)
-        self._metrics = MetricDecoder(aliases)
+        resources = Resources(aliases or Aliases())
+        self._spans = SpanDecoder(aliases, names, resources=resources)
+        self._metrics = MetricDecoder(aliases, resources=resources)
         self._lock = threading.Lock()
         self._is_open = True
         self._answers: Counter[tuple[str, str]] = Counter()
