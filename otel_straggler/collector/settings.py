@@ -112,7 +112,9 @@ class ReceiverSettings:
     )
     otlp_grpc: str = option("127.0.0.1:4317", _ADDRESS, "OTLP over gRPC", "--otlp-grpc HOST:PORT")
     max_body_bytes: int = option(
-        64 * MiB, integer(1024), "of one request, decompressed; larger ones are refused"
+        64 * MiB,
+        integer(1024),
+        "of one request, decompressed; larger ones are refused, of JSON those above 16 MiB, too",
     )
     max_waiting_bytes: int = option(
         256 * MiB,

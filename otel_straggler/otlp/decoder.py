@@ -9,8 +9,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from otel_straggler import native
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.decode_json import message_from_json
+
+MAX_FIELDS = 2_000_000
+"""Of a request that protobuf's parser reads: some hundred bytes and a microsecond each."""
 
 _Name = TypeVar("_Name")
 _Decoded = TypeVar("_Decoded")
@@ -18,6 +22,10 @@ _FULL = 2
 _MAX_TABLE_BYTES = 32 * 1024 * 1024
 _MAX_PASSES = 8
 """A request is read again for each kind of case at most; the rest is for other threads."""
+
+
+class SlowError(Exception):
+    """A request takes longer to decode than its caller wants to wait."""
 
 
 class CodeTable(Generic[_Name]):
@@ -41,6 +49,17 @@ class CodeTable(Generic[_Name]):
                 self.names.append(name)
                 self._size += _size_of(name)
             return code
+
+
+def _check_cost(body: bytes, max_slow_bytes: int | None) -> None:
+    """Raises as :meth:`Decoder.decode`. Without the extension module nothing is counted."""
+    if max_slow_bytes is not None and len(body) > max_slow_bytes:
+        raise SlowError
+    if native.NATIVE is not None and len(body) > MAX_FIELDS:
+        count = native.NATIVE.count_fields(body, MAX_FIELDS + 1)
+        if count > MAX_FIELDS:
+            msg = f"body: holds more than {MAX_FIELDS} messages and texts. Send smaller batches"
+            raise InputError(msg)
 
 
 def _size_of(name: object) -> int:
@@ -83,25 +102,30 @@ class Decoder(ABC, Generic[_Decoded, _Cases]):
     def __init__(self, *, is_native: bool) -> None:
         self._cases = self._new_cases() if is_native else None
 
-    def decode(self, body: bytes) -> _Decoded:
+    def decode(self, body: bytes, max_slow_bytes: int | None = None) -> _Decoded:
         """Decode binary protobuf.
 
+        Args:
+            max_slow_bytes: of a body that C++ does not read; None: any number.
+
         Raises:
-            InputError: the body is no request of this signal.
+            InputError: the body is no request of this signal, or holds too much.
+            SlowError: it has more than ``max_slow_bytes``.
         """
         try:
             decoded = self._scan(body)
-            return self._read(self._message.FromString(body)) if decoded is None else decoded
+            if decoded is None:
+                _check_cost(body, max_slow_bytes)
+                decoded = self._read(self._message.FromString(body))
+            return decoded
         except DecodeError as error:
             msg = f"body: not an {self._message.__name__} in protobuf: {error}"
             raise InputError(msg) from error
 
-    def decode_json(self, body: bytes) -> _Decoded:
-        """Decode OTLP-JSON.
-
-        Raises:
-            InputError: the body is no request of this signal.
-        """
+    def decode_json(self, body: bytes, max_slow_bytes: int | None = None) -> _Decoded:
+        """Decode OTLP-JSON; arguments and errors as those of :meth:`decode`."""
+        if max_slow_bytes is not None and len(body) > max_slow_bytes:
+            raise SlowError
         return self._read(message_from_json(body, self._message))
 
     def _scan(self, body: bytes) -> _Decoded | None:

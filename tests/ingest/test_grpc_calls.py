@@ -38,7 +38,7 @@ class Gate(Sink):
     opened: threading.Event = field(default_factory=threading.Event)
     came_in: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request, max_slow_bytes: int | None = None) -> Answer:
         self.came_in.release()
         assert self.opened.wait(CLIENT_S)
         return super().handle(request)
@@ -50,7 +50,7 @@ class Turning(Sink):
 
     answers: list[Answer] = field(default_factory=list)
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request, max_slow_bytes: int | None = None) -> Answer:
         self.answer = self.answers.pop(0) if self.answers else self.answer
         return super().handle(request)
 

@@ -99,7 +99,7 @@ class Handling(Sink):
         super().__init__()
         self.gate = Gate()
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request, max_slow_bytes: int | None = None) -> Answer:
         if len(request.body) >= MIB:
             self.gate.hold()
         return super().handle(request)

@@ -15,12 +15,15 @@ from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, Answer, Intak
 from otel_straggler.collector.ingest.intake import Request as OtlpRequest
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.answers import SIGNALS, Code, Signal, status, success
+from otel_straggler.otlp.decoder import SlowError
 
 _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
 _SIGNAL_OF: dict[str, Signal] = {f"/v1/{signal}": signal for signal in SIGNALS}
 _COMMANDS = "commands"
 _OFF_LOOP_BYTES = 1024 * 1024
 """Larger requests are decoded in another thread, so that they delay no heartbeat."""
+_SLOW_OFF_LOOP_BYTES = 64 * 1024
+"""Likewise of JSON and of what C++ does not read, which takes some ten times as long."""
 
 _STATUS_OF = {"malformed": 400, "busy": 503, "stopping": 503}
 _CODE_OF = {
@@ -101,8 +104,11 @@ class OtlpHttp:
                 return Heavy(partial(self._poll, self._commands, request))
             return self._poll(self._commands, request)
         if len(request.content) < _OFF_LOOP_BYTES:
-            return self._answer(request)
-        return Heavy(partial(self._answer, request))
+            try:
+                return self._answer(request, _SLOW_OFF_LOOP_BYTES)
+            except SlowError:
+                return Heavy(partial(self._answer, request), is_slow=True)
+        return Heavy(partial(self._answer, request), is_slow=_media_type(request.head) == JSON)
 
     def _poll(self, commands: Commands, request: Request) -> Response:
         try:
@@ -112,7 +118,7 @@ class OtlpHttp:
         self._count(_COMMANDS, 200)
         return Response(200, body, JSON)
 
-    def _answer(self, request: Request) -> Response:
+    def _answer(self, request: Request, max_slow_bytes: int | None = None) -> Response:
         head = request.head
         signal, is_json = _SIGNAL_OF[head.path], _media_type(head) == JSON
         answer = self._handler.handle(
@@ -122,7 +128,8 @@ class OtlpHttp:
                 body=request.content,
                 raw_body=request.original,
                 content_encoding="gzip" if self.keep_raw and self.coding(head) == "gzip" else "",
-            )
+            ),
+            max_slow_bytes,
         )
         if answer.status != "ok":
             return self._refusal(answer, head)

@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
                 await incoming.wait_until_ready()
                 answer = self._respond(due, incoming)
             if isinstance(answer, Heavy):
-                made = await incoming.handle_in_thread(answer.make)
+                made = await incoming.handle_in_thread(answer.make, is_slow=answer.is_slow)
                 answer = made or self._failure(incoming.refusal, due)
             response = answer if isinstance(answer, Response) else await answer
         except Exception:  # noqa: BLE001 - logged; the connection lives on

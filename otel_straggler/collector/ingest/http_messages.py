@@ -30,6 +30,7 @@ class HttpLimits:
 
     Attributes:
         body_bytes: largest body, on the wire and decompressed.
+        json_bytes: likewise of JSON, which takes many times its bytes in memory, and seconds.
         header_bytes: request line and headers together; trailers likewise.
         connections: open at once; beyond it the longest idle one is closed, and where all are busy
             the new one is refused.
@@ -43,6 +44,7 @@ class HttpLimits:
     """
 
     body_bytes: int = 64 * 1024 * 1024
+    json_bytes: int = 16 * 1024 * 1024
     header_bytes: int = 32 * 1024
     connections: int = 4096
     buffered_bytes: int = 256 * 1024 * 1024
@@ -52,6 +54,10 @@ class HttpLimits:
     idle_timeout_s: float = 60.0
     linger_s: float = 2.0
     stall_s: float = 20.0
+
+    def max_body_bytes(self, head: Head) -> int:
+        is_json = "json" in head.headers.get("content-type", "").lower()
+        return min(self.body_bytes, self.json_bytes) if is_json else self.body_bytes
 
 
 @dataclass(slots=True)
@@ -99,9 +105,14 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Heavy:
-    """An answer made in a thread at its turn; until then the request may still be refused."""
+    """An answer made in a thread at its turn; until then the request may still be refused.
+
+    Attributes:
+        is_slow: it may take seconds, and never has all threads.
+    """
 
     make: Callable[[], Response]
+    is_slow: bool = False
 
 
 class App(Protocol):

@@ -184,11 +184,11 @@ class RequestReader:
     # --- bodies --------------------------------------------------------------------------------
 
     def _begin_body(self, head: Head) -> None:
-        app, limits = self._server.app, self._server.limits
+        app, max_bytes = self._server.app, self._server.limits.max_body_bytes(head)
         expects = head.headers.get("expect", "").lower()
         refusal = self._refusal_of(head)
-        if refusal is None and int(head.headers.get("content-length", "0")) > limits.body_bytes:
-            refusal = app.failure(413, f"the body is larger than {limits.body_bytes} bytes", head)
+        if refusal is None and int(head.headers.get("content-length", "0")) > max_bytes:
+            refusal = app.failure(413, f"the body is larger than {max_bytes} bytes", head)
             refusal.close = True
         if refusal is not None:
             if refusal.close or expects:  # the body may never come
@@ -197,7 +197,7 @@ class RequestReader:
             return
         self._incoming = Incoming(
             self._server.bodies,
-            limits.body_bytes,
+            max_bytes,
             self._changed,
             coding=app.coding(head),
             keep_raw=app.keep_raw,

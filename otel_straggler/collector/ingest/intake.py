@@ -88,6 +88,7 @@ class ByteBudget:
         return self._limit if signal == "metrics" else self._limit - self._limit // _KEPT_FREE
 
 
+_JSON_COST: Final = 4
 _BUSY = "too much waits to be scored; send it again later"
 
 
@@ -141,9 +142,13 @@ class Intake:
         """Whether a request would be refused now; asked before a body is read."""
         return not self._is_open or self._budget.is_full(signal)
 
-    def handle(self, request: Request) -> Answer:
-        """Ingest one request; never raises for what is in it."""
-        answer = self._handle(request)
+    def handle(self, request: Request, max_slow_bytes: int | None = None) -> Answer:
+        """Ingest one request; never raises for what is in it.
+
+        Raises:
+            SlowError: it has more than ``max_slow_bytes``, and is slow to decode.
+        """
+        answer = self._handle(request, max_slow_bytes)
         self.count_answers({(request.signal, answer.status): 1})
         return answer
 
@@ -160,14 +165,14 @@ class Intake:
                 refused_gpu_times=self._refused_gpu_times,
             )
 
-    def _handle(self, request: Request) -> Answer:
+    def _handle(self, request: Request, max_slow_bytes: int | None) -> Answer:
         if not self._is_open:
             return Answer(status="stopping", message="the collector is shutting down")
-        size = len(request.body)
+        size = _cost_bytes(request)
         if not self._budget.reserve(size, request.signal):
             return Answer(status="busy", message=_BUSY)
         try:
-            answer, spans = self._decode_and_ingest(request, size)
+            answer, spans = self._decode_and_ingest(request, size, max_slow_bytes)
         except InputError as error:
             self._budget.release(size)
             return Answer(status="malformed", message=str(error))
@@ -177,23 +182,32 @@ class Intake:
         self.forward(request, spans)
         return answer
 
-    def _decode_and_ingest(self, request: Request, size: int) -> tuple[Answer, DecodedSpans | None]:
+    def _decode_and_ingest(
+        self, request: Request, size: int, max_slow_bytes: int | None
+    ) -> tuple[Answer, DecodedSpans | None]:
         body, is_json = request.body, request.content_type == JSON
         if request.signal == "traces":
-            spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
+            decode = self._spans.decode_json if is_json else self._spans.decode
+            spans = decode(body, max_slow_bytes)
             with self._lock:
                 self._outcomes.update(spans.outcomes)
                 self._refused_gpu_times += spans.refused_gpu_times
             self.ingest(spans, size)
             return _partial(spans.rejected, "spans"), spans
         if request.signal == "metrics":
-            metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
+            read = self._metrics.decode_json if is_json else self._metrics.decode
+            metrics = read(body, max_slow_bytes)
             with self._lock:
                 self._points.update(metrics.points)
             self.ingest(metrics, size)
             return _partial(metrics.rejected, "data points"), None
         self._budget.release(size)
         return Answer(status="ok"), None
+
+
+def _cost_bytes(request: Request) -> int:
+    """Bytes that a request takes until it is scored: of JSON, a multiple of its own."""
+    return len(request.body) * (_JSON_COST if request.content_type == JSON else 1)
 
 
 def _partial(rejected: dict[str, int], what: str) -> Answer:
