@@ -143,7 +143,7 @@ class MetricsSettings:
     series_budget: int = option(
         50_000,
         integer(100),
-        "series of all runs, of which each gets the same share and what smaller ones leave: up to "
+        "series of all runs; each gets the same share, and what smaller ones leave: up to "
         "half for heartbeats of ranks, a quarter for cells of the matrix, the rest for scores, then "
         "sensors. What does not fit is folded, last that of ranks in trouble",
     )
