@@ -144,8 +144,8 @@ class MetricsSettings:
         50_000,
         integer(100),
         "series of all runs; each gets the same share, and what smaller ones leave: up to "
-        "half for heartbeats of ranks, a quarter for cells of the matrix, the rest for scores, then "
-        "sensors. What does not fit is folded, last that of ranks in trouble",
+        "half for heartbeats of ranks, a quarter for cells of the matrix, the rest for scores, "
+        "then sensors. What does not fit is folded, last that of ranks in trouble",
     )
     keep_scores_seconds: float = option(
         900.0, above(0), "how long a rank's last scores stay without a new window"
