@@ -15,6 +15,7 @@ from otel_straggler.collector.ingest.http_messages import (
     Request,
     Response,
     StreamSender,
+    client_of,
     response_head,
 )
 from otel_straggler.collector.ingest.http_requests import Due, RequestReader
@@ -51,14 +52,16 @@ class Connection(asyncio.Protocol):
         self._is_peer_done = False
         self._write_blocked_since: float | None = None
         self._idle_since = time.monotonic()
+        self.client = ""
 
     # --- the socket ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         server = self._server
-        has_room = server.has_room()
-        server.connections.add(self)
+        self.client = client_of(transport.get_extra_info("peername"))
+        has_room = server.has_room(self.client)
+        server.held.add(self)
         if len(server.connections) > server.limits.connections + _CONNECTIONS_BEYOND:
             self.abort()
         elif server.is_closing or not has_room:
@@ -68,7 +71,7 @@ class Connection(asyncio.Protocol):
             server.evictions.add_new(self, self._loop)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
-        self._server.connections.discard(self)
+        self._server.held.discard(self)
         self._server.evictions.remove(self)
         self._reader.end()
         self._drop_pending()
@@ -303,6 +306,9 @@ class Connection(asyncio.Protocol):
             if now_s - reader.began_at > allowed_s:
                 reader.fail(408, f"the request took longer than {allowed_s:g} s")
                 self._answer_next()
+            elif now_s - reader.fed_at > limits.silence_s:
+                reader.fail(408, f"nothing came for {limits.silence_s:g} s")
+                self._answer_next()
         elif now_s - self._idle_since > limits.idle_timeout_s:
             self._transport.close()
 
@@ -342,7 +348,7 @@ class Connection(asyncio.Protocol):
 
     def evict(self) -> None:
         """Make room for another; unread answers are lost."""
-        self._server.connections.discard(self)
+        self._server.held.discard(self)
         self._reader.end()
         if self.unsent_bytes:
             self.abort()

@@ -4,6 +4,7 @@ and streams sent."""
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -38,6 +39,7 @@ class HttpLimits:
         unsent_bytes: unread answers of all connections; above it large answers are refused.
         header_timeout_s, request_timeout_s: from the first byte of a request to the end of its
             headers, and of its body.
+        silence_s: within a request.
         idle_timeout_s: between requests, and for a peer that does not read its answers.
         linger_s: a closing connection still reads, so that no reset destroys the answer.
         stall_s: for a peer that does not read a streamed answer.
@@ -51,6 +53,7 @@ class HttpLimits:
     unsent_bytes: int = 256 * 1024 * 1024
     header_timeout_s: float = 10.0
     request_timeout_s: float = 60.0
+    silence_s: float = 10.0
     idle_timeout_s: float = 60.0
     linger_s: float = 2.0
     stall_s: float = 20.0
@@ -63,13 +66,14 @@ class HttpLimits:
 @dataclass(slots=True)
 class Head:
     """Request line and headers; names in lower case, repeated headers joined by a comma, the path
-    percent-decoded and without an origin."""
+    percent-decoded and without an origin; ``client``: see :func:`client_of`."""
 
     method: str
     path: str
     version: str
     headers: dict[str, str]
     query: str = ""
+    client: str = ""
 
 
 @dataclass(slots=True)
@@ -229,6 +233,25 @@ def _status_line(status: int) -> bytes:
     except ValueError:
         phrase = ""
     return f"HTTP/1.1 {status} {phrase}\r\n".encode()
+
+
+_IPV6_SITE_BITS = 64
+"""Of an address: one machine may have all addresses behind it."""
+
+
+def client_of(peer: object) -> str:
+    """Whom connections are counted for: the address of ``peer`` without its port, of IPv6 its
+    network; the same for all on a Unix socket.
+
+    >>> client_of(("10.0.0.7", 4318)), client_of(("2001:db8::7", 1, 0, 0)), client_of("")
+    ('10.0.0.7', '2001:db8::/64', 'unix')
+    """
+    if not isinstance(peer, tuple):
+        return "unix"
+    address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    return str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False))
 
 
 # --- streams --------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ class RequestReader:
         has_asked: a head was complete at some time.
         head: of the request being read, once complete.
         due: requests that are complete or refused; the connection takes them from there.
+        fed_at: when bytes came last, or a thread was done with the body.
         began_at: when the request being read began (``time.monotonic``); None between two.
         wants_continue: the peer waits to be asked for the body.
     """
@@ -68,6 +69,7 @@ class RequestReader:
         self.is_ended = False
         self.has_asked = False
         self.began_at: float | None = None
+        self.fed_at = time.monotonic()
         self._has_moved = False  # something was complete in the bytes being parsed
         self._unseen_bytes = 0
         self._max_inflated = 0  # bytes that may still be inflated of what is being parsed
@@ -76,8 +78,9 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Parse the next bytes of the connection."""
+        self.fed_at = time.monotonic()
         if self.began_at is None:
-            self.began_at = time.monotonic()
+            self.began_at = self.fed_at
         self._has_moved = False
         self._max_inflated = ON_LOOP_BYTES
         try:
@@ -150,6 +153,7 @@ class RequestReader:
         self._connection.on_head()
         size = len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._raw_headers)
         self.head = head = read_head(self._parser, self._url, self._raw_headers)
+        head.client = self._connection.client
         problem = problem_of(head, self._raw_headers)
         if size > self._server.limits.header_bytes:
             problem = 431, _HEAD_TOO_LARGE
@@ -223,6 +227,7 @@ class RequestReader:
         if incoming.refusal is not None:
             self._refuse_body(*incoming.refusal)
         elif self.began_at is not None:  # our time is not the sender's
+            self.fed_at = time.monotonic()
             self.began_at += incoming.ours_s
             incoming.ours_s = 0.0
         self._connection.on_body_changed()

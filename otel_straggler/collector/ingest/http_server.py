@@ -8,8 +8,11 @@ import errno
 import logging
 import socket
 import time
+from collections import Counter
 from collections.abc import Collection
 from email.utils import formatdate
+from itertools import chain
+from operator import itemgetter
 
 from otel_straggler.collector.ingest.http_bodies import Bodies
 from otel_straggler.collector.ingest.http_connection import Connection
@@ -38,7 +41,7 @@ class HttpServer:
     def __init__(self, app: App, limits: HttpLimits) -> None:
         self.app = app
         self.limits = limits
-        self.connections: set[Connection] = set()
+        self.held = Held()
         self.evictions = Evictions()
         self.bodies = Bodies(limits.buffered_bytes)
         self.is_closing = False
@@ -49,6 +52,10 @@ class HttpServer:
         self.fixed = b"".join(
             f"{name}: {value}\r\n".encode("latin-1") for name, value in app.fixed_headers.items()
         )
+
+    @property
+    def connections(self) -> set[Connection]:
+        return self.held.connections
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the address with its real port; raises as :func:`bind`."""
@@ -92,11 +99,12 @@ class HttpServer:
             for connection in tuple(self.connections):
                 connection.check_deadline(now_s)
 
-    def has_room(self) -> bool:
-        """Whether one more may be open, perhaps in place of another."""
+    def has_room(self, client: str) -> bool:
+        """Whether a client may have one more open, perhaps in place of another: where one client
+        has the most, one of its own gives way."""
         if len(self.connections) < self.limits.connections or self.is_closing:
             return True
-        has_room = self.evictions.make_room(self.connections, time.monotonic())
+        has_room = self.evictions.make_room(self.held, client, time.monotonic())
         if has_room and self.evictions.count == 1:
             _log.warning(_FULL, self.limits.connections, self.address)
         return has_room
@@ -161,6 +169,8 @@ def _bind_one(family: int, address: tuple[object, ...]) -> socket.socket:
 
 _TURNS = 3
 """Of the event loop until a client's first bytes have been read."""
+_NONE_S = 0.1
+"""Where no connection could give way, until that is looked at again: it costs milliseconds."""
 _SLOW_S = 1.0
 """A slower request or answer may be cut off where no connection is idle."""
 
@@ -170,7 +180,8 @@ class Evictions:
     then those between two requests, each the longest idle first.
 
     Otherwise some hundred clients that send a byte now and then would keep everybody else out. A
-    new connection is always admitted, and safe until its request could have been read.
+    new connection is always admitted, and safe until its request could have been read. Where a
+    client has more connections than the new one's, only its own give way, however young.
 
     Attributes:
         count: connections evicted so far.
@@ -179,6 +190,7 @@ class Evictions:
     def __init__(self) -> None:
         self._never_asked: dict[Connection, None] = {}
         self._idle: dict[Connection, None] = {}
+        self._none_until_s = 0.0
         self.count = 0
 
     def add_new(
@@ -202,16 +214,57 @@ class Evictions:
         self._never_asked.pop(connection, None)
         self._idle.pop(connection, None)
 
-    def make_room(self, among: Collection[Connection], now_s: float) -> bool:
-        """Evict one; False if none is idle or slow. Cost: O(connections) for the slowest."""
-        evicted = next(iter(self._never_asked), None) or next(iter(self._idle), None)
+    def make_room(self, held: Held, client: str, now_s: float) -> bool:
+        """Evict one; False if none is idle or slow. Cost: O(connections) where one client has
+        more than this one, or none is idle."""
+        busiest, most = held.busiest()
+        if busiest != client and most > held.count_of(client) + 1:
+            of_busiest = [each for each in held.connections if each.client == busiest]
+            if self._evict_one(of_busiest, busiest, now_s, 0.0):
+                return True
+        if now_s < self._none_until_s:
+            return False
+        return self._evict_one(held.connections, None, now_s, _SLOW_S)
+
+    def _evict_one(
+        self, among: Collection[Connection], client: str | None, now_s: float, slow_s: float
+    ) -> bool:
+        resting = chain(self._never_asked, self._idle)
+        evicted = next((each for each in resting if client in (None, each.client)), None)
         if evicted is None:
             since = [(each.slow_since or now_s, id(each), each) for each in among]
             slow_since, _, slowest = min(since)
-            if now_s - slow_since <= _SLOW_S:
+            if slowest.slow_since is None or now_s - slow_since <= slow_s:
+                if client is None:
+                    self._none_until_s = min(slow_since + slow_s, now_s + _NONE_S)
                 return False
             evicted = slowest
         self.count += 1
         self.remove(evicted)
         evicted.evict()
         return True
+
+
+class Held:
+    """The open connections, and how many each client has."""
+
+    def __init__(self) -> None:
+        self.connections: set[Connection] = set()
+        self._by_client: Counter[str] = Counter()
+
+    def add(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        self._by_client[connection.client] += 1
+
+    def discard(self, connection: Connection) -> None:
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self._by_client[connection.client] -= 1
+            if not self._by_client[connection.client]:
+                del self._by_client[connection.client]
+
+    def count_of(self, client: str) -> int:
+        return self._by_client[client]
+
+    def busiest(self) -> tuple[str, int]:
+        return max(self._by_client.items(), key=itemgetter(1))
