@@ -217,8 +217,8 @@ class Evictions:
     def make_room(self, held: Held, client: str, now_s: float) -> bool:
         """Evict one; False if none is idle or slow. Cost: O(connections) where one client has
         more than this one, or none is idle."""
-        busiest, most = held.busiest()
-        if busiest != client and most > held.count_of(client) + 1:
+        busiest, n_held = held.busiest()
+        if busiest != client and n_held > held.count_of(client) + 1:
             of_busiest = [each for each in held.connections if each.client == busiest]
             if self._evict_one(of_busiest, busiest, now_s, 0.0):
                 return True
