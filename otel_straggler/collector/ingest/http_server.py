@@ -21,7 +21,7 @@ from otel_straggler.collector.ingest.http_messages import App, HttpLimits
 _log = logging.getLogger(__name__)
 
 _SWEEP_S = 0.25
-_BACKLOG = 1024
+_BACKLOG = 4096
 _AT_ONCE = 64
 """Connections that asyncio accepts at once; uvloop has a rule of its own."""
 _GONE_S = 60.0
