@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
     # --- called by the reader ------------------------------------------------------------------
 
     def on_head(self) -> None:
-        self._server.evictions.remove(self)
+        self._server.evictions.add_busy(self)
 
     def on_body_changed(self) -> None:
         """A body is refused, or a thread is done with it for now."""

@@ -9,7 +9,7 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Iterator
 from email.utils import formatdate
 from itertools import chain
 from operator import itemgetter
@@ -176,8 +176,9 @@ _SLOW_S = 1.0
 
 
 class Evictions:
-    """Idle connections in the order in which they give way: first those that never had a request,
-    then those between two requests, each the longest idle first.
+    """Connections in the order in which they give way: first those that never had a request, then
+    those between two requests, each the longest idle first, then those whose requests or answers
+    take longest.
 
     Otherwise some hundred clients that send a byte now and then would keep everybody else out. A
     new connection is always admitted, and safe until its request could have been read. Where a
@@ -190,6 +191,7 @@ class Evictions:
     def __init__(self) -> None:
         self._never_asked: dict[Connection, None] = {}
         self._idle: dict[Connection, None] = {}
+        self._busy: dict[Connection, None] = {}
         self._none_until_s = 0.0
         self.count = 0
 
@@ -202,47 +204,49 @@ class Evictions:
             self._never_asked[connection] = None
 
     def add_idle(self, connection: Connection) -> None:
-        self._idle.pop(connection, None)
+        self.remove(connection)
         self._idle[connection] = None
 
     def add_ending(self, connection: Connection) -> None:
-        self._idle.pop(connection, None)
+        self.remove(connection)
         self._never_asked[connection] = None
 
+    def add_busy(self, connection: Connection) -> None:
+        """It has a request."""
+        self.remove(connection)
+        self._busy[connection] = None
+
     def remove(self, connection: Connection) -> None:
-        """It has a request, or is gone."""
-        self._never_asked.pop(connection, None)
-        self._idle.pop(connection, None)
+        for table in (self._never_asked, self._idle, self._busy):
+            table.pop(connection, None)
 
     def make_room(self, held: Held, client: str, now_s: float) -> bool:
-        """Evict one; False if none is idle or slow. Cost: O(connections) where one client has
-        more than this one, or none is idle."""
+        """Evict one; False if none is idle or slow. Cost: O(1) where a client holds most of them,
+        else O(connections), ten times a second if none can give way."""
         busiest, n_held = held.busiest()
         if busiest != client and n_held > held.count_of(client) + 1:
-            of_busiest = [each for each in held.connections if each.client == busiest]
-            if self._evict_one(of_busiest, busiest, now_s, 0.0):
+            theirs = (each for each in self._in_order() if each.client == busiest)
+            if self._evict_first(theirs, now_s, 0.0):
                 return True
         if now_s < self._none_until_s:
             return False
-        return self._evict_one(held.connections, None, now_s, _SLOW_S)
+        if self._evict_first(self._in_order(), now_s, _SLOW_S):
+            return True
+        self._none_until_s = now_s + _NONE_S
+        return False
 
-    def _evict_one(
-        self, among: Collection[Connection], client: str | None, now_s: float, slow_s: float
-    ) -> bool:
-        resting = chain(self._never_asked, self._idle)
-        evicted = next((each for each in resting if client in (None, each.client)), None)
-        if evicted is None:
-            since = [(each.slow_since or now_s, id(each), each) for each in among]
-            slow_since, _, slowest = min(since)
-            if slowest.slow_since is None or now_s - slow_since <= slow_s:
-                if client is None:
-                    self._none_until_s = min(slow_since + slow_s, now_s + _NONE_S)
-                return False
-            evicted = slowest
-        self.count += 1
-        self.remove(evicted)
-        evicted.evict()
-        return True
+    def _in_order(self) -> Iterator[Connection]:
+        return chain(self._never_asked, self._idle, self._busy)
+
+    def _evict_first(self, among: Iterator[Connection], now_s: float, slow_s: float) -> bool:
+        for connection in among:
+            since_s = connection.slow_since
+            if connection not in self._busy or (since_s is not None and now_s - since_s > slow_s):
+                self.count += 1
+                self.remove(connection)
+                connection.evict()
+                return True
+        return False
 
 
 class Held:

@@ -49,7 +49,7 @@ class Servers:
         receivers = settings.receivers
         limits = HttpLimits(
             body_bytes=receivers.max_body_bytes,
-            buffered_bytes=receivers.max_waiting_bytes,
+            buffered_bytes=max(receivers.max_body_bytes, receivers.max_waiting_bytes // 2),
             connections=max_connections(_MAX_HTTP, _OF_DESCRIPTORS["http"]),
         )
         self._otlp = OtlpHttp(
