@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
     reason="no OpenTelemetry Collector (OTELCOL names one): its compressions were not tried",
 )
 OVER_HTTP = ("none", "gzip", "zstd", "snappy", "deflate", "zlib", "lz4")
-OVER_GRPC = ("none", "gzip")
+OVER_GRPC = ("none", "gzip", "zstd", "snappy")
 WAYS = (
     *(f"otlp_http/{encoding}-{name}" for encoding in ("proto", "json") for name in OVER_HTTP),
     *(f"otlp_grpc/{name}" for name in OVER_GRPC),

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 server on asyncio: sockets, deadlines, and eviction of idle connections."""
+"""A server on asyncio, of HTTP/1.1 or another protocol: sockets, deadlines, who gives way."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from itertools import chain
 from operator import itemgetter
+from typing import Any, Protocol, TypeAlias, cast
 
 from otel_straggler.collector.ingest.http_bodies import Bodies
 from otel_straggler.collector.ingest.http_connection import Connection
@@ -34,13 +35,52 @@ _FULL = (
 _NO_SUCH_FAMILY = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
+class Served(Protocol):
+    """A connection as its server sees it.
+
+    Attributes:
+        client: whom it is counted for.
+        unsent_bytes: of answers.
+        has_asked_nothing: it is open, and no request has begun.
+        slow_since: since when its peer has been sending a request, or not reading an answer.
+    """
+
+    client: str
+
+    @property
+    def unsent_bytes(self) -> int: ...
+
+    @property
+    def has_asked_nothing(self) -> bool: ...
+
+    @property
+    def slow_since(self) -> float | None: ...
+
+    def check_deadline(self, now_s: float) -> None: ...
+
+    def evict(self) -> None:
+        """Make room for another."""
+
+    def close_if_idle(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+Connect: TypeAlias = "Callable[[HttpServer, asyncio.AbstractEventLoop], Served]"
+
+
 class HttpServer:
     """Listening sockets, their connections, and the task that checks deadlines, on the event loop
-    that called `start`."""
+    that called `start`.
 
-    def __init__(self, app: App, limits: HttpLimits) -> None:
+    Args:
+        connect: makes a connection; None: of HTTP/1.1, answered by ``app``.
+    """
+
+    def __init__(self, app: App, limits: HttpLimits, connect: Connect | None = None) -> None:
         self.app = app
         self.limits = limits
+        self._connect: Connect = connect or Connection
         self.held = Held()
         self.evictions = Evictions()
         self.bodies = Bodies(limits.buffered_bytes)
@@ -54,7 +94,7 @@ class HttpServer:
         )
 
     @property
-    def connections(self) -> set[Connection]:
+    def connections(self) -> set[Served]:
         return self.held.connections
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -65,13 +105,15 @@ class HttpServer:
         self.address = f"{name[0]} port {name[1]}"
         for bound in sockets:
             self._servers.append(
-                await loop.create_server(
-                    lambda: Connection(self, loop), sock=bound, backlog=_AT_ONCE
-                )
+                await loop.create_server(lambda: self._new(loop), sock=bound, backlog=_AT_ONCE)
             )
             bound.listen(_BACKLOG)  # how many may wait is another matter
         self._watch = loop.create_task(self._sweep())
         return str(name[0]), int(name[1])
+
+    def _new(self, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
+        connection: Any = self._connect(self, loop)
+        return cast("asyncio.Protocol", connection)
 
     async def stop(self, deadline_s: float) -> None:
         """Accept nothing more, finish begun requests, then close."""
@@ -189,34 +231,34 @@ class Evictions:
     """
 
     def __init__(self) -> None:
-        self._never_asked: dict[Connection, None] = {}
-        self._idle: dict[Connection, None] = {}
-        self._busy: dict[Connection, None] = {}
+        self._never_asked: dict[Served, None] = {}
+        self._idle: dict[Served, None] = {}
+        self._busy: dict[Served, None] = {}
         self._none_until_s = 0.0
         self.count = 0
 
     def add_new(
-        self, connection: Connection, loop: asyncio.AbstractEventLoop, turns: int = _TURNS
+        self, connection: Served, loop: asyncio.AbstractEventLoop, turns: int = _TURNS
     ) -> None:
         if turns:
             loop.call_soon(self.add_new, connection, loop, turns - 1)
         elif connection.has_asked_nothing:
             self._never_asked[connection] = None
 
-    def add_idle(self, connection: Connection) -> None:
+    def add_idle(self, connection: Served) -> None:
         self.remove(connection)
         self._idle[connection] = None
 
-    def add_ending(self, connection: Connection) -> None:
+    def add_ending(self, connection: Served) -> None:
         self.remove(connection)
         self._never_asked[connection] = None
 
-    def add_busy(self, connection: Connection) -> None:
+    def add_busy(self, connection: Served) -> None:
         """It has a request."""
         self.remove(connection)
         self._busy[connection] = None
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: Served) -> None:
         for table in (self._never_asked, self._idle, self._busy):
             table.pop(connection, None)
 
@@ -235,10 +277,10 @@ class Evictions:
         self._none_until_s = now_s + _NONE_S
         return False
 
-    def _in_order(self) -> Iterator[Connection]:
+    def _in_order(self) -> Iterator[Served]:
         return chain(self._never_asked, self._idle, self._busy)
 
-    def _evict_first(self, among: Iterator[Connection], now_s: float, slow_s: float) -> bool:
+    def _evict_first(self, among: Iterator[Served], now_s: float, slow_s: float) -> bool:
         for connection in among:
             since_s = connection.slow_since
             if connection not in self._busy or (since_s is not None and now_s - since_s > slow_s):
@@ -253,14 +295,14 @@ class Held:
     """The open connections, and how many each client has."""
 
     def __init__(self) -> None:
-        self.connections: set[Connection] = set()
+        self.connections: set[Served] = set()
         self._by_client: Counter[str] = Counter()
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: Served) -> None:
         self.connections.add(connection)
         self._by_client[connection.client] += 1
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: Served) -> None:
         if connection in self.connections:
             self.connections.discard(connection)
             self._by_client[connection.client] -= 1
