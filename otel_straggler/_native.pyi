@@ -60,6 +60,8 @@ def set_gpu_complete(is_complete: bool, /) -> None:
     set_gpu_timer(), and for one session."""
 
 def publish_name(table: int, number: int, text: bytes, /) -> bool: ...
+def count_fields(body: bytes, limit: int, /) -> int:
+    """Messages and texts in a protobuf message, counted up to the limit."""
 
 class Scanner:
     """OTLP trace requests to columns; see ``otlp/native_scan.py``."""

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "otel_straggler/field_count.hpp"
 #include "otel_straggler/scan.hpp"
 
 namespace otel_straggler::bindings {
@@ -191,6 +192,26 @@ PyObject* scanner_learn_shape(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+PyObject* fields_of(PyObject*, PyObject* args) {
+  PyObject* body = nullptr;
+  Py_ssize_t limit = 0;
+  char* data = nullptr;
+  Py_ssize_t size = 0;
+  if (!PyArg_ParseTuple(args, "Sn:count_fields", &body, &limit)) return nullptr;
+  if (PyBytes_AsStringAndSize(body, &data, &size) < 0) return nullptr;
+  const Bytes message{reinterpret_cast<const std::uint8_t*>(data), static_cast<std::size_t>(size)};
+  std::size_t count = 0;
+  Py_BEGIN_ALLOW_THREADS;
+  count = count_fields(message, static_cast<std::size_t>(std::max<Py_ssize_t>(limit, 0)));
+  Py_END_ALLOW_THREADS;
+  return PyLong_FromSize_t(count);
+}
+
+PyMethodDef functions[] = {
+    {"count_fields", fields_of, METH_VARARGS, "count_fields(body, limit): see field_count.hpp"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 PyMethodDef methods[] = {
     {"scan", scanner_scan, METH_O,
      "Columns (a tuple), questions (a list), 1 for what is unfamiliar, 2 if it is full."},
@@ -212,7 +233,7 @@ bool add_scan(PyObject* module) {
   };
   PyType_Spec spec = {"otel_straggler._native.Scanner", sizeof(ScannerObject), 0,
                       Py_TPFLAGS_DEFAULT, slots};
-  return add_type(module, "Scanner", spec);
+  return PyModule_AddFunctions(module, functions) == 0 && add_type(module, "Scanner", spec);
 }
 
 }  // namespace otel_straggler::bindings

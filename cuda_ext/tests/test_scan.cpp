@@ -269,9 +269,11 @@ TEST_CASE("what is asked is bounded, however large the resource around it") {
   }
   const std::string scopes = requests::scope(spans);
   Columns columns;
-  CHECK(scan(scanner, requests::resource(scopes, std::string(1 << 20, 'x')), columns) ==
-        Verdict::kFull);
-  CHECK(columns.questions.size() < 100);
+  const std::string large(kMaxResourceBytes - 1'000, 'x');
+  CHECK(scan(scanner, requests::resource(scopes, large), columns) == Verdict::kFull);
+  CHECK(columns.questions.size() < 600);
+  const std::string too_large(kMaxResourceBytes + 1, 'x');
+  CHECK(scan(scanner, requests::resource(scopes, too_large), columns) == Verdict::kUnfamiliar);
   CHECK(scan(scanner, requests::resource(scopes), columns) == Verdict::kColumns);
   CHECK(columns.size() == 1'000);
 }

@@ -281,8 +281,11 @@ TEST_CASE("what is asked of points is bounded, however large the resource around
   for (int rank = 0; rank < 1'000; ++rank) {
     points += gauge("sent", 1.0, pair(7, "rank", text(std::to_string(rank))));
   }
-  CHECK(scan(scanner, request(points, std::string(1 << 20, 'x')), columns) == Verdict::kFull);
-  CHECK(columns.questions.size() < 100);
+  const std::string large(kMaxResourceBytes - 1'000, 'x');
+  CHECK(scan(scanner, request(points, large), columns) == Verdict::kFull);
+  CHECK(columns.questions.size() < 600);
+  const std::string too_large(kMaxResourceBytes + 1, 'x');
+  CHECK(scan(scanner, request(points, too_large), columns) == Verdict::kUnfamiliar);
   CHECK(scan(scanner, request(points), columns) == Verdict::kColumns);
   CHECK(columns.points[kUsed] == 1'000);
 }

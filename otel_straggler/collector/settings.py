@@ -121,7 +121,9 @@ class ReceiverSettings:
     )
     otlp_grpc: str = option("127.0.0.1:4317", _ADDRESS, "OTLP over gRPC", "--otlp-grpc HOST:PORT")
     max_body_bytes: int = option(
-        64 * MiB, integer(1024), "of one request, decompressed; larger ones are refused"
+        64 * MiB,
+        integer(1024),
+        "of one request, decompressed; larger ones are refused, of JSON those above 16 MiB, too",
     )
     max_waiting_bytes: int = option(
         256 * MiB,
@@ -167,9 +169,9 @@ class MetricsSettings:
     series_budget: int = option(
         50_000,
         integer(100),
-        "series per run: up to half for heartbeats of ranks, a quarter for cells of the matrix, "
-        "the rest for scores, then sensors. What does not fit is folded, last that of ranks in "
-        "trouble",
+        "series of all runs; each gets the same share, and what smaller ones leave: up to "
+        "half for heartbeats of ranks, a quarter for cells of the matrix, the rest for scores, "
+        "then sensors. What does not fit is folded, last that of ranks in trouble",
     )
     keep_scores_seconds: float = option(
         900.0, above(0), "how long a rank's last scores stay without a new window"

@@ -44,8 +44,9 @@ EXTRAS: Final = {
     "collector": Extra(
         "otel-straggler collector",
         {
+            "cramjam": "2.8",
             "googleapis-common-protos": "1.56.4",
-            "grpcio": "1.60",
+            "h2": "4.1",
             "httptools": "0.6.3",
             "PyYAML": "6",
             "uvloop": "0.19",

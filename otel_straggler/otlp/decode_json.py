@@ -12,16 +12,20 @@ import binascii
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from otel_straggler.errors import InputError
 
+MAX_VALUES = 2_000_000
+"""Of a request: some hundred bytes and a microsecond each. 16 MiB of spans have half as many."""
 _MAX_DEPTH = 64
 _LARGE_BYTES = 1024 * 1024
 _IDS = frozenset({"traceId", "spanId", "parentSpanId"})
-_Read = Callable[[Any, str], Any]
+_Where: TypeAlias = "tuple[_Where | str, str | int]"
+"""A field or an item, and what it is in."""
+_Read = Callable[[Any, _Where], Any]
 
 
 class _Field:
@@ -43,9 +47,13 @@ def message_from_json(body: bytes, message_type: Callable[[], Any]) -> Any:
     """Decode a whole request.
 
     Raises:
-        InputError: not JSON, or a field does not have the type that OTLP-JSON gives it.
+        InputError: not JSON, too many values, or a field does not have the type that OTLP-JSON
+            gives it.
     """
     message = message_type()
+    if sum(map(body.count, (b"{", b"[", b","))) > MAX_VALUES:
+        msg = f"body: holds more than {MAX_VALUES} values. Send smaller batches"
+        raise InputError(msg)
     try:
         value = _loads(body) if body else {}
     except (ValueError, RecursionError) as error:
@@ -65,18 +73,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _fill(message: Any, value: Any, descriptor: Any, where: str, depth: int) -> None:
+def _fill(message: Any, value: Any, descriptor: Any, where: _Where | str, depth: int) -> None:
     if not isinstance(value, dict):
         raise _wrong(where, value, "an object")
     if depth > _MAX_DEPTH:
-        msg = f"{where[:80]}...: nested deeper than {_MAX_DEPTH} levels"
+        msg = f"{_text_of(where)[:80]}...: nested deeper than {_MAX_DEPTH} levels"
         raise InputError(msg)
     table = _table(descriptor)
     for key, item in value.items():
         field = table.get(key)
         if field is None or item is None:
             continue
-        path = f"{where}.{key}"
+        path = where, key
         if field.is_repeated:
             _extend(message, field, item, path, depth)
         elif field.table is not None:
@@ -88,12 +96,12 @@ def _fill(message: Any, value: Any, descriptor: Any, where: str, depth: int) -> 
             setattr(message, field.name, field.read(item, path))
 
 
-def _extend(message: Any, field: _Field, items: Any, where: str, depth: int) -> None:
+def _extend(message: Any, field: _Field, items: Any, where: _Where, depth: int) -> None:
     if not isinstance(items, list):
         raise _wrong(where, items, "an array")
     target = getattr(message, field.name)
     for number, item in enumerate(items):
-        path = f"{where}[{number}]"
+        path = where, number
         if field.table is not None:
             _fill(target.add(), item, field.table, path, depth + 1)
         else:
@@ -129,7 +137,7 @@ def _reader(field: Any) -> _Read:
 
 
 def _integer(low: int, high: int) -> _Read:
-    def read(value: Any, where: str) -> int:
+    def read(value: Any, where: _Where) -> int:
         number = value
         if isinstance(value, str):
             try:
@@ -154,19 +162,19 @@ _INTEGERS = {
 }
 
 
-def _read_text(value: Any, where: str) -> str:
+def _read_text(value: Any, where: _Where) -> str:
     if not isinstance(value, str):
         raise _wrong(where, value, "a string")
     return value.encode("utf-8", "replace").decode()
 
 
-def _read_bool(value: Any, where: str) -> bool:
+def _read_bool(value: Any, where: _Where) -> bool:
     if not isinstance(value, bool):
         raise _wrong(where, value, "true or false")
     return value
 
 
-def _read_double(value: Any, where: str) -> float:
+def _read_double(value: Any, where: _Where) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise _wrong(where, value, "a number")
     try:
@@ -175,7 +183,7 @@ def _read_double(value: Any, where: str) -> float:
         raise _wrong(where, value, "a number") from error
 
 
-def _read_hex(value: Any, where: str) -> bytes:
+def _read_hex(value: Any, where: _Where) -> bytes:
     """An id that is not hex becomes an empty one: the span is bad, not the whole request."""
     text = _read_text(value, where)
     try:
@@ -184,13 +192,26 @@ def _read_hex(value: Any, where: str) -> bytes:
         return b""
 
 
-def _read_base64(value: Any, where: str) -> bytes:
+def _read_base64(value: Any, where: _Where) -> bytes:
     try:
         return base64.b64decode(_read_text(value, where), validate=True)
     except ValueError as error:
         raise _wrong(where, value, "base64") from error
 
 
-def _wrong(where: str, value: Any, expected: str) -> InputError:
+def _text_of(where: _Where | str) -> str:
+    """The path that is written only where something is wrong.
+
+    >>> _text_of((("body", "spans"), 3))
+    'body.spans[3]'
+    """
+    steps: list[str] = []
+    while not isinstance(where, str):
+        where, step = where
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return where + "".join(reversed(steps))
+
+
+def _wrong(where: _Where | str, value: Any, expected: str) -> InputError:
     shown = repr(value) if not isinstance(value, float) or math.isfinite(value) else str(value)
-    return InputError(f"{where}: got {shown[:80]}; expected {expected}")
+    return InputError(f"{_text_of(where)}: got {shown[:80]}; expected {expected}")

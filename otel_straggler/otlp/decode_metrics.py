@@ -52,15 +52,19 @@ class MetricCases(Cases):
 
 
 class MetricDecoder(Decoder[rules.DecodedMetrics, MetricCases]):
-    """Decodes metrics requests; ``extension``: the extension module, if any."""
+    """Decodes metrics requests; ``extension``: the extension module, if any; ``resources``: shared
+    with other decoders."""
 
     _message = ExportMetricsServiceRequest
 
     def __init__(
-        self, aliases: Aliases | None = None, extension: ModuleType | None = native.NATIVE
+        self,
+        aliases: Aliases | None = None,
+        extension: ModuleType | None = native.NATIVE,
+        resources: Resources | None = None,
     ) -> None:
         self._aliases = aliases or Aliases()
-        self._resources = Resources(self._aliases)
+        self._resources = resources or Resources(self._aliases)
         self._extension = extension
         super().__init__(is_native=extension is not None)
 

@@ -56,7 +56,8 @@ class SpanCases(Cases):
 
 
 class SpanDecoder(Decoder[rules.DecodedSpans, SpanCases]):
-    """Decodes trace requests; ``extension``: the extension module, if any."""
+    """Decodes trace requests; ``extension``: the extension module, if any; ``resources``: shared
+    with other decoders."""
 
     _message = ExportTraceServiceRequest
 
@@ -65,9 +66,10 @@ class SpanDecoder(Decoder[rules.DecodedSpans, SpanCases]):
         aliases: Aliases | None = None,
         names: rules.SpanNames | None = None,
         extension: ModuleType | None = native.NATIVE,
+        resources: Resources | None = None,
     ) -> None:
         self._keys = rules.Keys.of(aliases or Aliases(), names or rules.SpanNames())
-        self._resources = Resources(self._keys.aliases)
+        self._resources = resources or Resources(self._keys.aliases)
         self._slots = {key: slot for slot, key in enumerate(sorted(self._keys.numbers))}
         self._extension = extension
         super().__init__(is_native=extension is not None and can_scan(self._keys))

@@ -1,9 +1,11 @@
 """Resource and span attributes -> the sender. Alias lists make telemetry of other tools readable.
-Answers are remembered by the bytes of the resource."""
+Answers are remembered by a digest of the resource, within a bound of bytes."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -19,9 +21,19 @@ Values: TypeAlias = Mapping[str, Value]
 
 NO_RANK = "no_rank"
 BAD_RANK = "bad_rank"
+RESOURCE_TOO_LARGE = "resource_too_large"
 
+MAX_RESOURCE_BYTES: Final = 64 * 1024
+"""Encoded; what a larger one sends is rejected. With all that Kubernetes adds it is a tenth."""
+MAX_REMEMBERED_BYTES: Final = 32 * 1024 * 1024
+"""Of all resources of a collector, in memory; beyond it all are read again."""
+_MAX_VARIANTS_BYTES: Final = 8 * 1024 * 1024
+"""Of what spans and points say beyond one resource."""
+_VALUE_BYTES: Final = 200
+"""In memory of a key and a value, without their text."""
 _MAX_RANK = 2**31 - 1
-_REMEMBERED = 65_536
+_MAX_VALUE: Final = 1024
+"""Characters kept of a text; no rule needs more."""
 _UNKNOWN_RUN = "unknown_service"
 
 
@@ -69,48 +81,113 @@ class Identity:
 class Resource:
     """One resource, read once; span attributes may override what it says."""
 
-    __slots__ = ("_aliases", "_variants", "identity", "values")
+    __slots__ = ("_aliases", "_memory", "_variants", "_variants_bytes", "identity", "values")
 
-    def __init__(self, values: Values, aliases: Aliases) -> None:
+    def __init__(self, values: Values, aliases: Aliases, memory: Memory | None = None) -> None:
         self.values = values
         self._aliases = aliases
+        self._memory = memory or Memory()
         self._variants: dict[tuple[object, ...], Identity] = {}
+        self._variants_bytes = 0
         self.identity = identify((values,), aliases)
 
     def overridden_by(self, attributes: Mapping[str, Value]) -> Identity:
         """The identity where ``attributes`` (of a span or a data point) win."""
+        attributes = {key: _shortened(value) for key, value in attributes.items()}
         # With types: True is 1 for a dict, but it is no rank.
         key = (*attributes.items(), *map(type, attributes.values()))
         known = self._variants.get(key)
         if known is None:
-            if len(self._variants) >= _REMEMBERED:
-                self._variants.clear()
             known = identify((attributes, self.values), self._aliases)
+            if self._variants_bytes > _MAX_VARIANTS_BYTES:
+                self._memory.add(-self._variants_bytes)
+                self._variants, self._variants_bytes = {}, 0
+            size = size_of_values(attributes)
             self._variants[key] = known
+            self._variants_bytes += size
+            self._memory.add(size)
         return known
+
+
+class _TooLarge(Resource):
+    """Whoever it names, nothing of it is read."""
+
+    __slots__ = ()
+
+    def __init__(self, aliases: Aliases) -> None:
+        super().__init__({}, aliases)
+        self.identity = Identity(None, RESOURCE_TOO_LARGE)
+
+    def overridden_by(self, attributes: Mapping[str, Value]) -> Identity:  # noqa: ARG002
+        return self.identity
+
+
+class Memory:
+    """A count of remembered bytes, shared by threads."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> None:
+        with self._lock:
+            self.size += size
 
 
 class Resources:
-    """Resources by their bytes; safe to use from several threads."""
+    """Resources by a digest of their bytes; safe to use from several threads, and shared by the
+    decoders of a collector, so that one bound holds for all."""
 
-    def __init__(self, aliases: Aliases) -> None:
+    def __init__(self, aliases: Aliases, max_bytes: int = MAX_REMEMBERED_BYTES) -> None:
         self._aliases = aliases
+        self._max_bytes = max_bytes
+        self._memory = Memory()
         self._known: dict[bytes, Resource] = {}
+        self._too_large = _TooLarge(aliases)
+
+    @property
+    def remembered_bytes(self) -> int:
+        return self._memory.size
 
     def read(self, message: Any) -> Resource:
-        key = message.SerializeToString()
-        return self._known.get(key) or self._learn(key, message)
+        if message.ByteSize() > MAX_RESOURCE_BYTES:
+            return self._too_large
+        key = _digest(message.SerializeToString())
+        return self._recall(key) or self._learn(key, message)
 
     def read_bytes(self, encoded: bytes) -> Resource:
         """Raises DecodeError for what is no resource."""
-        known = self._known.get(encoded)
-        return known or self._learn(encoded, ResourceMessage.FromString(encoded))
+        key = _digest(encoded)
+        known = self._recall(key)
+        if known is not None:
+            return known
+        message = ResourceMessage.FromString(encoded)
+        return self._too_large if len(encoded) > MAX_RESOURCE_BYTES else self._learn(key, message)
+
+    def _recall(self, key: bytes) -> Resource | None:
+        if self._memory.size > self._max_bytes:
+            self._known, self._memory = {}, Memory()
+        return self._known.get(key)
 
     def _learn(self, key: bytes, message: Any) -> Resource:
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        known = self._known[key] = Resource(read_attributes(message.attributes), self._aliases)
+        values = {k: _shortened(v) for k, v in read_attributes(message.attributes).items()}
+        self._memory.add(size_of_values(values))
+        known = self._known[key] = Resource(values, self._aliases, self._memory)
         return known
+
+
+def _digest(encoded: bytes) -> bytes:
+    return hashlib.blake2b(encoded, digest_size=16).digest()
+
+
+def _shortened(value: Value) -> Value:
+    return value[:_MAX_VALUE] if isinstance(value, str) else value
+
+
+def size_of_values(values: Mapping[str, Value]) -> int:
+    """Bytes in memory, about."""
+    texts = sum(len(value) for value in values.values() if isinstance(value, str))
+    return texts + sum(map(len, values)) + _VALUE_BYTES * (len(values) + 2)
 
 
 def identify(layers: tuple[Values, ...], aliases: Aliases) -> Identity:

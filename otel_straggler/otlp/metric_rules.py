@@ -15,15 +15,26 @@ from otel_straggler.model.names import clean_name
 from otel_straggler.model.observation import Kernel, Section, kernel_class_of
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Buckets, Heartbeat, PassthroughMetric, SectionTimes
-from otel_straggler.otlp.identity import BAD_RANK, NO_RANK, Aliases, Value, Values, as_bool
+from otel_straggler.otlp.identity import (
+    BAD_RANK,
+    NO_RANK,
+    RESOURCE_TOO_LARGE,
+    Aliases,
+    Value,
+    Values,
+    as_bool,
+)
 from otel_straggler.otlp.span_rules import section_of
 from otel_straggler.semconv import Outcome
 
 USED, SECTION_TIMES, UNKNOWN, MALFORMED = "used", "section_times", "unknown", "malformed"
 KERNEL_TIMES, NOT_DELTA = "kernel_times", "not_delta"
-USES = (USED, SECTION_TIMES, UNKNOWN, NO_RANK, BAD_RANK, MALFORMED, KERNEL_TIMES, NOT_DELTA)
+USES = (
+    *(USED, SECTION_TIMES, UNKNOWN, NO_RANK, BAD_RANK, MALFORMED, KERNEL_TIMES, NOT_DELTA),
+    RESOURCE_TOO_LARGE,
+)
 """Outcomes of a point."""
-_REJECTED = frozenset({BAD_RANK, MALFORMED, NOT_DELTA})
+_REJECTED = frozenset({BAD_RANK, MALFORMED, NOT_DELTA, RESOURCE_TOO_LARGE})
 
 _MAX_S = 2.0**63 / 1e9
 _MAX_STEP = 2.0**62

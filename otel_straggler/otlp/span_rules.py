@@ -25,6 +25,7 @@ from otel_straggler.otlp.folded_spans import FOLD_KEYS
 from otel_straggler.otlp.identity import (
     BAD_RANK,
     NO_RANK,
+    RESOURCE_TOO_LARGE,
     Aliases,
     Identity,
     Resource,
@@ -47,9 +48,11 @@ TRUNCATED = "truncated"
 
 SPAN_OUTCOMES = (
     ROW, STEP, NO_RANK, ERROR_STATUS, EXCLUDED, TRUNCATED,
-    BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD,
+    BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD, RESOURCE_TOO_LARGE,
 )  # fmt: skip
-MALFORMED = frozenset({BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD})
+MALFORMED = frozenset(
+    {BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD, RESOURCE_TOO_LARGE}
+)
 """Outcomes of spans that are reported to the sender as rejected."""
 
 _MAX_NS = 2**63 - 1

@@ -20,7 +20,7 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.collector.access.roles import NOBODY, Principal
-from otel_straggler.collector.ingest.grpc import _METHODS
+from otel_straggler.collector.ingest.grpc_messages import METHODS
 
 from ..servers.receiver import Receiver
 from .authorities import TOKENS, WRONG, Authority, bearer, write_grants
@@ -196,7 +196,7 @@ def test_grpc_takes_telemetry_from_ingest_and_admin_only(
     """All of its methods."""
     who = SECRETS[token]
     refused = "UNAUTHENTICATED" if who is NOBODY else "PERMISSION_DENIED"
-    for method in _METHODS:
+    for method in METHODS:
         expected = "OK" if who.may("ingest") else refused
         assert guarded.call(method, token).name == expected, method
 

@@ -172,6 +172,28 @@ def test_a_large_run_is_folded_into_its_budget(start: Any, kit: Any) -> None:
     assert folded == ranks - len(kept)
 
 
+def test_several_large_runs_share_one_budget(start: Any, kit: Any) -> None:
+    """A small run keeps all of its series."""
+    live = start(metrics__series_budget=3_000, scoring__grace_s=60.0)
+    sizes = {"small": 2, "large-1": 60, "large-2": 60}
+    for run_id, ranks in sizes.items():
+        for number in range(ranks):
+            source = kit.rank(number, ranks, run_id=run_id)
+            live.post(kit.spans_of(source, range(5), {f"part-{n}": 0.1 for n in range(8)}))
+    kit.eventually(lambda: all(live.windows(run_id) for run_id in sizes))
+    name = semconv.SECTION_RELATIVE.prometheus_name
+
+    def shown(run_id: str) -> int:
+        return len(live.samples(name, run_id=run_id))
+
+    def folded(run_id: str) -> float | None:
+        return live.value(semconv.COLLECTOR_SERIES_FOLDED, run_id=run_id, family=name)
+
+    kit.eventually(lambda: folded("large-1") and folded("large-1") == folded("large-2"))
+    assert [shown(run_id) + (folded(run_id) or 0) for run_id in sizes] == [16, 480, 480]
+    assert (shown("small"), folded("small")) == (2 * 8, 0)
+
+
 def test_requests_are_forwarded_byte_for_byte(start: Any, kit: Any) -> None:
     """Compressed, plain, JSON, metrics, logs; what is refused is not passed on."""
     sink = start()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from otel_straggler.collector.api.events import COMMENT, EventStreams, Pace
+from otel_straggler.collector.api.events import COMMENT, MAX_OF_CLIENT, EventStreams, Pace
 
 PATIENCE_S = 30.0
 
@@ -130,19 +130,16 @@ def test_a_page_that_comes_back_after_a_restart_is_told_again(start: Any, kit: A
     assert second.get("/v1/runs").json()["started_at_s"] > began_s
 
 
-def test_a_65th_page_is_told_to_come_back(live: Any, kit: Any) -> None:
-    readers = [Reader(live.addresses["metrics"]) for _ in range(64)]
+def test_of_one_address_the_oldest_of_too_many_streams_ends(live: Any, kit: Any) -> None:
+    """It is asked to come back later; all others go on, and another page is let in."""
+    readers = [Reader(live.addresses["metrics"]) for _ in range(MAX_OF_CLIENT + 1)]
     try:
         assert {reader.status for reader in readers} == {200}
-        with reading(live) as refused:
-            assert refused.status == 503
-        readers.pop().close()
-
-        def is_let_in() -> bool:
-            with reading(live) as reader:
-                return reader.status == 200
-
-        kit.eventually(is_let_in)
+        assert readers[0].block() == ["retry: 1000"]
+        assert readers[0].block() == ["retry: 30000"]
+        assert readers[0].block() == []
+        feed(live, kit)
+        assert readers[1].event("runs") == readers[-1].event("runs") == {"n": 1}
     finally:
         for reader in readers:
             reader.close()
@@ -192,7 +189,6 @@ def streams(watched: FleetStatus, **pace: float) -> EventStreams:
 def test_a_stream_without_a_run_watches_the_first_that_comes() -> None:
     async def read() -> list[bytes]:
         stream = streams(FleetStatus()).open(None)
-        assert stream is not None
         pieces = aiter(stream)
         return [await anext(pieces), await anext(pieces)]
 
@@ -208,7 +204,6 @@ def test_a_quiet_stream_shows_that_it_is_there() -> None:
         watched = FleetStatus()
         watched.state = None
         stream = streams(watched, comment_s=0.01).open("first")
-        assert stream is not None
         pieces = aiter(stream)
         await anext(pieces)
         return await anext(pieces)
@@ -220,7 +215,6 @@ def test_changes_are_told_together_and_each_once() -> None:
     async def read() -> list[bytes]:
         watched = FleetStatus()
         stream = streams(watched).open("first")
-        assert stream is not None
         pieces = aiter(stream)
         result = [await anext(pieces), await anext(pieces)]
         watched.state, watched.of_list = "b", "m"
@@ -240,7 +234,6 @@ def test_news_is_told_once_more_when_a_new_picture_is_made() -> None:
         watched = FleetStatus()
         watched.look_s = 0.01
         stream = streams(watched, comment_s=0.05).open("first")
-        assert stream is not None
         pieces = aiter(stream)
         return [await anext(pieces) for _ in range(4)]
 
@@ -249,10 +242,19 @@ def test_news_is_told_once_more_when_a_new_picture_is_made() -> None:
     assert third == COMMENT
 
 
+def test_where_all_streams_are_taken_the_client_with_the_most_gives_way() -> None:
+    open_streams = EventStreams(FleetStatus(), maximum=5, of_client=4)  # type: ignore[arg-type]
+    many = [open_streams.open("first", "many") for _ in range(4)]
+    few = open_streams.open("first", "few")
+    another = open_streams.open("first", "another")
+    assert list(open_streams._open) == [*many[1:], few, another]
+    newest = open_streams.open("first", "many")
+    assert list(open_streams._open) == [*many[2:], few, another, newest]
+
+
 def test_a_stream_is_counted_until_it_is_closed_once() -> None:
     open_streams = streams(FleetStatus())
     stream = open_streams.open("first")
-    assert stream is not None
     assert open_streams.n_open == 1
     stream.close()
     stream.close()

@@ -15,14 +15,14 @@ import pytest
 
 from otel_straggler.collector.access.settings import TlsSettings
 from otel_straggler.collector.access.tls import ServerTls
-from otel_straggler.collector.ingest.grpc import _METHODS
+from otel_straggler.collector.ingest.grpc_messages import METHODS
 from otel_straggler.config import Endpoint
 from otel_straggler.errors import ConfigError
 from otel_straggler.otlp.clients.client import client_for
 
 from .authorities import TOKENS, Authority, bearer, write_grants
 
-TRACES = next(iter(_METHODS))
+TRACES = next(iter(METHODS))
 
 
 @pytest.fixture
@@ -79,12 +79,12 @@ def test_a_renewal_that_cannot_be_used_changes_nothing(
     file.write_bytes(good[:400])
     now[0] += 1.0
     tls.refresh()
-    assert tls._grpc_renewed() is None
     assert [m for m in caplog.messages if "the certificate of before stays in use" in m]
+    caplog.set_level(logging.INFO)
     file.write_bytes(good + b"\n")
     now[0] += 1.0
-    assert tls._grpc_renewed() is not None
-    assert tls._grpc_renewed() is None
+    tls.refresh()
+    assert [m for m in caplog.messages if "the certificate was read again" in m]
 
 
 @pytest.mark.parametrize("name", ["cert_file", "key_file", "client_ca_file"])

@@ -31,7 +31,7 @@ class Sink:
     requests: list[Request] = field(default_factory=list)
     error: Exception | None = None
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request, max_slow_bytes: int | None = None) -> Answer:
         if self.error is not None:
             raise self.error
         self.requests.append(request)

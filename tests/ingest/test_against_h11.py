@@ -34,8 +34,8 @@ class Everything:
     def refuse(self, head: Head) -> Response | None:
         return None
 
-    def is_gzip(self, head: Head) -> bool:
-        return head.headers.get("content-encoding", "").lower() == "gzip"
+    def coding(self, head: Head) -> str:
+        return "gzip" if head.headers.get("content-encoding", "").lower() == "gzip" else ""
 
     def respond(self, request: Request) -> Response:
         self.taken.append((request.head.method, request.original))

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import resource
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -234,8 +235,8 @@ def test_a_stream_is_not_cut_off_for_others(start: StartReceiver) -> None:
         def refuse(self, head: Head) -> Response | None:
             return None
 
-        def is_gzip(self, head: Head) -> bool:
-            return False
+        def coding(self, head: Head) -> str:
+            return ""
 
         def respond(self, request: Request) -> Any:
             if request.head.method == "GET":
@@ -276,3 +277,54 @@ class Pieces:
 
     def close(self) -> None:
         pass
+
+
+# --- one client must not take the places of all others -------------------------------------------
+
+
+def connect_from(receiver: Receiver, address: str) -> socket.socket:
+    """From another address of the loopback network."""
+    port = receiver.port
+    return socket.create_connection(("127.0.0.1", port), CLIENT_S, source_address=(address, 0))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+@pytest.mark.parametrize("begun", [b"", b"P", post(b"12")[:-1]], ids=["silent", "head", "body"])
+def test_a_client_with_all_places_gives_way_to_others_at_once(
+    start: StartReceiver, begun: bytes
+) -> None:
+    """However young its connections are, and however fast it comes again."""
+    receiver = start(connections=LIMIT)
+    with contextlib.ExitStack() as stack:
+        for _ in range(LIMIT):
+            client = stack.enter_context(connect_from(receiver, "127.0.0.2"))
+            client.sendall(begun)
+        eventually(lambda: len(receiver.server.connections) == LIMIT)
+        assert [ask(receiver) for _ in range(3)] == [[200]] * 3
+        honest = stack.enter_context(receiver.connect())
+        honest.sendall(post(b"1"))
+        read_until(honest, b"\r\n\r\n")
+        for _ in range(LIMIT):  # of its own connections, or none
+            stack.enter_context(connect_from(receiver, "127.0.0.2")).sendall(begun)
+        honest.sendall(post(b"2"))
+        assert split_replies(read_until(honest, b"\r\n\r\n"))[0].status == 200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+def test_clients_with_as_many_connections_as_others_keep_them(start: StartReceiver) -> None:
+    receiver = start(connections=LIMIT)
+    with contextlib.ExitStack() as stack:
+        for number in range(LIMIT):
+            client = stack.enter_context(connect_from(receiver, f"127.0.0.{2 + number}"))
+            client.sendall(post(b"12")[:-1])
+        eventually(lambda: receiver.server.bodies.held_bytes == LIMIT)
+        (reply,) = receiver.send(half_close=False)
+        assert reply.status == 503
+
+
+def test_a_body_of_which_nothing_comes_is_given_up(start: StartReceiver) -> None:
+    receiver = start(silence_s=0.3, request_timeout_s=CLIENT_S)
+    with receiver.connect() as client:
+        client.sendall(post(b"12")[:-1])
+        (reply,) = split_replies(read_all(client))
+    assert (reply.status, b"nothing came for 0.3 s" in reply.body) == (408, True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.collector.ingest import body as body_module
+from otel_straggler.collector.ingest import codings
 from otel_straggler.collector.ingest.http import OtlpHttp
 from otel_straggler.collector.ingest.intake import Answer, Request
 
@@ -81,8 +81,13 @@ def inflating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
                 gate.hold()
             return made
 
-    held = SimpleNamespace(decompressobj=Member, error=zlib.error, MAX_WBITS=zlib.MAX_WBITS)
-    monkeypatch.setattr(body_module, "zlib", held)
+    held = SimpleNamespace(
+        decompressobj=Member,
+        error=zlib.error,
+        MAX_WBITS=zlib.MAX_WBITS,
+        DEFLATED=zlib.DEFLATED,
+    )
+    monkeypatch.setattr(codings, "zlib", held)
     yield gate
     gate.opened.set()
 
@@ -94,7 +99,7 @@ class Handling(Sink):
         super().__init__()
         self.gate = Gate()
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request, max_slow_bytes: int | None = None) -> Answer:
         if len(request.body) >= MIB:
             self.gate.hold()
         return super().handle(request)

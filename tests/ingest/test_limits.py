@@ -146,8 +146,8 @@ class Pages:
     def refuse(self, head: Head) -> Response | None:
         return Response(418) if head.path == "/refused" else None
 
-    def is_gzip(self, head: Head) -> bool:
-        return False
+    def coding(self, head: Head) -> str:
+        return ""
 
     def respond(self, request: Request) -> Any:
         self.answered += 1

@@ -60,8 +60,8 @@ class StreamingApp:
     def refuse(self, head: Head) -> Response | None:
         return None
 
-    def is_gzip(self, head: Head) -> bool:
-        return False
+    def coding(self, head: Head) -> str:
+        return ""
 
     def respond(self, request: Request) -> Any:
         response = Response(200, b"", "text/event-stream", stream=self.stream)

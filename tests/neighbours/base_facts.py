@@ -18,7 +18,9 @@ import otel_straggler
 
 EXTRAS = (
     "torch",
+    "cramjam",
     "grpc",
+    "h2",
     "httptools",
     "uvloop",
     "yaml",

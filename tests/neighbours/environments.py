@@ -40,7 +40,7 @@ SCORES_IN_SHORT = (
 )
 OWN_TESTS = (*OF_THE_CLIENT, *SCORES_IN_SHORT, "recordings")
 BY_NIGHT = ("score", "simulate")
-OLD_SERVERS = ("ingest/test_otlp_http.py", "ingest/test_grpc.py")
+OLD_SERVERS = ("ingest/test_otlp_http.py", "ingest/test_codings.py", "ingest/test_grpc_frames.py")
 # That a collector and each verb run at all.
 COLLECTOR_IN_SHORT = ("cli/test_main.py", "collector/test_cli_collector.py")
 

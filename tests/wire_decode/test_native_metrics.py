@@ -503,7 +503,7 @@ def test_threads_share_what_was_learnt() -> None:
         lambda module: module.MetricScanner([], [("a", 0, 5, 1.0, 1)], [], (0, 1, 2, 3, 4, 5)),
         lambda module: module.MetricScanner([], [("a", 1, 2, 1.0, 1)], [], (0, 1, 2, 3, 4, 5)),
         lambda module: module.MetricScanner([], [("a", 5, 0, 1.0, 1)], [], (0, 1, 2, 3, 4, 5)),
-        lambda module: module.MetricScanner([], [], [], (0, 1, 2, 3, 4, 8)),
+        lambda module: module.MetricScanner([], [], [], (0, 1, 2, 3, 4, 9)),
         lambda module: module.MetricScanner(
             [("a", True, True, False, 0)] * 5_000, [], [], (0, 1, 2, 3, 4, 5)
         ),
@@ -525,6 +525,6 @@ def test_answers_that_nobody_asked_for_are_ignored() -> None:
         scanner.learn(asked, 2**32 - 1, 5, 0)
         scanner.learn(asked, 0, 2**31 - 1, 0)
         scanner.learn(asked, 0, 0, 255)
-    assert scanner.scan(b"") == ([], [], None, (0,) * 8)
+    assert scanner.scan(b"") == ([], [], None, (0,) * 9)
     with pytest.raises(TypeError):
         scanner.scan(bytearray(b""))

@@ -399,7 +399,7 @@ def test_who_sent_may_be_said_on_the_point() -> None:
     assert [(b.source.rank, b.sent_at_s) for b in decoded.heartbeats] == [(0, 10.0), (1, 11.0)]
     assert decoded.points == {
         "used": 2, "section_times": 2, "unknown": 0, "no_rank": 1, "bad_rank": 1, "malformed": 0,
-            "kernel_times": 0, "not_delta": 0,
+            "kernel_times": 0, "not_delta": 0, "resource_too_large": 0,
     }  # fmt: skip
 
 

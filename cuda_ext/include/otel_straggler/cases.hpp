@@ -6,6 +6,7 @@
 namespace otel_straggler {
 
 inline constexpr std::size_t kMaxTextBytes = std::size_t{32} << 20;  // of cases of one kind
+inline constexpr std::size_t kMaxResourceBytes = std::size_t{64} << 10;  // as in otlp/identity.py
 
 enum class Verdict : std::uint8_t {
   kColumns = 0,     // or questions

@@ -10,7 +10,7 @@
 
 namespace otel_straggler {
 
-inline constexpr std::size_t kUses = 8;  // what became of a point
+inline constexpr std::size_t kUses = 9;  // what became of a point
 inline constexpr std::size_t kBeatNumbers = 5;
 inline constexpr std::size_t kBeatTexts = 3;
 inline constexpr std::size_t kBeatCounts = 2;

@@ -125,7 +125,9 @@ class Scanner {
     return true;
   }
 
+  // Larger ones are not remembered; a full parser refuses them.
   bool enter_resource() {
+    if (resource_.size > kMaxResourceBytes) return false;
     const std::uint32_t number = resources_.number_of(resource_);
     if (!has_room(number)) return false;
     resource_key_.assign(reinterpret_cast<const char*>(&number), sizeof number);

@@ -79,7 +79,7 @@ class MetricScanner {
         if (!is_utf8(field.content)) return false;
       }
     }
-    if (first.is_malformed()) return false;
+    if (first.is_malformed() || resource.size > kMaxResourceBytes) return false;
     cases_.enter(resource);
     ++resource_pass_;
     readings_.clear();

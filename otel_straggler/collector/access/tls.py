@@ -31,16 +31,19 @@ class ServerTls:
     """
 
     def __init__(
-        self, settings: TlsSettings, monotonic_s: Callable[[], float] = time.monotonic
+        self,
+        settings: TlsSettings,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        protocol: str = "http/1.1",
     ) -> None:
         self._settings = settings
+        self._protocol = protocol
         self._now_s = monotonic_s
         self._lock = threading.Lock()
         self._checked_at_s = monotonic_s()
         self._state = self._stat()
         self.context = self._context()
         self._load(self.context)
-        self._grpc_state = self._state
 
     def refresh(self) -> None:
         """Read the files again if they have changed; looks once a second at most."""
@@ -61,42 +64,10 @@ class ServerTls:
             else:
                 _log.info("tls: the certificate was read again")
 
-    def grpc_credentials(self) -> Any:
-        """Of a gRPC server, which asks at each handshake."""
-        import grpc
-
-        return grpc.dynamic_ssl_server_credentials(
-            self._grpc_configuration(), self._grpc_renewed, self._settings.require_client_cert
-        )
-
-    def _grpc_configuration(self) -> Any:
-        import grpc
-
-        settings = self._settings
-        chain = Path(settings.cert_file).read_bytes()
-        key = Path(settings.key_file or settings.cert_file).read_bytes()
-        authorities = settings.client_ca_file
-        return grpc.ssl_server_certificate_configuration(
-            [(key, chain)], Path(authorities).read_bytes() if authorities else None
-        )
-
-    def _grpc_renewed(self) -> Any:
-        """The new configuration; None where nothing has changed, or the files are no good."""
-        self.refresh()
-        if self._grpc_state == self._state:
-            return None
-        try:
-            self._load(self._context())
-            configuration = self._grpc_configuration()
-        except (ConfigError, OSError):
-            return None
-        self._grpc_state = self._state
-        return configuration
-
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])
+        context.set_alpn_protocols([self._protocol])
         if self._settings.client_ca_file:
             required = self._settings.require_client_cert
             context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,11 +19,14 @@ from otel_straggler.collector.api.cache import BusyError, PageWork
 from otel_straggler.collector.views.pages import Pages
 
 MAX_STREAMS: Final = 64
+MAX_OF_CLIENT: Final = 16
+"""Of one address; beyond it, and where all are taken, the oldest of the busiest ends."""
 COMMENT_S: Final = 15.0
 _LOOK_S: Final = 0.5
 _BETWEEN_S: Final = 1.0
 _FIRST: Final = "first run"
 RETRY: Final = b"retry: 1000\n\n"
+EVICTED: Final = b"retry: 30000\n\n"
 COMMENT: Final = b": still here\n\n"
 
 
@@ -36,7 +40,8 @@ class Pace:
 
 
 class EventStreams:
-    """All ``n_open`` open streams, at most ``maximum``; on the event loop only."""
+    """All open streams, at most ``maximum``, and ``of_client`` of one client; on the event loop
+    only."""
 
     def __init__(
         self,
@@ -44,45 +49,64 @@ class EventStreams:
         now_s: Callable[[], float] = time.time,
         pace: Pace | None = None,
         maximum: int = MAX_STREAMS,
+        of_client: int = MAX_OF_CLIENT,
         work: PageWork | None = None,
     ) -> None:
         self.run_views = run_views
         self.work = work or PageWork()
         self.now_s = now_s
         self.pace = pace or Pace()
-        self._max = maximum
-        self.n_open = 0
+        self._max, self._max_of_client = maximum, of_client
+        self._open: dict[EventStream, None] = {}
 
-    def open(self, run_id: str | None) -> EventStream | None:
-        """Watch a run, also an unknown one, or the one shown by default; None if too many are
-        open."""
-        if self.n_open >= self._max:
-            return None
-        self.n_open += 1
-        return EventStream(self, run_id)
+    @property
+    def n_open(self) -> int:
+        return len(self._open)
+
+    def open(self, run_id: str | None, client: str = "") -> EventStream:
+        """Watch a run, also an unknown one, or the one shown by default. Beyond a limit the oldest
+        stream of the client with the most ends: its page asks again later."""
+        held = Counter(each.client for each in self._open)
+        if held[client] >= self._max_of_client:
+            self._end_oldest_of(client)
+        elif len(self._open) >= self._max:
+            self._end_oldest_of(max(held, key=lambda each: held[each]))
+        stream = EventStream(self, run_id, client)
+        self._open[stream] = None
+        return stream
+
+    def _end_oldest_of(self, client: str) -> None:
+        next(each for each in self._open if each.client == client).end()
+
+    def remove(self, stream: EventStream) -> None:
+        self._open.pop(stream, None)
 
 
 class EventStream:
     """The events of one reader."""
 
-    def __init__(self, streams: EventStreams, run_id: str | None) -> None:
+    def __init__(self, streams: EventStreams, run_id: str | None, client: str = "") -> None:
         self._streams = streams
         self._run_id = run_id
-        self._is_open = True
+        self.client = client
+        self._is_evicted = False
         self._reported_list: int | None = None
         self._reported_run: str | None = None
         self._reported_at_s = self._repeat_at_s = -float("inf")
         self._is_repeated = False
 
     def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._streams.n_open -= 1
+        self._streams.remove(self)
+
+    def end(self) -> None:
+        """Give way to another; the reader is asked to come again later."""
+        self._is_evicted = True
+        self._streams.remove(self)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield RETRY
         text_at_s = time.monotonic()
-        while True:
+        while not self._is_evicted:
             now_s = time.monotonic()
             n_runs, state = self._streams.run_views.list_state()
             before, self._reported_list = self._reported_list, state
@@ -94,6 +118,7 @@ class EventStream:
                 text_at_s = now_s
                 yield b"".join(pieces)
             await asyncio.sleep(self._streams.pace.look_s)
+        yield EVICTED
 
     async def _of_run(self, now_s: float) -> list[bytes]:
         """News of the run, repeated once after the cache time: who asked too early for it may have

@@ -129,11 +129,9 @@ class PageRoutes:
         if head.method == "HEAD":
             return Response(200, b"", media_type, headers)
         try:
-            stream = self._events.open(read_query(head.query).get("run"))
+            stream = self._events.open(read_query(head.query).get("run"), head.client)
         except BadQueryError as error:
             return self._failure(400, str(error), head)
-        if stream is None:
-            return self._failure(503, "too many pages listen; close one of them", head)
         return Response(200, b"", media_type, headers, stream=stream)
 
     def _file(self, head: Head) -> Response:

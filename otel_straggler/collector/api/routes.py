@@ -186,8 +186,8 @@ class Api:
         response.headers = {**response.headers, **refused.headers}
         return response
 
-    def is_gzip(self, head: Head) -> bool:  # noqa: ARG002 - there are no bodies to inflate
-        return False
+    def coding(self, head: Head) -> str:  # noqa: ARG002 - there are no bodies to inflate
+        return ""
 
     def respond(self, request: Request) -> Response | Awaitable[Response]:
         if self._page is not None and self._page.serves(request.head.path):

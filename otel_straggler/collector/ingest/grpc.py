@@ -1,68 +1,152 @@
-"""OTLP over gRPC: generic handlers on raw bytes, decoded as over HTTP.
-
-gRPC checks its size limit before it inflates, so a small message could fill the memory: its
-decompression is off, and messages are inflated here, within the limit.
-"""
+"""OTLP over gRPC: the same intake as over HTTP, on a server and an event loop of its own."""
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn, TypeVar
-from urllib.parse import unquote
+from typing import Any, Final, cast
 
-import grpc
-
-from otel_straggler import semconv
 from otel_straggler.collector.access.guard import Guard
 from otel_straggler.collector.access.roles import Peer, Principal
 from otel_straggler.collector.access.tls import ServerTls
-from otel_straggler.collector.ingest.body import BadBodyError, BodyTooLargeError, inflate
+from otel_straggler.collector.ingest import codings
+from otel_straggler.collector.ingest.grpc_connection import GrpcConnection
+from otel_straggler.collector.ingest.grpc_messages import (
+    METHODS,
+    Refusal,
+    coding_of,
+    problem_of_head,
+)
+from otel_straggler.collector.ingest.http_bodies import Incoming, OffLoop
+from otel_straggler.collector.ingest.http_messages import App, HttpLimits
+from otel_straggler.collector.ingest.http_server import HttpServer
 from otel_straggler.collector.ingest.intake import (
     NOT_STORED,
     PROTOBUF,
     Answer,
     Intake,
     Request,
-    is_stored,
+    is_stored_soon,
 )
 from otel_straggler.otlp.answers import Code, Signal, success
+from otel_straggler.otlp.decoder import SlowError
 
-_log = logging.getLogger(__name__)
-
-_METHODS: dict[str, Signal] = {
-    "/opentelemetry.proto.collector.trace.v1.TraceService/Export": "traces",
-    "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": "metrics",
-    "/opentelemetry.proto.collector.logs.v1.LogsService/Export": "logs",
-}
-_GZIP_MAGIC = b"\x1f\x8b"
-"""No OTLP message begins so: field 3 with a wire type that does not exist."""
-_AT_WORK = 4
-"""Messages inflated and handled at once."""
-_THREADS = 16
-"""Calls at once; each may have a message of the maximum size."""
-_SLOW_S = 1.0
-"""For a message to come, where other calls wait for a thread."""
-_MESSAGE_S = 60.0
-"""For a message to come, as over HTTP."""
-_STREAMS = 64
-"""Calls at once of one client; further ones wait in the client."""
-_CONNECTIONS = 2048
-_HANDSHAKE_S = 5.0
-"""For a client to begin. With gRPC's default of two minutes some thousand silent ones would hold
-all connections."""
-_IDLE_S = 300.0
+_THREADS: Final = 4
+"""Messages handled at once; slow ones have all but one."""
+_SLOW_BYTES: Final = 64 * 1024
+_CONNECTIONS: Final = 2048
+_HANDSHAKE_S: Final = 5.0
+"""For a client to begin a first call."""
+_IDLE_S: Final = 300.0
 """Longer than any pause between two requests of a rank; clients reconnect silently."""
-_HAND_OVER_S = 1.0
-"""Beyond a deadline, for cancelled calls."""
-_STOPPING = Answer(status="stopping", message="the collector is shutting down")
-_NOT_STORED = Answer(status="busy", message=NOT_STORED)
-_BUSY = Answer(status="busy", message="not able to take requests now; send it again later")
+_SILENCE_S: Final = 10.0
+_BUFFERED_BYTES: Final = 256 * 1024 * 1024
+_GRACE_S: Final = 1.0
+_CODE_OF: Final = {
+    "malformed": Code.INVALID_ARGUMENT,
+    "forbidden": Code.PERMISSION_DENIED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A call that may go on: ``coding`` of a compressed message, and who ``sender`` is."""
+
+    signal: Signal
+    coding: str
+    sender: Principal
+
+
+class OtlpGrpc:
+    """What calls mean.
+
+    Args:
+        refused: called with signal and answer for each call refused before the handler.
+    """
+
+    def __init__(
+        self,
+        handler: Intake,
+        max_bytes: int,
+        refused: Callable[[Signal, str], None],
+        *,
+        keep_raw: bool,
+        guard: Guard | None = None,
+    ) -> None:
+        self._handler = handler
+        self._guard = guard or Guard()
+        self.max_bytes = max_bytes
+        self.count_refused = refused
+        self.keep_raw = keep_raw
+        self.fixed_headers: dict[str, str] = {}
+
+    def open(self, headers: Mapping[str, str], peer: Peer, *, is_closing: bool) -> Opened | Refusal:
+        """A call, or why it is refused before its message."""
+        problem = problem_of_head(headers)
+        if problem is not None:
+            return problem
+        signal, coding = METHODS[headers[":path"]], coding_of(headers)
+        sender = self._admitted(signal, headers, peer)
+        if isinstance(sender, Refusal):
+            self.count_refused(signal, "forbidden")
+            return sender
+        if isinstance(coding, Refusal):
+            self.count_refused(signal, "malformed")
+            return coding
+        if is_closing or self._handler.is_busy(signal):
+            self.count_refused(signal, "stopping" if is_closing else "busy")
+            text = "not able to take requests now; send it again later"
+            return Refusal(Code.UNAVAILABLE, text, 1)
+        return Opened(signal, coding, sender)
+
+    def _admitted(
+        self, signal: Signal, headers: Mapping[str, str], peer: Peer
+    ) -> Principal | Refusal:
+        """Who calls, if they may. No browser speaks gRPC; what carries an Origin is no client."""
+        who = self._guard.identify(peer, headers.get("authorization", ""))
+        refused = self._guard.refusal_of(who, "ingest", peer, f"gRPC {signal}")
+        if refused is not None:
+            is_unknown = refused.status == 401
+            code = Code.UNAUTHENTICATED if is_unknown else Code.PERMISSION_DENIED
+            return Refusal(code, refused.message)
+        if "origin" in headers:
+            return Refusal(Code.PERMISSION_DENIED, "a web page may not send telemetry")
+        return who
+
+    async def answer(self, opened: Opened, coding: str, body: Incoming) -> bytes | Refusal:
+        """The answer to a complete message, made in a thread."""
+        signal = opened.signal
+        content, original = body.contents()
+        request = Request(
+            signal=signal,
+            content_type=PROTOBUF,
+            body=content,
+            raw_body=original,
+            content_encoding="gzip" if coding == codings.GZIP and self.keep_raw else "",
+            sender=opened.sender,
+        )
+        try:
+            quick = partial(self._handler.handle, request, _SLOW_BYTES)
+            answer = await body.handle_in_thread(quick, is_slow=False)
+        except SlowError:
+            slow = partial(self._handler.handle, request)
+            answer = await body.handle_in_thread(slow, is_slow=True)
+        if answer is None:
+            return Refusal(Code.UNAVAILABLE, "too much is being received; send it again later", 1)
+        if answer.stored is not None and not await is_stored_soon(answer.stored):
+            return Refusal(Code.UNAVAILABLE, NOT_STORED, 1)
+        return _result_of(signal, answer)
+
+
+def _result_of(signal: Signal, answer: Answer) -> bytes | Refusal:
+    if answer.status == "ok":
+        return success(signal, answer.rejected, answer.message, is_json=False)
+    code = _CODE_OF.get(answer.status, Code.UNAVAILABLE)
+    retry_after_s = answer.retry_after_s if code == Code.UNAVAILABLE else None
+    return Refusal(code, answer.message, retry_after_s)
 
 
 class GrpcServer:
@@ -70,12 +154,14 @@ class GrpcServer:
 
     Args:
         max_bytes: largest message, on the wire and decompressed.
-        connections: open at once; further ones are closed.
-        handshake_s: for a new connection.
-        slow_s: for a message to come, where other calls wait.
+        buffered_bytes: of incomplete messages; beyond it the largest is refused.
+        connections: open at once; beyond it one of the client that has the most is closed.
+        handshake_s: for a new connection, until its first call.
+        silence_s: within a message.
+        keep_raw: keep gzip as received, for forwarding.
         refused: called with signal and answer for each request refused before the handler.
         guard: who may send; all methods need the role ingest.
-        tls: None: in the clear.
+        tls: of HTTP/2; None: in the clear.
     """
 
     def __init__(
@@ -83,24 +169,34 @@ class GrpcServer:
         handler: Intake,
         *,
         max_bytes: int,
+        buffered_bytes: int = _BUFFERED_BYTES,
         connections: int = _CONNECTIONS,
         handshake_s: float = _HANDSHAKE_S,
-        slow_s: float = _SLOW_S,
+        silence_s: float = _SILENCE_S,
+        keep_raw: bool = True,
         refused: Callable[[Signal, str], None] = lambda *_: None,
         guard: Guard | None = None,
         tls: ServerTls | None = None,
     ) -> None:
-        self._handler = handler
-        self._guard = guard or Guard()
-        self._tls = tls
-        self._max_bytes = max_bytes
-        self._connections = connections
-        self._handshake_s = handshake_s
-        self._slow_s = slow_s
-        self._refused = refused
-        self._at_work = threading.BoundedSemaphore(_AT_WORK)
-        self._server: Any = None
-        self._threads: CallThreads | None = None
+        limits = HttpLimits(
+            body_bytes=max_bytes,
+            buffered_bytes=buffered_bytes,
+            connections=connections,
+            header_timeout_s=handshake_s,
+            silence_s=silence_s,
+            idle_timeout_s=_IDLE_S,
+        )
+        app = OtlpGrpc(handler, max_bytes, refused, keep_raw=keep_raw, guard=guard)
+        self._server = HttpServer(
+            cast("App", app), limits, tls, lambda server, loop: GrpcConnection(server, app, loop)
+        )
+        self._server.bodies.off_loop = OffLoop(_THREADS)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def connections_cut(self) -> int:
+        return self._server.evictions.count
 
     def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the address with its real port.
@@ -108,241 +204,42 @@ class GrpcServer:
         Raises:
             OSError: the address is taken.
         """
-        self._threads = CallThreads(_THREADS, slow_s=self._slow_s, max_s=_MESSAGE_S)
-        try:
-            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            return host, self._listen(address)
-        except BaseException:
-            self._threads.end()
-            raise
+        from otel_straggler.collector.ingest.servers import new_loop
 
-    def _listen(self, address: str) -> int:
-        self._server = grpc.server(
-            self._threads,
-            handlers=[_Handlers(self._export)],
-            options=[
-                ("grpc.max_receive_message_length", self._max_bytes),
-                ("grpc.per_message_decompression", 0),
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_concurrent_streams", _STREAMS),
-                ("grpc.max_metadata_size", 32 * 1024),
-                ("grpc.max_allowed_incoming_connections", self._connections),
-                ("grpc.server_handshake_timeout_ms", int(self._handshake_s * 1000)),
-                ("grpc.max_connection_idle_ms", int(_IDLE_S * 1000)),
-            ],
-        )
+        self._loop = new_loop()
+        self._thread = threading.Thread(target=self._run, name="otlp-grpc", daemon=True)
+        self._thread.start()
         try:
-            bound: int = (
-                self._server.add_insecure_port(address)
-                if self._tls is None
-                else self._server.add_secure_port(address, self._tls.grpc_credentials())
-            )
-        except RuntimeError as error:
-            raise OSError(str(error)) from error
-        if bound == 0:
-            raise OSError(f"cannot listen on {address}")
-        self._server.start()
+            bound: tuple[str, int] = self._call(self._server.start(host, port), None)
+        except BaseException:
+            self._end()
+            raise
         return bound
 
     def stop(self, deadline_s: float) -> None:
         """Accept nothing more and let running calls finish. Safe to call twice."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.stop(deadline_s).wait(deadline_s + _HAND_OVER_S)
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.end()
+        if self._loop is not None:
+            try:
+                self._call(self._server.stop(deadline_s), deadline_s + _GRACE_S)
+            finally:
+                self._end()
 
-    def _export(
-        self, signal: Signal, messages: Iterator[bytes], context: grpc.ServicerContext
-    ) -> bytes:
-        """Answer one call; as a stream method it starts before its message has come."""
-        context.send_initial_metadata(((semconv.SCORER_HEADER, semconv.WIRE_VERSION),))
-        sender = self._admitted(signal, context)
-        threads = self._threads
-        if threads is None or self._handler.is_busy(signal):
-            answer = _STOPPING if threads is None else _BUSY
-            self._refused(signal, answer.status)
-            _refuse(context, answer)
-        with threads.waiting(context):
-            message = next(messages, None)
-        if message is None:
-            _abort(context, Code.INVALID_ARGUMENT, "the call had no message")
-        with self._at_work:
-            answer = self._answer(signal, message, context, sender)
-        if answer.stored is not None and not is_stored(answer.stored):
-            _refuse(context, _NOT_STORED)
-        return success(signal, answer.rejected, answer.message, is_json=False)
+    def _call(self, work: Coroutine[Any, Any, Any], wait_s: float | None) -> Any:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(wait_s)
 
-    def _admitted(self, signal: Signal, context: grpc.ServicerContext) -> Principal:
-        """Who calls, if they may. No browser speaks gRPC; what carries an Origin is no client."""
-        metadata = dict(context.invocation_metadata())
-        peer = _peer_of(context)
-        who = self._guard.identify(peer, str(metadata.get("authorization", "")))
-        refusal = self._guard.refusal_of(who, "ingest", peer, f"gRPC {signal}")
-        if refusal is not None:
-            is_unknown = refusal.status == 401
-            code = Code.UNAUTHENTICATED if is_unknown else Code.PERMISSION_DENIED
-            self._refused(signal, "forbidden")
-            _abort(context, code, refusal.message)
-        if "origin" in metadata:
-            self._refused(signal, "forbidden")
-            _abort(context, Code.PERMISSION_DENIED, "a web page may not send telemetry")
-        return who
-
-    def _answer(
-        self, signal: Signal, message: bytes, context: grpc.ServicerContext, sender: Principal
-    ) -> Answer:
-        is_gzip = message.startswith(_GZIP_MAGIC)
+    def _run(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        asyncio.set_event_loop(loop)
         try:
-            payload = inflate(message, self._max_bytes) if is_gzip else message
-        except BodyTooLargeError:
-            self._refused(signal, "malformed")
-            text = f"the message is larger than {self._max_bytes} bytes"
-            _abort(context, Code.RESOURCE_EXHAUSTED, text)
-        except BadBodyError as error:
-            self._refused(signal, "malformed")
-            _abort(context, Code.INVALID_ARGUMENT, str(error))
-        request = Request(
-            signal=signal,
-            content_type=PROTOBUF,
-            body=payload,
-            raw_body=message,
-            content_encoding="gzip" if is_gzip else "",
-            sender=sender,
-        )
-        answer = self._ask(request, context)
-        if answer.status == "malformed":
-            _abort(context, Code.INVALID_ARGUMENT, answer.message)
-        if answer.status == "forbidden":
-            _abort(context, Code.PERMISSION_DENIED, answer.message)
-        if answer.status != "ok":
-            _refuse(context, answer)
-        return answer
-
-    def _ask(self, request: Request, context: grpc.ServicerContext) -> Answer:
-        try:
-            return self._handler.handle(request)
-        except Exception:  # noqa: BLE001 - logged; the server lives on
-            _log.exception("a request could not be answered")
-            _abort(context, Code.INTERNAL, "internal error")
-
-
-def _refuse(context: grpc.ServicerContext, answer: Answer) -> NoReturn:
-    """UNAVAILABLE with RetryInfo: in the status, as in OTLP, and where gRPC looks."""
-    from google.protobuf.duration_pb2 import Duration
-    from google.rpc.error_details_pb2 import RetryInfo
-    from google.rpc.status_pb2 import Status
-
-    retry = RetryInfo(retry_delay=Duration(seconds=answer.retry_after_s))
-    status = Status(code=int(Code.UNAVAILABLE), message=answer.message)
-    status.details.add().Pack(retry)
-    context.set_trailing_metadata(
-        (
-            ("grpc-status-details-bin", status.SerializeToString()),
-            ("google.rpc.retryinfo-bin", retry.SerializeToString()),  # where Python's SDK looks
-            ("grpc-retry-pushback-ms", str(answer.retry_after_s * 1000)),
-        )
-    )
-    _abort(context, Code.UNAVAILABLE, answer.message)
-
-
-def _abort(context: grpc.ServicerContext, code: Code, message: str) -> NoReturn:
-    context.abort(grpc.StatusCode[code.name], message)
-    raise AssertionError  # abort raises
-
-
-def _peer_of(context: grpc.ServicerContext) -> Peer:
-    properties = context.auth_context()
-    names = (
-        *properties.get("x509_common_name", ()),
-        *properties.get("x509_subject_alternative_name", ()),
-    )
-    address = str(context.peer()).removeprefix("ipv4:").removeprefix("ipv6:")
-    return Peer(
-        address=unquote(address), names=tuple(name.decode("utf-8", "replace") for name in names)
-    )
-
-
-class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    def __init__(self, export: Callable[[Signal, Any, Any], bytes]) -> None:
-        self._by_method = {
-            method: grpc.stream_unary_rpc_method_handler(partial(export, signal))
-            for method, signal in _METHODS.items()
-        }
-
-    def service(self, call: Any) -> Any:
-        return self._by_method.get(call.method)
-
-
-_Result = TypeVar("_Result")
-_CHECK_S = 0.1
-
-
-class CallThreads(ThreadPoolExecutor):
-    """The threads of a gRPC server. A call whose message has not come occupies one; some that never
-    send one would keep everybody else out, so they are cancelled.
-
-    Args:
-        slow_s: after which a call may be cancelled where others wait for a thread.
-        max_s: after which it is cancelled in any case.
-    """
-
-    def __init__(self, threads: int, *, slow_s: float, max_s: float) -> None:
-        super().__init__(threads, thread_name_prefix="otlp-grpc")
-        self._max_calls = threads
-        self._slow_s, self._max_s = slow_s, max_s
-        self._calls = 0
-        self._since: dict[grpc.ServicerContext, float] = {}
-        self._lock = threading.Lock()
-        self._has_ended = threading.Event()
-        self._watch = threading.Thread(
-            target=self._cancel_late, name="otlp-grpc-watch", daemon=True
-        )
-        self._watch.start()
-
-    def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
-        with self._lock:
-            self._calls += 1
-        try:
-            future = super().submit(fn, *args, **kwargs)
-        except BaseException:
-            self._end_one()
-            raise
-        future.add_done_callback(self._end_one)
-        return future
-
-    @property
-    def waited_for(self) -> int:
-        return len(self._since)
-
-    @contextmanager
-    def waiting(self, call: grpc.ServicerContext) -> Iterator[None]:
-        with self._lock:
-            self._since[call] = time.monotonic()
-        try:
-            yield
+            loop.run_forever()
         finally:
-            with self._lock:
-                del self._since[call]
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
 
-    def end(self) -> None:
-        self._has_ended.set()
-        self.shutdown(wait=False)
-
-    def _end_one(self, _: Any = None) -> None:
-        with self._lock:
-            self._calls -= 1
-
-    def _cancel_late(self) -> None:
-        while not self._has_ended.wait(_CHECK_S):
-            for call in self._late(time.monotonic()):
-                call.cancel()
-
-    def _late(self, now_s: float) -> list[grpc.ServicerContext]:
-        """Calls to cancel: all that take too long, and one for each that waits for a thread."""
-        with self._lock:
-            n_waiting = max(0, self._calls - self._max_calls)
-            slow = [call for call, since in self._since.items() if now_s - since > self._slow_s]
-            gone = [call for call in slow if now_s - self._since[call] > self._max_s]
-        return slow[: max(n_waiting, len(gone))]  # in the order in which they began
+    def _end(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(_GRACE_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Mapping
@@ -13,26 +12,29 @@ from otel_straggler import semconv
 from otel_straggler.collector.access.guard import Guard, Refusal
 from otel_straggler.collector.access.roles import Role
 from otel_straggler.collector.api.commands import POLLS, Commands, run_in
-from otel_straggler.collector.ingest.body import GZIP, IDENTITY
+from otel_straggler.collector.ingest import codings
 from otel_straggler.collector.ingest.http_messages import Head, Heavy, Request, Response
 from otel_straggler.collector.ingest.intake import (
     JSON,
     NOT_STORED,
     PROTOBUF,
-    STORED_WITHIN_S,
     Answer,
     Intake,
     is_stored,
+    is_stored_soon,
 )
 from otel_straggler.collector.ingest.intake import Request as OtlpRequest
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.answers import SIGNALS, Code, Signal, status, success
+from otel_straggler.otlp.decoder import SlowError
 
 _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
 _SIGNAL_OF: dict[str, Signal] = {f"/v1/{signal}": signal for signal in SIGNALS}
 _COMMANDS = "commands"
 _OFF_LOOP_BYTES = 1024 * 1024
 """Larger requests are decoded in another thread, so that they delay no heartbeat."""
+_SLOW_OFF_LOOP_BYTES = 64 * 1024
+"""Likewise of JSON and of what C++ does not read, which takes some ten times as long."""
 
 _STATUS_OF = {"malformed": 400, "busy": 503, "stopping": 503, "forbidden": 403}
 _CODE_OF = {
@@ -102,8 +104,10 @@ class OtlpHttp:
             return refusal
         if _media_type(head) not in (*_PROTOBUF_TYPES, JSON):
             return self.failure(415, f"Content-Type must be {PROTOBUF} or {JSON}", head)
-        if _coding(head) not in IDENTITY | GZIP:
-            return self.failure(415, "Content-Encoding must be gzip or identity", head)
+        if (problem := _problem_of_coding(head)) is not None:
+            refusal = self.failure(415, problem, head)
+            refusal.headers = {"Accept-Encoding": ", ".join(codings.installed_names())}
+            return refusal
         if self._handler.is_busy(_SIGNAL_OF[head.path]):
             return self.failure(503, "not able to take requests now; send it again later", head)
         return None
@@ -122,8 +126,8 @@ class OtlpHttp:
     def is_poll(self, head: Head) -> bool:
         return self._commands is not None and head.path == semconv.COMMANDS_PATH
 
-    def is_gzip(self, head: Head) -> bool:
-        return _coding(head) in GZIP
+    def coding(self, head: Head) -> str:
+        return codings.OF_NAME.get(_encoding(head), codings.IDENTITY)
 
     def _refuse_poll(self, head: Head, commands: Commands) -> Response | None:
         if head.method not in ("GET", "POST"):
@@ -141,9 +145,12 @@ class OtlpHttp:
                 return Heavy(partial(self._poll, self._commands, request))
             return self._poll(self._commands, request)
         if len(request.content) < _OFF_LOOP_BYTES:
-            response, stored = self._handle(request)
+            try:
+                response, stored = self._handle(request, _SLOW_OFF_LOOP_BYTES)
+            except SlowError:
+                return Heavy(partial(self._answer, request), is_slow=True)
             return response if stored is None else self._once_stored(request, response, stored)
-        return Heavy(partial(self._answer, request))
+        return Heavy(partial(self._answer, request), is_slow=_media_type(request.head) == JSON)
 
     def _poll(self, commands: Commands, request: Request) -> Response:
         run_id = run_in(request.head.query)
@@ -166,14 +173,13 @@ class OtlpHttp:
     async def _once_stored(
         self, request: Request, response: Response, stored: Future[None]
     ) -> Response:
-        done = asyncio.shield(asyncio.wrap_future(stored))
-        try:
-            await asyncio.wait_for(done, STORED_WITHIN_S)
-        except asyncio.TimeoutError:
+        if not await is_stored_soon(stored):
             return self.failure(503, NOT_STORED, request.head)
         return response
 
-    def _handle(self, request: Request) -> tuple[Response, Future[None] | None]:
+    def _handle(
+        self, request: Request, max_slow_bytes: int | None = None
+    ) -> tuple[Response, Future[None] | None]:
         """The response, and what is done once it may be sent; None: at once."""
         head = request.head
         signal, is_json = _SIGNAL_OF[head.path], _media_type(head) == JSON
@@ -183,9 +189,10 @@ class OtlpHttp:
                 content_type=JSON if is_json else PROTOBUF,
                 body=request.content,
                 raw_body=request.original,
-                content_encoding="gzip" if self.keep_raw and self.is_gzip(head) else "",
+                content_encoding="gzip" if self.keep_raw and self.coding(head) == "gzip" else "",
                 sender=head.principal,
-            )
+            ),
+            max_slow_bytes,
         )
         if answer.status != "ok":
             return self._refusal(answer, head), None
@@ -224,5 +231,12 @@ def _media_type(head: Head) -> str:
     return head.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _coding(head: Head) -> str:
+def _encoding(head: Head) -> str:
     return head.headers.get("content-encoding", "").strip().lower()
+
+
+def _problem_of_coding(head: Head) -> str | None:
+    coding = codings.OF_NAME.get(_encoding(head))
+    if coding is None:
+        return f"Content-Encoding must be one of {', '.join(codings.installed_names())}"
+    return None if codings.is_installed(coding) else codings.missing(coding)

@@ -8,11 +8,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
-from otel_straggler.collector.ingest.body import BadBodyError, Body, BodyTooLargeError
+from otel_straggler.collector.ingest.body import Body
+from otel_straggler.collector.ingest.codings import BadBodyError, BodyTooLargeError
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -26,27 +28,41 @@ ON_LOOP_BYTES = 1024 * 1024
 """Inflated or joined on the event loop: some milliseconds; handing over less costs more."""
 _SLICE_BYTES = 1024 * 1024
 """Inflated in a thread before it is another body's turn."""
+_MAX_WHOLE_ON_LOOP_BYTES = 256 * 1024
+"""On the wire, of a coding that is inflated in one call: most requests; the call has room for
+``ON_LOOP_BYTES``, so that a bomb among them ends early."""
 _MIN_SLICE_BYTES = 16 * 1024
 """Of a large body, gathered before a thread inflates them: it may come in tiny pieces."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    work: Callable[[], Any]
+    begin: Callable[[], None] | None
+    is_slow: bool
+
+
 class OffLoop:
     """Runs work in a few of the loop's threads, in order of arrival. What waits can be cancelled
-    and its memory freed. Everything but the work itself is on the event loop."""
+    and its memory freed; slow work leaves one thread to the rest. Everything but the work itself
+    is on the event loop."""
 
     def __init__(self, max_threads: int = _MAX_THREADS) -> None:
         self._free = max_threads
-        self._waiting: dict[
-            asyncio.Future[Any], tuple[Callable[[], Any], Callable[[], None] | None]
-        ] = {}
+        self._free_for_slow = max(1, max_threads - 1)
+        self._waiting: dict[asyncio.Future[Any], _Job] = {}
 
     def run(
-        self, work: Callable[[], _Result], begin: Callable[[], None] | None = None
+        self,
+        work: Callable[[], _Result],
+        begin: Callable[[], None] | None = None,
+        *,
+        is_slow: bool = False,
     ) -> asyncio.Future[_Result]:
         """The result of ``work``; cancelled if the loop ends before its turn. ``begin`` is called
         on the loop at its turn."""
         result: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
-        self._waiting[result] = work, begin
+        self._waiting[result] = _Job(work, begin, is_slow)
         self._start()
         return result
 
@@ -56,23 +72,28 @@ class OffLoop:
         result.cancel()
 
     def _start(self) -> None:
-        while self._free and self._waiting:
-            result = next(iter(self._waiting))
-            work, begin = self._waiting.pop(result)
+        while self._free and (result := self._next()) is not None:
+            job = self._waiting.pop(result)
             if result.cancelled():
                 continue
-            if begin is not None:
-                begin()
+            if job.begin is not None:
+                job.begin()
             try:
-                done = result.get_loop().run_in_executor(None, work)
+                done = result.get_loop().run_in_executor(None, job.work)
             except RuntimeError:  # the threads have ended
                 result.cancel()
                 continue
             self._free -= 1
-            done.add_done_callback(partial(self._end, result))
+            self._free_for_slow -= job.is_slow
+            done.add_done_callback(partial(self._end, result, job))
 
-    def _end(self, result: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:
+    def _next(self) -> asyncio.Future[Any] | None:
+        may_be_slow = self._free_for_slow > 0
+        return next((f for f, job in self._waiting.items() if may_be_slow or not job.is_slow), None)
+
+    def _end(self, result: asyncio.Future[Any], job: _Job, done: asyncio.Future[Any]) -> None:
         self._free += 1
+        self._free_for_slow += job.is_slow
         self._start()
         if done.cancelled():
             result.cancel()
@@ -135,10 +156,10 @@ class Incoming(Body):
         limit: int,
         changed: Callable[[Incoming], None],
         *,
-        is_gzip: bool,
+        coding: str,
         keep_raw: bool,
     ) -> None:
-        super().__init__(limit, is_gzip=is_gzip, keep_raw=keep_raw)
+        super().__init__(limit, coding=coding, keep_raw=keep_raw)
         self.number = next(_NUMBERS)
         self.held = 0
         self.refusal: tuple[int, str] | None = None
@@ -167,7 +188,7 @@ class Incoming(Body):
         inflated = 0
         try:
             self.add(piece)
-            is_waiting = self.is_gzip
+            is_waiting = self.is_streamed
             if is_waiting and self._inflating is None and (before := self.size) < ON_LOOP_BYTES:
                 self.inflate(min(max_bytes, ON_LOOP_BYTES - before))
                 inflated = self.size - before
@@ -186,12 +207,14 @@ class Incoming(Body):
         self._has_ended = True
         if self.refusal is not None or self._inflating is not None:
             return
-        if self.size > ON_LOOP_BYTES or self.waiting_bytes:
-            self._inflate_in_thread()
-            return
         try:
-            self._contents = self.finish(), self.original()
-        except BadBodyError as error:
+            if not self.is_streamed and 0 < self.waiting_bytes <= _MAX_WHOLE_ON_LOOP_BYTES:
+                self.inflate(ON_LOOP_BYTES)
+            if self.size > ON_LOOP_BYTES or self.waiting_bytes:
+                self._inflate_in_thread()
+            else:
+                self._contents = self.finish(), self.original()
+        except (BodyTooLargeError, BadBodyError) as error:
             self._refuse_for(error)
 
     def contents(self) -> _Contents:
@@ -204,9 +227,12 @@ class Incoming(Body):
             self._awaited = asyncio.get_running_loop().create_future()
             await self._awaited
 
-    async def handle_in_thread(self, work: Callable[[], _Result]) -> _Result | None:
+    async def handle_in_thread(
+        self, work: Callable[[], _Result], *, is_slow: bool
+    ) -> _Result | None:
         """The result of ``work``, or None if the body was refused before its turn."""
-        self._handling = handling = self._bodies.off_loop.run(work, begin=self.release)
+        off_loop = self._bodies.off_loop
+        self._handling = handling = off_loop.run(work, begin=self.release, is_slow=is_slow)
         try:
             return await handling
         except asyncio.CancelledError:

@@ -20,6 +20,7 @@ from otel_straggler.collector.ingest.http_messages import (
     Request,
     Response,
     StreamSender,
+    client_of,
     response_head,
 )
 from otel_straggler.collector.ingest.http_requests import Due, RequestReader
@@ -59,15 +60,17 @@ class Connection(asyncio.Protocol):
         self._write_blocked_since: float | None = None
         self._idle_since = time.monotonic()
         self.peer = UNKNOWN
+        self.client = ""
 
     # --- the socket ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self.peer = _peer_of(transport)
+        self.peer = peer_of(transport)
         server = self._server
-        has_room = server.has_room()
-        server.connections.add(self)
+        self.client = client_of(transport.get_extra_info("peername"))
+        has_room = server.has_room(self.client)
+        server.held.add(self)
         if len(server.connections) > server.limits.connections + _CONNECTIONS_BEYOND:
             self.abort()
         elif server.is_closing or not has_room:
@@ -77,7 +80,7 @@ class Connection(asyncio.Protocol):
             server.evictions.add_new(self, self._loop)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
-        self._server.connections.discard(self)
+        self._server.held.discard(self)
         self._server.evictions.remove(self)
         self._reader.end()
         self._drop_pending()
@@ -120,7 +123,7 @@ class Connection(asyncio.Protocol):
     # --- called by the reader ------------------------------------------------------------------
 
     def on_head(self) -> None:
-        self._server.evictions.remove(self)
+        self._server.evictions.add_busy(self)
 
     def on_body_changed(self) -> None:
         """A body is refused, or a thread is done with it for now."""
@@ -208,7 +211,7 @@ class Connection(asyncio.Protocol):
                 await incoming.wait_until_ready()
                 answer = self._respond(due, incoming)
             if isinstance(answer, Heavy):
-                made = await incoming.handle_in_thread(answer.make)
+                made = await incoming.handle_in_thread(answer.make, is_slow=answer.is_slow)
                 answer = made or self._failure(incoming.refusal, due)
             response = answer if isinstance(answer, Response) else await answer
         except Exception:  # noqa: BLE001 - logged; the connection lives on
@@ -314,6 +317,9 @@ class Connection(asyncio.Protocol):
             if now_s - reader.began_at > allowed_s:
                 reader.fail(408, f"the request took longer than {allowed_s:g} s")
                 self._answer_next()
+            elif now_s - reader.fed_at > limits.silence_s:
+                reader.fail(408, f"nothing came for {limits.silence_s:g} s")
+                self._answer_next()
         elif now_s - self._idle_since > limits.idle_timeout_s:
             self._transport.close()
 
@@ -353,7 +359,7 @@ class Connection(asyncio.Protocol):
 
     def evict(self) -> None:
         """Make room for another; unread answers are lost."""
-        self._server.connections.discard(self)
+        self._server.held.discard(self)
         self._reader.end()
         if self.unsent_bytes:
             self.abort()
@@ -371,7 +377,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
 
-def _peer_of(transport: asyncio.BaseTransport) -> Peer:
+def peer_of(transport: asyncio.BaseTransport) -> Peer:
     name = transport.get_extra_info("peername")
     if isinstance(name, tuple):
         address = f"{name[0]}:{name[1]}"

@@ -4,6 +4,7 @@ and streams sent."""
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -32,6 +33,7 @@ class HttpLimits:
 
     Attributes:
         body_bytes: largest body, on the wire and decompressed.
+        json_bytes: likewise of JSON, which takes many times its bytes in memory, and seconds.
         header_bytes: request line and headers together; trailers likewise.
         connections: open at once; beyond it the longest idle one is closed, and where all are busy
             the new one is refused.
@@ -39,28 +41,35 @@ class HttpLimits:
         unsent_bytes: unread answers of all connections; above it large answers are refused.
         header_timeout_s, request_timeout_s: from the first byte of a request to the end of its
             headers, and of its body.
+        silence_s: within a request.
         idle_timeout_s: between requests, and for a peer that does not read its answers.
         linger_s: a closing connection still reads, so that no reset destroys the answer.
         stall_s: for a peer that does not read a streamed answer.
     """
 
     body_bytes: int = 64 * 1024 * 1024
+    json_bytes: int = 16 * 1024 * 1024
     header_bytes: int = 32 * 1024
     connections: int = 4096
     buffered_bytes: int = 256 * 1024 * 1024
     unsent_bytes: int = 256 * 1024 * 1024
     header_timeout_s: float = 10.0
     request_timeout_s: float = 60.0
+    silence_s: float = 10.0
     idle_timeout_s: float = 60.0
     linger_s: float = 2.0
     stall_s: float = 20.0
+
+    def max_body_bytes(self, head: Head) -> int:
+        is_json = "json" in head.headers.get("content-type", "").lower()
+        return min(self.body_bytes, self.json_bytes) if is_json else self.body_bytes
 
 
 @dataclass(slots=True)
 class Head:
     """Request line and headers; names in lower case, repeated headers joined by a comma, the path
-    percent-decoded and without an origin. ``peer`` is the other end of the connection; the app
-    finds the ``principal``."""
+    percent-decoded and without an origin. ``peer`` is the other end of the connection, ``client``
+    whom it is counted for (:func:`client_of`); the app finds the ``principal``."""
 
     method: str
     path: str
@@ -69,6 +78,7 @@ class Head:
     query: str = ""
     peer: Peer = UNKNOWN
     principal: Principal = ANYBODY
+    client: str = ""
 
 
 @dataclass(slots=True)
@@ -104,9 +114,14 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Heavy:
-    """An answer made in a thread at its turn; until then the request may still be refused."""
+    """An answer made in a thread at its turn; until then the request may still be refused.
+
+    Attributes:
+        is_slow: it may take seconds, and never has all threads.
+    """
 
     make: Callable[[], Response]
+    is_slow: bool = False
 
 
 class App(Protocol):
@@ -118,8 +133,8 @@ class App(Protocol):
     def refuse(self, head: Head) -> Response | None:
         """Answer a request by its head alone; None goes on reading."""
 
-    def is_gzip(self, head: Head) -> bool:
-        """Whether the body has to be inflated."""
+    def coding(self, head: Head) -> str:
+        """How the body is compressed, of :mod:`codings`; empty for one that is not."""
 
     def respond(self, request: Request) -> Response | Awaitable[Response] | Heavy:
         """Answer a complete request."""
@@ -223,6 +238,25 @@ def _status_line(status: int) -> bytes:
     except ValueError:
         phrase = ""
     return f"HTTP/1.1 {status} {phrase}\r\n".encode()
+
+
+_IPV6_SITE_BITS = 64
+"""Of an address: one machine may have all addresses behind it."""
+
+
+def client_of(peer: object) -> str:
+    """Whom connections are counted for: the address of ``peer`` without its port, of IPv6 its
+    network; the same for all on a Unix socket.
+
+    >>> client_of(("10.0.0.7", 4318)), client_of(("2001:db8::7", 1, 0, 0)), client_of("")
+    ('10.0.0.7', '2001:db8::/64', 'unix')
+    """
+    if not isinstance(peer, tuple):
+        return "unix"
+    address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    return str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False))
 
 
 # --- streams --------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ class RequestReader:
         has_asked: a head was complete at some time.
         head: of the request being read, once complete.
         due: requests that are complete or refused; the connection takes them from there.
+        fed_at: when bytes came last, or a thread was done with the body.
         began_at: when the request being read began (``time.monotonic``); None between two.
         wants_continue: the peer waits to be asked for the body.
     """
@@ -68,6 +69,7 @@ class RequestReader:
         self.is_ended = False
         self.has_asked = False
         self.began_at: float | None = None
+        self.fed_at = time.monotonic()
         self._has_moved = False  # something was complete in the bytes being parsed
         self._unseen_bytes = 0
         self._max_inflated = 0  # bytes that may still be inflated of what is being parsed
@@ -76,8 +78,9 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Parse the next bytes of the connection."""
+        self.fed_at = time.monotonic()
         if self.began_at is None:
-            self.began_at = time.monotonic()
+            self.began_at = self.fed_at
         self._has_moved = False
         self._max_inflated = ON_LOOP_BYTES
         try:
@@ -151,6 +154,7 @@ class RequestReader:
         size = len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._raw_headers)
         self.head = head = read_head(self._parser, self._url, self._raw_headers)
         head.peer = self._connection.peer
+        head.client = self._connection.client
         problem = problem_of(head, self._raw_headers)
         if size > self._server.limits.header_bytes:
             problem = 431, _HEAD_TOO_LARGE
@@ -185,11 +189,11 @@ class RequestReader:
     # --- bodies --------------------------------------------------------------------------------
 
     def _begin_body(self, head: Head) -> None:
-        app, limits = self._server.app, self._server.limits
+        app, max_bytes = self._server.app, self._server.limits.max_body_bytes(head)
         expects = head.headers.get("expect", "").lower()
         refusal = self._refusal_of(head)
-        if refusal is None and int(head.headers.get("content-length", "0")) > limits.body_bytes:
-            refusal = app.failure(413, f"the body is larger than {limits.body_bytes} bytes", head)
+        if refusal is None and int(head.headers.get("content-length", "0")) > max_bytes:
+            refusal = app.failure(413, f"the body is larger than {max_bytes} bytes", head)
             refusal.close = True
         if refusal is not None:
             if refusal.close or expects:  # the body may never come
@@ -198,9 +202,9 @@ class RequestReader:
             return
         self._incoming = Incoming(
             self._server.bodies,
-            limits.body_bytes,
+            max_bytes,
             self._changed,
-            is_gzip=app.is_gzip(head),
+            coding=app.coding(head),
             keep_raw=app.keep_raw,
         )
         if expects and head.version == "1.1":
@@ -224,6 +228,7 @@ class RequestReader:
         if incoming.refusal is not None:
             self._refuse_body(*incoming.refusal)
         elif self.began_at is not None:  # our time is not the sender's
+            self.fed_at = time.monotonic()
             self.began_at += incoming.ours_s
             incoming.ours_s = 0.0
         self._connection.on_body_changed()

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 server on asyncio: sockets, deadlines, and eviction of idle connections."""
+"""A server on asyncio, of HTTP/1.1 or another protocol: sockets, deadlines, who gives way."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
+from typing import Any, Protocol, TypeAlias, cast
 
 from otel_straggler.collector.access.tls import HANDSHAKE_S, ServerTls
 from otel_straggler.collector.ingest.http_bodies import Bodies
@@ -20,7 +24,7 @@ from otel_straggler.collector.ingest.http_messages import App, HttpLimits
 _log = logging.getLogger(__name__)
 
 _SWEEP_S = 0.25
-_BACKLOG = 1024
+_BACKLOG = 4096
 _AT_ONCE = 64
 """Connections that asyncio accepts at once; uvloop has a rule of its own."""
 _GONE_S = 60.0
@@ -33,15 +37,61 @@ _FULL = (
 _NO_SUCH_FAMILY = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
+class Served(Protocol):
+    """A connection as its server sees it.
+
+    Attributes:
+        client: whom it is counted for.
+        unsent_bytes: of answers.
+        has_asked_nothing: it is open, and no request has begun.
+        slow_since: since when its peer has been sending a request, or not reading an answer.
+    """
+
+    client: str
+
+    @property
+    def unsent_bytes(self) -> int: ...
+
+    @property
+    def has_asked_nothing(self) -> bool: ...
+
+    @property
+    def slow_since(self) -> float | None: ...
+
+    def check_deadline(self, now_s: float) -> None: ...
+
+    def evict(self) -> None:
+        """Make room for another."""
+
+    def close_if_idle(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+Connect: TypeAlias = "Callable[[HttpServer, asyncio.AbstractEventLoop], Served]"
+
+
 class HttpServer:
     """Listening sockets, their connections, and the task that checks deadlines, on the event loop
-    that called `start`."""
+    that called `start`.
 
-    def __init__(self, app: App, limits: HttpLimits, tls: ServerTls | None = None) -> None:
+    Args:
+        tls: None: in the clear.
+        connect: makes a connection; None: of HTTP/1.1, answered by ``app``.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        limits: HttpLimits,
+        tls: ServerTls | None = None,
+        connect: Connect | None = None,
+    ) -> None:
         self.app = app
         self.limits = limits
         self._tls = tls
-        self.connections: set[Connection] = set()
+        self._connect: Connect = connect or Connection
+        self.held = Held()
         self.evictions = Evictions()
         self.bodies = Bodies(limits.buffered_bytes)
         self.is_closing = False
@@ -53,6 +103,10 @@ class HttpServer:
             f"{name}: {value}\r\n".encode("latin-1") for name, value in app.fixed_headers.items()
         )
 
+    @property
+    def connections(self) -> set[Served]:
+        return self.held.connections
+
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the address with its real port; raises as :func:`bind`."""
         loop = asyncio.get_running_loop()
@@ -62,7 +116,7 @@ class HttpServer:
         for bound in sockets:
             self._servers.append(
                 await loop.create_server(
-                    lambda: Connection(self, loop),
+                    lambda: self._new(loop),
                     sock=bound,
                     backlog=_AT_ONCE,
                     ssl=None if self._tls is None else self._tls.context,
@@ -79,10 +133,12 @@ class HttpServer:
         bound = bind_unix(path)
         self._path = path
         self._servers.append(
-            await loop.create_unix_server(
-                lambda: Connection(self, loop), sock=bound, backlog=_AT_ONCE
-            )
+            await loop.create_unix_server(lambda: self._new(loop), sock=bound, backlog=_AT_ONCE)
         )
+
+    def _new(self, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
+        connection: Any = self._connect(self, loop)
+        return cast("asyncio.Protocol", connection)
 
     async def stop(self, deadline_s: float) -> None:
         """Accept nothing more, finish begun requests, then close."""
@@ -114,11 +170,12 @@ class HttpServer:
             for connection in tuple(self.connections):
                 connection.check_deadline(now_s)
 
-    def has_room(self) -> bool:
-        """Whether one more may be open, perhaps in place of another."""
+    def has_room(self, client: str) -> bool:
+        """Whether a client may have one more open, perhaps in place of another: where one client
+        has the most, one of its own gives way."""
         if len(self.connections) < self.limits.connections or self.is_closing:
             return True
-        has_room = self.evictions.make_room(self.connections, time.monotonic())
+        has_room = self.evictions.make_room(self.held, client, time.monotonic())
         if has_room and self.evictions.count == 1:
             _log.warning(_FULL, self.limits.connections, self.address)
         return has_room
@@ -205,57 +262,106 @@ def _bind_one(family: int, address: tuple[object, ...]) -> socket.socket:
 
 _TURNS = 3
 """Of the event loop until a client's first bytes have been read."""
+_NONE_S = 0.1
+"""Where no connection could give way, until that is looked at again: it costs milliseconds."""
 _SLOW_S = 1.0
 """A slower request or answer may be cut off where no connection is idle."""
 
 
 class Evictions:
-    """Idle connections in the order in which they give way: first those that never had a request,
-    then those between two requests, each the longest idle first.
+    """Connections in the order in which they give way: first those that never had a request, then
+    those between two requests, each the longest idle first, then those whose requests or answers
+    take longest.
 
     Otherwise some hundred clients that send a byte now and then would keep everybody else out. A
-    new connection is always admitted, and safe until its request could have been read.
+    new connection is always admitted, and safe until its request could have been read. Where a
+    client has more connections than the new one's, only its own give way, however young.
 
     Attributes:
         count: connections evicted so far.
     """
 
     def __init__(self) -> None:
-        self._never_asked: dict[Connection, None] = {}
-        self._idle: dict[Connection, None] = {}
+        self._never_asked: dict[Served, None] = {}
+        self._idle: dict[Served, None] = {}
+        self._busy: dict[Served, None] = {}
+        self._none_until_s = 0.0
         self.count = 0
 
     def add_new(
-        self, connection: Connection, loop: asyncio.AbstractEventLoop, turns: int = _TURNS
+        self, connection: Served, loop: asyncio.AbstractEventLoop, turns: int = _TURNS
     ) -> None:
         if turns:
             loop.call_soon(self.add_new, connection, loop, turns - 1)
         elif connection.has_asked_nothing:
             self._never_asked[connection] = None
 
-    def add_idle(self, connection: Connection) -> None:
-        self._idle.pop(connection, None)
+    def add_idle(self, connection: Served) -> None:
+        self.remove(connection)
         self._idle[connection] = None
 
-    def add_ending(self, connection: Connection) -> None:
-        self._idle.pop(connection, None)
+    def add_ending(self, connection: Served) -> None:
+        self.remove(connection)
         self._never_asked[connection] = None
 
-    def remove(self, connection: Connection) -> None:
-        """It has a request, or is gone."""
-        self._never_asked.pop(connection, None)
-        self._idle.pop(connection, None)
+    def add_busy(self, connection: Served) -> None:
+        """It has a request."""
+        self.remove(connection)
+        self._busy[connection] = None
 
-    def make_room(self, among: Collection[Connection], now_s: float) -> bool:
-        """Evict one; False if none is idle or slow. Cost: O(connections) for the slowest."""
-        evicted = next(iter(self._never_asked), None) or next(iter(self._idle), None)
-        if evicted is None:
-            since = [(each.slow_since or now_s, id(each), each) for each in among]
-            slow_since, _, slowest = min(since)
-            if now_s - slow_since <= _SLOW_S:
-                return False
-            evicted = slowest
-        self.count += 1
-        self.remove(evicted)
-        evicted.evict()
-        return True
+    def remove(self, connection: Served) -> None:
+        for table in (self._never_asked, self._idle, self._busy):
+            table.pop(connection, None)
+
+    def make_room(self, held: Held, client: str, now_s: float) -> bool:
+        """Evict one; False if none is idle or slow. Cost: O(1) where a client holds most of them,
+        else O(connections), ten times a second if none can give way."""
+        busiest, n_held = held.busiest()
+        if busiest != client and n_held > held.count_of(client) + 1:
+            theirs = (each for each in self._in_order() if each.client == busiest)
+            if self._evict_first(theirs, now_s, 0.0):
+                return True
+        if now_s < self._none_until_s:
+            return False
+        if self._evict_first(self._in_order(), now_s, _SLOW_S):
+            return True
+        self._none_until_s = now_s + _NONE_S
+        return False
+
+    def _in_order(self) -> Iterator[Served]:
+        return chain(self._never_asked, self._idle, self._busy)
+
+    def _evict_first(self, among: Iterator[Served], now_s: float, slow_s: float) -> bool:
+        for connection in among:
+            since_s = connection.slow_since
+            if connection not in self._busy or (since_s is not None and now_s - since_s > slow_s):
+                self.count += 1
+                self.remove(connection)
+                connection.evict()
+                return True
+        return False
+
+
+class Held:
+    """The open connections, and how many each client has."""
+
+    def __init__(self) -> None:
+        self.connections: set[Served] = set()
+        self._by_client: Counter[str] = Counter()
+
+    def add(self, connection: Served) -> None:
+        self.connections.add(connection)
+        self._by_client[connection.client] += 1
+
+    def discard(self, connection: Served) -> None:
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self._by_client[connection.client] -= 1
+            if not self._by_client[connection.client]:
+                del self._by_client[connection.client]
+
+    def count_of(self, client: str) -> int:
+        return self._by_client[client]
+
+    def busiest(self) -> tuple[str, int]:
+        return max(self._by_client.items(), key=itemgetter(1))

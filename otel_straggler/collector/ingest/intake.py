@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from otel_straggler.errors import InputError
 from otel_straggler.otlp.answers import Signal
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
-from otel_straggler.otlp.identity import Aliases
+from otel_straggler.otlp.identity import Aliases, Resources
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, SpanNames
 
@@ -66,6 +67,15 @@ def is_stored(stored: Future[None]) -> bool:
     try:
         stored.result(STORED_WITHIN_S)
     except FutureTimeoutError:
+        return False
+    return True
+
+
+async def is_stored_soon(stored: Future[None]) -> bool:
+    """The same on an event loop."""
+    try:
+        await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(stored)), STORED_WITHIN_S)
+    except asyncio.TimeoutError:
         return False
     return True
 
@@ -120,6 +130,7 @@ class ByteBudget:
         return self._limit if signal == "metrics" else self._limit - self._limit // _KEPT_FREE
 
 
+_JSON_COST: Final = 4
 _BUSY = "too much waits to be scored; send it again later"
 
 
@@ -162,8 +173,9 @@ class Intake:
         self.forward = forward
         self._budget = budget
         self._quotas = quotas or Quotas(frozenset)
-        self._spans = SpanDecoder(aliases, names)
-        self._metrics = MetricDecoder(aliases)
+        resources = Resources(aliases or Aliases())
+        self._spans = SpanDecoder(aliases, names, resources=resources)
+        self._metrics = MetricDecoder(aliases, resources=resources)
         self._lock = threading.Lock()
         self._is_open = True
         self._answers: Counter[tuple[str, str]] = Counter()
@@ -179,9 +191,13 @@ class Intake:
         """Whether a request would be refused now; asked before a body is read."""
         return not self._is_open or self._budget.is_full(signal)
 
-    def handle(self, request: Request) -> Answer:
-        """Ingest one request; never raises for what is in it."""
-        answer = self._handle(request)
+    def handle(self, request: Request, max_slow_bytes: int | None = None) -> Answer:
+        """Ingest one request; never raises for what is in it.
+
+        Raises:
+            SlowError: it has more than ``max_slow_bytes``, and is slow to decode.
+        """
+        answer = self._handle(request, max_slow_bytes)
         self.count_answers({(request.signal, answer.status): 1})
         return answer
 
@@ -218,14 +234,14 @@ class Intake:
                 refused_gpu_times=self._refused_gpu_times,
             )
 
-    def _handle(self, request: Request) -> Answer:
+    def _handle(self, request: Request, max_slow_bytes: int | None) -> Answer:
         if not self._is_open:
             return Answer(status="stopping", message="the collector is shutting down")
-        size = len(request.body)
+        size = _cost_bytes(request)
         if not self._budget.reserve(size, request.signal):
             return Answer(status="busy", message=_BUSY)
         try:
-            answer, spans = self._decode_and_ingest(request, size)
+            answer, spans = self._decode_and_ingest(request, size, max_slow_bytes)
         except InputError as error:
             self._budget.release(size)
             return Answer(status="malformed", message=str(error))
@@ -243,11 +259,13 @@ class Intake:
         self.forward(request, spans)
         return answer
 
-    def _decode_and_ingest(self, request: Request, size: int) -> tuple[Answer, DecodedSpans | None]:
+    def _decode_and_ingest(
+        self, request: Request, size: int, max_slow_bytes: int | None
+    ) -> tuple[Answer, DecodedSpans | None]:
         if request.signal not in ("traces", "metrics"):
             self._budget.release(size)
             return Answer(status="ok"), None
-        content = self._decode(request.signal, request.content_type, request.body)
+        content = self._decode(request.signal, request.content_type, request.body, max_slow_bytes)
         self._check(request.sender, content)
         stored = self._hand_over(request, content, size)
         spans = content if isinstance(content, DecodedSpans) else None
@@ -261,16 +279,22 @@ class Intake:
         self._quotas.spend(sender, content.run_ids, n_spans)
 
     def _decode(
-        self, signal: Signal, content_type: ContentType, body: bytes
+        self,
+        signal: Signal,
+        content_type: ContentType,
+        body: bytes,
+        max_slow_bytes: int | None = None,
     ) -> DecodedSpans | DecodedMetrics:
         is_json = content_type == JSON
         if signal == "traces":
-            spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
+            decode = self._spans.decode_json if is_json else self._spans.decode
+            spans = decode(body, max_slow_bytes)
             with self._lock:
                 self._outcomes.update(spans.outcomes)
                 self._refused_gpu_times += spans.refused_gpu_times
             return spans
-        metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
+        read = self._metrics.decode_json if is_json else self._metrics.decode
+        metrics = read(body, max_slow_bytes)
         with self._lock:
             self._points.update(metrics.points)
         return metrics
@@ -301,6 +325,11 @@ def check_runs(sender: Principal, run_ids: Callable[[], set[str]]) -> None:
     if foreign:
         msg = f"{sender.name} may send runs named {sender.runs}..., and not {min(foreign)[:100]!r}"
         raise ForeignRunError(msg)
+
+
+def _cost_bytes(request: Request) -> int:
+    """Bytes that a request takes until it is scored: of JSON, a multiple of its own."""
+    return len(request.body) * (_JSON_COST if request.content_type == JSON else 1)
 
 
 def _partial(rejected: dict[str, int], what: str) -> Answer:

@@ -59,7 +59,7 @@ class Servers:
         tls = ServerTls(settings.tls) if settings.tls.is_on else None
         limits = HttpLimits(
             body_bytes=receivers.max_body_bytes,
-            buffered_bytes=receivers.max_waiting_bytes,
+            buffered_bytes=max(receivers.max_body_bytes, receivers.max_waiting_bytes // 2),
             connections=max_connections(_MAX_HTTP, _OF_DESCRIPTORS["http"]),
         )
         self._otlp = OtlpHttp(
@@ -80,10 +80,12 @@ class Servers:
         self._grpc = GrpcServer(
             handler,
             max_bytes=receivers.max_body_bytes,
+            buffered_bytes=limits.buffered_bytes,
+            keep_raw=self._otlp.keep_raw,
             connections=max_connections(_MAX_GRPC, _OF_DESCRIPTORS["grpc"]),
             refused=lambda signal, answer: handler.count_answers({(signal, answer): 1}),
             guard=guard,
-            tls=tls,
+            tls=ServerTls(settings.tls, protocol="h2") if settings.tls.is_on else None,
         )
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="straggler-servers", daemon=True)
@@ -96,7 +98,11 @@ class Servers:
     @property
     def connections_cut(self) -> dict[str, int]:
         """Evicted connections, by address."""
-        return {"otlp_http": self._http.evictions.count, "metrics": self._metrics.evictions.count}
+        return {
+            "otlp_http": self._http.evictions.count,
+            "otlp_grpc": self._grpc.connections_cut,
+            "metrics": self._metrics.evictions.count,
+        }
 
     def start(self) -> dict[str, str]:
         """Listen on all addresses; returns them with their real ports.
@@ -181,7 +187,7 @@ def _listen(start: _Start, address: str, flag: str) -> str:
 
 def require_packages() -> None:
     """UnavailableError if a package of the extra ``collector`` is not installed."""
-    for name in ("httptools", "grpc"):
+    for name in ("httptools", "h2"):
         try:
             import_module(name)
         except ImportError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
+from otel_straggler import semconv
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import Metric
 
@@ -78,6 +79,25 @@ class Families:
 
     def __len__(self) -> int:
         return sum(len(lines) for lines in self._lines.values())
+
+    def total_of(self, metric: Metric) -> float:
+        """The sum of the values of a metric."""
+        return sum(float(line.rpartition(" ")[2]) for line in self._lines.get(metric.name, ()))
+
+    def keep_first(self, limit: int) -> dict[Metric, int]:
+        """Keep ``limit`` lines of the metrics that were added first; the number of lines dropped
+        of each. The count of folded series stays."""
+        dropped: dict[Metric, int] = {}
+        left = limit
+        for name, metric in self._metrics.items():
+            if name == semconv.COLLECTOR_SERIES_FOLDED.name:
+                continue
+            lines = self._lines[name]
+            if len(lines) > left:
+                dropped[metric] = len(lines) - left
+                del lines[left:]
+            left -= len(lines)
+        return dropped
 
     def _lines_of(self, metric: Metric) -> list[str]:
         self._metrics.setdefault(metric.name, metric)

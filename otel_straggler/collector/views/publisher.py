@@ -18,7 +18,12 @@ from otel_straggler.collector.metrics.passthrough_series import (
     passthrough_of_ranks,
     passthrough_of_run,
 )
-from otel_straggler.collector.metrics.series_choice import ShownLife, choose
+from otel_straggler.collector.metrics.series_choice import KINDS, ShownLife, choose
+from otel_straggler.collector.metrics.series_shares import (
+    keep_within_share,
+    series_needed,
+    share_of_each,
+)
 from otel_straggler.collector.metrics.status_series import (
     alert_families,
     collector_families,
@@ -216,41 +221,41 @@ class Publisher:
         for world in watched.runs:
             families = alerting.setdefault(world.run_id, Families())
             families.extend(alert_families(world, self._constant))
-        for view in snapshot.runs.values():
+        runs = [self._store.runs[run_id] for run_id in snapshot.runs]
+        share = share_of_each([_series_needed(run) for run in runs], self._budget)
+        for run, view in zip(runs, snapshot.runs.values(), strict=True):
             families = alerting.get(view.run_id, Families())
-            page.extend(self._families(self._store.runs[view.run_id], view, families))
+            page.extend(self._families(run, view, families, share))
         return page.render()
 
-    def _families(self, run: Run, view: RunView, alerting: Families) -> Families:
+    def _families(self, run: Run, view: RunView, alerting: Families, budget: int) -> Families:
         """All series of a run: those that are never folded, then the rest within the budget."""
         straggling = straggling_ranks(view.run_verdicts)
-        life = self._shown_life(run, view, straggling)
+        life = _shown_life(run, view, straggling, budget)
         content = (status_content(view), life)
         status = run.shown.series(
             "status", content, lambda: status_families(view, self._constant, life)
         )
         families = Families()
-        families.extend(status)
         families.extend(alerting)
+        families.extend(status)
         named = RunLabels(run_id=view.run_id, jobs=view.jobs, constant=self._constant)
         passthrough = {group: world.passthrough for group, world in run.worlds.items()}
         families.extend(passthrough_of_run(passthrough, named))
-        left = self._budget - len(families)
-        families.extend(self._run_verdicts_families(run, view, named, left, life))
+        cells = int(budget * _PART_OF_CELLS)
+        left = budget - len(families)
+        families.extend(self._run_verdicts_families(run, view, named, left, cells, life))
         clashing = {(source.group, source.rank) for source in view.clashes}
         text = f"{labels(run_id=view.run_id)},{self._constant}"
         families.add(semconv.RUN_IDENTITY_CLASHES, text, len(clashing))
-        left = self._budget - len(families)
+        left = budget - len(families)
         families.extend(passthrough_of_ranks(passthrough, view.worlds, named, left, straggling))
+        run.shown.series_needed = series_needed(families)
+        keep_within_share(families, budget, view.run_id, self._constant)
         return families
 
-    def _shown_life(self, run: Run, view: RunView, straggling: Stragglers) -> ShownLife:
-        alive = [(group, rank) for group, world in view.worlds.items() for rank in world.ranks]
-        ranks = [*alive, *run.scores.ranks()]
-        return choose(ranks, in_trouble(view, straggling), self._budget)
-
     def _run_verdicts_families(
-        self, run: Run, view: RunView, named: RunLabels, budget: int, life: ShownLife
+        self, run: Run, view: RunView, named: RunLabels, budget: int, cells: int, life: ShownLife
     ) -> Families:
         """Verdicts, then scores, then workers, each within the rest of the budget; a part of it is
         reserved for workers."""
@@ -258,7 +263,7 @@ class Publisher:
 
         def make() -> Families:
             families = verdict_families(run_verdicts, run.scores.sources(), named)
-            for_cells = min(n_cells(run_verdicts.worlds) + 1, int(self._budget * _PART_OF_CELLS))
+            for_cells = min(n_cells(run_verdicts.worlds) + 1, cells)
             left = budget - len(families) - for_cells
             if not math.isinf(run.first_window):
                 families.extend(self._score_families(run, view, left, life))
@@ -267,7 +272,8 @@ class Publisher:
             return families
 
         jobs = tuple(view.jobs.items())
-        return run.shown.series("verdicts", (run_verdicts, jobs, budget, life, view.ahead_s), make)
+        made_for = run_verdicts, jobs, budget, cells, life, view.ahead_s
+        return run.shown.series("verdicts", made_for, make)
 
     def _score_families(self, run: Run, view: RunView, budget: int, life: ShownLife) -> Families:
         shown = budget, straggling_ranks(view.run_verdicts), life, view.ahead_s
@@ -276,6 +282,18 @@ class Publisher:
             return run.scores.families(self._constant, max(budget, 0), *shown[1:])
 
         return run.shown.series("scores", shown, make)
+
+
+def _series_needed(run: Run) -> int:
+    """At least those of its ranks: a run may be new."""
+    statuses = (world.liveness.status for world in run.worlds.values())
+    ranks = sum(len(status.ranks) for status in statuses if status is not None)
+    return max(run.shown.series_needed, ranks * len(KINDS))
+
+
+def _shown_life(run: Run, view: RunView, straggling: Stragglers, budget: int) -> ShownLife:
+    alive = [(group, rank) for group, world in view.worlds.items() for rank in world.ranks]
+    return choose([*alive, *run.scores.ranks()], in_trouble(view, straggling), budget)
 
 
 def _forgotten(hang: HangStatus, since_s: float) -> HangStatus:

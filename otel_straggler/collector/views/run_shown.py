@@ -18,12 +18,14 @@ class RunShown:
 
     Attributes:
         summarized: progress at the last summary for the history.
+        series_needed: at the last publication, if nothing had been folded.
         newest_scores: input of the alerts; None after scores have changed.
     """
 
     version: int = 0
     content: object = None
     summarized: object = None
+    series_needed: int = 0
     windows: tuple[WindowView, ...] = ()
     newest_scores: dict[str, NewestScores] | None = None
     _series: dict[str, tuple[object, Families]] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""What one hostile sender costs, and what an honest run next to it sees."""
