@@ -67,11 +67,12 @@ class Scorer:
         while sum(kernels.nbytes for kernels in held) > self._settings.kernel_bytes:
             max(held, key=lambda kernels: kernels.nbytes).drop_older_half()
 
-    def mark_alive(self, source: Source, now_ns: int) -> None:
-        """A heartbeat: the rank's open windows are not idle."""
+    def mark_alive(self, source: Source, now_ns: int, *, has_ended: bool = False) -> None:
+        """A heartbeat: the rank's open windows are not idle. A rank that was :meth:`finish`-ed goes
+        on, unless it ``has_ended`` all the same: then the heartbeat was delivered late."""
         stream = self._stream(source)
         if stream is not None:
-            stream.last_alive_at_ns = max(stream.last_alive_at_ns, now_ns)
+            stream.mark_alive(source, now_ns, has_ended=has_ended)
 
     def finish(self, source: Source, now_ns: int) -> None:
         """The rank has ended: it has passed every window of its stream."""

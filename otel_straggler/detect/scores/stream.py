@@ -97,6 +97,13 @@ class Stream:
             late = self._index_stepped(rows.take(~stepless), now_ns)
         return late + self._index_timed(rows.take(stepless), now_ns)
 
+    def mark_alive(self, source: Source, now_ns: int, *, has_ended: bool) -> None:
+        """A heartbeat of the session."""
+        self.last_alive_at_ns = max(self.last_alive_at_ns, now_ns)
+        state = self._ranks.get(source.rank)
+        if state is not None and state.session == source.session and not has_ended:
+            state.finished = False
+
     def finish(self, source: Source, now_ns: int) -> None:
         """The session's rank has ended: it has passed every window."""
         state = self._ranks.get(source.rank)
@@ -184,7 +191,7 @@ class Stream:
             (window_of(step, start_ns, now_ns), block_of(step, start_ns, now_ns))
             for step, start_ns in zip(split.steps, starts_ns, strict=True)
         ]
-        late = _put(rows, split, indices, tracks)
+        late = _put(rows, split, indices, tracks, now_ns)
         newest = newest_by_rank(rows.sources, rows.source, rows.batch.step)
         for track in tracks:
             track.advance(newest, now_ns)
@@ -206,7 +213,7 @@ class Stream:
                     tracks[1].number_of(block, unit * unit_ns, now_ns),
                 )
             )
-        late = _put(rows, split, indices, tracks)
+        late = _put(rows, split, indices, tracks, now_ns)
         for track in tracks:
             if track.interval_ns:
                 interval = rows.batch.start_ns // track.interval_ns
@@ -240,7 +247,11 @@ class Stream:
         if interval_ns and now_ns - window.opened_at_ns >= interval_ns + grace_ns:
             return "grace"
         idle_ns = max(int(settings.idle_s * 1e9), 4 * self._longest_pause_ns)
-        return "idle" if now_ns - self.last_alive_at_ns >= idle_ns else None
+        if now_ns - self.last_alive_at_ns >= idle_ns:
+            return "idle"
+        if track.is_newest(window) or interval_ns:
+            return None
+        return "idle" if now_ns - window.last_row_at_ns >= max(idle_ns, grace_ns) else None
 
     def _all_passed(self, track: WindowTrack, window: OpenWindow) -> bool:
         passed = sum(
@@ -279,7 +290,11 @@ class Stream:
 
 
 def _put(
-    rows: _Rows, split: Split, indices: list[WindowIndex], tracks: tuple[WindowTrack, WindowTrack]
+    rows: _Rows,
+    split: Split,
+    indices: list[WindowIndex],
+    tracks: tuple[WindowTrack, WindowTrack],
+    now_ns: int,
 ) -> int:
     """Put rows into their windows and blocks; returns how many were late for their window."""
     order, pieces = split.by_index(indices)
@@ -292,11 +307,11 @@ def _put(
         if window < 0:
             late += len(part)
         else:
-            tracks[0].open[window].rows.append(part)
+            tracks[0].open[window].add(part, now_ns)
         if block < 0:
             continue
         if all_summed:
-            tracks[1].open[block].rows.append(part)
+            tracks[1].open[block].add(part, now_ns)
         elif summed[piece].any():
-            tracks[1].open[block].rows.append(part.take(summed[piece]))
+            tracks[1].open[block].add(part.take(summed[piece]), now_ns)
     return late

@@ -4,6 +4,9 @@ A step belongs to the window that was open when the first of its rows was seen, 
 ranks that run ahead or lag cannot split a step. A window takes a number of steps, or fewer if they
 are long by the ranks' clocks, so a file and a live run have the same windows. Times without a step
 belong to the interval they start in, one interval a window.
+
+A window also closes when for some time rows have come for later ones only: one far step among its
+own, which no rank passes, does not keep it open.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ MIN_STEPS = 5
 
 @dataclass(slots=True)
 class OpenWindow:
-    """A window that takes rows; ``began_ns`` by the rank's clock, ``opened_at_ns`` on arrival."""
+    """A window that takes rows; ``began_ns`` by the rank's clock, ``opened_at_ns`` and
+    ``last_row_at_ns`` on arrival."""
 
     number: int
     began_ns: int
@@ -34,7 +38,14 @@ class OpenWindow:
     steps: list[int] = field(default_factory=list)
     last_step: int = NO_STEP
     passed_at_ns: int | None = None
+    last_row_at_ns: int = 0
+    n_rows: int = 0
     rows: list[ObservationBatch] = field(default_factory=list)
+
+    def add(self, rows: ObservationBatch, now_ns: int) -> None:
+        self.rows.append(rows)
+        self.n_rows += len(rows)
+        self.last_row_at_ns = max(self.last_row_at_ns, now_ns)
 
 
 class WindowTrack:
@@ -75,7 +86,8 @@ class WindowTrack:
             return -1
         window = self._newest_with_room(start_ns)
         if window is None:
-            window = self.open[self._opened] = OpenWindow(self._opened, start_ns, now_ns)
+            number = self._opened
+            window = self.open[number] = OpenWindow(number, start_ns, now_ns, last_row_at_ns=now_ns)
             self._opened += 1
         window.steps.append(step)
         window.last_step = max(window.last_step, step)
@@ -92,6 +104,10 @@ class WindowTrack:
                 del self._window_of_step[step]
             self._oldest_known_step = min(self._window_of_step, default=None)
         return window
+
+    def is_newest(self, window: OpenWindow) -> bool:
+        """Whether no later window has been opened."""
+        return window.number == self._opened - 1
 
     def _newest_with_room(self, start_ns: int) -> OpenWindow | None:
         newest = self.open.get(self._opened - 1)
