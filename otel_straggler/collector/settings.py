@@ -216,6 +216,12 @@ class ScoringSettings(ScoreSettings):
     """Windows, scores, and how many runs."""
 
     max_groups: int = option(200, integer(1), "of one run, kept and rejected like runs")
+    max_ranks: int = option(
+        32_768,
+        integer(1),
+        "of one run; further ones, ranks numbered from here on, and larger world sizes are set "
+        "aside and shown as problems of their senders",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.runs.admission import WHATS, AdmissionControl, Eviction
 from otel_straggler.collector.runs.batches import BatchCoalescer
 from otel_straggler.collector.runs.clock import CollectorClock
+from otel_straggler.collector.runs.plausibility import Plausibility
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
 from otel_straggler.collector.views.publisher import Publisher
@@ -109,6 +110,7 @@ class Worker:
             timeline_bytes=settings.metrics.timeline_mib * MiB,
         )
         self._admission = AdmissionControl(scoring, store)
+        self._plausibility = Plausibility(scoring, store)
         self._eviction = Eviction(scoring, settings.liveness.give_up_s)
         # The scorer may hold as many as there are until the next view.
         scores = replace(scoring, max_runs=2 * scoring.max_runs)
@@ -198,7 +200,10 @@ class Worker:
             section_times=self._store.histograms.counts(),
             kernel_times=dict(counts.kernel_times),
             failures=self._failures,
-            rejected={what: self._admission.counts[what] for what in WHATS},
+            rejected={
+                **{what: self._admission.counts[what] for what in WHATS},
+                **self._plausibility.counts,
+            },
             names_folded=counts.names_folded,
         )
 
@@ -244,19 +249,23 @@ class Worker:
             if self._monotonic_ns() >= self._give_up_at_ns:
                 self._drop(item)
                 continue
-            content = self._admitted(item)
-            if isinstance(content, DecodedSpans):
-                if not waiting.has_room_for(content.batch):
-                    self._score(waiting)
-                waiting.add(content.batch, item.size, item.now_ns)
-                self._guarded(partial(self._observe_progress, content, item.now_ns))
-            else:
-                if any(beat.finished_at_s is not None for beat in content.heartbeats):
-                    self._score(waiting)  # a rank's end comes after all that it did
-                self._guarded(partial(self._observe_metrics, content, item.now_ns))
-                self._budget.release(item.size)
+            for admitted in self._admitted(item):
+                self._process_one(admitted, waiting)
         self._score(waiting)
         self._is_dirty |= any(items)
+
+    def _process_one(self, item: _Item, waiting: BatchCoalescer) -> None:
+        content = item.content
+        if isinstance(content, DecodedSpans):
+            if not waiting.has_room_for(content.batch):
+                self._score(waiting)
+            waiting.add(content.batch, item.size, item.now_ns)
+            self._guarded(partial(self._observe_progress, content, item.now_ns))
+            return
+        if any(beat.finished_at_s is not None for beat in content.heartbeats):
+            self._score(waiting)  # a rank's end comes after all that it did
+        self._guarded(partial(self._observe_metrics, content, item.now_ns))
+        self._budget.release(item.size)
 
     def _drop(self, item: _Item) -> None:
         requests, rows = self.given_up
@@ -264,13 +273,32 @@ class Worker:
         self.given_up = requests + 1, rows + new
         self._budget.release(item.size)
 
-    def _admitted(self, item: _Item) -> DecodedSpans | DecodedMetrics:
+    def _admitted(self, item: _Item) -> list[_Item]:
+        """What may be scored now: what waited for this request, and its own plausible part."""
+        now_s = self._clock.at_s(item.now_ns)
         try:
-            return self._admission.admitted(item.content, self._clock.at_s(item.now_ns))
+            content = self._plausibility.screened(item.content, now_s)
+            content = self._admission.admitted(content, now_s)
+            ready = self._plausibility.settled(content, now_s, now_s + self._clock.ahead_s)
+            self._restart_returned(item.now_ns)
         except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
             self._failures += 1
             _log.exception("admission failed; the whole request is admitted")
-            return item.content
+            return [item]
+        *waited, (content, _) = ready
+        ages_ns = [int((now_s - arrived_s) * 1e9) for _, arrived_s in waited]
+        return [
+            *(
+                _Item(part, 0, item.now_ns - age_ns)
+                for (part, _), age_ns in zip(waited, ages_ns, strict=True)
+            ),
+            replace(item, content=content),
+        ]
+
+    def _restart_returned(self, now_ns: int) -> None:
+        for run_id, group in self._plausibility.drain_returned():
+            self._observe_windows(self._scorer.evict(run_id, group), now_ns)
+            self._store.restart_world(run_id, group)
 
     def _score(self, waiting: BatchCoalescer) -> None:
         size = waiting.size
@@ -304,12 +332,15 @@ class Worker:
         now_s = self._clock.at_s(now_ns)
         wall_s = now_s + self._clock.ahead_s
         for beat in metrics.heartbeats:
-            self._store.world_of(beat.source).liveness.observe_heartbeat(beat, now_s, wall_s)
+            liveness = self._store.world_of(beat.source).liveness
+            liveness.observe_heartbeat(beat, now_s, wall_s)
             if beat.finished_at_s is None:
-                self._scorer.mark_alive(beat.source, now_ns)
+                has_ended = liveness.has_ended(beat.source)  # this one was delivered late
+                self._scorer.mark_alive(beat.source, now_ns, has_ended=has_ended)
             else:
                 self._scorer.finish(beat.source, now_ns)
                 self._admission.end(beat.source, now_s)
+                self._plausibility.end(beat.source)
         for times in metrics.section_times:
             world = self._store.world_of(times.source)
             if self._store.histograms.observe(world.histograms, times, now_ns):
@@ -378,6 +409,7 @@ class Worker:
             self._evict(now_ns)
             snapshot = self._publisher.evaluate(now_ns, self._alerts)
             problems = self._admission.problems(self._scorer.folded_names())
+            problems += tuple(self._plausibility.problems.texts())
             snapshot = replace(snapshot, page=self.snapshot.page, problems=problems)
         if is_last or self._paging.wait_s() == 0.0:
             with self._paging.spending_cpu():
@@ -406,6 +438,7 @@ class Worker:
         Cost: O(runs)."""
         now_s = self._clock.at_s(now_ns)
         self._admission.drop_old(now_s)
+        self._plausibility.drop_old(now_s)
         for run in list(self._store.runs.values()):
             for group in self._eviction.due_worlds(run, now_s):
                 self._observe_windows(self._scorer.evict(run.run_id, group), now_ns)

@@ -11,17 +11,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
-import numpy as np
-
+from otel_straggler.collector.runs.contents import Content, reports_of, without
 from otel_straggler.collector.runs.store import Run, RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import hang_subject
-from otel_straggler.otlp.metric_rules import DecodedMetrics
-from otel_straggler.otlp.span_rules import DecodedSpans
 
 _log = logging.getLogger(__name__)
 
@@ -61,38 +57,10 @@ class AdmissionControl:
         self._logged: set[str] = set()
         self.counts: Counter[What] = Counter()
 
-    def admitted(
-        self, content: DecodedSpans | DecodedMetrics, now_s: float
-    ) -> DecodedSpans | DecodedMetrics:
+    def admitted(self, content: Content, now_s: float) -> Content:
         """A request without what is rejected."""
-        if isinstance(content, DecodedSpans):
-            batch = content.batch
-            gone = self._rejected_of((*content.progress, *batch.sources), now_s)
-            if not gone:
-                return content
-            is_left = np.array([source not in gone for source in batch.sources], bool)
-            progress = {s: its for s, its in content.progress.items() if s not in gone}
-            return replace(content, batch=batch.take(is_left[batch.source]), progress=progress)
-        kernels = content.kernel_times
-        sources = (
-            *(beat.source for beat in content.heartbeats),
-            *(times.source for times in content.section_times),
-            *(number.source for number in content.passthrough),
-            *(() if kernels is None else kernels.sources),
-        )
-        gone = self._rejected_of(sources, now_s)
-        if not gone:
-            return content
-        if kernels is not None:
-            is_left = np.array([source not in gone for source in kernels.sources], bool)
-            kernels = kernels.take(is_left[kernels.source])
-        return replace(
-            content,
-            heartbeats=tuple(b for b in content.heartbeats if b.source not in gone),
-            section_times=tuple(t for t in content.section_times if t.source not in gone),
-            passthrough=tuple(t for t in content.passthrough if t.source not in gone),
-            kernel_times=kernels,
-        )
+        sources = (source for source, _, _ in reports_of(content))
+        return without(content, self._rejected_of(sources, now_s))
 
     def end(self, source: Source, now_s: float) -> None:
         """A rank has ended: unless another reports, its place is free."""

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_straggler.collector.metrics.score_series import RunScores
+from otel_straggler.collector.runs.claims import WorldClaims
 from otel_straggler.collector.runs.collectives import WorldCollectives
+from otel_straggler.collector.runs.contents import Content
 from otel_straggler.collector.runs.hangs import NamedCulprits, WorldHangs
 from otel_straggler.collector.runs.liveness import Liveness
 from otel_straggler.collector.runs.passthrough import Passthrough, checkpoint_ends
@@ -39,6 +41,7 @@ class World:
     Attributes:
         admitted_at_s: last admission; earlier once it has ended.
         hung, culprits: whether it is reported as hung, and its named culprits.
+        claims: the attempt, size and steps that its ranks agree on.
         asked: ranks that were asked for something in the present hang, by verb.
         collectives: the flight records of the present hang.
     """
@@ -46,6 +49,7 @@ class World:
     group: str
     hangs: WorldHangs
     hung: HungRun
+    claims: WorldClaims[Content]
     admitted_at_s: float = 0.0
     liveness: Liveness = field(default_factory=Liveness)
     culprits: NamedCulprits = field(default_factory=NamedCulprits)
@@ -102,6 +106,11 @@ class Run:
         """Cost: O(ranks)."""
         return all(world.has_ended for world in self.worlds.values())
 
+    @property
+    def n_ranks(self) -> int:
+        """Ranks that have reported, in the present attempts of all worlds. Cost: O(worlds)."""
+        return sum(len(world.claims.speakers) for world in self.worlds.values())
+
     def known_worlds(self) -> Iterator[World]:
         """Worlds of which a rank has reported, in order of arrival."""
         return (world for world in self.worlds.values() if world.is_known)
@@ -155,7 +164,9 @@ class RunStore:
         if world is None:
             before = self._remembered.pop((run_id, group), _Remembered())
             hangs = before.hangs or WorldHangs(self._hang_settings)
-            world = run.worlds[group] = World(group, hangs, HungRun(self._hang_settings))
+            settings = self._hang_settings
+            claims: WorldClaims[Content] = WorldClaims(settings.ending_s)
+            world = run.worlds[group] = World(group, hangs, HungRun(settings), claims)
             world.timeline.put_before(before.columns)
         return world
 
@@ -200,6 +211,12 @@ class RunStore:
         for world in () if run is None else run.worlds.values():
             self._remember(run_id, world)
         self._recount()
+
+    def restart_world(self, run_id: str, group: str) -> None:
+        """Evict all that is known of a world, but not what its ranks agree on."""
+        claims = self.world(run_id, group).claims
+        self.evict_world(run_id, group)
+        self.world(run_id, group).claims = claims
 
     def evict_world(self, run_id: str, group: str) -> None:
         run = self.runs.get(run_id)
