@@ -217,7 +217,7 @@ class ScoringSettings(ScoreSettings):
 
     max_groups: int = option(200, integer(1), "of one run, kept and rejected like runs")
     max_ranks: int = option(
-        32_768,
+        16_384,
         integer(1),
         "of one run; further ones, ranks numbered from here on, and larger world sizes are set "
         "aside and shown as problems of their senders",

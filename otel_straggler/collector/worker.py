@@ -40,7 +40,8 @@ from otel_straggler.throttle import Throttle
 _log = logging.getLogger(__name__)
 
 _SHARE = 0.1
-"""Maximum part of the time for what pages read, and as much for the text of /metrics."""
+"""Maximum part of the time for what pages read, without costly views, and as much for the text of
+/metrics."""
 _TICK_S = 0.1
 _ROUND_S = 0.02
 """From one round to the next: many small requests cost less together."""
@@ -123,7 +124,12 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
         self._publishing, self._paging = (
-            Throttle(_SHARE, now_s=lambda: monotonic_ns() / 1e9, counts_typical=True)
+            Throttle(
+                _SHARE,
+                now_s=lambda: monotonic_ns() / 1e9,
+                cpu_s=lambda: time.thread_time() - self._publisher.costly_s,
+                counts_typical=True,
+            )
             for _ in range(2)
         )
         self._published_at_ns = 0
@@ -407,7 +413,7 @@ class Worker:
         self._published_at_ns = now_ns
         with self._publishing.spending_cpu():
             self._evict(now_ns)
-            snapshot = self._publisher.evaluate(now_ns, self._alerts)
+            snapshot = self._publisher.evaluate(now_ns, self._alerts, is_last=is_last)
             problems = self._admission.problems(self._scorer.folded_names())
             problems += tuple(self._plausibility.problems.texts())
             snapshot = replace(snapshot, page=self.snapshot.page, problems=problems)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
-from otel_straggler.collector.runs.contents import Content, reports_of, without
+from otel_straggler.collector.runs.contents import Content, senders_of, without
 from otel_straggler.collector.runs.store import Run, RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.model.rank import Source
@@ -59,8 +59,7 @@ class AdmissionControl:
 
     def admitted(self, content: Content, now_s: float) -> Content:
         """A request without what is rejected."""
-        sources = (source for source, _, _ in reports_of(content))
-        return without(content, self._rejected_of(sources, now_s))
+        return without(content, self._rejected_of(senders_of(content), now_s))
 
     def end(self, source: Source, now_s: float) -> None:
         """A rank has ended: unless another reports, its place is free."""
@@ -87,8 +86,13 @@ class AdmissionControl:
         return tuple(reported)
 
     def _rejected_of(self, sources: Iterable[Source], now_s: float) -> set[Source]:
-        distinct = dict.fromkeys(sources)
-        return {source for source in distinct if not self._admits(source, now_s)}
+        rejected: set[Source] = set()
+        for source in sources:
+            if rejected and source in rejected:
+                continue
+            if not self._admits(source, now_s):
+                rejected.add(source)
+        return rejected
 
     def _admits(self, source: Source, now_s: float) -> bool:
         run = self._store.runs.get(source.run_id)
@@ -98,11 +102,13 @@ class AdmissionControl:
                 return self._reject("run", source.run_id, now_s)
             run = self._store.run(source.run_id)
         run.admitted_at_s = now_s
-        if source.group not in run.worlds:
+        world = run.worlds.get(source.group)
+        if world is None:
             times = [known.admitted_at_s for known in run.worlds.values()]
             if not _has_room(times, self._max["group"], now_s):
                 return self._reject("group", source.group, now_s)
-        self._store.world_of(source).admitted_at_s = now_s
+            world = self._store.world_of(source)
+        world.admitted_at_s = now_s
         return True
 
     def _reject(self, what: What, name: str, now_s: float) -> bool:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
 from otel_straggler.model.kernels import KernelTimes
-from otel_straggler.model.observation import NO_STEP
+from otel_straggler.model.observation import NO_STEP, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat, PassthroughMetric, SectionTimes
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans
 
 Content: TypeAlias = DecodedSpans | DecodedMetrics
+_Table = TypeVar("_Table", ObservationBatch, KernelTimes)
 _BYTES_PER_ROW: Final = 64
 _BYTES_PER_REPORT: Final = 1_000
+
+
+def senders_of(content: Content) -> Iterator[Source]:
+    """Every sender; some come several times."""
+    if isinstance(content, DecodedSpans):
+        is_whole = len(content.progress) >= len(content.batch.sources)
+        return chain(content.progress, () if is_whole else content.batch.sources)
+    return (source for source, _, _ in reports_of(content))
 
 
 def reports_of(content: Content) -> Iterator[tuple[Source, float, int]]:
@@ -44,15 +54,13 @@ def without(content: Content, gone: Collection[Source]) -> Content:
 
 
 def only(content: Content, is_wanted: Callable[[Source], bool]) -> Content:
+    """A request with only what the wanted senders send."""
     if isinstance(content, DecodedSpans):
-        batch = content.batch
-        is_left = np.array([is_wanted(source) for source in batch.sources], bool)
         progress = {source: its for source, its in content.progress.items() if is_wanted(source)}
-        return replace(content, batch=batch.take(is_left[batch.source]), progress=progress)
+        return replace(content, batch=_only(content.batch, is_wanted), progress=progress)
     kernels = content.kernel_times
     if kernels is not None:
-        is_left = np.array([is_wanted(source) for source in kernels.sources], bool)
-        kernels = kernels.take(is_left[kernels.source])
+        kernels = _only(kernels, is_wanted)
     return replace(
         content,
         heartbeats=tuple(each for each in content.heartbeats if is_wanted(each.source)),
@@ -60,6 +68,15 @@ def only(content: Content, is_wanted: Callable[[Source], bool]) -> Content:
         passthrough=tuple(each for each in content.passthrough if is_wanted(each.source)),
         kernel_times=kernels,
     )
+
+
+def _only(table: _Table, is_wanted: Callable[[Source], bool]) -> _Table:
+    """Rows of wanted sources, and only these in the table of sources."""
+    is_left = np.array([is_wanted(source) for source in table.sources], bool)
+    rows = table.take(is_left[table.source])
+    sources = tuple(source for source, wanted in zip(table.sources, is_left, strict=True) if wanted)
+    code = np.cumsum(is_left, dtype=np.int32) - np.int32(1)
+    return replace(rows, sources=sources, source=code[rows.source])
 
 
 def with_sources(content: Content, others: Mapping[Source, Source]) -> Content:

@@ -18,6 +18,7 @@ from otel_straggler.collector.runs.contents import (
     Content,
     only,
     reports_of,
+    senders_of,
     size_of,
     with_sources,
     without,
@@ -71,15 +72,16 @@ class Plausibility:
     def screened(self, content: Content, now_s: float) -> Content:
         """A request without ranks beyond the limit, sizes beyond it, and impossible places."""
         maximum = self._max_ranks
-        gone: set[Source] = set()
+        n_gone, last = 0, None
         others: dict[Source, Source] = {}
-        for source, _, _ in reports_of(content):
+        for source in senders_of(content):
             if source.rank >= maximum:
-                gone.add(source)
-            elif source.world_size > maximum or not self._is_placed(source):
+                n_gone, last = n_gone + 1, source
+            elif source.world_size > maximum or (source.parallel and not self._is_placed(source)):
                 others[source] = self._clean(source)
-        for source in gone:
-            self.problems.record("rank", source, source.rank, now_s)
+        if last is not None:
+            self.problems.record("rank", last, last.rank, now_s, reports=n_gone)
+            content = only(content, lambda source: source.rank < maximum)
         for source, clean in others.items():
             if clean.world_size != source.world_size:
                 self.problems.record("world_size", source, source.world_size, now_s)
@@ -89,12 +91,12 @@ class Plausibility:
                 expected = f"below the world size of {size}" if size else ""
                 value = f"{wrong[1]} ({wrong[0]})"
                 self.problems.record("parallel", source, value, now_s, expected)
-        return with_sources(without(content, gone), others)
+        return with_sources(content, others)
 
     def _is_placed(self, source: Source) -> bool:
         """Whether its indexes are below the size of the world."""
         limit = source.world_size or self._max_ranks
-        return not source.parallel or all(0 <= index < limit for _, index in source.parallel)
+        return all(0 <= index < limit for _, index in source.parallel)
 
     def _clean(self, source: Source) -> Source:
         size = source.world_size if source.world_size <= self._max_ranks else 0
@@ -173,24 +175,36 @@ class Plausibility:
         steps by rank of the others, by world."""
         odd: dict[int, _Odd] = {}
         gone: set[Source] = set()
+        beyond: dict[str, int] = {}
         steps: dict[int, tuple[World, dict[int, int]]] = {}
-        run = world = None
+        run_id = group = None
+        at_s: dict[int, float] = {}
+        reported: dict[int, int] = {}
+        attempt = world_size = -1
         for source, sent_at_s, step in reports_of(content):
-            if run is None or run.run_id != source.run_id:
-                run, world = self._store.run(source.run_id), None
-            if world is None or world.group != source.group:
-                world = self._store.world_of(source)
-            claims = world.claims
-            if source.rank not in claims and run.n_ranks >= self._max_ranks:
-                gone.add(source)
-                self.problems.record("ranks", source, source.rank, now_s)
-                continue
-            if not claims.observe(source, now_s, wall_s, sent_at_s):
-                odd.setdefault(id(world), _Odd(run, world)).sources.append(source)
-            if step > NO_STEP and source.attempt == claims.attempt:
+            rank = source.rank
+            if source.run_id != run_id or source.group != group:
+                run_id, group = source.run_id, source.group
+                run, world = self._store.run(run_id), self._store.world_of(source)
+                claims = world.claims
+                at_s, attempt, world_size = claims.speakers.at_s, claims.attempt, claims.world_size
                 reported = steps.setdefault(id(world), (world, {}))[1]
-                reported[source.rank] = max(step, reported.get(source.rank, NO_STEP))
-        return list(odd.values()), gone, steps
+            if source.attempt == attempt and source.world_size == world_size and rank in at_s:
+                at_s[rank] = now_s  # as nearly always
+            elif rank not in at_s and run.n_ranks >= self._max_ranks:
+                gone.add(source)
+                beyond[run_id] = beyond.get(run_id, 0) + 1
+                continue
+            else:
+                if not claims.observe(source, now_s, wall_s, sent_at_s):
+                    odd.setdefault(id(world), _Odd(run, world)).sources.append(source)
+                at_s, attempt, world_size = claims.speakers.at_s, claims.attempt, claims.world_size
+            if step > reported.get(rank, NO_STEP) and source.attempt == attempt:
+                reported[rank] = step
+        for source in gone:
+            if (reports := beyond.pop(source.run_id, 0)) > 0:
+                self.problems.record("ranks", source, source.rank, now_s, reports=reports)
+        return list(odd.values()), gone, {key: its for key, its in steps.items() if its[1]}
 
     def _elected(self, odd: _Odd, now_s: float, wall_s: float) -> list[tuple[Content, float]]:
         elected = odd.world.claims.elect(now_s, wall_s)
@@ -252,13 +266,9 @@ class Plausibility:
     ) -> Content:
         beyond: set[tuple[int, int]] = set()
         for key, (world, reported) in steps.items():
-            its = world.claims.steps
-            its.prepare(reported, world.claims.speakers.at_s, now_s)
-            for rank, step in reported.items():
-                if its.is_plausible(rank, step):
-                    its.observe(rank, step, is_plausible=True)
-                else:
-                    beyond.add((key, rank))
+            claims = world.claims
+            far = claims.steps.settle(reported, claims.speakers.at_s, now_s)
+            beyond.update((key, rank) for rank in far)
         if not beyond:
             return content
         if isinstance(content, DecodedMetrics):

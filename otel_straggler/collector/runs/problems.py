@@ -64,14 +64,21 @@ class SenderProblems:
         self.counts: Counter[str] = Counter(dict.fromkeys(NUMBERS, 0))
 
     def record(
-        self, number: Number, source: Source, value: object, now_s: float, expected: str = ""
+        self,
+        number: Number,
+        source: Source,
+        value: object,
+        now_s: float,
+        expected: str = "",
+        *,
+        reports: int = 1,
     ) -> None:
-        """A report was set aside, or a part of it.
+        """Reports were set aside, or a part of them.
 
         Args:
             expected: the plausible value; the limit of the settings if empty.
         """
-        self.counts[number] += 1
+        self.counts[number] += reports
         key = number, source.run_id, source.group
         problem = self._problems.get(key)
         if problem is None:
@@ -81,7 +88,7 @@ class SenderProblems:
             problem = self._problems[key] = _Problem(source, value, expected, now_s)
         problem.source, problem.value, problem.at_s = source, value, now_s
         problem.expected = expected or problem.expected
-        problem.reports += 1
+        problem.reports += reports
         throttle = self._logging[number]
         if throttle.wait_s(now_s) == 0.0:
             throttle.spend(1.0)

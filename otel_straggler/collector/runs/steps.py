@@ -69,30 +69,49 @@ class StepClaims:
         self._at_s = -math.inf
         self._counted = 0
 
-    def prepare(self, reports: Mapping[int, int], at_s: Mapping[int, float], now_s: float) -> None:
-        """Update the limit before :meth:`limit_of`, where it is due.
+    def settle(
+        self, reports: Mapping[int, int], at_s: Mapping[int, float], now_s: float
+    ) -> list[int]:
+        """Record steps; returns the ranks whose step is not plausible. Cost: O(reports), and that
+        of a sort of all ranks once a second.
 
         Args:
             reports: newest step of each rank in a request.
             at_s: when each rank of the attempt reported last.
         """
+        ranks = self._ranks
         for rank, step in reports.items():
-            if rank not in self._ranks:
-                self._ranks[rank] = _Rank(step)
+            if rank not in ranks:
+                ranks[rank] = _Rank(step)
+        self._find_middle(max(reports.values()), at_s, now_s)
+        limit, is_alone = self.limit, len(ranks) < 2
+        beyond: list[int] = []
+        for rank, step in reports.items():
+            its = ranks[rank]
+            if step > limit and not self.is_plausible(rank, step):
+                beyond.append(rank)
+                continue
+            its.reported = step
+            if step > its.confirmed and not is_alone:
+                its.confirmed = step
+        return beyond
+
+    def _find_middle(self, newest: int, at_s: Mapping[int, float], now_s: float) -> None:
         is_small = len(self._ranks) <= _FEW
         is_new = is_small and len(self._ranks) != self._counted
         age_s = now_s - self._at_s
-        is_beyond = (is_small or age_s >= _PAUSE_S) and max(reports.values()) > self.limit
-        if is_new or is_beyond or age_s >= _REFRESH_S:
-            self._counted, self._at_s = len(self._ranks), now_s
-            steps = sorted(
-                its.reported
-                for rank, its in self._ranks.items()
-                if now_s - at_s.get(rank, -math.inf) < _ALIVE_S
-            )
-            if steps:
-                self.middle = steps[(len(steps) - 1) // 2]
-                self.limit = steps_limit(self.middle)
+        is_beyond = (is_small or age_s >= _PAUSE_S) and newest > self.limit
+        if not (is_new or is_beyond or age_s >= _REFRESH_S):
+            return
+        self._counted, self._at_s = len(self._ranks), now_s
+        steps = sorted(
+            its.reported
+            for rank, its in self._ranks.items()
+            if now_s - at_s.get(rank, -math.inf) < _ALIVE_S
+        )
+        if steps:
+            self.middle = steps[(len(steps) - 1) // 2]
+            self.limit = steps_limit(self.middle)
 
     def reached(self, rank: int) -> int:
         """The newest step that a rank is known to have come near."""
@@ -103,10 +122,8 @@ class StepClaims:
         return step <= self.limit or step <= steps_limit(self.reached(rank))
 
     def observe(self, rank: int, step: int, *, is_plausible: bool) -> None:
-        """Record the newest step in a report."""
-        its = self._ranks.get(rank)
-        if its is None:
-            its = self._ranks[rank] = _Rank(step)
+        """Record the newest step of a rank that :meth:`settle` returned."""
+        its = self._ranks[rank]
         its.reported = step
         if is_plausible and len(self._ranks) > 1:
             its.confirmed = max(its.confirmed, step)
