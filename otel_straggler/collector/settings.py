@@ -222,6 +222,12 @@ class ScoringSettings(ScoreSettings):
         "of one run; further ones, ranks numbered from here on, and larger world sizes are set "
         "aside and shown as problems of their senders",
     )
+    memory_mib: int = option(
+        2_048,
+        integer(64),
+        "for all that is known of all runs, roughly; beyond it the runs with more than an equal "
+        "share take no further ranks and section names, and their windows close early",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,7 @@ _ROUND_S = 0.02
 _AT_ONCE = 256
 """Items of the queue per round."""
 _REFRESH_S = 1.0
+_WEIGH_S = 0.5
 _STALLED_S = 60.0
 _STOP_S = 12.0
 _SCORING_SHARE = 0.6
@@ -109,6 +110,7 @@ class Worker:
             grace_s=scoring.grace_s,
             keep_scores_s=settings.metrics.keep_scores_seconds,
             timeline_bytes=settings.metrics.timeline_mib * MiB,
+            memory_bytes=scoring.memory_mib * MiB,
         )
         self._admission = AdmissionControl(scoring, store)
         self._plausibility = Plausibility(scoring, store)
@@ -132,7 +134,7 @@ class Worker:
             )
             for _ in range(2)
         )
-        self._published_at_ns = 0
+        self._published_at_ns = self._weighed_at_ns = 0
         self._ticked_at_ns = monotonic_ns()
         self._failures = 0
         self._give_up_at_ns = math.inf
@@ -362,7 +364,7 @@ class Worker:
         now_ns = self._monotonic_ns()
         self._ticked_at_ns = now_ns
         self._observe_histograms(now_ns)
-        windows = self._scorer.close_due(now_ns)
+        windows = [*self._scorer.close_due(now_ns), *self._windows_over_budget(now_ns)]
         self._observe_windows(windows, now_ns)
         self._is_dirty |= bool(windows)
         self._guarded(
@@ -374,6 +376,17 @@ class Worker:
         is_due = now_ns - self._published_at_ns >= pause_s * 1e9
         if is_due and self._publishing.wait_s() == 0.0:
             self._publish(now_ns)
+
+    def _windows_over_budget(self, now_ns: int) -> list[WindowScores]:
+        """Close the windows of the largest run early if memory is short."""
+        if now_ns - self._weighed_at_ns < _WEIGH_S * 1e9:
+            return []
+        self._weighed_at_ns = now_ns
+        crowding = self._store.find_crowding(self._scorer.nbytes)
+        if not crowding:
+            return []
+        self._plausibility.record_full(crowding[0], self._clock.at_s(now_ns))
+        return self._scorer.shed(crowding[0].run_id)
 
     def finish(self) -> None:
         """Close every window, publish, and save a last time."""

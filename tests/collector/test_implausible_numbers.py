@@ -441,6 +441,55 @@ def test_a_run_that_is_costly_to_view_is_viewed_at_a_rate_of_its_own(
     assert fleet.worker.snapshot.runs["large"].now_s == fleet.worker.snapshot.runs["run"].now_s
 
 
+def test_the_largest_run_gives_way_where_memory_is_short(kit: Any) -> None:
+    """Its windows close early, and it takes no further ranks and names; the others do."""
+    fleet = Fleet(kit, 2, scoring__memory_mib=64)
+    fleet.train(4)
+    fleet.worker._store._memory_bytes = 3_000_000
+    large = [fleet.source(rank, 0, run_id="large") for rank in range(2)]
+    for source in large:
+        fleet.spans(source, [1] * 40_000)
+    fleet.now_s += 1.0
+    fleet.look()
+    assert [(w.run_id, w.closed_by) for w in fleet.windows] == [("large", "grace")]
+    (problem,) = fleet.problems
+    assert problem.startswith("run 'large'")
+    assert "more than its share of the 64 MiB for all runs (scoring.memory_mib)" in problem
+    fleet.spans(fleet.source(7, 0, run_id="large"), [1])
+    fleet.spans(fleet.source(7, 0, run_id="third"), [1])
+    assert 7 not in fleet.worker._store.runs["large"].worlds[""].claims
+    assert 7 in fleet.worker._store.runs["third"].worlds[""].claims
+    assert fleet.rejected() == {"memory": 1}
+    fleet.train(1)
+    fleet.spans(fleet.source(7, 0, run_id="large"), [1])
+    assert 7 in fleet.worker._store.runs["large"].worlds[""].claims
+
+
+def test_very_many_sessions_of_a_rank_are_dropped_where_memory_is_short(kit: Any) -> None:
+    """As of a process that restarts in a loop; what it sends then is scored."""
+    fleet = Fleet(kit, 2, scoring__window_steps=2_000, verdicts__block_steps=100)
+    fleet.worker._store._memory_bytes = 1_000_000
+    for number in range(1_100):
+        fleet.spans(fleet.source(0, 0, session_id=f"x{number}"), [number])
+    fleet.look()
+    (world,) = fleet.worker._scorer._runs["run"].values()
+    assert world.nbytes == 0
+    fleet.spans(fleet.source(0, 0, session_id="y"), [1_100])
+    assert world.nbytes > 0
+
+
+def test_incarnations_of_a_world_are_bounded(kit: Any) -> None:
+    """A session that repeats a step begins one; the oldest are dropped once they are scored."""
+    fleet = Fleet(kit, 1)
+    for number in range(100):
+        fleet.spans(fleet.source(0, 0, session_id=f"x{number}"), [1])
+        if number % 10 == 0:
+            fleet.now_s += 10.0
+            fleet.look()
+    (world,) = fleet.worker._scorer._runs["run"].values()
+    assert len(list(world._all_streams())) == 64
+
+
 def test_a_request_of_many_ranks_beyond_the_limit_is_counted_whole(kit: Any) -> None:
     """With one problem for all of them; nothing is kept of any."""
     fleet = Fleet(kit, 2)

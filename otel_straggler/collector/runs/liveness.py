@@ -19,6 +19,7 @@ long, before that is called lost."""
 _OUTLIVES_S = 10.0
 """Ranks that go on for so long after their world shrank were not removed by it."""
 _MAX_RETIRED = 10_000
+_BYTES_PER_RANK, _BYTES_PER_SESSION = 2_000, 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +154,14 @@ class Liveness:
         """Whether the rank of a source has ended, as far as is known."""
         rank = None if self._attempt is None else self._attempt.ranks.get(source.rank)
         return rank is not None and rank.finished_at_s is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, roughly."""
+        its = self._attempt
+        if its is None:
+            return 0
+        return _BYTES_PER_RANK * len(its.ranks) + _BYTES_PER_SESSION * len(its.retired)
 
     @property
     def touched_at_s(self) -> float | None:

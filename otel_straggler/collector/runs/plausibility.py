@@ -59,7 +59,7 @@ class Plausibility:
         self._store = store
         self._max_ranks = limits.max_ranks
         self._cleaned: dict[Source, Source] = {}
-        self.problems = SenderProblems(limits.max_ranks)
+        self.problems = SenderProblems(limits.max_ranks, limits.memory_mib)
         self._returned: list[tuple[str, str]] = []
 
     @property
@@ -141,6 +141,14 @@ class Plausibility:
         """A rank has ended."""
         self._store.world_of(source).claims.end(source)
 
+    def record_full(self, run: Run, now_s: float) -> None:
+        """Memory is short, and this is the largest run."""
+        world = next(iter(run.worlds.values()))
+        status = world.liveness.status
+        sources = [] if status is None else [its.source for its in status.ranks.values()]
+        source = sources[-1] if sources else Source(run_id=run.run_id, rank=0)
+        self.problems.record("memory", source, source.rank, now_s, reports=0)
+
     def drain_returned(self) -> list[tuple[str, str]]:
         """Worlds (run and group) that went back to an older attempt since the last call: what is
         known of them is of a newer one that was none, and must be evicted."""
@@ -191,7 +199,7 @@ class Plausibility:
                 reported = steps.setdefault(id(world), (world, {}))[1]
             if source.attempt == attempt and source.world_size == world_size and rank in at_s:
                 at_s[rank] = now_s  # as nearly always
-            elif rank not in at_s and run.n_ranks >= self._max_ranks:
+            elif rank not in at_s and (run.is_full or run.n_ranks >= self._max_ranks):
                 gone.add(source)
                 beyond[run_id] = beyond.get(run_id, 0) + 1
                 continue
@@ -203,7 +211,8 @@ class Plausibility:
                 reported[rank] = step
         for source in gone:
             if (reports := beyond.pop(source.run_id, 0)) > 0:
-                self.problems.record("ranks", source, source.rank, now_s, reports=reports)
+                number: Number = "memory" if self._store.run(source.run_id).is_full else "ranks"
+                self.problems.record(number, source, source.rank, now_s, reports=reports)
         return list(odd.values()), gone, {key: its for key, its in steps.items() if its[1]}
 
     def _elected(self, odd: _Odd, now_s: float, wall_s: float) -> list[tuple[Content, float]]:

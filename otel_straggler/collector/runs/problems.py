@@ -19,9 +19,9 @@ _MAX_REMEMBERED: Final = 1_000
 _LOG_EVERY_S: Final = 60.0
 _MAX_TEXT: Final = 60
 
-Number: TypeAlias = Literal["attempt", "world_size", "rank", "ranks", "step", "parallel"]
+Number: TypeAlias = Literal["attempt", "world_size", "rank", "ranks", "step", "parallel", "memory"]
 NUMBERS: Final[tuple[Number, ...]] = (
-    "attempt", "world_size", "rank", "ranks", "step", "parallel",
+    "attempt", "world_size", "rank", "ranks", "step", "parallel", "memory",
 )  # fmt: skip
 _TEXTS: Final[dict[Number, str]] = {
     "attempt": "{who} reports attempt {value}; expected {expected}. Its telemetry is set aside "
@@ -37,6 +37,9 @@ _TEXTS: Final[dict[Number, str]] = {
     "aside. Does it count something else, such as samples or tokens? Report optimizer steps",
     "parallel": "{who} reports place {value} in a parallel dimension; expected {expected}. The "
     "place is set aside, the rest counts. Is it the index in the dimension (set_topology)?",
+    "memory": "{who} is of a run that has more than its share of the {memory_mib} MiB for all runs "
+    "(scoring.memory_mib). Further ranks and section names of it are set aside, and its windows "
+    "close early. Does it send very many sections or sessions?",
 }
 
 
@@ -55,8 +58,9 @@ class SenderProblems:
     """Owned by the scoring thread; time is an argument. ``counts`` is by number, since the
     start."""
 
-    def __init__(self, max_ranks: int) -> None:
+    def __init__(self, max_ranks: int, memory_mib: int) -> None:
         self._max_ranks = max_ranks
+        self._memory_mib = memory_mib
         self._problems: dict[tuple[Number, str, str], _Problem] = {}
         self._logging = {
             number: Throttle(1.0 / _LOG_EVERY_S, now_s=lambda: 0.0) for number in NUMBERS
@@ -118,6 +122,7 @@ class SenderProblems:
             value=problem.value,
             expected=problem.expected,
             maximum=self._max_ranks,
+            memory_mib=self._memory_mib,
         )
         again = f" ({problem.reports:,} reports so far)" if problem.reports > 1 else ""
         return f"{text}{again}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 _MAX_REMEMBERED: Final = 100
 """Absent worlds: of a restored state, and evicted ones, each."""
+_BYTES_PER_POINT: Final = 2_000
+"""Of the newest point of a section's histogram."""
 _STATE_VERSION: Final = 1
 
 
@@ -60,6 +62,13 @@ class World:
     timeline: Timeline = field(default_factory=Timeline)
 
     @property
+    def nbytes(self) -> int:
+        """Memory, roughly. Cost: O(1), and O(ranks) of those with metrics that pass through."""
+        held = sum(claim.held_bytes for claim in self.claims.claims.values())
+        newest = _BYTES_PER_POINT * len(self.histograms.newest)
+        return self.liveness.nbytes + self.timeline.size + self.passthrough.nbytes + held + newest
+
+    @property
     def is_known(self) -> bool:
         """Whether any rank has reported."""
         return self.liveness.touched_at_s is not None
@@ -81,6 +90,7 @@ class Run:
         scores: of its newest windows.
         first_window: smaller for a run that was scored earlier; infinite for one that never was.
         shown: caches of its last view.
+        is_full: no further ranks are taken: memory is short, and the run has more than its share.
     """
 
     run_id: str
@@ -90,6 +100,7 @@ class Run:
     worlds: dict[str, World] = field(default_factory=dict)
     first_window: float = math.inf
     shown: RunShown = field(default_factory=RunShown)
+    is_full: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -131,7 +142,8 @@ class _Remembered:
 
 class RunStore:
     """One thread owns it; time is an argument. ``grace_s``: see :class:`SectionHistograms`;
-    ``timeline_bytes``: for the timelines of all worlds."""
+    ``timeline_bytes``: for the timelines of all worlds; ``memory_bytes``: for all that is known of
+    all runs."""
 
     def __init__(
         self,
@@ -140,10 +152,13 @@ class RunStore:
         grace_s: float = 0.0,
         keep_scores_s: float = 900.0,
         timeline_bytes: int = 64 << 20,
+        memory_bytes: int = 2 << 30,
     ) -> None:
         self._hang_settings = hang_settings or HangSettings()
         self._keep_scores_s = keep_scores_s
         self._timeline_bytes = timeline_bytes
+        self._memory_bytes = memory_bytes
+        self.nbytes = 0
         self._remembered: OrderedDict[tuple[str, str], _Remembered] = OrderedDict()
         self._learned = self._scored = 0
         self.histograms = SectionHistograms(grace_s)
@@ -202,6 +217,27 @@ class RunStore:
         """See :meth:`SectionHistograms.drain`."""
         worlds = (world.histograms for world in self.worlds())
         return list(self.histograms.drain(worlds, now_ns, is_end=is_end))
+
+    # --- what is bounded ---------------------------------------------------------------------
+
+    def find_crowding(self, scored_bytes: Callable[[str], int]) -> list[Run]:
+        """Runs with more than an equal share of the memory, largest first, where all together have
+        more than the budget; none else. Marks them as full. Cost: O(worlds).
+
+        Args:
+            scored_bytes: memory of a run in the scorer.
+        """
+        sizes = {
+            run_id: scored_bytes(run_id) + sum(world.nbytes for world in run.worlds.values())
+            for run_id, run in self.runs.items()
+        }
+        self.nbytes = sum(sizes.values())
+        is_short = self.nbytes > self._memory_bytes
+        share = self._memory_bytes / max(len(sizes), 1)
+        for run_id, run in self.runs.items():
+            run.is_full = is_short and sizes[run_id] > share
+        crowding = [run for run in self.runs.values() if run.is_full]
+        return sorted(crowding, key=lambda run: -sizes[run.run_id])
 
     # --- what is evicted ---------------------------------------------------------------------
 

@@ -186,6 +186,15 @@ class Scorer:
             self._runs.pop(run_id, None)
         return closed
 
+    def nbytes(self, run_id: str) -> int:
+        """Memory of a run, roughly, without kernels. Cost: O(worlds and their open windows)."""
+        return sum(world.nbytes for world in self._runs.get(run_id, {}).values())
+
+    def shed(self, run_id: str) -> list[WindowScores]:
+        """Free memory of a run: score what is open; further section names count as ``<other>``."""
+        worlds = self._runs.get(run_id, {}).values()
+        return [window for world in worlds for window in world.shed()]
+
     def _finder(self, batch: ObservationBatch, now_ns: int) -> Callable[[int], Stream | None]:
         first_steps = cache(lambda: _first_steps(batch))
 

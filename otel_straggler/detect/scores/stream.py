@@ -33,6 +33,12 @@ from otel_straggler.model.observation import (
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 
+_BYTES_PER_ROW = 64
+_BYTES_PER_SESSION = 1_000
+_BYTES_PER_STREAM = 10_000
+_BYTES_PER_CELL = 1_300
+"""Of a rank and section in the state of verdicts: 0.32 GiB for 16,384 ranks and 16 sections."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
@@ -69,6 +75,7 @@ class Stream:
         self._block_by_time = WindowTrack({}, interval_s=verdicts.block_s)
         self._tracks = self._by_step, self._by_time
         self._block_tracks = self._block_by_step, self._block_by_time
+        self._max_names = settings.max_section_names
         self._longest_pause_ns = 0
         self.world_size = 0
         self.last_row_at_ns = now_ns
@@ -155,6 +162,27 @@ class Stream:
         """Rows so far whose section counts as ``<other>``, and the name of the last one."""
         return self._names.folded, self._names.folded_name
 
+    def fold_new_names(self) -> None:
+        """Score sections that are new from now on as ``<other>``."""
+        self._max_names = min(self._max_names, len(self._names.sections))
+
+    @property
+    def n_ranks(self) -> int:
+        """Ranks that have sent rows."""
+        return len(self._ranks)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of rows, sessions and verdicts, roughly. Cost: O(open windows)."""
+        n_rows = sum(window.n_rows for track in self._tracks for window in track.open.values())
+        n_summed = sum(w.n_rows for track in self._block_tracks for w in track.open.values())
+        return (
+            _BYTES_PER_STREAM
+            + _BYTES_PER_ROW * max(n_rows, n_summed)
+            + _BYTES_PER_SESSION * len(self._names.sources)
+            + _BYTES_PER_CELL * len(self._ranks) * len(self._names.sections)
+        )
+
     @property
     def has_open_windows(self) -> bool:
         return any(track.open for track in (*self._tracks, *self._block_tracks))
@@ -169,7 +197,7 @@ class Stream:
             for source in batch.sources:
                 self._register(source)
             codes = self._names.codes_of(batch.sources)
-        return self._names.recode(batch, codes, self._settings.max_section_names)
+        return self._names.recode(batch, codes, self._max_names)
 
     def _register(self, source: Source) -> None:
         state = self._ranks.get(source.rank)
