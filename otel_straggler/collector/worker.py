@@ -126,12 +126,7 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
         self._publishing, self._paging = (
-            Throttle(
-                _SHARE,
-                now_s=lambda: monotonic_ns() / 1e9,
-                cpu_s=lambda: time.thread_time() - self._publisher.costly_s,
-                counts_typical=True,
-            )
+            Throttle(_SHARE, now_s=lambda: monotonic_ns() / 1e9, counts_typical=True)
             for _ in range(2)
         )
         self._published_at_ns = self._weighed_at_ns = 0
@@ -424,12 +419,14 @@ class Worker:
 
     def _publish(self, now_ns: int, *, is_last: bool = False) -> None:
         self._published_at_ns = now_ns
+        costly_before_s = self._publisher.costly_s
         with self._publishing.spending_cpu():
             self._evict(now_ns)
             snapshot = self._publisher.evaluate(now_ns, self._alerts, is_last=is_last)
             problems = self._admission.problems(self._scorer.folded_names())
             problems += tuple(self._plausibility.problems.texts())
             snapshot = replace(snapshot, page=self.snapshot.page, problems=problems)
+        self._publishing.spend(costly_before_s - self._publisher.costly_s)  # at a rate of their own
         if is_last or self._paging.wait_s() == 0.0:
             with self._paging.spending_cpu():
                 snapshot = replace(snapshot, page=self._publisher.metrics_text(snapshot))
