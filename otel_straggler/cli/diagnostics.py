@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from otel_straggler.cli.text import clock, printable
+from otel_straggler.cli.text import absent_ranks, clock, printable
 from otel_straggler.client.diagnostics.processes import is_stopped, pid_scope, started_ticks
 from otel_straggler.client.ring_file import OpenRun, RingFileError, RingState, read_ring_file
 from otel_straggler.collector.views.rank_names import ranks_text
@@ -195,9 +195,10 @@ def _silent_lines(stacks: tuple[RankStacks, ...]) -> Iterator[str]:
     unasked = [one.rank for one in stacks if one.newest is None and not one.is_silent]
     if unasked:
         yield f"No stacks of {ranks_text(unasked)}: not asked, and not stuck by its own clock."
-    absent = sorted(set(range(max(one.rank for one in stacks))) - {one.rank for one in stacks})
+    absent, more = absent_ranks(one.rank for one in stacks)
     if absent:
-        yield f"No file of {ranks_text(absent)}: it ended in order, or writes elsewhere."
+        tail = f" and {more:,} more" if more else ""
+        yield f"No file of {ranks_text(absent)}{tail}: it ended in order, or writes elsewhere."
 
 
 def _ring_line(ring: RingFile) -> str:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from otel_straggler.cli.text import (
     Json,
+    absent_ranks,
     digits,
     duration,
     printable,
@@ -98,10 +99,11 @@ def missing_sentence(window: Json) -> str:
         expected = window["world_size"]
         return f"no data from rank {rank_ranges(named)}{tail} ({expected} ranks expected)"
     view = {int(key) for key in window["ranks"] if key.isdigit()}
-    gaps = sorted(set(range(max(view, default=-1) + 1)) - view)[:1000]
+    gaps, more = absent_ranks(view)
     if not gaps or len(view) < 2:
         return ""
-    return f"no data from rank {rank_ranges(gaps)}, to judge by the numbers of the others"
+    tail = f" and {more:,} more" if more else ""
+    return f"no data from rank {rank_ranges(gaps)}{tail}, to judge by the numbers of the others"
 
 
 # --- the table ---------------------------------------------------------------------------------

@@ -95,6 +95,23 @@ def rank_ranges(ranks: Iterable[int]) -> str:
     return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)
 
 
+def absent_ranks(present: Iterable[int], maximum: int = 1_000) -> tuple[list[int], int]:
+    """Ranks below the highest one that are not there: the lowest, and how many more there are.
+    Cost: O(ranks present + maximum), whatever their numbers.
+
+    >>> absent_ranks([0, 2, 5]), absent_ranks([0, 2**31 - 1], 2)
+    (([1, 3, 4], 0), ([1, 2], 2147483644))
+    """
+    known = sorted(set(present))
+    absent: list[int] = []
+    expected = 0
+    for rank in known:
+        if len(absent) < maximum:
+            absent += range(expected, min(rank, expected + maximum - len(absent)))
+        expected = rank + 1
+    return absent, expected - len(known) - len(absent)
+
+
 def rank_key(who: Json) -> str:
     """
     >>> rank_key({"rank": 3, "group": ""}), rank_key({"rank": 3, "group": "actor"})

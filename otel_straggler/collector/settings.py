@@ -244,6 +244,18 @@ class ScoringSettings(ScoreSettings):
     """Windows, scores, and how many runs."""
 
     max_groups: int = option(200, integer(1), "of one run, kept and rejected like runs")
+    max_ranks: int = option(
+        16_384,
+        integer(1),
+        "of one run; further ones, ranks numbered from here on, and larger world sizes are set "
+        "aside and shown as problems of their senders",
+    )
+    memory_mib: int = option(
+        2_048,
+        integer(64),
+        "for all that is known of all runs, roughly; beyond it the runs with more than an equal "
+        "share take no further ranks and section names, and their windows close early",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.runs.admission import WHATS, AdmissionControl, Eviction
 from otel_straggler.collector.runs.batches import BatchCoalescer
 from otel_straggler.collector.runs.clock import CollectorClock
+from otel_straggler.collector.runs.plausibility import Plausibility
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
 from otel_straggler.collector.views.publisher import Publisher
@@ -39,7 +40,8 @@ from otel_straggler.throttle import Throttle
 _log = logging.getLogger(__name__)
 
 _SHARE = 0.1
-"""Maximum part of the time for what pages read, and as much for the text of /metrics."""
+"""Maximum part of the time for what pages read, without costly views, and as much for the text of
+/metrics."""
 _SPARE_SHARE, _SPARE_S = 0.02, 1.0
 """What both take of many small runs, as long as what is shown is not older than that."""
 _TICK_S = 0.1
@@ -48,6 +50,7 @@ _ROUND_S = 0.02
 _AT_ONCE = 256
 """Items of the queue per round."""
 _REFRESH_S = 1.0
+_WEIGH_S = 0.5
 _STALLED_S = 60.0
 _STOP_S = 12.0
 _SCORING_SHARE = 0.6
@@ -110,8 +113,10 @@ class Worker:
             grace_s=scoring.grace_s,
             keep_scores_s=settings.metrics.keep_scores_seconds,
             timeline_bytes=settings.metrics.timeline_mib * MiB,
+            memory_bytes=scoring.memory_mib * MiB,
         )
         self._admission = AdmissionControl(scoring, store)
+        self._plausibility = Plausibility(scoring, store)
         self._eviction = Eviction(scoring, settings.liveness.give_up_s)
         # The scorer may hold as many as there are until the next view.
         scores = replace(scoring, max_runs=2 * scoring.max_runs)
@@ -133,7 +138,7 @@ class Worker:
             )
             for _ in range(2)
         )
-        self._published_at_ns = 0
+        self._published_at_ns = self._weighed_at_ns = 0
         self._ticked_at_ns = monotonic_ns()
         self._failures = 0
         self._give_up_at_ns = math.inf
@@ -229,7 +234,10 @@ class Worker:
             section_times=self._store.histograms.counts(),
             kernel_times=dict(counts.kernel_times),
             failures=self._failures,
-            rejected={what: self._admission.counts[what] for what in WHATS},
+            rejected={
+                **{what: self._admission.counts[what] for what in WHATS},
+                **self._plausibility.counts,
+            },
             names_folded=counts.names_folded,
         )
 
@@ -277,20 +285,24 @@ class Worker:
                 self._drop(item)
                 continue
             through = max(through, item.sequence)
-            content = self._admitted(item)
-            if isinstance(content, DecodedSpans):
-                if not waiting.has_room_for(content.batch):
-                    self._score(waiting)
-                waiting.add(content.batch, item.size, item.now_ns)
-                self._guarded(partial(self._observe_progress, content, item.now_ns))
-            else:
-                if any(beat.finished_at_s is not None for beat in content.heartbeats):
-                    self._score(waiting)  # a rank's end comes after all that it did
-                self._guarded(partial(self._observe_metrics, content, item.now_ns))
-                self._budget.release(item.size)
+            for admitted in self._admitted(item):
+                self._process_one(admitted, waiting)
         self._score(waiting)
         self._through = through
         self._is_dirty |= any(items)
+
+    def _process_one(self, item: _Item, waiting: BatchCoalescer) -> None:
+        content = item.content
+        if isinstance(content, DecodedSpans):
+            if not waiting.has_room_for(content.batch):
+                self._score(waiting)
+            waiting.add(content.batch, item.size, item.now_ns)
+            self._guarded(partial(self._observe_progress, content, item.now_ns))
+            return
+        if any(beat.finished_at_s is not None for beat in content.heartbeats):
+            self._score(waiting)  # a rank's end comes after all that it did
+        self._guarded(partial(self._observe_metrics, content, item.now_ns))
+        self._budget.release(item.size)
 
     def _drop(self, item: _Item) -> None:
         requests, rows = self.given_up
@@ -298,13 +310,32 @@ class Worker:
         self.given_up = requests + 1, rows + new
         self._budget.release(item.size)
 
-    def _admitted(self, item: _Item) -> DecodedSpans | DecodedMetrics:
+    def _admitted(self, item: _Item) -> list[_Item]:
+        """What may be scored now: what waited for this request, and its own plausible part."""
+        now_s = self._clock.at_s(item.now_ns)
         try:
-            return self._admission.admitted(item.content, self._clock.at_s(item.now_ns))
+            content = self._plausibility.screened(item.content, now_s)
+            content = self._admission.admitted(content, now_s)
+            ready = self._plausibility.settled(content, now_s, now_s + self._clock.ahead_s)
+            self._restart_returned(item.now_ns)
         except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
             self._failures += 1
             _log.exception("admission failed; the whole request is admitted")
-            return item.content
+            return [item]
+        *waited, (content, _) = ready
+        ages_ns = [int((now_s - arrived_s) * 1e9) for _, arrived_s in waited]
+        return [
+            *(
+                _Item(part, 0, item.now_ns - age_ns)
+                for (part, _), age_ns in zip(waited, ages_ns, strict=True)
+            ),
+            replace(item, content=content),
+        ]
+
+    def _restart_returned(self, now_ns: int) -> None:
+        for run_id, group in self._plausibility.drain_returned():
+            self._observe_windows(self._scorer.evict(run_id, group), now_ns)
+            self._store.restart_world(run_id, group)
 
     def _score(self, waiting: BatchCoalescer) -> None:
         size = waiting.size
@@ -338,12 +369,15 @@ class Worker:
         now_s = self._clock.at_s(now_ns)
         wall_s = now_s + self._clock.ahead_s
         for beat in metrics.heartbeats:
-            self._store.world_of(beat.source).liveness.observe_heartbeat(beat, now_s, wall_s)
+            liveness = self._store.world_of(beat.source).liveness
+            liveness.observe_heartbeat(beat, now_s, wall_s)
             if beat.finished_at_s is None:
-                self._scorer.mark_alive(beat.source, now_ns)
+                has_ended = liveness.has_ended(beat.source)  # this one was delivered late
+                self._scorer.mark_alive(beat.source, now_ns, has_ended=has_ended)
             else:
                 self._scorer.finish(beat.source, now_ns, beat.step)
                 self._admission.end(beat.source, now_s)
+                self._plausibility.end(beat.source)
         for times in metrics.section_times:
             world = self._store.world_of(times.source)
             if self._store.histograms.observe(world.histograms, times, now_ns):
@@ -359,7 +393,7 @@ class Worker:
         now_ns = self._monotonic_ns()
         self._ticked_at_ns = now_ns
         self._observe_histograms(now_ns)
-        windows = self._scorer.close_due(now_ns)
+        windows = [*self._scorer.close_due(now_ns), *self._windows_over_budget(now_ns)]
         self._observe_windows(windows, now_ns)
         self._is_dirty |= bool(windows)
         self._guarded(
@@ -371,6 +405,17 @@ class Worker:
         is_due = now_ns - self._published_at_ns >= pause_s * 1e9
         if is_due and self._publishing.wait_s() == 0.0:
             self._publish(now_ns)
+
+    def _windows_over_budget(self, now_ns: int) -> list[WindowScores]:
+        """Close the windows of the largest run early if memory is short."""
+        if now_ns - self._weighed_at_ns < _WEIGH_S * 1e9:
+            return []
+        self._weighed_at_ns = now_ns
+        crowding = self._store.find_crowding(self._scorer.nbytes)
+        if not crowding:
+            return []
+        self._plausibility.record_full(crowding[0], self._clock.at_s(now_ns))
+        return self._scorer.shed(crowding[0].run_id)
 
     def finish(self) -> None:
         """Close every window, publish, and save a last time."""
@@ -413,11 +458,14 @@ class Worker:
 
     def _publish(self, now_ns: int, *, is_last: bool = False) -> None:
         self._published_at_ns = now_ns
+        costly_before_s = self._publisher.costly_s
         with self._publishing.spending_cpu():
             self._evict(now_ns)
-            snapshot = self._publisher.evaluate(now_ns, self._alerts)
+            snapshot = self._publisher.evaluate(now_ns, self._alerts, is_last=is_last)
             problems = self._admission.problems(self._scorer.folded_names())
+            problems += tuple(self._plausibility.problems.texts())
             snapshot = replace(snapshot, page=self.snapshot.page, problems=problems)
+        self._publishing.spend(costly_before_s - self._publisher.costly_s)  # at a rate of their own
         if is_last or self._paging.wait_s() == 0.0:
             with self._paging.spending_cpu():
                 snapshot = replace(snapshot, page=self._publisher.metrics_text(snapshot))
@@ -445,6 +493,7 @@ class Worker:
         Cost: O(runs)."""
         now_s = self._clock.at_s(now_ns)
         self._admission.drop_old(now_s)
+        self._plausibility.drop_old(now_s)
         for run in list(self._store.runs.values()):
             for group in self._eviction.due_worlds(run, now_s):
                 self._observe_windows(self._scorer.evict(run.run_id, group), now_ns)

@@ -15,7 +15,7 @@ COLLECTOR_RUNS = gauge("straggler.collector.runs", "{run}", "runs in memory")
 COLLECTOR_REJECTED = counter(
     "straggler.collector.rejected",
     "{report}",
-    "requests rejected for new runs or groups, by limit",
+    "reports of new runs and groups beyond their limit, and of implausible numbers of a sender",
     "what",
 )
 COLLECTOR_NAMES_FOLDED = counter(

@@ -1,5 +1,7 @@
 """The table and the sentences: what fits, what is marked, how numbers are written."""
 
+import tracemalloc
+
 import pytest
 from rich.console import Console
 
@@ -68,6 +70,20 @@ def test_two_kinds_of_score_of_one_section_are_one_sentence(window) -> None:
     assert "takes 1.5" in sentence
     assert " the fastest rank (" in sentence
     assert " and 2.00x its own best (" in sentence
+
+
+def test_a_rank_with_a_huge_number_costs_no_memory(window) -> None:
+    """What is missing below it is counted, not listed."""
+    window["ranks"]["5000000"] = window["ranks"].pop("5")
+    window |= {"missing_ranks": [], "world_size": 0}
+    tracemalloc.start()
+    sentence = missing_sentence(window)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sentence == (
+        "no data from rank 5-1004 and 4,998,995 more, to judge by the numbers of the others"
+    )
+    assert peak_bytes < 1_000_000
 
 
 def test_missing_ranks_are_told_in_ranges(window) -> None:

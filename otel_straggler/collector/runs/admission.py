@@ -11,17 +11,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
-import numpy as np
-
+from otel_straggler.collector.runs.contents import Content, senders_of, without
 from otel_straggler.collector.runs.store import Run, RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import hang_subject
-from otel_straggler.otlp.metric_rules import DecodedMetrics
-from otel_straggler.otlp.span_rules import DecodedSpans
 
 _log = logging.getLogger(__name__)
 
@@ -61,38 +57,9 @@ class AdmissionControl:
         self._logged: set[str] = set()
         self.counts: Counter[What] = Counter()
 
-    def admitted(
-        self, content: DecodedSpans | DecodedMetrics, now_s: float
-    ) -> DecodedSpans | DecodedMetrics:
+    def admitted(self, content: Content, now_s: float) -> Content:
         """A request without what is rejected."""
-        if isinstance(content, DecodedSpans):
-            batch = content.batch
-            gone = self._rejected_of((*content.progress, *batch.sources), now_s)
-            if not gone:
-                return content
-            is_left = np.array([source not in gone for source in batch.sources], bool)
-            progress = {s: its for s, its in content.progress.items() if s not in gone}
-            return replace(content, batch=batch.take(is_left[batch.source]), progress=progress)
-        kernels = content.kernel_times
-        sources = (
-            *(beat.source for beat in content.heartbeats),
-            *(times.source for times in content.section_times),
-            *(number.source for number in content.passthrough),
-            *(() if kernels is None else kernels.sources),
-        )
-        gone = self._rejected_of(sources, now_s)
-        if not gone:
-            return content
-        if kernels is not None:
-            is_left = np.array([source not in gone for source in kernels.sources], bool)
-            kernels = kernels.take(is_left[kernels.source])
-        return replace(
-            content,
-            heartbeats=tuple(b for b in content.heartbeats if b.source not in gone),
-            section_times=tuple(t for t in content.section_times if t.source not in gone),
-            passthrough=tuple(t for t in content.passthrough if t.source not in gone),
-            kernel_times=kernels,
-        )
+        return without(content, self._rejected_of(senders_of(content), now_s))
 
     def end(self, source: Source, now_s: float) -> None:
         """A rank has ended: unless another reports, its place is free."""
@@ -119,8 +86,13 @@ class AdmissionControl:
         return tuple(reported)
 
     def _rejected_of(self, sources: Iterable[Source], now_s: float) -> set[Source]:
-        distinct = dict.fromkeys(sources)
-        return {source for source in distinct if not self._admits(source, now_s)}
+        rejected: set[Source] = set()
+        for source in sources:
+            if rejected and source in rejected:
+                continue
+            if not self._admits(source, now_s):
+                rejected.add(source)
+        return rejected
 
     def _admits(self, source: Source, now_s: float) -> bool:
         run = self._store.runs.get(source.run_id)
@@ -130,11 +102,13 @@ class AdmissionControl:
                 return self._reject("run", source.run_id, now_s)
             run = self._store.run(source.run_id)
         run.admitted_at_s = now_s
-        if source.group not in run.worlds:
+        world = run.worlds.get(source.group)
+        if world is None:
             times = [known.admitted_at_s for known in run.worlds.values()]
             if not _has_room(times, self._max["group"], now_s):
                 return self._reject("group", source.group, now_s)
-        self._store.world_of(source).admitted_at_s = now_s
+            world = self._store.world_of(source)
+        world.admitted_at_s = now_s
         return True
 
     def _reject(self, what: What, name: str, now_s: float) -> bool:

@@ -19,6 +19,7 @@ long, before that is called lost."""
 _OUTLIVES_S = 10.0
 """Ranks that go on for so long after their world shrank were not removed by it."""
 _MAX_RETIRED = 10_000
+_BYTES_PER_RANK, _BYTES_PER_SESSION = 2_000, 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +150,19 @@ class Liveness:
             )
         return self._status
 
+    def has_ended(self, source: Source) -> bool:
+        """Whether the rank of a source has ended, as far as is known."""
+        rank = None if self._attempt is None else self._attempt.ranks.get(source.rank)
+        return rank is not None and rank.finished_at_s is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, roughly."""
+        its = self._attempt
+        if its is None:
+            return 0
+        return _BYTES_PER_RANK * len(its.ranks) + _BYTES_PER_SESSION * len(its.retired)
+
     @property
     def touched_at_s(self) -> float | None:
         """Last report; None if never."""
@@ -196,6 +210,10 @@ def _takes_over(
     its: _Attempt, rank: RankStatus, source: Source, sent_at_s: float, now_s: float
 ) -> bool:
     retired = its.retired.get(_key(source))
+    if retired is not None and _outlives_end(rank, sent_at_s):
+        its.retired.pop(_key(source))
+        its.retire(rank.source, was_current=False)
+        return True
     if retired is not None and (retired.was_current or now_s - rank.arrived_at_s < _SILENT_S):
         if sent_at_s > rank.first_sent_at_s + _CLASH_TOLERANCE_S:
             retired.clashed_at_s = now_s
@@ -206,6 +224,13 @@ def _takes_over(
     its.retired.pop(_key(source), None)
     its.retire(rank.source, was_current=True, by=source)
     return True
+
+
+def _outlives_end(rank: RankStatus, sent_at_s: float) -> bool:
+    """Whether a replaced session goes on after the one in its place has ended: that one was not the
+    rank's newest process."""
+    end_s = rank.finished_at_s
+    return end_s is not None and sent_at_s > max(end_s, rank.first_sent_at_s) + _CLASH_TOLERANCE_S
 
 
 def _resize(its: _Attempt, source: Source, sent_at_s: float) -> None:

@@ -20,6 +20,7 @@ MAX_SHOWN: Final = 10
 """Kernels of a rank that are shown: the longest."""
 _MAX_OF_A_RANK: Final = 100
 _MAX_KERNELS: Final = 200
+_BYTES_PER_VALUE, _BYTES_PER_KERNEL = 300, 1_000
 _APART_S: Final = 5.0
 """Without steps, checkpoints that end so close to each other are one."""
 _HARDWARE: Final = frozenset(semconv.HARDWARE_METRICS)
@@ -97,6 +98,13 @@ class Passthrough:
     kernels: dict[int, RankKernels] = field(default_factory=dict)
     checkpoint_s: float | None = None
     _checkpoint: tuple[int, int] = (-1, -1)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, roughly. Cost: O(ranks)."""
+        n_values = sum(len(each.values) for each in self.numbers.values())
+        n_kernels = sum(len(each.totals) for each in self.kernels.values())
+        return _BYTES_PER_VALUE * n_values + _BYTES_PER_KERNEL * n_kernels
 
     def observe_number(self, number: PassthroughMetric, now_s: float) -> None:
         """Keep the newest value of every series of the newest attempt."""

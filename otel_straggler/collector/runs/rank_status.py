@@ -23,6 +23,8 @@ _DAY_S = 86_400.0
 _MAX_FOLDED = 200
 MAX_REASONS = 100
 """Of losses; others are not counted."""
+ENDED_TOLERANCE_S: Final = 1.0
+"""What a rank reports within this time after its end is part of it."""
 _STEPPED_BACK = 3
 """So many heartbeats in a row, older than the newest but at the rate of the clock, mean that the
 sender's clock was set back."""
@@ -38,7 +40,7 @@ class RankStatus:
         first_sent_at_s: first report of the session.
         delay_s: smallest (arrival - sending); infinite before the first heartbeat.
         sent_at_s, progress_at_s, step: newest; None if never reported.
-        finished_at_s, outcome: set once the rank has ended.
+        finished_at_s, outcome: set once the rank has ended, until it reports again.
         open_section, phase: at the last heartbeat; empty if nothing was open.
         dropped: records lost in this session, by reason.
         folded: executions sent in spans for several, by section.
@@ -109,6 +111,8 @@ class RankStatus:
                     self.folded = {**self.folded, section: max(known, count)}
         if beat.sent_at_s is None or not self._is_news(beat.sent_at_s, now_s):
             return
+        if beat.finished_at_s is None:
+            self._go_on_after(beat.sent_at_s)
         self.arrived_at_s = now_s
         self.sent_at_s = beat.sent_at_s
         self._record_delay(now_s - beat.sent_at_s, now_s)
@@ -129,11 +133,18 @@ class RankStatus:
         if progress.step >= 0:
             self._reach(progress.step)
         ended_at_s = progress.end_ns * 1e-9
+        if ended_at_s < wall_s + _DAY_S:
+            self._go_on_after(ended_at_s)
         if self.sent_at_s is None and ended_at_s < wall_s + _DAY_S:
             self.source = source
             self.arrived_at_s = now_s
             self.delay_s = min(self.delay_s, now_s - ended_at_s)
             self.progress_at_s = max(self.progress_at_s or 0.0, ended_at_s)
+
+    def _go_on_after(self, sent_at_s: float) -> None:
+        """A rank that reports what came after its end has not ended."""
+        if self.finished_at_s is not None and sent_at_s > self.finished_at_s + ENDED_TOLERANCE_S:
+            self.finished_at_s = self.outcome = None
 
     def _reach(self, step: int) -> None:
         if self.first_step is None:

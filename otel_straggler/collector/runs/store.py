@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_straggler.collector.metrics.score_series import RunScores
+from otel_straggler.collector.runs.claims import WorldClaims
 from otel_straggler.collector.runs.collectives import WorldCollectives
+from otel_straggler.collector.runs.contents import Content
 from otel_straggler.collector.runs.hangs import NamedCulprits, WorldHangs
 from otel_straggler.collector.runs.liveness import Liveness
 from otel_straggler.collector.runs.passthrough import Passthrough, checkpoint_ends
@@ -29,6 +31,8 @@ from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 _MAX_REMEMBERED: Final = 100
 """Absent worlds: of a restored state, and evicted ones, each."""
+_BYTES_PER_POINT: Final = 2_000
+"""Of the newest point of a section's histogram."""
 _STATE_VERSION: Final = 1
 
 
@@ -39,6 +43,7 @@ class World:
     Attributes:
         admitted_at_s: last admission; earlier once it has ended.
         hung, culprits: whether it is reported as hung, and its named culprits.
+        claims: the attempt, size and steps that its ranks agree on.
         asked: ranks that were asked for something in the present hang, by verb.
         collectives: the flight records of the present hang.
     """
@@ -46,6 +51,7 @@ class World:
     group: str
     hangs: WorldHangs
     hung: HungRun
+    claims: WorldClaims[Content]
     admitted_at_s: float = 0.0
     liveness: Liveness = field(default_factory=Liveness)
     culprits: NamedCulprits = field(default_factory=NamedCulprits)
@@ -54,6 +60,13 @@ class World:
     histograms: WorldHistograms = field(default_factory=WorldHistograms)
     passthrough: Passthrough = field(default_factory=Passthrough)
     timeline: Timeline = field(default_factory=Timeline)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, roughly. Cost: O(1), and O(ranks) of those with metrics that pass through."""
+        held = sum(claim.held_bytes for claim in self.claims.claims.values())
+        newest = _BYTES_PER_POINT * len(self.histograms.newest)
+        return self.liveness.nbytes + self.timeline.size + self.passthrough.nbytes + held + newest
 
     @property
     def is_known(self) -> bool:
@@ -77,6 +90,7 @@ class Run:
         scores: of its newest windows.
         first_window: smaller for a run that was scored earlier; infinite for one that never was.
         shown: caches of its last view.
+        is_full: no further ranks are taken: memory is short, and the run has more than its share.
     """
 
     run_id: str
@@ -86,6 +100,7 @@ class Run:
     worlds: dict[str, World] = field(default_factory=dict)
     first_window: float = math.inf
     shown: RunShown = field(default_factory=RunShown)
+    is_full: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -101,6 +116,11 @@ class Run:
     def has_ended(self) -> bool:
         """Cost: O(ranks)."""
         return all(world.has_ended for world in self.worlds.values())
+
+    @property
+    def n_ranks(self) -> int:
+        """Ranks that have reported, in the present attempts of all worlds. Cost: O(worlds)."""
+        return sum(len(world.claims.speakers) for world in self.worlds.values())
 
     def known_worlds(self) -> Iterator[World]:
         """Worlds of which a rank has reported, in order of arrival."""
@@ -122,7 +142,8 @@ class _Remembered:
 
 class RunStore:
     """One thread owns it; time is an argument. ``grace_s``: see :class:`SectionHistograms`;
-    ``timeline_bytes``: for the timelines of all worlds."""
+    ``timeline_bytes``: for the timelines of all worlds; ``memory_bytes``: for all that is known of
+    all runs."""
 
     def __init__(
         self,
@@ -131,10 +152,13 @@ class RunStore:
         grace_s: float = 0.0,
         keep_scores_s: float = 900.0,
         timeline_bytes: int = 64 << 20,
+        memory_bytes: int = 2 << 30,
     ) -> None:
         self._hang_settings = hang_settings or HangSettings()
         self._keep_scores_s = keep_scores_s
         self._timeline_bytes = timeline_bytes
+        self._memory_bytes = memory_bytes
+        self.nbytes = 0
         self._remembered: OrderedDict[tuple[str, str], _Remembered] = OrderedDict()
         self._learned = self._scored = 0
         self.histograms = SectionHistograms(grace_s)
@@ -155,7 +179,9 @@ class RunStore:
         if world is None:
             before = self._remembered.pop((run_id, group), _Remembered())
             hangs = before.hangs or WorldHangs(self._hang_settings)
-            world = run.worlds[group] = World(group, hangs, HungRun(self._hang_settings))
+            settings = self._hang_settings
+            claims: WorldClaims[Content] = WorldClaims(settings.ending_s)
+            world = run.worlds[group] = World(group, hangs, HungRun(settings), claims)
             world.timeline.put_before(before.columns)
         return world
 
@@ -192,6 +218,27 @@ class RunStore:
         worlds = (world.histograms for world in self.worlds())
         return list(self.histograms.drain(worlds, now_ns, is_end=is_end))
 
+    # --- what is bounded ---------------------------------------------------------------------
+
+    def find_crowding(self, scored_bytes: Callable[[str], int]) -> list[Run]:
+        """Runs with more than an equal share of the memory, largest first, where all together have
+        more than the budget; none else. Marks them as full. Cost: O(worlds).
+
+        Args:
+            scored_bytes: memory of a run in the scorer.
+        """
+        sizes = {
+            run_id: scored_bytes(run_id) + sum(world.nbytes for world in run.worlds.values())
+            for run_id, run in self.runs.items()
+        }
+        self.nbytes = sum(sizes.values())
+        is_short = self.nbytes > self._memory_bytes
+        share = self._memory_bytes / max(len(sizes), 1)
+        for run_id, run in self.runs.items():
+            run.is_full = is_short and sizes[run_id] > share
+        crowding = [run for run in self.runs.values() if run.is_full]
+        return sorted(crowding, key=lambda run: -sizes[run.run_id])
+
     # --- what is evicted ---------------------------------------------------------------------
 
     def evict(self, run_id: str) -> None:
@@ -200,6 +247,12 @@ class RunStore:
         for world in () if run is None else run.worlds.values():
             self._remember(run_id, world)
         self._recount()
+
+    def restart_world(self, run_id: str, group: str) -> None:
+        """Evict all that is known of a world, but not what its ranks agree on."""
+        claims = self.world(run_id, group).claims
+        self.evict_world(run_id, group)
+        self.world(run_id, group).claims = claims
 
     def evict_world(self, run_id: str, group: str) -> None:
         run = self.runs.get(run_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import count
@@ -50,14 +51,25 @@ from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.alert import Alert, Maintenance, Mode
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts, with_idle
+from otel_straggler.throttle import Throttle
 
 _PART_OF_CELLS: Final = 0.25
 """Part of a run's budget of series reserved for cells of workers: the matrix of a large run says
 more than the scores of some hundred healthy ranks."""
 
 
+COSTLY_S: Final = 0.1
+"""Processor time from which on a view is costly: of some thousand ranks."""
+_COSTLY_SHARE: Final = 0.1
+"""Maximum part of the time for costly views."""
+
+
 class Publisher:
-    """Owned by one thread."""
+    """Owned by one thread.
+
+    Attributes:
+        costly_s: processor time of costly views so far.
+    """
 
     def __init__(
         self,
@@ -82,6 +94,8 @@ class Publisher:
         self._versions = count(1)
         self._listed: tuple[object, ...] = ()
         self._list_version = 0
+        self._costly = Throttle(_COSTLY_SHARE)
+        self.costly_s = 0.0
 
     def sign(self, collector_id: str) -> None:
         self._collector = collector_id
@@ -89,14 +103,24 @@ class Publisher:
 
     # --- views -------------------------------------------------------------------------------
 
-    def evaluate(self, now_ns: int, alerts: Mapping[str, tuple[Alert, ...]]) -> Snapshot:
-        """Build a snapshot without the text of /metrics."""
+    def evaluate(
+        self, now_ns: int, alerts: Mapping[str, tuple[Alert, ...]], *, is_last: bool = False
+    ) -> Snapshot:
+        """Build a snapshot without the text of /metrics. Of runs whose view is costly, the one that
+        has waited longest is viewed again, at a rate of its own, so that no run makes the others
+        wait; ``is_last``: all of them."""
         self._drop_old(self._clock.at_s(now_ns))
         maintenance = tuple(self._maintenance.in_force())
         nodes = frozenset(each.node for each in maintenance)
         known = [run for run in self._store.runs.values() if run.is_known]
         known.sort(key=lambda run: run.first_window)
-        views = [self._view(run, now_ns, alerts.get(run.run_id, ()), maintenance) for run in known]
+        waiting = () if is_last else self._waiting(known, now_ns)
+        views = [
+            run.shown.view
+            if run.shown.view is not None and run.run_id in waiting
+            else self._timed_view(run, now_ns, alerts.get(run.run_id, ()), maintenance)
+            for run in known
+        ]
         watched = FleetStatus(
             now_s=self._clock.at_s(now_ns) + self._clock.ahead_s,
             collector=self._collector,
@@ -115,6 +139,28 @@ class Publisher:
             watched=watched,
             maintenance=maintenance,
         )
+
+    def _waiting(self, runs: Iterable[Run], now_ns: int) -> frozenset[str]:
+        """Runs that keep the view that they have."""
+        costly = [run for run in runs if run.shown.view and run.shown.cost_s >= COSTLY_S]
+        if costly and self._costly.wait_s(now_ns * 1e-9) == 0.0:
+            costly.remove(min(costly, key=lambda run: run.shown.viewed_at_ns))
+        return frozenset(run.run_id for run in costly)
+
+    def _timed_view(
+        self,
+        run: Run,
+        now_ns: int,
+        alerts: tuple[Alert, ...],
+        maintenance: tuple[Maintenance, ...],
+    ) -> RunView:
+        began_s, shown = time.thread_time(), run.shown
+        shown.view = self._view(run, now_ns, alerts, maintenance)
+        shown.viewed_at_ns, shown.cost_s = now_ns, time.thread_time() - began_s
+        if shown.cost_s >= COSTLY_S:
+            self._costly.spend(shown.cost_s)
+            self.costly_s += shown.cost_s
+        return shown.view
 
     def _drop_old(self, now_s: float) -> None:
         """Drop expired scores and metrics, and ranks that are no longer in their world."""

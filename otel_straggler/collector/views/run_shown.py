@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_straggler.collector.metrics.families import Families
-    from otel_straggler.collector.views.run_view import NewestScores, WindowView
+    from otel_straggler.collector.views.run_view import NewestScores, RunView, WindowView
     from otel_straggler.model.scores import WindowScores
 
 
@@ -17,11 +17,15 @@ class RunShown:
     """Owned by one thread.
 
     Attributes:
+        view, viewed_at_ns, cost_s: the last one, when it was built, and its processor time.
         summarized: progress at the last summary for the history.
         series_needed: at the last publication, if nothing had been folded.
         newest_scores: input of the alerts; None after scores have changed.
     """
 
+    view: RunView | None = None
+    viewed_at_ns: int = 0
+    cost_s: float = 0.0
     version: int = 0
     content: object = None
     summarized: object = None

@@ -79,6 +79,13 @@ class RankProgress:
             rank.finished_at_ns, rank.final_step = now_ns, final_step
             self._ending.add(source.rank)
 
+    def go_on(self, source: Source) -> None:
+        """The session's rank has been heard from after its end: it has not ended."""
+        rank = self._ranks.get(source.rank)
+        if rank is not None and rank.session == source.session:
+            self._ending.discard(source.rank)
+            self._ended.discard(source.rank)
+
     def drain_ended(self, now_ns: int) -> bool:
         """Whether ranks have newly passed every window: they have ended, and nothing of theirs is
         on its way."""

@@ -67,11 +67,12 @@ class Scorer:
         while sum(kernels.nbytes for kernels in held) > self._settings.kernel_bytes:
             max(held, key=lambda kernels: kernels.nbytes).drop_older_half()
 
-    def mark_alive(self, source: Source, now_ns: int) -> None:
-        """A heartbeat: the rank's open windows are not idle."""
+    def mark_alive(self, source: Source, now_ns: int, *, has_ended: bool = False) -> None:
+        """A heartbeat: the rank's open windows are not idle. A rank that was :meth:`finish`-ed goes
+        on, unless it ``has_ended`` all the same: then the heartbeat was delivered late."""
         stream = self._stream(source)
         if stream is not None:
-            stream.last_alive_at_ns = max(stream.last_alive_at_ns, now_ns)
+            stream.mark_alive(source, now_ns, has_ended=has_ended)
 
     def finish(self, source: Source, now_ns: int, final_step: int | None = None) -> None:
         """The rank has ended: once the rows of its final step are there, and after ``idle_s``
@@ -204,6 +205,15 @@ class Scorer:
         if not worlds:
             self._runs.pop(run_id, None)
         return closed
+
+    def nbytes(self, run_id: str) -> int:
+        """Memory of a run, roughly, without kernels. Cost: O(worlds and their open windows)."""
+        return sum(world.nbytes for world in self._runs.get(run_id, {}).values())
+
+    def shed(self, run_id: str) -> list[WindowScores]:
+        """Free memory of a run: score what is open; further section names count as ``<other>``."""
+        worlds = self._runs.get(run_id, {}).values()
+        return [window for world in worlds for window in world.shed()]
 
     def _finder(self, batch: ObservationBatch, now_ns: int) -> Callable[[int], Stream | None]:
         first_steps = cache(lambda: _first_steps(batch))

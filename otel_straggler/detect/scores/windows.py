@@ -6,6 +6,9 @@ file and a live run have the same windows. Steps that were skipped (a queue deli
 windows of their own, cut where they would have been cut in order; windows close in the order of
 their steps, and what comes for a closed one is late. Times without a step belong to the interval
 they start in, one interval a window.
+
+A window also closes when for some time rows have come for later ones only: one far step among its
+own, which no rank passes, does not keep it open.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ _RECENT_STEPS = 12
 
 @dataclass(slots=True)
 class OpenWindow:
-    """A window that takes rows; ``began_ns`` by the rank's clock, ``opened_at_ns`` on arrival.
+    """A window that takes rows; ``began_ns`` by the rank's clock, ``opened_at_ns`` and
+    ``last_row_at_ns`` on arrival.
 
     Attributes:
         first: the lowest step it may take.
@@ -62,8 +66,15 @@ class OpenWindow:
     steps: list[int] = field(default_factory=list)
     last_step: int = NO_STEP
     passed_at_ns: int | None = None
+    last_row_at_ns: int = 0
+    n_rows: int = 0
     rows: list[ObservationBatch] = field(default_factory=list)
     senders: dict[int, set[int]] = field(default_factory=dict)
+
+    def add(self, rows: ObservationBatch, now_ns: int) -> None:
+        self.rows.append(rows)
+        self.n_rows += len(rows)
+        self.last_row_at_ns = max(self.last_row_at_ns, now_ns)
 
 
 def typical_gap(steps: Iterable[int]) -> tuple[int, bool]:
@@ -152,6 +163,10 @@ class WindowTrack:
             self._oldest_known_step = min(self._window_of_step, default=None)
         return window
 
+    def is_last(self, window: OpenWindow) -> bool:
+        """Whether no open window is behind it."""
+        return self._order[-1][1] == window.number
+
     def _was_reached(self, window: OpenWindow) -> bool:
         """By at least half of the ranks: one that counts in another unit makes nobody late."""
         reached = sum(step >= window.first for step in self.newest.values())
@@ -236,6 +251,7 @@ class WindowTrack:
                 return newest
         self._n_jumps += is_jump
         window = OpenWindow(self._opened, start_ns, now_ns, first, follows_jump=is_jump)
+        window.last_row_at_ns = now_ns
         window.limit = first + self._width if self._width else None
         if self._furthest > step and not self.interval_ns:
             window.passed_at_ns = now_ns
@@ -330,7 +346,7 @@ def _window_state(window: OpenWindow) -> dict[str, Any]:
 
 
 def _restored_window(state: Mapping[str, Any], now_ns: int) -> OpenWindow:
-    steps = state["steps"].tolist()
+    steps, rows = state["steps"].tolist(), restored_rows(state["rows"])
     return OpenWindow(
         number=state["number"],
         began_ns=state["began_ns"],
@@ -343,7 +359,9 @@ def _restored_window(state: Mapping[str, Any], now_ns: int) -> OpenWindow:
         steps=steps,
         last_step=max(steps, default=NO_STEP),
         passed_at_ns=now_ns if state["is_passed"] else None,
-        rows=restored_rows(state["rows"]),
+        last_row_at_ns=now_ns,
+        n_rows=sum(map(len, rows)),
+        rows=rows,
     )
 
 

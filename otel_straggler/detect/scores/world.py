@@ -22,12 +22,15 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTable, StepTimes
 from otel_straggler.model.verdict import Verdict
 
+_SESSIONS_PER_RANK, _MANY_SESSIONS = 4, 1_000
 RETIRE_S = 60.0
 """A replaced attempt that is silent for so long is dropped."""
 
 
 _MAX_EARLY_ENDS = 1 << 16
 """Ranks of a world whose end came before any of their rows."""
+MAX_INCARNATIONS = 64
+"""Of an attempt; the oldest are dropped once their windows are closed."""
 _MAX_STEP_TIMES = 1_000
 """Tables with times to be drained; the oldest are dropped."""
 
@@ -56,6 +59,11 @@ class Shared:
 class _Attempt:
     streams: list[Stream] = field(default_factory=list)
     by_session: dict[tuple[int, str, str], Stream] = field(default_factory=dict)
+
+    @property
+    def has_many_sessions(self) -> bool:
+        n_ranks = max((stream.n_ranks for stream in self.streams), default=0)
+        return len(self.by_session) > _SESSIONS_PER_RANK * n_ranks + _MANY_SESSIONS
 
 
 class WorldScorer:
@@ -92,7 +100,20 @@ class WorldScorer:
         if not attempt.streams or attempt.streams[-1].has_redone(source, first_step):
             verdicts = self._shared.verdicts
             attempt.streams.append(Stream(self._settings, verdicts, now_ns, self._early_ends))
+            self._drop_oldest_streams(attempt)
         return attempt.by_session.setdefault(session, attempt.streams[-1])
+
+    def _drop_oldest_streams(self, attempt: _Attempt) -> None:
+        """Of very many incarnations: a process that begins again and again."""
+        over = len(attempt.streams) - MAX_INCARNATIONS
+        gone = [stream for stream in attempt.streams[: max(over, 0)] if not stream.has_open_windows]
+        if not gone:
+            return
+        ids = set(map(id, gone))
+        attempt.streams = [each for each in attempt.streams if id(each) not in ids]
+        kept = {key: each for key, each in attempt.by_session.items() if id(each) not in ids}
+        attempt.by_session = kept
+        self._shared.routes.clear()
 
     def stream_of(self, source: Source) -> Stream | None:
         attempt = self._attempts.get(source.attempt)
@@ -149,6 +170,24 @@ class WorldScorer:
             for stream in self._all_streams()
             for rows in stream.close_all()
         ]
+
+    def shed(self) -> list[WindowScores]:
+        """Free memory: score and evaluate what is open, take no further section names, and begin
+        again where ranks had very many sessions."""
+        windows = self.close("grace")
+        for _, stream in self._by_attempt():
+            self._evaluate(stream.close_all_tables())
+            stream.fold_new_names()
+        if any(each.has_many_sessions for each in self._attempts.values()):
+            self._attempts.clear()
+            self._shared.routes.clear()
+            self.clashes = ClashWatch(self._settings.grace_s)
+        return windows
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all that is known of the world, roughly; kernels have a budget of their own."""
+        return sum(stream.nbytes for stream in self._all_streams())
 
     @property
     def folded_name(self) -> str:
