@@ -137,7 +137,9 @@ class GrpcServer:
         )
         app = OtlpGrpc(handler, max_bytes, refused, keep_raw=keep_raw)
         self._server = HttpServer(
-            cast("App", app), limits, lambda server, loop: GrpcConnection(server, app, loop)
+            cast("App", app),
+            limits,
+            connect=lambda server, loop: GrpcConnection(server, app, loop),
         )
         self._server.bodies.off_loop = OffLoop(_THREADS)
         self._loop: asyncio.AbstractEventLoop | None = None

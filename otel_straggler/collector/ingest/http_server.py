@@ -77,7 +77,7 @@ class HttpServer:
         connect: makes a connection; None: of HTTP/1.1, answered by ``app``.
     """
 
-    def __init__(self, app: App, limits: HttpLimits, connect: Connect | None = None) -> None:
+    def __init__(self, app: App, limits: HttpLimits, *, connect: Connect | None = None) -> None:
         self.app = app
         self.limits = limits
         self._connect: Connect = connect or Connection
