@@ -188,7 +188,10 @@ class GrpcServer:
         )
         app = OtlpGrpc(handler, max_bytes, refused, keep_raw=keep_raw, guard=guard)
         self._server = HttpServer(
-            cast("App", app), limits, tls, lambda server, loop: GrpcConnection(server, app, loop)
+            cast("App", app),
+            limits,
+            tls,
+            connect=lambda server, loop: GrpcConnection(server, app, loop),
         )
         self._server.bodies.off_loop = OffLoop(_THREADS)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -85,6 +85,7 @@ class HttpServer:
         app: App,
         limits: HttpLimits,
         tls: ServerTls | None = None,
+        *,
         connect: Connect | None = None,
     ) -> None:
         self.app = app
