@@ -18,6 +18,7 @@ _FLAGS: Final = (
 _WRITES: Final = os.O_WRONLY | os.O_RDWR
 _KINDS: Final = {
     stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link",
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
@@ -55,6 +56,20 @@ def open_regular(path: Path | str, flags: int, *, owner: int | None = None) -> i
         os.close(file)
         raise
     return file
+
+
+def create_regular(path: Path | str) -> None:
+    """Create an empty file, or check one that exists without opening it: to close a descriptor
+    would release the locks that SQLite has on the same file in this process.
+
+    Raises:
+        UnsafeFileError: there is something else; see :func:`open_regular`.
+        OSError: it cannot be created.
+    """
+    try:
+        os.close(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        _check(os.lstat(path), path, owner=None, flags=os.O_WRONLY)
 
 
 def read_tail(path: Path | str, max_bytes: int) -> bytes:

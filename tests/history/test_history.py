@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from otel_straggler.collector.history.failures import REASONS
+from otel_straggler.collector.history.history import WriteQueue
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.errors import ConfigError, InputError, UnavailableError
 
@@ -585,3 +586,36 @@ def test_a_reader_says_what_it_cannot_read(path: Path) -> None:
 def test_every_reason_has_a_sentence() -> None:
     """They are in the log and on the page of names."""
     assert all(REASONS.values())
+
+
+def test_a_checkpoint_that_fails_is_written_with_the_next_one(
+    begin: Any, kit: Any, path: Path
+) -> None:
+    """Its windows are kept, and the spool keeps its requests until they are in the file."""
+    released: list[int] = []
+    history = begin(release=released.append)
+    connection = history._file._database._connection
+    connection.execute("PRAGMA query_only = 1")
+    history.put(windows=[kit.window(0)], states={"spool": {"sequence": 5}}, is_whole=True)
+    assert history.flush()
+    assert released == []
+    connection.execute("PRAGMA query_only = 0")
+    history.put(windows=[kit.window(1)], states={"spool": {"sequence": 9}}, is_whole=True)
+    assert history.flush()
+    assert released == [9]
+    history.close()
+    with HistoryReader(path) as reader:
+        assert [w.first_step for w in reader.windows("run")] == [0, 10]
+
+
+def test_a_checkpoint_is_queued_as_a_whole_or_not_at_all(kit: Any) -> None:
+    """Half of one would lose rows, or count them twice; it is tried again with the next save."""
+    queue = WriteQueue(100_000)
+    windows = [kit.window(number, ranks=200) for number in range(20)]
+    states = {"spool": {"sequence": 1}}
+    assert queue.put(windows, [], states, is_whole=True) == 0
+    assert queue.put(windows, [], states, is_whole=True) > 0
+    batch = queue.drain(0.0)
+    assert batch is not None
+    assert (len(batch.windows), len(batch.states)) == (20, 1)
+    assert queue.put(windows, [], states, is_whole=True) == 0

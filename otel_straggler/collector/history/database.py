@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from otel_straggler.errors import ConfigError, UnavailableError
-from otel_straggler.regular_files import open_regular
+from otel_straggler.regular_files import create_regular, open_regular
 
 try:
     import fcntl
@@ -76,7 +76,7 @@ class Database:
 
     def __init__(self, path: Path, *, is_durable: bool = False) -> None:
         # SQLite gives its log the mode of the file, which is private from its first byte on.
-        os.close(open_regular(path, os.O_RDWR | os.O_CREAT))
+        create_regular(path)
         self._connection = connection = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )

@@ -23,7 +23,7 @@ from typing import BinaryIO, Final, Literal
 
 from otel_straggler.collector.history.database import WriterLock
 from otel_straggler.errors import UnavailableError
-from otel_straggler.regular_files import create_folder, open_regular
+from otel_straggler.regular_files import create_folder, open_regular, read_tail
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ _RECORD: Final = struct.Struct("<IIQqHH")
 """Checksum of the rest, bytes of the body, sequence, arrival (ns, wall clock), kind, zeros."""
 _CHECKSUM: Final = struct.Struct("<I")
 _SUFFIX: Final = ".spool"
+_ID: Final = "spool.id"
+_ID_CHARS: Final = 16
 _DIGITS: Final = 10
 _READ_BYTES: Final = 1 * MiB
 _CLOSE_S: Final = 5.0
@@ -69,7 +71,7 @@ class Record:
     body: bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Segment:
     """``last``: sequence of its last request; of one that was not read yet, higher than any."""
 
@@ -128,18 +130,25 @@ class Spool:
         try:
             create_folder(self._folder)
             self._writer.acquire()
+            self._read_folder()
         except OSError as error:
             raise UnavailableError.of(
                 "--spool", str(self._folder), "a directory of this user that can be written to",
                 f"Choose another one ({error}).",
             ) from error  # fmt: skip
+
+    def _read_folder(self) -> None:
         paths = sorted(path for path in self._folder.glob(f"*{_SUFFIX}") if _number(path) >= 0)
         self._number = max(map(_number, paths), default=0)
-        for segment in map(_Segment, paths):
-            if segment_id := self._id_of(segment):
-                self.id = segment_id
+        by_id = {segment: self._id_of(segment) for segment in map(_Segment, paths)}
+        own = [each for each in by_id.values() if each]
+        self.id = self._read_id() or (own[-1] if own else os.urandom(8).hex())
+        self._write_id()
+        for segment, segment_id in by_id.items():
+            if segment_id == self.id:
                 self._segments.append(segment)
-        self.id = self.id or os.urandom(8).hex()
+            elif segment_id:
+                self.count("damaged", f"{segment.path}: of another spool")
 
     def replay(self, after: int) -> Iterator[Record]:
         """The requests of earlier processes with a higher sequence, in order."""
@@ -313,6 +322,27 @@ class Spool:
         return True
 
     # --- reading ------------------------------------------------------------------------------
+
+    def _read_id(self) -> str:
+        """Empty if there is none. It outlives the segments: without it the sequence that the
+        history has would mean nothing."""
+        try:
+            text = read_tail(self._folder / _ID, _ID_CHARS).decode("ascii", "replace")
+        except FileNotFoundError:
+            return ""
+        return text if len(text) == _ID_CHARS and text.isalnum() else ""
+
+    def _write_id(self) -> None:
+        if self._read_id() == self.id:
+            return
+        file = open_regular(self._folder / _ID, os.O_WRONLY | os.O_CREAT)
+        try:
+            os.ftruncate(file, 0)
+            _write_all(file, self.id.encode())
+            os.fsync(file)
+            _sync_folder(self._folder)
+        finally:
+            os.close(file)
 
     def _id_of(self, segment: _Segment) -> str:
         """Empty for what is no segment, which is left as it is, and for one that is empty."""
