@@ -261,6 +261,24 @@ def test_last_steps_that_never_come_are_waited_for_thirty_seconds() -> None:
     assert window.closed_by == "complete"
 
 
+def test_an_end_waits_as_long_as_spans_of_the_run_still_arrive() -> None:
+    """Also after they were given up: a queue took a minute to be sent. The last window is cut as
+    ever, and closes with the final step."""
+    scorer = Scorer()
+    for rank in range(RANKS):
+        scorer.observe(request(rank, range(10)), 0)
+        scorer.finish(source(rank), S, final_step=49)
+    closed = scorer.close_due(40 * S)
+    assert [span_of(window) for window in closed] == [(0, 9)]
+    for first in range(10, 50, 10):
+        for rank in range(RANKS):
+            scorer.observe(request(rank, range(first, first + 10)), (60 + 2 * first) * S)
+        scorer.mark_alive(source(0), (60 + 2 * first) * S)
+        closed += scorer.close_due((60 + 2 * first + 19) * S)
+    assert [span_of(window) for window in closed] == [(0, 9), (10, 29), (30, 49)]
+    assert closed[-1].closed_by == "complete"
+
+
 @pytest.fixture
 def tables() -> list[StepTable]:
     return []

@@ -45,6 +45,7 @@ class RankProgress:
         self._ranks: dict[int, _Rank] = {}
         self._ending: set[int] = set()
         self._ended: set[int] = set()
+        self._given_up: set[int] = set()
         self._sparse: set[int] = set()
 
     def __len__(self) -> int:
@@ -68,6 +69,7 @@ class RankProgress:
             rank.session = source.session
             self._ending.discard(source.rank)
             self._ended.discard(source.rank)
+            self._given_up.discard(source.rank)
         if end := self._early_ends.pop(end_key(source), None):
             self.finish(source, *end)
 
@@ -78,20 +80,34 @@ class RankProgress:
             rank.finished_at_ns, rank.final_step = now_ns, final_step
             self._ending.add(source.rank)
 
-    def drain_ended(self, now_ns: int) -> bool:
-        """Whether ranks have newly passed every window: they have ended, and nothing of theirs is
-        on its way."""
-        new = {rank for rank in self._ending if not self._is_incomplete(rank, now_ns)}
+    def expect_last_rows(self) -> None:
+        """Rows have come: last rows that were given up may be on their way after all."""
+        self._ending |= self._given_up
+        self._ended -= self._given_up
+        self._given_up.clear()
+
+    def drain_ended(self, now_ns: int, last_row_at_ns: int) -> bool:
+        """Whether ranks have newly passed every window: they have ended, and their final step is
+        there, or no rows of the stream have come for as long as one waits."""
+        if not self._ending:
+            return False
+        incomplete = {rank for rank in self._ending if self._is_incomplete(rank)}
+        given_up = {
+            rank
+            for rank in incomplete
+            if now_ns - max(self._ranks[rank].finished_at_ns, last_row_at_ns) >= self._wait_ns
+        }
+        new = self._ending - incomplete | given_up
         self._ending -= new
         self._ended |= new
+        self._given_up |= given_up
         return bool(new)
 
-    def _is_incomplete(self, number: int, now_ns: int) -> bool:
+    def _is_incomplete(self, number: int) -> bool:
         rank, newest = self._ranks[number], self._by_step.newest.get(number)
         if newest is None or rank.final_step is None:
             return False
-        is_missing = newest + max(self._by_step.gap, 1) <= rank.final_step
-        return is_missing and now_ns - rank.finished_at_ns < self._wait_ns
+        return newest + max(self._by_step.gap, 1) <= rank.final_step
 
     def n_passed(self, track: WindowTrack, window: OpenWindow) -> int:
         return sum(
