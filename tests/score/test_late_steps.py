@@ -279,6 +279,22 @@ def test_an_end_waits_as_long_as_spans_of_the_run_still_arrive() -> None:
     assert closed[-1].closed_by == "complete"
 
 
+def test_a_rank_that_ended_without_its_last_steps_delays_the_others_for_thirty_seconds_only() -> (
+    None
+):
+    scorer = Scorer()
+    for rank in range(RANKS):
+        scorer.observe(request(rank, range(20)), 0)
+    scorer.finish(source(0), 0, final_step=25)
+    closed = []
+    for first in range(20, 200, 20):
+        now_ns = first * S
+        for rank in (1, 2):
+            scorer.observe(request(rank, range(first, first + 20)), now_ns)
+        closed += scorer.close_due(now_ns)
+    assert [span_of(window) for window in closed] == [(n, n + 19) for n in range(0, 180, 20)]
+
+
 @pytest.fixture
 def tables() -> list[StepTable]:
     return []

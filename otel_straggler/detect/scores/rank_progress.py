@@ -3,6 +3,7 @@ ended."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,11 +21,12 @@ def end_key(source: Source) -> tuple[int, int, str, str]:
 
 @dataclass(slots=True)
 class _Rank:
-    """``first_step`` of the rows it came with, ``final_step`` as its last heartbeat says."""
+    """``first_step`` of the rows it came with, ``final_step`` as its last heartbeat says, for which
+    one ``waits_from_ns``."""
 
     session: tuple[str, str]
     first_step: int
-    finished_at_ns: int = 0
+    waits_from_ns: int = 0
     final_step: int | None = None
 
 
@@ -77,25 +79,28 @@ class RankProgress:
         """The session's rank has ended, after this step."""
         rank = self._ranks.get(source.rank)
         if rank is not None and rank.session == source.session:
-            rank.finished_at_ns, rank.final_step = now_ns, final_step
+            rank.waits_from_ns, rank.final_step = now_ns, final_step
             self._ending.add(source.rank)
 
-    def expect_last_rows(self) -> None:
-        """Rows have come: last rows that were given up may be on their way after all."""
-        self._ending |= self._given_up
-        self._ended -= self._given_up
-        self._given_up.clear()
+    def expect_last_rows(self, sources: Iterable[Source], now_ns: int) -> None:
+        """Rows have come: of ranks that have ended, further ones are waited for from now on."""
+        if not self._ending and not self._given_up:
+            return
+        of_ended = {source.rank for source in sources} & (self._ending | self._given_up)
+        for number in of_ended:
+            self._ranks[number].waits_from_ns = now_ns
+        self._ending |= of_ended
+        self._ended -= of_ended
+        self._given_up -= of_ended
 
-    def drain_ended(self, now_ns: int, last_row_at_ns: int) -> bool:
+    def drain_ended(self, now_ns: int) -> bool:
         """Whether ranks have newly passed every window: they have ended, and their final step is
-        there, or no rows of the stream have come for as long as one waits."""
+        there, or no rows of theirs have come for as long as one waits."""
         if not self._ending:
             return False
         incomplete = {rank for rank in self._ending if self._is_incomplete(rank)}
         given_up = {
-            rank
-            for rank in incomplete
-            if now_ns - max(self._ranks[rank].finished_at_ns, last_row_at_ns) >= self._wait_ns
+            rank for rank in incomplete if now_ns - self._ranks[rank].waits_from_ns >= self._wait_ns
         }
         new = self._ending - incomplete | given_up
         self._ending -= new
