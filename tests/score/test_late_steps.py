@@ -190,6 +190,17 @@ def test_jobs_that_report_every_tenth_step_have_twenty_of_them_in_a_window() -> 
     assert [w.section_count[0, 0] for w in tokens.close_due(100 * S)] == [20] * 5
 
 
+def test_a_job_that_goes_on_far_ahead_is_not_waited_for() -> None:
+    scorer = Scorer()
+    for rank in range(RANKS):
+        scorer.observe(request(rank, range(30)), 0)
+    for rank in range(RANKS):
+        scorer.observe(request(rank, range(500_000, 500_041)), 3 * S)
+    closed = [span_of(window) for window in scorer.close_due(3 * S)]
+    assert closed[:2] == [(0, 19), (20, 29)]
+    assert len(closed) >= 4
+
+
 def test_a_rank_that_counts_in_another_unit_makes_no_other_rank_late() -> None:
     scorer = Scorer()
     for first in range(0, 200, 10):
