@@ -190,6 +190,17 @@ def test_jobs_that_report_every_tenth_step_have_twenty_of_them_in_a_window() -> 
     assert [w.section_count[0, 0] for w in tokens.close_due(100 * S)] == [20] * 5
 
 
+def test_a_job_that_goes_on_far_ahead_is_not_waited_for() -> None:
+    scorer = Scorer()
+    for rank in range(RANKS):
+        scorer.observe(request(rank, range(30)), 0)
+    for rank in range(RANKS):
+        scorer.observe(request(rank, range(500_000, 500_041)), 3 * S)
+    closed = [span_of(window) for window in scorer.close_due(3 * S)]
+    assert closed[:2] == [(0, 19), (20, 29)]
+    assert len(closed) >= 4
+
+
 def test_a_rank_that_counts_in_another_unit_makes_no_other_rank_late() -> None:
     scorer = Scorer()
     for first in range(0, 200, 10):
@@ -259,6 +270,40 @@ def test_last_steps_that_never_come_are_waited_for_thirty_seconds() -> None:
     assert scorer.close_due(30 * S) == []
     (window,) = scorer.close_due(31 * S)
     assert window.closed_by == "complete"
+
+
+def test_an_end_waits_as_long_as_spans_of_the_run_still_arrive() -> None:
+    """Also after they were given up: a queue took a minute to be sent. The last window is cut as
+    ever, and closes with the final step."""
+    scorer = Scorer()
+    for rank in range(RANKS):
+        scorer.observe(request(rank, range(10)), 0)
+        scorer.finish(source(rank), S, final_step=49)
+    closed = scorer.close_due(40 * S)
+    assert [span_of(window) for window in closed] == [(0, 9)]
+    for first in range(10, 50, 10):
+        for rank in range(RANKS):
+            scorer.observe(request(rank, range(first, first + 10)), (60 + 2 * first) * S)
+        scorer.mark_alive(source(0), (60 + 2 * first) * S)
+        closed += scorer.close_due((60 + 2 * first + 19) * S)
+    assert [span_of(window) for window in closed] == [(0, 9), (10, 29), (30, 49)]
+    assert closed[-1].closed_by == "complete"
+
+
+def test_a_rank_that_ended_without_its_last_steps_delays_the_others_for_thirty_seconds_only() -> (
+    None
+):
+    scorer = Scorer()
+    for rank in range(RANKS):
+        scorer.observe(request(rank, range(20)), 0)
+    scorer.finish(source(0), 0, final_step=25)
+    closed = []
+    for first in range(20, 200, 20):
+        now_ns = first * S
+        for rank in (1, 2):
+            scorer.observe(request(rank, range(first, first + 20)), now_ns)
+        closed += scorer.close_due(now_ns)
+    assert [span_of(window) for window in closed] == [(n, n + 19) for n in range(0, 180, 20)]
 
 
 @pytest.fixture

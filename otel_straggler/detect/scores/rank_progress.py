@@ -3,7 +3,7 @@ ended."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,11 +21,12 @@ def end_key(source: Source) -> tuple[int, int, str, str]:
 
 @dataclass(slots=True)
 class _Rank:
-    """``first_step`` of the rows it came with, ``final_step`` as its last heartbeat says."""
+    """``first_step`` of the rows it came with, ``final_step`` as its last heartbeat says, for which
+    one ``waits_from_ns``."""
 
     session: tuple[str, str]
     first_step: int
-    finished_at_ns: int = 0
+    waits_from_ns: int = 0
     final_step: int | None = None
 
 
@@ -46,6 +47,7 @@ class RankProgress:
         self._ranks: dict[int, _Rank] = {}
         self._ending: set[int] = set()
         self._ended: set[int] = set()
+        self._given_up: set[int] = set()
         self._sparse: set[int] = set()
 
     def __len__(self) -> int:
@@ -69,6 +71,7 @@ class RankProgress:
             rank.session = source.session
             self._ending.discard(source.rank)
             self._ended.discard(source.rank)
+            self._given_up.discard(source.rank)
         if end := self._early_ends.pop(end_key(source), None):
             self.finish(source, *end)
 
@@ -76,7 +79,7 @@ class RankProgress:
         """The session's rank has ended, after this step."""
         rank = self._ranks.get(source.rank)
         if rank is not None and rank.session == source.session:
-            rank.finished_at_ns, rank.final_step = now_ns, final_step
+            rank.waits_from_ns, rank.final_step = now_ns, final_step
             self._ending.add(source.rank)
 
     def go_on(self, source: Source) -> None:
@@ -85,21 +88,39 @@ class RankProgress:
         if rank is not None and rank.session == source.session:
             self._ending.discard(source.rank)
             self._ended.discard(source.rank)
+            self._given_up.discard(source.rank)
+
+    def expect_last_rows(self, sources: Iterable[Source], now_ns: int) -> None:
+        """Rows have come: of ranks that have ended, further ones are waited for from now on."""
+        if not self._ending and not self._given_up:
+            return
+        of_ended = {source.rank for source in sources} & (self._ending | self._given_up)
+        for number in of_ended:
+            self._ranks[number].waits_from_ns = now_ns
+        self._ending |= of_ended
+        self._ended -= of_ended
+        self._given_up -= of_ended
 
     def drain_ended(self, now_ns: int) -> bool:
-        """Whether ranks have newly passed every window: they have ended, and nothing of theirs is
-        on its way."""
-        new = {rank for rank in self._ending if not self._is_incomplete(rank, now_ns)}
+        """Whether ranks have newly passed every window: they have ended, and their final step is
+        there, or no rows of theirs have come for as long as one waits."""
+        if not self._ending:
+            return False
+        incomplete = {rank for rank in self._ending if self._is_incomplete(rank)}
+        given_up = {
+            rank for rank in incomplete if now_ns - self._ranks[rank].waits_from_ns >= self._wait_ns
+        }
+        new = self._ending - incomplete | given_up
         self._ending -= new
         self._ended |= new
+        self._given_up |= given_up
         return bool(new)
 
-    def _is_incomplete(self, number: int, now_ns: int) -> bool:
+    def _is_incomplete(self, number: int) -> bool:
         rank, newest = self._ranks[number], self._by_step.newest.get(number)
         if newest is None or rank.final_step is None:
             return False
-        is_missing = newest + max(self._by_step.gap, 1) <= rank.final_step
-        return is_missing and now_ns - rank.finished_at_ns < self._wait_ns
+        return newest + max(self._by_step.gap, 1) <= rank.final_step
 
     def n_passed(self, track: WindowTrack, window: OpenWindow) -> int:
         return sum(
@@ -151,6 +172,7 @@ class RankProgress:
             ],
             "ending": sorted(self._ending),
             "ended": sorted(self._ended),
+            "given_up": sorted(self._given_up),
             "sparse": sorted(self._sparse),
         }
 
@@ -161,7 +183,7 @@ class RankProgress:
             for number, session_id, node, first_step, final_step in state["ranks"]
         }
         self._ending, self._ended = set(state["ending"]), set(state["ended"])
-        self._sparse = set(state["sparse"])
+        self._given_up, self._sparse = set(state["given_up"]), set(state["sparse"])
 
     def _is_whole(self, window: OpenWindow) -> bool:
         return all(len(senders) >= len(self._ranks) for senders in window.senders.values())

@@ -96,6 +96,7 @@ class Stream:
         rows = _Rows(self._with_own_codes(batch), is_summed(batch), batch.sources, batch.source)
         self._longest_pause_ns = max(self._longest_pause_ns, now_ns - self.last_row_at_ns)
         self.last_row_at_ns = self.last_alive_at_ns = now_ns
+        self._ranks.expect_last_rows(batch.sources, now_ns)
         stepless = batch.step == NO_STEP
         if not stepless.any():
             return self._index_stepped(rows, now_ns)

@@ -39,6 +39,8 @@ MIN_STEPS = 5
 """Of a window, however long they are: a median of fewer says little."""
 MAX_SKIPPED_WINDOWS = 32
 """Open windows that were opened by a jump: of steps in random order, later ones share windows."""
+MAX_AWAITED_STEPS = 10_000
+"""Of a gap: a job that goes on elsewhere in its data is not waited for."""
 _RECENT_STEPS = 12
 """New steps that say how far steps are apart."""
 
@@ -81,7 +83,7 @@ def typical_gap(steps: Iterable[int]) -> tuple[int, bool]:
     """How far steps are apart, and whether regularly: the median of the gaps if it divides all of
     them, else the longest gap; 0 for fewer than three steps.
 
-    >>> typical_gap([76, 77, 199, 78]), typical_gap([10, 20, 40]), typical_gap([3, 17, 24])
+    >>> typical_gap([76, 77, 199, 78]), typical_gap([10, 20, 40]), typical_gap([3, 17, 22])
     ((1, True), (10, True), (14, False))
     """
     ordered = sorted(set(steps))
@@ -179,12 +181,13 @@ class WindowTrack:
             return False
         through = min(window.steps) if self._closed_through is None else self._closed_through
         expected = (window.last_step - through) // self.gap + (self._closed_through is None)
-        if len(window.steps) < expected:
-            return True
+        if (missing := expected - len(window.steps)) > 0:
+            return missing <= MAX_AWAITED_STEPS
         if window.is_full or len(self._order) < 2:
             return False
         successor = self.open[self._order[1][1]]
-        return min(successor.steps) > window.last_step + self.gap
+        missing = (min(successor.steps) - window.last_step) // self.gap - 1
+        return 0 < missing <= MAX_AWAITED_STEPS
 
     def _learn_gap(self, step: int) -> None:
         is_next = self.gap > 0 and len(self._recent) > 0 and step == self._recent[-1] + self.gap
