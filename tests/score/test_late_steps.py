@@ -266,7 +266,7 @@ def test_last_steps_that_never_come_are_waited_for_thirty_seconds() -> None:
     for rank in range(RANKS):
         scorer.observe(request(rank, range(10)), 0)
         scorer.finish(source(rank), S, final_step=19)
-    scorer.mark_alive(source(0), 29 * S)
+    scorer.mark_alive(source(0), 29 * S, has_ended=True)
     assert scorer.close_due(30 * S) == []
     (window,) = scorer.close_due(31 * S)
     assert window.closed_by == "complete"
@@ -284,7 +284,7 @@ def test_an_end_waits_as_long_as_spans_of_the_run_still_arrive() -> None:
     for first in range(10, 50, 10):
         for rank in range(RANKS):
             scorer.observe(request(rank, range(first, first + 10)), (60 + 2 * first) * S)
-        scorer.mark_alive(source(0), (60 + 2 * first) * S)
+        scorer.mark_alive(source(0), (60 + 2 * first) * S, has_ended=True)
         closed += scorer.close_due((60 + 2 * first + 19) * S)
     assert [span_of(window) for window in closed] == [(0, 9), (10, 29), (30, 49)]
     assert closed[-1].closed_by == "complete"
