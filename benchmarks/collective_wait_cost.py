@@ -72,12 +72,19 @@ def main() -> None:
     parser.add_argument("--collectives", type=int, nargs="+", default=(10, 100, 1_000))
     parser.add_argument("--work-s", type=float, default=0.02)
     dose = Dose(**vars(parser.parse_args()))
+    spawning = multiprocessing.get_context("spawn")
+    answer = spawning.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
-        meet = f"{folder}/meet"
-        other = multiprocessing.get_context("spawn").Process(target=_rank, args=(1, meet, dose))
-        other.start()
-        result = {**about("torch"), "rounds": dose.rounds, **_rank(0, meet, dose)}
-        other.join()
+        ranks = [
+            spawning.Process(target=_rank, args=(rank, f"{folder}/meet", dose, answer))
+            for rank in range(2)
+        ]
+        for rank in ranks:
+            rank.start()
+        measured: dict[str, Any] = answer.get()
+        for rank in ranks:
+            rank.join()
+    result = {**about("torch"), "rounds": dose.rounds, **measured}
     share = result["calls"]["wait"]["share_of_a_second_for_1000"]
     worst = max(step["ratio"] - 1 for step in result["steps"].values())
     verdicts = {
@@ -89,8 +96,8 @@ def main() -> None:
     print_result(result, verdicts)
 
 
-def _rank(rank: int, meet: str, dose: Dose) -> dict[str, Any]:
-    """All measurements, as one of two ranks that do the same."""
+def _rank(rank: int, meet: str, dose: Dose, answer: Any) -> None:
+    """All measurements, as one of two ranks that do the same; the first one's count."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(meet, 2), rank=rank, world_size=2)
     RECORDER.enable()
@@ -99,7 +106,8 @@ def _rank(rank: int, meet: str, dose: Dose) -> dict[str, Any]:
     trace, memory_bytes = _traces(), _memory_bytes(dose.calls)
     RECORDER.disable()
     dist.barrier()
-    return {"steps": steps, "calls": calls, "trace": trace, "memory_bytes": memory_bytes}
+    if rank == 0:
+        answer.put({"steps": steps, "calls": calls, "trace": trace, "memory_bytes": memory_bytes})
 
 
 def _step_cost(collectives: int, dose: Dose) -> dict[str, float]:

@@ -158,7 +158,7 @@ def _connected(address: str) -> Iterator[socket.socket]:
 
 def _framed(signal: str, body: bytes, further: str) -> bytes:
     head = (
-        f"POST /v1/{signal} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
+        f"POST /v1/{signal} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
         f"{further}Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

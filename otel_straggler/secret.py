@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 HIDDEN: Final = "***"
 _USER: Final = re.compile(r"(://)[^/\s?#'\"<>]*@")
-_BARE: Final = re.compile(r"(?<![\w/])[^\s:/@'\"<>]+:[^\s/@'\"<>]+@(?=[\w\[])")
+_BARE: Final = re.compile(r"(?<![\w/])[^\s:/@'\"<>]+:[^\s/@'\"<>]+@(?=[\w-]+(?::(?!step)|\.\w)|\[)")
+"""Without a scheme. ``compute:1.10@rank3:step5`` is a fault of the simulator."""
 _FIELD: Final = re.compile(r"([?&][^=&#\s'\"<>]+=)[^&#\s'\"<>)]+?(?=[:.,;]*(?:[&#\s'\"<>)]|$))")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 
@@ -45,6 +46,8 @@ def without_secrets(text: str) -> str:
     'http://***@gw:4318/v1/traces?key=***&n=***: refused'
     >>> without_secrets("me:pw@gw:4318")
     '***@gw:4318'
+    >>> without_secrets("compute:1.10@rank37:step500")
+    'compute:1.10@rank37:step500'
     """
     if "@" in text:
         text = _BARE.sub(f"{HIDDEN}@", text)

@@ -268,7 +268,7 @@ def _is_closed(connection: socket.socket) -> bool:
 
 
 def half_bodies(scale: float) -> Send:
-    head = f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: {PROTOBUF}\r\n"
+    head = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\n"
     begun = head.encode() + b"Content-Length: 1000\r\n\r\nhalf"
     return _held("otlp_http", begun, scale, 4_600)
 

@@ -77,7 +77,7 @@ def _http(address: str, bodies: list[bytes], is_zipped: bool) -> None:
 
 def _framed(body: bytes, further: str = "", signal: str = "traces") -> bytes:
     head = (
-        f"POST /v1/{signal} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
+        f"POST /v1/{signal} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
         f"{further}Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

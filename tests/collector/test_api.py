@@ -131,11 +131,13 @@ def test_every_series_names_its_collector(start: Any, kit: Any) -> None:
 
 
 def test_awkward_names_reach_prometheus_whole(live: Any, kit: Any) -> None:
-    """Sections, nodes and runs may be called anything."""
+    """Sections, nodes and runs may be called anything; of that, line breaks are shown."""
     name = 'sec"tion\\ größe\n前'
     who = kit.rank(0, 1, run_id='r"\\', node="n\n1")
     live.post(kit.spans_of(who, range(8), {name: 0.1}))
-    kit.eventually(lambda: live.value(semconv.SECTION_MEDIAN, section=name, node="n\n1"))
+    shown = name.replace("\n", "\N{REPLACEMENT CHARACTER}")
+    node = "n\N{REPLACEMENT CHARACTER}1"
+    kit.eventually(lambda: live.value(semconv.SECTION_MEDIAN, section=shown, node=node))
 
 
 def test_a_page_passes_promtool(live: Any, kit: Any, promtool: str) -> None:

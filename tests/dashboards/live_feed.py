@@ -63,7 +63,7 @@ _RUNS = {
 _FAST = ("--microbatches", "2", "--speed", "10")
 """Ten seconds of a run in one: whatever is lost in a second is ten times as much as it could be."""
 _SETTINGS: dict[str, Any] = {
-    "metrics": {"series_budget": 3_600},
+    "metrics": {"series_budget": 6_000},
     "scoring": {"window_steps": 10, "grace_seconds": 0.5},
     "liveness": {
         "lost_after_seconds": 12.0,

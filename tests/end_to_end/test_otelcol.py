@@ -98,9 +98,8 @@ def processing(address: str, to: str, batch_s: float, decision_s: float) -> dict
     }
 
 
-@pytest.mark.parametrize(
-    ("batch_s", "decision_s"), [(0.5, 1.0), pytest.param(10.0, 15.0, marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("batch_s", "decision_s"), [(0.5, 1.0), (10.0, 15.0)])
 def test_processors_in_between_change_no_score_and_no_window(
     shard: Callable[..., Shard], tmp_path: Path, batch_s: float, decision_s: float
 ) -> None:
@@ -137,6 +136,7 @@ def test_what_is_forwarded_to_a_stock_collector_arrives_whole(
         assert eventually(lambda: last.columns("r")) == CUT
 
 
+@pytest.mark.nightly
 def test_a_queue_that_is_replayed_out_of_order_makes_no_window_wider_than_its_steps(
     shard: Callable[..., Shard], tmp_path: Path
 ) -> None:

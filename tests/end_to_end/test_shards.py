@@ -23,6 +23,7 @@ from ..servers.receiver import Receiver
 from ..waiting import eventually
 from .fleet import ProcessShard, Shard, Views, assert_same_scores, send_live_run, send_run
 
+pytestmark = pytest.mark.nightly  # trainings that must not wait for a processor
 NAMES = [f"run-{n}" for n in range(40)]
 Attributes = Mapping[str, str | int]
 
