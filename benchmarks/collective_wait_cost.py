@@ -38,8 +38,8 @@ from otel_straggler.client.recording import RECORDER
 
 NUMBERS = 4_096
 """Of a collective: 16 KiB."""
-MOST_STEPS = 10
-"""Of a round."""
+MAX_STEPS_A_ROUND = 10
+"""Of a round: with few collectives steps are many."""
 BUDGET = 0.01
 """Of a step of one second, for a thousand collectives."""
 BUDGET_OF_STEP = 0.03
@@ -112,7 +112,7 @@ def _rank(rank: int, meet: str, dose: Dose, answer: Any) -> None:
 
 def _step_cost(collectives: int, dose: Dose) -> dict[str, float]:
     """A step with so many collectives, measured and not, on the wall and on this process."""
-    steps_of_a_round = min(MOST_STEPS, max(1, dose.calls // collectives))
+    steps_of_a_round = min(MAX_STEPS_A_ROUND, max(1, dose.calls // collectives))
     steps = _steps(collectives, steps_of_a_round, dose.work_s)
     wall = _with_and_without(steps, dose.rounds, time.perf_counter_ns)
     processor = _with_and_without(steps, dose.rounds, time.process_time_ns)

@@ -45,7 +45,7 @@ def otelcol(
     run_keys: tuple[str, ...],
     otelcol: str | None,
 ) -> None:
-    """Write and check configurations of stock OpenTelemetry Collectors before several collectors.
+    """Write and check configurations of stock Collectors in front of several collectors.
 
     An agent on every node sends to a gateway, which sends each run as a whole to one of the shards:
     a hash of the run's name chooses. Both keep what cannot be sent on disk. With one more shard,

@@ -17,7 +17,7 @@ VERBS = {
     "collector": "Receive OTLP from every rank, score it, serve metrics and reports.",
     "dashboards": "Write dashboards for Grafana.",
     "demo": "Let a rank fail, and see the alert arrive.",
-    "deploy": "Write configurations of OpenTelemetry Collectors before several collectors.",
+    "deploy": "Write configurations of OpenTelemetry Collectors in front of several collectors.",
     "doctor": "Find why telemetry or scores are missing.",
     "hang": "Find which ranks did not join which collective, and what they did.",
     "history": "List what a collector has stored: runs, windows, verdicts.",
