@@ -6,6 +6,7 @@ Every call is a collective: all ranks of the group make it, in the same order.
 from __future__ import annotations
 
 import statistics
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +52,8 @@ class TorchPeers(Peers):
     """Ranks of a ``torch.distributed`` process group, on the device its backend needs.
 
     Ranks outside of the group are never waited for. Each call lasts at most the group's own
-    timeout.
+    timeout. The group is held weakly: ``destroy_process_group`` ends a group's threads when the
+    last reference goes, and a thread that outlives it may abort the process at its exit.
 
     Args:
         group: None for the default group.
@@ -65,8 +67,8 @@ class TorchPeers(Peers):
 
         self._torch = torch
         self._dist = dist
-        self.group = dist.group.WORLD if group is None else group
-        ranks = _global_ranks(dist, self.group)
+        group = dist.group.WORLD if group is None else group
+        ranks = _global_ranks(dist, group)
         super().__init__(dist.get_rank(), ranks)
         if self.rank not in self.ranks:
             raise UsageError.of(
@@ -75,7 +77,20 @@ class TorchPeers(Peers):
                 f"a group with this rank, {self.rank}",
                 "Give every rank the group that it belongs to.",
             )
-        self.device = _device(torch, dist, self.group)
+        self._group = weakly(group)
+        self.device = _device(torch, dist, group)
+
+    @property
+    def group(self) -> Any:
+        """Raises: UsageError: the group was destroyed."""
+        group = self._group()
+        if group is None:
+            raise destroyed_group()
+        return group
+
+    def is_of(self, group: Any) -> bool:
+        """Whether these are the ranks of ``group``."""
+        return self._group() is group
 
     def minimum(self, values: Floats) -> Floats:
         shared = self._tensor(values)
@@ -107,6 +122,23 @@ class TorchPeers(Peers):
     def _array(self, tensor: Any) -> Floats:
         array: Floats = tensor.cpu().numpy()
         return array
+
+
+def weakly(group: Any) -> Callable[[], Any]:
+    """A group's weak reference; what is no group is held as it is."""
+    try:
+        return weakref.ref(group)
+    except TypeError:
+        return lambda: group
+
+
+def destroyed_group() -> UsageError:
+    return UsageError.of(
+        "process_group",
+        "a group that was destroyed",
+        "a group that still exists",
+        "Generate the last report before destroy_process_group().",
+    )
 
 
 def _global_ranks(dist: Any, group: Any) -> tuple[int, ...]:

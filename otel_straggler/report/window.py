@@ -23,7 +23,7 @@ from otel_straggler.model.observation import kernel_class_of
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.token import token_headers_or_none
-from otel_straggler.report.peers import Peers, TorchPeers
+from otel_straggler.report.peers import Peers, TorchPeers, destroyed_group, weakly
 from otel_straggler.report.reporter import GroupScores, Reporter, ReportSettings
 from otel_straggler.report.statistics import (
     SectionSamples,
@@ -57,7 +57,7 @@ class ReportWindow:
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._settings = settings
-        self._process_group = process_group
+        self._process_group = None if process_group is None else weakly(process_group)
         self._share: KernelShare | None = None
         self._kernel_summaries = kernel_summaries or self._timed_kernels
         self._wall_ns = wall_ns
@@ -79,15 +79,18 @@ class ReportWindow:
 
     def peers(self) -> Peers:
         """The current group."""
-        result = self._process_group
-        if result is None:
-            distributed = initialised_process_group()
-            if distributed is None:
-                return self._joined(self.alone())
-            result = distributed.group.WORLD
-        if isinstance(self._peers, TorchPeers) and self._peers.group is result:
+        distributed = initialised_process_group()
+        if self._process_group is not None:
+            group = self._process_group()
+            if group is None:
+                raise destroyed_group()
+        elif distributed is None:
+            return self._joined(self.alone())
+        else:
+            group = distributed.group.WORLD
+        if isinstance(self._peers, TorchPeers) and self._peers.is_of(group):
             return self._peers
-        return self._joined(TorchPeers(result))
+        return self._joined(TorchPeers(group))
 
     def alone(self) -> Peers:
         """This rank alone, whatever groups exist."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import weakref
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
+from otel_straggler.errors import UsageError
 from otel_straggler.model.observation import Section
 from otel_straggler.report.columns import Columns, Member
 from otel_straggler.report.peers import _device
+from otel_straggler.report.reporter import ReportSettings
+from otel_straggler.report.window import ReportWindow
 
 RANKS = 3
 Names = list[str]
@@ -114,3 +120,20 @@ def test_a_real_group_of_gloo_reports_over_the_cpu(tmp_path: Any) -> None:
         assert _device(torch, dist, dist.group.WORLD) == torch.device("cpu")
     finally:
         dist.destroy_process_group()
+
+
+def test_no_thread_of_a_destroyed_group_lives_on(tmp_path: Any) -> None:
+    """Such a thread may abort the process at its exit; a later report says what is wrong."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/s", rank=0, world_size=1)
+    group = dist.new_group([0])
+    window = ReportWindow(ReportSettings(), group)
+    for_all, for_some = ReportWindow(ReportSettings()), window.peers()
+    for_all.peers()
+    groups = [weakref.ref(each) for each in (group, dist.group.WORLD)]
+    del group
+    dist.destroy_process_group()
+    assert [each() for each in groups] == [None, None]
+    assert not any("gloo" in task.read_text() for task in Path("/proc/self/task").glob("*/comm"))
+    for call in (window.peers, lambda: for_some.minimum(np.zeros(1))):
+        with pytest.raises(UsageError, match="destroyed"):
+            call()

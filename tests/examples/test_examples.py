@@ -21,6 +21,19 @@ PROMISED = {
 }
 
 
+ABORT_OF_TORCH = "terminate called without an active exception"
+
+
+def _run(name: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, EXAMPLES / name],
+        capture_output=True,
+        text=True,
+        timeout=280,  # torch alone takes a minute to load on a busy machine
+        check=False,
+    )
+
+
 def test_no_example_is_forgotten_here():
     """A new example comes with the line that it promises."""
     assert sorted(PROMISED) == sorted(path.name for path in EXAMPLES.glob("*.py"))
@@ -28,14 +41,14 @@ def test_no_example_is_forgotten_here():
 
 @pytest.mark.parametrize("name", PROMISED)
 def test_an_example_ends_by_printing_what_it_promises(name):
-    """On a CPU, offline, as the header says to run it."""
-    run = subprocess.run(
-        [sys.executable, EXAMPLES / name],
-        capture_output=True,
-        text=True,
-        timeout=280,  # torch alone takes a minute to load on a busy machine
-        check=False,
-    )
+    """On a CPU, offline, as the header says to run it.
+
+    DDP keeps its process group past ``destroy_process_group``, and a thread of gloo that takes the
+    GIL while Python ends aborts the process (pytorch#190489): seldom, so once more is enough.
+    """
+    run = _run(name)
+    if ABORT_OF_TORCH in run.stderr:
+        run = _run(name)
     assert run.returncode == 0, run.stderr
     assert PROMISED[name] in run.stdout
 
