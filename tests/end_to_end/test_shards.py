@@ -174,17 +174,20 @@ def test_a_killed_gateway_a_lost_shard_and_a_new_one_lose_no_step_and_widen_no_w
     deployment: Deployment, single: Shard
 ) -> None:
     """While runs train: a shard is away for two seconds, then the gateway, and it comes back with a
-    shard more, which gets one of the runs."""
+    shard more, which gets one of the runs. Each other run has a shard for itself: runs of one job
+    share the references of individual scores."""
     deployment.start(3)
     send_run(single.otlp, "r")
-    stay = [name for name in NAMES if shard_of_run(name, 4) == shard_of_run(name, 3)][:3]
     moves = next(name for name in NAMES if shard_of_run(name, 4) == 3)
-    old, new_steps = shard_of_run(moves, 3), 100
+    away, new_steps = shard_of_run(moves, 3), 100
+    stay = [
+        next(name for name in NAMES if shard_of_run(name, 4) == shard_of_run(name, 3) == shard)
+        for shard in range(3)
+    ]
     with ThreadPoolExecutor(4) as senders:
         sent = [senders.submit(send_live_run, deployment.url, name) for name in (*stay, moves)]
-        eventually(lambda: moves in deployment.shards[old].runs())
+        eventually(lambda: moves in deployment.shards[away].runs())
         time.sleep(2.0)
-        away = shard_of_run(stay[0], 3)
         deployment.stop_shard(away)
         time.sleep(2.0)
         deployment.start_shard(away)
@@ -207,8 +210,8 @@ def test_a_killed_gateway_a_lost_shard_and_a_new_one_lose_no_step_and_widen_no_w
             assert (columns[0][0], columns[-1][1]) == (0, new_steps - 1)
         if shard_of_run(name, 4) not in (away, 3):
             assert_same_scores(shard.last_window(name), single.last_window("r"))
-    eventually(lambda: moves not in shards[old].runs())
-    listed = {run["run_id"]: run for run in shards[old].get("/v1/runs")["runs"]}
+    eventually(lambda: moves not in shards[away].runs())
+    listed = {run["run_id"]: run for run in shards[away].get("/v1/runs")["runs"]}
     assert listed[moves]["collector"] == "shard-3"
     for shard in shards.values():
         assert all(run["not_scored"]["late"] == 0 for run in shard.runs().values())

@@ -309,3 +309,45 @@ def test_a_rank_that_ended_without_its_last_steps_delays_the_others_for_thirty_s
 @pytest.fixture
 def tables() -> list[StepTable]:
     return []
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        (24, 44, 64, 34, 54, 74, 84),
+        (44, 24, 84, 64, 34, 54, 74),
+        (74, 24, 34, 44, 54, 64, 84),
+    ],
+)
+def test_a_run_that_is_first_seen_out_of_order_is_cut_when_the_distance_of_steps_is_known(
+    order: tuple[int, ...],
+) -> None:
+    """As after a restart behind a queue: single steps far apart come first, then all others."""
+    blocks: list[StepTable] = []
+    scorer = Scorer(on_table=blocks.append)
+    for rank in range(RANKS):
+        for first in order:
+            scorer.observe(request(rank, [first]), S)
+    for first in order:
+        for rank in range(RANKS):
+            scorer.observe(request(rank, range(first, first + 10)), S)
+    windows = scorer.close_due(2 * S) + scorer.close_all()
+    spans = [span_of(window) for window in windows]
+    assert all(last - first < 20 for first, last in spans), spans
+    assert sum(window.n_steps for window in windows) == 70
+    assert [first for first, _ in spans][:3] == [24, 44, 64]
+    assert len(spans) == 4
+    assert all(table.steps[-1] - table.steps[0] < 5 for table in blocks if len(table.steps))
+    assert sum(len(table.steps) for table in blocks) == 70
+
+
+def test_steps_that_come_closer_together_later_cut_no_window_again() -> None:
+    """Every tenth step was recorded, then every step."""
+    scorer = Scorer()
+    steps = [*range(0, 500, 10), *range(500, 540)]
+    for at, step in enumerate(steps):
+        for rank in range(RANKS):
+            scorer.observe(request(rank, [step]), at * S // 10)
+    spans = [(w.first_step, w.last_step, w.n_steps) for w in scorer.close_all()]
+    assert spans[:2] == [(0, 190, 20), (200, 390, 20)]
+    assert all(n >= 10 for _, _, n in spans), spans

@@ -10,20 +10,18 @@ from typing import Any
 import numpy as np
 
 from otel_straggler.detect.scores.rank_progress import Ends, RankProgress
-from otel_straggler.detect.scores.settings import ScoreSettings, VerdictSettings
-from otel_straggler.detect.scores.sources import SourceTables
-from otel_straggler.detect.scores.step_tables import build_step_table, is_summed
-from otel_straggler.detect.scores.window_scores import ClosedBy
-from otel_straggler.detect.scores.windows import (
-    OpenWindow,
+from otel_straggler.detect.scores.rows_by_step import (
     Split,
     WindowIndex,
-    WindowTrack,
-    are_in_order,
     newest_by_rank,
     split_incarnations,
     split_steps,
 )
+from otel_straggler.detect.scores.settings import ScoreSettings, VerdictSettings
+from otel_straggler.detect.scores.sources import SourceTables
+from otel_straggler.detect.scores.step_tables import build_step_table, is_summed
+from otel_straggler.detect.scores.window_scores import ClosedBy
+from otel_straggler.detect.scores.windows import OpenWindow, WindowTrack, are_in_order
 from otel_straggler.model.observation import (
     NO_KERNEL,
     NO_STEP,
@@ -218,13 +216,13 @@ class Stream:
     def _index_stepped(self, rows: _Rows, now_ns: int) -> int:
         tracks = self._by_step, self._block_by_step
         split = Split.of(rows.batch.step)
-        window_of, block_of = (track.number_of for track in tracks)
         starts_ns = rows.batch.start_ns[split.first_rows].tolist()
-        index_of = {  # ascending: a tail sampler sends a second's steps in any order
-            step: (window_of(step, start_ns, now_ns), block_of(step, start_ns, now_ns))
-            for step, start_ns in sorted(zip(split.steps, starts_ns, strict=True))
-        }
-        indices = [index_of[step] for step in split.steps]
+        # Ascending: a tail sampler sends a second's steps in any order.
+        of_tracks = [
+            track.numbers_of(sorted(zip(split.steps, starts_ns, strict=True)), now_ns)
+            for track in tracks
+        ]
+        indices = [(of_tracks[0][step], of_tracks[1][step]) for step in split.steps]
         late = _put(rows, split, indices, tracks, now_ns)
         _record_senders(rows, split, indices, tracks)
         newest = newest_by_rank(rows.sources, rows.source, rows.batch.step)

@@ -23,16 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.detect.scores.medians import MAX_PADDING, number_densely
 from otel_straggler.model.observation import (
     NO_STEP,
-    Codes,
-    Ints,
     ObservationBatch,
     restored_rows,
     rows_state,
 )
-from otel_straggler.model.rank import Source
 
 REMEMBERED_CLOSED_WINDOWS = 256
 MIN_STEPS = 5
@@ -126,8 +122,18 @@ class WindowTrack:
         self._n_jumps = 0
         self._closed_through: int | None = None
         self.gap, self.is_regular = 0, False
+        self._in_a_row = 0
         self.open: dict[int, OpenWindow] = {}
-        self.n_closed = 0
+        self.n_closed = self.n_cut_again = 0
+
+    def numbers_of(self, steps: Sequence[tuple[int, int]], now_ns: int) -> dict[int, int]:
+        """:meth:`number_of` by step, for steps and their starts."""
+        before = self.n_cut_again
+        numbers = {step: self.number_of(step, start_ns, now_ns) for step, start_ns in steps}
+        if self.n_cut_again > before:
+            of_step = self._window_of_step
+            numbers = {step: -1 if n < 0 else of_step[step] for step, n in numbers.items()}
+        return numbers
 
     def number_of(self, step: int, start_ns: int, now_ns: int) -> int:
         """Number of the step's window, opened if it is new; -1 if it is closed (late rows).
@@ -192,8 +198,63 @@ class WindowTrack:
     def _learn_gap(self, step: int) -> None:
         is_next = self.gap > 0 and len(self._recent) > 0 and step == self._recent[-1] + self.gap
         self._recent.append(step)
-        if not is_next or not self.is_regular:
-            self.gap, self.is_regular = typical_gap(self._recent)
+        self._in_a_row = self._in_a_row + 1 if is_next or self._is_settled else 0
+        if is_next and self.is_regular:
+            return
+        before = self.gap if self.is_regular else 0
+        self.gap, self.is_regular = typical_gap(self._recent)
+        is_better_known = self.is_regular and self.gap != before and not self._is_settled
+        if is_better_known and self._steps_per_window is not None:
+            self._cut_again()
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether so many steps have come in a row that another distance is the job's change."""
+        return self._in_a_row >= _RECENT_STEPS
+
+    def _cut_again(self) -> None:
+        """Divide open windows that took steps too far apart: the distance of steps was unknown, as
+        when the first to arrive are those that a queue delivers in any order."""
+        for window in [] if self.interval_ns else list(self.open.values()):
+            begin = min(window.steps)
+            if window.last_step < begin + self._width:
+                continue
+            window.limit = begin + self._width
+            self.n_cut_again += 1
+            by_window: dict[int, list[int]] = {}
+            for step in sorted(window.steps):
+                by_window.setdefault((step - begin) // self._width, []).append(step)
+            for number, steps in list(by_window.items())[1:]:
+                self._move(window, begin + number * self._width, steps)
+
+    def _move(self, window: OpenWindow, first: int, steps: list[int]) -> None:
+        """Give steps of an open window to a new one behind it."""
+        new = OpenWindow(
+            self._opened,
+            window.began_ns,
+            window.opened_at_ns,
+            first,
+            first + self._width,
+            steps=steps,
+            last_step=steps[-1],
+            passed_at_ns=window.passed_at_ns if self._furthest > steps[-1] else None,
+            senders={step: window.senders.pop(step) for step in steps if step in window.senders},
+        )
+        self._opened += 1
+        all_rows, window.rows, window.n_rows = window.rows, [], 0
+        for rows in all_rows:
+            is_moved = np.isin(rows.step, steps)
+            for part, to in ((rows.take(~is_moved), window), (rows.take(is_moved), new)):
+                if len(part):
+                    to.add(part, window.last_row_at_ns)
+        if new.rows:
+            new.began_ns = min(int(rows.start_ns.min()) for rows in new.rows)
+        moved = set(steps)
+        window.steps = [step for step in window.steps if step not in moved]
+        window.last_step = max(window.steps, default=NO_STEP)
+        self._window_of_step.update(dict.fromkeys(steps, new.number))
+        self.open[new.number] = new
+        insort(self._order, (new.first, new.number))
 
     def _rank_of(self, window: OpenWindow) -> int:
         return window.number if self.interval_ns else window.first
@@ -309,6 +370,7 @@ class WindowTrack:
             "n_closed": self.n_closed,
             "closed_through": self._closed_through,
             "recent": list(self._recent),
+            "in_a_row": self._in_a_row,
             "furthest": self._furthest,
             "newest": [[rank, step] for rank, step in self.newest.items()],
             "open": [_window_state(window) for window in self.open.values()],
@@ -325,6 +387,7 @@ class WindowTrack:
         self._opened, self.n_closed = state["opened"], state["n_closed"]
         self._closed_through, self._furthest = state["closed_through"], state["furthest"]
         self._recent.extend(state["recent"])
+        self._in_a_row = state["in_a_row"]
         self.gap, self.is_regular = typical_gap(self._recent)
         self.newest.update((rank, step) for rank, step in state["newest"])
         windows = (_restored_window(each, now_ns) for each in state["open"])
@@ -368,118 +431,9 @@ def _restored_window(state: Mapping[str, Any], now_ns: int) -> OpenWindow:
     )
 
 
-WindowIndex = tuple[int, int]
-"""Numbers of a step's window of scores and block of verdicts; -1 if closed."""
-
-
-def newest_by_rank(sources: tuple[Source, ...], source: Codes, steps: Ints) -> dict[int, int]:
-    """The newest step of each rank that has one."""
-    newest = np.full(len(sources), NO_STEP, np.int64)
-    np.maximum.at(newest, source, steps)
-    result: dict[int, int] = {}
-    for code in np.flatnonzero(newest > NO_STEP).tolist():
-        rank = sources[code].rank
-        result[rank] = max(int(newest[code]), result.get(rank, NO_STEP))
-    return result
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Distinct steps in the order of their first rows, those rows, and each row's step."""
-
-    steps: list[int]
-    first_rows: Ints
-    step_of_row: Ints
-
-    @classmethod
-    def of(cls, steps: Ints) -> Split:
-        distinct, position = number_densely(steps)
-        if len(distinct) == 1:
-            return cls(distinct.tolist(), np.zeros(1, np.int64), position)
-        first_seen = np.empty(len(distinct), np.int64)
-        first_seen[position[::-1]] = np.arange(len(steps) - 1, -1, -1)  # the first is written last
-        order = np.argsort(first_seen)
-        number = np.empty(len(order), np.int64)
-        number[order] = np.arange(len(order))
-        return cls(distinct[order].tolist(), first_seen[order], number[position])
-
-    def codes_by_step(self, source: Codes, n_sources: int) -> list[list[int]]:
-        """Codes of the sources that sent each step; cost: O(rows), a sort if they are few."""
-        key = self.step_of_row * n_sources + source
-        n_keys = len(self.steps) * n_sources
-        if n_keys <= MAX_PADDING * len(key):
-            distinct = np.flatnonzero(np.bincount(key, minlength=n_keys))
-        else:
-            distinct = np.unique(key)
-        step, code = np.divmod(distinct, n_sources)
-        ends = np.searchsorted(step, np.arange(1, len(self.steps) + 1)).tolist()
-        codes = code.tolist()
-        return [codes[begin:end] for begin, end in itertools.pairwise([0, *ends])]
-
-    def by_index(
-        self, indices: list[WindowIndex]
-    ) -> tuple[Ints | None, list[tuple[WindowIndex, slice]]]:
-        """An order that groups rows by index, and the slices of it; None if they are grouped."""
-        distinct = {index: number for number, index in enumerate(dict.fromkeys(indices))}
-        if len(distinct) == 1:
-            return None, [(indices[0], slice(None))]
-        number_of_step = np.array([distinct[index] for index in indices], np.int64)
-        number = number_of_step[self.step_of_row]
-        order = None
-        if (number[1:] < number[:-1]).any():
-            order = np.argsort(number, kind="stable")
-        ends = np.bincount(number, minlength=len(distinct)).cumsum().tolist()
-        pieces = map(slice, [0, *ends], ends)
-        return order, list(zip(distinct, pieces, strict=False))
-
-
 def are_in_order(windows: Sequence[OpenWindow]) -> bool:
     """Whether each window's steps all lie behind those of the one before, and came so."""
     if any(window.follows_jump for window in windows):
         return False
     pairs = itertools.pairwise(windows)
     return all(earlier.last_step < min(later.steps) for earlier, later in pairs)
-
-
-def split_incarnations(rows: ObservationBatch) -> Iterator[ObservationBatch]:
-    """Rows of every incarnation, oldest first: a session that repeats a step begins one."""
-    incarnation = _incarnations(rows)
-    for number in range(int(incarnation.max(initial=0)) + 1):
-        of_rows = incarnation[rows.source] == number
-        if of_rows.any():
-            yield rows if of_rows.all() else rows.take(of_rows)
-
-
-def _incarnations(rows: ObservationBatch) -> Ints:
-    """By source code."""
-    n_sources = len(rows.sources)
-    begun_ns = np.full(n_sources, np.iinfo(np.int64).max)
-    np.minimum.at(begun_ns, rows.source, rows.start_ns)
-    first = np.full(n_sources, np.iinfo(np.int64).max)
-    np.minimum.at(first, rows.source, rows.step)
-    last = np.full(n_sources, NO_STEP, np.int64)
-    np.maximum.at(last, rows.source, rows.step)
-    incarnation = np.zeros(n_sources, np.int64)
-    newest = 0
-    done: dict[int, int] = {}
-    for code in np.lexsort((np.arange(n_sources), begun_ns)).tolist():
-        rank = rows.sources[code].rank
-        if NO_STEP < first[code] <= done.get(rank, NO_STEP):
-            newest += 1
-            done.clear()
-        incarnation[code] = newest
-        done[rank] = max(int(last[code]), done.get(rank, NO_STEP))
-    return incarnation
-
-
-def split_steps(
-    rows: ObservationBatch, steps_at_once: int, interval_ns: int
-) -> Iterator[ObservationBatch]:
-    """Rows of every ``steps_at_once`` distinct steps or intervals, ascending."""
-    steps = rows.start_ns // interval_ns if interval_ns else rows.step
-    _, number = number_densely(steps)
-    block = number // steps_at_once
-    order = np.argsort(block, kind="stable")
-    ends = np.cumsum(np.bincount(block)).tolist()
-    for begin, end in itertools.pairwise([0, *ends]):
-        yield rows.take(order[begin:end])
