@@ -189,6 +189,7 @@ class ClientSettings:
     gpu_overhead: float = setting(
         0.01, _GPU_OVERHEAD, *own("GPU_OVERHEAD", "0.02"), otherwise="`0.01`"
     )
+    hardware: bool = setting(True, _ON_UNLESS_OFF, *own("HARDWARE", "off"), otherwise="`on`")
     collectives: bool = setting(True, _ON_UNLESS_OFF, *own("COLLECTIVES", "off"), otherwise="`on`")
     evidence_dir: str = setting(
         "", TEXT, *own("EVIDENCE_DIR", "/shared/evidence"), otherwise="none: no stacks"

@@ -65,6 +65,7 @@ def configure(
     sdk_spans_per_s: float | None = None,
     gpu_timing: str | None = None,
     gpu_overhead: float | None = None,
+    hardware: str | None = None,
     collectives: str | None = None,
     evidence_dir: str | None = None,
     evidence_after_s: float | None = None,
@@ -110,6 +111,8 @@ def configure(
             been measured on GPUs.
         gpu_overhead: the part of a step that GPU timing may cost; above it the tier steps down. 0:
             no limit; 0.01 if left out.
+        hardware: "off": no sensors of the GPU and its host are read. "on" if left out; what needs
+            the extra ``gpu`` is read only with it, and a GPU that DCGM reads is left to it.
         collectives: "off": time that a section waits in collectives counts as its work. "on" if
             left out: it is measured inside torch and reported, so that the rank that all others
             wait for stands out.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recording import FORM, RECORDER, WHY_PYTHON
-from otel_straggler.client.topology import TOPOLOGY, Topology
+from otel_straggler.client.topology import TOPOLOGY, RankContext, Topology
+from otel_straggler.client.worker import Clock
 from otel_straggler.config import ClientSettings
 from otel_straggler.semconv import GpuTier, Outcome
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from otel_straggler.client.diagnostics.commands import Diagnostics
     from otel_straggler.client.gpu.owner import GpuTiming
     from otel_straggler.client.gpu.reasons import GpuTimingState
+    from otel_straggler.client.hardware import HardwareReports
     from otel_straggler.client.native_export import NativeExport
     from otel_straggler.client.python_export import PythonExport
     from otel_straggler.client.sdk_feed import SdkSink
@@ -42,6 +44,7 @@ class Session:
         self._gpu: GpuTiming | None = None
         self._collectives: CollectiveWaits | None = None
         self._diagnostics: Diagnostics | None = None
+        self._hardware: HardwareReports | None = None
         self._is_closing = False
 
     @property
@@ -87,6 +90,7 @@ class Session:
             self._sdk.start(RECORDER.session.generation)
         self._gpu.start()
         self._measure_waits()
+        self._read_hardware()
         write_ring_identity(self.settings)
         if self.settings.evidence_dir or self.settings.commands:
             self._diagnostics = Diagnostics(self.settings, lambda: self.is_scorer)
@@ -164,13 +168,14 @@ class Session:
             export.stop(timeout_s)
         if self._sdk is not None:
             self._sdk.stop(timeout_s)
-        if self._diagnostics is not None:
-            self._diagnostics.stop(timeout_s)
+        for part in (self._diagnostics, self._hardware):
+            if part is not None:
+                part.stop(timeout_s)
 
     def leave_to_parent(self) -> None:
         """In a forked child: this session is the parent's; only our signal handler must go."""
-        parts = self._termination, self._sdk, self._gpu, self._diagnostics, self._collectives
-        for part in parts:
+        parts = (self._termination, self._sdk, self._gpu, self._diagnostics)
+        for part in (*parts, self._collectives, self._hardware):
             if part is not None:
                 part.leave_to_parent()
 
@@ -189,6 +194,16 @@ class Session:
 
         self._collectives = CollectiveWaits(SOURCES if self._sdk else (*SOURCES, *TIMERS))
         self._collectives.start()
+
+    def _read_hardware(self) -> None:
+        if not self.settings.hardware or not self.settings.metrics.is_enabled:
+            return
+        from otel_straggler.client.hardware import HardwareReports
+
+        self._hardware = HardwareReports(
+            RankContext(self.settings, RECORDER, Clock(), self._topology)
+        )
+        self._hardware.start()
 
     def _watch_sigterm(self) -> None:
         if not self.settings.handle_sigterm:

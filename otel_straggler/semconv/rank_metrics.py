@@ -18,7 +18,7 @@ from otel_straggler.semconv.attributes import (
     SECTION_KIND,
     SESSION_ID,
 )
-from otel_straggler.semconv.names import Attribute, counter, gauge, sent
+from otel_straggler.semconv.names import OF_RANK, Attribute, counter, gauge, sent
 
 Outcome = Literal["ok", "failed", "cancelled", "preempted", "unknown"]
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
@@ -92,7 +92,7 @@ KERNEL_DURATION = sent(
     SECTION,
 )
 
-# --- the GPU of a rank, passed through; only `simulate` sends them yet ----------------------------
+# --- the GPU of a rank and its host, passed through ---------------------------------------------
 # OpenTelemetry's conventions for hardware have no clock of a GPU and no time spent throttled.
 HW_TYPE: Final = Attribute("hw.type", "kind of hardware: gpu")
 HW_SENSOR: Final = Attribute("hw.sensor_location", "which part of the GPU: gpu, sm or memory")
@@ -105,6 +105,9 @@ GPU_ERRORS: Final = (
     "row_remap_pending",
     "row_remap_failed",
     "pcie_replay",
+    "nvlink_crc",
+    "nvlink_replay",
+    "nvlink_recovery",
 )
 HW_POWER = gauge("hw.power", "W", "power of the GPU", GPU_UUID, HW_TYPE)
 HW_ENERGY = counter(
@@ -129,6 +132,37 @@ GPU_CLOCK = gauge(
 GPU_THROTTLED = counter(
     "straggler.gpu.throttled", "s", "time throttled, by reason", GPU_UUID, HW_TYPE, REASON
 )
+GPU_PCIE_WIDTH = gauge(
+    "straggler.gpu.pcie.width", "{lane}", "lanes of the link to the host", GPU_UUID, HW_TYPE
+)
+NETWORK_DIRECTION: Final = Attribute("network.io.direction", "transmit or receive")
+DISK_DIRECTION: Final = Attribute("disk.io.direction", "read or write")
+HW_GPU_IO = counter("hw.gpu.io", "By", "bytes over PCIe", GPU_UUID, HW_TYPE, NETWORK_DIRECTION)
+HOST_LOAD = gauge(
+    "system.cpu.load_average.1m", "{thread}", "of the host of the rank, one rank a host"
+)
+HOST_CPUS = gauge("system.cpu.logical.count", "{cpu}", "of the host")
+HOST_CPU = gauge("system.cpu.utilization", "1", "part of the time in which the host's CPUs worked")
+HOST_MEMORY_PRESSURE = gauge(
+    "straggler.host.memory.pressure",
+    "1",
+    "part of 10 s in which a task waited for memory (PSI)",
+    subject=OF_RANK,
+)
+HOST_MEMORY = gauge("system.linux.memory.available", "By", "memory that the host can give")
+HOST_DISK_BUSY = gauge(
+    "straggler.host.disk.busy",
+    "1",
+    "part of the time in which the busiest disk worked",
+    subject=OF_RANK,
+)
+HOST_DISK_IO = counter("system.disk.io", "By", "of all disks of the host", DISK_DIRECTION)
+HOST_NETWORK_IO = counter(
+    "system.network.io", "By", "of all interfaces of the host", NETWORK_DIRECTION
+)
+HOST_NETWORK_ERRORS = counter(
+    "system.network.errors", "{error}", "of all interfaces of the host", NETWORK_DIRECTION
+)
 HARDWARE_METRICS: Final = (
     HW_POWER,
     HW_ENERGY,
@@ -139,6 +173,17 @@ HARDWARE_METRICS: Final = (
     HW_GPU_MEMORY_LIMIT,
     GPU_CLOCK,
     GPU_THROTTLED,
+    GPU_PCIE_WIDTH,
+    HW_GPU_IO,
+    HOST_LOAD,
+    HOST_CPUS,
+    HOST_CPU,
+    HOST_MEMORY_PRESSURE,
+    HOST_MEMORY,
+    HOST_DISK_BUSY,
+    HOST_DISK_IO,
+    HOST_NETWORK_IO,
+    HOST_NETWORK_ERRORS,
 )
 
 # --- what a run got for its time, passed through; only `simulate` sends them yet ------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -9,6 +10,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from otel_straggler import semconv
+from otel_straggler.detect.verdicts.hardware import HardwareReading
 from otel_straggler.model.observation import Kernel, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import PassthroughMetric
@@ -20,6 +22,8 @@ MAX_SHOWN: Final = 10
 """Kernels of a rank that are shown: the longest."""
 _MAX_OF_A_RANK: Final = 100
 _MAX_KERNELS: Final = 200
+_MIN_APART_S: Final = 1.0
+"""Between two values that say how fast a total grows."""
 _BYTES_PER_VALUE, _BYTES_PER_KERNEL = 300, 1_000
 _APART_S: Final = 5.0
 """Without steps, checkpoints that end so close to each other are one."""
@@ -33,10 +37,51 @@ _Cell: TypeAlias = tuple[str, Kernel]
 
 @dataclass(slots=True)
 class RankNumbers:
-    """Sensors and goodput of one rank: value and arrival of every series; about 200 bytes each."""
+    """Sensors and goodput of one rank: value and arrival of every series, and of running totals
+    how fast they grow; about 300 bytes each."""
 
     source: Source
     values: dict[Series, tuple[float, float]] = field(default_factory=dict)
+    per_s: dict[Series, float] = field(default_factory=dict)
+
+    def keep(self, series: Series, value: float, now_s: float) -> None:
+        before, before_s = self.values.get(series, (value, now_s))
+        if series[0].kind == "counter" and now_s - before_s >= _MIN_APART_S:
+            self.per_s[series] = max(0.0, value - before) / (now_s - before_s)
+        self.values[series] = value, now_s
+
+    def drop(self, series: Series) -> None:
+        del self.values[series]
+        self.per_s.pop(series, None)
+
+    def reading(self) -> HardwareReading:
+        """What the verdict of this rank is compared with."""
+        return HardwareReading(
+            node=self.source.node,
+            sm_clock_hz=self._value(semconv.GPU_CLOCK, "sm"),
+            utilization=self._value(semconv.HW_GPU_UTILIZATION),
+            throttled={
+                values[-1]: part
+                for (metric, values), part in self.per_s.items()
+                if metric is semconv.GPU_THROTTLED
+            },
+            errors={
+                values[-1]: value
+                for (metric, values), (value, _) in self.values.items()
+                if metric is semconv.HW_ERRORS and value > 0
+            },
+            pcie_lanes=self._value(semconv.GPU_PCIE_WIDTH),
+            load_per_cpu=self._value(semconv.HOST_LOAD) / self._value(semconv.HOST_CPUS),
+            memory_pressure=self._value(semconv.HOST_MEMORY_PRESSURE),
+            disk_busy=self._value(semconv.HOST_DISK_BUSY),
+        )
+
+    def _value(self, metric: Metric, *last: str) -> float:
+        """NaN: there is none."""
+        for (each, values), (value, _) in self.values.items():
+            if each is metric and values[len(values) - len(last) :] == last:
+                return value
+        return math.nan
 
     def hardware(self) -> Iterator[tuple[Series, float]]:
         return ((s, value) for s, (value, _) in self.values.items() if s[0] in _HARDWARE)
@@ -115,7 +160,7 @@ class Passthrough:
         known.source = source
         series = number.metric, number.values
         if series in known.values or len(known.values) < _MAX_OF_A_RANK:
-            known.values[series] = number.value, now_s
+            known.keep(series, number.value, now_s)
 
     def kernels_of(self, source: Source) -> RankKernels | None:
         """The kernels of a source; None for an older attempt. A new process counts from 0."""
@@ -137,7 +182,15 @@ class Passthrough:
     def drop_old(self, now_s: float) -> None:
         for rank in self.numbers.values():
             for series in [s for s, (_, at_s) in rank.values.items() if now_s - at_s > KEPT_S]:
-                del rank.values[series]
+                rank.drop(series)
+
+    def readings(self) -> dict[int, HardwareReading]:
+        """Of ranks with sensors."""
+        return {
+            rank: its.reading()
+            for rank, its in self.numbers.items()
+            if any(metric in _HARDWARE for metric, _ in its.values)
+        }
 
 
 def checkpoint_ends(batch: ObservationBatch) -> Iterable[tuple[Source, int, float]]:

@@ -48,6 +48,7 @@ from otel_straggler.collector.views.run_view import RunView, WindowView
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.scores.scorer import Scorer
+from otel_straggler.detect.verdicts.hardware import is_explainable, with_hardware
 from otel_straggler.model.alert import Alert, Maintenance, Mode
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts, with_idle
@@ -242,6 +243,9 @@ class Publisher:
         }
         on_gpu = {group for group in idle if group in worlds and worlds[group].reports_gpu}
         run_verdicts = with_idle(self._scorer.verdicts(run.run_id), run.run_id, idle, on_gpu)
+        if any(is_explainable(verdict) for verdict in run_verdicts.current):
+            of_group = {group: world.passthrough.readings() for group, world in run.worlds.items()}
+            run_verdicts = with_hardware(run_verdicts, of_group)
         return self._decisions.applied(run_verdicts, run.run_id, run.hung())
 
     def _clashes(self, run: Run, now_ns: int) -> tuple[Source, ...]:
