@@ -22,6 +22,7 @@ from otel_straggler.client.recorder import NO_SPAN, Context, RecordingSession
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.detector import Detector, Report, Statistic
+from otel_straggler.detector.reporting import ReportGenerator
 from otel_straggler.errors import UsageError
 from otel_straggler.model.observation import Section
 from otel_straggler.native import NATIVE
@@ -309,6 +310,25 @@ def summaries(rows: list[Json]) -> list[Json | None]:
             }
         )
     return answers
+
+
+def generated(rows: list[list[Json]], scores: Any, gather: bool) -> list[Json | None]:
+    """Reports of ``ReportGenerator`` from (sections, kernels), statistics as in ``summaries``."""
+    generator = ReportGenerator(scores, gather_on_rank0=gather, node_name=f"node-{dist.get_rank()}")
+    return [
+        reported(
+            generator.generate_report(
+                *[
+                    {
+                        name: {Statistic.MED: med, Statistic.AVG: avg, Statistic.NUM: num}
+                        for name, (med, avg, num) in each.items()
+                    }
+                    for each in row
+                ]
+            )
+        )
+        for row in rows
+    ]
 
 
 def nvrx_windows(rows: list[Json]) -> list[Json | None]:
