@@ -353,7 +353,7 @@ def test_few_executions_a_window_give_a_real_score_or_none(ranks: Any, execution
         "detector", *[{"rows": windows}] * 4, options={"scores_to_compute": INDIVIDUAL}
     )
     scores = [report["section_individual"]["a"][2] for report in answers[0]]
-    assert scores[-2:] == pytest.approx([1 / 3, 1 / 3], rel=1e-6)
+    assert scores[-2:] == pytest.approx([1 / 3, 1 / 3], rel=1e-3)
     without = -(-5 // executions) - 1
     assert all(math.isnan(score) for score in scores[:without])
     assert scores[without:-2] == [1.0] * (6 - without)
@@ -365,7 +365,7 @@ def test_a_slow_second_window_of_few_executions_never_scores_as_fast(ranks: Any)
         fast, slow = [0.01] * executions, [0.03] * executions
         answers = ranks.do("detector", *[{"rows": [{"a": fast}, {"a": slow}]}] * 4, options={})
         score = answers[0][1]["section_individual"]["a"][0]
-        assert math.isnan(score) or score == pytest.approx(1 / 3, rel=1e-6)
+        assert math.isnan(score) or score == pytest.approx(1 / 3, rel=1e-3)
 
 
 def test_one_fast_execution_of_few_is_no_reference(ranks: Any) -> None:
