@@ -33,10 +33,11 @@ from otel_straggler.client.sdk_spans import SpanBuilder
 from otel_straggler.client.sdk_traces import SdkTraces
 from otel_straggler.client.topology import Topology
 from otel_straggler.config import ClientSettings, Endpoint
-from otel_straggler.detector import PULL_EVERY, Detector
+from otel_straggler.detector import PULL_EVERY, CallableId, Detector
 from otel_straggler.otlp.ids import SpanIds
 
 RUNS = 5_000
+NAMES = [f"section {n}" for n in range(100)]
 ATTRIBUTES = {
     "straggler.section": "forward",
     "straggler.section.kind": "compute",
@@ -44,10 +45,13 @@ ATTRIBUTES = {
     "training.step": 7,
     "straggler.seq": 12_345,
 }
+DETECTED = ("named", "many_names", "nested", "wrapped", "unnamed", "sampled")
+"""How code written against NVRx opens sections; each here and there."""
 BUDGETS = (
-    ("reused", "nvrx_detection_section", 15),
+    ("reused", "nvrx_named", 15),
     ("reused", "sdk_span", 100),
-    ("detection_section", "nvrx_detection_section", 8),
+    *((f"detector_{how}", f"nvrx_{how}", 8) for how in DETECTED),
+    ("detector_sampled", "detector_named", 1),
 )
 """(what, compared with what, how many times cheaper it is to be); see the design."""
 Way = Callable[[], None]
@@ -90,15 +94,15 @@ def _costs(rounds: int) -> dict[str, float]:
         "sized": _around(lambda: forward.run(tokens=4096)),
         "nested": _nested,
         "python_reused": _around(lambda: python_forward, is_reused=True),
-        "detection_section": _emptied(_detection_section),
         "sdk_span": _of_sdk(provider),
     }
     if FORM == "native":
         ways["propagated"] = _propagated(provider)
-    if nvrx.is_installed():
-        ways["nvrx_detection_section"] = _of_nvrx(nvrx.their_detector())
     Detector.initialize()
     RECORDER.empty_here(None)
+    ways |= {name: _emptied(way) for name, way in _detected("detector", Detector).items()}
+    if nvrx.is_installed():
+        ways |= _detected("nvrx", nvrx.their_detector())
     step(7)
     python_recorder.RECORDER.enable()
     took = _alternate(ways, rounds, between=provider.force_flush)
@@ -156,19 +160,52 @@ def _by_name() -> None:
             pass
 
 
-def _detection_section() -> None:
-    for _ in range(RUNS):
-        with Detector.detection_section("forward"):
-            pass
+def _detected(whose: str, detector: Any) -> dict[str, Way]:
+    """The same loops over our ``Detector`` or NVRx's, both without kernels."""
 
+    class Model:
+        def forward(self) -> None:
+            """Nothing to time."""
 
-def _of_nvrx(theirs: Any) -> Way:
-    def detection_section() -> None:
+    model, name = Model(), CallableId(Model, "forward")
+    detector.wrap_callables([name], profile_cuda=False)
+    sampled = _around(lambda: detector.detection_section("sampled", profile_cuda=False))
+
+    def named() -> None:
         for _ in range(RUNS):
-            with theirs.detection_section("forward", profile_cuda=False):
+            with detector.detection_section("forward", profile_cuda=False):
                 pass
 
-    return detection_section
+    def many_names() -> None:
+        for _ in range(RUNS // len(NAMES)):
+            for each in NAMES:
+                with detector.detection_section(each, profile_cuda=False):
+                    pass
+
+    def nested() -> None:
+        for _ in range(RUNS):
+            with (
+                detector.detection_section("outer", profile_cuda=False),
+                detector.detection_section("inner", profile_cuda=False),
+            ):
+                pass
+
+    def wrapped() -> None:
+        for _ in range(RUNS):
+            model.forward()
+
+    def unnamed() -> None:
+        for _ in range(RUNS):
+            with detector.detection_section(profile_cuda=False):
+                pass
+
+    def every_tenth() -> None:
+        detector.profiling_interval = 10
+        sampled()
+        detector.profiling_interval = 1
+
+    ways = named, many_names, nested, wrapped, unnamed, every_tenth
+    return {f"{whose}_{how}": way for how, way in zip(DETECTED, ways, strict=True)}
 
 
 def _of_sdk(provider: TracerProvider) -> Way:

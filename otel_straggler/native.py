@@ -26,6 +26,7 @@ _NEEDED = (
     "MetricScanner",
     "SpanEncoder",
     "add_wait",
+    "detection_section",
     "open_block",
     "set_gpu_timer",
     "sketch",

@@ -8,6 +8,7 @@ constexpr AddPart kParts[] = {
     otel_straggler::bindings::add_record,
     otel_straggler::bindings::add_ring,
     otel_straggler::bindings::add_section_timer,
+    otel_straggler::bindings::add_detection_section,
     otel_straggler::bindings::add_scan,
     otel_straggler::bindings::add_scan_metrics,
     otel_straggler::bindings::add_encode,

@@ -11,6 +11,7 @@ namespace otel_straggler::bindings {
 bool add_record(PyObject* module);
 bool add_ring(PyObject* module);
 bool add_section_timer(PyObject* module);
+bool add_detection_section(PyObject* module);
 bool add_scan(PyObject* module);
 bool add_scan_metrics(PyObject* module);
 bool add_encode(PyObject* module);

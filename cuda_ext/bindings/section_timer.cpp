@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "recording.hpp"
+#include "section_timer.hpp"
 #include "structmember.h"
 
 namespace otel_straggler::bindings {
@@ -22,7 +23,11 @@ struct Timer {
   PyObject* weak_references;
   unsigned section;
   unsigned uses;
+  unsigned entries;  // counted where they are sampled
+  bool is_sampled;
 };
+
+std::uint32_t sample_every = 1;  // of the executions of sections that are sampled
 
 Timer* timer(PyObject* self) { return reinterpret_cast<Timer*>(self); }
 
@@ -33,8 +38,22 @@ void begin(std::uint32_t section, const Work& work) {
   notify_begun(stack, span, section);
 }
 
+// Whether the next execution of a section is to be timed.
+bool takes_turn(Timer& timer) {
+  return !timer.is_sampled || timer.entries++ % sample_every == 0;
+}
+
+void begin_if_turn(PyObject* self, const Work& work) {
+  if (!is_on()) return;
+  if (takes_turn(*timer(self))) {
+    begin(timer(self)->section, work);
+  } else {
+    thread_stack().skip(self);
+  }
+}
+
 PyObject* timer_enter(PyObject* self, PyObject*) {
-  if (is_on()) begin(timer(self)->section, Work{});
+  begin_if_turn(self, Work{});
   Py_INCREF(self);
   return self;
 }
@@ -54,8 +73,10 @@ PyObject* timer_exit(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   GpuTimer* const gpu = gpu_timer();
   const std::int64_t end_ns = now_ns();
   ThreadStack* const stack = this_stack;
-  if (stack == nullptr || stack->depth() == 0) Py_RETURN_NONE;
+  if (stack == nullptr) Py_RETURN_NONE;
   const std::uint32_t section = timer(self)->section;
+  if (stack->has_skips() && stack->end_skip(self, section)) Py_RETURN_NONE;
+  if (stack->depth() == 0) Py_RETURN_NONE;
   const bool is_well = count < 1 || args[0] == Py_None;
   const auto notify = [&](std::uint64_t span) { notify_ended(gpu, *stack, span); };
   if (is_well && recording.recorder->end_at_once(*stack, section, end_ns, notify)) {
@@ -68,12 +89,17 @@ PyObject* timer_exit(PyObject* self, PyObject* const* args, Py_ssize_t count) {
 PyObject* timer_begin(PyObject* self, PyObject* size) {
   Work work;
   if (!read_work(size, work)) return nullptr;
-  if (is_on()) begin(timer(self)->section, work);
+  begin_if_turn(self, work);
+  Py_RETURN_NONE;
+}
+
+PyObject* timer_sample(PyObject* self, PyObject*) {
+  timer(self)->is_sampled = true;
   Py_RETURN_NONE;
 }
 
 PyObject* timer_begin_detached(PyObject* self, PyObject*) {
-  if (!is_on()) Py_RETURN_NONE;
+  if (!is_on() || !takes_turn(*timer(self))) Py_RETURN_NONE;
   ThreadStack& stack = thread_stack();
   Record begun = recording.recorder->begin_detached(stack, timer(self)->section, now_ns(),
                                                     recording.recorder->next_span(stack));
@@ -201,6 +227,7 @@ PyObject* call_exit(PyObject*, PyObject* args, PyObject*) { return call_unbound(
 
 PyMethodDef methods[] = {
     {"begin", timer_begin, METH_O, nullptr},
+    {"sample", timer_sample, METH_NOARGS, nullptr},
     {"begin_detached", timer_begin_detached, METH_NOARGS, nullptr},
     {"end_detached", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(timer_end_detached)),
      METH_FASTCALL, nullptr},
@@ -211,6 +238,7 @@ PyMemberDef members[] = {
     {"name", T_OBJECT_EX, offsetof(Timer, name), READONLY, nullptr},
     {"kind", T_OBJECT_EX, offsetof(Timer, kind), READONLY, nullptr},
     {"section", T_UINT, offsetof(Timer, section), READONLY, nullptr},
+    {"entries", T_UINT, offsetof(Timer, entries), READONLY, nullptr},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Timer, weak_references), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
@@ -250,6 +278,14 @@ bool add_descriptor(PyObject* type, const char* name, PyType_Spec& spec) {
 }
 
 }  // namespace
+
+bool is_section(PyObject* object) { return is_timer(object); }
+
+bool set_sampling(unsigned every) {
+  if (every == 0) return false;
+  sample_every = every;
+  return true;
+}
 
 bool add_section_timer(PyObject* module) {
   PyObject* type = PyType_FromSpec(&timer_spec);

@@ -131,3 +131,31 @@ TEST_CASE("a place on the stack that is used again forgets what was waited in it
   stack.add_wait(2);
   CHECK(stack.waited_in(0) == 2);
 }
+
+TEST_CASE("what is not timed is remembered until it ends, among executions that are") {
+  ThreadStack stack(nullptr, 1);
+  const int one = 0;
+  const int other = 0;
+  CHECK_FALSE(stack.has_skips());
+  CHECK_FALSE(stack.end_skip(&one, 7));  // began while all were timed
+  stack.skip(&one);
+  stack.push(alike(7));  // a newer execution of the same section, which is timed
+  CHECK_FALSE(stack.end_skip(&one, 7));
+  CHECK_FALSE(stack.end_skip(&other, 8));
+  stack.remove(0);
+  stack.skip(&other);
+  CHECK(stack.end_skip(&one, 7));  // below another: coroutines interleave
+  CHECK_FALSE(stack.end_skip(&one, 7));
+  CHECK(stack.end_skip(&other, 8));
+  CHECK_FALSE(stack.has_skips());
+}
+
+TEST_CASE("what is never ended does not fill the memory") {
+  ThreadStack stack(nullptr, 1);
+  const int one = 0;
+  for (std::size_t at = 0; at < 3 * kMaxOpen; ++at) stack.skip(&one);
+  std::size_t remembered = 0;
+  while (stack.end_skip(&one, 7)) ++remembered;
+  CHECK(remembered <= kMaxOpen);
+  CHECK(remembered >= kMaxOpen / 2);
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,7 @@ class WrappedCallables:
 
     def __init__(self) -> None:
         self._originals: list[tuple[Any, str, object]] = []
+        self._named: list[tuple[CallableId, Any]] = []
 
     def wrap(self, callable_id: CallableId, decorate: Decorator) -> None:
         """Replace the named callable by a decorated one, once. Static and class methods stay what
@@ -60,7 +62,7 @@ class WrappedCallables:
         if any(obj is seen and name == wrapped for seen, wrapped, _ in self._originals):
             return
         own = vars(obj).get(name, _MISSING) if hasattr(obj, "__dict__") else _MISSING
-        wrapper = _decorated(callable_id, decorate)
+        original, wrapper = getattr(obj, name, None), _decorated(callable_id, decorate)
         try:
             setattr(obj, name, wrapper)
         except (AttributeError, TypeError) as error:  # slots; a submodule of a torch module
@@ -71,9 +73,16 @@ class WrappedCallables:
                 "Name the method on the class instead, or 'forward' of a torch module.",
             ) from error
         self._originals.append((obj, name, own))
+        self._named.append((callable_id, original))
+
+    @property
+    def originals(self) -> dict[CallableId, Any]:
+        """What is wrapped now, as it was before."""
+        return dict(self._named)
 
     def restore(self) -> None:
         """Put everything back, the last first. Safe to call twice."""
+        self._named.clear()
         while self._originals:
             obj, name, own = self._originals.pop()
             if own is _MISSING:
@@ -99,23 +108,24 @@ def _decorated(callable_id: CallableId, decorate: Decorator) -> object:
 
 
 class EveryNth:
-    """One use of a section, as a context manager, or every call of what it decorates; ``is_turn``
-    is asked each time, by the name of the section."""
+    """A section of which some executions are timed, for the recorder in Python; also a decorator.
+    ``is_turn`` is asked each time, by the name of the section."""
 
     def __init__(self, section: Section, is_turn: Callable[[str], bool]) -> None:
         self._section = section
         self._is_turn = is_turn
-        self._timed: list[bool] = []
+        self._local = threading.local()  # whether each open execution of a thread is timed
 
     def __enter__(self) -> EveryNth:
         is_turn = self._is_turn(self._section.name)
-        self._timed.append(is_turn)
+        self._local.__dict__.setdefault("timed", []).append(is_turn)
         if is_turn:
             self._section.__enter__()
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        if self._timed.pop():
+        timed = self._local.__dict__.get("timed")
+        if timed and timed.pop():
             self._section.__exit__(*exc_info)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:

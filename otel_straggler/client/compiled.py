@@ -82,6 +82,16 @@ def never_compile(function: _Function) -> _Function:
     return function
 
 
+def substitute(
+    function: Callable[..., Any], traced: Callable[..., Any], otherwise: Callable[[], None]
+) -> None:
+    """Have Dynamo trace ``traced`` where it meets ``function``, which is compiled C; ``otherwise``
+    is called where it cannot be made to."""
+    _substitutes.append((function, traced, otherwise))
+    _WATCH.start()
+
+
+_substitutes: list[tuple[Callable[..., Any], Callable[..., Any], Callable[[], None]]] = []
 _transparent_types: set[type] = {Transparent}
 _uncompiled_codes: set[CodeType] = set()
 
@@ -90,6 +100,7 @@ def _teach_dynamo() -> None:
     """Tell Dynamo what is ours. It is private, so any failure is survived."""
     _is_compiling()  # asks torch itself from now on; after a trace, that would trace once more
     _teach_types()
+    _teach_substitutes()
     try:
         from torch._dynamo.eval_frame import skip_code
 
@@ -97,6 +108,18 @@ def _teach_dynamo() -> None:
             skip_code(code)
     except Exception as error:  # noqa: BLE001  an unknown version of torch
         _LOG.debug("compiled code may not show where it waits (%s)", error)
+
+
+def _teach_substitutes() -> None:
+    while _substitutes:
+        function, traced, otherwise = _substitutes.pop()
+        try:
+            from torch._dynamo import substitute_in_graph
+
+            substitute_in_graph(function, skip_signature_check=True)(traced)
+        except Exception as error:  # noqa: BLE001  a version of torch before 2.6
+            _LOG.debug("%s is not traced (%s)", function, error)
+            otherwise()
 
 
 def _teach_types() -> None:

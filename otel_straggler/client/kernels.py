@@ -62,6 +62,18 @@ class KernelFeed:
             self._shares.append(share)
             return share
 
+    def flush(self) -> None:
+        """Collect what the GPU has ended; it is not waited for."""
+        timer = self.timer()
+        flush = getattr(timer, "flush", None)
+        if flush is None:
+            return
+        try:
+            flush()
+            flush()  # what was full before the first one may come with the second
+        except Exception as error:  # noqa: BLE001
+            self._log_error(error)
+
     def drain(self, share: KernelShare) -> list[KernelCounts]:
         """All kernels of the share since the last time. Cost: some µs for each."""
         with self._lock:

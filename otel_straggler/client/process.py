@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from otel_straggler.semconv import GPU_TIERS, OUTCOMES, GpuTier, Outcome
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+    from otel_straggler.client.gpu.owner import GpuTiming
     from otel_straggler.client.gpu.reasons import GpuTimingState
 
 
@@ -33,9 +35,12 @@ class _Process:
         self.lock = threading.Lock()
         self.abandoned: list[Session] = []
         self.has_exit_hook = False
+        self.kernel_timing: GpuTiming | None = None  # of reports, without a session
+        self.asked_for_kernels = False
 
 
 _PROCESS = _Process()
+_GPU_STOP_S = 0.5
 
 
 def configure(
@@ -195,9 +200,11 @@ def gpu_timing() -> GpuTimingState:
     from otel_straggler.client.gpu.reasons import FORKED, NOT_CONFIGURED
 
     session = _PROCESS.session
-    if session is None:
-        return FORKED if _PROCESS.abandoned else NOT_CONFIGURED
-    return session.gpu_timing()
+    if session is not None:
+        return session.gpu_timing()
+    if _PROCESS.kernel_timing is not None:
+        return _PROCESS.kernel_timing.state()
+    return FORKED if _PROCESS.abandoned else NOT_CONFIGURED
 
 
 def set_gpu_timing(tier: GpuTier) -> GpuTimingState:
@@ -222,13 +229,68 @@ def set_gpu_timing(tier: GpuTier) -> GpuTimingState:
             "one of " + ", ".join(GPU_TIERS),
             "Take 'off' for host times only.",
         )
-    session = _PROCESS.session
-    return gpu_timing() if session is None else session.set_gpu_timing(tier)
+    session, alone = _PROCESS.session, _PROCESS.kernel_timing
+    if session is not None:
+        return session.set_gpu_timing(tier)
+    if alone is not None:
+        alone.set(tier)
+    return gpu_timing()
+
+
+def begin_kernel_timing() -> bool:
+    """Time kernels for reports of this process, unless ``gpu_timing`` names another tier; with or
+    without a session. False without a torch for CUDA: then there is nothing to time yet, and no
+    thread is started."""
+    torch = sys.modules.get("torch")
+    if not getattr(getattr(torch, "version", None), "cuda", None):
+        return False
+    with _PROCESS.lock:
+        _PROCESS.asked_for_kernels = True
+        if _PROCESS.session is not None:
+            _time_kernels(_PROCESS.session)
+        elif _PROCESS.kernel_timing is None:
+            _PROCESS.kernel_timing = _kernel_timing()
+    return True
+
+
+def end_kernel_timing() -> None:
+    """Undo ``begin_kernel_timing()``."""
+    with _PROCESS.lock:
+        was_asked, _PROCESS.asked_for_kernels = _PROCESS.asked_for_kernels, False
+        alone, _PROCESS.kernel_timing = _PROCESS.kernel_timing, None
+        session = _PROCESS.session
+    if alone is not None:
+        alone.close(_GPU_STOP_S)
+    elif was_asked and session is not None and session.settings.gpu_timing == "auto":
+        session.set_gpu_timing("off")
+
+
+def _kernel_timing() -> GpuTiming | None:
+    from otel_straggler.client.gpu.owner import GpuTiming, why_no_kernels
+    from otel_straggler.client.settings import resolve_settings
+
+    settings = resolve_settings({})
+    wanted: GpuTier = "cupti" if settings.gpu_timing == "auto" else settings.gpu_timing
+    if wanted == "off":
+        return None
+    timing = GpuTiming(settings, why_no_kernels())
+    timing.set(wanted)
+    return timing
+
+
+def _time_kernels(session: Session) -> None:
+    if session.settings.gpu_timing == "auto":
+        session.set_gpu_timing("cupti")
 
 
 def _started(settings: ClientSettings) -> Session:
+    alone, _PROCESS.kernel_timing = _PROCESS.kernel_timing, None
+    if alone is not None:  # a process has one timer of kernels
+        alone.close(_GPU_STOP_S)
     session = Session(settings)
     session.start()
+    if _PROCESS.asked_for_kernels:
+        _time_kernels(session)
     if not _PROCESS.has_exit_hook:
         _PROCESS.has_exit_hook = True
         atexit.register(_close, None, otherwise="unknown")
@@ -267,6 +329,10 @@ def _reset_in_child() -> None:
     _PROCESS.lock = threading.Lock()
     RECORDER.reset_after_fork()
     RECORDING.reset_after_fork()
+    alone, _PROCESS.kernel_timing = _PROCESS.kernel_timing, None
+    _PROCESS.asked_for_kernels = False
+    if alone is not None:
+        alone.leave_to_parent()
     session, _PROCESS.session = _PROCESS.session, None
     if session is not None:
         _PROCESS.abandoned.append(session)  # kept, so that nothing of the parent's is closed

@@ -5,7 +5,6 @@ Every call is a collective: all ranks of the group make it, in the same order.
 
 from __future__ import annotations
 
-import statistics
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -169,49 +168,3 @@ def _device(torch: Any, dist: Any, group: Any) -> Any:
     kind = min(served)
     module = getattr(torch, kind)
     return torch.device(kind, module.current_device())
-
-
-ESTIMATED_OVER = 16
-
-
-class ReportInterval:
-    """Counts iterations; estimates once how many make up ``interval_s``.
-
-    The median of the first 16 iteration times counts, and the largest estimate of all ranks (one
-    collective).
-
-    Args:
-        interval_s: seconds between reports.
-        minimum: of iterations.
-    """
-
-    def __init__(self, interval_s: float, minimum: int, monotonic_s: Callable[[], float]) -> None:
-        self._interval_s = interval_s
-        self._min = minimum
-        self._monotonic_s = monotonic_s
-        self._began_s: float | None = None
-        self._times_s: list[float] = []
-        self.current_iter = 0
-        self.iter_interval: int | None = None
-
-    @property
-    def is_elapsed(self) -> bool:
-        """Whether a report is due at this iteration."""
-        return self.iter_interval is not None and self.current_iter % self.iter_interval == 0
-
-    def count(self, peers: Callable[[], Peers]) -> None:
-        """Count an iteration. A collective over ``peers()`` at the 17th call."""
-        self.current_iter += 1
-        if self.iter_interval is not None:
-            return
-        now_s = self._monotonic_s()
-        if self._began_s is not None:
-            self._times_s.append(now_s - self._began_s)
-        self._began_s = now_s
-        if len(self._times_s) == ESTIMATED_OVER:
-            self.iter_interval = self._estimated(peers())
-
-    def _estimated(self, peers: Peers) -> int:
-        own = self._interval_s / max(statistics.median(self._times_s), 1e-9)
-        largest = -float(peers.minimum(np.array([-own]))[0])
-        return max(round(largest), self._min, 1)

@@ -24,16 +24,15 @@ from otel_straggler.detect.scores.formulas import (
     relative_scores,
     relative_to_best,
 )
-from otel_straggler.detect.scores.references import References
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.report.columns import Columns, Member, What, kernel_hash
+from otel_straggler.report.own_best import OwnBest
 from otel_straggler.report.peers import Peers
 from otel_straggler.report.statistics import Times
 
 MAX_KERNELS = 2_000
 """Kernels compared per rank: those with the most time."""
 _LACKS = -1.0
-_DEVICE = ("this device",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,9 @@ class ReportSettings:
         gather: the first rank gets the scores of all; else every rank gets its own.
         node, role: of this rank, which is compared within its role. Empty role: that of
             ``set_topology()`` at the time of a report.
-        min_reference_samples: a median of fewer runs never becomes a reference.
+        on_all_ranks: compare only what all ranks ran, as NVRx does; else ranks that did not run it
+            are left out.
+        min_reference_samples: a median of fewer runs never becomes a reference by itself.
         half_life_s: a best that is not reached again doubles in this time.
     """
 
@@ -54,6 +55,7 @@ class ReportSettings:
     gather: bool = True
     node: str = ""
     role: str = ""
+    on_all_ranks: bool = False
     min_reference_samples: int = 5
     half_life_s: float = 86_400.0
 
@@ -100,8 +102,8 @@ class Reporter:
         self._settings = settings
         self.role = settings.role
         self._columns = Columns()
-        self._section_references = References(settings.half_life_s)
-        self._kernel_references = References(settings.half_life_s)
+        of_rank = settings.half_life_s, settings.min_reference_samples
+        self._section_best, self._kernel_best = OwnBest(*of_rank), OwnBest(*of_rank)
 
     @property
     def nodes(self) -> dict[int, str]:
@@ -159,38 +161,44 @@ class Reporter:
         return Member(rank=peers.rank, node=own.node, role=self.role, settings=settings)
 
     def _score_individually(self, row: _Row, now_ns: int) -> None:
-        def reference(references: References, times: Times) -> Floats:
-            eligible = (times.count >= self._settings.min_reference_samples)[None]
-            return references.update(_DEVICE, times.names, times.median_s[None], eligible, now_ns)
-
-        sections_s = reference(self._section_references, row.sections)
-        row.section_individual = individual_scores(row.sections.median_s[None], sections_s)[0]
-        kernels, kernels_s = row.kernels, reference(self._kernel_references, row.kernels)
+        """Without a reference there is no score: it would be 1.0 however slow the rank is."""
+        best_s = self._section_best.update(row.sections, now_ns)
+        scores = individual_scores(row.sections.median_s[None], best_s[None])[0]
+        row.section_individual = np.where(np.isnan(best_s), np.nan, scores)
+        kernels, best_s = row.kernels, self._kernel_best.update(row.kernels, now_ns)
+        known = ~np.isnan(best_s)
         row.gpu_individual = float(
-            individual_gpu_scores(kernels.median_s[None], kernels.total_s[None], kernels_s)[0]
+            individual_gpu_scores(
+                kernels.median_s[known][None], kernels.total_s[known][None], best_s[known][None]
+            )[0]
         )
 
     def _score_relatively(self, peers: Peers, row: _Row) -> None:
         sections = self._indexes("section", row.sections.names)
         kernels = self._indexes("kernel", row.hashes)
         values = np.full(len(self._columns.index), np.inf)
-        if len(kernels):
-            values[self._kernels_of_role()] = _LACKS
+        on_all_ranks = self._settings.on_all_ranks
+        if len(kernels) or on_all_ranks:
+            values[self._indexes_of_role("kernel")] = _LACKS
+        if on_all_ranks:
+            values[self._indexes_of_role("section")] = _LACKS
         values[sections], values[kernels] = row.sections.median_s, row.kernels.median_s
         best_s = peers.minimum(values)
+        best_s = np.where(best_s == _LACKS, np.nan, best_s)
         row.section_relative = relative_to_best(row.sections.median_s, best_s[sections])
-        common_s = np.where(best_s[kernels] == _LACKS, np.nan, best_s[kernels])
-        row.gpu_relative = gpu_relative_to_best(row.kernels.median_s, row.kernels.total_s, common_s)
+        row.gpu_relative = gpu_relative_to_best(
+            row.kernels.median_s, row.kernels.total_s, best_s[kernels]
+        )
 
     def _indexes(self, what: What, names: Sequence[str]) -> Ints:
         index, role = self._columns.index, self.role
         return np.array([index[role, what, name] for name in names], np.intp)
 
-    def _kernels_of_role(self) -> list[int]:
+    def _indexes_of_role(self, what: What) -> list[int]:
         return [
             index
             for column, index in self._columns.index.items()
-            if column[:2] == (self.role, "kernel")
+            if column[:2] == (self.role, what)
         ]
 
     def _gathered(self, peers: Peers, row: _Row) -> GroupScores | None:
@@ -207,6 +215,8 @@ class Reporter:
         relative = np.full_like(table[:, 0, 1:], np.nan)
         if self._settings.relative:
             relative = relative_scores(table[:, 0, 1:], self._roles(peers))
+            if self._settings.on_all_ranks:
+                relative[:, np.isnan(table[:, 0, 1:]).any(axis=0)] = np.nan
         return GroupScores(
             ranks=peers.ranks,
             sections=tuple(sections.values()),

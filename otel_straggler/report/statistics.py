@@ -5,7 +5,7 @@ Records come in batches and are processed by column, because a report waits for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +103,11 @@ class SectionSamples:
             if last > first:
                 self._of(each).add(lengths_ns[first:last])
 
+    def lengths_ns(self, name: str) -> Ints:
+        """Of the newest runs of a section since the last :meth:`take`, oldest first."""
+        runs = self._runs.get(name)
+        return np.empty(0, np.int64) if runs is None else runs.newest()
+
     def take(self) -> list[tuple[Section, Ints]]:
         """Every scored section once with its durations in nanoseconds, oldest first; then start
         over. The first kind of a section counts."""
@@ -177,8 +182,8 @@ def times_of(summaries: Mapping[str, Summary], unit_s: float) -> Times:
     return Times(tuple(used), median * unit_s, mean * count * unit_s, count.astype(np.int64))
 
 
-class SectionStatistics(Mapping[str, Summary]):
-    """Statistics of every section that ran, in milliseconds; entries are made on access.
+class SectionStatistics(dict[str, Summary]):
+    """Statistics of every section that ran, in milliseconds.
 
     Args:
         samples: sections with their durations in nanoseconds, each name once, none empty.
@@ -191,26 +196,12 @@ class SectionStatistics(Mapping[str, Summary]):
     """
 
     def __init__(self, samples: Sequence[tuple[Section, Ints]]) -> None:
+        super().__init__()
         self.sections = [section for section, _ in samples]
-        names = tuple(section.name for section in self.sections)
-        self._index = {name: at for at, name in enumerate(names)}
-        self._columns = _NO_COLUMNS
         self.times = NO_TIMES
-        if names:
+        if samples:
+            names = tuple(section.name for section in self.sections)
             self._fill(names, [lengths_ns for _, lengths_ns in samples])
-
-    def __getitem__(self, name: str) -> Summary:
-        at = self._index[name]
-        return dict(zip(Statistic, self._columns[:, at].tolist(), strict=True))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._index)
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
 
     def _fill(self, names: tuple[str, ...], samples_ns: list[Ints]) -> None:
         is_even = len({len(runs) for runs in samples_ns}) == 1
@@ -220,10 +211,18 @@ class SectionStatistics(Mapping[str, Summary]):
         )
         mean = grouped.total_s / grouped.count
         lengths = np.stack([minimum, maximum, grouped.median_s, mean, deviation]) * _MS_PER_NS
-        self._columns = np.concatenate([lengths, grouped.count[None].astype(np.float64)])
+        self.update(summaries_of(names, lengths, grouped.count))
 
 
-_NO_COLUMNS = np.empty((len(Statistic), 0))
+def summaries_of(names: Iterable[str], lengths: Floats, count: Ints) -> dict[str, Summary]:
+    """Of rows of :class:`Statistic`, without their last, the count."""
+    keys, columns = tuple(Statistic), zip(*lengths.tolist(), count.tolist(), strict=True)
+    return {
+        name: dict(zip(keys, column, strict=True))
+        for name, column in zip(names, columns, strict=True)
+    }
+
+
 _Result = tuple[GroupedTimes, Floats, Floats, Floats]
 
 
@@ -274,11 +273,8 @@ def kernel_summaries(kernels: Sequence[KernelCounts]) -> dict[str, Summary]:
     np.maximum.at(maximum, group, times.max_s)
     mean = result.total_s / np.maximum(result.count, 1)
     deviation = _timed_kernels_deviation(times, group, mean, result.count)
-    columns = np.stack([minimum, maximum, result.median_s, mean, deviation]) * _US_PER_S
-    return {
-        name: dict(zip(Statistic, [*columns[:, at].tolist(), float(result.count[at])], strict=True))
-        for name, at in numbers.items()
-    }
+    lengths = np.stack([minimum, maximum, result.median_s, mean, deviation]) * _US_PER_S
+    return summaries_of(numbers, lengths, result.count.astype(np.int64))
 
 
 def _timed_kernels_deviation(times: KernelTimes, group: Ints, mean: Floats, count: Ints) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -46,7 +46,7 @@ class StragglerId:
     node: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Report:
     """Scores of one window: 1.0 is the best, 0.5 is twice as slow.
 
@@ -128,21 +128,20 @@ ReportFrom = Literal["process_group", "collector"]
 
 
 def checked_scores(given: object) -> tuple[str, ...]:
-    """Requested scores.
+    """Requested scores: all, one by name, or several in any collection.
 
-    >>> checked_scores("all")
-    ('relative_perf_scores', 'individual_perf_scores')
+    >>> checked_scores({"individual_perf_scores"})
+    ('individual_perf_scores',)
     """
     known = (RELATIVE, INDIVIDUAL)
     if given == "all":
         return known
-    if (
-        isinstance(given, Sequence)
-        and not isinstance(given, str)
-        and all(n in known for n in given)
-    ):
-        return tuple(given)
-    raise _wrong("scores_to_compute", given, f'"all", or a list of {RELATIVE} and {INDIVIDUAL}')
+    names = (given,) if isinstance(given, str) else given
+    if isinstance(names, Iterable):
+        wanted = set(names)
+        if wanted <= set(known):
+            return tuple(name for name in known if name in wanted)
+    raise _wrong("scores_to_compute", given, f'"all", or some of {RELATIVE} and {INDIVIDUAL}')
 
 
 def checked_number(name: str, value: float, minimum: float) -> float:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 import os
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlencode
 
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.identity import detect_rank_numbers, initialised_process_group
@@ -19,15 +15,15 @@ from otel_straggler.client.kernels import KERNELS, KernelShare
 from otel_straggler.client.recording import RECORDING
 from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.errors import StragglerError
-from otel_straggler.model.observation import kernel_class_of
-from otel_straggler.otlp.clients.client import NO_ANSWER, Response
-from otel_straggler.otlp.clients.http import HttpClient
-from otel_straggler.otlp.clients.token import token_headers_or_none
+from otel_straggler.model.kernels import KernelCounts
+from otel_straggler.model.observation import Ints, Section, kernel_class_of
+from otel_straggler.report.collected import CollectedReports
 from otel_straggler.report.peers import Peers, TorchPeers, destroyed_group, weakly
 from otel_straggler.report.reporter import GroupScores, Reporter, ReportSettings
 from otel_straggler.report.statistics import (
     SectionSamples,
     SectionStatistics,
+    Times,
     kernel_summaries,
     times_of,
 )
@@ -36,6 +32,7 @@ from otel_straggler.semconv import DEFAULT_ROLE
 
 _LOG = logging.getLogger("otel_straggler")
 _US_S = 1e-6
+_MS_S = 1e-3
 
 
 class ReportWindow:
@@ -46,6 +43,10 @@ class ReportWindow:
             report, or this rank alone.
         kernel_summaries: kernels of the window, in microseconds; None: those a timer counted.
         wall_ns: clock by which references fade.
+
+    Attributes:
+        labels: what sections are called in reports, where that is not their text.
+        unprofiled: gives the sections whose kernels do not count.
     """
 
     def __init__(
@@ -56,9 +57,12 @@ class ReportWindow:
         kernel_summaries: Callable[[], Mapping[str, Summary]] | None = None,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
+        self.labels: dict[str, Any] = {}
+        self.unprofiled: Callable[[], Set[str]] = frozenset
         self._process_group = None if process_group is None else weakly(process_group)
         self._share: KernelShare | None = None
+        self._kernels_taken: list[KernelCounts] = []
         self._kernel_summaries = kernel_summaries or self._timed_kernels
         self._wall_ns = wall_ns
         self._reporter = Reporter(settings)
@@ -108,9 +112,9 @@ class ReportWindow:
     def empty(self) -> Report | None:
         """The report while everything is switched off."""
         rank = self.alone().rank
-        if self._settings.gather and rank != 0:
+        if self.settings.gather and rank != 0:
             return None
-        return Report(gather_on_rank0=self._settings.gather, rank=rank)
+        return Report(gather_on_rank0=self.settings.gather, rank=rank)
 
     def completed(self, collected: CollectedReports) -> Report | None:
         """The collector's report with this rank's own summaries; begins a new window."""
@@ -119,9 +123,9 @@ class ReportWindow:
         report = collected.newest()
         if report is None:
             return None
-        return replace(
+        return self._labeled(
             report,
-            local_section_summaries=sections,
+            local_section_summaries=sections.copy(),
             local_kernel_summaries=self._kernels(),
             generate_report_elapsed_time=(time.perf_counter_ns() - began_ns) / 1e6,
         )
@@ -132,13 +136,33 @@ class ReportWindow:
         ranks could not be compared. Cost: see ``report/reporter.py``."""
         began_ns = time.perf_counter_ns()
         sections, kernels = self._drained(), self._kernels()
+        measured = _Measured(sections.times, sections.sections, sections.copy(), kernels)
+        return self._report(measured, began_ns)
+
+    def report_of(
+        self, sections: Mapping[str, Summary], kernels: Mapping[str, Summary]
+    ) -> Report | None:
+        """The same of given summaries: sections in milliseconds, kernels in microseconds."""
+        began_ns = time.perf_counter_ns()
+        times = times_of(sections, _MS_S)
+        kinds = [Section(name) for name in times.names]
+        measured = _Measured(times, kinds, dict(sections), _compute_kernels(kernels))
+        return self._report(measured, began_ns)
+
+    def lengths_ns(self, name: str) -> Ints:
+        """Of the newest executions of a section in this window, oldest first."""
+        RECORDING.pull()
+        return self._samples.lengths_ns(name)
+
+    def _report(self, measured: _Measured, began_ns: int) -> Report | None:
         rank: int | None = None
         try:
             peers = self.peers()
             rank = peers.rank
-            self._reporter.role = self._settings.role or TOPOLOGY.current.role or DEFAULT_ROLE
+            self._reporter.role = self.settings.role or TOPOLOGY.current.role or DEFAULT_ROLE
+            kernels = times_of(measured.kernels, _US_S)
             scores = self._reporter.score(
-                peers, sections.times, sections.sections, times_of(kernels, _US_S), self._wall_ns()
+                peers, measured.times, measured.kinds, kernels, self._wall_ns()
             )
         except StragglerError:
             raise
@@ -148,18 +172,50 @@ class ReportWindow:
             scores = GroupScores.none()
         if scores is None:
             return None
-        own_node = {} if rank is None else {rank: self._settings.node}
-        return replace(
-            _report_of(scores, self._settings),
-            rank_to_node={**self._reporter.nodes, **own_node},
-            local_section_summaries=sections,
-            local_kernel_summaries=kernels,
+        own_node = {} if rank is None else {rank: self.settings.node}
+        others = self._reporter.nodes if self.settings.gather else {}
+        return self._labeled(
+            _report_of(scores, self.settings),
+            rank_to_node={**others, **own_node},
+            local_section_summaries=measured.sections,
+            local_kernel_summaries=measured.kernels,
             generate_report_elapsed_time=(time.perf_counter_ns() - began_ns) / 1e6,
             rank=rank,
         )
 
+    def _labeled(self, report: Report, **changes: Any) -> Report:
+        """With sections as the caller named them."""
+        result = replace(report, **changes)
+        labels = self.labels
+        if not labels:
+            return result
+
+        def labeled(table: Mapping[str, Any]) -> dict[Any, Any]:
+            return {labels.get(name, name): value for name, value in table.items()}
+
+        return replace(
+            result,
+            section_relative_perf_scores=labeled(result.section_relative_perf_scores),
+            section_individual_perf_scores=labeled(result.section_individual_perf_scores),
+            local_section_summaries=labeled(result.local_section_summaries),
+            section_kinds=labeled(result.section_kinds),
+        )
+
+    def kernels_so_far(self) -> dict[str, Summary]:
+        """Kernels of this window, in microseconds; the next report has them too. Those outside of
+        sections do not count, as they do not in NVRx."""
+        if self._share is not None:
+            KERNELS.flush()
+            self._kernels_taken += self._share.take()
+        unprofiled = self.unprofiled()
+        return kernel_summaries(
+            [k for k in self._kernels_taken if k.cell.section and k.cell.section not in unprofiled]
+        )
+
     def _timed_kernels(self) -> dict[str, Summary]:
-        return kernel_summaries([] if self._share is None else self._share.take())
+        result = self.kernels_so_far()
+        self._kernels_taken = []
+        return result
 
     def _drained(self) -> SectionStatistics:
         """A rank that fails here still takes part in the report: the others wait for it."""
@@ -171,13 +227,12 @@ class ReportWindow:
             return SectionStatistics([])
 
     def _kernels(self) -> dict[str, Summary]:
-        """Compute kernels only: the others' times depend on waiting and copying."""
         try:
             result = self._kernel_summaries()
         except Exception as error:  # noqa: BLE001
             self._log_error(error)
             return {}
-        return {name: each for name, each in result.items() if kernel_class_of(name) == "compute"}
+        return _compute_kernels(result)
 
     def _joined(self, peers: Peers) -> Peers:
         """A new group may contain processes that know no names yet."""
@@ -194,6 +249,26 @@ class ReportWindow:
         if not self._has_logged:
             self._has_logged = True
             _LOG.warning("ranks could not be compared; training goes on", exc_info=error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """This rank's own part of a report.
+
+    Attributes:
+        times, kinds: of its sections.
+        sections, kernels: their summaries, and those of its compute kernels.
+    """
+
+    times: Times
+    kinds: Sequence[Section]
+    sections: dict[str, Summary]
+    kernels: dict[str, Summary]
+
+
+def _compute_kernels(summaries: Mapping[str, Summary]) -> dict[str, Summary]:
+    """The others' times depend on waiting and copying."""
+    return {name: each for name, each in summaries.items() if kernel_class_of(name) == "compute"}
 
 
 def _report_of(scores: GroupScores, settings: ReportSettings) -> Report:
@@ -216,112 +291,3 @@ def _report_of(scores: GroupScores, settings: ReportSettings) -> Report:
         gather_on_rank0=settings.gather,
         section_kinds={section.name: section.kind for section in scores.sections},
     )
-
-
-LONGEST_S = 0.2
-"""Longest time that a report blocks the training thread."""
-_MAX_BYTES = 256 * 1024 * 1024
-
-
-@dataclass(slots=True, kw_only=True)
-class CollectedReports:
-    """Reports read from a collector; the first failure in a row is logged.
-
-    Attributes:
-        url: of the collector's pages, such as ``http://127.0.0.1:9464``.
-        run_id, group: of the world.
-        own_rank: of this process.
-        is_whole: rank 0 gets the scores of all ranks and the others None; else each its own.
-    """
-
-    url: str
-    run_id: str
-    group: str
-    own_rank: int
-    is_whole: bool
-    _request: threading.Thread | None = None
-    _has_logged: bool = False
-
-    def newest(self, timeout_s: float = LONGEST_S) -> Report | None:
-        """The newest window; None if there is none within ``timeout_s``, or it is for rank 0."""
-        if self.is_whole and self.own_rank != 0:
-            return None
-        response = self._get(timeout_s)
-        window = self._newest_window(response.body) if response.status == 200 else None
-        if window is None:
-            self._log(response)
-            return None
-        self._has_logged = False
-        return self.report_of(window)
-
-    def _get(self, timeout_s: float) -> Response:
-        """Never exceeds ``timeout_s``: a hanging name server cannot be timed out from inside, so a
-        thread asks; if late it is abandoned, and nothing is requested until it ends."""
-        if self._request is not None and self._request.is_alive():
-            return Response(NO_ANSWER, error="the previous request is still open")
-        answers: list[Response] = []
-
-        def ask() -> None:
-            client = HttpClient(self._address(), timeout_s=timeout_s, max_bytes=_MAX_BYTES)
-            answers.append(client.get(headers=token_headers_or_none()))
-            client.close()
-
-        self._request = threading.Thread(target=ask, name="otel-straggler-fetch", daemon=True)
-        self._request.start()
-        self._request.join(timeout_s)
-        late = Response(NO_ANSWER, error=f"no answer within {timeout_s:g} s")
-        return answers[0] if answers else late
-
-    def _log(self, response: Response) -> None:
-        if self._has_logged:
-            return
-        self._has_logged = True
-        why = "no closed window yet" if response.status == 200 else f"status {response.status}"
-        _LOG.warning(
-            "no report of run %r from %s (%s); training goes on without",
-            self.run_id,
-            self.url,
-            response.error or why,
-        )
-
-    def report_of(self, window: dict[str, Any]) -> Report:
-        """A window of ``/v1/report`` in the shape of an in-process report."""
-        prefix = f"{self.group}/" if self.group else ""
-        ranks = {
-            key: int(key.removeprefix(prefix))
-            for key in window["ranks"]
-            if self.is_whole or key == f"{prefix}{self.own_rank}"
-        }
-
-        def column(scores: dict[str, float | None]) -> dict[int, float]:
-            values = ((rank, scores.get(key)) for key, rank in ranks.items())
-            return {rank: math.nan if score is None else score for rank, score in values}
-
-        def table(scores: dict[str, dict[str, float | None]]) -> SectionScores:
-            return {section: column(by_rank) for section, by_rank in scores.items()}
-
-        return Report(
-            gpu_relative_perf_scores=column(window["gpu_relative_scores"]),
-            section_relative_perf_scores=table(window["section_relative_scores"]),
-            gpu_individual_perf_scores=column(window["gpu_individual_scores"]),
-            section_individual_perf_scores=table(window["section_individual_scores"]),
-            rank_to_node={rank: window["ranks"][key]["node"] for key, rank in ranks.items()},
-            gather_on_rank0=self.is_whole,
-            rank=self.own_rank,
-            section_kinds=window["sections"],
-        )
-
-    def _address(self) -> str:
-        query = {"run": self.run_id, "group": self.group}
-        if not self.is_whole:
-            query["rank"] = str(self.own_rank)
-        return f"{self.url.rstrip('/')}/v1/report?{urlencode(query)}"
-
-    def _newest_window(self, body: bytes) -> dict[str, Any] | None:
-        """The newest attempt's; None also for an answer that is no report."""
-        try:
-            windows = json.loads(body)["runs"][self.run_id]["windows"]
-            own = [window for window in windows if window["group"] == self.group]
-            return max(own, key=lambda w: (w["attempt"], w["end_ns"]), default=None)
-        except (ValueError, LookupError, TypeError):
-            return None

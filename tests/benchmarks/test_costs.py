@@ -30,16 +30,18 @@ def test_sections_tells_every_way_in_one_run(sections):
     ns = sections[0]["ns"]
     ways = {"clock_pair", "reused", "by_name", "propagated", "python_reused", "sdk_span"}
     assert ways <= ns.keys()
-    assert ("nvrx_detection_section" in ns) == is_installed()
+    for how in ("named", "many_names", "nested", "wrapped", "unnamed", "sampled"):
+        assert f"detector_{how}" in ns
+        assert (f"nvrx_{how}" in ns) == is_installed()
 
 
-def test_sections_has_three_budgets(sections):
-    """Against NVRx and against the SDK's span; without NVRx two are not measured."""
+def test_sections_has_budgets_of_each_way(sections):
+    """Against NVRx, the SDK's span and ourselves; without NVRx its own are not measured."""
     result, sentences = sections
-    assert len(result["budgets"]) == 3
+    assert len(result["budgets"]) == 9
     for name, measured in result["budgets"].items():
         assert name in sentences
-        assert ("ratio_to_budget" in measured) == (is_installed() or "sdk_span" in name)
+        assert ("ratio_to_budget" in measured) == (is_installed() or "nvrx" not in name)
 
 
 def test_a_peer_that_is_absent_is_said_to_be_absent(sections):

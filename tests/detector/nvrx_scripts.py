@@ -6,23 +6,41 @@ import is only what a machine without a GPU and without a network demands; no ca
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-IMPORT = (
-    "from nvidia_resiliency_ext import straggler",
-    "from otel_straggler import detector as straggler",
+IMPORTS = (
+    (
+        r"from nvidia_resiliency_ext(\.attribution)? import straggler\b",
+        "from otel_straggler import detector as straggler",
+    ),
+    (
+        r"import nvidia_resiliency_ext(\.attribution)?\.straggler as straggler\b",
+        "import otel_straggler.detector as straggler",
+    ),
+    (
+        r"from nvidia_resiliency_ext(\.attribution)?\.straggler import ",
+        "from otel_straggler.detector import ",
+    ),
 )
+"""Of all releases: the package moved in 0.5."""
 WITHOUT_GPU = (
     ('backend="nccl"', 'backend="gloo"'),
     ('torch.device(f"cuda:{local_rank}")', 'torch.device("cpu")'),
     ('torch.device("cuda")', 'torch.device("cpu")'),
     ('device="cuda"', 'device="cpu"'),
+    ("torch.device('cuda')", "torch.device('cpu')"),
+    ("torch.cuda.synchronize()", "pass"),
     ("torch.cuda.set_device(device)", "pass"),
     ("torch.cuda.set_device(args.local_rank)", "pass"),
     (", device_ids=[local_rank]", ""),
     ("/opt/nvidia/straggler-reports/", ""),
     # gloo aborts now and then in a process that ends with its group still there, as this one does
     ('    print_rank0("DONE")', '    print("DONE", flush=True), os._exit(0)'),
+)
+WITHOUT_INTERNALS = (
+    # the number of each section's name, which the test looks at no more
+    ("straggler.Detector.reporter.name_mapper.id_to_section_name.copy()", "{}"),
 )
 TORCHVISION = {
     "__init__.py": "from . import datasets, transforms\n",
@@ -44,15 +62,34 @@ TORCHVISION = {
 
 def adapted(script: Path, folder: Path) -> Path:
     """A copy of ``script`` in ``folder`` that runs on a CPU, with a stand-in for torchvision."""
-    text = script.read_text()
-    old, new = IMPORT
-    assert old in text, f"{script.name} no longer imports the detector by this line"
-    text = text.replace(old, new)
-    for old, new in WITHOUT_GPU:
-        text = text.replace(old, new)
+    text = with_our_import(script)
     (folder / "torchvision").mkdir(exist_ok=True)
     for name, source in TORCHVISION.items():
         (folder / "torchvision" / name).write_text(source)
     copy = folder / script.name
     copy.write_text(text)
     return copy
+
+
+def adapted_tests(unit: Path, names: tuple[str, ...], folder: Path) -> Path:
+    """Copies of NVRx's unit tests, as a package in ``folder`` that runs on a CPU."""
+    package = folder / "unit"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "_utils.py").write_text((unit / "_utils.py").read_text())
+    for name in names:
+        (package / name).write_text(with_our_import(unit / name))
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu\n")
+    return package
+
+
+def with_our_import(script: Path) -> str:
+    """The text of a script, with the import line changed and nothing that needs a GPU."""
+    text, imports = script.read_text(), 0
+    for old, new in IMPORTS:
+        text, count = re.subn(old, new, text)
+        imports += count
+    assert imports == 1, f"{script.name} imports the detector {imports} times by the known lines"
+    for before, after in (*WITHOUT_GPU, *WITHOUT_INTERNALS):
+        text = text.replace(before, after)
+    return text

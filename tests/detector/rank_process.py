@@ -6,6 +6,7 @@ standard output. Functions here are what tests have the ranks do.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -22,6 +23,7 @@ from otel_straggler.client.recorder import NO_SPAN, Context, RecordingSession
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.detector import Detector, Report, Statistic
+from otel_straggler.detector.reporting import ReportGenerator
 from otel_straggler.errors import UsageError
 from otel_straggler.model.observation import Section
 from otel_straggler.native import NATIVE
@@ -311,12 +313,32 @@ def summaries(rows: list[Json]) -> list[Json | None]:
     return answers
 
 
+def generated(rows: list[list[Json]], scores: Any, gather: bool) -> list[Json | None]:
+    """Reports of ``ReportGenerator`` from (sections, kernels), statistics as in ``summaries``."""
+    generator = ReportGenerator(scores, gather_on_rank0=gather, node_name=f"node-{dist.get_rank()}")
+    return [
+        reported(
+            generator.generate_report(
+                *[
+                    {
+                        name: {Statistic.MED: med, Statistic.AVG: avg, Statistic.NUM: num}
+                        for name, (med, avg, num) in each.items()
+                    }
+                    for each in row
+                ]
+            )
+        )
+        for row in rows
+    ]
+
+
 def nvrx_windows(rows: list[Json]) -> list[Json | None]:
     """What NVRx's own ReportGenerator says of the same statistics; see test_against_nvrx."""
-    from nvidia_resiliency_ext.straggler.reporting import ReportGenerator
-    from nvidia_resiliency_ext.straggler.statistics import Statistic as Theirs
-
-    generator = ReportGenerator(
+    name = "nvidia_resiliency_ext{}.straggler"
+    moved = importlib.util.find_spec(name.format("")) is None  # as in 0.5
+    package = name.format(".attribution" if moved else "")
+    theirs = importlib.import_module(f"{package}.statistics").Statistic
+    generator = importlib.import_module(f"{package}.reporting").ReportGenerator(
         ["relative_perf_scores", "individual_perf_scores"], node_name="node"
     )
     answers = []
@@ -324,7 +346,7 @@ def nvrx_windows(rows: list[Json]) -> list[Json | None]:
         report = generator.generate_report(
             *[
                 {
-                    name: {Theirs.MED: med, Theirs.AVG: avg, Theirs.NUM: num}
+                    name: {theirs.MED: med, theirs.AVG: avg, theirs.NUM: num}
                     for name, (med, avg, num) in row[what].items()
                 }
                 for what in ("sections", "kernels")

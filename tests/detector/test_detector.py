@@ -20,7 +20,8 @@ from otel_straggler.client.recording import RECORDER
 from otel_straggler.detector import CallableId, Detector, Report, Statistic, StragglerId
 from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.report import statistics
-from otel_straggler.report.peers import Peers, ReportInterval
+from otel_straggler.report.interval import ReportIntervalTracker
+from otel_straggler.report.peers import Peers
 
 
 def run(name: str, times: int = 1) -> None:
@@ -418,15 +419,17 @@ class Steps:
 
     def __init__(self, interval_s: float, minimum: int = 1) -> None:
         self.now_s = 0.0
-        self.interval = ReportInterval(interval_s, minimum, lambda: self.now_s)
+        self.interval = ReportIntervalTracker(
+            interval_s, minimum, peers=lambda: Peers(0), monotonic_s=lambda: self.now_s
+        )
 
     def make(self, *lengths_s: float) -> list[int]:
         """At which of these iterations a report was due."""
         due = []
         for length_s in lengths_s:
             self.now_s += length_s
-            self.interval.count(lambda: Peers(0))
-            if self.interval.is_elapsed:
+            self.interval.iter_increase()
+            if self.interval.is_interval_elapsed():
                 due.append(self.interval.current_iter)
         return due
 

@@ -1,7 +1,8 @@
 """Scripts written for NVRx run after their import line was changed.
 
 Two are ours, in the shape of NVRx's example and of its functional test. NVRx's own run if
-``NVRX_CHECKOUT`` names a checkout of nvidia-resiliency-ext; they are not part of this project.
+``NVRX_CHECKOUT`` names a checkout of nvidia-resiliency-ext, v0.4.1 or newer; they are not part of
+this project.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from nvrx_scripts import adapted
+from nvrx_scripts import IMPORTS, adapted, adapted_tests, with_our_import
 
 HERE = Path(__file__).parent
 CHECKOUT = os.environ.get("NVRX_CHECKOUT", "")
@@ -45,6 +46,28 @@ def run(script: Path, folder: Path, *options: str, ranks: int = 0) -> str:
     )
     assert answer.returncode == 0, answer.stdout[-4000:]
     return answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("from nvidia_resiliency_ext import straggler", IMPORTS[0][1]),
+        ("from nvidia_resiliency_ext.attribution import straggler", IMPORTS[0][1]),
+        ("import nvidia_resiliency_ext.straggler as straggler", IMPORTS[1][1]),
+        (
+            "from nvidia_resiliency_ext.attribution.straggler import interval_tracker",
+            "from otel_straggler.detector import interval_tracker",
+        ),
+    ],
+)
+def test_the_import_line_of_every_release_is_known(theirs: str, ours: str, tmp_path: Path) -> None:
+    """0.4.1 and main; a script that has none is no script of NVRx."""
+    script = tmp_path / "script.py"
+    script.write_text(f"import torch\n{theirs}\n")
+    assert with_our_import(script) == f"import torch\n{ours}\n"
+    script.write_text("import torch\n")
+    with pytest.raises(AssertionError, match="0 times"):
+        with_our_import(script)
 
 
 def test_a_training_in_the_shape_of_the_example_runs(tmp_path: Path) -> None:
@@ -84,3 +107,38 @@ def test_the_functional_test_of_nvrx_runs(options: list[str], tmp_path: Path) ->
         assert "DONE" in printed
         assert "STRAGGLER REPORT #1" in printed
         assert "DistributedDataParallel.forward" in printed
+
+
+UNIT_TESTS = (
+    "test_det_section_api.py",
+    "test_individual_gpu_scores.py",
+    "test_interval_tracker.py",
+    "test_relative_gpu_scores.py",
+    "test_reporting.py",
+    "test_reporting_elapsed.py",
+    "test_sections.py",
+    "test_wrap_callables.py",
+)
+"""Those of NVRx that need no CUPTI (``test_cupti_*``) and look at no private module
+(``test_name_mapper.py``, ``test_data_shared.py``)."""
+NEEDS_KERNELS = "test_periodic_capture"
+
+
+@needs_checkout
+@pytest.mark.timeout(1300)
+def test_the_unit_tests_of_nvrx_pass(tmp_path: Path) -> None:
+    """All that need no GPU and no private internals; it skips some itself, with one rank."""
+    unit = adapted_tests(Path(CHECKOUT) / "tests/straggler/unit", UNIT_TESTS, tmp_path)
+    options = ["-q", "-p", "no:cacheprovider", "-k", f"not {NEEDS_KERNELS}"]
+    answer = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(unit)],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout[-4000:]
+    assert re.search(r"\b31 passed, 11 skipped\b", answer.stdout), answer.stdout[-400:]

@@ -32,8 +32,8 @@ from otel_straggler.detect.scores.settings import HangSettings, VerdictSettings
 from otel_straggler.detect.scores.windows import MIN_STEPS
 from otel_straggler.model.causes import CAUSES
 from otel_straggler.otlp.clients.client import MAX_DELAY_S
+from otel_straggler.report.collected import LONGEST_S
 from otel_straggler.report.statistics import MAX_RUNS, MAX_SECTIONS
-from otel_straggler.report.window import LONGEST_S
 
 from .pages import ROOT, text_of
 

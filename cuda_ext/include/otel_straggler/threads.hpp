@@ -145,6 +145,27 @@ class ThreadStack {
     if (place >= kPublishedFrames) deeper_.pop_back();
   }
 
+  // An execution of `who` that is not timed has begun.
+  void skip(const void* who) {
+    if (skips_.size() >= kMaxOpen) skips_.erase(skips_.begin(), skips_.begin() + kMaxOpen / 2);
+    skips_.push_back({who, depth_});
+  }
+  bool has_skips() const { return !skips_.empty(); }
+
+  // Whether what `who` ends now, the newest it has begun in this thread, is not timed; it is then
+  // no longer remembered. Frames of `section` above it are newer.
+  bool end_skip(const void* who, std::uint32_t section) {
+    for (std::size_t at = skips_.size(); at-- > 0;) {
+      if (skips_[at].who != who) continue;
+      for (std::size_t above = skips_[at].depth; above < depth_; ++above) {
+        if (this->at(above).section == section) return false;
+      }
+      skips_.erase(skips_.begin() + static_cast<std::ptrdiff_t>(at));
+      return true;
+    }
+    return false;
+  }
+
   void record_end(std::int64_t end_ns) {
     slot_->last_end_ns.store(end_ns, std::memory_order_relaxed);
   }
@@ -160,6 +181,11 @@ class ThreadStack {
 
  private:
   static constexpr std::uint64_t kSpansAtOnce = 1'024;
+
+  struct Skip {
+    const void* who;
+    std::size_t depth;  // of the stack when it began
+  };
 
   struct Deep {
     Frame frame;
@@ -205,6 +231,7 @@ class ThreadStack {
   std::int64_t waited_ns_ = 0;
   std::int64_t waited_before_[kPublishedFrames] = {};  // the run in each place began
   std::vector<Deep> deeper_;
+  std::vector<Skip> skips_;  // private: no other process needs what is not timed
 };
 
 // Places for the threads that live, given back when they end.

@@ -256,6 +256,11 @@ class GpuTiming:
 
 def why_never(settings: ClientSettings) -> Refusal | None:
     """Why GPU times could not be sent by a session of these settings; None: they could."""
+    return why_no_kernels() or (None if settings.traces.is_enabled else Refusal("not_sent"))
+
+
+def why_no_kernels() -> Refusal | None:
+    """Why kernels cannot be timed in this process; None: they can."""
     if WHY_PYTHON:
         return Refusal("no_extension", f"the native part of the package is not there: {WHY_PYTHON}")
-    return None if settings.traces.is_enabled else Refusal("not_sent")
+    return None

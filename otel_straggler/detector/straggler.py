@@ -1,44 +1,70 @@
-"""``Detector``: the drop-in face for code written against NVRx's straggler package.
-
-    from otel_straggler import detector as straggler   # was: from nvidia_resiliency_ext import ...
-
-The same calls, with or without a GPU. What differs on purpose is in docs/recipes/from-nvrx.md.
-"""
+"""``Detector`` and what it wraps; the same names as in NVRx's module."""
 
 from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import count
 from typing import Any
 
 from otel_straggler.client import process
-from otel_straggler.client.callables import CallableId, Decorator, EveryNth, WrappedCallables
-from otel_straggler.client.compiled import COMPILATION, Transparent, transparent
+from otel_straggler.client.callables import CallableId, WrappedCallables
+from otel_straggler.client.compiled import COMPILATION, Transparent, substitute, transparent
 from otel_straggler.client.recording import FORM, RECORDER, RECORDING
-from otel_straggler.client.sections import Section, section
 from otel_straggler.client.settings import is_switched_off, resolve_settings
+from otel_straggler.detector.cupti import CuptiManager
+from otel_straggler.detector.reporting import ReportGenerator
+from otel_straggler.detector.sections import (
+    SECTIONS,
+    CustomSection,
+    CustomSections,
+    caller_of,
+    traced_section,
+)
 from otel_straggler.errors import ConfigError, UsageError
-from otel_straggler.native import check_requested
+from otel_straggler.native import NATIVE, check_requested
 from otel_straggler.report import types
-from otel_straggler.report.peers import ReportInterval
+from otel_straggler.report.collected import CollectedReports
+from otel_straggler.report.interval import ReportIntervalTracker
+from otel_straggler.report.peers import Peers
 from otel_straggler.report.reporter import ReportSettings
-from otel_straggler.report.types import Report, Statistic, StragglerId
-from otel_straggler.report.window import CollectedReports, ReportWindow
+from otel_straggler.report.types import Report
+from otel_straggler.report.window import ReportWindow
 
-__all__ = ["CallableId", "Detector", "Report", "Statistic", "StragglerId"]
+__all__ = ["CallableId", "CustomSection", "Detector"]
 
 _DEFAULT_PAGES = "http://127.0.0.1:9464"
 PULL_EVERY = 4096 if FORM == "native" else 1024
 """Runs that a report finds in the ring at most, so that it never waits for many."""
-_MAX_KEPT = 10_000
 
 
-class Detector:
+class _DetectorType(type):
+    """Attributes of ``Detector`` that are more than values."""
+
+    @property
+    def custom_sections(cls) -> Mapping[Any, CustomSection]:
+        """Sections by name; times of this window are copies."""
+        state = Detector._state  # noqa: SLF001
+        return {} if state is None else CustomSections(SECTIONS, state.window.lengths_ns)
+
+    @property
+    def original_callables(cls) -> dict[CallableId, Any]:
+        """What ``wrap_callables`` replaced, and has not restored yet."""
+        return Detector._wrapped.originals  # noqa: SLF001
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if name == "profiling_interval":
+            value = int(types.checked_number(name, value, 1))
+            SECTIONS.sample(value)
+            tracker = Detector.report_interval_tracker
+            if tracker is not None:
+                tracker.profiling_interval = value
+        super().__setattr__(name, value)
+
+
+class Detector(metaclass=_DetectorType):
     """Times sections and scores ranks against each other and against their own past.
 
     Only class methods: a process has one detector. All ranks call ``generate_report`` (or
@@ -46,7 +72,13 @@ class Detector:
 
     Attributes:
         initialized: between ``initialize()`` and ``shutdown()``.
-        scores_to_compute, gather_on_rank0, profiling_interval, report_time_interval: as given.
+        scores_to_compute, gather_on_rank0, report_time_interval: as given.
+        profiling_interval: may be changed at any time.
+        custom_sections: by name, with the times of this window, milliseconds.
+        reporter: scores summaries with the settings of this detector.
+        report_interval_tracker: of ``generate_report_if_interval_elapsed``.
+        cupti_manager: the kernels of this window.
+        original_callables: what ``wrap_callables`` has replaced.
     """
 
     initialized: bool = False
@@ -54,6 +86,9 @@ class Detector:
     gather_on_rank0: bool = True
     profiling_interval: int = 1
     report_time_interval: float = 60.0
+    reporter: ReportGenerator | None = None
+    report_interval_tracker: ReportIntervalTracker | None = None
+    cupti_manager: CuptiManager | None = None
     _state: _Running | None = None
     _wrapped = WrappedCallables()
     _is_child: bool = False
@@ -78,10 +113,10 @@ class Detector:
         report_from: types.ReportFrom = "process_group",
         collector: str | None = None,
     ) -> None:
-        """Begin. Without an endpoint nothing is sent and no thread is started.
+        """Begin. Without an endpoint nothing is sent, and no thread is started but for a GPU.
 
         Args:
-            scores_to_compute: "all", or a list of "relative_perf_scores" and
+            scores_to_compute: "all", or one or a collection of "relative_perf_scores" and
                 "individual_perf_scores".
             gather_on_rank0: the first rank of the group gets the scores of all and the others None;
                 else every rank gets its own.
@@ -120,7 +155,7 @@ class Detector:
                 role=role or os.environ.get("OTEL_STRAGGLER_ROLE", "").strip(),
             ),
             process_group=process_group,
-            interval=ReportInterval(time_interval, int(interval), time.monotonic),
+            intervals=(time_interval, int(interval)),
         )
         state.begin(endpoint, tracer_provider, role)
         try:
@@ -128,47 +163,43 @@ class Detector:
         except ConfigError:
             state.end()
             raise
-        cls.scores_to_compute = wanted
+        cls.scores_to_compute = list(wanted)
         cls.gather_on_rank0 = bool(gather_on_rank0)
-        cls.profiling_interval = int(interval)
         cls.report_time_interval = time_interval
-        _timed.clear()
+        cls.reporter = ReportGenerator.of(state.window)
+        cls.report_interval_tracker = state.interval
+        cls.cupti_manager = CuptiManager(state.window)
+        cls.profiling_interval = int(interval)
         cls._state = state
         cls.initialized = True
+        state.time_kernels()
 
     @staticmethod
     def detection_section(
-        name: str | None = None,
-        profile_cuda: bool = True,  # noqa: ARG004 (NVRx's signature)
+        name: str | None = None, profile_cuda: bool = True
     ) -> AbstractContextManager[Any]:
         """Time a ``with`` block or, as a decorator, every call.
 
         Args:
             name: default: the caller's file and line.
-            profile_cuda: ignored; a GPU timing tier, if on, times all sections.
+            profile_cuda: whether its kernels count towards the GPU scores.
 
         Raises: UsageError: before ``initialize()``.
         """
         if COMPILATION.is_on():
             return transparent()
-        try:
-            return _timed[name]
-        except (KeyError, TypeError):  # the first time, or not a name
-            return _new_section(name)
+        return SECTIONS.find(name, profile_cuda) or _opened(name, profile_cuda)
 
     @classmethod
-    def wrap_callables(
-        cls,
-        callable_ids: Sequence[CallableId],
-        profile_cuda: bool = True,  # noqa: ARG003 (NVRx's signature)
-    ) -> None:
-        """Time every call of these callables, and coroutine functions until they return. Raises:
-        UsageError: one of them cannot be timed; those before it are."""
-        is_plain = cls.initialized and cls.profiling_interval == 1
+    def wrap_callables(cls, callable_ids: Sequence[CallableId], profile_cuda: bool = True) -> None:
+        """Time every call of these callables, and coroutine functions until they return;
+        ``profile_cuda`` as for :meth:`detection_section`. Raises: UsageError: one of them cannot be
+        timed; those before it are."""
         for callable_id in callable_ids:
             name = str(callable_id)
-            decorate: Decorator = section(name) if is_plain else EveryNth(section(name), _is_turn)
-            cls._wrapped.wrap(callable_id, decorate)
+            cls._wrapped.wrap(callable_id, SECTIONS.decorator(name, profile_cuda))
+        if cls._state is not None:
+            cls._state.time_kernels()
 
     @classmethod
     def restore_original_callables(cls) -> None:
@@ -188,13 +219,13 @@ class Detector:
     def generate_report_if_interval_elapsed(cls) -> Report | None:
         """Count an iteration; ``generate_report()`` if the interval has passed, else None."""
         state = cls._running()
-        state.count_iteration()
-        return state.report() if state.interval.is_elapsed else None
+        state.interval.iter_increase()
+        return state.report() if state.interval.is_interval_elapsed() else None
 
     @classmethod
     def is_interval_elapsed(cls) -> bool:
         """Whether the last ``generate_report_if_interval_elapsed()`` made a report."""
-        return cls._running().interval.is_elapsed
+        return cls._running().interval.is_interval_elapsed()
 
     @classmethod
     def shutdown(cls) -> None:
@@ -202,7 +233,8 @@ class Detector:
         cls._wrapped.restore()
         state, cls._state = cls._state, None
         cls.initialized = False
-        _timed.clear()
+        cls.reporter = cls.report_interval_tracker = cls.cupti_manager = None
+        SECTIONS.clear(_opened_from_c)
         if state is not None:
             state.end()
 
@@ -216,7 +248,7 @@ class Detector:
     @classmethod
     def _reset_in_child(cls) -> None:
         cls.initialized = False
-        _timed.clear()
+        SECTIONS.clear(_opened_from_c)
         cls._is_child = cls._state is not None or cls._is_child
         cls._state = None
 
@@ -225,14 +257,18 @@ class _Running:
     """State between ``initialize()`` and ``shutdown()``."""
 
     def __init__(
-        self, settings: ReportSettings, *, process_group: Any, interval: ReportInterval
+        self, settings: ReportSettings, *, process_group: Any, intervals: tuple[float, int]
     ) -> None:
         self.window = ReportWindow(settings, process_group)
-        self.interval = interval
+        self.window.labels = SECTIONS.labels
+        self.window.unprofiled = lambda: SECTIONS.unprofiled
+        self.interval = ReportIntervalTracker(
+            *intervals, peers=self._peers, monotonic_s=time.monotonic
+        )
         self.collected: CollectedReports | None = None
         self.is_off = is_switched_off(os.environ)
-        self._turns: dict[str, count[int]] = {}
         self._owns_session = False
+        self._times_kernels = False
 
     def begin(self, endpoint: str | None, tracer_provider: Any, role: str | None) -> None:
         if self.is_off:
@@ -251,51 +287,43 @@ class _Running:
         if self.is_off:
             return
         RECORDER.empty_here(None)
+        process.end_kernel_timing()
         if self._owns_session:
             process.shutdown()
         self.window.end()
 
-    def is_turn(self, name: str, every: int) -> bool:
-        turn = self._turns.get(name)
-        if turn is None:
-            turn = self._turns.setdefault(name, count())
-        return next(turn) % every == 0
+    def time_kernels(self) -> None:
+        """Begin once a section wants it and torch for CUDA is there."""
+        if self._times_kernels or self.is_off or not SECTIONS.profiles_kernels:
+            return
+        self._times_kernels = process.begin_kernel_timing()
 
-    def count_iteration(self) -> None:
-        peers = self.window.alone if self.is_off or self.collected else self.window.peers
-        self.interval.count(peers)
+    def _peers(self) -> Peers:
+        return self.window.alone() if self.is_off or self.collected else self.window.peers()
 
     def report(self) -> Report | None:
         if self.is_off:
             return self.window.empty()
+        self.time_kernels()
         if self.collected is not None:
             return self.window.completed(self.collected)
         return self.window.report()
 
 
-_timed: dict[str | None, Section] = {}
-"""By name, while every run is timed."""
-
-
-def _new_section(name: str | None) -> AbstractContextManager[Any]:
-    """Called by ``detection_section`` on the user's line."""
-    if Detector._state is None:  # noqa: SLF001
-        return _not_running(Detector._is_child)  # noqa: SLF001
-    is_named = name is not None
-    if name is None:
-        caller = sys._getframe(2)  # noqa: SLF001
-        name = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-    made = section(name)
-    if Detector.profiling_interval != 1:
-        return EveryNth(made, _is_turn)
-    if is_named and len(_timed) < _MAX_KEPT:  # names that vary do not fill the memory
-        _timed[made.name] = made
-    return made
-
-
-def _is_turn(name: str) -> bool:
+def _opened(name: Any, profile_cuda: bool) -> AbstractContextManager[Any]:
+    """Of whom called what called this."""
     state = Detector._state  # noqa: SLF001
-    return state is not None and state.is_turn(name, Detector.profiling_interval)
+    if state is None:
+        return _not_running(Detector._is_child)  # noqa: SLF001
+    location = caller_of(2)
+    result = SECTIONS.opened(location if name is None else name, profile_cuda, location)
+    state.time_kernels()
+    return result
+
+
+def _opened_from_c(name: Any, profile_cuda: bool) -> AbstractContextManager[Any]:
+    """Called by the extension for a section that it does not know; on the user's line."""
+    return _opened(name, profile_cuda)
 
 
 def _not_running(is_child: bool) -> Transparent:
@@ -318,4 +346,13 @@ def _collected(address: str | None, is_whole: bool) -> CollectedReports:
     )
 
 
+SECTIONS.clear(_opened_from_c)
+if NATIVE is not None:
+    _in_python = vars(Detector)["detection_section"]
+    Detector.detection_section = staticmethod(NATIVE.detection_section)  # type: ignore[method-assign]
+
+    def _use_python() -> None:
+        Detector.detection_section = _in_python  # type: ignore[method-assign]
+
+    substitute(NATIVE.detection_section, traced_section, _use_python)
 os.register_at_fork(after_in_child=Detector._reset_in_child)  # noqa: SLF001
