@@ -221,7 +221,8 @@ class Collector:
     def _resume(self, spool: Spool) -> None:
         """Score what the last process had accepted and not saved, before anything new comes."""
         self._worker.resume()
-        count = self._intake.replay(spool.replay(after=self._history.through))
+        history = self._history
+        count = self._intake.replay(spool.replay(after=history.through, also=history.held))
         spool.begin()
         if count:
             _log.info("%d requests of the spool were replayed", count)

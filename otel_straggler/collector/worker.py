@@ -314,22 +314,24 @@ class Worker:
         """What may be scored now: what waited for this request, and its own plausible part."""
         now_s = self._clock.at_s(item.now_ns)
         try:
-            content = self._plausibility.screened(item.content, now_s)
+            content = self._history.unsaved_part(item.content, item.sequence)
+            content = self._plausibility.screened(content, now_s)
             content = self._admission.admitted(content, now_s)
-            ready = self._plausibility.settled(content, now_s, now_s + self._clock.ahead_s)
+            wall_s = now_s + self._clock.ahead_s
+            ready = self._plausibility.settled(content, now_s, wall_s, item.sequence)
             self._restart_returned(item.now_ns)
         except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
             self._failures += 1
             _log.exception("admission failed; the whole request is admitted")
             return [item]
-        *waited, (content, _) = ready
-        ages_ns = [int((now_s - arrived_s) * 1e9) for _, arrived_s in waited]
+        *waited, own = ready
+        ages_ns = [int((now_s - each.arrived_s) * 1e9) for each in waited]
         return [
             *(
-                _Item(part, 0, item.now_ns - age_ns)
-                for (part, _), age_ns in zip(waited, ages_ns, strict=True)
+                _Item(each.content, 0, item.now_ns - age_ns)
+                for each, age_ns in zip(waited, ages_ns, strict=True)
             ),
-            replace(item, content=content),
+            replace(item, content=own.content),
         ]
 
     def _restart_returned(self, now_ns: int) -> None:
