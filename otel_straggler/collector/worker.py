@@ -26,7 +26,7 @@ from otel_straggler.collector.runs.clock import CollectorClock
 from otel_straggler.collector.runs.plausibility import Plausibility
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
-from otel_straggler.collector.views.publisher import Publisher
+from otel_straggler.collector.views.publisher import Publisher, SeriesShares
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.detect.scores.scorer import Scorer
@@ -79,6 +79,10 @@ class WorkerCounts:
     rejected: dict[str, int] = field(default_factory=dict)
     names_folded: int = 0
 
+    def with_rejected(self, counts: Mapping[str, int]) -> WorkerCounts:
+        """The same with what others rejected."""
+        return replace(self, rejected={**self.rejected, **counts})
+
 
 class Worker:
     """Scores what it is given, in order, on its own thread (or step by step, in tests).
@@ -99,6 +103,7 @@ class Worker:
         sampler: Sampler | None = None,
         decisions: Decisions | None = None,
         maintenance: MaintenanceBook | None = None,
+        series_shares: SeriesShares = dict.fromkeys,
     ) -> None:
         scoring = settings.scoring
         self._budget = budget
@@ -122,8 +127,9 @@ class Worker:
         scores = replace(scoring, max_runs=2 * scoring.max_runs)
         scorer = self._scorer = Scorer(scores, settings.verdicts, store.learn)
         self._publisher = Publisher(
-            settings, store, scorer, self._clock, self._decisions, self._maintenance, settings.mode
-        )
+            settings, store, scorer, self._clock, self._decisions, self._maintenance, settings.mode,
+            series_shares,
+        )  # fmt: skip
         self.commands = Commands(settings.commands, receive=self.receive_flight_record)
         self._queue: queue.SimpleQueue[_Item | _Step | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)

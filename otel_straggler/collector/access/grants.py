@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from otel_straggler.collector.access.quotas import LIMITS
 from otel_straggler.collector.access.roles import ROLES, Peer, Principal, Role
 from otel_straggler.errors import ConfigError
 
@@ -108,12 +109,13 @@ def _limits(limits: Iterable[str], role: str, where: str) -> dict[str, Any]:
     for limit in limits:
         key, _, value = limit.partition("=")
         is_number = value.isascii() and value.isdecimal() and 0 < int(value) <= _MAX_LIMIT
-        if key == "runs" and value:
+        if key == "runs" and value and role in ("ingest", "read"):
             result[key] = value
-        elif key in ("max_runs", "spans_per_s") and is_number:
+        elif key in LIMITS and is_number and role == "ingest":
             result[key] = int(value)
-        if key not in result or role != "ingest":
-            expected = "runs=PREFIX, max_runs=N or spans_per_s=N of an ingest grant, or nothing"
+        else:
+            numbers = ", ".join(f"{each}=N" for each in LIMITS)
+            expected = f"runs=PREFIX of an ingest or read grant, {numbers} of an ingest grant"
             raise ConfigError.of(f"{where}: limit", limit, expected, _REMEDY)
     return result
 
@@ -153,6 +155,10 @@ class GrantBook:
             if grant.kind == "uid" and grant.credential == str(peer.uid):
                 return grant.principal
         return None
+
+    def principals(self) -> tuple[Principal, ...]:
+        """All that have a grant."""
+        return tuple(grant.principal for grant in self._current())
 
     def _current(self) -> tuple[Grant, ...]:
         now_s = self._now_s()

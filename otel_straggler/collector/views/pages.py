@@ -83,7 +83,7 @@ class Pages:
                 entries, problems = peers.merged(entries), (*problems, *peers.problems())
             return runs_json(entries, meta, self._now_s(), self._history.problem, problems)
 
-        state = (self._entries_state(), peers and peers.version)
+        state = (self._entries_state(), self._meta().problems, peers and peers.version)
         return self._cache.get(("runs", is_local), state, make)
 
     def elsewhere(self, path: str, query: Mapping[str, str]) -> Answer | None:
