@@ -78,7 +78,7 @@ def _grant(words: Sequence[str], where: str) -> Grant:
         raise ConfigError.of(where, f"{len(words)} words", expected, _REMEDY)
     role, name, credential, *limits = words
     if role not in ROLES:
-        raise ConfigError.of(f"{where}: role", role, f"one of {', '.join(ROLES)}", _REMEDY)
+        raise ConfigError.of(f"{where}: role", _shown(role), f"one of {', '.join(ROLES)}", _REMEDY)
     kind, _, value = credential.partition(":")
     return Grant(
         Principal(name=name, role=cast("Role", role), **_limits(limits, role, where)),
@@ -116,8 +116,13 @@ def _limits(limits: Iterable[str], role: str, where: str) -> dict[str, Any]:
         else:
             numbers = ", ".join(f"{each}=N" for each in LIMITS)
             expected = f"runs=PREFIX of an ingest or read grant, {numbers} of an ingest grant"
-            raise ConfigError.of(f"{where}: limit", limit, expected, _REMEDY)
+            raise ConfigError.of(f"{where}: limit", _shown(limit), expected, _REMEDY)
     return result
+
+
+def _shown(word: str) -> str:
+    """A word of a wrong line as an error has it: not if it may hold a token."""
+    return word if all(len(part) < MIN_TOKEN for part in re.split("[:=]", word)) else "..."
 
 
 class GrantBook:
