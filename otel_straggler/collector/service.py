@@ -95,6 +95,11 @@ class Collector:
         self._sampler = _sampler(settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
         self._maintenance = MaintenanceBook(time.time_ns)
+        audit = Audit(None if self._forwarder is None else partial(_forward_log, self._forwarder))
+        guard = Guard(settings.auth, settings.metrics.allowed_hosts, audit)
+        quotas = self._quotas = Quotas(
+            lambda: self._worker.snapshot.runs, principals=guard.principals
+        )
         self._worker = Worker(
             settings,
             self._budget,
@@ -102,6 +107,7 @@ class Collector:
             sampler=self._sampler,
             decisions=self._decisions,
             maintenance=self._maintenance,
+            series_shares=quotas.series_shares,
         )
         keep_alerts = partial(self._history.put, ALERTS)
         self._notifying = notifying_for(settings, self._worker, keep_alerts)
@@ -119,7 +125,6 @@ class Collector:
         evict_run_s = settings.scoring.evict_run_s
         self._evict_run_s = evict_run_s
         aliases, names = settings.attributes.aliases(), settings.spans.names()
-        quotas = Quotas(lambda: self._worker.snapshot.runs)
         self._intake = Intake(
             self._worker.ingest, self._forward, self._budget, aliases, names, quotas, self._spool
         )
@@ -133,11 +138,9 @@ class Collector:
         pages = Pages(
             self._worker,
             self._page_history,
-            lambda: meta(collector=self._id),
+            lambda: meta(collector=self._id, exceeded=quotas.problems()),
             peers=self._peers if settings.metrics.peers else None,
         )
-        audit = Audit(None if self._forwarder is None else partial(_forward_log, self._forwarder))
-        guard = Guard(settings.auth, settings.metrics.allowed_hosts, audit)
         api = Api(self._answers(pages), guard=guard, is_tls=settings.tls.is_on)
         self._servers = Servers(settings, self._intake, api, self._commands, guard)
 
@@ -221,7 +224,8 @@ class Collector:
     def _resume(self, spool: Spool) -> None:
         """Score what the last process had accepted and not saved, before anything new comes."""
         self._worker.resume()
-        count = self._intake.replay(spool.replay(after=self._history.through))
+        history = self._history
+        count = self._intake.replay(spool.replay(after=history.through, also=history.held))
         spool.begin()
         if count:
             _log.info("%d requests of the spool were replayed", count)
@@ -290,7 +294,7 @@ class Collector:
             waiting_bytes=self._budget.waiting_bytes,
             runs=len(snapshot.runs),
             intake=self._intake.counts(),
-            worker=self._worker.counts(),
+            worker=self._worker.counts().with_rejected(self._quotas.counts()),
             http_answers=self._servers.http_answers,
             forwarded=None if forwarder is None else forwarder.counts(),
             history=self._history.counts(),

@@ -17,6 +17,7 @@ from otel_straggler.collector.settings import (
     is_token,
     parse_address,
 )
+from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.errors import ConfigError, UnavailableError
 from otel_straggler.setting import Setting, read_section, rows_of, sections_of
 
@@ -73,6 +74,7 @@ def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> Collecto
             "a history alongside it, which keeps what the log led to",
             "Name one with --history PATH or history.path.",
         )
+    check_verdicts(settings.verdicts, f"{path}: verdicts.")
     check_notify(settings.alerts.notify, f"{path}: alerts.notify.")
     check_tls(settings.tls)
     return replace(settings, commands=with_token(settings.commands, str(path)))
@@ -128,6 +130,22 @@ def with_token(
             f"Set {TOKEN_VARIABLE}, for example to the output of: openssl rand -hex 32",
         )
     return replace(settings, token=given)
+
+
+def check_verdicts(settings: VerdictSettings, where: str) -> None:
+    """Check that some window has a whole block; ``where`` comes before the names of settings.
+
+    Raises:
+        ConfigError: a block is longer than every window.
+    """
+    longest = max(settings.windows_steps)
+    if settings.block_steps > longest:
+        raise ConfigError.of(
+            f"{where}block_steps",
+            settings.block_steps,
+            f"at most {longest}, the longest of {where}windows_steps",
+            "Make the blocks shorter, or add a longer window.",
+        )
 
 
 def check_notify(settings: NotifySettings, where: str) -> None:

@@ -26,7 +26,7 @@ from otel_straggler.collector.runs.clock import CollectorClock
 from otel_straggler.collector.runs.plausibility import Plausibility
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
-from otel_straggler.collector.views.publisher import Publisher
+from otel_straggler.collector.views.publisher import Publisher, SeriesShares
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.detect.scores.scorer import Scorer
@@ -79,6 +79,10 @@ class WorkerCounts:
     rejected: dict[str, int] = field(default_factory=dict)
     names_folded: int = 0
 
+    def with_rejected(self, counts: Mapping[str, int]) -> WorkerCounts:
+        """The same with what others rejected."""
+        return replace(self, rejected={**self.rejected, **counts})
+
 
 class Worker:
     """Scores what it is given, in order, on its own thread (or step by step, in tests).
@@ -99,6 +103,7 @@ class Worker:
         sampler: Sampler | None = None,
         decisions: Decisions | None = None,
         maintenance: MaintenanceBook | None = None,
+        series_shares: SeriesShares = dict.fromkeys,
     ) -> None:
         scoring = settings.scoring
         self._budget = budget
@@ -122,8 +127,9 @@ class Worker:
         scores = replace(scoring, max_runs=2 * scoring.max_runs)
         scorer = self._scorer = Scorer(scores, settings.verdicts, store.learn)
         self._publisher = Publisher(
-            settings, store, scorer, self._clock, self._decisions, self._maintenance, settings.mode
-        )
+            settings, store, scorer, self._clock, self._decisions, self._maintenance, settings.mode,
+            series_shares,
+        )  # fmt: skip
         self.commands = Commands(settings.commands, receive=self.receive_flight_record)
         self._queue: queue.SimpleQueue[_Item | _Step | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
@@ -314,22 +320,24 @@ class Worker:
         """What may be scored now: what waited for this request, and its own plausible part."""
         now_s = self._clock.at_s(item.now_ns)
         try:
-            content = self._plausibility.screened(item.content, now_s)
+            content = self._history.unsaved_part(item.content, item.sequence)
+            content = self._plausibility.screened(content, now_s)
             content = self._admission.admitted(content, now_s)
-            ready = self._plausibility.settled(content, now_s, now_s + self._clock.ahead_s)
+            wall_s = now_s + self._clock.ahead_s
+            ready = self._plausibility.settled(content, now_s, wall_s, item.sequence)
             self._restart_returned(item.now_ns)
         except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
             self._failures += 1
             _log.exception("admission failed; the whole request is admitted")
             return [item]
-        *waited, (content, _) = ready
-        ages_ns = [int((now_s - arrived_s) * 1e9) for _, arrived_s in waited]
+        *waited, own = ready
+        ages_ns = [int((now_s - each.arrived_s) * 1e9) for each in waited]
         return [
             *(
-                _Item(part, 0, item.now_ns - age_ns)
-                for (part, _), age_ns in zip(waited, ages_ns, strict=True)
+                _Item(each.content, 0, item.now_ns - age_ns)
+                for each, age_ns in zip(waited, ages_ns, strict=True)
             ),
-            replace(item, content=content),
+            replace(item, content=own.content),
         ]
 
     def _restart_returned(self, now_ns: int) -> None:

@@ -65,8 +65,11 @@ class KernelTimes:
 
     @property
     def nbytes(self) -> int:
-        names = ("ends", *_OF_POINTS, *_OF_BUCKETS)
-        return sum(getattr(self, name).nbytes for name in names)
+        return sum(column.nbytes for column in self.columns().values())
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """All but the tables of names."""
+        return {name: getattr(self, name) for name in ("ends", *_OF_POINTS, *_OF_BUCKETS)}
 
     def part(self, first: int, last: int) -> KernelTimes:
         """Points from ``first`` to before ``last``, as views."""

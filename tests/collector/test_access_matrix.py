@@ -21,9 +21,11 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.collector.access.roles import NOBODY, Principal
 from otel_straggler.collector.ingest.grpc_messages import METHODS
+from otel_straggler.otlp.clients.token import TOKEN_VARIABLE
 
 from ..servers.receiver import Receiver
 from .authorities import TOKENS, WRONG, Authority, bearer, write_grants
+from .conftest import PROTOBUF
 
 READ = {"GET": "read", "HEAD": "read"}
 PUBLIC = {"GET": "public", "HEAD": "public"}
@@ -59,6 +61,8 @@ BODIES = {
     "/v1/login": {"token": WRONG},
 }
 COMMANDS = "s3cret"
+OWN, FOREIGN = "team-a/own", "team-b/foreign"
+TEAM = "team-a-0123456789abcdef"
 SECRETS = {None: NOBODY, WRONG: NOBODY} | {
     token: Principal(name=f"{role}-user", role=role) for role, token in TOKENS.items()
 }
@@ -69,7 +73,7 @@ class Guarded:
 
     def __init__(self, kit: Any, folder: Path, authority: Authority | None, webhook: str) -> None:
         settings = kit.settings(
-            auth__grant_files=(write_grants(folder),),
+            auth__grant_files=(write_grants(folder, f"read team-a token:{TEAM} runs=team-a/"),),
             commands__enabled=True,
             commands__token=COMMANDS,
             **({} if authority is None else authority.settings()),
@@ -80,7 +84,13 @@ class Guarded:
         self.authority = authority
 
     def ask(
-        self, listener: str, method: str, path: str, token: str | None, body: bytes | None = None
+        self,
+        listener: str,
+        method: str,
+        path: str,
+        token: str | None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
     ) -> tuple[int, bytes]:
         host, _, port = self.live.addresses[listener].rpartition(":")
         connection = (
@@ -90,13 +100,14 @@ class Guarded:
                 host, int(port), timeout=30, context=self.authority.context()
             )
         )
-        content = {} if body is None else {"Content-Type": "application/json"}
+        content = {} if body is None else {"Content-Type": content_type}
         headers = {semconv.COMMANDS_TOKEN_HEADER: COMMANDS, **content, **bearer(token)}
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            is_stream = "event-stream" in (response.getheader("Content-Type") or "")
-            return response.status, b"" if is_stream else response.read()
+            if "event-stream" in (response.getheader("Content-Type") or ""):
+                return response.status, b"" if method == "HEAD" else response.read1()
+            return response.status, response.read()
         finally:
             connection.close()
 
@@ -219,3 +230,88 @@ def test_without_a_role_for_it_nothing_changes(guarded: Guarded, webhook: Receiv
                     body = json.dumps(BODIES.get(path, {})).encode()
                     guarded.ask(listener, "POST", path, token, body)
     assert state() == before
+
+
+@pytest.fixture(scope="module")
+def two_teams(guarded: Guarded, kit: Any) -> Guarded:
+    """With a run of each of two tenants, which hang of the same node."""
+    for run_id in (OWN, FOREIGN):
+        ranks = [kit.rank(rank, 2, run_id=run_id) for rank in range(2)]
+        bodies = [("traces", kit.spans_of(rank, range(12))) for rank in ranks]
+        bodies += [("metrics", kit.beat_of(rank, step=11)) for rank in ranks]
+        for signal, body in bodies:
+            status, _ = guarded.ask(
+                "otlp_http", "POST", f"/v1/{signal}", TOKENS["ingest"], body, PROTOBUF
+            )
+            assert status == 200
+
+    def is_shown() -> bool:  # what was asked for earlier is cached for a while
+        bodies = [
+            guarded.ask("metrics", "GET", path, token)[1]
+            for path in ("/v1/runs", "/metrics", "/v1/report")
+            for token in (TEAM, TOKENS["read"])
+        ]
+        seen = guarded.live.collector._worker.snapshot.runs
+        has_windows = all(run_id in seen and seen[run_id].windows for run_id in (OWN, FOREIGN))
+        is_whole = all(FOREIGN.encode() in body for body in bodies[1::2])
+        return has_windows and is_whole and all(OWN.encode() in body for body in bodies)
+
+    kit.eventually(is_shown)
+    return guarded
+
+
+QUERIES = ("", f"?run={OWN}", f"?run={FOREIGN}", "?run=", "?rank=0", f"?run={FOREIGN}&rank=0")
+READABLE = [path for path, roles in EXPECTED.items() if roles.get("GET") == "read"]
+
+
+@pytest.mark.parametrize("path", READABLE)
+def test_a_reader_of_one_tenant_sees_no_run_of_another(two_teams: Guarded, path: str) -> None:
+    """At every path that can be read, with every query: neither its content nor that it exists."""
+    for query in QUERIES:
+        name = "nobody-has-this"
+        status, body = two_teams.ask("metrics", "GET", f"{path}{query}", TEAM)
+        is_asked_for = FOREIGN in query
+        assert is_asked_for or FOREIGN.encode() not in body, query
+        unknown = two_teams.ask("metrics", "GET", f"{path}{query}".replace(FOREIGN, name), TEAM)
+        if is_asked_for and not unknown[1].startswith(b"#"):
+            assert (status, body.replace(FOREIGN.encode(), name.encode())) == unknown, query
+
+
+def test_a_reader_of_one_tenant_sees_its_own_runs_and_one_of_all_sees_all(
+    two_teams: Guarded,
+) -> None:
+    """Every path that shows runs shows them to those who may see them."""
+    own = {"/metrics": OWN, "/v1/report": OWN, "/v1/runs": OWN, "/v1/run": OWN, "/v1/rank": OWN}
+    for path, name in own.items():
+        query = "?rank=0" if path == "/v1/rank" else ""
+        assert name.encode() in two_teams.ask("metrics", "GET", f"{path}{query}", TEAM)[1], path
+    for path in ("/metrics", "/v1/report", "/v1/runs"):
+        body = two_teams.ask("metrics", "GET", path, TOKENS["read"])[1]
+        assert OWN.encode() in body, path
+        assert FOREIGN.encode() in body, path
+    status, _ = two_teams.ask("metrics", "GET", f"/v1/run?run={FOREIGN}", TOKENS["read"])
+    assert status == 200
+
+
+def test_a_reader_of_one_tenant_sees_no_run_of_another_on_other_shards(
+    two_teams: Guarded, start: Any, kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list and single runs that a shard fetches from another with its own token."""
+    if two_teams.authority is not None:
+        return  # a shard asks in the same way
+    token = tmp_path / "token"
+    token.write_text(TOKENS["read"])
+    monkeypatch.setenv(TOKEN_VARIABLE, str(token))
+    url = f"http://{two_teams.live.addresses['metrics']}"
+    grants = (write_grants(tmp_path, f"read team-a token:{TEAM} runs=team-a/"),)
+    shard = start(auth__grant_files=grants, metrics__peers=(url,), metrics__collector_id="b")
+
+    def names(token: str) -> set[str]:
+        return {each["run_id"] for each in shard.get("/v1/runs", bearer(token)).json()["runs"]}
+
+    kit.eventually(lambda: names(TOKENS["read"]) == {OWN, FOREIGN})
+    assert names(TEAM) == {OWN}
+    assert shard.get(f"/v1/run?run={OWN}", bearer(TEAM)).status == 200
+    for path in ("/v1/run", "/v1/timeline", "/v1/scalars"):
+        assert shard.get(f"{path}?run={FOREIGN}", bearer(TEAM)).status == 404
+        assert shard.get(f"{path}?run={FOREIGN}", bearer(TOKENS["read"])).status == 200

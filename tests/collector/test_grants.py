@@ -10,7 +10,7 @@ import pytest
 
 from otel_straggler.collector.access.grants import GrantBook, digest, read_grants
 from otel_straggler.collector.access.guard import Guard
-from otel_straggler.collector.access.quotas import QuotaError, Quotas
+from otel_straggler.collector.access.quotas import LIMITS, QuotaError, Quotas, Usage
 from otel_straggler.collector.access.roles import NOBODY, Peer, Principal
 from otel_straggler.collector.access.settings import AuthSettings
 from otel_straggler.errors import ConfigError
@@ -39,7 +39,7 @@ def test_a_credential_is_a_token_its_digest_a_certificate_or_a_user(tmp_path: Pa
     assert [who.role for who in (reader, team, alice, local)] == [
         *("read", "ingest", "operate", "admin")
     ]
-    assert (team.may_send("team-a/7"), team.may_send("team-b/7")) == (True, False)
+    assert (team.covers("team-a/7"), team.covers("team-b/7")) == (True, False)
     assert book.of_token(WRONG) is None
     assert book.of_peer(Peer(address="127.0.0.1:1")) is None
 
@@ -50,13 +50,18 @@ def test_a_credential_is_a_token_its_digest_a_certificate_or_a_user(tmp_path: Pa
         ("read prometheus", "2 words"),
         ("write someone token:0123456789abcdef", "one of ingest, read, operate, admin"),
         ("read someone token:short", "at least 16"),
+        ("0123456789abcdef someone read", "one of ingest, read, operate, admin"),
+        ("ingest someone uid:1 token:0123456789abcdef", "of an ingest grant"),
+        ("ingest someone uid:1 0123456789abcdef", "of an ingest grant"),
         ("read someone token:0123456789abcdef;x", "at least 16"),
         ("read someone sha256:abc", "sha256:HEX"),
         ("read someone password:0123456789abcdef", "sha256:HEX"),
         ("read someone uid:root", "uid:NUMBER"),
-        ("read someone token:0123456789abcdef runs=a", "of an ingest grant"),
+        ("operate someone token:0123456789abcdef runs=a", "of an ingest or read grant"),
+        ("read someone token:0123456789abcdef max_runs=7", "of an ingest grant"),
         ("ingest someone token:0123456789abcdef runs=", "runs=PREFIX"),
         ("ingest someone token:0123456789abcdef max_runs=0", "max_runs=N"),
+        ("ingest someone token:0123456789abcdef max_series=-1", "max_series=N"),
         ("ingest someone token:0123456789abcdef spans_per_s=fast", "spans_per_s=N"),
         ("ingest someone token:0123456789abcdef ranks=7", "of an ingest grant"),
     ],
@@ -158,19 +163,41 @@ def test_a_grant_has_so_many_runs_and_no_more(start: Any, kit: Any, tmp_path: Pa
     assert [send(number).status for number in (1, 2)] == [200, 200]
 
 
-def test_a_grant_sends_so_many_spans_a_second_and_is_asked_to_wait() -> None:
+@pytest.mark.parametrize("limit", ["spans_per_s", "bytes_per_s"])
+def test_a_grant_sends_so_much_a_second_and_is_asked_to_wait(limit: str) -> None:
     """Ten seconds' worth at once; a client sends the rest again, later."""
     now = [0.0]
     quotas = Quotas(frozenset, lambda: now[0])
-    sender = Principal(name="a", role="ingest", spans_per_s=100.0)
-    quotas.spend(sender, set, 1_000)
-    quotas.spend(sender, set, 500)
-    with pytest.raises(QuotaError, match="more than 100 spans") as raised:
-        quotas.spend(sender, set, 1)
+    sender = Principal(name="a", role="ingest", **{limit: 100.0})
+
+    def send(count: int, who: Principal = sender) -> None:
+        quotas.spend(who, Usage(**{"spans": 1, "body_bytes": 1, _USED[limit]: count}))
+
+    send(1_000)
+    send(500)
+    with pytest.raises(QuotaError, match=r"a sends more than 100 .* a second") as raised:
+        send(1)
     assert raised.value.retry_after_s == 5
-    quotas.spend(Principal(name="b", role="ingest"), set, 10**9)
+    send(10**9, Principal(name="b", role="ingest"))
     now[0] = 5.0
-    quotas.spend(sender, set, 1)
+    send(1)
+    assert quotas.counts() == {**dict.fromkeys(LIMITS, 0), limit: 1}
+
+
+_USED = {"spans_per_s": "spans", "bytes_per_s": "body_bytes"}
+
+
+def test_a_request_beyond_one_rate_spends_of_no_other() -> None:
+    """A client sends it again: it must not be charged twice."""
+    now = [0.0]
+    quotas = Quotas(frozenset, lambda: now[0])
+    sender = Principal(name="a", role="ingest", spans_per_s=10.0, bytes_per_s=1_000.0)
+    quotas.spend(sender, Usage(spans=1, body_bytes=20_000))
+    for _ in range(200):
+        with pytest.raises(QuotaError, match="bytes"):
+            quotas.spend(sender, Usage(spans=1, body_bytes=1))
+    now[0] = 10.0
+    quotas.spend(sender, Usage(spans=1, body_bytes=1))
 
 
 def test_runs_that_were_just_admitted_count_before_they_are_known() -> None:
@@ -179,9 +206,82 @@ def test_runs_that_were_just_admitted_count_before_they_are_known() -> None:
     quotas = Quotas(lambda: known, lambda: now[0])
     sender = Principal(name="a", role="ingest", max_runs=3)
     for name in ("x", "y", "z"):
-        quotas.spend(sender, lambda one=name: {one}, 1)
+        quotas.spend(sender, Usage(run_ids=lambda one=name: {one}))
     with pytest.raises(QuotaError, match="allows 3"):
-        quotas.spend(sender, lambda: {"w"}, 1)
-    quotas.spend(sender, lambda: {"x", "y"}, 1)
+        quotas.spend(sender, Usage(run_ids=lambda: {"w"}))
+    quotas.spend(sender, Usage(run_ids=lambda: {"x", "y"}))
     now[0] = 11.0  # none of them became a run
-    quotas.spend(sender, lambda: {"w"}, 1)
+    quotas.spend(sender, Usage(run_ids=lambda: {"w"}))
+
+
+def test_a_grant_has_so_many_ranks_until_they_end_or_are_silent() -> None:
+    """Those there are go on; the next job finds room once the one before has ended."""
+    now = [0.0]
+    quotas = Quotas(frozenset, lambda: now[0])
+    sender = Principal(name="a", role="ingest", max_ranks=3)
+
+    def send(*ranks: int, run_id: str = "a", has_ended: bool = False) -> None:
+        names = {(run_id, "", rank) for rank in ranks}
+        quotas.spend(
+            sender, Usage(ranks=lambda: names, ended=lambda: names if has_ended else set())
+        )
+
+    send(0, 1)
+    send(2)
+    for further in ((3,), (0, 3)):
+        with pytest.raises(QuotaError, match=r"a has 3 ranks .* allows 3 \(max_ranks\)") as raised:
+            send(*further)
+        assert raised.value.retry_after_s is None
+    send(0, 1, 2, has_ended=True)
+    send(0, 1, 2, run_id="b")
+    now[0] = 60.0
+    send(0, run_id="b")
+    now[0] = 121.0
+    send(3, 4, run_id="b")
+    assert quotas.counts()["max_ranks"] == 2
+
+
+def test_the_runs_of_a_grant_share_its_series() -> None:
+    """A small run is shown whole; other teams keep the share of all. What is folded is shown."""
+    now = [0.0]
+    team = Principal(name="team-a", role="ingest", runs="a/", max_series=1_000)
+    quotas = Quotas(frozenset, lambda: now[0], lambda: (team, Principal(name="b", role="ingest")))
+    assert quotas.series_shares({"a/1": 400, "b/1": 9_000}, 5_000) == {"a/1": 1_000, "b/1": 5_000}
+    assert quotas.problems() == ()
+    needs = {"a/1": 100, "a/2": 5_000, "a/3": 700, "b/1": 9_000}
+    assert quotas.series_shares(needs, 5_000) == dict(
+        zip(needs, [450, 450, 450, 5_000], strict=True)
+    )
+    assert quotas.problems() == (
+        "team-a has 5800 series; its grant allows 1,000, the rest is folded (max_series)",
+    )
+    now[0] = 121.0
+    assert quotas.problems() == ()
+
+
+def test_what_is_beyond_a_limit_is_counted_said_to_the_sender_and_shown(
+    start: Any, kit: Any, tmp_path: Path
+) -> None:
+    """Over HTTP: refused as a whole, by limit in /metrics, and a problem on the page."""
+    grants = write_grants(tmp_path, f"ingest team-a token:{TOKEN} max_ranks=2 max_series=10")
+    live = start(auth__grant_files=(grants,))
+    reader = {"Authorization": f"Bearer {TOKENS['read']}"}
+
+    def send(rank: int) -> Any:
+        body = kit.spans_of(kit.rank(rank, 3), range(12))
+        headers = {"Content-Type": "application/x-protobuf", "Authorization": f"Bearer {TOKEN}"}
+        return kit.ask(live.addresses["otlp_http"], "POST", "/v1/traces", body, headers)
+
+    assert [send(rank).status for rank in (0, 1)] == [200, 200]
+    refused = send(2)
+    assert refused.status == 403
+    assert b"team-a has 2 ranks that report; its grant allows 2 (max_ranks)" in refused.body
+
+    def series() -> str:
+        return str(live.get("/metrics", reader).body.decode())
+
+    kit.eventually(lambda: "straggler_collector_series_folded" in series())
+    assert 'straggler_collector_rejected_total{what="max_ranks"' in series()
+    problems = live.get("/v1/runs", reader).json()["problems"]
+    assert any("max_ranks" in each for each in problems)
+    assert any("max_series" in each for each in problems)

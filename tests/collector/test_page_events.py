@@ -166,7 +166,7 @@ class FleetStatus:
         self.firsts = 0
         self.look_s = 1000.0
 
-    def list_state(self) -> tuple[int, str]:
+    def list_state(self, prefix: str = "") -> tuple[int, str]:
         return 3, self.of_list
 
     def run_state(self, run_id: str) -> str | None:
@@ -176,7 +176,7 @@ class FleetStatus:
     def newest_seq(self, run_id: str) -> int | None:
         return 7
 
-    def first(self) -> str | None:
+    def first(self, prefix: str = "") -> str | None:
         self.firsts += 1
         return "first" if self.firsts > 1 else None
 

@@ -156,6 +156,10 @@ WRONG = {
     ),
     "text in a list of numbers": ("verdicts:\n  windows_steps: [a]\n", ["windows_steps", "['a']"]),
     "numbers that fall": ("verdicts:\n  windows_steps: [20, 5]\n", ["windows_steps", "[20, 5]"]),
+    "blocks longer than every window": (
+        "verdicts:\n  block_steps: 500\n",
+        ["verdicts.block_steps", "500", "at most 400", "verdicts.windows_steps"],
+    ),
     "a faster straggler": ("verdicts:\n  page_slowdown: 0.9\n", ["page_slowdown", "at least 1"]),
     "no such mode of alerts": ("alerts:\n  mode: on\n", ["alerts.mode", "True", "observe"]),
     "another mode of alerts": ("alerts:\n  mode: sampled\n", ["alerts.mode", "sampled", "page"]),

@@ -12,12 +12,18 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.collector.history.reader import HistoryReader
+from otel_straggler.collector.history.spool import Spool
+from otel_straggler.collector.history.writer import HistoryWriter
+from otel_straggler.collector.ingest.intake import PROTOBUF as CONTENT_TYPE
+from otel_straggler.collector.ingest.intake import ByteBudget, Intake, Request
 from otel_straggler.collector.settings_file import load_settings
+from otel_straggler.collector.worker import Worker
 from otel_straggler.demo.processes import Collector
 from otel_straggler.errors import ConfigError, UnavailableError
 
 from .conftest import PROTOBUF, ask
 
+HUGE = 2**40
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
@@ -118,6 +124,82 @@ def test_every_acknowledged_span_is_in_one_window_after_kills(
     sections = [(rank, section) for rank in range(2) for section in ("forward", "backward")]
     assert counted(Path(where["history__path"])) == dict.fromkeys(sections, 60)
     assert not list(Path(where["history__spool"]).glob("*.spool"))
+
+
+class Life:
+    """A collector without threads of its own, from its start until it is killed."""
+
+    def __init__(self, kit: Any, where: dict[str, str]) -> None:
+        settings = kit.settings(**where, scoring__window_steps=10)
+        self.now_s = 1.79e9
+        self.spool = Spool(Path(where["history__spool"]), max_bytes=1 << 24, syncs=False)
+        self.spool.open()
+        self.history = HistoryWriter(settings.history, 100, spool=self.spool)
+        self.history.open()
+        budget = ByteBudget(1 << 30)
+        self.worker = Worker(
+            settings,
+            budget,
+            monotonic_ns=lambda: int(self.now_s * 1e9),
+            wall_s=lambda: self.now_s,
+            history=self.history,
+        )
+        self.worker.sign("c")
+        self.history.restore(self.worker._scorer, self.worker._decisions, store=self.worker._store)
+        self.worker._through = self.history.through
+        self.intake = Intake(self.worker.ingest, lambda *_: None, budget, spool=self.spool)
+        replayed = self.spool.replay(after=self.history.through, also=self.history.held)
+        self.replayed = self.intake.replay(replayed)
+        self.worker.process_queued()
+        self.spool.begin()
+
+    def send(self, body: bytes) -> None:
+        self.now_s += 1.0
+        request = Request(
+            signal="traces", content_type=CONTENT_TYPE, body=body, raw_body=b"", content_encoding=""
+        )
+        assert self.intake.handle(request).status == "ok"
+        self.worker.process_queued()
+
+    def save(self) -> None:
+        worker = self.worker
+        self.history.save(worker._scorer, worker._store, through=worker._through)
+        self.history._history.flush()  # type: ignore[union-attr]
+
+    def kill(self) -> None:
+        self.history.close(5.0)
+        self.spool.close()
+
+    def end(self) -> None:
+        self.worker.finish()
+        self.kill()
+
+
+def test_what_waits_for_a_quorum_survives_kills(kit: Any, where: dict[str, str]) -> None:
+    """A restart of the world (attempt 1) that half of its ranks have not reported yet when the
+    collector is killed, twice, after saves; and what one wrong process says is still set aside."""
+
+    def spans(rank: int, steps: range, attempt: int = 1) -> bytes:
+        return kit.spans_of(kit.rank(rank, 4, attempt=attempt), steps, {"forward": 0.1})
+
+    life = Life(kit, where)
+    for rank in range(4):
+        life.send(spans(rank, range(10), attempt=0))
+    life.send(spans(3, range(1), attempt=HUGE))
+    life.send(spans(0, range(100, 105)) + spans(0, range(105, 110), attempt=0))
+    for _ in range(2):
+        life.save()
+        life.kill()
+        life = Life(kit, where)
+        assert life.replayed == 2
+    life.send(spans(1, range(100, 110)))
+    for rank in (2, 3):
+        life.send(spans(rank, range(100, 110)))
+    life.send(spans(0, range(105, 110)))
+    assert life.worker._store.world("run", "").claims.attempt == 1
+    life.end()
+    counts = counted(Path(where["history__path"]))
+    assert counts == {(0, "forward"): 25, **{(rank, "forward"): 20 for rank in (1, 2, 3)}}
 
 
 def test_a_collector_that_cannot_listen_leaves_the_spool_to_the_next(

@@ -7,10 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from otel_straggler.collector.history.codec import decode_blob, encode_blob
+from otel_straggler.detect.scores import scorer as scorer_module
 from otel_straggler.detect.scores.kernel_store import KernelHistograms, by_interval
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.kernels import KernelTimes, times_of_counts
+from otel_straggler.model.observation import BatchBuilder, Section
 from otel_straggler.model.rank import Source
 
 from ..kernels_made import tally
@@ -182,3 +186,67 @@ def test_attempts_groups_and_runs_are_kept_apart() -> None:
     assert len(held_of(of)) == 2
     of.evict("r")
     assert held_of(of) == []
+
+
+# --- over restarts of the collector --------------------------------------------------------------
+
+
+def restarted(held: KernelHistograms, max_kernels: int = 10_000) -> KernelHistograms:
+    """Through the bytes of a history."""
+    result = KernelHistograms(max_kernels, Counter())
+    result.restore(decode_blob(encode_blob(held.state()), where="test"))
+    return result
+
+
+def test_windows_have_the_same_kernels_after_a_restart() -> None:
+    """The same medians, the same memory; what is delivered again is not counted again."""
+    parts = [reported(n, at, at + 10, "gemm", f"own{n}") for at in (0, 10, 20) for n in range(3)]
+    held = store(*parts)
+    again = restarted(restarted(held))
+    for part in parts:
+        take(again, part)
+    assert again._counts["repeated"] == sum(len(part) for part in parts)
+    assert again.nbytes == held.nbytes
+    first, last = np.full(3, 12 * S), np.full(3, 18 * S)
+    chosen, chosen_again = (each.intervals_of_window(RANKS, first, last) for each in (held, again))
+    assert len(chosen) == 3
+    for (line, one), (line_again, other) in zip(chosen, chosen_again, strict=True):
+        assert (line_again, other.start_ns, other.end_ns) == (line, one.start_ns, one.end_ns)
+        for name, column in one.times.columns().items():
+            if name != "source":  # of the request; a window has its own
+                np.testing.assert_array_equal(other.times.columns()[name], column, err_msg=name)
+    assert list(again._codes) == list(held._codes)
+
+
+def test_histograms_without_a_place_for_their_kernels_are_left_out_after_a_restart() -> None:
+    """The collector starts with a smaller limit; what comes from then on is kept."""
+    again = restarted(store(reported(0, 0, 10, "a", "b")), max_kernels=1)
+    assert window(again, 0, 20) == []
+    take(again, reported(0, 0, 10, "a"))
+    assert window(again, 0, 20) == [(0, 10)]
+
+
+def test_kernels_of_open_windows_survive_a_restart_and_those_of_the_largest_run_may_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is saved is bounded over all runs; rows are saved in any case."""
+    before, names = scorer(1 << 20), ("small", "large")
+    for run_id in names:
+        for n in range(3):
+            who = replace(RANKS[n], run_id=run_id)
+            row = BatchBuilder()
+            row.add(who, Section("forward"), step=0, seq=0, start_ns=15 * S, duration_s=1.0)
+            before.observe(row.build(), 0)
+            kernels = ("gemm",) if run_id == "small" else tuple(map(str, range(50)))
+            before.observe_kernels(reported(n, 10, 20, *kernels, run_id=run_id))
+    sizes = {
+        run_id: sum(w.kernel_nbytes for w in before._runs[run_id].values()) for run_id in names
+    }
+    monkeypatch.setattr(scorer_module, "MAX_SAVED_KERNEL_BYTES", sum(sizes.values()) - 1)
+    after = Scorer()
+    after.restore_open(before.open_state(), 0)
+    assert {run_id: bool(after._runs[run_id][""].kernels) for run_id in names} == {
+        "small": True,
+        "large": False,
+    }
+    assert {w.run_id: w.section_count.sum() for w in after.close_all()} == {"small": 3, "large": 3}

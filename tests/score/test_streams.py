@@ -494,3 +494,34 @@ def test_rows_with_and_without_a_step_in_one_window() -> None:
     assert (window.first_step, window.last_step, window.n_steps) == (100, 102, 3)
     assert window.section_count.tolist() == [[4]]
     assert window.section_median_s.tolist() == window.section_step_s.tolist() == [[2.5]]
+
+
+class _Counting(np.ndarray):
+    """Counts the NumPy operations on it, and on all that is derived from it."""
+
+    operations = 0
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: object, **kw: object
+    ) -> object:
+        type(self).operations += 1
+        plain = [np.asarray(each) if isinstance(each, _Counting) else each for each in inputs]
+        return getattr(ufunc, method)(*plain, **kw)
+
+
+def test_the_cost_of_new_ranks_does_not_grow_with_the_rows_of_the_others() -> None:
+    """The rows of one request are read a fixed number of times, however many ranks it brings: else
+    one request with very many ranks would make all other runs wait."""
+
+    def operations(ranks: int) -> int:
+        builder = BatchBuilder()
+        for rank in range(ranks):
+            who = source(rank, world_size=ranks)
+            builder.add(who, Section("forward"), step=0, seq=0, start_ns=0, duration_s=1.0)
+        batch = builder.build()
+        _Counting.operations = 0
+        batch = replace(batch, source=batch.source.view(_Counting), step=batch.step.view(_Counting))
+        Scorer(ScoreSettings(window_steps=4)).observe(batch, 0)
+        return _Counting.operations
+
+    assert 0 < operations(400) == operations(4)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from otel_straggler.collector.access.quotas import LIMITS
 from otel_straggler.collector.access.roles import ROLES, Peer, Principal, Role
 from otel_straggler.errors import ConfigError
 
@@ -77,7 +78,7 @@ def _grant(words: Sequence[str], where: str) -> Grant:
         raise ConfigError.of(where, f"{len(words)} words", expected, _REMEDY)
     role, name, credential, *limits = words
     if role not in ROLES:
-        raise ConfigError.of(f"{where}: role", role, f"one of {', '.join(ROLES)}", _REMEDY)
+        raise ConfigError.of(f"{where}: role", _shown(role), f"one of {', '.join(ROLES)}", _REMEDY)
     kind, _, value = credential.partition(":")
     return Grant(
         Principal(name=name, role=cast("Role", role), **_limits(limits, role, where)),
@@ -108,14 +109,20 @@ def _limits(limits: Iterable[str], role: str, where: str) -> dict[str, Any]:
     for limit in limits:
         key, _, value = limit.partition("=")
         is_number = value.isascii() and value.isdecimal() and 0 < int(value) <= _MAX_LIMIT
-        if key == "runs" and value:
+        if key == "runs" and value and role in ("ingest", "read"):
             result[key] = value
-        elif key in ("max_runs", "spans_per_s") and is_number:
+        elif key in LIMITS and is_number and role == "ingest":
             result[key] = int(value)
-        if key not in result or role != "ingest":
-            expected = "runs=PREFIX, max_runs=N or spans_per_s=N of an ingest grant, or nothing"
-            raise ConfigError.of(f"{where}: limit", limit, expected, _REMEDY)
+        else:
+            numbers = ", ".join(f"{each}=N" for each in LIMITS)
+            expected = f"runs=PREFIX of an ingest or read grant, {numbers} of an ingest grant"
+            raise ConfigError.of(f"{where}: limit", _shown(limit), expected, _REMEDY)
     return result
+
+
+def _shown(word: str) -> str:
+    """A word of a wrong line as an error has it: not if it may hold a token."""
+    return word if all(len(part) < MIN_TOKEN for part in re.split("[:=]", word)) else "..."
 
 
 class GrantBook:
@@ -153,6 +160,10 @@ class GrantBook:
             if grant.kind == "uid" and grant.credential == str(peer.uid):
                 return grant.principal
         return None
+
+    def principals(self) -> tuple[Principal, ...]:
+        """All that have a grant."""
+        return tuple(grant.principal for grant in self._current())
 
     def _current(self) -> tuple[Grant, ...]:
         now_s = self._now_s()

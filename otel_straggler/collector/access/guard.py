@@ -69,6 +69,10 @@ class Guard:
     def is_on(self) -> bool:
         return self._book is not None
 
+    def principals(self) -> tuple[Principal, ...]:
+        """All that have a grant."""
+        return () if self._book is None else self._book.principals()
+
     # --- who asks --------------------------------------------------------------------------------
 
     def identify(self, peer: Peer, authorization: str = "", cookie: str = "") -> Principal:

@@ -46,16 +46,20 @@ class Principal:
     """Who asks.
 
     Attributes:
-        runs: prefix of the names of runs that it may send; empty = all.
-        max_runs: runs at a time; 0 = any number.
-        spans_per_s: on average, with ten seconds' worth at once; 0 = any number.
+        runs: prefix of the names of runs that it may send or see; empty = all.
+        max_runs, max_ranks: at a time; 0 = any number.
+        spans_per_s, bytes_per_s: on average, with ten seconds' worth at once; 0 = any number.
+        max_series: of all its runs together, for Prometheus; 0 = its part of the budget.
     """
 
     name: str
     role: Role
     runs: str = ""
     max_runs: int = 0
+    max_ranks: int = 0
     spans_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    max_series: int = 0
 
     def may(self, role: Role) -> bool:
         """
@@ -64,7 +68,8 @@ class Principal:
         """
         return role in _COVERS[self.role]
 
-    def may_send(self, run_id: str) -> bool:
+    def covers(self, run_id: str) -> bool:
+        """Whether it may send, or see, a run."""
         return run_id.startswith(self.runs)
 
 

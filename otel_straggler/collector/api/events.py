@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from otel_straggler.collector.api.cache import BusyError, PageWork
@@ -63,15 +64,16 @@ class EventStreams:
     def n_open(self) -> int:
         return len(self._open)
 
-    def open(self, run_id: str | None, client: str = "") -> EventStream:
-        """Watch a run, also an unknown one, or the one shown by default. Beyond a limit the oldest
+    def open(self, run_id: str | None, client: str = "", prefix: str = "") -> EventStream:
+        """Watch a run, also an unknown one, or the one shown by default of those whose names begin
+        with ``prefix``, all that the reader may see. Beyond a limit the oldest
         stream of the client with the most ends: its page asks again later."""
         held = Counter(each.client for each in self._open)
         if held[client] >= self._max_of_client:
             self._end_oldest_of(client)
         elif len(self._open) >= self._max:
             self._end_oldest_of(max(held, key=lambda each: held[each]))
-        stream = EventStream(self, run_id, client)
+        stream = EventStream(self, run_id, client, prefix)
         self._open[stream] = None
         return stream
 
@@ -85,8 +87,11 @@ class EventStreams:
 class EventStream:
     """The events of one reader."""
 
-    def __init__(self, streams: EventStreams, run_id: str | None, client: str = "") -> None:
+    def __init__(
+        self, streams: EventStreams, run_id: str | None, client: str = "", prefix: str = ""
+    ) -> None:
         self._streams = streams
+        self._prefix = prefix
         self._run_id = run_id
         self.client = client
         self._is_evicted = False
@@ -108,7 +113,7 @@ class EventStream:
         text_at_s = time.monotonic()
         while not self._is_evicted:
             now_s = time.monotonic()
-            n_runs, state = self._streams.run_views.list_state()
+            n_runs, state = self._streams.run_views.list_state(self._prefix)
             before, self._reported_list = self._reported_list, state
             pieces = [] if before in (None, state) else [event("runs", {"n": n_runs})]
             pieces += await self._of_run(now_s)
@@ -141,7 +146,8 @@ class EventStream:
         run_views = self._streams.run_views
         if self._run_id is None:
             with contextlib.suppress(BusyError):
-                self._run_id = await self._streams.work.do(_FIRST, run_views.first)
+                find = partial(run_views.first, self._prefix)
+                self._run_id = await self._streams.work.do((_FIRST, self._prefix), find)
         return None if self._run_id is None else run_views.run_state(self._run_id)
 
     def _snapshot(self, state: str | None) -> dict[str, Any]:

@@ -16,13 +16,14 @@ from otel_straggler.collector.api.cache import Answer, BusyError, PageWork
 from otel_straggler.collector.api.events import EventStreams
 from otel_straggler.collector.api.peers import LOCAL
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
-from otel_straggler.collector.views.pages import Pages, UnknownError
+from otel_straggler.collector.views.pages import Pages, UnknownError, check_visible
 from otel_straggler.errors import StragglerError
 
 _JSON = "application/json"
 _FILES = "/page/"
 _INDEX = "index.html"
 EVENTS: Final = "/v1/events"
+_RUNS: Final = "/v1/runs"
 _MAX_FIELDS: Final = 20
 _FILE_LEVEL: Final = 6
 SECURITY_HEADERS: Final = {
@@ -56,7 +57,6 @@ class PageRoutes:
         self._work = work
         self._failure = failure
         self._json: dict[str, Callable[[Query], Answer]] = {
-            "/v1/runs": lambda q: run_views.runs(is_local=q.get(LOCAL) == "1"),
             "/v1/run": lambda q: run_views.run(q.get("run"), q.get("group")),
             "/v1/rank": self._rank,
             "/v1/scalars": lambda q: run_views.scalars(q.get("run"), q.get("group")),
@@ -66,7 +66,7 @@ class PageRoutes:
     @property
     def paths(self) -> tuple[str, ...]:
         """For people."""
-        return ("/", f"{_FILES}...", *self._json, EVENTS)
+        return ("/", f"{_FILES}...", _RUNS, *self._json, EVENTS)
 
     def roles(self, path: str) -> Mapping[str, Role] | None:
         """The role that each method of a path needs; the page's files hold no data."""
@@ -75,20 +75,20 @@ class PageRoutes:
         return PUBLIC if path == "/" or path.startswith(_FILES) else READ
 
     def serves(self, path: str) -> bool:
-        return path in ("/", EVENTS) or path in self._json or path.startswith(_FILES)
+        is_data = path in (_RUNS, EVENTS) or path in self._json
+        return is_data or path == "/" or path.startswith(_FILES)
 
     async def respond(self, request: Request) -> Response:
         """Answer one request; a path that :meth:`serves`."""
         head = request.head
         if head.path == EVENTS:
             return self._stream(head)
-        make = self._json.get(head.path)
-        if make is None:
+        if head.path != _RUNS and head.path not in self._json:
             return self._file(head)
         try:
-            query = read_query(head.query)
-            key = head.path, tuple(sorted(query.items()))
-            answer = await self._work.do(key, partial(self._answer, head.path, query, make))
+            query, prefix = read_query(head.query), head.principal.runs
+            key = head.path, prefix, tuple(sorted(query.items()))
+            answer = await self._work.do(key, partial(self._answer, head.path, query, prefix))
         except BusyError as error:
             return busy(self._failure(503, str(error), head))
         except BadQueryError as error:
@@ -99,9 +99,14 @@ class PageRoutes:
             return self._failure(503, str(error), head)
         return conditional(head, answer.body, _JSON, answer.etag, answer.zipped)
 
-    def _answer(self, path: str, query: Query, make: Callable[[Query], Answer]) -> Answer:
-        """From the shard that has the run."""
-        return self._run_views.elsewhere(path, query) or make(query)
+    def _answer(self, path: str, query: Query, prefix: str) -> Answer:
+        """From the shard that has the run; ``prefix``: of the names of runs that the reader may
+        see."""
+        if path == _RUNS:
+            return self._run_views.runs(prefix, is_local=query.get(LOCAL) == "1")
+        if prefix:
+            query = {**query, "run": self._run_views.named(query.get("run"), prefix)}
+        return self._run_views.elsewhere(path, query) or self._json[path](query)
 
     # --- JSON ------------------------------------------------------------------------------------
 
@@ -129,9 +134,13 @@ class PageRoutes:
         if head.method == "HEAD":
             return Response(200, b"", media_type, headers)
         try:
-            stream = self._events.open(read_query(head.query).get("run"), head.client)
+            run_id, prefix = read_query(head.query).get("run"), head.principal.runs
+            check_visible(prefix if run_id is None else run_id, prefix)
+            stream = self._events.open(run_id, head.client, prefix)
         except BadQueryError as error:
             return self._failure(400, str(error), head)
+        except UnknownError as error:
+            return self._failure(404, str(error), head)
         return Response(200, b"", media_type, headers, stream=stream)
 
     def _file(self, head: Head) -> Response:

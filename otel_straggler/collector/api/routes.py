@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl
@@ -24,7 +24,7 @@ from otel_straggler.collector.api.events import EventStreams
 from otel_straggler.collector.api.json_body import JsonBody
 from otel_straggler.collector.api.pages import PageRoutes, busy
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
-from otel_straggler.collector.metrics.families import CONTENT_TYPE
+from otel_straggler.collector.metrics.families import CONTENT_TYPE, only_runs
 from otel_straggler.collector.views.pages import Pages
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.errors import InputError
@@ -269,12 +269,19 @@ class Api:
             return self.failure(400, str(error), request.head)
         return _json(sent)
 
-    def _metrics(self, request: Request) -> Response:  # noqa: ARG002
-        return Response(200, self._answers.metrics(), CONTENT_TYPE, _NOT_KEPT)
+    async def _metrics(self, request: Request) -> Response:
+        text, prefix = self._answers.metrics(), request.head.principal.runs
+        if prefix:
+            try:
+                key = "/metrics", prefix
+                text = await self._work.do(key, partial(only_runs, text, prefix))
+            except BusyError as error:
+                return busy(self.failure(503, str(error), request.head))
+        return Response(200, text, CONTENT_TYPE, _NOT_KEPT)
 
     async def _report(self, request: Request) -> Response:
         try:
-            query = _query(request.head.query)
+            query = replace(_query(request.head.query), prefix=request.head.principal.runs)
         except ValueError:
             text = "rank must be a whole number; known are run, group and rank"
             return self.failure(400, text, request.head)

@@ -40,7 +40,8 @@ MAX_WINDOWS: Final = 1_000
 OPEN_WINDOWS: Final = "open_windows"
 """Key of the state with the rows of open windows, large and soon replaced."""
 SPOOL: Final = "spool"
-"""Key of the state that makes a batch a checkpoint: ``sequence`` is that of its last request."""
+"""Key of the state that makes a batch a checkpoint: ``sequence`` is that of its last request,
+``released`` that of the last one that the spool may forget, if it is another."""
 _Encoded = TypeVar("_Encoded")
 
 
@@ -138,7 +139,8 @@ class HistoryFile:
                 self._write(self._database, batch)
                 self._failures.recovered()
                 if self._release is not None and SPOOL in batch.states:
-                    self._release(batch.states[SPOOL]["sequence"])
+                    checkpoint = batch.states[SPOOL]
+                    self._release(checkpoint.get("released", checkpoint["sequence"]))
                 batch = Batch()
             self._maintain(self._database)
         except (sqlite3.Error, OSError) as error:

@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,8 +150,9 @@ class Spool:
             elif segment_id:
                 self.count("damaged", f"{segment.path}: of another spool")
 
-    def replay(self, after: int) -> Iterator[Record]:
-        """The requests of earlier processes with a higher sequence, in order."""
+    def replay(self, after: int, also: Container[int] = ()) -> Iterator[Record]:
+        """The requests of earlier processes with a higher sequence, and ``also`` these, in
+        order."""
         self._sequence = after
         for segment in list(self._segments):
             last = 0
@@ -159,6 +160,8 @@ class Spool:
                 last = max(last, record.sequence)
                 if record.sequence > self._sequence:
                     self._sequence = record.sequence
+                    yield record
+                elif record.sequence in also:
                     yield record
             segment.last = last
 

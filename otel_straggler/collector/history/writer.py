@@ -15,6 +15,7 @@ from otel_straggler.collector.history.file import OPEN_WINDOWS, SPOOL, Summary
 from otel_straggler.collector.history.history import History, HistoryCounts
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.spool import Spool
+from otel_straggler.collector.runs.contents import Content, only
 from otel_straggler.collector.runs.store import Run, RunStore
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
 from otel_straggler.collector.settings import HistorySettings
@@ -35,6 +36,7 @@ _SHARE: Final = 20
 _ENGINES: Final = "judges"
 DECISIONS: Final = "decisions"
 _HANGS: Final = "hangs"
+_WAITING: Final = "waiting"
 ALERTS: Final = "alerts"
 MAINTENANCE: Final = "maintenance"
 
@@ -45,6 +47,7 @@ class HistoryWriter:
     With a spool, a save is a checkpoint: windows, states, and the rows of open windows, all of
     the same moment and in one transaction, with the sequence of the last request in them. What is
     behind it is in the spool, so a process that is killed loses nothing and counts nothing twice.
+    Requests that wait for a quorum stay in the spool; the save says which, and which part of them.
 
     Args:
         max_runs: maximum number of verdict engines restored, last saved first.
@@ -79,15 +82,22 @@ class HistoryWriter:
         self._saved_rows = 0
         self.through = 0
         self._maintenance: dict[str, Any] | None = None
+        self._held: dict[int, set[tuple[str, str, int, int]]] = {}
 
     def open(self) -> None:
         """Open the file and read the states of the last process; raises as :meth:`History.open`."""
         if self._history is None:
             return
         self._restored = self._history.open()
-        checkpoint = self._restored.pop(SPOOL, {})
+        checkpoint, waiting = self._restored.pop(SPOOL, {}), self._restored.pop(_WAITING, {})
         if self._spool is not None and checkpoint.get("id") == self._spool.id:
             self.through = checkpoint["sequence"]
+            if waiting.get("sequence") == self.through:
+                self._restored[_WAITING] = waiting["worlds"]
+                for world in waiting["worlds"]:
+                    for sequence, attempt, size in world["held"]:
+                        key = world["run_id"], world["group"], attempt, size
+                        self._held.setdefault(sequence, set()).add(key)
 
     def close(self, timeout_s: float) -> None:
         if self._history is not None:
@@ -112,6 +122,12 @@ class HistoryWriter:
             self._history.counts(), spool_bytes=spool.size_bytes, spool_failures=spool.counts()
         )
 
+    @property
+    def held(self) -> frozenset[int]:
+        """Sequences of the requests that waited for a quorum when the restored states were saved;
+        to be replayed as well."""
+        return frozenset(self._held)
+
     # --- from the scoring thread ----------------------------------------------------------------
 
     def restore(
@@ -126,10 +142,11 @@ class HistoryWriter:
         self._restore(DECISIONS, decisions.restore)
         if store is not None:
             self._restore(_HANGS, store.restore_hangs)
+            self._restore(_WAITING, store.restore_waiting)
         if maintenance is not None and MAINTENANCE in self._restored:
             self._restore(MAINTENANCE, maintenance.restore)
             self._maintenance = maintenance.state()
-        for key in (_HANGS, MAINTENANCE):
+        for key in (_HANGS, _WAITING, MAINTENANCE):
             self._restored.pop(key, None)
         alerts = {key: self._restored.pop(key) for key in (ALERTS,) if key in self._restored}
         opened = self._restored.pop(OPEN_WINDOWS, {})
@@ -146,6 +163,14 @@ class HistoryWriter:
                 OPEN_WINDOWS, lambda worlds: scorer.restore_open(worlds, self._monotonic_ns())
             )
         self._restored = alerts
+
+    def unsaved_part(self, content: Content, sequence: int) -> Content:
+        """The part of a request that the restored states do not include: of a replayed one that
+        waited for a quorum, what waited."""
+        waited = self._held.pop(sequence, None) if self._held else None
+        if waited is None:
+            return content
+        return only(content, lambda s: (s.run_id, s.group, s.attempt, s.world_size) in waited)
 
     def put_windows(self, windows: Sequence[WindowScores]) -> None:
         if self._history is None or not windows:
@@ -207,7 +232,11 @@ class HistoryWriter:
         if self._spool is not None:
             worlds = {} if is_last else scorer.open_state()
             states[OPEN_WINDOWS] = {"sequence": through, "worlds": worlds}
-            states[SPOOL] = {"id": self._spool.id, "sequence": through}
+            waiting = [] if store is None else store.waiting_state(ahead_s)
+            states[_WAITING] = {"sequence": through, "worlds": waiting}
+            held = [sequence for world in waiting for sequence, _, _ in world["held"]]
+            released = min((through, *(sequence - 1 for sequence in held)))
+            states[SPOOL] = {"id": self._spool.id, "sequence": through, "released": released}
         if self._history.put(
             windows=self._windows,
             changes=self._changes,
@@ -219,7 +248,7 @@ class HistoryWriter:
         took_ns = self._monotonic_ns() - began_at_ns
         self._due_at_ns = max(self._due_at_ns, began_at_ns + _SHARE * took_ns)
 
-    def _restore(self, key: str, restore: Callable[[dict[str, Any]], None]) -> None:
+    def _restore(self, key: str, restore: Callable[[Any], None]) -> None:
         state = self._restored.pop(key, None)
         if state is None:
             return

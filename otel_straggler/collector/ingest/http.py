@@ -154,7 +154,7 @@ class OtlpHttp:
 
     def _poll(self, commands: Commands, request: Request) -> Response:
         run_id = run_in(request.head.query)
-        if not request.head.principal.may_send(run_id):
+        if not request.head.principal.covers(run_id):
             text = f"{request.head.principal.name} may not poll for run {run_id[:100]!r}"
             return self.failure(403, text, request.head)
         try:

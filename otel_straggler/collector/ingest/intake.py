@@ -12,10 +12,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from otel_straggler.collector.access.quotas import QuotaError, Quotas
+from otel_straggler.collector.access.quotas import QuotaError, Quotas, Rank, Usage
 from otel_straggler.collector.access.roles import ANYBODY, Principal
 from otel_straggler.collector.history.spool import Record, Spool
+from otel_straggler.collector.runs.contents import senders_of
 from otel_straggler.errors import InputError
+from otel_straggler.model.rank import Source
 from otel_straggler.otlp.answers import Signal
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
@@ -266,17 +268,16 @@ class Intake:
             self._budget.release(size)
             return Answer(status="ok"), None
         content = self._decode(request.signal, request.content_type, request.body, max_slow_bytes)
-        self._check(request.sender, content)
+        self._check(request, content)
         stored = self._hand_over(request, content, size)
         spans = content if isinstance(content, DecodedSpans) else None
         answer = _partial(content.rejected, "data points" if spans is None else "spans")
         return answer if stored is None else replace(answer, stored=stored), spans
 
-    def _check(self, sender: Principal, content: DecodedSpans | DecodedMetrics) -> None:
+    def _check(self, request: Request, content: DecodedSpans | DecodedMetrics) -> None:
         """ForeignRunError or QuotaError if the sender may not send this."""
-        n_spans = sum(content.outcomes.values()) if isinstance(content, DecodedSpans) else 0
-        check_runs(sender, content.run_ids)
-        self._quotas.spend(sender, content.run_ids, n_spans)
+        check_runs(request.sender, content.run_ids)
+        self._quotas.spend(request.sender, usage_of(content, len(request.body)))
 
     def _decode(
         self,
@@ -318,10 +319,32 @@ class ForeignRunError(Exception):
     """Raised for a run that the sender's grant does not cover."""
 
 
+def usage_of(content: DecodedSpans | DecodedMetrics, body_bytes: int) -> Usage:
+    """What a request counts for the limits of its sender."""
+
+    def ranks(sources: Iterable[Source]) -> set[Rank]:
+        return {(source.run_id, source.group, source.rank) for source in sources}
+
+    if isinstance(content, DecodedSpans):
+        return Usage(
+            run_ids=content.run_ids,
+            ranks=lambda: ranks(senders_of(content)),
+            spans=sum(content.outcomes.values()),
+            body_bytes=body_bytes,
+        )
+    ended = [beat.source for beat in content.heartbeats if beat.finished_at_s is not None]
+    return Usage(
+        run_ids=content.run_ids,
+        ranks=lambda: ranks(senders_of(content)),
+        ended=lambda: ranks(ended),
+        body_bytes=body_bytes,
+    )
+
+
 def check_runs(sender: Principal, run_ids: Callable[[], set[str]]) -> None:
     """ForeignRunError if the sender may not send for a run; ``run_ids`` is asked only for a sender
     with limits."""
-    foreign = [run_id for run_id in run_ids() if not sender.may_send(run_id)] if sender.runs else []
+    foreign = [run_id for run_id in run_ids() if not sender.covers(run_id)] if sender.runs else []
     if foreign:
         msg = f"{sender.name} may send runs named {sender.runs}..., and not {min(foreign)[:100]!r}"
         raise ForeignRunError(msg)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -58,6 +59,19 @@ def constant_labels(collector_id: str, cluster: str = "") -> str:
 def sample(metric: Metric, label_text: str, value: float) -> str:
     """One line; ``value`` must be finite."""
     return f"{metric.prometheus_name}{{{label_text}}} {value!r}\n"
+
+
+def only_runs(page: bytes, prefix: str) -> bytes:
+    """The lines about runs whose names begin so; what is about no run, or the collector, is left
+    out.
+
+    >>> page = b'# TYPE a gauge\\na{run_id="x/1",job="j"} 1\\na{run_id="y/1"} 2\\na{node="n"} 3\\n'
+    >>> only_runs(page, "x/")
+    b'# TYPE a gauge\\na{run_id="x/1",job="j"} 1\\n'
+    """
+    named = re.escape(label("run_id", prefix)[:-1].encode())
+    is_wanted = re.compile(rb"#|[^{]*\{(?:.*,)?" + named).match
+    return b"".join(line for line in page.splitlines(keepends=True) if is_wanted(line))
 
 
 class Families:

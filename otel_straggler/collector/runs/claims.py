@@ -7,9 +7,11 @@ the present one is a claim, and waits until a quorum of ranks makes it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+import numpy as np
 
 from otel_straggler.collector.runs.steps import StepClaims
 from otel_straggler.model.rank import Source
@@ -66,6 +68,16 @@ class Speakers:
         return self._count
 
 
+@dataclass(frozen=True, slots=True)
+class Held(Generic[_Content]):
+    """A part of a request that waits for a quorum, when it arrived, and its number in the spool; 0:
+    it is not there."""
+
+    content: _Content
+    arrived_s: float
+    sequence: int = 0
+
+
 @dataclass(slots=True)
 class Claim(Generic[_Content]):
     """An attempt and world size that are not the present ones.
@@ -74,13 +86,13 @@ class Claim(Generic[_Content]):
         speakers: ranks that report them; for a newer attempt or larger size, of those that the
             present world has.
         newest_s: last report of any rank.
-        held, held_bytes: requests that wait for the quorum, with their arrival.
+        held, held_bytes: requests that wait for the quorum.
     """
 
     since_s: float
     newest_s: float
     speakers: Speakers = field(default_factory=Speakers)
-    held: list[tuple[_Content, float]] = field(default_factory=list)
+    held: list[Held[_Content]] = field(default_factory=list)
     held_bytes: int = 0
 
 
@@ -175,6 +187,44 @@ class WorldClaims(Generic[_Content]):
     def speaking(self, now_s: float) -> int:
         """Ranks that still report the present attempt."""
         return self.speakers.count(now_s, self._silent_s)
+
+    # --- over restarts of the collector ------------------------------------------------------
+
+    def held_sequences(self) -> list[tuple[int, int, int]]:
+        """Requests of the spool that wait: sequence, and the attempt and world size in it."""
+        return [
+            (each.sequence, *key)
+            for key, claim in self.claims.items()
+            for each in claim.held
+            if each.sequence
+        ]
+
+    def state(self, ahead_s: float) -> dict[str, Any]:
+        """The present attempt and who reports it: JSON types and NumPy arrays. Claims are made
+        again by the requests that wait for them.
+
+        Args:
+            ahead_s: the wall clock minus the collector's.
+        """
+        at_s = self.speakers.at_s
+        return {
+            "attempt": self.attempt,
+            "world_size": self.world_size,
+            "began_wall_s": self._began_wall_s,
+            "ranks": np.fromiter(at_s.keys(), np.int64, len(at_s)),
+            "at_s": np.fromiter(at_s.values(), np.float64, len(at_s)) + ahead_s,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`, before the first report.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: it is none.
+        """
+        ranks, at_s = state["ranks"].tolist(), state["at_s"].tolist()
+        self._begin((state["attempt"], state["world_size"]), state["began_wall_s"])
+        for rank, rank_at_s in zip(ranks, at_s, strict=True):
+            self._join(rank, rank_at_s)
 
     def _begin(self, key: Key, wall_s: float) -> None:
         attempt, self.world_size = key

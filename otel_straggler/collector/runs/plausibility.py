@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from otel_straggler.collector.runs.claims import Claim, Key
+from otel_straggler.collector.runs.claims import Claim, Held, Key
 from otel_straggler.collector.runs.contents import (
     Content,
     only,
@@ -115,12 +115,18 @@ class Plausibility:
 
     # --- numbers that differ from those of the other ranks -----------------------------------
 
-    def settled(self, content: Content, now_s: float, wall_s: float) -> list[tuple[Content, float]]:
-        """What may be scored now of an admitted request, in order, with the arrival of each: what
-        waited for a quorum that is there now, and the plausible part of the request itself."""
+    def settled(
+        self, content: Content, now_s: float, wall_s: float, sequence: int = 0
+    ) -> list[Held[Content]]:
+        """What may be scored now of an admitted request, in order: what waited for a quorum that is
+        there now, and the plausible part of the request itself.
+
+        Args:
+            sequence: of the request, in the spool; 0: it is not there.
+        """
         odd, gone, steps = self._observe(content, now_s, wall_s)
         others: dict[Source, Source] = {}
-        ready: list[tuple[Content, float]] = []
+        ready: list[Held[Content]] = []
         held: set[Source] = set()
         for each in odd:
             ready += self._elected(each, now_s, wall_s)
@@ -132,10 +138,11 @@ class Plausibility:
                 elif standing == "refused":
                     ready += self._refuse(each, source, gone, others, now_s)
             for key, sources in waiting.items():
-                self._hold(each, key, only(content, sources.__contains__), now_s)
+                part = only(content, sources.__contains__)
+                self._hold(each, key, Held(part, now_s, sequence))
                 held |= sources
         content = with_sources(without(content, gone | held), others)
-        return [*ready, (self._with_plausible_steps(content, steps, now_s), now_s)]
+        return [*ready, Held(self._with_plausible_steps(content, steps, now_s), now_s, sequence)]
 
     def end(self, source: Source) -> None:
         """A rank has ended."""
@@ -164,7 +171,7 @@ class Plausibility:
                 self._drop_held(world, attempt, claim, now_s)
 
     def _drop_held(self, world: World, attempt: int, claim: Claim[Content], now_s: float) -> None:
-        content, _ = claim.held[0]
+        content = claim.held[0].content
         claim.held, claim.held_bytes = [], 0
         source = next(reports_of(content))[0]
         number: Number = "world_size" if attempt == world.claims.attempt else "attempt"
@@ -215,7 +222,7 @@ class Plausibility:
                 self.problems.record(number, source, source.rank, now_s, reports=reports)
         return list(odd.values()), gone, {key: its for key, its in steps.items() if its[1]}
 
-    def _elected(self, odd: _Odd, now_s: float, wall_s: float) -> list[tuple[Content, float]]:
+    def _elected(self, odd: _Odd, now_s: float, wall_s: float) -> list[Held[Content]]:
         elected = odd.world.claims.elect(now_s, wall_s)
         if elected is None:
             return []
@@ -225,10 +232,10 @@ class Plausibility:
             self._returned.append((odd.run.run_id, odd.world.group))
         return claim.held
 
-    def _hold(self, odd: _Odd, key: Key, part: Content, now_s: float) -> None:
+    def _hold(self, odd: _Odd, key: Key, part: Held[Content]) -> None:
         """Keep until a quorum says the same, within the limits."""
         claims = odd.world.claims.claims
-        size, claim = size_of(part), claims[key]
+        size, claim = size_of(part.content), claims[key]
         of_world = sum(each.held_bytes for each in claims.values())
         of_all = sum(
             each.held_bytes
@@ -236,7 +243,7 @@ class Plausibility:
             for each in world.claims.claims.values()
         )
         if of_world + size <= _HELD_BYTES_OF_WORLD and of_all + size <= _HELD_BYTES:
-            claim.held.append((part, now_s))
+            claim.held.append(part)
             claim.held_bytes += size
 
     def _refuse(
@@ -246,7 +253,7 @@ class Plausibility:
         gone: set[Source],
         others: dict[Source, Source],
         now_s: float,
-    ) -> list[tuple[Content, float]]:
+    ) -> list[Held[Content]]:
         """Set aside what a source says; if that is only a size, the rest of it is admitted."""
         claims = odd.world.claims
         if source.attempt != claims.attempt:
@@ -339,12 +346,12 @@ def _key(source: Source) -> Key:
     return source.attempt, source.world_size
 
 
-def _resized(claim: Claim[Content] | None, world_size: int) -> list[tuple[Content, float]]:
+def _resized(claim: Claim[Content] | None, world_size: int) -> list[Held[Content]]:
     """What waited with another size, in the present one; once."""
     if claim is None or not claim.held:
         return []
     held, claim.held, claim.held_bytes = claim.held, [], 0
-    return [(_sized(content, world_size), at_s) for content, at_s in held]
+    return [replace(each, content=_sized(each.content, world_size)) for each in held]
 
 
 def _sized(content: Content, world_size: int) -> Content:

@@ -138,6 +138,7 @@ class _Remembered:
 
     hangs: WorldHangs | None = None
     columns: tuple[Column, ...] = ()
+    claims: WorldClaims[Content] | None = None
 
 
 class RunStore:
@@ -180,10 +181,13 @@ class RunStore:
             before = self._remembered.pop((run_id, group), _Remembered())
             hangs = before.hangs or WorldHangs(self._hang_settings)
             settings = self._hang_settings
-            claims: WorldClaims[Content] = WorldClaims(settings.ending_s)
+            claims = before.claims or self._new_claims()
             world = run.worlds[group] = World(group, hangs, HungRun(settings), claims)
             world.timeline.put_before(before.columns)
         return world
+
+    def _new_claims(self) -> WorldClaims[Content]:
+        return WorldClaims(self._hang_settings.ending_s)
 
     def world_of(self, source: Source) -> World:
         return self.world(source.run_id, source.group)
@@ -352,6 +356,33 @@ class RunStore:
             restored[str(world["run_id"]), str(world["group"])] = _Remembered(hangs)
         self._learned = max(self._learned, _MAX_REMEMBERED)
         self._remembered.update(restored)
+
+    def waiting_state(self, ahead_s: float = 0.0) -> list[dict[str, Any]]:
+        """Worlds with requests of the spool that wait for a quorum: what their ranks agree on, and
+        which part of which request waits (its sequence, attempt and world size). JSON types and
+        NumPy arrays; ``ahead_s`` as in :meth:`hangs_state`."""
+        result = []
+        for run in self.runs.values():
+            for world in run.worlds.values():
+                held = world.claims.held_sequences()
+                if held:
+                    claims = world.claims.state(ahead_s)
+                    where = {"run_id": run.run_id, "group": world.group}
+                    result.append({**where, "claims": claims, "held": held})
+        return result
+
+    def restore_waiting(self, state: Sequence[Mapping[str, Any]]) -> None:
+        """Go on from :meth:`waiting_state`, after :meth:`restore_hangs` and before any report: what
+        waited must find those who spoke against it.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: it is none.
+        """
+        for saved in state:
+            claims = self._new_claims()
+            claims.restore(saved["claims"])
+            key = saved["run_id"], saved["group"]
+            self._remembered.setdefault(key, _Remembered()).claims = claims
 
 
 def _is_evicted(its: _Remembered) -> bool:

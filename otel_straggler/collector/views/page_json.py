@@ -38,11 +38,13 @@ class ResponseMeta:
     version: str
     started_at_s: float | None = None
     is_insecure: bool = False
+    exceeded: tuple[str, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Problems of the collector's settings, for the list of runs."""
-        return (_INSECURE,) if self.is_insecure else ()
+        """Problems of the collector's settings, and limits of grants that are exceeded, for the
+        list of runs."""
+        return (*((_INSECURE,) if self.is_insecure else ()), *self.exceeded)
 
     def head(self, now_s: float) -> Json:
         return {

@@ -71,9 +71,9 @@ class Pages:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def runs(self, *, is_local: bool = False) -> Answer:
-        """All runs, live and from the history, and unless ``is_local`` those of the other
-        shards."""
+    def runs(self, prefix: str = "", *, is_local: bool = False) -> Answer:
+        """All runs whose names begin so, live and from the history, and unless ``is_local`` those
+        of the other shards. Problems may name any run, and are for those who may see all."""
         peers = None if is_local else self._peers
 
         def make(_: float) -> Json:
@@ -81,10 +81,13 @@ class Pages:
             problems = (*meta.problems, *self._snapshot.problems)
             if peers is not None:
                 entries, problems = peers.merged(entries), (*problems, *peers.problems())
+            if prefix:
+                entries = [each for each in entries if each["run_id"].startswith(prefix)]
+                problems = ()
             return runs_json(entries, meta, self._now_s(), self._history.problem, problems)
 
-        state = (self._entries_state(), peers and peers.version)
-        return self._cache.get(("runs", is_local), state, make)
+        state = (self._entries_state(), self._meta().problems, peers and peers.version)
+        return self._cache.get(("runs", prefix, is_local), state, make)
 
     def elsewhere(self, path: str, query: Mapping[str, str]) -> Answer | None:
         """The answer of the shard that has the run; None if it is here, or nowhere."""
@@ -136,7 +139,7 @@ class Pages:
         group: str | None,
         make: Callable[[WorldView, str, float], Json],
     ) -> Answer:
-        run_id = self._named(run_id)
+        run_id = self.named(run_id)
         run = self._live(run_id)
         snapshot = self._state(run_id, run)
 
@@ -147,7 +150,7 @@ class Pages:
 
     def timeline(self, run_id: str | None, group: str | None, section: str, after: int) -> Answer:
         """The newest windows, numbered above ``after``."""
-        run_id = self._named(run_id)
+        run_id = self.named(run_id)
         group = self._group(run_id, group)
         every = self._columns(run_id, group)
         columns = [column for column in every if column.seq > after]
@@ -162,7 +165,7 @@ class Pages:
     def older(
         self, run_id: str | None, group: str | None, section: str, from_s: float, to_s: float
     ) -> Answer:
-        run_id = self._named(run_id)
+        run_id = self.named(run_id)
         group = self._group(run_id, group)
 
         def make(_: float) -> Json:
@@ -173,18 +176,28 @@ class Pages:
         key = ("older", run_id, group, section, from_s, to_s)
         return self._cache.get(key, int(self._now_s()), make)
 
-    def first(self) -> str | None:
-        """The default run; None if none is known."""
-        ordered = json.loads(self.runs(is_local=True).body)["runs"]
+    def first(self, prefix: str = "") -> str | None:
+        """The default run of those whose names begin so; None if none is known."""
+        ordered = json.loads(self.runs(prefix, is_local=True).body)["runs"]
         return ordered[0]["run_id"] if ordered else None
+
+    def named(self, run_id: str | None, prefix: str = "") -> str:
+        """The run that is asked for, or the default one, of those whose names begin so."""
+        result = self.first(prefix) if run_id is None else run_id
+        if result is None:
+            raise UnknownError("no run is known yet")
+        check_visible(result, prefix)
+        return result
 
     # --- versions: for the event loop ------------------------------------------------------------
 
-    def list_state(self) -> tuple[int, int]:
-        """The number of live runs, and the version of the list. For the event loop."""
+    def list_state(self, prefix: str = "") -> tuple[int, int]:
+        """The number of live runs whose names begin so, and the version of the list. For the event
+        loop."""
         snapshot = self._snapshot
         of_peers = 0 if self._peers is None else self._peers.list_version
-        return len(snapshot.runs), snapshot.list_version + of_peers
+        count = sum(run_id.startswith(prefix) for run_id in snapshot.runs)
+        return count, snapshot.list_version + of_peers
 
     def run_state(self, run_id: str) -> str | None:
         """Changes with the view of a run; None for an unknown run, or one of the history that has
@@ -246,12 +259,6 @@ class Pages:
             older = [self._history.state(run) for run in self._history.runs()]
         return (snapshot.list_version, live, tuple(older), self._history.problem, snapshot.problems)
 
-    def _named(self, run_id: str | None) -> str:
-        result = self.first() if run_id is None else run_id
-        if result is None:
-            raise UnknownError("no run is known yet")
-        return result
-
     def _group(self, run_id: str, group: str | None) -> str:
         return self._view(run_id, self._live(run_id), group).group
 
@@ -280,6 +287,12 @@ class Pages:
             known = ", ".join(repr(name) for name in worlds[0].groups)
             raise UnknownError(f"run {run_id} has no group {group!r}; it has {known}")
         return view
+
+
+def check_visible(run_id: str, prefix: str) -> None:
+    """UnknownError for a run whose name does not begin so, as for one that there is not."""
+    if not run_id.startswith(prefix):
+        raise _no_run(run_id)
 
 
 def _no_run(run_id: str) -> UnknownError:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
-from typing import Final
+from typing import Final, TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import FleetStatus
@@ -63,10 +63,14 @@ COSTLY_S: Final = 0.1
 """Processor time from which on a view is costly: of some thousand ranks."""
 _COSTLY_SHARE: Final = 0.1
 """Maximum part of the time for costly views."""
+SeriesShares: TypeAlias = Callable[[Mapping[str, int], int], Mapping[str, int]]
 
 
 class Publisher:
     """Owned by one thread.
+
+    Args:
+        series_shares: the most series of each run, by what each would need and the share of all.
 
     Attributes:
         costly_s: processor time of costly views so far.
@@ -81,6 +85,7 @@ class Publisher:
         decisions: Decisions,
         maintenance: MaintenanceBook,
         mode: Mode,
+        series_shares: SeriesShares = dict.fromkeys,
     ) -> None:
         self._store = store
         self._scorer = scorer
@@ -88,6 +93,7 @@ class Publisher:
         self._decisions = decisions
         self._maintenance = maintenance
         self._mode: Mode = mode
+        self._series_shares = series_shares
         self._budget = settings.metrics.series_budget
         self._cluster = settings.metrics.cluster
         self._collector = ""
@@ -272,10 +278,11 @@ class Publisher:
             families = alerting.setdefault(world.run_id, Families())
             families.extend(alert_families(world, self._constant))
         runs = [self._store.runs[run_id] for run_id in snapshot.runs]
-        share = share_of_each([_series_needed(run) for run in runs], self._budget)
+        needs = {run.run_id: _series_needed(run) for run in runs}
+        shares = self._series_shares(needs, share_of_each(tuple(needs.values()), self._budget))
         for run, view in zip(runs, snapshot.runs.values(), strict=True):
             families = alerting.get(view.run_id, Families())
-            page.extend(self._families(run, view, families, share))
+            page.extend(self._families(run, view, families, shares[run.run_id]))
         return page.render()
 
     def _families(self, run: Run, view: RunView, alerting: Families, budget: int) -> Families:

@@ -27,11 +27,13 @@ from otel_straggler.model.verdict import RunVerdicts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportQuery:
-    """Requested part of the report; None = all."""
+    """Requested part of the report; None = all. ``prefix``: of the names of runs that the reader
+    may see."""
 
     run_id: str | None = None
     group: str | None = None
     rank: int | None = None
+    prefix: str = ""
 
 
 _EVERYTHING = ReportQuery()
@@ -88,7 +90,7 @@ class Snapshot:
                     alerts=[shown_alert(each) for each in run.alerts if _is_asked_for(each, query)],
                 )
                 for run_id, run in self.runs.items()
-                if query.run_id in (None, run_id)
+                if query.run_id in (None, run_id) and run_id.startswith(query.prefix)
             }
         )
 

@@ -9,16 +9,16 @@ left for the next window: ranks are compared over the same time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from otel_straggler.detect.scores.kernels import KernelMedians
 from otel_straggler.detect.scores.settings import KEPT, OVER_LIMIT, REPEATED
 from otel_straggler.model.kernels import KernelCell, KernelTimes, join_kernel_times
-from otel_straggler.model.observation import Bools, Codes, Ints
+from otel_straggler.model.observation import Bools, Codes, Ints, Kernel
 from otel_straggler.model.rank import Source
 
 STANDS_IN_S = 60.0
@@ -118,6 +118,43 @@ class KernelHistograms:
             self._counts[KEPT] -= points
             self._counts[OVER_LIMIT] += points
             self._drop(held, dropped)
+
+    def state(self) -> dict[str, Any]:
+        """For a restart: JSON types and NumPy arrays."""
+        parts, intervals = [], []
+        for code, held in enumerate(self._intervals.values()):
+            for interval in held:
+                source = np.full(len(interval.times), code, np.int32)
+                parts.append(replace(interval.times, source=source))
+                intervals.append([code, len(interval.times)])
+        return {
+            "cells": [[c.section, c.kernel.name, c.kernel.kernel_class] for c in self._codes],
+            "processes": [list(process) for process in self._intervals],
+            "intervals": intervals,
+            "columns": join_kernel_times(parts).columns() if parts else {},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`, before the first report; without what it holds if fewer kernels
+        are kept now.
+
+        Raises:
+            ValueError, KeyError, TypeError, IndexError: it is none.
+        """
+        for section, name, kernel_class in state["cells"]:
+            self._code(KernelCell(section, Kernel(name, kernel_class)))
+        if len(self._codes) < len(state["cells"]):
+            self.clear()
+            return
+        held = [
+            self._intervals.setdefault((rank, session_id, node), [])
+            for rank, session_id, node in state["processes"]
+        ]
+        first = 0
+        for code, length in state["intervals"]:
+            times = KernelTimes(sources=(), cells=(), **state["columns"])
+            self._keep(held[code], times.take(np.arange(first, first + length)))
+            first += length
 
     def _code(self, cell: KernelCell) -> int:
         """-1 where there is no room for another name."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from otel_straggler.detect.scores.windows import OpenWindow, WindowTrack
-from otel_straggler.model.observation import NO_STEP, ObservationBatch
+from otel_straggler.model.observation import NO_STEP
 from otel_straggler.model.rank import Source
 
 Ends: TypeAlias = dict[tuple[int, int, str, str], tuple[int, int | None]]
@@ -58,14 +58,11 @@ class RankProgress:
         rank = self._ranks.get(source.rank)
         return rank is not None and rank.session != source.session
 
-    def register(
-        self, source: Source, code: int, batch: ObservationBatch, *, is_new_session: bool
-    ) -> None:
-        """A source of the batch that is new, or has another description."""
+    def register(self, source: Source, first_step: int, *, is_new_session: bool) -> None:
+        """A source that is new, or has another description; ``first_step``: the lowest of its rows,
+        ``NO_STEP`` if they have none."""
         rank = self._ranks.get(source.rank)
         if rank is None:
-            steps = batch.step[(batch.source == code) & (batch.step != NO_STEP)]
-            first_step = int(steps.min()) if len(steps) else NO_STEP
             self._ranks[source.rank] = _Rank(source.session, first_step)
         elif rank.session != source.session and is_new_session:
             rank.session = source.session

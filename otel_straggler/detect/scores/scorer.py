@@ -6,7 +6,7 @@ import heapq
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from otel_straggler.model.step_table import StepTable, StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 
 __all__ = ["ScoreSettings", "Scorer", "ScorerCounts"]
+
+MAX_SAVED_KERNEL_BYTES: Final = 16 * 1024 * 1024
+"""Kernel histograms that are saved for a restart, over all worlds: all that is held may be half a
+gigabyte, and it is saved every ten seconds."""
 
 
 class Scorer:
@@ -152,13 +156,19 @@ class Scorer:
     def open_state(self) -> dict[str, Any]:
         """Rows of open windows, and which steps are closed, so that no row is lost or counted
         twice if :meth:`state` of the same moment and what came later are restored as well: JSON
-        types and NumPy arrays. Kernel histograms are not included."""
-        return {
-            json.dumps((run_id, group)): world.open_state()
+        types and NumPy arrays. Kernel histograms of the largest worlds are left out beyond
+        ``MAX_SAVED_KERNEL_BYTES``."""
+        opened = {
+            json.dumps((run_id, group)): world
             for run_id, worlds in self._runs.items()
             for group, world in worlds.items()
             if world.has_rows
         }
+        result, saved_bytes = {}, 0
+        for key, world in sorted(opened.items(), key=lambda each: each[1].kernel_nbytes):
+            saved_bytes += world.kernel_nbytes
+            result[key] = world.open_state(has_kernels=saved_bytes <= MAX_SAVED_KERNEL_BYTES)
+        return result
 
     def restore_open(self, state: Mapping[str, Any], now_ns: int) -> None:
         """Continue from :meth:`open_state`, after :meth:`restore` and before the first row.

@@ -108,7 +108,10 @@ class VerdictSettings:
     """When a rank or host is called slow."""
 
     block_steps: int = option(
-        5, integer(1), "steps summed up by one median; verdicts are evaluated as often"
+        5,
+        integer(1),
+        "steps summed up by one median; verdicts are evaluated as often. At most the longest of "
+        "`windows_steps`",
     )
     block_s: float = option(10.0, number(0.1), "length of a block of spans without a step")
     windows_steps: tuple[int, ...] = option(

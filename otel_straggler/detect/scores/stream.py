@@ -27,6 +27,7 @@ from otel_straggler.model.observation import (
     NO_STEP,
     Bools,
     Codes,
+    Ints,
     ObservationBatch,
     joined_columns,
 )
@@ -38,6 +39,8 @@ _BYTES_PER_SESSION = 1_000
 _BYTES_PER_STREAM = 10_000
 _BYTES_PER_CELL = 1_300
 """Of a rank and section in the state of verdicts: 0.32 GiB for 16,384 ranks and 16 sections."""
+
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +210,10 @@ class Stream:
         sizes = (source.world_size for source in reversed(batch.sources))
         self.world_size = next(filter(None, sizes), self.world_size)
         if codes is None:
-            for code, source in enumerate(batch.sources):
+            first_steps = _lowest_steps(batch).tolist()
+            for source, first_step in zip(batch.sources, first_steps, strict=True):
                 is_new = (source.rank, *source.session) not in self._names.source_code
-                self._ranks.register(source, code, batch, is_new_session=is_new)
+                self._ranks.register(source, first_step, is_new_session=is_new)
             codes = self._names.codes_of(batch.sources)
         return self._names.recode(batch, codes, self._max_names)
 
@@ -320,6 +324,14 @@ class Stream:
             else np.broadcast_to(np.int32(NO_KERNEL), len(section)),
             **joined_columns(parts),
         )
+
+
+def _lowest_steps(batch: ObservationBatch) -> Ints:
+    """Per source code: the lowest step of its rows; ``NO_STEP`` if they have none."""
+    has_step = batch.step != NO_STEP
+    lowest = np.full(len(batch.sources), _NEVER, np.int64)
+    np.minimum.at(lowest, batch.source[has_step], batch.step[has_step])
+    return np.where(lowest == _NEVER, NO_STEP, lowest)
 
 
 def _record_senders(

@@ -134,11 +134,14 @@ class WorldScorer:
 
     def observe_kernels(self, source: Source, times: KernelTimes) -> None:
         """Kernel histograms of one source and interval."""
-        held = self.kernels.get(source.attempt)
+        self._kernels_of(source.attempt).add(source, times)
+
+    def _kernels_of(self, attempt: int) -> KernelHistograms:
+        held = self.kernels.get(attempt)
         if held is None:
             limit, counts = self._settings.max_kernels, self._shared.counts.kernel_times
-            held = self.kernels[source.attempt] = KernelHistograms(limit, counts)
-        held.add(source, times)
+            held = self.kernels[attempt] = KernelHistograms(limit, counts)
+        return held
 
     # --- what goes out -----------------------------------------------------------------------
 
@@ -210,9 +213,16 @@ class WorldScorer:
     def restore(self, state: dict[str, Any]) -> None:
         self._verdict_engine().restore(state)
 
-    def open_state(self) -> dict[str, Any]:
-        """Open windows, and which steps are closed, for a restart: JSON types and arrays."""
+    @property
+    def kernel_nbytes(self) -> int:
+        return sum(kernels.nbytes for kernels in self.kernels.values())
+
+    def open_state(self, *, has_kernels: bool = True) -> dict[str, Any]:
+        """Open windows, kernel histograms if wanted, and which steps are closed, for a restart:
+        JSON types and arrays."""
+        kernels = self.kernels.items() if has_kernels else ()
         return {
+            "kernels": [[attempt, held.state()] for attempt, held in kernels],
             "retired_attempt": self._retired_attempt,
             "evaluated_attempt": self._evaluated_attempt,
             "late": self.late,
@@ -243,6 +253,8 @@ class WorldScorer:
                 for rank, session_id, node, index in saved["sessions"]
             }
             self._attempts[saved["number"]] = attempt
+        for number, kernels in state.get("kernels", ()):
+            self._kernels_of(number).restore(kernels)
         self._retired_attempt = state["retired_attempt"]
         self._evaluated_attempt = state["evaluated_attempt"]
         self.late = state["late"]
