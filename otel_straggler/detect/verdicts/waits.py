@@ -13,6 +13,7 @@ and would look alike.
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections import deque
 from collections.abc import Iterable
@@ -115,20 +116,22 @@ class WaitDetector:
 
 def _add(sums: dict[str, _Moments], name: str, arrival: Floats, here: Floats) -> None:
     """Add sums of x x, x y, y y and the count, clipped; earlier ones fade."""
-    known = arrival != 0.0
-    x, y = _drawn_in(arrival[known]), _drawn_in(here[known])
-    # Not "x @ y": for a few thousand numbers a BLAS that starts threads is far slower.
-    new = np.array([(x * x).sum(), (x * y).sum(), (y * y).sum(), float(len(x))])
-    sums[name] = _FADE * sums.get(name, np.zeros(4)) + new
+    known, faded = arrival != 0.0, _FADE * sums.get(name, np.zeros(4))
+    if known.any():
+        x, y = _drawn_in(arrival[known]), _drawn_in(here[known])
+        # Not "x @ y": for a few thousand numbers a BLAS that starts threads is far slower.
+        faded[:3] += np.array((x * x, x * y, y * y)).sum(axis=1)
+        faded[3] += len(x)
+    sums[name] = faded
 
 
 def _line(moments: _Moments) -> tuple[float, float, float] | None:
     """Slope of time over arrival, its standard error, and the part of variance explained."""
-    xx, xy, yy, n = moments
+    xx, xy, yy, n = moments.tolist()
     if n < 16 or yy <= 0.0 or xx <= MIN_SIZE**2 * yy:
         return None
     slope = xy / xx
-    error = float(np.sqrt(max(yy - slope * xy, 0.0) / (n - 1.0) / xx))
+    error = math.sqrt(max(yy - slope * xy, 0.0) / (n - 1.0) / xx)
     return slope, error, slope * xy / yy
 
 
