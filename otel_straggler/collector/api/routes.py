@@ -60,7 +60,7 @@ class Answers:
         pages: what the live page shows.
     """
 
-    metrics: Callable[[], bytes]
+    metrics: Callable[[], Awaitable[bytes]]
     report: Callable[[ReportQuery], bytes]
     is_healthy: Callable[[], bool]
     is_ready: Callable[[], bool]
@@ -269,8 +269,8 @@ class Api:
             return self.failure(400, str(error), request.head)
         return _json(sent)
 
-    def _metrics(self, request: Request) -> Response:  # noqa: ARG002
-        return Response(200, self._answers.metrics(), CONTENT_TYPE, _NOT_KEPT)
+    async def _metrics(self, request: Request) -> Response:  # noqa: ARG002
+        return Response(200, await self._answers.metrics(), CONTENT_TYPE, _NOT_KEPT)
 
     async def _report(self, request: Request) -> Response:
         try:

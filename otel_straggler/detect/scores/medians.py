@@ -324,7 +324,7 @@ def _median_of_few_rows(values: Floats) -> Floats:
     ordered = np.sort(values, axis=0)  # NaN stand last
     last, n = ordered[-1], len(ordered)
     if (last == last).all():
-        return np.asarray(0.5 * ordered[(n - 1) // 2] + 0.5 * ordered[n // 2])
+        return ordered[n // 2] if n % 2 else 0.5 * ordered[n // 2 - 1] + 0.5 * ordered[n // 2]
     return median_of_sorted(np.moveaxis(ordered, 0, -1))
 
 
