@@ -4,6 +4,7 @@ rendered for whoever scrapes it."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,29 @@ def test_a_text_that_nobody_scrapes_is_not_rendered(monkeypatch: pytest.MonkeyPa
     worker.tick()
     assert scrape.done()
     assert b'run_id="one"' in worker.snapshot.page
+
+
+def test_worlds_are_looked_at_by_the_clock_and_not_for_every_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of seven rounds within a moment the first looks what is due, that with a scrape, and the
+    last one."""
+    worker = Times(monkeypatch, 0.0, 0.0).worker()
+    rounds: list[list[Any]] = [[None], [], [], [], [], [], []]
+    looked: list[int] = []
+
+    def wait() -> list[Any]:
+        if len(rounds) == 4:
+            worker.request_page()
+        return rounds.pop()
+
+    monkeypatch.setattr(worker_module, "_ROUND_S", 0.0)
+    monkeypatch.setattr(worker_module.time, "perf_counter", lambda: 100.0)
+    monkeypatch.setattr(worker, "_wait_for_items", wait)
+    tick = worker.tick
+    monkeypatch.setattr(worker, "tick", lambda: (looked.append(len(rounds)), tick()))
+    worker._run()
+    assert looked == [6, 3, 0]
 
 
 def test_a_text_of_kept_lines_is_the_one_that_is_made_anew() -> None:

@@ -324,7 +324,8 @@ def _median_of_few_rows(values: Floats) -> Floats:
     ordered = np.sort(values, axis=0)  # NaN stand last
     last, n = ordered[-1], len(ordered)
     if (last == last).all():
-        return ordered[n // 2] if n % 2 else 0.5 * ordered[n // 2 - 1] + 0.5 * ordered[n // 2]
+        high: Floats = ordered[n // 2]
+        return high if n % 2 else 0.5 * ordered[n // 2 - 1] + 0.5 * high
     return median_of_sorted(np.moveaxis(ordered, 0, -1))
 
 

@@ -279,7 +279,7 @@ class Track:
             max(
                 float(beyond_chance(z, freedom)[0] * spread_of(effect, error)[0]),
                 self._min_excess,
-                float(np.median(min_effect)),
+                median_of(min_effect),
             )
             + Z_POWER * float(error[0])
             for effect, error, freedom in self._windows(LASTING_PART)

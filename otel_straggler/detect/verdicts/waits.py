@@ -164,7 +164,8 @@ class WaitLedger:
         gathered = groups.gather(waited_s)
         lowest = np.fmin.reduce(gathered, axis=-1)
         cost = groups.medians(waited_s) - lowest
-        suffered = np.nansum(waited_s - lowest[..., groups.code], axis=0)
+        apart_s = waited_s - lowest[..., groups.code]
+        suffered = np.where(np.isnan(apart_s), 0.0, apart_s).sum(axis=0)
         at = np.argmin(np.where(np.isnan(gathered), np.inf, gathered), axis=-1)
         culprit = groups.members[np.arange(len(groups)), at]
         counts = np.isfinite(cost) & (groups.size > 1)
@@ -271,7 +272,8 @@ class LateArrivals:
         chance = np.maximum(groups.medians(share), 0.5 / np.maximum(groups.size, 2))
         squares = np.bincount(groups.code, share**2, minlength=len(groups))
         same = self._same / np.maximum(self._pairs, 1.0)
-        memory = np.clip((same - squares) / np.maximum(1.0 - squares, 0.05), 0.0, 0.98)
+        memory = (same - squares) / np.maximum(1.0 - squares, 0.05)
+        memory = np.minimum(np.maximum(memory, 0.0), 0.98)
         effective = n * ((1.0 - memory) / (1.0 + memory))[groups.code]
         chance_here = chance[groups.code]
         error = np.sqrt(chance_here * (1.0 - chance_here) / effective)
