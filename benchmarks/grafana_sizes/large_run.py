@@ -91,6 +91,7 @@ class LargeRun:
         for _ in range(2):  # windows close, then they are published
             self._now_s += 1.0
             self._worker.show_soon()
+            self._worker.request_page()
             self._worker.tick()
         self.pages.append(self._worker.snapshot.page)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import logging
 import socket
@@ -59,6 +61,8 @@ _METRICS_SHARE = 0.2, 0.5
 """Part of a core for the text of /metrics, and seconds of it at once."""
 _log = logging.getLogger(__name__)
 
+_PAGE_WITHIN_S: Final = 1.0
+"""A scrape waits so long for new numbers at most."""
 WITHIN_S: Final = 20.0
 """A collector stops within this; some seconds more if a thread does not respond."""
 
@@ -276,10 +280,13 @@ class Collector:
             "forwarded": {} if self._forwarder is None else self._forwarder.counts(),
         }
 
-    def metrics_page(self) -> bytes:
-        """The text of /metrics; the last one for a client that scrapes too often. On the event
-        loop only."""
+    async def metrics_page(self) -> bytes:
+        """The text of /metrics; the last one for a client that scrapes too often, and where scoring
+        does not get to it. On the event loop only."""
         if self._metrics_share.wait_s() == 0.0:
+            rendered = asyncio.wrap_future(self._worker.request_page())
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.shield(rendered), _PAGE_WITHIN_S)
             with self._metrics_share.spending_cpu():
                 self._metrics_text = self._metrics_page()
         return self._metrics_text

@@ -7,7 +7,9 @@ import math
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
@@ -45,6 +47,7 @@ _SHARE = 0.1
 _SPARE_SHARE, _SPARE_S = 0.02, 1.0
 """What both take of many small runs, as long as what is shown is not older than that."""
 _TICK_S = 0.1
+"""From one look at what is due, over all worlds, to the next."""
 _ROUND_S = 0.02
 """From one round to the next: many small requests cost less together."""
 _AT_ONCE = 256
@@ -57,6 +60,10 @@ _SCORING_SHARE = 0.6
 """Part of the time to stop for what waits; the rest is for the windows and the state."""
 UNSCORED = "unscored"
 _Step: TypeAlias = Callable[[], None]
+
+
+def _wake() -> None:
+    """An item of the queue that ends the wait for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,7 @@ class Worker:
             )
             for _ in range(2)
         )
+        self._page_requests: deque[Future[None]] = deque()
         self._published_at_ns = self._weighed_at_ns = 0
         self._ticked_at_ns = monotonic_ns()
         self._failures = 0
@@ -171,6 +179,14 @@ class Worker:
     def show_alerts(self, alerts: Mapping[str, tuple[Alert, ...]]) -> None:
         self._is_dirty |= alerts != self._alerts
         self._alerts = alerts
+
+    def request_page(self) -> Future[None]:
+        """Have the text of /metrics rendered; done once ``snapshot.page`` is as new as the rest.
+        Nobody reads most of what a timer would render."""
+        done: Future[None] = Future()
+        self._page_requests.append(done)
+        self._queue.put(_wake)
+        return done
 
     def show_soon(self) -> None:
         """Publish at the next tick: a decision has changed."""
@@ -250,13 +266,15 @@ class Worker:
     # --- the worker's thread ----------------------------------------------------------------
 
     def _run(self) -> None:
-        is_running = True
+        is_running, tick_due_s = True, 0.0
         while is_running:
             items = self._wait_for_items()
             began_s = time.monotonic()
             is_running = None not in items
             self._process(items)
-            self._guarded(self.tick)
+            if self._page_requests or not is_running or time.perf_counter() >= tick_due_s:
+                tick_due_s = time.perf_counter() + _TICK_S
+                self._guarded(self.tick)
             if is_running and len(items) <= _AT_ONCE:
                 time.sleep(max(0.0, began_s + _ROUND_S - time.monotonic()))
         self._guarded(self.finish)
@@ -295,7 +313,7 @@ class Worker:
                 self._process_one(admitted, waiting)
         self._score(waiting)
         self._through = through
-        self._is_dirty |= any(items)
+        self._is_dirty |= any(item is not None and item is not _wake for item in items)
 
     def _process_one(self, item: _Item, waiting: BatchCoalescer) -> None:
         content = item.content
@@ -413,6 +431,8 @@ class Worker:
         is_due = now_ns - self._published_at_ns >= pause_s * 1e9
         if is_due and self._publishing.wait_s() == 0.0:
             self._publish(now_ns)
+        if self._page_requests and self._paging.wait_s() == 0.0:
+            self._render_page()
 
     def _windows_over_budget(self, now_ns: int) -> list[WindowScores]:
         """Close the windows of the largest run early if memory is short."""
@@ -474,14 +494,21 @@ class Worker:
             problems += tuple(self._plausibility.problems.texts())
             snapshot = replace(snapshot, page=self.snapshot.page, problems=problems)
         self._publishing.spend(costly_before_s - self._publisher.costly_s)  # at a rate of their own
-        if is_last or self._paging.wait_s() == 0.0:
-            with self._paging.spending_cpu():
-                snapshot = replace(snapshot, page=self._publisher.metrics_text(snapshot))
         self.snapshot = self.commands.snapshot = snapshot
+        if is_last:
+            self._render_page()
         self._is_dirty = False
         self._ask_hung(snapshot)
         if self._has_backfill_ended:
             self.is_backfilled.set()
+
+    def _render_page(self) -> None:
+        requests = [self._page_requests.popleft() for _ in range(len(self._page_requests))]
+        with self._paging.spending_cpu():
+            page = self._publisher.metrics_text(self.snapshot)
+        self.snapshot = self.commands.snapshot = replace(self.snapshot, page=page)
+        for request in requests:
+            request.set_result(None)
 
     def _ask_hung(self, snapshot: Snapshot) -> None:
         """Ask ranks that are stuck for their stacks and flight records."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -78,12 +78,17 @@ class Cases:
     """A scanner of the extension module, the cases taught to it, and the names of its codes."""
 
     scanner: Any
+    _tables: tuple[CodeTable[Any], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        values = (getattr(self, each.name) for each in fields(self) if each.init)
+        tables = tuple(value for value in values if isinstance(value, CodeTable))
+        object.__setattr__(self, "_tables", tables)
 
     @property
     def is_full(self) -> bool:
-        """Whether the names of its codes take too much memory."""
-        tables = (getattr(self, each.name) for each in fields(self))
-        return any(isinstance(table, CodeTable) and table.is_full for table in tables)
+        """Whether the names of its codes take too much memory. Asked for every request."""
+        return any(table.is_full for table in self._tables)
 
 
 _Cases = TypeVar("_Cases", bound=Cases)

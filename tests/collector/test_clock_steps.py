@@ -28,6 +28,7 @@ def ages(world: WatchedWorld) -> list[float]:
 def states(world: WatchedWorld) -> set[str]:
     """Of ranks, as alerts and pages see them now."""
     world.worker.show_soon()
+    world.worker.request_page()
     world.worker._publishing, world.worker._paging = Throttle(math.inf), Throttle(math.inf)
     world.worker._published_at_ns = 0
     world.worker.tick()

@@ -96,6 +96,7 @@ class World:
         """The world in the report."""
         self.now_s += 0.2
         self.worker.show_soon()
+        self.worker.request_page()
         self.worker.tick()
         (result,) = json.loads(self.worker.snapshot.report())["runs"]["run"]["liveness"]
         its: dict[str, Any] = result

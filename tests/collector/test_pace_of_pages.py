@@ -1,8 +1,10 @@
-"""Many ranks: what pages read is new more often than the text of /metrics, which costs more."""
+"""Many ranks: what pages read is new more often than the text of /metrics, which costs more, and is
+rendered for whoever scrapes it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -51,11 +53,13 @@ class Times:
 
         return read
 
-    def beat(self, worker: Worker, run_id: str) -> None:
+    def beat(self, worker: Worker, run_id: str, *, is_scraped: bool = True) -> None:
         """A sign of life, taken at once."""
         source = Source(run_id=run_id, rank=0, session_id="1", world_size=1)
         beat = Heartbeat(source=source, sent_at_s=START_S + self.now_s)
         worker.ingest(DecodedMetrics(heartbeats=(beat,), points={}), 0)
+        if is_scraped:
+            worker.request_page()
         worker.process_queued()
         worker.tick()
 
@@ -101,6 +105,41 @@ def test_the_last_text_has_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     times.beat(worker, "two")
     worker.finish()
     assert b'run_id="two"' in worker.snapshot.page
+
+
+def test_a_text_that_nobody_scrapes_is_not_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views are published all the same; the first scrape gets everything."""
+    times = Times(monkeypatch, 0.0, 0.0)
+    worker = times.worker()
+    times.beat(worker, "one", is_scraped=False)
+    assert (list(worker.snapshot.runs), worker.snapshot.page) == (["one"], b"")
+    scrape = worker.request_page()
+    worker.tick()
+    assert scrape.done()
+    assert b'run_id="one"' in worker.snapshot.page
+
+
+def test_worlds_are_looked_at_by_the_clock_and_not_for_every_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of seven rounds within a moment the first looks what is due, that with a scrape, and the
+    last one."""
+    worker = Times(monkeypatch, 0.0, 0.0).worker()
+    rounds: list[list[Any]] = [[None], [], [], [], [], [], []]
+    looked: list[int] = []
+
+    def wait() -> list[Any]:
+        if len(rounds) == 4:
+            worker.request_page()
+        return rounds.pop()
+
+    monkeypatch.setattr(worker_module, "_ROUND_S", 0.0)
+    monkeypatch.setattr(worker_module.time, "perf_counter", lambda: 100.0)
+    monkeypatch.setattr(worker, "_wait_for_items", wait)
+    tick = worker.tick
+    monkeypatch.setattr(worker, "tick", lambda: (looked.append(len(rounds)), tick()))
+    worker._run()
+    assert looked == [6, 3, 0]
 
 
 def test_a_text_of_kept_lines_is_the_one_that_is_made_anew() -> None:

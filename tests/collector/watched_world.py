@@ -140,6 +140,7 @@ class WatchedWorld:
         """Publish what there is."""
         self.now_s += 0.2
         self.worker.show_soon()
+        self.worker.request_page()
         self.worker.tick()
 
     # --- what is published --------------------------------------------------------------------

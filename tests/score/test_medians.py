@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from otel_straggler.detect.scores import medians
 from otel_straggler.detect.scores.medians import (
+    SMALL,
+    Groups,
     group_times,
     median_of,
     median_of_peers,
+    median_of_rows,
     minimum_of_peers,
     nan_median,
     number_densely,
@@ -144,3 +147,17 @@ def test_slices_are_all_rows_once_in_order(n_rows: int, monkeypatch: pytest.Monk
     monkeypatch.setattr(medians, "ROWS_AT_ONCE", 4)
     rows = [row for part in medians.slices(n_rows) for row in range(n_rows)[part]]
     assert rows == list(range(n_rows))
+
+
+@given(st.integers(0, 2**16), st.integers(2, 12), st.integers(1, 6), st.sampled_from([0.0, 0.3]))
+def test_few_numbers_have_the_medians_that_they_have_among_many(
+    seed: int, rows: int, width: int, missing: float
+) -> None:
+    """Small tables are sorted, large ones compared row by row: to the last bit the same."""
+    rng = np.random.default_rng(seed)
+    few = rng.lognormal(size=(rows, width))
+    few[rng.random(few.shape) < missing] = np.nan
+    many = np.tile(few, SMALL)
+    np.testing.assert_array_equal(median_of_rows(few), median_of_rows(many)[:width])
+    groups = Groups.of([0] * rows)
+    np.testing.assert_array_equal(groups.medians(few.T), groups.medians(many.T)[:width])

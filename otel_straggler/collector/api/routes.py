@@ -60,7 +60,7 @@ class Answers:
         pages: what the live page shows.
     """
 
-    metrics: Callable[[], bytes]
+    metrics: Callable[[], Awaitable[bytes]]
     report: Callable[[ReportQuery], bytes]
     is_healthy: Callable[[], bool]
     is_ready: Callable[[], bool]
@@ -270,7 +270,7 @@ class Api:
         return _json(sent)
 
     async def _metrics(self, request: Request) -> Response:
-        text, prefix = self._answers.metrics(), request.head.principal.runs
+        text, prefix = await self._answers.metrics(), request.head.principal.runs
         if prefix:
             try:
                 key = "/metrics", prefix

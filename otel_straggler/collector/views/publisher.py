@@ -270,17 +270,18 @@ class Publisher:
     # --- /metrics ----------------------------------------------------------------------------
 
     def metrics_text(self, snapshot: Snapshot) -> bytes:
-        """Render /metrics of a snapshot of this evaluation."""
+        """Render /metrics of the newest snapshot, without runs that were evicted since."""
         watched = snapshot.watched
         page = collector_families(watched, snapshot.maintenance, self._constant)
         alerting: dict[str, Families] = {}
         for world in watched.runs:
             families = alerting.setdefault(world.run_id, Families())
             families.extend(alert_families(world, self._constant))
-        runs = [self._store.runs[run_id] for run_id in snapshot.runs]
+        known = [view for run_id, view in snapshot.runs.items() if run_id in self._store.runs]
+        runs = [self._store.runs[view.run_id] for view in known]
         needs = {run.run_id: _series_needed(run) for run in runs}
         shares = self._series_shares(needs, share_of_each(tuple(needs.values()), self._budget))
-        for run, view in zip(runs, snapshot.runs.values(), strict=True):
+        for run, view in zip(runs, known, strict=True):
             families = alerting.get(view.run_id, Families())
             page.extend(self._families(run, view, families, shares[run.run_id]))
         return page.render()

@@ -44,7 +44,7 @@ class Snapshot:
     """Immutable input of scrapes and pages.
 
     Attributes:
-        page: the text of /metrics; may be older than the rest.
+        page: the text of /metrics as of the last scrape; may be older than the rest.
         list_version: changes with the entries of the list of runs.
         problems: current problems of the collector, with remedies.
     """

@@ -84,6 +84,8 @@ class Timeouts:
         known = self._durations.get(section)
         if known is None or len(known) < its.min_samples:
             return math.nan
+        if self._is_surely_short(known.bound_s):
+            return its.min_timeout_s
         is_enough = len(known) >= its.quantile_samples
         tail_s = known.quantile_s(0.999) if is_enough else known.longest_s
         spread_s = known.quantile_s(0.5) + its.mad_factor * known.median_deviation_s()
@@ -91,6 +93,13 @@ class Timeouts:
         wanted_s = max(its.quantile_factor * tail_s, longest_s, spread_s)
         max_s = max(its.max_timeout_s, its.min_over_usual * tail_s)
         return min(max(wanted_s, its.min_timeout_s), max_s)
+
+    def _is_surely_short(self, bound_s: float) -> bool:
+        """Whether no quantile of lengths up to ``bound_s`` asks for more than the minimum. Nearly
+        all sections are so, and quantiles take long to find."""
+        its = self._settings
+        factor = max(its.quantile_factor, its.longest_factor, 1.0 + its.mad_factor)
+        return factor * bound_s <= its.min_timeout_s <= its.max_timeout_s
 
     # --- what survives a restart ------------------------------------------------------------------
 
@@ -118,6 +127,7 @@ class Timeouts:
 
 
 _PER_OCTAVE = 8
+_BUCKET_RATIO: float = 2.0 ** (1.0 / _PER_OCTAVE)
 _SHORTEST_S = 2.0**-20
 _OCTAVES = 40
 _BUCKETS = _PER_OCTAVE * _OCTAVES
@@ -141,6 +151,11 @@ class Durations:
     def longest_s(self) -> float:
         """Exact; 0 if there is none."""
         return max(self._longest_s)
+
+    @property
+    def bound_s(self) -> float:
+        """No quantile, and no deviation from the median, is longer."""
+        return max(self.longest_s, _SHORTEST_S) * _BUCKET_RATIO
 
     def add(self, seconds: Floats) -> None:
         """Count positive lengths of any shape, without NaN."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.scores.medians import Groups, median_of, nan_median
+from otel_straggler.detect.scores.medians import SMALL, Groups, median_of, nan_median
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, centred
 from otel_straggler.detect.verdicts.waits import WaitDetector, lateness
@@ -147,7 +147,9 @@ def host_excesses(ranks: Floats, world: World) -> Floats:
 
 
 def medians_by_step(values: Floats, groups: Groups) -> Floats:
-    """(T, R, C) to (T, G, C), step by step to stay in the cache."""
+    """(T, R, C) to (T, G, C), step by step to stay in the cache; few at once."""
+    if values.size <= SMALL:
+        return np.ascontiguousarray(groups.medians(values.transpose(0, 2, 1)).transpose(0, 2, 1))
     medians = np.empty((len(values), len(groups), values.shape[2]))
     for step, out in zip(values, medians, strict=True):
         out[:] = groups.medians(np.ascontiguousarray(step.T)).T

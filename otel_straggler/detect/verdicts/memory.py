@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.detect.scores.medians import Groups, median_of_rows
+from otel_straggler.detect.scores.medians import Groups, median_of, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.candidates import StepCost
 from otel_straggler.detect.verdicts.equal_work import WorkNormaliser
@@ -247,7 +247,9 @@ def _mean_of_steps(late_s: Floats) -> Floats:
 
 def _weight(hosts: Groups) -> Floats:
     """(H,) see :class:`.Track`: by the square root of the ranks."""
-    return np.asarray(np.sqrt(np.minimum(hosts.size / np.median(hosts.size), 1.0)))
+    return np.asarray(
+        np.sqrt(np.minimum(hosts.size / median_of(hosts.size.astype(np.float64)), 1.0))
+    )
 
 
 def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:

@@ -12,7 +12,8 @@ differ for good or for a while: the differences between ranks count as noise the
 from __future__ import annotations
 
 import math
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 
@@ -59,6 +60,7 @@ class NoiseScales:
         self._n_windows = np.zeros(n_scales)
         self.variance = np.full((len(BLOCKS), shape[1]), np.nan)
         self._own = self.variance.copy()
+        self._log_variance: Floats | None = None  # as of the newest evaluation, once asked for
         self.freedom = np.full((len(BLOCKS), shape[1]), PRIOR)
 
     def widen(self, at: list[int]) -> None:
@@ -67,32 +69,33 @@ class NoiseScales:
             setattr(self, name, np.insert(getattr(self, name), at, filler, axis=-1))
         for name in ("_mean", "_windows", "_measured", "_freedom", "_between"):
             setattr(self, name, np.insert(getattr(self, name), at, 0, axis=-1))
+        self._log_variance = None
 
     def add(self, scale: int, effect: Floats) -> None:
         """A window of ``BLOCKS[scale]`` blocks that shares none with the last: (R, C) excesses."""
-        count = self._windows[scale]
-        known = np.isfinite(effect)
+        count, mean = self._windows[scale], self._mean[scale]
+        known, apart = np.isfinite(effect), effect - mean
         earlier = known & (count > 0)
-        apart = np.abs(effect - self._mean[scale]) * np.sqrt(count / (count + 1.0))
-        new = (SIGMA_OF_MAD * median_of_rows(np.where(earlier, apart, np.nan))) ** 2
-        between = (SIGMA_OF_MAD * median_of_rows(np.abs(effect))) ** 2
+        sizes = np.empty((2, *effect.shape))
+        np.abs(effect, out=sizes[1])
+        np.multiply(np.abs(apart), np.sqrt(count / (count + 1.0)), out=sizes[0])
+        if not earlier.all():
+            sizes[0][~earlier] = np.nan
+        new, between = (SIGMA_OF_MAD * median_of_rows(sizes.transpose(1, 0, 2))) ** 2
         self._n_windows[scale] += 1
         old, n_windows = self._between[scale], min(self._n_windows[scale], KEPT_WINDOWS)
         with np.errstate(invalid="ignore"):
             between = np.where(old > 0.0, np.minimum(between, MAX_JUMP * old), between)
-        moved = np.where(np.isfinite(between), between - old, 0.0) / n_windows
-        self._between[scale] = old + moved
+            new = np.fmin(new, MAX_JUMP * np.fmax(self._measured[scale], self.variance[scale]))
+        self._between[scale] = old + np.where(np.isfinite(between), between - old, 0.0) / n_windows
         self._learn(scale, new, earlier.sum(axis=0))
-        moved = np.where(known, effect - self._mean[scale], 0.0)
         count += known
-        self._mean[scale] += moved / np.clip(count, 1, KEPT_WINDOWS)
+        mean += np.where(known, apart, 0.0) / np.minimum(np.maximum(count, 1), KEPT_WINDOWS)
 
     def _learn(self, scale: int, new: Floats, n_rows: Ints) -> None:
         is_new = np.isfinite(new) & (n_rows > 0)
         of_window = EFFICIENCY * np.maximum(n_rows - self._n_fitted, 0.5)
         freedom, old = self._freedom[scale], self._measured[scale]
-        with np.errstate(invalid="ignore"):
-            new = np.fmin(new, MAX_JUMP * np.fmax(old, self.variance[scale]))
         kept = np.minimum(freedom, KEPT_WINDOWS * of_window)
         mixed = (kept * old + of_window * np.where(is_new, new, 0.0)) / (kept + of_window)
         self._measured[scale] = np.where(is_new, mixed, old)
@@ -101,39 +104,46 @@ class NoiseScales:
     def evaluate(self, sigma: Floats) -> None:
         """Mix what was measured with what is expected. ``sigma`` (C,): noise of a step within a
         block of five."""
-        before = (INDEPENDENT[0] * sigma) ** 2
-        n_blocks, growth, unsure = 1.0, np.ones(len(sigma)), np.zeros(len(sigma))
-        for scale, length in enumerate(BLOCKS.tolist()):
-            expected = before
+        before = expected = (_INDEPENDENT[0] * sigma) ** 2
+        n_blocks, growth, unsure = 1.0, before, np.zeros(len(sigma))
+        n_windows = self._n_windows.tolist()
+        for scale, length in enumerate(_BLOCKS):
+            is_measured = scale < len(n_windows)
             if scale:
                 longer = length / n_blocks
-                minimum = 1.0 if scale < len(self._measured) else math.sqrt(longer)
-                expected = before * np.clip(growth, minimum, longer) / longer
+                minimum = 1.0 if is_measured else math.sqrt(longer)
+                expected = before * np.minimum(np.maximum(growth, minimum), longer) / longer
             own = expected
-            if scale < len(self._measured):
-                known = self._freedom[scale] > 0.0
-                expected = np.where(known & np.isnan(expected), self._measured[scale], expected)
-                freedom = self._freedom[scale] + PRIOR
-                own = (self._freedom[scale] * self._measured[scale] + PRIOR * expected) / freedom
+            if is_measured:
+                weight, measured = self._freedom[scale], self._measured[scale]
+                is_unknown = np.isnan(expected)
+                if is_unknown.any():
+                    expected = np.where((weight > 0.0) & is_unknown, measured, expected)
+                freedom = weight + PRIOR
+                own = (weight * measured + PRIOR * expected) / freedom
                 self.freedom[scale] = freedom
-                if self._n_windows[scale] >= MIN_WINDOWS:
-                    part = BETWEEN_WINDOWS / (self._n_windows[scale] + BETWEEN_WINDOWS)
+                if n_windows[scale] >= MIN_WINDOWS:
+                    part = BETWEEN_WINDOWS / (n_windows[scale] + BETWEEN_WINDOWS)
                     unsure = part * np.maximum(self._between[scale] - own, 0.0)
-            per_step = before / INDEPENDENT[max(scale - 1, 0)] ** 2
-            growth = (own / INDEPENDENT[scale] ** 2) / np.maximum(per_step, MIN_SIGMA**2)
+            per_step = before / _INDEPENDENT[max(scale - 1, 0)] ** 2
+            growth = (own / _INDEPENDENT[scale] ** 2) / np.maximum(per_step, MIN_SIGMA**2)
             self._own[scale], self.variance[scale] = own, own + unsure
             before, n_blocks = own, float(length)
+        self._log_variance = None
 
-    def error(self, n_blocks: Ints | Floats | float) -> Floats:
+    def error(self, n_blocks: Ints | float) -> Floats:
         """Standard error of so many blocks, by power laws between the scales: (C,) of a number,
-        (R, C) of an array of that shape."""
-        length = np.clip(np.asarray(n_blocks, np.float64), BLOCKS[0], BLOCKS[-1])
-        above = np.clip(np.searchsorted(BLOCKS, length), 1, len(BLOCKS) - 1)
-        log_v = np.log(np.maximum(self.variance, MIN_SIGMA**2 / 400.0))
-        columns = np.arange(log_v.shape[1])
-        low, high = log_v[above - 1, columns], log_v[above, columns]
-        low_n, high_n = BLOCKS[above - 1], BLOCKS[above]
-        part = np.log(length / low_n) / np.log(high_n / low_n)
+        (R, C) of whole numbers of that shape."""
+        if self._log_variance is None:
+            self._log_variance = np.log(np.maximum(self.variance, MIN_SIGMA**2 / 400.0))
+        log_v = self._log_variance
+        if isinstance(n_blocks, np.ndarray):
+            n = np.minimum(n_blocks, _BLOCKS[-1])
+            above, part, columns = _ABOVE[n], _PART[n], np.arange(log_v.shape[1])
+            low, high = log_v[above - 1, columns], log_v[above, columns]
+        else:
+            above, part = _scale_of(float(n_blocks))
+            low, high = log_v[above - 1], log_v[above]
         return np.asarray(np.exp(0.5 * (low + part * (high - low))))
 
     def sigma(self, of_step: Floats) -> Floats:
@@ -142,6 +152,24 @@ class NoiseScales:
         measured = np.sqrt(self.variance[:-1]) / INDEPENDENT[:-1, None]
         measured[self._n_windows < MIN_WINDOWS] = np.nan
         return np.asarray(np.fmax(of_step, np.fmax.reduce(measured, axis=0)))
+
+
+def _between_scales(n_blocks: Any) -> tuple[Any, Any]:
+    """Scale above so many blocks, and how far they are from the one below to it, by logarithms."""
+    length = np.clip(n_blocks, BLOCKS[0], BLOCKS[-1])
+    above = np.clip(np.searchsorted(BLOCKS, length), 1, len(BLOCKS) - 1)
+    low_n, high_n = BLOCKS[above - 1], BLOCKS[above]
+    return above, np.log(length / low_n) / np.log(high_n / low_n)
+
+
+@lru_cache(1024)
+def _scale_of(n_blocks: float) -> tuple[int, float]:
+    above, part = _between_scales(np.float64(n_blocks))
+    return int(above), float(part)
+
+
+_BLOCKS, _INDEPENDENT = BLOCKS.tolist(), INDEPENDENT.tolist()
+_ABOVE, _PART = _between_scales(np.arange(_BLOCKS[-1] + 1, dtype=np.float64))
 
 
 def beyond_chance(z: float, freedom: Floats) -> Floats:

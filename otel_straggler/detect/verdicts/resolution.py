@@ -51,6 +51,8 @@ class ClockResolution:
         """(R, S + 2) the smallest log excess beyond the clock, from usual seconds of this shape."""
         ticks_s = self.ticks_s()
         whole_s = ticks_s.max(initial=0.0)
+        if not whole_s > 0.0:
+            return np.zeros(columns_s.shape)
         per_column = np.concatenate([[whole_s], ticks_s, [whole_s]])
         with np.errstate(divide="ignore", invalid="ignore"):
             minimum = np.log1p(TICKS * per_column / columns_s)

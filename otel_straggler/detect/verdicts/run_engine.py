@@ -288,10 +288,12 @@ class OwnPast:
     def _rises(self) -> Rises:
         newest = median_of_rows(np.array(self._newest))
         rise = np.where(self.blocks >= MIN_PAST_BLOCKS, newest - self.reference, np.nan)
-        self._noise.evaluate(np.nan_to_num(self._sigma, nan=1.0) / INDEPENDENT[0])
+        sigma = np.where(np.isnan(self._sigma), 1.0, self._sigma)
+        self._noise.evaluate(sigma / INDEPENDENT[0])
         short = math.sqrt(NEWEST_PAST_BLOCKS / len(self._newest))
         error = np.sqrt(self._noise.variance[1]) * short
-        minimum = np.broadcast_to(np.maximum(self._min_rises, SIGMAS * error), self.shape)
+        minimum = np.empty(self.shape)
+        minimum[:] = np.maximum(self._min_rises, SIGMAS * error)
         with np.errstate(invalid="ignore"):
             return Rises(rise=rise, minimum=minimum, beyond=rise >= minimum, error=error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -98,15 +99,47 @@ class Findings:
     since: Ints
     spread: Floats
 
-    def add(self, effect: Floats, z: Floats, floor: Floats, z_limit: Floats) -> None:
-        """Of one window; the shortest that is beyond counts."""
+    @classmethod
+    def of_windows(
+        cls,
+        values: Floats,
+        z: Floats,
+        floor: Floats,
+        z_limits: Floats,
+        *,
+        recent: Floats,
+        recent_error: Floats,
+        since: Ints,
+        spread: Floats,
+    ) -> Findings:
+        """Of W windows, the shortest first: of those in which a row is beyond the first one counts.
+
+        Args:
+            values: (R, W, 2, C) excess over the peers, and over what is usual; z: of each.
+            floor: (R, C).
+            z_limits: (W, C).
+        """
         with np.errstate(invalid="ignore"):
-            is_beyond = (z >= z_limit) & (effect >= floor)
-        new = is_beyond & ~self.beyond
-        self.effect[new] = effect[new]
-        self.floor[new] = floor[new]
-        self.z = np.fmax(self.z, z)
-        self.beyond |= is_beyond
+            is_beyond = (z >= z_limits[:, None]) & (values >= floor[:, None, None])
+        n_rows, n_columns = floor.shape
+        in_order = is_beyond.reshape(n_rows, -1, n_columns)
+        beyond, effect = np.asarray(in_order.any(axis=1)), recent.copy()
+        at_floor = np.full(floor.shape, np.inf)
+        if beyond.any():
+            first = in_order.argmax(axis=1)[:, None]
+            found = np.take_along_axis(values.reshape(in_order.shape), first, axis=1)[:, 0]
+            effect[beyond], at_floor[beyond] = found[beyond], floor[beyond]
+        return cls(
+            beyond=beyond,
+            verified=np.zeros(floor.shape, bool),
+            effect=effect,
+            z=np.fmax.reduce(z.reshape(in_order.shape), axis=1, initial=0.0),
+            floor=at_floor,
+            recent=recent,
+            recent_error=recent_error,
+            since=since,
+            spread=spread,
+        )
 
 
 MEDIAN_ERROR = 1.2533
@@ -136,6 +169,7 @@ def cusum_slack(sigma: Floats) -> Floats:
     return np.asarray(np.minimum(np.maximum(DELTA / (2.0 * sigma), 0.25), 1.5))
 
 
+@lru_cache(256)  # much of what is measured has little noise, and the largest slack
 def cusum_threshold(k: float, mean_steps: float) -> float:
     """h with (exp(b) - b - 1) / (2 k^2) = ``mean_steps``, b = 2 k (h + 1.166).
 
@@ -153,7 +187,7 @@ def cusum_threshold(k: float, mean_steps: float) -> float:
 
 
 def cusum_moves(x: Floats, sigma: Floats, k: Floats) -> Floats:
-    """(R, C) change of the statistic by a step's excess, with (C,) noise and slack."""
+    """(..., C) change of the statistic by a step's excess, with (C,) noise and slack."""
     drawn = x / sigma
     np.maximum(drawn, -MAX_SIGMAS, out=drawn)
     np.minimum(drawn, MAX_SIGMAS, out=drawn)
@@ -161,10 +195,12 @@ def cusum_moves(x: Floats, sigma: Floats, k: Floats) -> Floats:
     return drawn
 
 
-def advance_cusum(g: Floats, move: Floats, maximum: Floats) -> Floats:
-    """(R, C) statistic after a step; NaN leaves it, ``maximum`` (C,) caps it."""
+def advance_cusum(g: Floats, move: Floats, maximum: Floats, *, is_known: bool = False) -> Floats:
+    """(R, C) statistic after a step; NaN leaves it, ``maximum`` (C,) caps it. ``is_known``: there
+    is no NaN."""
     moved = g + move
     np.maximum(moved, 0.0, out=moved)
     np.minimum(moved, maximum, out=moved)
-    np.copyto(moved, g, where=np.isnan(move))
+    if not is_known:
+        np.copyto(moved, g, where=np.isnan(move))
     return moved

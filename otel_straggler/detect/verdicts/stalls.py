@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -62,6 +63,9 @@ class StallHistory:
 
     def record(self, is_spike: Bools, is_new: Bools, lost_s: Floats) -> None:
         """The next steps: (T, R, C) who is slow, who was not in the step before, and seconds."""
+        if not is_spike.any():
+            self._steps += len(is_spike)
+            return
         for spikes, new, seconds in zip(is_spike, is_new, lost_s, strict=True):
             self._steps += 1
             rows, columns = (spikes & ~new).nonzero()
@@ -184,6 +188,8 @@ class StallDetector:
 
     def _spikes_of(self, begins: Bools, lasts: Bools) -> tuple[Bools, Bools]:
         """(T, R, C) who is in a spike, and whose has just begun."""
+        if not begins.any() and not self._was_spike.any():
+            return begins, begins
         is_spike, is_new = begins.copy(), begins.copy()
         for t, (begun, lasting) in enumerate(zip(begins, lasts, strict=True)):
             is_new[t] = begun & ~self._was_spike
@@ -200,12 +206,13 @@ class StallDetector:
         usual = np.minimum(ordered, maximum).mean(axis=0)
         usual = np.maximum(usual, MIN_RATE * self._steps)
         chance = FALSE_ALARMS / EVALUATIONS / max(rows * columns, 1)
-        minimum = np.array([critical_count(float(mean), chance) for mean in usual])
+        minimum = np.array([critical_count(mean, chance) for mean in usual.tolist()])
         beyond = self._spikes >= np.maximum(minimum, MIN_TIMES * usual)
         z = 2.0 * (np.sqrt(self._spikes + 0.375) - np.sqrt(usual + 0.375))
         return Spikes(beyond=beyond, z=z, lost_s=self._seconds / max(self._steps, 1.0))
 
 
+@lru_cache(16)  # most quantities have no spikes, and the same mean
 def critical_count(mean: float, chance: float) -> int:
     """The smallest count that a Poisson variable reaches with at most this probability.
 

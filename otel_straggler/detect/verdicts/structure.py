@@ -14,6 +14,7 @@ from otel_straggler.detect.scores.medians import median_of_rows
 from otel_straggler.detect.verdicts.blocks import joined
 from otel_straggler.detect.verdicts.imbalance import (
     MAX_M_W,
+    ExpertImbalance,
     expert_imbalance,
     sequence_imbalance,
     which_expert,
@@ -135,17 +136,16 @@ class Structure:
         seconds = np.concatenate(self._seconds)
         estimate = what_if(seconds, microbatches)
         self.balance = Balance(estimate=estimate, workers=self._workers)
-        sample = self._sample.table()
         changes = self._stages(seconds, estimate, long_stages(seconds, microbatches, estimate))
-        changes += [self._experts(sample, estimate), self._sequences(sample, estimate)]
+        changes += [self._experts(estimate), self._sequences(estimate)]
         return [change for change in changes if change is not None]
 
-    def _sequences(self, sample: StepTable, estimate: WhatIf) -> Verdict | None:
+    def _sequences(self, estimate: WhatIf) -> Verdict | None:
         may_be = estimate.slowdown >= MIN_SLOWDOWN and not estimate.m_w >= MAX_M_W
-        subject = run_subject(sample.sources[0].group, "sequence_imbalance")
+        subject = run_subject(self._newest.sources[0].group, "sequence_imbalance")
         if not may_be and self._log.state_of(subject).state in WELL:
             return None  # what it costs to be sure is most of a look
-        result = sequence_imbalance(sample, estimate.m_w)
+        result = sequence_imbalance(self._sample.table(), estimate.m_w)
         draft = self._draft(
             "sequence_imbalance",
             estimate.slowdown,
@@ -156,8 +156,9 @@ class Structure:
         is_present = result.is_present and estimate.slowdown >= MIN_SLOWDOWN
         return self._record(draft, is_present=is_present)
 
-    def _experts(self, sample: StepTable, estimate: WhatIf) -> Verdict | None:
-        result = expert_imbalance(sample)
+    def _experts(self, estimate: WhatIf) -> Verdict | None:
+        has_experts = any("expert" in dict(source.parallel) for source in self._newest.sources)
+        result = expert_imbalance(self._sample.table()) if has_experts else ExpertImbalance()
         draft = self._draft(
             "expert_imbalance",
             result.slowdown,

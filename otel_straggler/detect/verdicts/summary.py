@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.detect.scores.medians import median_of_rows
+from otel_straggler.detect.scores.medians import median_of, median_of_rows
 from otel_straggler.detect.verdicts.losses import HOUR_S, with_costliest
 from otel_straggler.detect.verdicts.significance import MEDIAN_ERROR
 from otel_straggler.detect.verdicts.structure import MIN_SLOWDOWN, Balance
@@ -58,10 +58,12 @@ class SummaryBuilder:
         share = max((each / HOUR_S / n_ranks for each in per_hour if each > 0.0), default=0.0)
         if waste > 0.0 or share > 0.0:
             of_step_s = median_of_rows(step_s.T)
-            usual_s = float(np.nanmedian(of_step_s))
+            of_step_s = of_step_s[~np.isnan(of_step_s)]
+            usual_s = median_of(of_step_s)
             # A step in which the run hung is not long by inequality; who knows of hangs adds those.
-            seconds = float(np.nansum(np.minimum(of_step_s, _LONGEST_STEP * usual_s)))
-            times = float(np.nanmax(median_of_rows(step_s))) / usual_s if usual_s > 0.0 else 1.0
+            seconds = float(np.minimum(of_step_s, _LONGEST_STEP * usual_s).sum())
+            slowest_s = float(np.fmax.reduce(median_of_rows(step_s)))
+            times = slowest_s / usual_s if usual_s > 0.0 else 1.0
             if share >= 1.0:  # who waits longer than a step does so outside of the measured times
                 share = max(1.0, times - 1.0)
             self.gpu_seconds_lost += max(waste * times, share) * n_ranks * seconds
@@ -92,7 +94,7 @@ class SummaryBuilder:
             gpu_seconds_lost=self.gpu_seconds_lost,
             on_gpu=world.on_gpu or any(verdict.is_on_gpu for verdict in current),
             step_s=float(median_of_rows(median_of_rows(step_s.T)[:, None])[0]),
-            slowest_step_s=float(np.nanmax(of_rank_s)) if reporting else math.nan,
+            slowest_step_s=float(np.fmax.reduce(of_rank_s)) if reporting else math.nan,
             ledger=self._ledger,
             waits=self._rank_waits(world),
             waits_inside=waiting.inside,
@@ -252,7 +254,7 @@ def _typical(own_s: Floats, is_known: Bools, ran: Bools) -> Floats:
     mean_s = own_s.sum(axis=0) / steps[:, None]
     return np.array(
         [
-            np.median(mean_s[ran[:, s], s]) if ran[:, s].any() else np.nan
+            median_of(mean_s[ran[:, s], s]) if ran[:, s].any() else np.nan
             for s in range(ran.shape[1])
         ]
     )
@@ -270,10 +272,10 @@ def _leader(prefix_s: Floats, table: StepTable) -> int | None:
     ahead_s = prefix_s[met, first] - prefix_s[met, second]
     if len(ahead_s) < MIN_STEPS:
         return None
-    lead_s = float(np.median(ahead_s))
-    spread_s = 1.4826 * float(np.median(np.abs(ahead_s - lead_s)))
+    lead_s = median_of(ahead_s)
+    spread_s = 1.4826 * median_of(np.abs(ahead_s - lead_s))
     error_s = MEDIAN_ERROR * spread_s / np.sqrt(len(ahead_s))
-    min_s = LEADER_GAP * float(np.median(prefix_s[met, first]))
+    min_s = LEADER_GAP * median_of(prefix_s[met, first])
     return table.sources[first].rank if lead_s > max(LEADER_Z * error_s, min_s) else None
 
 

@@ -136,10 +136,11 @@ class Track:
         self._h = np.array([cusum_threshold(float(value), mean_steps) for value in k])
         usable = self._reference_blocks >= MIN_REFERENCE
         normal = np.where(usable, self.reference, 0.0)
-        maximum, weight = 1.5 * self._h, self._weight[:, None]
-        for step in excess:
+        moves = cusum_moves((excess - normal) * self._weight[:, None], sigma, k)
+        is_known, maximum = not np.isnan(moves).any(), 1.5 * self._h
+        for move in moves:
             self.steps += 1
-            self.g = advance_cusum(self.g, cusum_moves((step - normal) * weight, sigma, k), maximum)
+            self.g = advance_cusum(self.g, move, maximum, is_known=is_known)
             self._zero_at = np.where(self.g <= 0.0, self.steps, self._zero_at)
 
     def _remember(self, excess: Floats, block: Floats) -> None:
@@ -195,41 +196,43 @@ class Track:
         """Who is beyond its peers now; an excess below ``min_effect``, (R,) or (R, C), never
         counts. Cost: O(R C log R)."""
         minimum = min_effect if min_effect.ndim == 2 else min_effect[:, None]
-        minimum = np.broadcast_to(minimum, self.shape)
+        if minimum.shape != self.shape:
+            minimum = np.broadcast_to(minimum, self.shape)
         z = min_z(*self.shape, self._settings.min_z)
         blocks = self._reference_blocks
         past = np.where(blocks >= MIN_REFERENCE, self.reference, np.nan)
         past_error = self.noise.error(np.maximum(blocks, 1))
-        windows = list(self._windows())
-        recent, recent_error, _ = windows[0]
-        result = Findings(
-            beyond=np.zeros(self.shape, bool),
-            verified=np.zeros(self.shape, bool),
-            effect=recent.copy(),
-            z=np.zeros(self.shape),
-            floor=np.full(self.shape, np.inf),
-            recent=recent,
-            recent_error=recent_error,
-            since=np.where(self.g > 0.0, self._zero_at + 1, -1),
-            spread=np.full(self.shape[1], np.inf),
-        )
-        weight = self._weight[:, None]
-        for measured, error, freedom in windows:
-            z_limit = beyond_chance(z, freedom)
-            floor = np.maximum(self._min_excess, minimum)
+        windows = [np.array(each) for each in zip(*self._windows(), strict=True)]
+        measured, error, freedom = windows
+        recent, recent_error = measured[0], error[0]
+        measured, past, past_error = measured.swapaxes(0, 1), past[:, None], past_error[:, None]
+        weight = self._weight[:, None, None]
+        floor = np.maximum(self._min_excess, minimum)
+        values, z_of = np.empty((2, len(measured), len(error), 2, self.shape[1]))
+        with np.errstate(invalid="ignore"):
             # What is over is still in the longer windows.
-            with np.errstate(invalid="ignore"):
-                is_over = recent < LASTING * measured - 2.0 * recent_error
+            is_over = measured * LASTING - 2.0 * recent_error > recent[:, None]
             effect = np.where(is_over, np.nan, measured)
-            spread = spread_of(effect * weight, error)
-            result.spread = np.fmin(result.spread, spread)
-            result.add(effect, weight * effect / spread, floor, z_limit)
+            weighted = effect * weight
+            spread = spread_of(weighted.reshape(len(effect), -1), error.reshape(-1)).reshape(
+                error.shape
+            )
+            values[:, :, 0], z_of[:, :, 0] = effect, weighted / spread
             # Against the own past, where the peers' spread hides a rise.
             risen = weight * (effect - past)
             of_rise = np.sqrt(error**2 + past_error**2 + MIN_SIGMA**2)
-            result.add(
-                risen, np.where(effect >= 0.5 * floor, risen / of_rise, np.nan), floor, z_limit
-            )
+            is_enough = effect >= 0.5 * floor[:, None]
+            values[:, :, 1], z_of[:, :, 1] = risen, np.where(is_enough, risen / of_rise, np.nan)
+        result = Findings.of_windows(
+            values,
+            z_of,
+            floor,
+            beyond_chance(z, freedom),
+            recent=recent,
+            recent_error=recent_error,
+            since=np.where(self.g > 0.0, self._zero_at + 1, -1),
+            spread=np.fmin.reduce(spread, axis=0, initial=np.inf),
+        )
         self._verify(result, minimum, z)
         return result
 
@@ -276,7 +279,7 @@ class Track:
             max(
                 float(beyond_chance(z, freedom)[0] * spread_of(effect, error)[0]),
                 self._min_excess,
-                float(np.median(min_effect)),
+                median_of(min_effect),
             )
             + Z_POWER * float(error[0])
             for effect, error, freedom in self._windows(LASTING_PART)

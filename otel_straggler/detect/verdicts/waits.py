@@ -13,6 +13,7 @@ and would look alike.
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections import deque
 from collections.abc import Iterable
@@ -115,20 +116,22 @@ class WaitDetector:
 
 def _add(sums: dict[str, _Moments], name: str, arrival: Floats, here: Floats) -> None:
     """Add sums of x x, x y, y y and the count, clipped; earlier ones fade."""
-    known = arrival != 0.0
-    x, y = _drawn_in(arrival[known]), _drawn_in(here[known])
-    # Not "x @ y": for a few thousand numbers a BLAS that starts threads is far slower.
-    new = np.array([(x * x).sum(), (x * y).sum(), (y * y).sum(), float(len(x))])
-    sums[name] = _FADE * sums.get(name, np.zeros(4)) + new
+    known, faded = arrival != 0.0, _FADE * sums.get(name, np.zeros(4))
+    if known.any():
+        x, y = _drawn_in(arrival[known]), _drawn_in(here[known])
+        # Not "x @ y": for a few thousand numbers a BLAS that starts threads is far slower.
+        faded[:3] += np.array((x * x, x * y, y * y)).sum(axis=1)
+        faded[3] += len(x)
+    sums[name] = faded
 
 
 def _line(moments: _Moments) -> tuple[float, float, float] | None:
     """Slope of time over arrival, its standard error, and the part of variance explained."""
-    xx, xy, yy, n = moments
+    xx, xy, yy, n = moments.tolist()
     if n < 16 or yy <= 0.0 or xx <= MIN_SIZE**2 * yy:
         return None
     slope = xy / xx
-    error = float(np.sqrt(max(yy - slope * xy, 0.0) / (n - 1.0) / xx))
+    error = math.sqrt(max(yy - slope * xy, 0.0) / (n - 1.0) / xx)
     return slope, error, slope * xy / yy
 
 
@@ -161,7 +164,8 @@ class WaitLedger:
         gathered = groups.gather(waited_s)
         lowest = np.fmin.reduce(gathered, axis=-1)
         cost = groups.medians(waited_s) - lowest
-        suffered = np.nansum(waited_s - lowest[..., groups.code], axis=0)
+        apart_s = waited_s - lowest[..., groups.code]
+        suffered = np.where(np.isnan(apart_s), 0.0, apart_s).sum(axis=0)
         at = np.argmin(np.where(np.isnan(gathered), np.inf, gathered), axis=-1)
         culprit = groups.members[np.arange(len(groups)), at]
         counts = np.isfinite(cost) & (groups.size > 1)
@@ -268,7 +272,8 @@ class LateArrivals:
         chance = np.maximum(groups.medians(share), 0.5 / np.maximum(groups.size, 2))
         squares = np.bincount(groups.code, share**2, minlength=len(groups))
         same = self._same / np.maximum(self._pairs, 1.0)
-        memory = np.clip((same - squares) / np.maximum(1.0 - squares, 0.05), 0.0, 0.98)
+        memory = (same - squares) / np.maximum(1.0 - squares, 0.05)
+        memory = np.minimum(np.maximum(memory, 0.0), 0.98)
         effective = n * ((1.0 - memory) / (1.0 + memory))[groups.code]
         chance_here = chance[groups.code]
         error = np.sqrt(chance_here * (1.0 - chance_here) / effective)

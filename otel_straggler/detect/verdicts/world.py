@@ -92,10 +92,13 @@ class World:
     def align(self, table: StepTable) -> StepTable:
         """The table in this world's order; NaN or 0 for ranks and sections that it lacks."""
         columns = np.array([self._column[s.name] for s in table.sections], np.int64)
+        sources, sections = tuple(self.sources), tuple(self.sections)
+        if self._is_in_order(columns):
+            return replace(table, sources=sources, sections=sections)
         return replace(
             table,
-            sources=tuple(self.sources),
-            sections=tuple(self.sections),
+            sources=sources,
+            sections=sections,
             seconds=self._spread(table.seconds, columns, np.nan),
             runs=self._spread(table.runs, columns, 0),
             run_cv=self._spread(table.run_cv[None], columns, np.nan)[0],
@@ -143,8 +146,6 @@ class World:
         )
 
     def _spread(self, values: npt.NDArray[Any], columns: Ints, filler: float) -> npt.NDArray[Any]:
-        if self._is_in_order(columns):
-            return values
         shape = (len(values), self.n_ranks, len(self.sections))
         spread = np.full(shape, filler, values.dtype)
         spread[:, self._rows[:, None], columns[None, :]] = values

@@ -205,3 +205,14 @@ def test_what_is_no_time_is_not_counted() -> None:
     assert (len(durations), durations.longest_s) == (1, 2.0)
     assert np.isnan(Durations().quantile_s(0.5))
     assert np.isnan(Durations().median_deviation_s())
+
+
+@given(st.lists(st.floats(1e-7, 20.0), min_size=30, max_size=60))
+def test_short_sections_get_the_timeout_that_their_quantiles_ask_for(seconds: list[float]) -> None:
+    """These are not looked up where all that a section ever took is short."""
+    found = Timeouts(HangSettings(quantile_samples=40))
+    found._add("forward", np.array([seconds]))
+    timeout_s = found.timeout_s("forward", 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Timeouts, "_is_surely_short", lambda *_: False)
+        assert timeout_s == found._wanted_s("forward")
