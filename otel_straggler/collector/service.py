@@ -136,6 +136,7 @@ class Collector:
             version=__version__,
             started_at_s=self._started_at_s,
             is_insecure=self._is_insecure,
+            page_url=settings.alerts.notify.external_url.rstrip("/"),
         )
         pages = Pages(
             self._worker,

@@ -34,10 +34,14 @@ _INSECURE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseMeta:
+    """What each response begins with. ``page_url``: where people find this collector's page; empty:
+    at its address."""
+
     collector: str = ""
     version: str
     started_at_s: float | None = None
     is_insecure: bool = False
+    page_url: str = ""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -116,6 +120,7 @@ def runs_json(
         "runs": ordered(entries),
         "history_problem": history_problem,
         "problems": [*problems],
+        **({"page_url": meta.page_url} if meta.page_url else {}),
     }
 
 
