@@ -82,7 +82,8 @@ def _check_run(report: Json, run_id: str | None) -> Json:
 
 def _fetch(urls: Sequence[str]) -> Json:
     """One report of the runs of all collectors; of a run that several have, the entry with the
-    newest window. With several, ``shard`` of a run is the address of its collector. Shards that do not answer are left out while another does.
+    newest window. With several, ``shard`` of a run is the address of its collector. Shards that do
+    not answer are left out while another does.
 
     Raises:
         UnavailableError, InputError: none of them has a report.
