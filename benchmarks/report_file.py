@@ -24,9 +24,9 @@ from benchmarks.history import STEPS, rows_of
 from otel_straggler.cli.report import report_data
 from otel_straggler.cli.report_source import StoredRunViews, choose_run
 from otel_straggler.collector.history.codec import encode_blob
-from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.reader import HistoryReader
+from otel_straggler.collector.history.store import Summary
 from otel_straggler.collector.views.run_summary import summary_value
 from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings

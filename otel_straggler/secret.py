@@ -39,6 +39,15 @@ def reveal(text: str) -> str:
     return str.__str__(text)
 
 
+def secret_if_url(text: str) -> str:
+    """A URL is a secret, as it may have a password; another text is none.
+
+    >>> secret_if_url("history.db"), secret_if_url("postgresql://me:pw@db/x")
+    ('history.db', ***)
+    """
+    return Secret(reveal(text)) if "://" in reveal(text) else text
+
+
 def without_secrets(text: str) -> str:
     """A text whose URLs have neither names and passwords nor values of a query.
 

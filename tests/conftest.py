@@ -22,6 +22,7 @@ from .native.fake_cuda import FakeCuda
 from .native.fake_cuda import build as build_driver
 from .native.fake_cupti import FakeGpu, build
 from .servers.chromium import Contexts, Pages, running_chromium
+from .servers.postgres import Postgres
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -101,6 +102,21 @@ def fake_library(tmp_path_factory: pytest.TempPathFactory) -> FakeGpu:
 def fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> FakeCuda:
     """The fake CUDA driver, likewise."""
     return FakeCuda(build_driver(tmp_path_factory.mktemp("cuda")))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A running PostgreSQL; without one a skip, under CI a failure."""
+    server = Postgres()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Postgres:
+    """The same, empty."""
+    postgres.clear()
+    return postgres
 
 
 @pytest.fixture(scope="module")

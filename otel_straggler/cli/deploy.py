@@ -34,6 +34,17 @@ def command() -> None:
     help="Folder on a disk for what waits, of agents and gateway each.")  # fmt: skip
 @click.option("--run-key", "run_keys", multiple=True, metavar="KEY",
     help="As attributes.run_id of the collectors: read before built-in keys.")  # fmt: skip
+@click.option("--shard-token-env", default="", metavar="NAME",
+    help="Environment variable of the gateway with the token that shards ask for.")  # fmt: skip
+@click.option("--gateway-token-env", default="", metavar="NAME",
+    help="The same of agents and gateway, which then asks agents for it.")  # fmt: skip
+@click.option("--shard-ca-file", default="", metavar="FILE",
+    help="CA certificate of the shards, on the gateway.")  # fmt: skip
+@click.option("--gateway-ca-file", default="", metavar="FILE",
+    help="CA certificate of the gateway, on the nodes.")  # fmt: skip
+@click.option("--gateway-cert-file", default="", metavar="FILE",
+    help="Certificate with which the gateway serves TLS.")  # fmt: skip
+@click.option("--gateway-key-file", default="", metavar="FILE", help="Its key.")
 @click.option("--otelcol", metavar="PROGRAM",
     help=f"Validates the files.  [default: {' or '.join(_NAMES)} on PATH, if any]")  # fmt: skip
 def otelcol(
@@ -44,6 +55,7 @@ def otelcol(
     queue_dir: str,
     run_keys: tuple[str, ...],
     otelcol: str | None,
+    **access: str,
 ) -> None:
     """Write and check configurations of stock Collectors in front of several collectors.
 
@@ -57,6 +69,7 @@ def otelcol(
         gateway_url=gateway_url,
         queue_dir=queue_dir,
         run_keys=run_keys,
+        **access,
     )
     files = write_files(fleet, output)
     program = otelcol or next(filter(None, map(shutil.which, _NAMES)), None)

@@ -30,9 +30,9 @@ def command(
 ) -> None:
     """List what a collector has stored: runs; of one run, its windows and changes of verdicts.
 
-    FILE is the collector's --history; it may be running. For a summary of a run and its losses:
-    otel-straggler report --history FILE. The exit code is 2 if FILE cannot be read, or has no such
-    run or window.
+    FILE is the collector's --history, a file or a PostgreSQL URL; it may be running. For a summary
+    of a run and its losses: otel-straggler report --history FILE. The exit code is 2 if FILE cannot
+    be read, or has no such run or window.
     """
     path = path or file
     if path is None:

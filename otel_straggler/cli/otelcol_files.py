@@ -30,10 +30,17 @@ _RETRY: Final = {
     "max_elapsed_time": "0s",
 }
 _LIMITER: Final = {"check_interval": "1s", "limit_percentage": 75, "spike_limit_percentage": 20}
+_NEEDED: Final = {
+    "--shard-ca-file": "--shard-url",
+    "--gateway-ca-file": "--gateway-url",
+    "--gateway-cert-file": "--gateway-key-file",
+    "--gateway-key-file": "--gateway-cert-file",
+}
+_AUTHENTICATOR: Final = "bearertokenauth"
 _AGENT: Final = """\
 # Agent: an OpenTelemetry Collector on every node. Ranks send to it (OTEL_STRAGGLER_ENDPOINT=
 # http://127.0.0.1:4318); what the gateway does not take waits on the node's disk.
-# Components: otlp receiver, memory_limiter, otlp_grpc exporter, file_storage.
+# Components: otlp receiver, memory_limiter, otlp_grpc exporter, file_storage.{environment}
 # Written by: otel-straggler deploy otelcol
 """
 _GATEWAY: Final = """\
@@ -41,7 +48,7 @@ _GATEWAY: Final = """\
 # of the SHA-256 of the run's name are one of {slots} slots, and each slot belongs to a shard; with
 # one more shard only the slots that the new one gets change hands.
 # Components: otlp receiver, memory_limiter, groupbyattrs, transform, filter, forward connector,
-# otlp_http exporter, file_storage.
+# otlp_http exporter, file_storage{authenticator}.{environment}
 # Written by: otel-straggler deploy otelcol --shards {shards}
 """
 
@@ -56,6 +63,11 @@ class Fleet:
         gateway_url: OTLP/gRPC address of the gateway.
         queue_dir: folder for what waits.
         run_keys: attribute keys with a run's name that are read before the built-in ones.
+        shard_token_env, gateway_token_env: environment variables with the bearer tokens that shards
+            and gateway ask for; empty: none.
+        shard_ca_file, gateway_ca_file: certificates of who signed those of shards and gateway, on
+            the machines of those who connect; empty: those of the system.
+        gateway_cert_file, gateway_key_file: of the gateway; empty: no TLS, or in front of it.
 
     Raises:
         ConfigError: a value is out of range, or is no URL.
@@ -66,6 +78,12 @@ class Fleet:
     gateway_url: str = "http://otel-gateway:4317"
     queue_dir: str = "/var/lib/otelcol/straggler"
     run_keys: tuple[str, ...] = ()
+    shard_token_env: str = ""
+    gateway_token_env: str = ""
+    shard_ca_file: str = ""
+    gateway_ca_file: str = ""
+    gateway_cert_file: str = ""
+    gateway_key_file: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= self.shards <= MAX_SHARDS:
@@ -78,6 +96,20 @@ class Fleet:
             if not re.match(r"https?://[^/\s]+", url):
                 expected = f"a URL such as {Fleet.gateway_url}"
                 raise ConfigError.of(option, url, expected, f"Correct {option}.")
+        for option in ("--shard-token-env", "--gateway-token-env"):
+            name = self._value_of(option)
+            if name and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                expected = "the name of an environment variable, not a token itself"
+                raise ConfigError.of(option, "...", expected, "Try STRAGGLER_TOKEN.")
+        for option, other in _NEEDED.items():
+            value, needed = self._value_of(option), self._value_of(other)
+            if value and (not needed or needed.startswith("http://")):
+                expected = f"{other} with it, and an https:// one if it is a URL"
+                raise ConfigError.of(option, value, expected, f"Correct {other}.")
+
+    def _value_of(self, option: str) -> str:
+        value: str = getattr(self, option.removeprefix("--").replace("-", "_"))
+        return value
 
     def url_of(self, shard: int) -> str:
         return self.shard_url.replace(_PLACEHOLDER, str(shard))
@@ -90,9 +122,19 @@ def write_files(fleet: Fleet, folder: Path) -> list[Path]:
         InputError: the folder cannot be written.
         UnavailableError: PyYAML is not installed.
     """
-    heads = {"shards": fleet.shards, "digits": _DIGITS, "slots": SLOTS}
+    of_agent, of_gateway = (
+        _environment(fleet.gateway_token_env),
+        _environment(fleet.shard_token_env, fleet.gateway_token_env),
+    )
+    heads = {
+        "shards": fleet.shards,
+        "digits": _DIGITS,
+        "slots": SLOTS,
+        "authenticator": f", {_AUTHENTICATOR}" * bool(fleet.gateway_token_env),
+        "environment": of_gateway,
+    }
     texts = {
-        "agent.yaml": _AGENT + _as_yaml(agent(fleet)),
+        "agent.yaml": _AGENT.format(environment=of_agent) + _as_yaml(agent(fleet)),
         "gateway.yaml": _GATEWAY.format(**heads) + _as_yaml(gateway(fleet)),
     }
     try:
@@ -103,6 +145,12 @@ def write_files(fleet: Fleet, folder: Path) -> list[Path]:
         expected, why = "a folder that can be written", f"{error.strerror}."
         raise InputError.of("--output", str(folder), expected, why) from error
     return [folder / name for name in texts]
+
+
+def _environment(*names: str) -> str:
+    """A line of a head."""
+    needed = sorted({name for name in names if name})
+    return f"\n# Environment: {', '.join(needed)}, with a bearer token." if needed else ""
 
 
 def _as_yaml(document: Json) -> str:
@@ -182,7 +230,11 @@ def agent(fleet: Fleet) -> Json:
     """The configuration of a node's agent."""
     exporter = {
         "endpoint": urlsplit(fleet.gateway_url).netloc,
-        "tls": {"insecure": not fleet.gateway_url.startswith("https://")},
+        "tls": {
+            "insecure": not fleet.gateway_url.startswith("https://"),
+            **_present(ca_file=fleet.gateway_ca_file),
+        },
+        **_bearer(fleet.gateway_token_env),
         **_sending(),
     }
     pipeline = {"receivers": ["otlp"], "processors": ["memory_limiter"], "exporters": ["otlp_grpc"]}
@@ -224,25 +276,53 @@ def gateway(fleet: Fleet) -> Json:
             "traces": {"resource": others},
             "metrics": {"resource": list(others)},
         }
-        exporters[f"otlp_http/{name}"] = {"endpoint": fleet.url_of(shard), **_sending()}
+        exporters[f"otlp_http/{name}"] = {
+            "endpoint": fleet.url_of(shard),
+            **_present(tls=_present(ca_file=fleet.shard_ca_file)),
+            **_bearer(fleet.shard_token_env),
+            **_sending(),
+        }
         for signal in ("traces", "metrics"):
             pipelines[f"{signal}/{name}"] = {
                 "receivers": ["forward"],
                 "processors": [f"filter/{name}"],
                 "exporters": [f"otlp_http/{name}"],
             }
-    return {
-        **_receiving("0.0.0.0"),  # noqa: S104 - agents of all nodes send here
+    document = {
+        # Agents of all nodes send here.
+        **_receiving("0.0.0.0", **_guarding(fleet)),  # noqa: S104
         **_storage(fleet),
         "processors": processors,
         "connectors": {"forward": {}},
         "exporters": exporters,
         "service": {"extensions": ["file_storage"], "pipelines": pipelines},
     }
+    if fleet.gateway_token_env:
+        document["extensions"][_AUTHENTICATOR] = {"token": f"${{env:{fleet.gateway_token_env}}}"}
+        document["service"]["extensions"].append(_AUTHENTICATOR)
+    return document
 
 
-def _receiving(host: str) -> Json:
-    protocols = {"http": {"endpoint": f"{host}:4318"}, "grpc": {"endpoint": f"{host}:4317"}}
+def _guarding(fleet: Fleet) -> Json:
+    """Of the gateway's receivers: its certificate, and who checks tokens."""
+    files = _present(cert_file=fleet.gateway_cert_file, key_file=fleet.gateway_key_file)
+    auth = {"authenticator": _AUTHENTICATOR} if fleet.gateway_token_env else {}
+    return _present(tls=files, auth=auth)
+
+
+def _bearer(variable: str) -> Json:
+    """Of an exporter."""
+    return {"headers": {"authorization": f"Bearer ${{env:{variable}}}"}} if variable else {}
+
+
+def _present(**values: object) -> Json:
+    """Those that are not empty."""
+    return {name: value for name, value in values.items() if value}
+
+
+def _receiving(host: str, **guarding: object) -> Json:
+    ports = {"http": 4318, "grpc": 4317}
+    protocols = {name: {"endpoint": f"{host}:{port}", **guarding} for name, port in ports.items()}
     return {"receivers": {"otlp": {"protocols": protocols}}}
 
 

@@ -22,6 +22,7 @@ from otel_straggler.cli.score import (
     score_recording,
 )
 from otel_straggler.cli.text import clock, digits, many, print_json, printable, report_console
+from otel_straggler.collector.history.postgres import is_postgres
 from otel_straggler.collector.history.reader import HistoryReader, RunEntry
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.detect.scores.settings import VerdictSettings
@@ -30,6 +31,7 @@ from otel_straggler.errors import ConfigError
 from otel_straggler.model.causes import CAUSES, cause_text
 from otel_straggler.model.verdict import hours_text
 from otel_straggler.recordings.files import Recording
+from otel_straggler.secret import without_secrets
 
 Json = dict[str, Any]
 FORMAT_VERSION = 1
@@ -69,8 +71,9 @@ def command(
     """Show what settings would have done on recorded telemetry.
 
     FILE is telemetry as for `otel-straggler score` (a file, a directory with the files of one run,
-    or - for standard input), which is scored in full, or the history of a collector (--history),
-    in which the settings for paging are applied to the stored verdicts. Its content decides which.
+    or - for standard input), which is scored in full, or the history of a collector (its --history,
+    a file or a PostgreSQL URL), in which the settings for paging are applied to the stored
+    verdicts. Its content decides which.
 
     otel-straggler replay history.db --would-have-paged --config collector.yaml
     """
@@ -84,6 +87,7 @@ def command(
         scorer = score_all(recording, settings)
         report_what_is_left_out(recording, scorer, settings, file)
         recorded = pages_of_recording(recording, scorer)
+    file = without_secrets(file)
     recorded = _only(recorded, run_id, file)
     if as_json:
         print_json(pages_json(recorded, settings))
@@ -120,7 +124,10 @@ class Recorded:
 
 
 def is_history(path: str) -> bool:
-    """Whether a file is an SQLite database; False if it cannot be read. A pipe stays untouched."""
+    """Whether it is an SQLite file or a PostgreSQL URL; False if it cannot be read. A pipe stays
+    untouched."""
+    if is_postgres(path):
+        return True
     try:
         if not Path(path).is_file():
             return False

@@ -26,7 +26,11 @@ STDOUT = "-"
 @click.command()
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--collector", metavar="URL", help=f"Ask this one.  [default: {DEFAULT_COLLECTOR}]")
-@click.option("--history", metavar="FILE", help="Read a collector's history file instead.")
+@click.option(
+    "--history",
+    metavar="FILE",
+    help="Read a collector's history instead: a file or a PostgreSQL URL.",
+)
 @click.option(
     "--group", metavar="NAME", help="Of several worlds.  [default: the one that lost most]"
 )

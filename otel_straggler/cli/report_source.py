@@ -19,6 +19,7 @@ from otel_straggler.collector.views.run_json import one_of, run_entry
 from otel_straggler.collector.views.timeline import Column, timeline_json
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.errors import ConfigError, InputError
+from otel_straggler.secret import without_secrets
 from otel_straggler.semconv import FORMAT_VERSION
 
 Json = dict[str, Any]
@@ -134,7 +135,7 @@ class StoredRunViews:
     """
 
     def __init__(self, reader: HistoryReader, path: str) -> None:
-        self.where = path
+        self.where = without_secrets(path)
         self._history = FromHistory(reader)
         self._meta = ResponseMeta(version=__version__)
         self._worlds: tuple[str, list[WorldView]] = ("", [])

@@ -33,6 +33,7 @@ from otel_straggler.cli.verdict_lines import (
 )
 from otel_straggler.collector.views.report_json import Json
 from otel_straggler.errors import ConfigError, InputError, UnavailableError
+from otel_straggler.secret import without_secrets
 
 MAX_SENTENCES = 5
 MAX_VERDICTS = 5
@@ -81,25 +82,29 @@ def _check_run(report: Json, run_id: str | None) -> Json:
 
 def _fetch(urls: Sequence[str]) -> Json:
     """One report of the runs of all collectors; of a run that several have, the entry with the
-    newest window. Shards that do not answer are left out while another does.
+    newest window. With several, ``shard`` of a run is the address of its collector. Shards that do
+    not answer are left out while another does.
 
     Raises:
         UnavailableError, InputError: none of them has a report.
     """
-    reports, failed = [], []
+    reports: dict[str, Json] = {}
+    failed = []
     for url in urls:
         try:
-            reports.append(fetch_report(url))
+            reports[url] = fetch_report(url)
         except (UnavailableError, InputError) as error:
             failed.append(error)
     if not reports:
         raise failed[0]
     runs: Json = {}
-    for report in reports:
+    for url, report in reports.items():
+        shard = without_secrets(url) if len(urls) > 1 else ""
         for run_id, run in report["runs"].items():
             if run_id not in runs or _end_ns(run) > _end_ns(runs[run_id]):
-                runs[run_id] = run
-    return {**reports[0], "runs": runs, "unreachable": list(map(str, failed))}
+                runs[run_id] = {**run, "shard": shard}
+    first = next(iter(reports.values()))
+    return {**first, "runs": runs, "unreachable": list(map(str, failed))}
 
 
 def _end_ns(run: Json) -> int:
@@ -159,7 +164,10 @@ class View:
         window, victims = without_victims(runs[shown], runs[shown]["windows"][-1])
         sentences = list(_sentences(runs[shown], window, victims))
         yield from verdicts
-        yield run_title(shown, window)
+        title = run_title(shown, window)
+        if shard := runs[shown].get("shard"):
+            title.append(f", scored by {printable(shard)}", style="dim")
+        yield title
         taken = _LINES_AROUND + len(verdicts) + len(sentences)
         yield ScoreTable(window, max(3, room - taken))
         yield from map(_in_one_line, sentences)

@@ -93,8 +93,13 @@ class Collector:
         self._budget = ByteBudget(settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(settings.forward)
         self._spool = _spool(settings.history)
+        page_port = settings.metrics.listen.rpartition(":")[2]
+        history_id = self._id or f"{socket.gethostname()}:{page_port}"
         self._history = HistoryWriter(
-            settings.history, settings.scoring.max_runs, spool=self._spool
+            settings.history,
+            settings.scoring.max_runs,
+            spool=self._spool,
+            collector=history_id,
         )
         self._sampler = _sampler(settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
@@ -125,7 +130,9 @@ class Collector:
         self._notifying.has_moved = self._peers.has_moved
         self._commands = self._worker.commands
         lost_after_s = settings.liveness.lost_after_s
-        self._page_history = PageHistory(settings.history.path, lost_after_s=lost_after_s)
+        self._page_history = PageHistory(
+            settings.history.path, lost_after_s=lost_after_s, collector=history_id
+        )
         evict_run_s = settings.scoring.evict_run_s
         self._evict_run_s = evict_run_s
         aliases, names = settings.attributes.aliases(), settings.spans.names()
@@ -138,6 +145,7 @@ class Collector:
             version=__version__,
             started_at_s=self._started_at_s,
             is_insecure=self._is_insecure,
+            page_url=settings.alerts.notify.external_url.rstrip("/"),
         )
         pages = Pages(
             self._worker,

@@ -20,6 +20,7 @@ from otel_straggler.errors import ConfigError
 from otel_straggler.model.alert import Mode, Severity
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.span_rules import SpanNames
+from otel_straggler.secret import secret_if_url
 from otel_straggler.setting import (
     ANY_TEXT,
     SWITCH,
@@ -349,11 +350,18 @@ class HistorySettings:
     """What survives a restart of the collector: references, verdicts, summaries of windows."""
 
     path: str = option(
-        "", ANY_TEXT, "SQLite file; empty = in memory, gone with the process", "--history PATH"
+        "",
+        dataclasses.replace(ANY_TEXT, convert=secret_if_url),
+        "SQLite file; or `postgresql://USER@HOST/DATABASE`, which all shards may share (the "
+        "password: in `PGPASSWORD` or `~/.pgpass`); empty = in memory, gone with the process",
+        "--history PATH",
     )
     keep_days: float = option(7.0, above(0), "older rows are deleted")
     max_mib: int = option(
-        512, integer(1), "size of the file; the oldest windows go first, verdicts last"
+        512,
+        integer(1),
+        "size of the file, or of what all shards have in the database; the oldest windows go "
+        "first, verdicts last",
     )
     save_every_seconds: float = option(
         10.0, above(0), "a collector that is killed loses at most this much of its state"

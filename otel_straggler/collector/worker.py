@@ -19,7 +19,7 @@ from otel_straggler.collector.api.commands import Commands, Key
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.forwarding.sampling import Sampler
-from otel_straggler.collector.history.file import Summary
+from otel_straggler.collector.history.store import Summary
 from otel_straggler.collector.history.writer import HistoryWriter, new_summaries
 from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.runs.admission import WHATS, AdmissionControl, Eviction

@@ -69,7 +69,7 @@ COLLECTOR_FORWARD_HELD = gauge(
     "straggler.collector.forward_held", "By", "requests held until their steps are scored"
 )
 COLLECTOR_HISTORY_SIZE = gauge(
-    "straggler.collector.history.size", "By", "size of the history's file and its log"
+    "straggler.collector.history.size", "By", "size of the history on disk"
 )
 COLLECTOR_HISTORY_OLDEST = gauge(
     "straggler.collector.history.oldest.timestamp", "s", "when the oldest row was written"

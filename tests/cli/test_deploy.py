@@ -13,6 +13,7 @@ import yaml
 from otel_straggler.cli import main
 from otel_straggler.cli.otelcol_files import Fleet, gateway, shard_of_run, shard_of_slot
 
+from ..servers.certificate import make_certificate
 from ..servers.otelcol import otelcol_program
 
 
@@ -25,6 +26,40 @@ def test_the_real_collector_accepts_both_files(shards: int, tmp_path: Path) -> N
     exporters = yaml.safe_load((tmp_path / "gateway.yaml").read_text())["exporters"]
     assert exporters["otlp_http/shard0"]["endpoint"] == "http://straggler-0:4318"
     assert len(exporters) == shards
+
+
+def test_the_real_collector_accepts_tokens_and_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From agents to the gateway, and from there to the shards."""
+    program = str(otelcol_program())
+    for name in ("SHARD_TOKEN", "GATEWAY_TOKEN"):
+        monkeypatch.setenv(name, "a-token-of-the-test")
+    ca, urls = tmp_path / "ca.pem", ("https://shard-{n}:4318", "https://gateway:4317")
+    make_certificate(tmp_path, days=1, untried="TLS of a gateway")
+    ca.write_bytes((tmp_path / "cert.pem").read_bytes())
+    arguments = ["--shards", "2", "-o", str(tmp_path / "out"), "--otelcol", program]
+    arguments += ["--shard-url", urls[0], "--gateway-url", urls[1]]
+    arguments += ["--shard-token-env", "SHARD_TOKEN", "--gateway-token-env", "GATEWAY_TOKEN"]
+    arguments += ["--shard-ca-file", str(ca), "--gateway-ca-file", str(ca)]
+    arguments += ["--gateway-cert-file", str(ca), "--gateway-key-file", str(tmp_path / "key.pem")]
+    assert main(["deploy", "otelcol", *arguments]) == 0
+    agent, gateway = (
+        (tmp_path / "out" / name).read_text() for name in ("agent.yaml", "gateway.yaml")
+    )
+    assert "# Environment: GATEWAY_TOKEN, with a bearer token." in agent
+    assert "# Environment: GATEWAY_TOKEN, SHARD_TOKEN, with a bearer token." in gateway
+    assert "a-token-of-the-test" not in agent + gateway
+
+
+def test_without_its_token_the_gateway_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would let everybody in who sends an empty one."""
+    monkeypatch.delenv("GATEWAY_TOKEN", raising=False)
+    arguments = ["--shards", "1", "-o", str(tmp_path), "--otelcol", str(otelcol_program())]
+    assert main(["deploy", "otelcol", *arguments, "--gateway-token-env", "GATEWAY_TOKEN"]) == 2
+    assert "no bearer token" in capsys.readouterr().err
 
 
 def test_a_file_that_the_collector_refuses_is_an_error_with_its_reason(
@@ -75,6 +110,9 @@ def test_every_run_matches_the_pattern_of_its_shard() -> None:
         (["--shards", "65"], "--shards: got 65; expected 1 to 64"),
         (["--shards", "2", "--shard-url", "http://one:4318"], "--shard-url: got 'http://one:4318'"),
         (["--shards", "1", "--gateway-url", "one:4317"], "--gateway-url: got 'one:4317'"),
+        (["--shards", "1", "--shard-token-env", "3f-9c"], "--shard-token-env: got '...'"),
+        (["--shards", "1", "--shard-ca-file", "ca.pem"], "expected --shard-url with it"),
+        (["--shards", "1", "--gateway-cert-file", "c"], "expected --gateway-key-file with it"),
     ],
 )
 def test_what_cannot_be_deployed_is_refused_with_the_value(

@@ -339,6 +339,7 @@ def test_the_runs_of_several_shards_are_shown_together(
         _, output, _ = call("top", "--once", "--run", "on-another-shard", *both)
         assert "on-another-shard" in output
         assert "1 other run: simulated (--run)" in output
+        assert f"scored by {other.url}" in output
         other.shutdown()
     away = ("--collector", collector.url, "--collector", "http://127.0.0.1:1")
     code, output, _ = call("top", "--once", *away)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from otel_straggler.collector.history import pages
-from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.reader import RunEntry
+from otel_straggler.collector.history.store import Summary
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.views.run_summary import summary_value
 from otel_straggler.collector.views.timeline import Column

@@ -33,6 +33,7 @@ class Fleet:
         self.now_s = 100.0
         self.runs: dict[str, list[Json]] = {}
         self.alerts: dict[str, list[Json]] = {}
+        self.page_urls: dict[str, str | None] = {}
         self.is_away = False
 
     def ask(self, url: str) -> Response:
@@ -46,6 +47,7 @@ class Fleet:
             assert url.endswith("/v1/runs?local=1")
             now_s = NOW_S + self.now_s
             body = {"collector": shard, "now_s": now_s, "runs": self.runs.get(shard, [])}
+            body |= {"page_url": self.page_urls.get(shard)}
         return Response(200, body=json.dumps(body).encode())
 
     def entry(self, run_id: str, age_s: float, **changes: object) -> Json:
@@ -85,6 +87,27 @@ def test_the_list_has_the_runs_of_all_shards_with_their_addresses(fleet: Fleet) 
         "moved": ("b", "http://b"),
         "run-b": ("b", "http://b"),
     }
+
+
+@pytest.mark.parametrize(
+    ("reported", "page_url"),
+    [
+        ("https://straggler-1.example.org", "https://straggler-1.example.org"),
+        (None, "http://b"),
+        ("javascript:alert(1)", "http://b"),
+        ('http://b"><script>', "http://b"),
+    ],
+)
+def test_people_are_led_to_the_address_that_a_shard_has_for_them(
+    fleet: Fleet, reported: str | None, page_url: str
+) -> None:
+    """That of its settings for links, else the one by which the shards know it."""
+    fleet.runs = {"b": [fleet.entry("run-b", 1.0)]}
+    fleet.page_urls = {"b": reported}
+    peers = peers_of(fleet, {})
+    peers.tick()
+    merged = {run["run_id"]: run["page_url"] for run in peers.merged([fleet.entry("run-a", 1.0)])}
+    assert merged == {"run-a": None, "run-b": page_url}
 
 
 def test_a_shard_that_does_not_answer_is_a_problem_with_its_address(fleet: Fleet) -> None:
@@ -176,6 +199,7 @@ def test_every_page_shows_the_runs_of_all_shards(shards: list[Shard]) -> None:
         mine, its = here.get(path), there.get(path)
         for answer in (mine, its):
             answer.pop("now_s")
+        assert mine.pop("page_url") == there.page
         assert mine.keys() == its.keys()
         assert mine["collector"] == its["collector"]
     with pytest.raises(urllib.error.HTTPError) as refused:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.history.run_views import FromHistory
+from otel_straggler.collector.history.store import Summary
 from otel_straggler.collector.history.writer import new_summaries
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.store import RunStore

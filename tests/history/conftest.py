@@ -104,7 +104,10 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """Of the file; for a test that is marked so, the URL of an empty PostgreSQL database, too."""
+    if getattr(request, "param", "") == "postgres":
+        return request.getfixturevalue("database").url
     return tmp_path / "history.db"
 
 

@@ -23,6 +23,8 @@ from ..waiting import eventually
 
 DAY_S = 86_400.0
 MiB = 2**20
+both = pytest.mark.parametrize("path", ["sqlite", "postgres"], indirect=True)
+"""A file, and a PostgreSQL database."""
 
 
 def lost(history: Any) -> dict[str, int]:
@@ -35,6 +37,7 @@ def ranks_of_changes(path: Path, run_id: str = "run") -> list[int | None]:
         return [verdict.rank for verdict in reader.changes(run_id)]
 
 
+@both
 def test_what_was_put_is_there_after_a_restart(begin: Any, kit: Any, path: Path) -> None:
     """States, changes of verdicts in order, windows."""
     first = begin()
@@ -60,7 +63,8 @@ def test_what_was_put_is_there_after_a_restart(begin: Any, kit: Any, path: Path)
         assert [v.rank for v in reader.changes("other")] == [2]
 
 
-def test_a_newer_state_takes_the_place_of_the_older(begin: Any) -> None:
+@both
+def test_a_newer_state_takes_the_place_of_the_older(begin: Any, path: Path) -> None:
     """One blob a key; what has not changed is not written again."""
     history = begin()
     history.put(states={"a": 1, "b": 1})
@@ -70,6 +74,7 @@ def test_a_newer_state_takes_the_place_of_the_older(begin: Any) -> None:
     assert begin().restored == {"a": 2, "b": 1}
 
 
+@both
 def test_old_things_go(begin: Any, kit: Any, clock: Any, path: Path) -> None:
     """Windows, changes, states and then the run itself, when nobody has written for a week."""
     history = begin(keep_s=7 * DAY_S)
@@ -534,6 +539,7 @@ def test_a_file_that_somebody_has_replaced_is_not_written_past(
         assert ranks_of_changes(path)[-1] == 2
 
 
+@both
 def test_readers_read_while_the_writer_writes(begin: Any, kit: Any, path: Path) -> None:
     """Each sees one moment: as many changes as windows, for they are written together."""
     history = begin(max_bytes=4 * MiB)

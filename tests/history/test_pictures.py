@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from otel_straggler.collector.history.codec import decode_blob, encode_blob
-from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.history.run_views import FromHistory
+from otel_straggler.collector.history.store import Summary
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.views.rank_json import rank_json
 from otel_straggler.collector.views.run_json import one_of, run_entry
@@ -201,7 +201,7 @@ def test_a_summary_that_is_none_is_left_out_and_told(
     open_ = kept(begin, path, windows=[window], changes=[kit.verdict(2)])
     connection = sqlite3.connect(path)
     row = ("run", "", 1, encode_blob(value))
-    connection.execute("INSERT INTO summaries VALUES (?, ?, ?, ?)", row)
+    connection.execute("INSERT INTO summaries VALUES (?, ?, '', 0, ?, ?)", row)
     connection.commit()
     connection.close()
     result = view_of(open_())

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.history import MAX_SUMMARIES, WriteQueue
 from otel_straggler.collector.history.reader import HistoryReader
+from otel_straggler.collector.history.store import Summary
 from otel_straggler.errors import InputError
 
 DAY_S = 86_400.0
@@ -32,6 +32,7 @@ def values(path: Path, run_id: str = "run") -> dict[str, Any]:
         return {group: reader.summary(run_id, group) for group in reader.summaries(run_id)}
 
 
+@pytest.mark.parametrize("path", ["sqlite", "postgres"], indirect=True)
 def test_the_newest_summary_of_every_group_is_kept(begin: Any, path: Path) -> None:
     """A newer one takes the place of the older; a run is known by its summary alone."""
     history = begin()
@@ -103,7 +104,7 @@ def test_summaries_grow_old_as_everything_does(begin: Any, clock: Any, path: Pat
         assert [run.run_id for run in reader.runs()] == ["new"]
 
 
-def test_summaries_stay_within_the_size_of_the_file(begin: Any, path: Path) -> None:
+def test_summaries_stay_within_the_size_of_the_file(begin: Any, clock: Any, path: Path) -> None:
     """One may take an eighth of it; together they go before states do, the oldest first."""
     random = np.random.default_rng(0)
     history = begin(max_bytes=MiB)
@@ -111,6 +112,7 @@ def test_summaries_stay_within_the_size_of_the_file(begin: Any, path: Path) -> N
     history.flush()
     assert lost(history) == {"too_large": 1}
     for number in range(14):
+        clock.now_s += 1
         history.put(summaries=[summary(f"run-{number}", table=random.random(14_000))])
         history.flush()
     assert path.stat().st_size <= 1.1 * MiB

@@ -14,7 +14,7 @@ import { firstStepsTree } from "./js/first_steps.js";
 import { isAlone, ledgerTree } from "./js/ledger.js";
 import { countsTree, namedTree, rankText } from "./js/liveness.js";
 import { loginTree } from "./js/login.js";
-import { foundRuns } from "./js/picker.js";
+import { foundRuns, shardAddress } from "./js/picker.js";
 import { panelTree } from "./js/rank_details.js";
 import { agesOf, countedStates, awaitedRanks, graveRanks, tilesOfStrip } from "./js/rank_states.js";
 import { pathOfValues } from "./js/sparkline.js";
@@ -239,6 +239,12 @@ test("runs are found by all typed words, whatever their order and case", () => {
   assert.equal(foundRuns(runs, "alike no-such").length, 0);
 });
 
+test("a run of another shard leads to its page, and only to one that is a page", () => {
+  const at = (page_url) => shardAddress({ run_id: "a/b &c", page_url });
+  assert.equal(at("https://shard-1.example.org/x"), "https://shard-1.example.org/x/#run=a%2Fb+%26c");
+  for (const none of [null, undefined, "", "javascript:alert(1)"]) assert.equal(at(none), null);
+});
+
 test("the panel shows sections beside peers, the past and what to run", () => {
   const tree = panelTree(pictures.straggler, { rank: 21 }, CASES.rank, {});
   const text = textOf(tree);
@@ -340,6 +346,8 @@ test("a command asks the collector of this page", () => {
   assert.equal(addressedCommand(explain, at("c:80")), `${explain} --collector http://c:80`);
   assert.equal(addressedCommand("py-spy dump", at("c:80")), "py-spy dump");
   assert.equal(addressedCommand(explain, { protocol: "file:", origin: "null" }), explain);
+  const ofShard = addressedCommand(explain, at("127.0.0.1:9464"), "http://shard-1:9464");
+  assert.equal(ofShard, `${explain} --collector http://shard-1:9464`);
 });
 
 test("a window is named by its state first", () => {

@@ -227,6 +227,26 @@ test("after a restart nothing old is kept: timelines begin anew", async () => {
   assert.ok(asked.every((address) => !address.includes("after=")));
 });
 
+test("a run of another shard has its own start, and its timeline goes on", async () => {
+  const world = new FakeWorld();
+  const ofOwn = world.answer;
+  world.answer = (path, query) => {
+    const body = ofOwn.call(world, path, query);
+    if (path === "v1/runs") return { ...body, collector: "here" };
+    return path === "v1/run" ? { ...body, collector: "there", started_at_s: 7 } : body;
+  };
+  const { last } = await started(world);
+  const before = world.asked.length;
+  world.pictures = [{ ...CASES.pictures.straggler, timeline: { first: 1, last: 121, n_columns: 121 } }];
+  world.version = 2;
+  world.stream.say("snapshot", { snapshot: "s2", now_s: 1 });
+  await world.pass(1500);
+  const since = world.asked.slice(before);
+  assert.equal(last().picture.collector, "there");
+  assert.ok(since.some((address) => /^v1\/timeline.*after=120$/.test(address)));
+  assert.ok(!since.includes("v1/runs"));
+});
+
 test("a stream that is dead without a word is found by asking", async () => {
   const world = new FakeWorld();
   const { last } = await started(world);

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,6 +36,7 @@ HANDOVER_S: Final = 5.0
 """So long after a peer was first seen to have the run, the peer has asked for its alerts."""
 _FRESH_S: Final = 5.0
 _REMEMBER_S: Final = 3_600.0
+_WEB: Final = re.compile(r"https?://[^\s\"'<>]+$")
 _NOT_FOUND: Final = 404
 LOCAL: Final = "local"
 """Query of ``/v1/runs`` for the runs of one shard only."""
@@ -46,9 +48,11 @@ class UnknownOnPeerError(Exception):
 
 @dataclass(slots=True)
 class Peer:
-    """One shard. ``runs``: its live runs by name; ages count from ``asked_at_s`` (monotonic)."""
+    """One shard. ``runs``: its live runs by name; ages count from ``asked_at_s`` (monotonic).
+    ``page_url``: where people find its page."""
 
     url: str
+    page_url: str = ""
     collector: str = ""
     runs: dict[str, Json] = field(default_factory=dict)
     asked_at_s: float = 0.0
@@ -119,14 +123,17 @@ class Peers:
 
     def merged(self, entries: Iterable[Json]) -> list[Json]:
         """Entries of the list of runs, of this shard and all others: of a run that several have,
-        the entry of the shard that heard from it last. ``url`` is that of its shard; None: here."""
-        own = [{**entry, "collector": self.own_id or None, "url": None} for entry in entries]
+        the entry of the shard that heard from it last. ``url`` and ``page_url`` are those of its
+        shard; None: here."""
+        here = {"collector": self.own_id or None, "url": None, "page_url": None}
+        own = [{**entry, **here} for entry in entries]
         result: dict[str, Json] = {entry["run_id"]: entry for entry in own}
         for peer in self.others():
             for run_id, entry in peer.runs.items():
                 known = result.get(run_id)
                 if known is None or _is_newer(entry, known):
-                    result[run_id] = {**entry, "collector": peer.collector, "url": peer.url}
+                    there = {"url": peer.url, "page_url": peer.page_url}
+                    result[run_id] = {**entry, "collector": peer.collector, **there}
         return list(result.values())
 
     def owner(self, run_id: str | None) -> Peer | None:
@@ -209,6 +216,7 @@ class Peers:
             answer = json.loads(response.body)
             live = {run["run_id"]: run for run in answer["runs"] if run["is_live"]}
             collector, now_s = str(answer["collector"]), float(answer["now_s"])
+            page_url = str(answer.get("page_url") or "")
         except (ValueError, TypeError, KeyError) as error:
             if not peer.problem:
                 _log.warning("the shard %s does not answer: %s", peer.url, error)
@@ -216,6 +224,7 @@ class Peers:
             peer.runs = {}
             return
         peer.collector, peer.runs, peer.now_s = collector, live, now_s
+        peer.page_url = page_url if _WEB.match(page_url) else peer.url
         peer.asked_at_s, peer.problem = self._monotonic_s(), ""
 
     def _find_moved(self, ages: Mapping[str, float], now_s: float) -> None:
@@ -254,7 +263,7 @@ class Peers:
 def _listed(peer: Peer) -> object:
     """Compared to detect changes of the list, except ``received_at_s``."""
     entries = ({**entry, "received_at_s": None} for entry in peer.runs.values())
-    return peer.problem, list(entries)
+    return peer.problem, peer.page_url, list(entries)
 
 
 def _is_newer(entry: Json, known: Json) -> bool:

@@ -19,6 +19,7 @@ Reason = Literal[
     "damaged",
     "too_large",
     "io_error",
+    "unreachable",
     "unread",
     "error",
 ]
@@ -30,10 +31,28 @@ REASONS: Final[dict[Reason, str]] = {
     "damaged": "the file, or a part of it, was damaged",
     "too_large": "it took too large a part of `history.max_mib`, or did not fit alongside the rest",
     "io_error": "the disk failed in another way",
-    "unread": "the file could not be read when this collector started, but can now: restart the "
-    "collector, so that it resumes from the file",
+    "unreachable": "PostgreSQL did not answer, or refused; what waits is written once it does. "
+    "An outage counts as one",
+    "unread": "the history could not be read when this collector started, but can now: restart the "
+    "collector, so that it resumes from it",
     "error": "a bug in this package; see the log",
 }
+
+
+class PostgresError(OSError):
+    """A PostgreSQL server does not answer, or refuses.
+
+    Attributes:
+        reason: for the counts.
+        is_lasting: trying again would not help.
+    """
+
+    def __init__(self, text: str, reason: Reason, *, is_lasting: bool = False) -> None:
+        super().__init__(text)
+        self.reason: Reason = reason
+        self.is_lasting = is_lasting
+
+
 _MESSAGES: Final[tuple[tuple[str, Reason], ...]] = (
     ("is full", "disk_full"),
     ("readonly", "read_only"),
@@ -56,6 +75,8 @@ def reason_of(error: Exception) -> Reason:
     if isinstance(error, sqlite3.Error):
         text = str(error).lower()
         return next((reason for mark, reason in _MESSAGES if mark in text), "error")
+    if isinstance(error, PostgresError):
+        return error.reason
     if isinstance(error, OSError):
         return "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "read_only"
     return "error"

@@ -6,93 +6,47 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from otel_straggler.collector.history.codec import (
-    decode_blob,
-    encode_blob,
-    verdict_text,
-    window_value,
-)
-from otel_straggler.collector.history.database import Database, Row, WriterLock
+from otel_straggler.collector.history.database import Database, WriterLock
 from otel_straggler.collector.history.failures import Failures, Reason, reason_of
-from otel_straggler.errors import InputError, StragglerError
+from otel_straggler.collector.history.store import (
+    MAINTAIN_EVERY_S,
+    MAX_CHANGES,
+    SPOOL,
+    Batch,
+    HistoryStore,
+    Limits,
+)
+from otel_straggler.errors import StragglerError
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.regular_files import create_folder
 
 _log = logging.getLogger(__name__)
 
-MAINTAIN_EVERY_S: Final = 60.0
 RETRY_S: Final = 60.0
 """Interval of attempts to open the file."""
 _TRANSIENT: Final[frozenset[Reason]] = frozenset({"disk_full", "read_only", "io_error", "locked"})
-_SUMMARY_SHARE: Final = 8
-"""A summary may take this fraction (1 / 8) of the file."""
-MAX_CHANGES: Final = 10_000
-"""Maximum waiting to be written."""
 MAX_WINDOWS: Final = 1_000
 """Windows of checkpoints that failed, to be written with the next one."""
-OPEN_WINDOWS: Final = "open_windows"
-"""Key of the state with the rows of open windows, large and soon replaced."""
-SPOOL: Final = "spool"
-"""Key of the state that makes a batch a checkpoint: ``sequence`` is that of its last request,
-``released`` that of the last one that the spool may forget, if it is another."""
-_Encoded = TypeVar("_Encoded")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """Newest view of a run and group. ``make`` returns the value for a blob; the thread of the
-    history calls it, at most once."""
-
-    run_id: str
-    job: str
-    group: str
-    make: Callable[[], dict[str, Any]]
-
-
-@dataclass(slots=True, kw_only=True)
-class Batch:
-    """One transaction."""
-
-    windows: list[WindowScores] = field(default_factory=list)
-    changes: list[Verdict] = field(default_factory=list)
-    states: dict[str, Any] = field(default_factory=dict)
-    summaries: dict[tuple[str, str], Summary] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.windows) + len(self.changes) + len(self.states) + len(self.summaries)
-
-
-class HistoryFile:
-    """For one thread at a time. Only ``open`` raises; failures are counted and logged.
-
-    Attributes:
-        off: reason why nothing is written; None while it works.
-        oldest_at_s: time at which the oldest window or change was written.
-    """
+class HistoryFile(HistoryStore):
+    """An SQLite file with one writer."""
 
     def __init__(
         self,
         path: Path,
         failures: Failures,
         wall_s: Callable[[], float],
-        *,
-        keep_s: float,
-        max_bytes: int,
+        limits: Limits,
         release: Callable[[int], None] | None = None,
     ) -> None:
-        self._release = release
+        super().__init__(str(path), failures, wall_s, limits, release)
         self._path = path
-        self._keep_s = keep_s
-        self._max_bytes = max_bytes
-        self._failures = failures
-        self._wall_s = wall_s
         self._lock = WriterLock(path)
         self._database: Database | None = None
         self._unwritten: list[Verdict] = []
@@ -100,17 +54,8 @@ class HistoryFile:
         self._unwritten_because: Reason = "error"
         self._maintained_at_s = float("-inf")
         self._tried_at_s = float("-inf")
-        self._was_restored = False
-        self.off: Reason | None = "error"
-        self.size_bytes = 0
-        self.oldest_at_s: float | None = None
 
     def open(self) -> dict[str, Any]:
-        """Open the file and return the states of the last process, last written first.
-
-        Raises:
-            UnavailableError, ConfigError: see :meth:`History.open`.
-        """
         try:
             create_folder(self._path.parent)
             self._lock.acquire()
@@ -136,11 +81,9 @@ class HistoryFile:
             return
         try:
             if len(batch):
-                self._write(self._database, batch)
+                self._database.write(**self._rows(batch))
                 self._failures.recovered()
-                if self._release is not None and SPOOL in batch.states:
-                    checkpoint = batch.states[SPOOL]
-                    self._release(checkpoint.get("released", checkpoint["sequence"]))
+                self._release_spool(batch)
                 batch = Batch()
             self._maintain(self._database)
         except (sqlite3.Error, OSError) as error:
@@ -201,23 +144,6 @@ class HistoryFile:
         self.off = None
         return restored
 
-    def _states(self, database: Database) -> dict[str, Any]:
-        result = {}
-        for key, blob in database.states():
-            try:
-                result[key] = decode_blob(blob, where=f"{self._path}: state {key}")
-            except InputError as error:
-                self._failures.count("damaged", 1, str(error))
-        return result
-
-    def _is_whole(self, run_id: str, blob: bytes) -> bool:
-        try:
-            decode_blob(blob, where=f"{self._path}: summary {run_id}")
-        except InputError as error:
-            self._failures.count("damaged", 1, str(error))
-            return False
-        return True
-
     def _start_new_file(self, why: str) -> None:
         """Move a damaged file and its log aside and create a new one; may raise OSError and
         sqlite3.Error."""
@@ -259,44 +185,6 @@ class HistoryFile:
 
     # --- writing ----------------------------------------------------------------------------
 
-    def _write(self, database: Database, batch: Batch) -> None:
-        states = {
-            key: blob
-            for key, state in batch.states.items()
-            for blob in self._try(partial(encode_blob, is_large=key == OPEN_WINDOWS), state)
-        }
-        database.write(
-            windows=[row for window in batch.windows for row in self._try(_window_row, window)],
-            changes=[row for change in batch.changes for row in self._try(_change_row, change)],
-            states=self._small_enough(states),
-            summaries=self._small_summaries(batch),
-            now_ns=int(self._wall_s() * 1e9),
-        )
-
-    def _small_summaries(self, batch: Batch) -> list[Row]:
-        rows = [row for each in batch.summaries.values() for row in self._try(_summary_row, each)]
-        maximum = self._max_bytes // _SUMMARY_SHARE
-        for row in (row for row in rows if len(row["blob"]) > maximum):
-            what = f"summary {row['run_id']}: {len(row['blob'])} bytes"
-            self._failures.count("too_large", 1, what)
-        return [row for row in rows if len(row["blob"]) <= maximum]
-
-    def _small_enough(self, blobs: dict[str, bytes]) -> dict[str, bytes]:
-        """Leave out states larger than half of the file."""
-        maximum = self._max_bytes // 2
-        for key in [key for key, blob in blobs.items() if len(blob) > maximum]:
-            self._failures.count("too_large", 1, f"state {key}: {len(blobs.pop(key))} bytes")
-        return blobs
-
-    def _try(self, encode: Callable[[Any], _Encoded], value: Any) -> list[_Encoded]:
-        """One result, or none if it cannot be encoded, so that the others are written."""
-        try:
-            return [encode(value)]
-        except Exception:  # noqa: BLE001 - logged and counted
-            self._failures.count("error", 1)
-            _log.exception("a part of the history could not be encoded")
-            return []
-
     def _maintain(self, database: Database) -> None:
         """Apply the limits and measure the file."""
         now_s = self._wall_s()
@@ -310,10 +198,7 @@ class HistoryFile:
                 return
             if database.drop_older(int((now_s - self._keep_s) * 1e9)):
                 database.shrink()
-        for key in database.keep_within(self._max_bytes):
-            self._failures.count("too_large", 1, key)
-        oldest_at_ns = database.oldest_at_ns()
-        self.oldest_at_s = None if oldest_at_ns is None else oldest_at_ns / 1e9
+        self._limit(database)
         self.size_bytes = sum(
             file.stat().st_size
             for suffix in ("", "-wal")
@@ -332,43 +217,3 @@ class HistoryFile:
                 self._start_new_file(str(error))
             except (sqlite3.Error, OSError) as second:
                 self._disable(second)
-
-
-# --- rows ---------------------------------------------------------------------------------------
-
-
-def _window_row(window: WindowScores) -> Row:
-    """Cost: O(ranks * sections); about 3 ms per 1,000 ranks and 10 sections."""
-    names = ("attempt", "first_step", "last_step", "start_ns", "end_ns")
-    return {
-        **{name: getattr(window, name) for name in names},
-        "run_id": _text(window.run_id),
-        "job": _text(window.job),
-        "group": _text(window.group),
-        "ranks": len(window.sources),
-        "stragglers": len({s.source.rank for s in window.stragglers}),
-        "blob": encode_blob(window_value(window)),
-    }
-
-
-def _change_row(verdict: Verdict) -> Row:
-    return {
-        "run_id": _text(verdict.run_id),
-        "subject_id": _text(verdict.subject_id),
-        "at_ns": verdict.at_ns,
-        "verdict": verdict_text(verdict),
-    }
-
-
-def _summary_row(summary: Summary) -> Row:
-    return {
-        "run_id": _text(summary.run_id),
-        "job": _text(summary.job),
-        "group": _text(summary.group),
-        "blob": encode_blob(summary.make()),
-    }
-
-
-def _text(text: str) -> str:
-    """Replace invalid UTF-8, such as half a surrogate pair, which SQLite rejects."""
-    return text.encode("utf-8", "replace").decode()

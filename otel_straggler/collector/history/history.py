@@ -1,4 +1,5 @@
-"""A history: data that survive a restart of the collector, in one SQLite file with one writer."""
+"""A history: data that survive a restart of the collector, in one SQLite file with one writer, or
+in one PostgreSQL database for all shards."""
 
 from __future__ import annotations
 
@@ -13,15 +14,19 @@ from typing import Any, Final
 import numpy as np
 
 from otel_straggler.collector.history.failures import Failures
-from otel_straggler.collector.history.file import (
+from otel_straggler.collector.history.file import HistoryFile
+from otel_straggler.collector.history.postgres import PostgresHistory, is_postgres
+from otel_straggler.collector.history.store import (
     MAINTAIN_EVERY_S,
     MAX_CHANGES,
     Batch,
-    HistoryFile,
+    HistoryStore,
+    Limits,
     Summary,
 )
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
+from otel_straggler.secret import reveal, without_secrets
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +39,7 @@ _CLOSE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryCounts:
-    """Bytes of the file and its log, time of the oldest window or verdict, lost items by reason;
+    """Bytes on disk, time of the oldest window or verdict, lost or late items by reason;
     bytes of the spool (None: there is none), and its failures by reason."""
 
     size_bytes: int = 0
@@ -51,11 +56,12 @@ class History:
     only ``open`` raises.
 
     Args:
-        path: created, with its folder, if missing.
-        keep_s, max_bytes: limits of the file; see :meth:`Database.keep_within`.
+        path: created, with its folder, if missing; or the URL of a PostgreSQL database.
+        keep_s, max_bytes: limits; see :meth:`Tables.keep_within`.
         max_waiting_bytes: limit of the queue.
-        release: called with a sequence of the spool once what led to it is in the file, and on the
-            disk.
+        release: called with a sequence of the spool once what led to it is in the history, and on
+            the disk.
+        collector: name of this one among those that share a PostgreSQL database.
     """
 
     def __init__(
@@ -67,27 +73,28 @@ class History:
         wall_s: Callable[[], float] = time.time,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
         release: Callable[[int], None] | None = None,
+        collector: str = "",
     ) -> None:
-        resolved = Path(path).resolve()
-        self._failures = Failures(str(resolved))
-        self._file = HistoryFile(
-            resolved,
-            self._failures,
-            wall_s,
-            keep_s=keep_s,
-            max_bytes=max_bytes,
-            release=release,
-        )
+        limits = Limits(keep_s=keep_s, max_bytes=max_bytes)
+        self._file: HistoryStore
+        if is_postgres(path):
+            self._failures = Failures(without_secrets(reveal(path)))
+            self._file = PostgresHistory(path, collector, self._failures, wall_s, limits, release)
+        else:
+            resolved = Path(path).resolve()
+            self._failures = Failures(str(resolved))
+            self._file = HistoryFile(resolved, self._failures, wall_s, limits, release)
         self._queue = WriteQueue(max_waiting_bytes)
         self._thread = threading.Thread(target=self._run, name="straggler-history", daemon=True)
 
     def open(self) -> dict[str, Any]:
-        """Open the file and return the states of the last process, last written first. An unusable
-        file is logged and counted, and nothing is written; a damaged one is moved aside.
+        """Open it and return the states of the last process, last written first. An unusable one
+        is logged and counted, and nothing is written; a damaged file is moved aside.
 
         Raises:
-            UnavailableError: another collector, or another version of otel-straggler, uses it.
-            ConfigError: it is a database of another program.
+            UnavailableError: another collector, or another version of otel-straggler, uses it; or
+                a package for it is not installed.
+            ConfigError: it is a database of another program, or no URL of one.
         """
         restored = self._file.open()
         self._thread.start()
@@ -129,6 +136,7 @@ class History:
     def close(self, timeout_s: float = _CLOSE_S) -> None:
         """Write the queue, within the time, and close the file. May be called twice."""
         self._queue.close()
+        self._file.hurry()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         if not self._thread.is_alive():

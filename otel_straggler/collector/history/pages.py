@@ -29,16 +29,19 @@ _BUSY_S: Final = 1.0
 _MAX_KEPT: Final = 4
 _AWAITED_S: Final = 3600.0
 """Runs seen this shortly before a restart are awaited for as long after it."""
+_ELSEWHERE_S: Final = 60.0
+"""A collector saves what it knows of a live run every ten seconds."""
 _NOT_AWAITED, _AWAITED, _OVERDUE = range(3)
 
 
 class PageHistory:
-    """Reads the history file of a running collector. Slow: not for the event loop. Thread-safe.
+    """Reads the history of a running collector. Slow: not for the event loop. Thread-safe.
 
     Args:
-        path: empty for no history.
+        path: of a file, or a PostgreSQL URL; empty for no history.
         monotonic_s, wall_s: clocks.
         lost_after_s: time within which a live rank reports.
+        collector: name of this one among those that share the database.
     """
 
     def __init__(
@@ -47,10 +50,12 @@ class PageHistory:
         monotonic_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
         lost_after_s: float = 20.0,
+        collector: str = "",
     ) -> None:
         self._path = path
         self._started_at_s = wall_s()
         self._lost_after_s = lost_after_s
+        self._collector = collector
         self._monotonic_s = monotonic_s
         self._wall_s = wall_s
         self._runs: tuple[RunEntry, ...] = ()
@@ -67,7 +72,8 @@ class PageHistory:
         return None if self._problem is None else str(self._problem)
 
     def runs(self) -> tuple[RunEntry, ...]:
-        """The newest 50, last seen first; at most ten seconds old.
+        """The newest 50, last seen first; at most ten seconds old. Without those that another
+        collector has now: its page shows them, and ours by ``metrics.peers``.
 
         Raises:
             StragglerError: (also from the methods below) the file cannot be read.
@@ -76,12 +82,20 @@ class PageHistory:
         if self._path and now_s - self._read_at_s >= _AGAIN_S:
             with self._opened() as history:
                 try:
-                    self._runs = tuple(reversed(history.runs()))[:MAX_RUNS]
+                    every = [run for run in history.runs() if not self._is_elsewhere(run)]
+                    self._runs = tuple(reversed(every))[:MAX_RUNS]
                 except InputError as error:  # the whole file is damaged, not a single window
                     self._record(error)
                     raise
             self._read_at_s = now_s
         return self._runs
+
+    def _is_elsewhere(self, run: RunEntry) -> bool:
+        is_recent = self._wall_s() - run.last_seen_ns / 1e9 < _ELSEWHERE_S
+        return is_recent and not self._is_own(run)
+
+    def _is_own(self, run: RunEntry) -> bool:
+        return run.collector in ("", self._collector)
 
     def run(self, run_id: str) -> RunEntry | None:
         return next((run for run in self.runs() if run.run_id == run_id), None)
@@ -105,12 +119,13 @@ class PageHistory:
         result = self._worlds.get(key)
         if result is None:
             with self._opened() as history:
-                result = self._shown(FromHistory(history, goes_on_s=0.0), run_id)
+                result = self._shown(FromHistory(history, goes_on_s=0.0), run)
             _keep(self._worlds, key, result)
         return result
 
-    def _shown(self, run_views: FromHistory, run_id: str) -> list[WorldView]:
-        return [self._awaited(view) for view in run_views.worlds(run_id)]
+    def _shown(self, run_views: FromHistory, run: RunEntry) -> list[WorldView]:
+        worlds = run_views.worlds(run.run_id)
+        return list(map(self._awaited, worlds)) if self._is_own(run) else worlds
 
     def _awaited(self, view: WorldView) -> WorldView:
         is_over = view.finished_at_s is not None or (
@@ -138,7 +153,7 @@ class PageHistory:
             with self._opened() as history:
                 run_views = FromHistory(history, goes_on_s=0.0)
                 for run in stale:
-                    if worlds := self._shown(run_views, run.run_id):
+                    if worlds := self._shown(run_views, run):
                         self._entries[run.run_id] = self.state(run), run_entry(worlds)
         kept = {run.run_id for run in self._runs}
         self._entries = {key: reported for key, reported in self._entries.items() if key in kept}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from otel_straggler.collector.history.codec import (
     WindowSummary,
@@ -17,9 +17,11 @@ from otel_straggler.collector.history.codec import (
     read_window,
 )
 from otel_straggler.collector.history.database import check_version
-from otel_straggler.collector.history.failures import REASONS, reason_of
+from otel_straggler.collector.history.failures import REASONS, PostgresError, reason_of
+from otel_straggler.collector.history.postgres import PostgresReader, is_postgres
 from otel_straggler.errors import InputError, UnavailableError
 from otel_straggler.model.verdict import Verdict
+from otel_straggler.secret import reveal, without_secrets
 
 _BUSY_S = 5.0
 _MIN_BYTES = 512
@@ -28,7 +30,8 @@ _MIN_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run; times are of the collector that wrote it."""
+    """A run; times are of the collector that wrote it. ``collector``: in a database of several, the
+    one that heard from the run last."""
 
     run_id: str
     job: str
@@ -36,6 +39,7 @@ class RunEntry:
     last_seen_ns: int
     windows: int
     changes: int
+    collector: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,11 @@ class WindowEntry:
 
 
 class HistoryReader:
-    """Reads while a collector writes; each query is consistent.
+    """Reads while collectors write; each query is consistent.
 
     Args:
-        busy_s: time to wait for a program that holds the file.
+        path: of a file, or the URL of a PostgreSQL database.
+        busy_s: time to wait for a program that holds the file, or for the server.
 
     Raises:
         ConfigError, UnavailableError: there is no such file, it is no history, or a newer one.
@@ -65,9 +70,13 @@ class HistoryReader:
     """
 
     def __init__(self, path: Path | str, *, busy_s: float = _BUSY_S) -> None:
-        self._path = Path(path)
-        self._busy_s = busy_s
-        self._connection = self._opened()
+        self._path = without_secrets(reveal(path)) if is_postgres(path) else path
+        with _translated(self._path):
+            self._source: _Source
+            if is_postgres(path):
+                self._source = PostgresReader(path, timeout_s=busy_s)
+            else:
+                self._source = _File(Path(path), busy_s)
 
     def __enter__(self) -> HistoryReader:
         return self
@@ -81,13 +90,15 @@ class HistoryReader:
         self.close()
 
     def close(self) -> None:
-        self._connection.close()
+        self._source.close()
 
     def runs(self) -> list[RunEntry]:
         rows = self._query(
             "SELECT run_id, job, first_seen_ns, last_seen_ns, "
             "(SELECT count(*) FROM windows WHERE windows.run_id = runs.run_id), "
-            "(SELECT count(*) FROM changes WHERE changes.run_id = runs.run_id) "
+            "(SELECT count(*) FROM changes WHERE changes.run_id = runs.run_id), "
+            "coalesce((SELECT collector FROM summaries WHERE summaries.run_id = runs.run_id "
+            "ORDER BY heard_at_ns DESC LIMIT 1), '') "
             "FROM runs ORDER BY last_seen_ns, run_id"
         )
         return [RunEntry(*row) for row in rows]
@@ -129,21 +140,41 @@ class HistoryReader:
 
     def _query(self, question: str, *values: str | int) -> list[Any]:
         with _translated(self._path):
-            return self._connection.execute(question, values).fetchall()
+            return self._source.query(question, values)
+
+
+class _Source(Protocol):
+    def query(self, question: str, values: Sequence[str | int]) -> list[Any]: ...
+
+    def close(self) -> None: ...
+
+
+class _File:
+    """An SQLite file."""
+
+    def __init__(self, path: Path, busy_s: float) -> None:
+        self._path = path
+        self._busy_s = busy_s
+        self._connection = self._opened()
+
+    def query(self, question: str, values: Sequence[str | int]) -> list[Any]:
+        return self._connection.execute(question, values).fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
 
     def _opened(self) -> sqlite3.Connection:
         if not self._path.is_file():
             raise _unreadable(self._path, "a folder" if self._path.is_dir() else "no file")
         if self._path.stat().st_size < _MIN_BYTES:
             raise _unreadable(self._path, "an empty file, or the beginning of one")
-        with _translated(self._path):
-            try:
-                return self._connected("mode=ro")
-            except sqlite3.OperationalError:
-                # Perhaps a copy in a read-only folder, where SQLite cannot create its index.
-                if self._path.with_name(self._path.name + "-wal").exists():
-                    raise
-                return self._connected("mode=ro&immutable=1")
+        try:
+            return self._connected("mode=ro")
+        except sqlite3.OperationalError:
+            # Perhaps a copy in a read-only folder, where SQLite cannot create its index.
+            if self._path.with_name(self._path.name + "-wal").exists():
+                raise
+            return self._connected("mode=ro&immutable=1")
 
     def _connected(self, how: str) -> sqlite3.Connection:
         address = f"{self._path.resolve().as_uri()}?{how}"
@@ -157,9 +188,11 @@ class HistoryReader:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def _translated(path: Path | str) -> Iterator[None]:
     try:
         yield
+    except PostgresError as error:
+        raise _unreadable(path, f"{REASONS[error.reason]} ({error})") from None
     except sqlite3.Error as error:
         reason = reason_of(error)
         if reason == "damaged":
@@ -172,10 +205,10 @@ def _translated(path: Path) -> Iterator[None]:
         raise _unreadable(path, f"{REASONS[reason]} ({error})") from None
 
 
-def _unreadable(path: Path, value: str) -> UnavailableError:
+def _unreadable(path: Path | str, value: str) -> UnavailableError:
     return UnavailableError.of(
         where=str(path),
         value=value,
         expected="a history that can be read",
-        remedy="Check the path, its permissions, and the programs that use it.",
+        remedy="Check where it is, its permissions, and the programs that use it.",
     )

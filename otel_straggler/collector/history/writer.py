@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol
 
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
-from otel_straggler.collector.history.file import OPEN_WINDOWS, SPOOL, Summary
 from otel_straggler.collector.history.history import History, HistoryCounts
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.spool import Spool
+from otel_straggler.collector.history.store import OPEN_WINDOWS, SPOOL, Summary
 from otel_straggler.collector.runs.contents import Content, only
 from otel_straggler.collector.runs.store import Run, RunStore
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
@@ -52,6 +52,7 @@ class HistoryWriter:
     Args:
         max_runs: maximum number of verdict engines restored, last saved first.
         monotonic_ns: clock.
+        collector: name of this one among those that share a PostgreSQL database.
 
     Attributes:
         through: sequence of the last request of the spool that the restored states include.
@@ -63,6 +64,7 @@ class HistoryWriter:
         max_runs: int,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         spool: Spool | None = None,
+        collector: str = "",
     ) -> None:
         self._history: History | None = None
         self._spool = spool
@@ -70,7 +72,11 @@ class HistoryWriter:
             keep_s, max_bytes = settings.keep_days * _DAY_S, settings.max_mib * _MiB
             release = None if spool is None else spool.release
             self._history = History(
-                settings.path, keep_s=keep_s, max_bytes=max_bytes, release=release
+                settings.path,
+                keep_s=keep_s,
+                max_bytes=max_bytes,
+                release=release,
+                collector=collector,
             )
         self._save_every_ns = int(settings.save_every_seconds * 1e9)
         self._max_runs = max_runs
@@ -85,7 +91,7 @@ class HistoryWriter:
         self._held: dict[int, set[tuple[str, str, int, int]]] = {}
 
     def open(self) -> None:
-        """Open the file and read the states of the last process; raises as :meth:`History.open`."""
+        """Open it and read the states of the last process; raises as :meth:`History.open`."""
         if self._history is None:
             return
         self._restored = self._history.open()

@@ -34,11 +34,15 @@ _INSECURE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseMeta:
+    """What each response begins with. ``page_url``: where people find this collector's page; empty:
+    at its address."""
+
     collector: str = ""
     version: str
     started_at_s: float | None = None
     is_insecure: bool = False
     exceeded: tuple[str, ...] = ()
+    page_url: str = ""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -118,6 +122,7 @@ def runs_json(
         "runs": ordered(entries),
         "history_problem": history_problem,
         "problems": [*problems],
+        **({"page_url": meta.page_url} if meta.page_url else {}),
     }
 
 

@@ -98,7 +98,7 @@ class Pages:
         if peer is None:
             return None
         try:
-            return Answer(self._peers.fetch(peer, path, query))
+            return Answer({**self._peers.fetch(peer, path, query), "page_url": peer.page_url})
         except UnknownOnPeerError as error:
             raise UnknownError(str(error)) from error
 

@@ -55,7 +55,7 @@ export function answerTree(picture, actions) {
       "div",
       { class: "answer-shows" },
       evidenceTree(picture),
-      adviceTree(answer),
+      adviceTree(answer, picture.page_url),
       isKnown(answer.rank)
         ? el(
             "button",
@@ -134,7 +134,7 @@ function evidenceText(answer) {
   return parts.join(", ");
 }
 
-function adviceTree(answer) {
+function adviceTree(answer, shard) {
   const advice = answer.advice || [];
   const commands = answer.commands || [];
   if (!advice.length && !commands.length) return null;
@@ -147,6 +147,6 @@ function adviceTree(answer) {
       { "data-field": "advice" },
       advice.map((text) => el("li", { dir: "auto" }, asSentence(text))),
     ),
-    commands.map(commandTree),
+    commands.map((each) => commandTree(each, shard)),
   );
 }

@@ -44,16 +44,22 @@ export function rankTree(rank, actions, more = {}) {
 const USUAL = ["127.0.0.1:9464", "localhost:9464"];
 const ASKS_A_COLLECTOR = /^otel-straggler (verdict|hang|doctor)\b/;
 
-/** A command with the address of the collector that serves this page, where it would ask another. */
-export function addressedCommand(command, page) {
+/**
+ * A command with the address of the collector that serves this page, where it would ask another.
+ *
+ * @param page the address of this page, as the browser's location.
+ * @param shard address of the page of the shard that has the run, if that is another one.
+ */
+export function addressedCommand(command, page, shard = null) {
+  if (shard && ASKS_A_COLLECTOR.test(command)) return `${command} --collector ${shard}`;
   const isServed = /^https?:$/.test(page?.protocol); // a report is a file
   if (!isServed || USUAL.includes(page.host)) return command;
   return ASKS_A_COLLECTOR.test(command) ? `${command} --collector ${page.origin}` : command;
 }
 
 /** A command with a button that copies it. */
-export function commandTree(bare) {
-  const command = addressedCommand(bare, globalThis.location);
+export function commandTree(bare, shard = null) {
+  const command = addressedCommand(bare, globalThis.location, shard);
   return el(
     "div",
     { class: "command", key: command },

@@ -4,6 +4,7 @@ import { toneMark, toneName } from "./answer.js";
 import { nameTree } from "./bars.js";
 import { el, patch } from "./dom.js";
 import { formatAge, formatCount, formatNumber, isKnown } from "./format.js";
+import { hashOf } from "./state.js";
 
 const MOST_LISTED = 100;
 
@@ -74,6 +75,7 @@ export function createPicker(container, actions) {
       ),
       isOpen ? popupTree() : null,
       groupTree(run, actions),
+      shardTree(last.runs?.runs.find((each) => each.run_id === run?.run_id)),
     ];
   }
 
@@ -125,7 +127,7 @@ export function createPicker(container, actions) {
       el("span", { class: "visually-hidden" }, `${toneName(run.tone)}: `),
       el("span", { class: "option-name" }, runNameTree(run)),
       el("span", { class: "option-says", dir: "auto" }, run.headline),
-      el("span", { class: "option-size" }, sizeText(run, age)),
+      el("span", { class: "option-size" }, sizeText(run, age), optionShardTree(run)),
     );
   }
 
@@ -179,6 +181,38 @@ function sizeText(run, age) {
   const ranks = isKnown(run.world_size) ? formatCount(run.world_size, "rank") : "";
   if (!run.is_live) return `${ranks}, from history`;
   return isKnown(age) ? `${ranks}, ${formatAge(age)} ago` : ranks;
+}
+
+/** The page of the shard that scores a run, at this run; null if that is this collector. */
+export function shardAddress(run) {
+  if (!/^https?:\/\//.test(run?.page_url ?? "")) return null;
+  return `${run.page_url}/${hashOf({ run: run.run_id })}`;
+}
+
+/** Next to the name of a run that another shard scores: decisions about it are made there. */
+function shardTree(run) {
+  const address = shardAddress(run);
+  if (address === null) return null;
+  return el(
+    "a",
+    { class: "shard-link", key: "shard", href: address, title: "Its alerts and decisions are there" },
+    el("span", { class: "visually-hidden" }, "Open the page of its shard, "),
+    `on ${run.collector ?? run.page_url}`,
+  );
+}
+
+/** The same in the list, for the pointer: Enter chooses the run, and the link is then next to its name. */
+function optionShardTree(run) {
+  const address = shardAddress(run);
+  if (address === null) return null;
+  return [
+    ", ",
+    el(
+      "a",
+      { class: "shard-link", href: address, tabindex: "-1", onclick: (event) => event.stopPropagation() },
+      `on ${run.collector ?? run.page_url}`,
+    ),
+  ];
 }
 
 function groupTree(run, actions) {

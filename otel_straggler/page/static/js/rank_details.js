@@ -91,7 +91,7 @@ function panelParts(picture, rank, actions) {
     verdictsOfRank(picture, rank, actions),
     droppedTree(rank),
     rank.commands?.length
-      ? el("section", { key: "commands" }, el("h3", {}, "To run"), rank.commands.map(commandTree))
+      ? el("section", { key: "commands" }, el("h3", {}, "To run"), rank.commands.map((each) => commandTree(each, rank.page_url)))
       : null,
   ];
 }

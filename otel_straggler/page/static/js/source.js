@@ -64,7 +64,7 @@ export function openLive(world = browserWorld()) {
   let chosen = {};
   let changed = () => {};
   let followedRun = null;
-  let startedAt = null;
+  const starts = new Map(); // of each collector: with several shards a run is another one's
   let failures = 0;
   let retryTimer = null;
   let lookTimer = null;
@@ -127,6 +127,12 @@ export function openLive(world = browserWorld()) {
     view.rank = null;
   }
 
+  function hasRestarted({ collector, started_at_s: startedAt }) {
+    const before = starts.get(collector);
+    starts.set(collector, startedAt);
+    return before !== undefined && before !== startedAt;
+  }
+
   async function connect() {
     world.clear(retryTimer);
     const before = failures;
@@ -144,8 +150,7 @@ export function openLive(world = browserWorld()) {
   async function learnRuns() {
     const answer = await api.get("v1/runs", {});
     if (answer.body === null) return reached(null);
-    if (startedAt !== null && answer.body.started_at_s !== startedAt) forget();
-    startedAt = answer.body.started_at_s;
+    if (hasRestarted(answer.body)) forget();
     view.runs = answer.body;
     reached(answer.body.now_s);
   }
@@ -217,22 +222,24 @@ export function openLive(world = browserWorld()) {
       Object.assign(view, { picture: null, timeline: null, rank: null });
       return tell();
     }
-    if (startedAt !== null && answer.body.started_at_s !== startedAt) {
+    if (hasRestarted(answer.body)) {
       forget();
       await learnRuns();
     }
     view.picture = answer.body;
     reached(answer.isNew ? answer.body.now_s : null);
     const which = { run: answer.body.run.run_id, group: answer.body.run.group };
-    const [timeline, rank] = await Promise.all([learnTimeline(which), learnRank(which)]);
+    const { collector } = answer.body;
+    const [timeline, rank] = await Promise.all([learnTimeline(which, collector), learnRank(which)]);
     if (mine !== generation) return (mustLook = true);
     Object.assign(view, { timeline, rank });
     return tell();
   }
 
-  async function learnTimeline(which) {
+  /** Each collector numbers its windows by itself. */
+  async function learnTimeline(which, collector) {
     const query = { ...which, section: chosen.section ?? "" };
-    const key = JSON.stringify(query);
+    const key = JSON.stringify([collector, query]);
     const known = timelines.get(key) ?? null;
     const last = view.picture.timeline?.last;
     if (last === null || last === undefined) return null;
