@@ -1,1 +1,1 @@
-"""Whether a slow rank is named in every way to have a training watched; ``python -m`` measures it."""
+"""Whether a slow rank is named, however its training is watched; ``python -m`` measures it."""

@@ -1,12 +1,12 @@
-"""Whether a slow rank is named in every way to have a training watched, and what that costs.
+"""Whether a slow rank is named, however its training is watched, and what watching costs.
 
     python -m benchmarks.trainers [--loops A,B] [--runs N] [--json FILE]
 
 Four real gloo ranks on CPU; a real collector. In each run a rank becomes slower by 20 % of the own
 time of loading data, of forward, or of backward, after some 75 steps; ``--runs`` of each, and as
-many without a fault. A run is right if the rank is confirmed, in the section that became slower, and
-nobody else is; without a fault, if nobody is. Then runs with and without telemetry take turns, and
-the medians of their steps are compared.
+many without a fault. A run is right if the rank is confirmed, in the section that became slower,
+and nobody else is; without a fault, if nobody is. Then runs with and without telemetry take turns,
+and the medians of their steps are compared.
 
 A table on standard output, progress on standard error. In a FILE the rows that were not asked for
 stay. The loops are in ``loops.py``.

@@ -1,7 +1,7 @@
 """The table of loops. Each trains one run; a row of the benchmark is an entry here.
 
-``train(steps, is_watched)`` builds a model of ``benchmarks.inside_backward.work`` with DDP, trains it
-on ``benchmarks.trainers.data.loader``, and begins and ends telemetry as the user of that trainer
+``train(steps, is_watched)`` builds a model of ``benchmarks.inside_backward.work`` with DDP, trains
+it on ``benchmarks.trainers.data.loader``, and begins and ends telemetry as the user of that trainer
 would: endpoint, run, rank, and world are in the environment. Not watched, it is the same training
 without anything of this package.
 """

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -68,7 +69,7 @@ def train_run(
     loop.train(steps, is_watched)
     if times_file and dist.get_rank() == 0:
         times = FETCHED_AT_NS[WARM_UP_STEPS:]
-        between = [after - before for before, after in zip(times, times[1:], strict=False)]
+        between = [after - before for before, after in pairwise(times)]
         Path(times_file).write_text(str(median(between) / 1e9))
 
 

@@ -206,14 +206,14 @@ def attach_loaders(loop: Loop, owner: type, is_watched: Callable[[Any], bool]) -
 
     def wrap(original: Any) -> Any:
         @functools.wraps(original)
-        def __iter__(self: Any) -> Any:
+        def iterate(self: Any) -> Any:
             if not is_watched(self):
                 return original(self)
             iterator = fetch(loop, lambda: original(self))  # begins to load
             is_sized = hasattr(iterator, "__len__")
             return (_SizedIterator if is_sized else WatchedIterator)(loop, iterator, _size(self))
 
-        return __iter__
+        return iterate
 
     return replace(owner, "__iter__", wrap)
 
@@ -223,12 +223,12 @@ def attach_iterators(loop: Loop, owner: type, is_watched: Callable[[Any], bool])
 
     def wrap(original: Any) -> Any:
         @functools.wraps(original)
-        def __next__(self: Any) -> Any:
+        def fetch_next(self: Any) -> Any:
             if not is_watched(self):
                 return original(self)
             return fetch(loop, lambda: original(self))
 
-        return __next__
+        return fetch_next
 
     return replace(owner, "__next__", wrap)
 

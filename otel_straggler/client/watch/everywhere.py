@@ -30,6 +30,7 @@ from otel_straggler.client.watch.models import ModelSearch
 from otel_straggler.semconv import Outcome
 
 _LOG = logging.getLogger("otel_straggler")
+_LOADERS = "torch.utils.data.dataloader"
 _MAX_SEARCHES = 8
 """Each walks over all objects once; a loop has few optimizers."""
 
@@ -43,16 +44,13 @@ class WatchEverywhere:
         self._searched: weakref.WeakSet[Any] = weakref.WeakSet()
         self._generation = -1
         self._has_configured = False
-        self._imports = [
-            ImportWatch("torch", lambda: self._survive(self._watch_torch)),
-            ImportWatch("torch.utils.data.dataloader", lambda: self._survive(self._watch_loaders)),
-        ]
+        self._torch = ImportWatch("torch", lambda: self._survive(self._watch_torch))
+        self._loaders = ImportWatch(_LOADERS, lambda: self._survive(self._watch_loaders))
 
     def start(self) -> None:
         """Watch once torch is imported."""
         self._generation = RECORDER.session.generation
-        for imported in self._imports:
-            imported.start()
+        self._torch.start()
 
     def stop(self, outcome: Outcome | None = "unknown") -> None:
         """Leave torch as it was, and end the telemetry that began here.
@@ -60,8 +58,8 @@ class WatchEverywhere:
         Args:
             outcome: of the run; None: as ``otel_straggler.shutdown()`` finds it.
         """
-        for imported in self._imports:
-            imported.stop()
+        self._torch.stop()
+        self._loaders.stop()
         for search in self._searches:
             search.close()
         self._searches.clear()
@@ -95,9 +93,10 @@ class WatchEverywhere:
         ):
             self._undo.append(register(hook).remove)
         self._undo.append(self._count_backwards())
+        self._loaders.start()  # after torch itself, which may import it
 
     def _watch_loaders(self) -> None:
-        owner = sys.modules["torch.utils.data.dataloader"].DataLoader
+        owner = sys.modules[_LOADERS].DataLoader
         self._attach(owner, _attach_every_loader)
 
     def _attach(self, thing: Any, attach: Callable[[Loop, Any], Undo]) -> None:

@@ -72,9 +72,10 @@ def watch(model: Any, optimizer: Any = None, dataloader: Any = None) -> Watch:
     ]
     watched: list[_Watched] = []
     try:
-        for name, each, attach in wanted:
+        for _, each, attach in wanted:
             watched.append(WATCHING.attach(each, attach))
     except (AttributeError, TypeError, RuntimeError) as error:
+        name, each, _ = wanted[len(watched)]
         Watch(watched).close()
         expected, remedy = _EXPECTED[name]
         raise UsageError.of(f"watch({name}=...)", type(each).__name__, expected, remedy) from error

@@ -2,11 +2,11 @@
 
 A step lasts from a fetch of data to the next: it begins with the first fetch after an optimizer has
 stepped. Where no fetches are seen it begins with the first forward or backward after all optimizers
-of the loop have stepped. A loop that calls ``otel_straggler.step()`` itself counts itself: its steps
-are the only ones. That shows once its first body runs, so the first fetch of all begins no step.
+of the loop have stepped. A loop that calls ``otel_straggler.step()`` itself counts itself: its
+steps are the only ones. That shows once its first body runs, so the first fetch of all begins none.
 
-What runs without gradients, or with the model in eval mode, once a step is over, is an evaluation: it
-ends the step, and is the phase ``eval`` until training goes on. Within a step it is a part of that.
+What runs without gradients, or with the model in eval mode, once a step is over, is an evaluation:
+it ends the step, and is the phase ``eval`` until training goes on. Within a step it is part of it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from otel_straggler.client.watch.loop import Loop
 
 Detach = Callable[[], None]
 MAX_DEPTH: Final = 3
-"""Of modules below those that contain all others: a trainer may be a module that is never called."""
+"""Below the outermost modules, such as that of a trainer, which may never be called."""
 STEPS_OF_A_LEVEL: Final = 2
 
 

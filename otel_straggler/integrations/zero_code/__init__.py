@@ -1,7 +1,7 @@
 """Watches the training of a program that does not mention this package.
 
-``opentelemetry-instrument python train.py`` finds :class:`StragglerInstrumentor` by its entry point;
-``python -m otel_straggler.integrations.zero_code train.py`` does the same without that package.
+``opentelemetry-instrument python train.py`` finds :class:`StragglerInstrumentor` by its entry
+point; ``python -m otel_straggler.integrations.zero_code train.py`` does without that package.
 """
 
 from __future__ import annotations
@@ -59,6 +59,6 @@ class StragglerInstrumentor(_Base):  # type: ignore[misc]
 
 
 def end(outcome: Outcome | None) -> None:
-    """Leave torch as it was, and end the telemetry that began by itself; see ``WatchEverywhere``."""
+    """Leave torch as it was, and end the telemetry that began by itself."""
     while _EVERYWHERE:
         _EVERYWHERE.pop().stop(outcome)
