@@ -63,7 +63,8 @@ def attach_model(loop: Loop, model: Any) -> Undo:
         model.register_forward_pre_hook(_BeginForward(loop), prepend=True),
         model.register_forward_hook(_EndForward(loop), always_call=True),
     ]
-    return _joined(loop.models, model, handles)
+    loop.models.add(model)
+    return _undo(loop.models, model, handles)
 
 
 # --- optimizers ----------------------------------------------------------------------------------
@@ -80,7 +81,8 @@ def attach_optimizer(loop: Loop, optimizer: Any) -> Undo:
         optimizer.register_step_pre_hook(before),
         optimizer.register_step_post_hook(after),
     ]
-    return _joined(loop.optimizers, optimizer, handles)
+    loop.expect_optimizer(optimizer)
+    return _undo(loop.optimizers, optimizer, handles)
 
 
 def optimizer_hooks(loop: Loop) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -258,9 +260,8 @@ def _reference(thing: Any) -> Callable[[], Any]:
         return lambda: thing
 
 
-def _joined(known: weakref.WeakSet[Any], thing: Any, handles: list[_Removable]) -> Undo:
-    """Add ``thing`` to what is known, until the hooks go."""
-    known.add(thing)
+def _undo(known: weakref.WeakSet[Any], thing: Any, handles: list[_Removable]) -> Undo:
+    """Remove hooks, and ``thing`` from what is known; without keeping it alive."""
     alive = weakref.ref(thing)
 
     def undo() -> None:

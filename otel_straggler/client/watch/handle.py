@@ -138,17 +138,20 @@ class _Watched:
 
 
 class _Watching:
-    """What is watched in this process. What is garbage is not watched any more.
-
-    Attributes:
-        loop: the training loop, for as long as anything is watched.
-    """
+    """What is watched in this process. What is garbage is not watched any more."""
 
     def __init__(self) -> None:
-        self.loop = Loop()
+        self._loop: Loop | None = None
         self._watched: dict[int, _Watched] = {}
         self._of_torch: list[Undo] = []
         self._lock = threading.RLock()
+
+    @property
+    def loop(self) -> Loop:
+        """The training loop, for as long as anything is watched."""
+        if self._loop is None:
+            self._loop = Loop()
+        return self._loop
 
     def attach(self, thing: Any, attach: Attach) -> _Watched:
         """Attach it, unless it is attached already."""
@@ -181,7 +184,7 @@ class _Watching:
             self._end_if_unused()
 
     def _begin(self) -> None:
-        self.loop = Loop(self.loop.step)
+        self._loop = Loop(None if self._loop is None else self._loop.step)
         for attach in (attach_backward, attach_scalers):
             try:
                 self._of_torch.append(attach(self.loop))

@@ -107,6 +107,11 @@ class Loop:
         """Whether a section or phase of ours is open."""
         return bool(self._open) or self._evaluation is not None
 
+    def expect_optimizer(self, optimizer: Any) -> None:
+        """A step is over once it has stepped, too."""
+        self.optimizers.add(optimizer)
+        self._cycle.add(id(optimizer))
+
     def is_watched(self, optimizer: Any) -> bool:
         """Whether its steps are those of this loop."""
         return self.watches_all or optimizer in self.optimizers
@@ -226,10 +231,11 @@ class Loop:
         self._steps_since_fetch += 1
 
     def close(self) -> None:
-        """Nobody watches any more: end what is open."""
+        """Nobody watches any more: end what is open, and hear no more of iterators in use."""
         self._unwind()
         self._end_evaluation()
         self._end_own_step()
+        self.thread, self._is_thread_known = 0, True
 
     # --- steps -----------------------------------------------------------------------------------
 
