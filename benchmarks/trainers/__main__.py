@@ -1,6 +1,7 @@
 """Whether a slow rank is named, however its training is watched, and what watching costs.
 
     python -m benchmarks.trainers [--loops A,B] [--runs N] [--json FILE]
+    python -m benchmarks.trainers --render
 
 Four real gloo ranks on CPU; a real collector. In each run a rank becomes slower by 20 % of the own
 time of loading data, of forward, or of backward, after some 75 steps; ``--runs`` of each, and as
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.detection.page import filled
 from benchmarks.harness.about import about
 from benchmarks.inside_backward.grading import DOSE as WRONG_DOSE
 from benchmarks.inside_backward.grading import RIGHT, as_json
@@ -32,11 +34,17 @@ from benchmarks.trainers.running import DOSE, PLACES, RANKS, Result, TrainingJob
 Json = dict[str, Any]
 NEEDED = 0.95
 MAX_OVERHEAD = 0.01
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, MEASURED = DOCS / "start" / "watch.md", DOCS / "measurements" / "trainers.json"
+MARKS = "<!-- trainers: begin -->\n", "<!-- trainers: end -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for; 2 if there is no such loop, 1 if a row misses what it must show."""
     args = _parser().parse_args(arguments)
+    if args.render:
+        PAGE.write_text(rendered(PAGE.read_text()))
+        return 0
     names = args.loops.split(",") if args.loops else list(LOOPS)
     if unknown := set(names) - set(LOOPS):
         loops = ", ".join(LOOPS)
@@ -49,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(row.get("missed") for row in rows.values()))
 
 
+def rendered(page: str) -> str:
+    """The page with the table of the committed measurement."""
+    return filled(page, _table(json.loads(MEASURED.read_text())["rows"]) + "\n", MARKS)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trainers")
     parser.add_argument("--loops", metavar="A,B", help=f"of: {', '.join(LOOPS)}")
@@ -57,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=150, help="of a run")
     parser.add_argument("--share", action="store_true", help="ranks without real-time priority")
     parser.add_argument("--json", metavar="FILE", help="where the JSON goes")
+    parser.add_argument("--render", action="store_true", help="write the table of the page")
     return parser
 
 
@@ -120,7 +134,7 @@ def _print_progress(result: Result) -> None:
 
 
 def _table(rows: Json) -> str:
-    titles = ("loop", *PLACES, "healthy", "step", "overhead")
+    titles = ("loop", *PLACES, "healthy", "step", "longer when watched")
     lines = [_line(titles), _line(["---"] * len(titles))]
     for row in rows.values():
         if "not_run" in row:

@@ -307,6 +307,20 @@ def test_another_thread_is_no_part_of_the_loop(model: Any) -> None:
     assert recorded() == of_step(0, *STEP[1:])
 
 
+def test_a_model_that_the_loop_does_not_call_is_one_line_in_the_log(
+    model: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As long as the model lives: what is garbage is not expected."""
+    optimizer = sgd(model)
+    with ots.watch(Model(), optimizer):
+        train_on([(torch.ones(2),)] * 40, model, optimizer)
+    assert sum("was not called" in message for message in caplog.messages) == 0
+    unused = Model()
+    with ots.watch(unused, optimizer):
+        train_on([(torch.ones(2),)] * 40, model, optimizer)
+    assert sum("was not called" in message for message in caplog.messages) == 1
+
+
 def test_a_failure_of_ours_does_not_reach_training(
     model: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

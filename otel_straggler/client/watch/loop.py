@@ -12,6 +12,7 @@ it ends the step, and is the phase ``eval`` until training goes on. Within a ste
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -32,6 +33,8 @@ MAX_OPTIMIZER_STEPS: Final = 64
 """In which a loop that fetches data must fetch again: one that loads all data first does not."""
 MAX_BACKWARDS: Final = 64
 """In which an optimizer must step, or its steps are out of sight, such as compiled ones."""
+STEPS_UNTIL_WARNING: Final = 20
+_LOG = logging.getLogger("otel_straggler")
 
 _Beginning = Literal["fetch", "forward", "backward", "optimizer"]
 _Event = TypeVar("_Event", bound=Callable[..., Any])
@@ -99,6 +102,7 @@ class Loop:
         self._is_thread_known = False
         self._trains_in_eval_mode = False
         self._is_fresh = False
+        self._steps_uncalled = 0
         self._forwards = self._backwards = self._backwards_unseen = 0
         self._steps_since_fetch = MAX_OPTIMIZER_STEPS
 
@@ -229,6 +233,17 @@ class Loop:
         self._cycle.add(id(optimizer))
         self._forwards = self._backwards_unseen = 0
         self._steps_since_fetch += 1
+        if not self.called and self.models and not self.watches_all:
+            self._warn_uncalled()
+
+    def _warn_uncalled(self) -> None:
+        self._steps_uncalled += 1
+        if self._steps_uncalled == STEPS_UNTIL_WARNING:
+            _LOG.warning(
+                "watch(): %d optimizer steps, and the watched model was not called: no forward is "
+                "recorded. Pass the module that the loop calls, such as the wrapper of DDP.",
+                STEPS_UNTIL_WARNING,
+            )
 
     def close(self) -> None:
         """Nobody watches any more: end what is open, and hear no more of iterators in use."""
