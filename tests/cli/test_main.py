@@ -100,6 +100,7 @@ PRINTS = {
     "maintenance": "--help",
     "replay": "--would-have-paged {run}",
     "report": "--history {folder}/history.db",
+    "run": "--help",
     "score": "{run}",
     "simulate": "--ranks 2 --steps 2 --slow-rank 1",
     "top": "--collector http://127.0.0.1:1",

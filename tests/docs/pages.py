@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "alerts" / "RUNBOOK.md"])
@@ -73,3 +75,19 @@ def _after(diff: str) -> str:
     """A diff's lines that are there afterwards."""
     kept = (line for line in diff.splitlines() if not line.startswith("-"))
     return "".join(line[1:] + "\n" for line in kept)
+
+
+def training_of_a_reader() -> dict[str, Any]:
+    """A model, its optimizer and its loader; nothing where there is no torch."""
+    if find_spec("torch") is None:
+        return {}
+    import torch
+
+    class Model(torch.nn.Linear):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            return super().forward(x).sum()
+
+    model = Model(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = torch.utils.data.DataLoader(torch.ones(3, 2))
+    return {"model": model, "optimizer": optimizer, "dataloader": batches, "batches": batches}

@@ -10,21 +10,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from otel_straggler.testing import CapturedRequests
 
-from .pages import Block, blocks
+from .pages import Block, blocks, training_of_a_reader
 
 LONGEST_S = 240
 FORKED_RANKS = Path(__file__).with_name("forked_ranks.py")
 AROUND = {
-    "README.md": {
-        "batches": range(3),
-        "model": lambda _: SimpleNamespace(backward=lambda: None),
-    },
+    "README.md": training_of_a_reader(),
     "docs/recipes/experiment-trackers.md": {"writer": lambda name, value, step: None, "steps": 3},
 }
 """What a page's blocks take from the reader's own program."""

@@ -7,10 +7,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import otel_straggler
 from otel_straggler.testing import CapturedRequests
+
+from .pages import training_of_a_reader
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -28,7 +29,7 @@ def test_the_lines_for_a_training_loop_send_the_sections_they_name() -> None:
     code, _ = blocks("python")
     with CapturedRequests() as sink:
         code = code.replace("http://127.0.0.1:4318", sink.url)
-        names = {"batches": range(3), "model": lambda _: SimpleNamespace(backward=lambda: None)}
+        names = training_of_a_reader()
         try:
             exec(compile(code, "README.md", "exec"), names)
         finally:
