@@ -12,7 +12,7 @@ from otel_straggler.client.sections import Section, section
 from otel_straggler.client.settings import is_switched_off
 from otel_straggler.client.steps import Phase, Step, phase, step
 
-DATA: Final = "data"
+DATA: Final = "data_loading"
 FORWARD: Final = "forward"
 BACKWARD: Final = "backward"
 OPTIMIZER: Final = "optimizer"

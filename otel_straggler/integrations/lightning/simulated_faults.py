@@ -81,5 +81,5 @@ def start_fault(
 def _fail(kind: str, rank: int) -> None:
     message = f"\n####\nSimulating fault: {kind}; rank to fail: {rank}\n#####\n"
     for stream in (sys.stdout, sys.stderr):
-        print(message, file=stream, flush=True)  # noqa: T201 - the process may be gone next
+        print(message, file=stream, flush=True)
     os.kill(os.getpid(), _SIGNALS[kind])

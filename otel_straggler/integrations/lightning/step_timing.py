@@ -171,8 +171,8 @@ class TimingCallback(Callback):
 
 
 class StepTimingCallback(TimingCallback):
-    """Times the steps of a trainer and their sections data, forward, backward and optimizer, with
-    evaluation and checkpoints as phases, for a collector.
+    """Times the steps of a trainer for a collector: the sections data_loading, forward, backward
+    and optimizer, and evaluation and checkpoints as phases.
 
         trainer = Trainer(..., callbacks=[StepTimingCallback()])
 

@@ -21,8 +21,8 @@ _REQUIRED: Any = object()
 class StragglerDetectionCallback(TimingCallback):
     """Scores the ranks of a fit against each other and against their own past, as NVRx's does.
 
-    It also times the sections of a step, data, forward, backward and optimizer, which a collector
-    gets where one is named (``OTEL_STRAGGLER_ENDPOINT``, or ``configure()`` before the fit).
+    It also times the sections of a step (data_loading, forward, backward, optimizer). A collector
+    gets them where one is named (``OTEL_STRAGGLER_ENDPOINT``, or ``configure()`` before the fit).
 
     Args:
         report_time_interval: seconds between reports.
@@ -160,10 +160,10 @@ class StragglerDetectionCallback(TimingCallback):
             "Some GPUs performance dropped.": stragglers["straggler_gpus_individual"],
         }
         if threshold is not None:
-            for name, ranks in stragglers["straggler_sections_relative"].items():
-                messages[f"Some ranks are slower than others in section {name!r}."] = ranks
-            for name, ranks in stragglers["straggler_sections_individual"].items():
-                messages[f"Some ranks are slower than before in section {name!r}."] = ranks
+            for kind, than in (("relative", "others"), ("individual", "before")):
+                by_section: Any = stragglers[f"straggler_sections_{kind}"]
+                for name, ranks in by_section.items():
+                    messages[f"Some ranks are slower than {than} in section {name!r}."] = ranks
         for message, ranks in messages.items():
             if ranks:
                 self.logger.warning(f"{_WARNING} {message} Affected ranks: {ranks}")
