@@ -5,6 +5,7 @@ from otel_straggler.client.process import configure, flush, gpu_timing, set_gpu_
 from otel_straggler.client.sections import section
 from otel_straggler.client.steps import phase, step
 from otel_straggler.client.topology import set_topology
+from otel_straggler.client.watch.handle import watch
 
 __all__ = [
     "__version__",
@@ -17,4 +18,5 @@ __all__ = [
     "set_topology",
     "shutdown",
     "step",
+    "watch",
 ]

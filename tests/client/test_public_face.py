@@ -32,6 +32,7 @@ def test_the_public_names_are_these() -> None:
         "set_topology",
         "shutdown",
         "step",
+        "watch",
     ]
     assert all(hasattr(otel_straggler, name) for name in otel_straggler.__all__)
 

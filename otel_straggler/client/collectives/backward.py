@@ -12,15 +12,15 @@ Code that waits earlier, while gradients are still computed, is seen by ``calls`
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Protocol, cast
 
-from otel_straggler.client.collectives.replacing import Replaced, replace
+from otel_straggler.client.collectives.backward_calls import BACKWARD_CALLS, Proceed
+from otel_straggler.client.collectives.replacing import Restorable
 from otel_straggler.client.collectives.waits import Wait, Waits, record_failure
-from otel_straggler.client.compiled import COMPILATION, never_compile
+from otel_straggler.client.compiled import never_compile
 
 _COMPILED = "torch._dynamo.compiled_autograd"
 
@@ -32,7 +32,7 @@ class _Handle(Protocol):
 _Register = Callable[[Callable[..., None]], _Handle]
 
 
-def replace_backward(waits: Waits) -> Replaced:
+def replace_backward(waits: Waits) -> Restorable:
     """Time the end of every ``torch.autograd.backward``, which ``Tensor.backward`` calls.
 
     Raises:
@@ -46,41 +46,21 @@ def replace_backward(waits: Waits) -> Replaced:
         msg = "the autograd engine takes no callbacks"
         raise TypeError(msg)
 
-    def wrap(original: Any) -> Any:
-        @never_compile
-        @functools.wraps(original)
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            is_measured = not COMPILATION.is_on() and waits.may_begin() and is_distributed()
-            if not is_measured or _is_autograd_compiled():
-                return original(*args, **kwargs)
-            if waits.on_backward is not None:
-                waits.on_backward()
-            call = _Call(waits, engine.queue_callback)
-            with as_plain():
-                call.watch(args[0] if args else kwargs.get("tensors"))
-            try:
-                return original(*args, **kwargs)
-            finally:
-                call.close()
+    @never_compile
+    def measure(proceed: Proceed, roots: Any) -> Any:
+        if not (waits.may_begin() and is_distributed()) or _is_autograd_compiled():
+            return proceed()
+        if waits.on_backward is not None:
+            waits.on_backward()
+        call = _Call(waits, engine.queue_callback)
+        with as_plain():
+            call.watch(roots)
+        try:
+            return proceed()
+        finally:
+            call.close()
 
-        _be_builtin(torch, original, backward)
-        return backward
-
-    return replace(torch.autograd, "backward", wrap)
-
-
-def _be_builtin(torch: Any, original: Any, ours: Any) -> None:
-    """Have TorchScript take ``ours`` for the operator that it knows ``original`` as: it would try
-    to compile it. Its table goes by the ids of functions, so the list keeps ``ours`` for good."""
-    builtins = getattr(torch.jit, "_builtins", None)
-    operators = getattr(builtins, "_builtin_ops", None)
-    table = getattr(builtins, "_builtin_table", None)
-    if not isinstance(operators, list):
-        return
-    for operator in [pair[1] for pair in operators if pair[0] is original]:
-        operators.append((ours, operator))
-        if isinstance(table, dict):  # else it is made of the list, when it is first needed
-            table[id(ours)] = operator
+    return BACKWARD_CALLS.add(measure)
 
 
 @never_compile

@@ -23,9 +23,19 @@ class Replaced:
     ours: Any
 
     def restore(self) -> None:
-        """Put back what was there, unless somebody has replaced ours since."""
-        if vars(self.owner).get(self.name) is self.ours:
-            setattr(self.owner, self.name, self.before)
+        """Put back what was there. If somebody has replaced ours since, that waits: until another
+        of ours, which lies above it, is restored."""
+        if vars(self.owner).get(self.name) is not self.ours:
+            _COVERED[id(self.ours)] = self
+            return
+        before = self.before
+        while id(before) in _COVERED:
+            before = _COVERED.pop(id(before)).before
+        setattr(self.owner, self.name, before)
+
+
+_COVERED: dict[int, Replaced] = {}
+"""Restored while something lay above them, by the ids of what is ours."""
 
 
 def replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Replaced:
