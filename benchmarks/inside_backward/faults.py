@@ -63,12 +63,12 @@ def draw(row: Row, base_s: Mapping[str, float], n_runs: int, seed: str) -> list[
         chance.shuffle(deck)
         kinds += deck
     return [
-        _planted(row, base_s, where, dose, chance.randrange(row.ranks), chance.choice(ONSETS))
+        plant(row, base_s, where, dose, chance.randrange(row.ranks), chance.choice(ONSETS))
         for where, dose in kinds[:n_runs]
     ]
 
 
-def _planted(
+def plant(
     row: Row, base_s: Mapping[str, float], where: str, dose: float, rank: int, onset: int
 ) -> Fault:
     """Each section in which it happens takes longer by the dose."""

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from otel_straggler.demo.processes import free_address
 
 Json = dict[str, Any]
+PROGRAM = ("-m", "benchmarks.inside_backward.ranks")
 
 
 class Job:
@@ -24,13 +25,20 @@ class Job:
         world_size: how many ranks.
         log: file for what they print.
         come_first: with real-time priority, if that is permitted.
+        program: of a rank; the training and a flag follow.
 
     Raises:
         RuntimeError: a rank has ended; with the end of the log.
     """
 
     def __init__(
-        self, training: str, world_size: int, log: Path, *, come_first: bool = True
+        self,
+        training: str,
+        world_size: int,
+        log: Path,
+        *,
+        come_first: bool = True,
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         self._log = log
         host, _, port = free_address().rpartition(":")
@@ -42,7 +50,7 @@ class Job:
         with log.open("wb") as file:
             self._ranks = [
                 subprocess.Popen(
-                    [sys.executable, "-m", "benchmarks.inside_backward.ranks", training, *flags],
+                    [sys.executable, *program, training, *flags],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=file,

@@ -39,7 +39,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an answer
     if sys.argv[2:] == [FIRST]:
-        _come_first()
+        come_first()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     loop = _loop_of(sys.argv[1])
@@ -63,7 +63,7 @@ def train_run(
     ots.shutdown()
 
 
-def _come_first() -> None:
+def come_first() -> None:
     """Run before other programs, in all threads to come: a training has its machine to itself, and
     a busy one makes one rank slow and then another."""
     with contextlib.suppress(PermissionError, AttributeError):

@@ -8,11 +8,12 @@ traced themselves. Neither torch nor Dynamo is ever imported from here.
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from otel_straggler.client.imports import ImportWatch
 
@@ -23,9 +24,11 @@ _LOG = logging.getLogger("otel_straggler")
 
 class _Compilation:
     """Whether ``torch.compile`` (or export) is tracing whoever asks. Once torch is loaded,
-    ``is_on`` is torch's own function: every section calls it."""
+    ``is_on`` is torch's own function: every section calls it. ``set_callback`` is Dynamo's, once
+    that is loaded: it replaces what looks at the frames of this thread, and gives what did."""
 
     def __init__(self) -> None:
+        self.set_callback: Callable[[Any], Any] | None = None
         self.is_on: Callable[[], bool] = _is_compiling
 
 
@@ -82,6 +85,26 @@ def never_compile(function: _Function) -> _Function:
     return function
 
 
+def never_compiled_inside(function: _Function) -> _Function:
+    """``function``, which is not compiled, and nothing that it calls either. For hooks: those of a
+    module that is compiled are called while Dynamo looks at every frame."""
+
+    @never_compile
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        set_callback = COMPILATION.set_callback
+        if set_callback is None or COMPILATION.is_on():
+            return function(*args, **kwargs)
+        before = set_callback(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            set_callback(before)
+
+    never_compile(function)
+    return cast("_Function", call)
+
+
 _transparent_types: set[type] = {Transparent}
 _uncompiled_codes: set[CodeType] = set()
 
@@ -91,8 +114,9 @@ def _teach_dynamo() -> None:
     _is_compiling()  # asks torch itself from now on; after a trace, that would trace once more
     _teach_types()
     try:
-        from torch._dynamo.eval_frame import skip_code
+        from torch._dynamo.eval_frame import set_eval_frame, skip_code
 
+        COMPILATION.set_callback = set_eval_frame
         for code in _uncompiled_codes:
             skip_code(code)
     except Exception as error:  # noqa: BLE001  an unknown version of torch

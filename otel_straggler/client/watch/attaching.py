@@ -88,6 +88,7 @@ def optimizer_hooks(loop: Loop) -> tuple[Callable[..., None], Callable[..., None
 
     @never_compile
     def before(optimizer: Any, *_: Any) -> None:
+        loop.adopt_thread()
         loop.begin_optimizer(optimizer)
 
     @never_compile

@@ -74,12 +74,10 @@ def watch(model: Any, optimizer: Any = None, dataloader: Any = None) -> Watch:
     try:
         for name, each, attach in wanted:
             watched.append(WATCHING.attach(each, attach))
-    except (AttributeError, TypeError) as error:
+    except (AttributeError, TypeError, RuntimeError) as error:
         Watch(watched).close()
         expected, remedy = _EXPECTED[name]
-        raise UsageError.of(
-            f"watch({name}=...)", type(each).__name__, expected, remedy
-        ) from error
+        raise UsageError.of(f"watch({name}=...)", type(each).__name__, expected, remedy) from error
     return Watch(watched)
 
 
@@ -182,7 +180,7 @@ class _Watching:
             self._end_if_unused()
 
     def _begin(self) -> None:
-        self.loop = Loop()
+        self.loop = Loop(self.loop.step)
         for attach in (attach_backward, attach_scalers):
             try:
                 self._of_torch.append(attach(self.loop))

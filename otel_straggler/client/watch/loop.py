@@ -19,7 +19,7 @@ from threading import get_ident
 from typing import Any, Final, Literal, TypeVar, cast
 from weakref import WeakSet
 
-from otel_straggler.client.compiled import COMPILATION, never_compile
+from otel_straggler.client.compiled import COMPILATION, never_compiled_inside
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.sections import Section
@@ -40,7 +40,7 @@ _Event = TypeVar("_Event", bound=Callable[..., Any])
 def _survived(event: _Event) -> _Event:
     """``event``, in the thread of the loop only and while there is a session; it never raises."""
 
-    @never_compile
+    @never_compiled_inside
     @functools.wraps(event)
     def call(self: Loop, *args: Any) -> Any:
         if COMPILATION.is_on() or get_ident() != self.thread:
@@ -76,9 +76,13 @@ class Loop:
         thread: the loop runs in; events of others are none of this loop.
         models, optimizers: that are watched.
         watches_all: whether whatever trains in this process is watched.
+        called: models that were called in training since somebody emptied it.
+        step: the last that it has begun; None: none in this session.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, step: int | None = None) -> None:
+        self.step = step
+        self.called: WeakSet[Any] = WeakSet()
         self.thread = threading.get_ident()
         self.models: WeakSet[Any] = WeakSet()
         self.optimizers: WeakSet[Any] = WeakSet()
@@ -90,7 +94,6 @@ class Loop:
         self._open: list[Section] = []
         self._nested = self._nested_optimizers = 0
         self._evaluation: Phase | None = None
-        self._step: int | None = None
         self._stepped: set[int] = set()
         self._cycle: set[int] = set()
         self._is_thread_known = False
@@ -156,6 +159,7 @@ class Loop:
         self._end_evaluation()
         self._begin_step_if_due("forward")
         self._forwards += 1
+        self.called.add(model)
         self._enter(self._forward)
 
     @_survived
@@ -235,13 +239,13 @@ class Loop:
             return
         last = RECORDER.progress().step
         if last is None:
-            self._step = None  # a new session
+            self.step = None  # a new session
             if event == "fetch":
                 return
-        elif last != self._step:
+        elif last != self.step:
             return  # the loop counts itself
-        self._step = 0 if self._step is None else self._step + 1
-        RECORDER.begin_step(self._step)
+        self.step = 0 if self.step is None else self.step + 1
+        RECORDER.begin_step(self.step)
         self._stepped.clear()
         self._forwards = self._backwards = 0
         self._is_fresh = True
@@ -260,9 +264,9 @@ class Loop:
 
     def _end_own_step(self) -> None:
         context = RECORDER.context
-        if context is None or context.step is None or context.step != self._step:
+        if context is None or context.step is None or context.step != self.step:
             return
-        if RECORDER.progress().step == self._step:
+        if RECORDER.progress().step == self.step:
             RECORDER.end_step()
 
     def _is_training(self, model: Any = None) -> bool:
@@ -278,7 +282,7 @@ class Loop:
         if self._open or self._evaluation is not None or context is None or context.phase:
             return
         if context.step is not None:
-            if not self._is_over("fetch") or context.step != self._step:
+            if not self._is_over("fetch") or context.step != self.step:
                 return
             self._end_own_step()
         self._evaluation = Phase("eval")
