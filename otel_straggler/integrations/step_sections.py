@@ -23,7 +23,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class StepSections:
-    """Steps, sections and phases of one training loop; all calls come from its thread.
+    """Steps and sections of one training loop; all calls come from its thread.
 
     Hooks nest in ways that sections must not: an optimizer may run forward and backward inside of
     its step, and manual optimization runs backward inside of what the trainer calls forward. So a
@@ -40,7 +40,6 @@ class StepSections:
         self._step: Step | None = None
         self._is_timed = True
         self._open: list[Section] = []
-        self._phases: list[tuple[str, Phase]] = []
 
     def resume_at(self, number: int) -> None:
         """Number the next step, as where training goes on from a checkpoint."""
@@ -99,29 +98,38 @@ class StepSections:
 
         return decorate
 
-    def begin_phase(self, name: str) -> None:
-        """Declare ``EVAL`` or ``CHECKPOINT`` until ``end_phase``; inside of itself it changes
-        nothing."""
-        if any(name == each for each, _ in self._phases):
-            return
-        self._phases.append((name, phase(name)))
-        self._phases[-1][1].__enter__()
-
-    def end_phase(self, name: str) -> None:
-        """End a phase and those inside of it; nothing if it is not declared."""
-        while any(name == each for each, _ in self._phases):
-            self._phases.pop()[1].__exit__(None, None, None)
-
     def close(self) -> None:
         """End all that is open. Safe to call twice."""
         self.end_step()
-        while self._phases:
-            self._phases.pop()[1].__exit__(None, None, None)
 
     def _close_sections(self) -> None:
         if self._open:
             self._open[-1].__exit__(None, None, None)
             self._open.clear()
+
+
+class Phases:
+    """Phases that the hooks of a trainer begin and end."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[str, Phase]] = []
+
+    def begin(self, name: str) -> None:
+        """Declare ``EVAL`` or ``CHECKPOINT``; inside of itself it changes nothing."""
+        if any(name == each for each, _ in self._open):
+            return
+        self._open.append((name, phase(name)))
+        self._open[-1][1].__enter__()
+
+    def end(self, name: str) -> None:
+        """End a phase and those inside of it; nothing if it is not declared."""
+        while any(name == each for each, _ in self._open):
+            self._open.pop()[1].__exit__(None, None, None)
+
+    def close(self) -> None:
+        """End all. Safe to call twice."""
+        while self._open:
+            self._open.pop()[1].__exit__(None, None, None)
 
 
 def begin_session(settings: Mapping[str, Any]) -> bool:

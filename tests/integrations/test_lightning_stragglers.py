@@ -19,7 +19,8 @@ import pytest
 from otel_straggler.detector import Detector
 from otel_straggler.report.types import Report
 
-from .lightning_runs import DISTRIBUTIONS, Recorded, loader, model, trainer
+from .lightning_runs import DISTRIBUTIONS, loader, model, trainer
+from .recorded import Recorded
 
 pytestmark = [
     pytest.mark.skipif(

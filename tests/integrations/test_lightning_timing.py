@@ -13,7 +13,8 @@ import pytest
 from otel_straggler import shutdown
 from otel_straggler.client import process
 
-from .lightning_runs import DISTRIBUTIONS, Recorded, loader, model, trainer
+from .lightning_runs import DISTRIBUTIONS, loader, model, trainer
+from .recorded import Recorded
 
 pytestmark = [
     pytest.mark.skipif(

@@ -19,6 +19,7 @@ from otel_straggler.integrations.step_sections import (
     EVAL,
     FORWARD,
     OPTIMIZER,
+    Phases,
     StepSections,
     begin_session,
 )
@@ -54,6 +55,7 @@ class TrainerTiming:
 
     def __init__(self, trainer: Any, every: int) -> None:
         self.sections = StepSections(first=trainer.global_step, every=every)
+        self.phases = Phases()
         self._stepped = trainer.global_step
         self._wrapped = WrappedCallables()
         self._hooks: list[Any] = []
@@ -81,6 +83,7 @@ class TrainerTiming:
 
     def close(self) -> None:
         self.sections.close()
+        self.phases.close()
         self._wrapped.restore()
         while self._hooks:
             self._hooks.pop().remove()
@@ -107,11 +110,11 @@ class TrainerTiming:
     def _in_checkpoint_phase(self, save: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(save)
         def call(*args: Any, **kwargs: Any) -> Any:
-            self.sections.begin_phase(CHECKPOINT)
+            self.phases.begin(CHECKPOINT)
             try:
                 return save(*args, **kwargs)
             finally:
-                self.sections.end_phase(CHECKPOINT)
+                self.phases.end(CHECKPOINT)
 
         return call
 
@@ -163,11 +166,11 @@ class TimingCallback(Callback):
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         if self._timing is not None:
-            self._timing.sections.begin_phase(EVAL)
+            self._timing.phases.begin(EVAL)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if self._timing is not None:
-            self._timing.sections.end_phase(EVAL)
+            self._timing.phases.end(EVAL)
 
 
 class StepTimingCallback(TimingCallback):
