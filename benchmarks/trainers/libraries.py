@@ -1,5 +1,4 @@
-"""Trainings in which a library has the loop, or its parts; each as its user would have it watched.
-"""
+"""Trainings in which a library has the loop, or its parts; watched as its user would have it."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ WITHOUT_GPU = (
     ('accelerator="gpu"', 'accelerator="cpu"'),
     ("accelerator='gpu'", "accelerator='cpu'"),
     ("pytestmark = pytest.mark.skip(", "_ = pytest.mark.skip("),
+    ('max_time={"seconds": 4}', 'max_time={"seconds": 20}'),  # in which a report must be due
 )
 LAUNCHER = {
     "__init__.py": "",
