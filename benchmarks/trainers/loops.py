@@ -18,6 +18,12 @@ from torch.nn.parallel import DistributedDataParallel
 import otel_straggler as ots
 from benchmarks.inside_backward.work import network
 from benchmarks.trainers.data import loader
+from benchmarks.trainers.libraries import (
+    train_by_accelerate,
+    train_by_deepspeed,
+    train_by_lightning,
+    train_by_transformers,
+)
 from otel_straggler.integrations.zero_code import StragglerInstrumentor
 
 SECTIONS = {name: name for name in ("data_loading", "forward", "backward")}
@@ -96,6 +102,14 @@ LOOPS = {
     "bare_watch": TrainingLoop(title="bare loop, `watch`", train=train_bare),
     "zero_code": TrainingLoop(
         title="bare loop, zero code", train=train_without_code, unseen_steps=1
+    ),
+    "lightning": TrainingLoop(title="Lightning", train=train_by_lightning, package="lightning"),
+    "transformers": TrainingLoop(
+        title="Transformers", train=train_by_transformers, package="transformers"
+    ),
+    "accelerate": TrainingLoop(title="Accelerate", train=train_by_accelerate, package="accelerate"),
+    "deepspeed": TrainingLoop(
+        title="DeepSpeed (ZeRO 1)", train=train_by_deepspeed, package="deepspeed"
     ),
 }
 """By name."""

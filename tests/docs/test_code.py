@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -73,7 +74,19 @@ def with_a_collector(block: Block, folder: Path) -> str:
         return _output([str(script)])
 
 
+def with_a_package(block: Block, folder: Path) -> str:
+    """In a process of its own, if the package that the comment names is installed: a trainer takes
+    long to load."""
+    package = block.how.partition("package")[2].strip()
+    if not importlib.util.find_spec(package):
+        pytest.skip(f"needs {package}: it would show that the page's code runs with it")
+    script = folder / "train.py"
+    script.write_text(block.code)
+    return _output([str(script)], "OTEL_STRAGGLER_EXIT_DEADLINE_S=0.1")
+
+
 WAYS: dict[str, Callable[[Block, Path], str]] = {
+    "package": with_a_package,
     "ranks": with_ranks,
     "a collector": with_a_collector,
     "": as_it_is,

@@ -18,6 +18,7 @@ PROMISED = {
     "07_ddp.py": SLOW_IN_BACKWARD,
     "08_fsdp2.py": SLOW_IN_BACKWARD,
     "09_tensor_parallel.py": SLOW_IN_BACKWARD,
+    "10_trainer_class.py": SLOW_IN_BACKWARD,
 }
 
 

@@ -100,7 +100,7 @@ class Loop:
         self._stepped: set[int] = set()
         self._cycle: set[int] = set()
         self._is_thread_known = False
-        self._trains_in_eval_mode = False
+        self._trains_in_eval_mode = self._trains_next = False
         self._is_fresh = False
         self._steps_uncalled = 0
         self._forwards = self._backwards = self._backwards_unseen = 0
@@ -162,6 +162,7 @@ class Loop:
         if self._forward in self._open:
             self._nested += 1
             return
+        self._trains_next = False
         if not self._is_training(model):
             self._begin_evaluation()
             return
@@ -245,6 +246,19 @@ class Loop:
                 STEPS_UNTIL_WARNING,
             )
 
+    @_survived
+    def end_step(self) -> None:
+        """A trainer says that its step is over: what follows, such as a checkpoint, is in none."""
+        self._unwind()
+        self._end_own_step()
+
+    @_survived
+    def end_evaluation(self) -> None:
+        """A trainer says that its evaluation is over: the next fetch is of training, although the
+        model may be in eval mode until its forward."""
+        self._end_evaluation()
+        self._trains_next = True
+
     def close(self) -> None:
         """Nobody watches any more: end what is open, and hear no more of iterators in use."""
         self._unwind()
@@ -293,7 +307,7 @@ class Loop:
     def _is_training(self, model: Any = None) -> bool:
         if not sys.modules["torch"].is_grad_enabled():
             return False
-        if self._trains_in_eval_mode:
+        if self._trains_in_eval_mode or self._trains_next:
             return True
         models = self.models if model is None else (model,)
         return any(each.training for each in models) or not models

@@ -1,0 +1,64 @@
+"""Hugging Face Accelerate: the steps of a loop whose parts ``Accelerator.prepare`` has prepared."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from otel_straggler.client.callables import CallableId, WrappedCallables
+from otel_straggler.integrations.training_watch import TrainingWatch
+
+__all__ = ["AcceleratorWatch", "watch"]
+
+_PREPARED = ("_models", "_optimizers", "_dataloaders")
+
+
+class AcceleratorWatch(TrainingWatch):
+    """What :func:`watch` watches, until ``close()`` or the end of a ``with`` block."""
+
+    def __init__(self, accelerator: Any) -> None:
+        super().__init__()
+        self._wrapped = WrappedCallables()
+        for name in _PREPARED:
+            for thing in getattr(accelerator, name, ()):
+                self.add(thing)
+        self._wrapped.wrap(CallableId(accelerator, "prepare"), self._with_results_watched)
+
+    def close(self) -> None:
+        self._wrapped.restore()
+        super().close()
+
+    def _with_results_watched(self, prepare: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(prepare)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            prepared = prepare(*args, **kwargs)
+            for thing in prepared if isinstance(prepared, tuple) else (prepared,):
+                self.add(thing)
+            return prepared
+
+        return call
+
+
+def watch(accelerator: Any) -> AcceleratorWatch:
+    """Record the steps of a loop, with data loading, forward, backward and optimizer as sections.
+
+        accelerator = Accelerator()
+        otel_straggler.configure()
+        watch(accelerator)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+
+    What is prepared already is watched, too. A step ends where the optimizer really steps: batches
+    whose gradients are accumulated (``accelerator.accumulate``) are one. With DeepSpeed its engine
+    is watched. Nothing is recorded before ``configure()``.
+
+    Args:
+        accelerator: an ``accelerate.Accelerator``.
+
+    Returns:
+        A handle that undoes it.
+
+    Raises:
+        UsageError: it prepares nothing; and in ``prepare``: one of its results cannot be watched.
+    """
+    return AcceleratorWatch(accelerator)

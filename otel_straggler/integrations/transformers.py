@@ -1,0 +1,93 @@
+"""Hugging Face Transformers: a callback for ``Trainer``."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from otel_straggler.client import process
+from otel_straggler.client.watch.handle import WATCHING
+from otel_straggler.errors import UsageError
+from otel_straggler.integrations.step_sections import CHECKPOINT, Phases, begin_session
+from otel_straggler.integrations.training_watch import TrainingWatch
+
+if TYPE_CHECKING:
+
+    class TrainerCallback:
+        """Of Transformers."""
+else:
+    from transformers import TrainerCallback
+
+__all__ = ["StepTimingCallback"]
+
+_LOG = logging.getLogger("otel_straggler")
+
+
+class StepTimingCallback(TrainerCallback):
+    """Times the steps of a ``Trainer`` for a collector: what the batches of a step wait for data,
+    their forward and backward, and the optimizer are sections inside of it; evaluation and
+    checkpoints are phases.
+
+        trainer = Trainer(..., callbacks=[StepTimingCallback()])
+
+    Args:
+        settings: those of ``configure()``, which is called when training begins, and whose session
+            ends with it; unless the script has called it.
+
+    Raises:
+        ConfigError: when training begins: a setting is wrong.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = settings
+        self._owns_session = False
+        self._watching = TrainingWatch()
+        self._phases = Phases()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        self._end()  # of a training that an exception has ended
+        self._owns_session = begin_session(self._settings)
+        for name in ("model", "optimizer", "train_dataloader"):
+            self._watch(name, parts.get(name))
+        if state.global_step:
+            self._watching.add_loaders_like(parts["train_dataloader"])
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        self._phases.close()  # another callback may have called the checkpoint off
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        WATCHING.loop.end_step()
+        self._begin_checkpoint_if_next(control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        WATCHING.loop.end_step()
+        self._begin_checkpoint_if_next(control)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        WATCHING.loop.end_evaluation()
+        if control.should_save:
+            self._phases.begin(CHECKPOINT)
+
+    def on_save(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        self._phases.end(CHECKPOINT)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        self._end()
+
+    def _begin_checkpoint_if_next(self, control: Any) -> None:
+        if control.should_save and not control.should_evaluate:
+            self._phases.begin(CHECKPOINT)
+
+    def _watch(self, name: str, part: Any) -> None:
+        """What cannot be watched is left out: training goes on."""
+        try:
+            self._watching.add(part)
+        except UsageError as error:
+            _LOG.warning("the %s of this Trainer is not watched: %s", name, error)
+
+    def _end(self) -> None:
+        self._phases.close()
+        self._watching.close()
+        if self._owns_session:
+            self._owns_session = False
+            process.shutdown()

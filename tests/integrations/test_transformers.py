@@ -1,0 +1,131 @@
+"""The callback for the ``Trainer`` of Transformers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_straggler import shutdown
+from otel_straggler.client import process
+from otel_straggler.client.watch.handle import WATCHING
+
+from .recorded import Recorded
+
+pytestmark = [
+    pytest.mark.skipif(
+        not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")),
+        reason="needs transformers and accelerate; would show that a Trainer's steps are timed",
+    ),
+    pytest.mark.filterwarnings("ignore"),
+]
+BATCH = ["forward", "backward"]
+
+
+@pytest.fixture(autouse=True)
+def _no_session_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in [n for n in os.environ if n.startswith("OTEL_STRAGGLER_")]:
+        if name != "OTEL_STRAGGLER_NATIVE":
+            monkeypatch.delenv(name)
+    yield
+    shutdown()
+
+
+def train(folder: Path, *, resume: bool = False, **options: Any) -> Any:
+    """A Trainer that has trained a model of one layer on 40 samples, in batches of 4."""
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    from otel_straggler.integrations.transformers import StepTimingCallback
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 2)
+
+        def forward(self, x: Any, labels: Any = None) -> Any:
+            logits = self.layer(x)
+            return {"loss": logits.square().mean(), "logits": logits}
+
+    class Items(torch.utils.data.Dataset):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, item: int) -> Any:
+            return {"x": torch.rand(8), "labels": torch.tensor(1)}
+
+    quiet = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
+    arguments = TrainingArguments(
+        str(folder), per_device_train_batch_size=4, **{"max_steps": 3, **quiet, **options}
+    )
+    callback = StepTimingCallback(endpoint="http://127.0.0.1:9", exit_deadline_s=0.1)
+    trainer = Trainer(
+        Model(), arguments, train_dataset=Items(), eval_dataset=Items(), callbacks=[callback]
+    )
+    trainer.train(resume_from_checkpoint=resume or None)
+    return trainer
+
+
+def test_each_step_has_its_four_sections(tmp_path: Path) -> None:
+    """They lie within the training step, where callbacks alone see one piece."""
+    with Recorded() as recorded:
+        train(tmp_path)
+    assert recorded.names(1) == ["data_loading", *BATCH, "optimizer", "step"]
+    assert {run.kind for run in recorded.runs if run.name == "data_loading"} == {"data"}
+
+
+def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
+    with Recorded() as recorded:
+        train(tmp_path, gradient_accumulation_steps=2)
+    assert recorded.names(1) == ["data_loading"] * 2 + [*BATCH, *BATCH, "optimizer", "step"]
+
+
+def test_evaluation_and_checkpoints_are_phases_outside_of_steps(tmp_path: Path) -> None:
+    with Recorded() as recorded:
+        train(tmp_path, eval_strategy="steps", eval_steps=2, save_strategy="steps", save_steps=2)
+    phases = [run for run in recorded.runs if run.name in ("eval", "checkpoint")]
+    assert [run.name for run in phases] == ["eval", "checkpoint"] * 2  # the last at the end
+    assert all(run.step is None for run in phases)
+    assert recorded.names(2) == ["data_loading", *BATCH, "optimizer", "step"]
+
+
+def test_a_checkpoint_at_the_end_of_an_epoch_is_a_phase(tmp_path: Path) -> None:
+    with Recorded() as recorded:
+        train(tmp_path, max_steps=-1, num_train_epochs=2, save_strategy="epoch")
+    phases = [run for run in recorded.runs if run.name == "checkpoint"]
+    assert len(phases) == 2
+    assert all(run.step is None for run in phases)
+
+
+def test_data_is_seen_after_a_resume_too(tmp_path: Path) -> None:
+    """The trainer then makes another loader, which no callback is given."""
+    train(tmp_path, save_strategy="steps", save_steps=3)
+    with Recorded() as recorded:
+        train(tmp_path, resume=True, max_steps=6)
+    steps = [run.step for run in recorded.runs if run.name == "step"]
+    assert len(steps) == 3
+    assert all("data_loading" in recorded.names(step) for step in steps[1:])
+
+
+def test_nothing_is_left_after_a_training(tmp_path: Path) -> None:
+    """Neither hooks on the model, nor what is replaced in torch, nor the session."""
+    import torch
+
+    before = torch.autograd.backward
+    trainer = train(tmp_path)
+    assert not trainer.model._forward_pre_hooks
+    assert torch.autograd.backward is before
+    assert not WATCHING._watched
+    assert process.current() is None
+
+
+def test_a_session_of_the_script_outlives_the_training(tmp_path: Path) -> None:
+    process.configure(endpoint="http://127.0.0.1:9", exit_deadline_s=0.1, run_id="mine")
+    train(tmp_path)
+    settings = process.current()
+    assert settings is not None
+    assert settings.run_id == "mine"
