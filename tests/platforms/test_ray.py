@@ -27,7 +27,7 @@ def test_the_workers_of_ray_are_ranks_of_one_run() -> None:
         [sys.executable, EXAMPLE], env=env, capture_output=True, text=True, timeout=580, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert "finished, 4 of 4 ranks, step 59" in done.stdout
+    assert "finished, 2 of 2 ranks, step 59" in done.stdout
 
 
 def test_the_example_says_what_it_shows_and_is_python() -> None:

@@ -1,4 +1,4 @@
-"""You will see a Ray Train job of four workers report to a collector of its own.
+"""You will see a Ray Train job of two workers report to a collector of its own.
 Run it with: python examples/platforms/ray/train.py     (needs ray[train] and torch)
 It takes about a minute.
 """
@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 import ray
@@ -16,7 +17,7 @@ from ray.train.torch import TorchTrainer, prepare_model
 
 import otel_straggler as ots
 
-STEPS, WORKERS = 60, 4
+STEPS, WORKERS = 60, 2
 
 
 def train() -> None:
@@ -48,8 +49,10 @@ def main() -> None:
             where = json.loads(collector.stdout.readline())
             # What the workers need; a token goes here, too, as OTEL_STRAGGLER_HEADERS.
             environment = {"OTEL_STRAGGLER_ENDPOINT": f"http://{where['otlp_http']}"}
-            ray.init(num_cpus=WORKERS + 1, runtime_env={"env_vars": environment})
-            run = RunConfig(name=f"ray-example-{os.getpid()}")
+            ray.init(
+                num_cpus=WORKERS + 1, include_dashboard=False, runtime_env={"env_vars": environment}
+            )
+            run = RunConfig(name=f"ray-example-{os.getpid()}", storage_path=tempfile.mkdtemp())
             TorchTrainer(
                 train, scaling_config=ScalingConfig(num_workers=WORKERS), run_config=run
             ).fit()
