@@ -1,5 +1,5 @@
-"""Write reference pages, alert files, dashboards and the script of a report from the code:
-``make generate``. ``--check`` only looks.
+"""Write reference pages, alert files, dashboards, Kubernetes manifests and the script of a report
+from the code: ``make generate``. ``--check`` only looks.
 
 Each page is what the code says; a field without a description stops it with a sentence. The script
 needs esbuild (``make servers``): without it, it is left as it is, except under CI.
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import alerts_page
 import configuration_page
+import kubernetes_manifests
 import wire_page
 from described import Undescribed
 
@@ -44,6 +45,7 @@ def main(arguments: list[str]) -> int:
     made = {f"../alerts/{name}": text for name, text in render_all(AlertSettings()).items()}
     made |= {f"../dashboards/{name}": text for name, text in render_dashboards().items()}
     made["collector.yaml"] = configuration_page.example_file()
+    made["../examples/platforms/kubernetes/collector.yaml"] = kubernetes_manifests.manifests()
     if (script := report_script()) is not None:
         made["../otel_straggler/page/report.js"] = script
     elif os.environ.get("CI"):

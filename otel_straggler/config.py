@@ -261,6 +261,16 @@ class ClientSettings:
         otherwise="the one that torch has loaded or brings, then the loader's",
         meaning="path of the library that times kernels; no other is looked for",
     )
+    discovery: bool = setting(
+        True,
+        _ON_UNLESS_OFF,
+        *own("DISCOVERY", "off"),
+        name="discovery of the collector",
+        otherwise="`on`",
+        meaning="`on`: where no endpoint is named and the run has several nodes, the address that "
+        "rank 0 leaves in the store of torch.distributed is used: its endpoint, or a collector at "
+        "port 4318 of `MASTER_ADDR`. Takes half a second at most",
+    )
     traces: Endpoint
     metrics: Endpoint
     is_trusted: bool = True

@@ -14,7 +14,12 @@ from typing import Any, TypeVar
 
 import click
 
-from otel_straggler.collector.settings_file import flag_of, flag_rows, load_settings
+from otel_straggler.collector.settings_file import (
+    check_start,
+    flag_of,
+    flag_rows,
+    load_settings,
+)
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)
@@ -44,7 +49,10 @@ def _with_flags(function: _Command) -> _Command:
 @click.option(
     "--config", metavar="FILE", help="YAML; docs/collector.yaml has all settings. Flags win."
 )
-def command(config: str | None, **flags: Any) -> None:
+@click.option(
+    "--check", is_flag=True, help="Check the settings and the files that they name, then exit."
+)
+def command(config: str | None, check: bool, **flags: Any) -> None:
     """Receive OTLP from every rank, score it, serve metrics and reports.
 
     The first line on standard output, once all ports are open, is a JSON object with the
@@ -56,6 +64,10 @@ def command(config: str | None, **flags: Any) -> None:
         for key, row in flag_rows().items()
     }
     settings = load_settings(config, given)
+    if check:
+        check_start(settings)
+        click.echo("The collector would start with these settings.")
+        return
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )

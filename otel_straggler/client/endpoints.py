@@ -1,7 +1,8 @@
 """The endpoints and protocols of telemetry, from arguments and environment.
 
 Addresses: argument > ``OTEL_STRAGGLER_ENDPOINT`` > ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` and
-``..._METRICS_ENDPOINT`` > ``OTEL_EXPORTER_OTLP_ENDPOINT`` > this machine. HTTP takes a URL with a
+``..._METRICS_ENDPOINT`` > ``OTEL_EXPORTER_OTLP_ENDPOINT`` > what rank 0 shares (``discovery.py``) >
+this machine. HTTP takes a URL with a
 path; gRPC takes scheme, host and port, and ``host:port`` alone, for which
 ``OTEL_EXPORTER_OTLP_INSECURE`` says whether it is without TLS. Protocols and headers have the same
 order.
@@ -134,6 +135,22 @@ def parse_pairs(text: str) -> dict[str, str]:
     return {unquote(k.strip()): unquote(v.strip()) for k, v in pairs if k.strip()}
 
 
+def is_url(text: str) -> bool:
+    """Whether it is an address of HTTP or HTTPS with a host."""
+    parts = _split(text) if "://" in text else None
+    return parts is not None and parts.scheme in {"http", "https"}
+
+
+def is_loopback_url(url: str) -> bool:
+    """Whether a URL names this machine by a loopback name or address.
+
+    >>> is_loopback_url("http://127.0.0.1:4318"), is_loopback_url("http://node-1:4318")
+    (True, False)
+    """
+    host = (urlsplit(url).hostname or "").lower()
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
 def _protocols(
     env: Mapping[str, str], argument: str | None, own: tuple[object, str] | None, *, is_used: bool
 ) -> dict[str, _Named]:
@@ -221,7 +238,7 @@ def _url(text: str, signal: str, env: Mapping[str, str], protocol: str, *, is_wh
     """Empty if it is no address for this protocol."""
     if protocol == "grpc":
         return _grpc_url(text, signal, env)
-    if not _is_url(text):
+    if not is_url(text):
         return ""
     return text if is_whole else text.rstrip("/") + _PATHS[signal]
 
@@ -240,13 +257,8 @@ def _grpc_url(text: str, signal: str, env: Mapping[str, str]) -> str:
             return ""
         is_insecure = _of_signal(signal, "INSECURE", env).lower() == "true"
         text = f"{'http' if is_insecure else 'https'}://{text}"
-    url = urlsplit(text) if _is_url(text) else None
+    url = urlsplit(text) if is_url(text) else None
     return f"{url.scheme}://{url.netloc}" if url else ""
-
-
-def _is_url(text: str) -> bool:
-    parts = _split(text) if "://" in text else None
-    return parts is not None and parts.scheme in {"http", "https"}
 
 
 def _split(text: str) -> SplitResult | None:

@@ -16,7 +16,7 @@ from otel_straggler.client.recording import RECORDER, RECORDING
 from otel_straggler.client.session import Session, outcome_of, pending_exception
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.errors import ConfigError
-from otel_straggler.native import check_requested
+from otel_straggler.native import check_requested, warn_if_missing
 from otel_straggler.secret import without_secrets
 from otel_straggler.semconv import GPU_TIERS, OUTCOMES, GpuTier, Outcome
 
@@ -139,6 +139,8 @@ def configure(
     from otel_straggler.client.settings import resolve_settings
 
     settings = resolve_settings(given)
+    if settings.rank == 0 and not settings.is_disabled:
+        warn_if_missing()
     with _PROCESS.lock:
         if _PROCESS.session is None:
             _PROCESS.session = _started(settings)

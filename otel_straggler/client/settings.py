@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from otel_straggler.client.discovery import discover_endpoints
 from otel_straggler.client.endpoints import (
     NO_ENDPOINTS,
     Endpoints,
@@ -41,6 +42,8 @@ def resolve_settings(
     }
     values |= _launched_numbers(given, env)
     _check_rank(values["rank"], values["world_size"])
+    if values["discovery"] and not is_disabled:
+        endpoints = discover_endpoints(endpoints, env)
     values["run_id"] = values["run_id"] or find_run_id(env)
     values["service_name"] = values["service_name"] or _service_name(env, resource)
     return ClientSettings(

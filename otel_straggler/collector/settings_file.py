@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from otel_straggler.collector.access.grants import read_grants
 from otel_straggler.collector.access.settings import is_loopback
-from otel_straggler.collector.access.tls import check_tls
+from otel_straggler.collector.access.tls import ServerTls, check_tls
 from otel_straggler.collector.settings import (
     CollectorSettings,
     CommandsSettings,
@@ -111,6 +112,20 @@ def check_exposure(settings: CollectorSettings) -> None:
             "Name a file of grants in auth.grant_files (docs/operate/security.md), or allow it "
             "with --insecure or auth.insecure: true.",
         )
+
+
+def check_start(settings: CollectorSettings) -> None:
+    """Check what a start checks besides the settings themselves, without opening a port.
+
+    Raises:
+        ConfigError: it would be open to others, or a file of grants or certificates is missing or
+            wrong.
+    """
+    check_exposure(settings)
+    for path in settings.auth.grant_files:
+        read_grants(path)
+    if settings.tls.is_on:
+        ServerTls(settings.tls)
 
 
 def with_token(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from otel_straggler.client.heartbeats import BYTES_PER_SPAN
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor.findings import Finding, info, ok, warning
 from otel_straggler.doctor.versions import Probed, probe
+from otel_straggler.native import VARIABLE
 from otel_straggler.semconv import GPU_TIMING_REASONS
 
 _LIBRARY_FOLDERS = (
@@ -40,7 +42,18 @@ def check_recorder() -> Finding:
     if FORM == "native":
         return ok("recording.recorder", "Sections are recorded natively.", FORM)
     sentence = f"Sections are recorded in Python: {WHY_PYTHON}."
-    return info("recording.recorder", sentence, FORM)
+    return info("recording.recorder", sentence, FORM, _native_remedy(WHY_PYTHON))
+
+
+def _native_remedy(reason: str) -> str:
+    """How to get the compiled part, by why it is not used."""
+    if reason.startswith(VARIABLE):
+        return f"unset {VARIABLE}"
+    install = "pip install --force-reinstall --no-deps --no-cache-dir ."
+    where = "in the source folder; or a wheel for this platform"
+    if shutil.which("c++") or shutil.which("g++"):
+        return f"{install}   # {where}; with -v it shows why compiling fails"
+    return f"apt install g++ && {install}   # {where}"
 
 
 def check_exporter(endpoints: Iterable[Endpoint]) -> Finding:

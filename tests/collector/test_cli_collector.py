@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from otel_straggler.cli.collector import (
     freeze_garbage_collector,
     raise_file_limit,
     signals_that_end,
 )
+from otel_straggler.cli.group import otel_straggler
+from otel_straggler.errors import ConfigError
 
 COMMAND = [sys.executable, "-m", "otel_straggler.cli", "collector"]
 FREE = ["--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
@@ -159,3 +162,22 @@ def test_modules_are_no_work_for_the_garbage_collector() -> None:
         assert gc.get_freeze_count() > 10_000
     finally:
         gc.unfreeze()
+
+
+def test_a_file_of_settings_can_be_checked_without_a_start(tmp_path: Path) -> None:
+    """Before it is rolled out: nothing is opened, and what a start would refuse is refused."""
+    grants, config = tmp_path / "grants", tmp_path / "collector.yaml"
+    config.write_text(f"metrics: {{listen: '0.0.0.0:9464'}}\nauth: {{grant_files: [{grants}]}}\n")
+    run = CliRunner()
+    missing = run.invoke(otel_straggler, ["collector", "--config", str(config), "--check"])
+    assert isinstance(missing.exception, ConfigError)
+    assert "a readable file of grants" in str(missing.exception)
+    grants.write_text("read prometheus token:0123456789abcdef\n")
+    checked = run.invoke(otel_straggler, ["collector", "--config", str(config), "--check"])
+    assert (checked.exit_code, checked.output) == (
+        0,
+        "The collector would start with these settings.\n",
+    )
+    config.write_text("metrics: {listen: '0.0.0.0:9464'}\n")
+    exposed = run.invoke(otel_straggler, ["collector", "--config", str(config), "--check"])
+    assert "a loopback address where there are no grants" in str(exposed.exception)

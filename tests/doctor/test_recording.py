@@ -48,6 +48,24 @@ def test_a_recorder_in_python_says_why(requested: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("why", "compilers", "remedy"),
+    [
+        ("OTEL_STRAGGLER_NATIVE is off", ["g++"], "unset OTEL_STRAGGLER_NATIVE"),
+        ("it cannot be imported (no file)", ["g++"], "pip install --force-reinstall --no-deps"),
+        ("it cannot be imported (no file)", [], "apt install g++ && pip install"),
+    ],
+)
+def test_the_doctor_says_how_to_get_the_compiled_part(
+    why: str, compilers: list[str], remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what is missing: a variable that is set, a build, or a compiler."""
+    monkeypatch.setattr("otel_straggler.client.recording.FORM", "python")
+    monkeypatch.setattr("otel_straggler.client.recording.WHY_PYTHON", why)
+    monkeypatch.setattr("shutil.which", lambda name: name if name in compilers else None)
+    assert check_recorder().remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
     ("given", "reason"),
     [
         ({"url": "http://c:4318/v1/traces"}, ""),

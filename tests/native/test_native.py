@@ -41,6 +41,27 @@ def test_a_wish_that_cannot_be_fulfilled_is_refused_by_name(
         native.check_requested()
 
 
+def test_a_missing_extension_is_one_line_about_what_is_slower(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once for a process, and not where somebody has turned it off."""
+    monkeypatch.setattr(native, "NATIVE", None)
+    monkeypatch.setattr(native, "REASON", "it cannot be imported (no file)")
+    monkeypatch.setenv(native.VARIABLE, "off")
+    native.warn_if_missing.cache_clear()
+    native.warn_if_missing()
+    assert caplog.messages == []
+    monkeypatch.delenv(native.VARIABLE)
+    native.warn_if_missing.cache_clear()
+    native.warn_if_missing()
+    native.warn_if_missing()
+    (line,) = caplog.messages
+    assert "missing (it cannot be imported (no file))" in line
+    assert "a section takes about 9 times as long" in line
+    assert "`otel-straggler doctor` says how to install it" in line
+    native.warn_if_missing.cache_clear()
+
+
 def test_an_extension_of_another_layout_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file left behind by another version would be read wrongly."""
     extension = pytest.importorskip(

@@ -131,8 +131,9 @@ class Report:
     sources: dict[str, str] = field(default_factory=dict)
 
 
-def build_wheel(folder: Path) -> Path:
-    """The wheel of a copy of the tree: what earlier builds left behind stays out of it."""
+def build_wheel(folder: Path, *, left_behind: Sequence[str] = ()) -> Path:
+    """The wheel of a copy of the tree: what earlier builds left behind stays out of it, except
+    the files ``left_behind``, which are made up."""
     copy = folder / "source"
     shutil.copytree(
         ROOT / "otel_straggler",
@@ -142,6 +143,9 @@ def build_wheel(folder: Path) -> Path:
     shutil.copytree(ROOT / "cuda_ext", copy / "cuda_ext", ignore=shutil.ignore_patterns("build"))
     for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
+    for name in left_behind:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_text("# of an earlier build\n")
     step = run("wheel", [*_pip(sys.executable), "wheel", "--no-deps", "-w", folder, copy])
     assert step.code == 0, step.output
     (wheel,) = folder.glob("*.whl")

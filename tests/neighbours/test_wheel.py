@@ -83,6 +83,13 @@ def test_one_wheel_is_for_all_pythons(wheel: Path) -> None:
     assert not [n for n in names if n.endswith((".cpp", ".hpp", ".o"))]
 
 
+def test_building_leaves_no_folder_behind(wheel: Path) -> None:
+    """No `build` next to pyproject.toml, from which a later build would take what is stale."""
+    source = wheel.parent / "source"
+    assert source.is_dir()
+    assert not (source / "build").exists()
+
+
 def test_only_the_stable_abi_is_used(wheel: Path) -> None:
     """So Pythons that nobody here has can load it too, those to come among them."""
     if importlib.util.find_spec("abi3audit") is None:
@@ -141,6 +148,15 @@ PLAIN = Form(
 )
 
 
+_LIBRARY = "build/lib.linux-x86_64-cpython-310/otel_straggler"
+LEFT_BEHIND = (
+    f"{_LIBRARY}/of_an_earlier_build.py",
+    f"{_LIBRARY}/_native.abi3.so",
+    "build/lib/otel_straggler/of_an_earlier_build.py",
+    "otel_straggler/_native.abi3.so",
+)
+
+
 def form_of(wheel: Path, folder: Path) -> Form:
     """Unpack a wheel, record with it, and see what the log, `doctor` and the resource say."""
     with zipfile.ZipFile(wheel) as archive:
@@ -170,11 +186,16 @@ def test_the_wheel_records_natively_and_says_so(wheel: Path, tmp_path: Path) -> 
 def test_without_a_compiler_the_package_is_built_and_works_in_plain_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And says why, in the same three places."""
+    """And says why, in the same three places. Nothing of an earlier build gets into it."""
     for variable in ("CC", "CXX"):
         monkeypatch.setenv(variable, "no-such-compiler")
     (tmp_path / "wheel").mkdir()
-    wheel = build_wheel(tmp_path / "wheel")
+    wheel = build_wheel(tmp_path / "wheel", left_behind=LEFT_BEHIND)
     with zipfile.ZipFile(wheel) as archive:
-        assert not [n for n in archive.namelist() if n.endswith(".so")]
+        assert not [
+            n for n in archive.namelist() if n.endswith(".so") or "of_an_earlier_build" in n
+        ]
+    build = tmp_path / "wheel" / "source" / "build"
+    made = {str(path.relative_to(build.parent)) for path in build.rglob("*") if path.is_file()}
+    assert made == set(LEFT_BEHIND[:-1]), "it builds elsewhere"
     assert form_of(wheel, tmp_path / "unpacked") == PLAIN

@@ -1,0 +1,257 @@
+"""Kubernetes, Helm, container, compose and systemd: what is handed out is valid, and closed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from kubernetes_manifests import CHART, NAMESPACE, with_values
+
+from otel_straggler.cli.group import otel_straggler
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.settings_file import check_start, load_settings
+
+ROOT = Path(__file__).parents[2]
+PLATFORMS = ROOT / "examples" / "platforms"
+PORTS = {4318, 4317, 9464}
+MANIFESTS = sorted((PLATFORMS / "kubernetes").glob("*.yaml"))
+KUBERNETES = ("1.25", "1.37")
+"""The oldest that the chart says it supports, and the newest that the package knows."""
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(file.read_text()))
+
+
+def of_kind(kind: str, file: str = "collector.yaml") -> dict[str, Any]:
+    (document,) = (d for d in documents(PLATFORMS / "kubernetes" / file) if d["kind"] == kind)
+    return document
+
+
+def settings_of(text: str, folder: Path) -> CollectorSettings:
+    """As the collector reads them, with a file of grants in the place of the one named."""
+    grants = folder / "grants"
+    grants.write_text("ingest team token:0123456789abcdef\nread people token:fedcba9876543210\n")
+    named = yaml.safe_load(text)["auth"]["grant_files"][0]
+    config = folder / "collector.yaml"
+    config.write_text(text.replace(named, str(grants)))
+    settings = load_settings(config, {})
+    check_start(settings)
+    return settings
+
+
+@pytest.fixture
+def config_of() -> dict[str, str]:
+    """The text of each collector's settings by its platform."""
+    return {
+        "kubernetes": of_kind("ConfigMap")["data"]["collector.yaml"],
+        "systemd": (PLATFORMS / "systemd" / "collector.yaml").read_text(),
+        "compose": (PLATFORMS / "compose" / "collector.yaml").read_text(),
+    }
+
+
+@pytest.mark.parametrize("platform", ["kubernetes", "systemd", "compose"])
+def test_the_settings_are_accepted_and_want_a_token(
+    platform: str, config_of: dict[str, str], tmp_path: Path
+) -> None:
+    """They listen on the network at the usual ports, never without grants."""
+    settings = settings_of(config_of[platform], tmp_path)
+    assert settings.auth.is_on
+    assert not settings.auth.insecure
+    receivers = settings.receivers
+    addresses = (receivers.otlp_http, receivers.otlp_grpc, settings.metrics.listen)
+    assert addresses == ("0.0.0.0:4318", "0.0.0.0:4317", "0.0.0.0:9464")
+    assert settings.history.path == "/var/lib/otel-straggler/history.db"
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
+def test_kubernetes_accepts_the_manifests(file: Path, version: str) -> None:
+    """Strictly: a field that it does not know is an error."""
+    kubernetes_validate = pytest.importorskip(
+        "kubernetes_validate", reason="it would show that Kubernetes accepts the manifests"
+    )
+    for document in documents(file):
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
+def test_every_pod_runs_as_a_user_without_rights(file: Path) -> None:
+    """It fits the `restricted` pod security standard."""
+    pods = [
+        d["spec"]["template"]["spec"] for d in documents(file) if "template" in d.get("spec", {})
+    ]
+    assert len(pods) == 1
+    for pod in pods:
+        context = pod["securityContext"]
+        assert context["runAsNonRoot"] is True
+        assert context["runAsUser"] > 0
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        for container in pod["containers"]:
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_parts_of_the_manifest_fit_each_other(config_of: dict[str, str]) -> None:
+    """Ports, names, probes and paths."""
+    pod = of_kind("StatefulSet")["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert set(ports.values()) == PORTS
+    assert {p["targetPort"]: p["port"] for p in of_kind("Service")["spec"]["ports"]} == ports
+    named = {
+        p["port"] for rule in of_kind("NetworkPolicy")["spec"]["ingress"] for p in rule["ports"]
+    }
+    assert named == set(ports)
+    assert of_kind("Service")["spec"]["selector"] == pod["metadata"]["labels"]
+    check_command(container["args"])
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    paths = re.findall(
+        r"/(?:etc|var)/[\w/.-]+", config_of["kubernetes"] + " ".join(container["args"])
+    )
+    assert len(paths) == 4
+    for path in paths:
+        assert any(path.startswith(mount) for mount in mounts), path
+    env = {e["name"]: e for e in of_kind("Job", "training-job.yaml")["spec"]["template"]["spec"][
+        "containers"][0]["env"]}  # fmt: skip
+    service = f"http://{of_kind('Service')['metadata']['name']}.{NAMESPACE}.svc:4318"
+    assert env["OTEL_STRAGGLER_ENDPOINT"]["value"] == service
+
+
+def test_the_chart_uses_every_value_and_no_more_of_helm_than_values() -> None:
+    """So that putting values in place is all that rendering does."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    templates = "".join(file.read_text() for file in (CHART / "templates").glob("*.yaml"))
+    used = set(re.findall(r"\{\{(.*?)\}\}", templates))
+    assert used == {f" .Values.{name} " for name in values} | {" .Release.Namespace "}
+    with pytest.raises(KeyError):
+        with_values("{{ .Values.other }}", {})
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["apiVersion"], chart["name"]) == ("v2", CHART.name)
+
+
+def test_helm_renders_the_chart_as_the_manifest() -> None:
+    """Object by object."""
+    helm = shutil.which("helm")
+    if helm is None:
+        pytest.skip("no helm here: it would show that it renders what the manifest has")
+    command = [helm, "template", "--namespace", NAMESPACE, "straggler", str(CHART)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    rendered = {d["kind"]: d for d in yaml.safe_load_all(done.stdout)}
+    plain = documents(PLATFORMS / "kubernetes" / "collector.yaml")
+    assert rendered == {document["kind"]: document for document in plain}
+
+
+CONTAINERFILE = (PLATFORMS / "container" / "Containerfile").read_text()
+
+
+def instructions(name: str) -> list[str]:
+    joined = CONTAINERFILE.replace("\\\n", " ")
+    return re.findall(rf"^{name} (.+)$", joined, re.MULTILINE)
+
+
+def test_all_that_the_image_copies_exists() -> None:
+    """And it is all that a build of the package reads."""
+    copied = [
+        source
+        for line in instructions("COPY")
+        if not line.startswith("--from")
+        for source in line.split()[:-1]
+    ]
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+    package = ROOT / "otel_straggler"
+    links = {
+        path.resolve().relative_to(ROOT).parts[0]
+        for path in package.rglob("*")
+        if path.is_symlink()
+    }
+    assert {"pyproject.toml", "MANIFEST.in", "README.md", "cuda_ext", *links} <= set(copied)
+
+
+def test_the_image_runs_the_collector_as_a_user_without_a_name() -> None:
+    """By a command line that our parser accepts, at the ports that it exposes."""
+    (entry,), (arguments,) = instructions("ENTRYPOINT"), instructions("CMD")
+    assert json.loads(entry) == ["otel-straggler"]
+    check_command(json.loads(arguments))
+    (user,) = instructions("USER")
+    assert user == "10001:10001"
+    assert {int(port) for line in instructions("EXPOSE") for port in line.split()} == PORTS
+
+
+def test_the_composed_service_is_on_loopback_and_may_do_nothing_else() -> None:
+    """It reads what it names, as the user of the image."""
+    folder = PLATFORMS / "compose"
+    composed = yaml.safe_load((folder / "compose.yaml").read_text())
+    service = composed["services"]["collector"]
+    assert set(service["ports"]) == {f"127.0.0.1:{port}:{port}" for port in PORTS}
+    assert (service["user"], service["read_only"]) == ("10001:10001", True)
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    root = folder / service["build"]["context"]
+    assert (root / service["build"]["dockerfile"]).resolve() == (
+        PLATFORMS / "container" / "Containerfile"
+    )
+    for volume in service["volumes"]:
+        source = volume.partition(":")[0]
+        assert source in composed["volumes"] or (folder / source).exists()
+    settings = yaml.safe_load((folder / "collector.yaml").read_text())
+    assert settings["auth"]["grant_files"] == [
+        f"/run/secrets/{name}" for name in service["secrets"]
+    ]
+
+
+UNIT = PLATFORMS / "systemd" / "otel-straggler.service"
+
+
+def test_systemd_accepts_the_unit_and_calls_it_well_confined(tmp_path: Path) -> None:
+    """With the program of this environment in the place of the installed one."""
+    analyze = shutil.which("systemd-analyze")
+    program = shutil.which("true")
+    if analyze is None or program is None:
+        pytest.skip("no systemd-analyze here: it would show that systemd accepts the unit")
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("/opt/otel-straggler/bin/otel-straggler", program))
+    verified = subprocess.run(
+        [analyze, "verify", str(unit)], capture_output=True, text=True, check=False, timeout=60
+    )
+    mine = [line for line in verified.stderr.splitlines() if UNIT.name in line]
+    assert (verified.returncode, mine) == (0, [])
+    exposure = subprocess.run(
+        [analyze, "security", "--offline=true", "--threshold=25", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert exposure.returncode == 0, exposure.stdout
+
+
+def test_the_unit_starts_what_it_has_checked() -> None:
+    """By command lines that our parser accepts; its settings read the grants that it passes on."""
+    text = UNIT.read_text()
+    lines = re.findall(
+        r"^ExecStart(?:Pre)?=/opt/otel-straggler/bin/otel-straggler (.+)$", text, re.MULTILINE
+    )
+    check, start = (line.split() for line in lines)
+    check_command(start)
+    assert check == [*start, "--check"]
+    (credential,) = re.findall(r"^LoadCredential=(\w+):", text, re.MULTILINE)
+    settings = yaml.safe_load((UNIT.parent / "collector.yaml").read_text())
+    assert settings["auth"]["grant_files"] == [f"/run/credentials/{UNIT.name}/{credential}"]
+    assert "DynamicUser=yes" in text
+
+
+def check_command(words: list[str]) -> None:
+    """As our parser reads it; nothing is run."""
+    with click.Context(otel_straggler) as context:
+        command = otel_straggler.get_command(context, words[0])
+        assert command is not None
+        command.make_context(words[0], words[1:], parent=context)
