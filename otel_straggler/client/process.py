@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from otel_straggler.client.gpu.reasons import GpuTimingState
+    from otel_straggler.client.termination import ExitCode
 
 
 class _Process:
@@ -33,6 +35,7 @@ class _Process:
         self.lock = threading.Lock()
         self.abandoned: list[Session] = []
         self.has_exit_hook = False
+        self.exit_code: ExitCode | None = None
 
 
 _PROCESS = _Process()
@@ -229,13 +232,34 @@ def _started(settings: ClientSettings) -> Session:
     if not _PROCESS.has_exit_hook:
         _PROCESS.has_exit_hook = True
         atexit.register(_close, None, otherwise="unknown")
+    _close_with_child()
+    if _PROCESS.exit_code is None:
+        from otel_straggler.client.termination import ExitCode
+
+        _PROCESS.exit_code = ExitCode(lambda: RECORDER.progress().step)
+    _PROCESS.exit_code.install()
     return session
+
+
+def _close_with_child() -> None:
+    """Of ``multiprocessing`` the children, which torch's launchers start too, end without
+    ``atexit`` if they are forked, and keep an exception to themselves."""
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, _close, (None,), {"otherwise": "unknown"}, exitpriority=0)
 
 
 def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
     with _PROCESS.lock:
         session, _PROCESS.session = _PROCESS.session, None
     if session is not None:
+        exit_code = _PROCESS.exit_code
+        if exit_code is not None:
+            exit_code.uninstall()
+            if otherwise == "unknown" and exit_code.is_failure:
+                otherwise = "failed"
         result = "preempted" if session.is_ending else outcome_of(pending_exception(), otherwise)
         session.close(outcome or result, session.settings.exit_deadline_s)
 

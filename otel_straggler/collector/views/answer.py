@@ -43,8 +43,11 @@ _ENDS: Final = {
     "cancelled": "The run was cancelled",
     "preempted": "The run was preempted",
     "failed": "The run has failed",
+    "ended": "The run has ended; its outcome was not reported",
 }
-_OUTCOMES: Final = {"ok": "finished"}
+_OUTCOMES: Final = {"ok": "finished", "unknown": "ended"}
+_WITHOUT_OUTCOME: Final = "Its programs exited normally, without the call that reports how."
+_REPORT_OUTCOME: Final = "Call otel_straggler.shutdown() at the end of the program."
 
 
 def answer_of(view: WorldView) -> Json:
@@ -263,14 +266,18 @@ def _ended(view: WorldView, verdict: Verdict | None) -> Json:
     text = as_sentence(head)
     if end not in _ENDS:
         text = f"{head}, and how the run ended is unknown."
+    if end == "ended":
+        text = f"{text} {_WITHOUT_OUTCOME}"
     when = "At the end" if end in _ENDS else "When it last reported"
     first = None
     if end == "failed" and view.heartbeats and not view.is_hung:
         first = first_failure(view.heartbeats)
     of_that, facts = _of_the_end(view, verdict)
+    if end == "ended" and not facts:
+        facts = {"advice": [_REPORT_OUTCOME]}
     if first is not None:
         text = f"{text} {as_sentence(first.sentence)}"
-    if facts:
+    if "sentence" in facts:
         text = f"{text} {when}: {lower(facts['sentence'])}"
     if first is not None:
         of_that, facts = first.headline, first.facts()

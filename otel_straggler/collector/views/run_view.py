@@ -32,6 +32,7 @@ _OUTCOMES: dict[str, Outcome] = {
     "cancelled": "cancelled",
     "preempted": "preempted",
     "failed": "failed",
+    "ended": "unknown",
 }
 """Outcome by the state of a run that has ended."""
 _CLOCKS_DIFFER_S = 3
