@@ -9,7 +9,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from otel_straggler.client.recording import RECORDER, RECORDING
@@ -131,13 +131,19 @@ def configure(
     given = locals()  # all arguments, by name
     check_requested()
     # Half of what `import otel_straggler` would cost; only who configures needs it.
-    from otel_straggler.client.settings import resolve_settings
+    from otel_straggler.client.settings import is_identity_known, resolve_settings
 
     settings = resolve_settings(given)
     with _PROCESS.lock:
         if _PROCESS.session is None:
-            _PROCESS.session = _started(settings)
-        elif _PROCESS.session.settings != settings:
+            is_known = is_identity_known(given, settings)
+            resolve_again = None if is_known else lambda: resolve_settings(given)
+            _PROCESS.session = _started(settings, resolve_again)
+        elif _PROCESS.session.settings == settings:
+            pass
+        elif _PROCESS.session.may_be(settings):
+            _PROCESS.session.begin(settings)
+        else:
             raise ConfigError.of(
                 "configure()",
                 ", ".join(_differences(_PROCESS.session.settings, settings)),
@@ -151,6 +157,11 @@ def current() -> ClientSettings | None:
     """The settings of the session that ``configure()`` began; None if there is none."""
     session = _PROCESS.session
     return None if session is None or session.settings.is_disabled else session.settings
+
+
+def was_configured() -> bool:
+    """Whether ``configure()`` was ever called, here or in the process that forked this one."""
+    return _PROCESS.has_exit_hook
 
 
 def shutdown(outcome: Outcome | None = None) -> None:
@@ -226,8 +237,10 @@ def set_gpu_timing(tier: GpuTier) -> GpuTimingState:
     return gpu_timing() if session is None else session.set_gpu_timing(tier)
 
 
-def _started(settings: ClientSettings) -> Session:
-    session = Session(settings)
+def _started(
+    settings: ClientSettings, resolve_again: Callable[[], ClientSettings] | None
+) -> Session:
+    session = Session(settings, resolve_again)
     session.start()
     if not _PROCESS.has_exit_hook:
         _PROCESS.has_exit_hook = True
