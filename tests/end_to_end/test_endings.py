@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -112,6 +113,7 @@ class Ended(NamedTuple):
     """What the collector shows of all runs in the end."""
 
     url: str
+    endpoint: str
     report: dict[str, Any]
 
     def row(self, run_id: str) -> Row:
@@ -159,7 +161,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
             assert time.monotonic() < ends_at_s
             time.sleep(0.1)
         time.sleep(LATER_S)
-        yield Ended(collector.url, report_of(collector.url))
+        yield Ended(collector.url, collector.endpoint, report_of(collector.url))
     finally:
         for job in jobs:
             job.close()
@@ -176,3 +178,12 @@ def test_the_end_of_a_run_is_called_as_the_documentation_says(ended: Ended, stor
     if story == "an uncaught exception on all ranks":  # at once, unless the machine is busy
         shown = shown._replace(headline=shown.headline.partition("; rank")[0])
     assert shown == row
+
+
+def test_a_collector_announces_its_page_to_ranks(ended: Ended) -> None:
+    """Also where it refuses a request: a GET sends nothing."""
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{ended.endpoint}/v1/traces", timeout=30)
+    with refused.value as answer:
+        assert answer.code == 405
+        assert answer.headers["otel-straggler-page"] == f"{ended.url}/"

@@ -41,6 +41,7 @@ _LOSES: Final = 1.05
 _STEPS_WITHOUT_SECTIONS: Final = 40
 _SECONDS_WITHOUT_SECTIONS: Final = 20.0
 """Two windows, and the time in which the first is closed and shown."""
+_BEHIND_STEPS: Final = 2
 _ENDS: Final = {
     "finished": "The run has finished",
     "cancelled": "The run was cancelled",
@@ -261,6 +262,12 @@ def _without_sections(view: WorldView, heartbeats: RankHeartbeats) -> Json:
         if step_s[at] > _LOSES * usual_s:
             slower = step_s[at] / usual_s
             text += f", on rank {heartbeats.ranks[at]} {slower:.2f}x as long"
+        # What a rank has done since its last heartbeat is not behind.
+        since = np.nan_to_num(heartbeats.heartbeat_age_s / step_s)
+        behind = heartbeats.step.max() - heartbeats.step - since
+        last = int(np.argmax(behind))
+        if behind[last] >= _BEHIND_STEPS:
+            text += f"; rank {heartbeats.ranks[last]} is {int(behind[last]):,} steps behind"
     text += ". Ranks that wait for each other have equal steps, whoever is slow."
     advice = (
         "Mark what a step consists of, on all ranks: with ots.section('data'), and the same for "

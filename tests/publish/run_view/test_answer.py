@@ -357,6 +357,16 @@ def test_steps_without_sections_are_shown_with_what_would_say_more() -> None:
         "on rank 5 1.50x as long"
         in answer_of(made.seen(**shown, heartbeats=heartbeats))["sentence"]
     )
+    counted["step"][2] = 380  # heard of 1.25 s ago, which is 6 steps
+    assert (
+        "; rank 2 is 12 steps behind."
+        in answer_of(
+            made.seen(
+                **shown,
+                heartbeats=made.heartbeats_of(table, **counted, observed_steps=counted["step"]),
+            )
+        )["sentence"]
+    )
     few = made.heartbeats_of(table, **counted, observed_steps=np.full(8, 30))
     assert kinds(answer_of(made.seen(**shown, heartbeats=few))) == ("waiting", "unknown")
 
