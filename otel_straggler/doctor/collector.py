@@ -124,8 +124,8 @@ def check_losses(collector: Collector, run_id: str) -> Iterator[Finding]:
         remedy = RUN_ID_REMEDY
         if ranks == [0] and _world_size(collector, run_id) <= 1:
             sentence = (
-                f"{len(clashes) + 1:,} processes report as rank 0 of 1 of {run_id!r}: nobody told "
-                "them their rank, as where configure() runs before init_process_group()."
+                f"{len(clashes) + 1:,} processes report as rank 0 of 1 of {run_id!r}: they do not "
+                "know their rank, as when configure() runs before init_process_group()."
             )
             remedy = "torchrun ...   # or configure(rank=..., world_size=...)"
         yield problem("collector.clashes", sentence, remedy, ranks)

@@ -230,7 +230,7 @@ def lone_processes(view: WorldView) -> int:
 def _lone(view: WorldView, processes: int) -> Json:
     head = f"{processes:,} processes report as rank 0 of 1"
     text = (
-        f"{head}: nobody told them their rank, as where configure() runs before "
+        f"{head}: they do not know their rank, as when configure() runs before "
         "init_process_group() and no launcher sets RANK. Only one of them is shown."
     )
     advice = [
