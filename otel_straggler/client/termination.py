@@ -164,12 +164,14 @@ class ExitCode:
         self._at_step: int | None = None
 
     def install(self) -> None:
-        self._previous, sys.exit = sys.exit, self._exit
+        self._code = None
+        if self._previous is None:
+            self._previous, sys.exit = sys.exit, self._exit
 
     def uninstall(self) -> None:
         """Step out of the way, if nobody has wrapped ``sys.exit`` after us."""
         if sys.exit == self._exit:
-            sys.exit = self._previous
+            sys.exit, self._previous = self._previous, None
 
     @property
     def is_failure(self) -> bool:

@@ -154,6 +154,21 @@ def test_after_shutdown_sys_exit_is_as_before(sink: CapturedRequests) -> None:
     assert run(body, sink.url).returncode == 0
 
 
+def test_a_library_that_wraps_sys_exit_after_us_is_left_alone(sink: CapturedRequests) -> None:
+    """Trackers do so; neither calls the other for ever when telemetry begins again."""
+    body = """
+    configure()
+    ours = sys.exit
+    def theirs(code=0): ours(code)
+    sys.exit = theirs
+    o.shutdown(); assert sys.exit is theirs
+    configure()
+    sys.exit(3)
+    """
+    assert run(body, sink.url).returncode == 3
+    assert outcomes(sink) == ["ok", "failed"]
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize(("end", "outcome"), [("pass", "unknown"), ("1 / 0", "failed")])
 @pytest.mark.parametrize("protocol", ["http/protobuf"])
