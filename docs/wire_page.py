@@ -96,7 +96,8 @@ _TEXT = """# Names on the wire
 Everything is OTLP. The package's own names are in `training.*` (the job) and `straggler.*`; \
 names of OpenTelemetry's semantic conventions are used unchanged. Requests carry the schema URL \
 `{s.SCHEMA_URL}` and the scope `{s.SCOPE_NAME}`. A collector that scores identifies itself with \
-the response header `{s.SCORER_HEADER}: {s.WIRE_VERSION}`.
+the response header `{s.SCORER_HEADER}: {s.WIRE_VERSION}`; over HTTP `{s.PAGE_HEADER}` has the \
+URL of its live page.
 
 The example values in the tables were encoded by the package when this page was generated.
 

@@ -133,7 +133,7 @@ class ClientSettings:
         "a token in the store of `torch.distributed`",
         Variable("MASTER_ADDR", "10.0.0.1"),
         Variable("MASTER_PORT", "29400", _ADDRESS),
-        otherwise="random",
+        otherwise="a new name, such as `train-2026-11-24-quiet-otter-3f9a1c`",
     )
     rank: int = setting(
         0,

@@ -178,6 +178,10 @@ def _handler_for(sink: CapturedRequests) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def do_GET(self) -> None:
+            """Refuse, as OTLP servers do."""
+            self._answer(405, sink.behaviour)
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             behaviour = sink.behaviour

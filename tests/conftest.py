@@ -52,6 +52,15 @@ _USUAL = "ci" if os.environ.get("CI") else "test"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _USUAL))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_group_to_come() -> Iterator[None]:
+    """Tests import torch for each other: what one of them records does not wait for a process group
+    that nobody will initialise. Where it matters, a test starts a process of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("otel_straggler.client.startup.may_be_initialised_later", lambda: False)
+        yield
+
+
 _TOGETHER = ("detector",)
 """Folders whose files share processes with PyTorch, which take longer to start than to use."""
 

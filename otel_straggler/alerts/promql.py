@@ -76,7 +76,7 @@ class Recorded:
     expression: str
 
 
-_ENDS = "finished|cancelled|preempted|failed|forgotten"
+_ENDS = "finished|cancelled|preempted|failed|ended|forgotten"
 HUNG: Final = Recorded("run:straggler_run_hung:max", newest(OF_RUN, semconv.RUN_HUNG))
 LAST_SEEN: Final = Recorded(
     "run:straggler_run_heard:timestamp_seconds",

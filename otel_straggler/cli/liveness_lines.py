@@ -78,7 +78,7 @@ def state_in_text(state: str) -> str:
     return printable(state.replace("_", " "))
 
 
-ENDED: Final = frozenset({"finished", "cancelled", "preempted", "failed"})
+ENDED: Final = frozenset({"finished", "cancelled", "preempted", "failed", "ended"})
 _FIELDS: Final = tuple(field.name for field in dataclasses.fields(Verdict))
 
 

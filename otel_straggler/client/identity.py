@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import uuid
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from otel_straggler.client.run_names import new_run_name, words_of
 
 _LOG = logging.getLogger("otel_straggler")
 _STORE_KEY = "otel_straggler/run_id"
@@ -100,8 +101,7 @@ def _store_run_id(*, is_setting: bool) -> str:
     try:
         store = process_group.distributed_c10d._get_default_store()  # noqa: SLF001
         if is_setting:
-            own = f"run-{uuid.uuid4().hex[:12]}"
-            return bytes(store.compare_set(_STORE_KEY, "", own)).decode()
+            return bytes(store.compare_set(_STORE_KEY, "", new_run_name())).decode()
         return bytes(store.get(_STORE_KEY)).decode() if store.check([_STORE_KEY]) else ""
     except Exception as error:  # noqa: BLE001  a store without these functions
         _LOG.info("no run id from the store of torch.distributed: %s", error)
@@ -121,12 +121,12 @@ def _hashed_run_id(env: Mapping[str, str]) -> str:
             "the run id is made from MASTER_ADDR and MASTER_PORT only, so a later run at the same "
             "address looks like this one. Set OTEL_STRAGGLER_RUN_ID to the same text on all ranks."
         )
-    return "run-" + blake2b(text.encode(), digest_size=6).hexdigest()
+    return "run-" + words_of(blake2b(text.encode(), digest_size=6).digest())
 
 
 @lru_cache(maxsize=1)
 def _lone_run_id() -> str:
-    return f"run-{uuid.uuid4().hex[:12]}"
+    return new_run_name()
 
 
 def _is_one_node(env: Mapping[str, str]) -> bool:

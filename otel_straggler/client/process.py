@@ -9,7 +9,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from otel_straggler.client.recording import RECORDER, RECORDING
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from otel_straggler.client.gpu.owner import GpuTiming
     from otel_straggler.client.gpu.reasons import GpuTimingState
+    from otel_straggler.client.termination import ExitCode
 
 
 class _Process:
@@ -37,6 +38,7 @@ class _Process:
         self.has_exit_hook = False
         self.kernel_timing: GpuTiming | None = None  # of reports, without a session
         self.asked_for_kernels = False
+        self.exit_code: ExitCode | None = None
 
 
 _PROCESS = _Process()
@@ -136,15 +138,21 @@ def configure(
     given = locals()  # all arguments, by name
     check_requested()
     # Half of what `import otel_straggler` would cost; only who configures needs it.
-    from otel_straggler.client.settings import resolve_settings
+    from otel_straggler.client.settings import is_identity_known, resolve_settings
 
     settings = resolve_settings(given)
     if settings.rank == 0 and not settings.is_disabled:
         warn_if_missing()
     with _PROCESS.lock:
         if _PROCESS.session is None:
-            _PROCESS.session = _started(settings)
-        elif _PROCESS.session.settings != settings:
+            is_known = is_identity_known(given, settings)
+            resolve_again = None if is_known else lambda: resolve_settings(given)
+            _PROCESS.session = _started(settings, resolve_again)
+        elif _PROCESS.session.settings == settings:
+            pass
+        elif _PROCESS.session.may_be(settings):
+            _PROCESS.session.begin(settings)
+        else:
             raise ConfigError.of(
                 "configure()",
                 ", ".join(_differences(_PROCESS.session.settings, settings)),
@@ -158,6 +166,11 @@ def current() -> ClientSettings | None:
     """The settings of the session that ``configure()`` began; None if there is none."""
     session = _PROCESS.session
     return None if session is None or session.settings.is_disabled else session.settings
+
+
+def was_configured() -> bool:
+    """Whether ``configure()`` was ever called, here or in the process that forked this one."""
+    return _PROCESS.has_exit_hook
 
 
 def shutdown(outcome: Outcome | None = None) -> None:
@@ -285,24 +298,47 @@ def _time_kernels(session: Session) -> None:
         session.set_gpu_timing("cupti")
 
 
-def _started(settings: ClientSettings) -> Session:
+def _started(
+    settings: ClientSettings, resolve_again: Callable[[], ClientSettings] | None
+) -> Session:
     alone, _PROCESS.kernel_timing = _PROCESS.kernel_timing, None
     if alone is not None:  # a process has one timer of kernels
         alone.close(_GPU_STOP_S)
-    session = Session(settings)
+    session = Session(settings, resolve_again)
     session.start()
     if _PROCESS.asked_for_kernels:
         _time_kernels(session)
     if not _PROCESS.has_exit_hook:
         _PROCESS.has_exit_hook = True
         atexit.register(_close, None, otherwise="unknown")
+    _close_with_child()
+    if _PROCESS.exit_code is None:
+        from otel_straggler.client.termination import ExitCode
+
+        _PROCESS.exit_code = ExitCode(lambda: RECORDER.progress().step)
+    _PROCESS.exit_code.install()
     return session
+
+
+def _close_with_child() -> None:
+    """Of ``multiprocessing`` the children, which torch's launchers start too, end without
+    ``atexit`` if they are forked, and keep an exception to themselves."""
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, _close, (None,), {"otherwise": "unknown"}, exitpriority=0)
 
 
 def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
     with _PROCESS.lock:
         session, _PROCESS.session = _PROCESS.session, None
     if session is not None:
+        exit_code = _PROCESS.exit_code
+        if exit_code is not None:
+            exit_code.uninstall()
+            if otherwise == "unknown" and exit_code.is_failure:
+                otherwise = "failed"
         result = "preempted" if session.is_ending else outcome_of(pending_exception(), otherwise)
         session.close(outcome or result, session.settings.exit_deadline_s)
 

@@ -46,6 +46,7 @@ class Recording:
         self._recorder = recorder
         self._listeners: list[Listener] = []
         self._holders = 0
+        self.is_reserved = False
         self._lock = threading.RLock()  # a section may end inside a signal handler
 
     def listen(self, listener: Listener) -> None:
@@ -67,17 +68,30 @@ class Recording:
                 self._recorder.share(False)
             self._go_on_or_stop()
 
+    def reserve(self) -> None:
+        """Record for an exporter that comes later; records wait in the ring, if nobody listens."""
+        self.hold()
+        self.is_reserved = True
+
     def hold(self) -> None:
-        """Record, with a new session id, for an exporter."""
+        """Record, with a new session id, for an exporter; or go on with what is reserved for it."""
         with self._lock:
+            if self.is_reserved:
+                self.is_reserved = False
+                return
             self.pull()
             self._holders += 1
             self._recorder.enable()
 
     def release(self) -> None:
         with self._lock:
+            self.is_reserved = False
             self._holders -= 1
             self._go_on_or_stop()
+
+    def drain(self) -> Sequence[Record]:
+        """What waits in the ring."""
+        return self._recorder.drain()
 
     def pull(self) -> None:
         """Drain the ring. Cost: O(records), and what the listeners do with them."""
@@ -96,6 +110,7 @@ class Recording:
     def reset_after_fork(self) -> None:
         self._listeners = []
         self._holders = 0
+        self.is_reserved = False
         self._lock = threading.RLock()
 
 
@@ -106,7 +121,10 @@ class Inbox:
         self._recording = recording
         self._batches: list[Sequence[Record]] = []
         self.lost = 0
+        was_reserved = recording.is_reserved
         recording.hold()
+        if was_reserved:
+            self._put(recording.drain())
         recording.listen(self._put)
 
     def drain(self) -> list[Sequence[Record]]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from otel_straggler.client.guard import GUARD
-from otel_straggler.client.recording import FORM, RECORDER, WHY_PYTHON
+from otel_straggler.client.identity import initialised_process_group
+from otel_straggler.client.recording import FORM, RECORDER, RECORDING, WHY_PYTHON
 from otel_straggler.client.topology import TOPOLOGY, RankContext, Topology
 from otel_straggler.client.worker import Clock
 from otel_straggler.config import ClientSettings
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from otel_straggler.client.native_export import NativeExport
     from otel_straggler.client.python_export import PythonExport
     from otel_straggler.client.sdk_feed import SdkSink
+    from otel_straggler.client.startup import StartUp
     from otel_straggler.client.termination import Termination
     from otel_straggler.otlp.ids import SpanIds
 
@@ -31,13 +35,24 @@ _LOG = logging.getLogger("otel_straggler")
 _STOP_S = 0.5
 _GPU_SHARE = 0.5
 """Of the time in which a process has to end, for a GPU that still works."""
+_IDENTITY = ("run_id", "rank", "world_size", "local_rank")
 
 
 class Session:
-    """Telemetry of this process, from ``configure()`` to ``shutdown()``."""
+    """Telemetry of this process, from ``configure()`` to ``shutdown()``.
 
-    def __init__(self, settings: ClientSettings) -> None:
+    Args:
+        resolve_again: the settings as of now, for a rank that is not known yet; None if it is.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, resolve_again: Callable[[], ClientSettings] | None = None
+    ) -> None:
         self.settings = settings
+        self._resolve_again = resolve_again
+        self._start_up: StartUp | None = None
+        self._is_open = False
+        self._beginning = threading.RLock()  # a signal handler may flush meanwhile
         self._sdk: SdkSink | None = None
         self._export: NativeExport | PythonExport | None = None
         self._termination: Termination | None = None
@@ -58,6 +73,11 @@ class Session:
         return self._export is not None and self._export.is_scorer
 
     @property
+    def is_sending(self) -> bool:
+        """Whether it has begun to send; before, records wait for the rank to be known."""
+        return self._export is not None
+
+    @property
     def queued_requests(self) -> int:
         """Encoded requests that the other side has not taken yet."""
         return 0 if self._export is None else self._export.queued_requests
@@ -71,25 +91,66 @@ class Session:
         """Record and send from now on, unless telemetry is switched off."""
         if self.settings.is_disabled:
             return
-        # numpy and protobuf are loaded here: two threads must not import them at once.
-        from otel_straggler.client.diagnostics.commands import Diagnostics
-        from otel_straggler.client.diagnostics.processes import write_ring_identity
         from otel_straggler.client.gpu.owner import GpuTiming, why_never
-        from otel_straggler.otlp.ids import SpanIds
+        from otel_straggler.client.startup import StartUp, may_be_initialised_later
 
-        span_ids = SpanIds()
-        self._sdk = self._sdk_sink(span_ids)
         GUARD.begin(is_strict=self.settings.strict)
         if self.settings.role:
             TOPOLOGY.add(Topology(role=self.settings.role))
         self._gpu = GpuTiming(self.settings, why_never(self.settings))
-        self._export = self._exporter(span_ids)
+        self._is_open = True
         self._watch_sigterm()
+        if self._resolve_again is not None and may_be_initialised_later():
+            RECORDING.reserve()
+        else:
+            self.begin()
+        self._gpu.start()
+        self._measure_waits()
+        if self._resolve_again is not None or self.settings.rank == 0:
+            self._start_up = StartUp(self, self._resolve_again)
+            self._start_up.start()
+
+    def begin(self, settings: ClientSettings | None = None) -> bool:
+        """Send from now on, under the rank and run of ``settings`` if given: what was sent under
+        others has ended. Returns whether that changes nothing that was sent."""
+        with self._beginning:
+            is_same = settings is None or self._is_known_as(settings)
+            if settings is not None and self._is_open:
+                self._resolve_again = None
+                if self.is_sending and not is_same:
+                    self.flush(self.settings.exit_deadline_s, "ok")
+                    self._stop_threads(_STOP_S)
+                identity = {name: getattr(settings, name) for name in _IDENTITY}
+                self.settings = replace(self.settings, **identity)
+            if self._is_open and not self.is_sending:
+                self._send()
+            return is_same
+
+    def _identify(self) -> None:
+        if self._start_up is not None:
+            self._start_up.identify(_STOP_S)
+
+    def may_be(self, settings: ClientSettings) -> bool:
+        """Whether these differ in a rank or run alone that torch.distributed knows since then."""
+        identity = {name: getattr(self.settings, name) for name in _IDENTITY}
+        is_late = self._resolve_again is not None and initialised_process_group() is not None
+        return is_late and replace(settings, **identity) == self.settings
+
+    def _is_known_as(self, settings: ClientSettings) -> bool:
+        return all(getattr(settings, name) == getattr(self.settings, name) for name in _IDENTITY)
+
+    def _send(self) -> None:
+        # numpy and protobuf are loaded here: two threads must not import them at once.
+        from otel_straggler.client.diagnostics.commands import Diagnostics
+        from otel_straggler.client.diagnostics.processes import write_ring_identity
+        from otel_straggler.otlp.ids import SpanIds
+
+        span_ids = SpanIds()
+        self._sdk = self._sdk_sink(span_ids)
+        self._export = self._exporter(span_ids)
         self._export.start()
         if self._sdk is not None:
             self._sdk.start(RECORDER.session.generation)
-        self._gpu.start()
-        self._measure_waits()
         self._read_hardware()
         write_ring_identity(self.settings)
         if self.settings.evidence_dir or self.settings.commands:
@@ -108,6 +169,9 @@ class Session:
 
     def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
         """Send what is recorded; whether the other side has taken it within ``timeout_s``."""
+        if self._is_open and not self.is_sending:
+            self._identify()
+            self.begin()
         export = self._export
         if export is None:
             return True
@@ -121,8 +185,12 @@ class Session:
 
     def close(self, outcome: Outcome, deadline_s: float) -> None:
         """Stop recording, send what is left and the outcome, all within ``deadline_s``."""
-        if self._export is None:
+        if not self._is_open:
             return
+        self._identify()
+        if self._start_up is not None:
+            self._start_up.stop()
+        self.begin()
         if self._sdk is not None:
             self._sdk.stop_propagating()
         if self._collectives is not None:
@@ -130,6 +198,7 @@ class Session:
         RECORDER.disable()
         self._is_closing = pending_exception() is None
         was_in_time = self.flush(deadline_s, outcome)
+        self._is_open = False
         if self._gpu is not None:
             self._gpu.close(_STOP_S if was_in_time else 0.0)
         TOPOLOGY.reset()
@@ -192,7 +261,8 @@ class Session:
             return
         from otel_straggler.client.collectives.session import SOURCES, TIMERS, CollectiveWaits
 
-        self._collectives = CollectiveWaits(SOURCES if self._sdk else (*SOURCES, *TIMERS))
+        has_sdk = self.settings.tracer_provider is not None
+        self._collectives = CollectiveWaits(SOURCES if has_sdk else (*SOURCES, *TIMERS))
         self._collectives.start()
 
     def _read_hardware(self) -> None:

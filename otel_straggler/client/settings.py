@@ -20,7 +20,7 @@ from otel_straggler.client.endpoints import (
     parse_pairs,
     resolve_endpoints,
 )
-from otel_straggler.client.identity import detect_rank_numbers, find_run_id
+from otel_straggler.client.identity import detect_rank_numbers, explain_run_id, find_run_id
 from otel_straggler.config import BY_FIELD, ClientSettings
 from otel_straggler.errors import ConfigError
 
@@ -57,6 +57,18 @@ def resolve_settings(
         histogram_s=_histogram_s(env),
         tracer_provider=_tracer_provider(given),
     )
+
+
+def is_identity_known(
+    given: Mapping[str, Any], settings: ClientSettings, env: Mapping[str, str] | None = None
+) -> bool:
+    """Whether rank and run are final, and no guess until torch.distributed is initialised."""
+    env = os.environ if env is None else env
+    rank = detect_rank_numbers(env)["rank"].value
+    if rank is None and given.get("rank") is None:
+        return False
+    is_named = bool(BY_FIELD["run_id"].value(given, env)) or explain_run_id(env) != ("", "")
+    return is_named or settings.world_size <= 1
 
 
 def is_switched_off(env: Mapping[str, str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import numbers
+import os
 from typing import Any, cast
 
 from otel_straggler.client.compiled import COMPILATION, make_transparent, transparent
@@ -48,6 +49,7 @@ def step(n: int) -> Step:
         return cast("Step", transparent())
     context = RECORDER.context
     if context is None:
+        _UNRECORDED.count()
         return _NO_STEP
     number = _valid_number(n)
     if number is None or number == context.step:
@@ -62,6 +64,35 @@ def step(n: int) -> Step:
 
 
 _NO_STEP = Step(-1)
+
+
+class Unrecorded:
+    """Counts steps that nobody records, and warns once: a forgotten ``configure()`` is silent."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def count(self) -> None:
+        self._steps += 1
+        if self._steps == _FORGOTTEN_AFTER:
+            self._warn()
+
+    def _warn(self) -> None:
+        """Unless it is wanted: switched off, shut down, or in a forked child."""
+        from otel_straggler.client.process import was_configured
+        from otel_straggler.client.settings import is_switched_off
+
+        if not was_configured() and not is_switched_off(os.environ):
+            _LOG.warning(
+                "otel-straggler: %d steps have begun and nothing is recorded, because configure() "
+                "was not called. Call otel_straggler.configure() before the loop, or set "
+                "OTEL_STRAGGLER_DISABLED=true.",
+                _FORGOTTEN_AFTER,
+            )
+
+
+_FORGOTTEN_AFTER = 20
+_UNRECORDED = Unrecorded()
 
 
 def _valid_number(n: object) -> int | None:

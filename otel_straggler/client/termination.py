@@ -1,4 +1,6 @@
-"""SIGTERM: send what is known, then let the process end as it would have ended.
+"""How a process ends: SIGTERM, and the exit code.
+
+SIGTERM: send what is known, then let the process end as it would have ended.
 
 Python runs a signal handler only between two bytecodes of the main thread, so a main thread blocked
 in C (a collective that never returns) would be deaf to SIGTERM once a handler is installed. Hence a
@@ -15,6 +17,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -143,6 +146,42 @@ class Termination:
         current = signal.set_wakeup_fd(_NO_FD)
         if current not in {_NO_FD, self._write_fd}:
             signal.set_wakeup_fd(current, warn_on_full_buffer=False)
+
+
+class ExitCode:
+    """The code of ``sys.exit()``, which nothing else in Python keeps until the interpreter's end:
+    a program that leaves with an error has failed. ``raise SystemExit(1)`` is not seen.
+
+    Args:
+        step: the last step begun. A ``sys.exit()`` that the program caught and outlived says
+            nothing about its end.
+    """
+
+    def __init__(self, step: Callable[[], int | None]) -> None:
+        self._step = step
+        self._previous: Any = None
+        self._code: object = None
+        self._at_step: int | None = None
+
+    def install(self) -> None:
+        self._code = None
+        if self._previous is None:
+            self._previous, sys.exit = sys.exit, self._exit
+
+    def uninstall(self) -> None:
+        """Step out of the way, if nobody has wrapped ``sys.exit`` after us."""
+        if sys.exit == self._exit:
+            sys.exit, self._previous = self._previous, None
+
+    @property
+    def is_failure(self) -> bool:
+        return self._code not in {None, 0} and self._step() == self._at_step
+
+    def _exit(self, status: object = None, /) -> Any:
+        if threading.current_thread() is threading.main_thread():  # elsewhere it ends a thread
+            self._code = status if isinstance(status, int) or status is None else 1
+            self._at_step = self._step()
+        self._previous(status)
 
 
 def _reset_to_default() -> None:

@@ -116,11 +116,19 @@ def check_losses(collector: Collector, run_id: str) -> Iterator[Finding]:
     clashes = collector.runs.get(run_id, {}).get("clashes", [])
     if clashes:
         ranks = sorted({clash["rank"] for clash in clashes})
+        named = ", ".join(map(str, ranks[:_MAX_LISTED]))
         sentence = (
-            f"Two processes claim rank {', '.join(map(str, ranks[:_MAX_LISTED]))} of {run_id!r}: "
-            "their telemetry is never merged, so one of each pair is not scored."
+            f"Two processes claim rank {named} of {run_id!r}: their telemetry is never merged, so "
+            "one of each pair is not scored."
         )
-        yield problem("collector.clashes", sentence, RUN_ID_REMEDY, ranks)
+        remedy = RUN_ID_REMEDY
+        if ranks == [0] and _world_size(collector, run_id) <= 1:
+            sentence = (
+                f"{len(clashes) + 1:,} processes report as rank 0 of 1 of {run_id!r}: they do not "
+                "know their rank, as when configure() runs before init_process_group()."
+            )
+            remedy = "torchrun ...   # or configure(rank=..., world_size=...)"
+        yield problem("collector.clashes", sentence, remedy, ranks)
     yield from _dropped(collector, run_id)
     late = collector.runs.get(run_id, {}).get("not_scored", {}).get("late", 0)
     if late:

@@ -116,6 +116,8 @@ SCOPE_NAME: Final = "otel_straggler"
 SCORER_HEADER: Final = "otel-straggler-scorer"
 """Response header of a collector that scores; its value is the wire version."""
 WIRE_VERSION: Final = "1"
+PAGE_HEADER: Final = "otel-straggler-page"
+"""Response header of the same: URL of its live page. Without a host, that of the collector."""
 COMMANDS_PATH: Final = "/v1/commands"
 """Where a rank asks its collector what it wants (OTLP/HTTP), and a person asks the collector."""
 COMMANDS_TOKEN_HEADER: Final = "otel-straggler-token"  # noqa: S105  a name, no secret

@@ -135,7 +135,7 @@ RUN_STATE = gauge(
     "straggler.run.state",
     "{state}",
     "1 for the current state: starting, training, stuck, partly_lost, lost, finished, "
-    "cancelled, preempted, failed or forgotten; 0 for the others",
+    "cancelled, preempted, failed, ended or forgotten; 0 for the others",
     "state",
 )
 RUN_HUNG = gauge("straggler.run.hung", "{flag}", "1 while the run is hung and unacknowledged")

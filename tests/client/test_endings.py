@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -114,6 +115,83 @@ def test_a_program_that_just_ends_loses_nothing(sink: CapturedRequests) -> None:
     assert run(RECORD_THEN, sink.url).returncode == 0
     assert names(sink) == ["last"]
     assert outcomes(sink) == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [("0", "unknown"), ("", "unknown"), ("3", "failed"), ("'no data'", "failed")],
+)
+def test_a_program_that_leaves_with_an_error_code_has_failed(
+    sink: CapturedRequests, code: str, outcome: str
+) -> None:
+    """Also out of an open section. Leaving with 0 says nothing about the run."""
+    leave = f"with o.section('open'): sys.exit({code})"
+    child = run(RECORD_THEN + leave, sink.url)
+    assert (child.returncode != 0) == (outcome == "failed")
+    assert outcomes(sink) == [outcome]
+
+
+def test_an_exit_that_the_program_outlived_is_no_failure(sink: CapturedRequests) -> None:
+    """A parser of arguments exits, the program catches that, and trains."""
+    body = """
+    configure()
+    o.step(1)
+    try: sys.exit(2)
+    except SystemExit: pass
+    t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()
+    o.step(2)
+    """
+    assert run(body, sink.url).returncode == 0
+    assert outcomes(sink) == ["unknown"]
+
+
+def test_after_shutdown_sys_exit_is_as_before(sink: CapturedRequests) -> None:
+    body = """
+    before = sys.exit
+    configure(); assert sys.exit != before
+    o.shutdown(); assert sys.exit is before
+    """
+    assert run(body, sink.url).returncode == 0
+
+
+def test_a_library_that_wraps_sys_exit_after_us_is_left_alone(sink: CapturedRequests) -> None:
+    """Trackers do so; neither calls the other for ever when telemetry begins again."""
+    body = """
+    configure()
+    ours = sys.exit
+    def theirs(code=0): ours(code)
+    sys.exit = theirs
+    o.shutdown(); assert sys.exit is theirs
+    configure()
+    sys.exit(3)
+    """
+    assert run(body, sink.url).returncode == 3
+    assert outcomes(sink) == ["ok", "failed"]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(("end", "outcome"), [("pass", "unknown"), ("1 / 0", "failed")])
+@pytest.mark.parametrize("protocol", ["http/protobuf"])
+def test_a_child_of_multiprocessing_reports_how_it_ended(
+    sink: CapturedRequests, method: str, end: str, outcome: str, tmp_path: Path
+) -> None:
+    """Such children do not run ``atexit`` if forked, and keep an exception to themselves."""
+    program = tmp_path / "launch.py"
+    program.write_text(
+        f"""
+import multiprocessing, sys
+import otel_straggler as o
+def rank(url):
+    o.configure(endpoint=url, run_id="r", rank=0, world_size=1)
+    with o.step(0): {end}
+if __name__ == "__main__":
+    child = multiprocessing.get_context("{method}").Process(target=rank, args=(sys.argv[1],))
+    child.start()
+    child.join()
+"""
+    )
+    subprocess.run([sys.executable, program, sink.url], timeout=BOUND_S, check=True)
+    assert outcomes(sink) == [outcome]
 
 
 @pytest.mark.parametrize(

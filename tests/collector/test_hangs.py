@@ -195,6 +195,7 @@ def test_timeouts_are_learnt_from_spans(world: World, kit: Any) -> None:
         ("cancelled", "cancelled"),
         ("preempted", "preempted"),
         ("failed", "failed"),
+        ("unknown", "ended"),
     ],
 )
 def test_an_end_that_was_told_is_no_hang(world: World, outcome: Any, state: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.runs.liveness import Liveness
+from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.views.run_summary import read_summary, summary_value
 from otel_straggler.collector.views.run_view import RunView
@@ -17,6 +19,8 @@ from otel_straggler.model.alert import Alert, Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.model.verdict import RunVerdicts, Verdict
+
+from .watched_world import WatchedWorld
 
 NOW_S = 1_790_000_000.0
 
@@ -167,3 +171,30 @@ def test_a_run_that_only_gives_signs_of_life_is_kept_too(
             return list(history.summaries("run")) == [""]
 
     kit.eventually(is_kept)
+
+
+class Alone(WatchedWorld):
+    """Processes that all report as rank 0 of 1."""
+
+    session = ""
+
+    def source(self, group: str, rank: int) -> Source:
+        return replace(super().source(group, rank), session_id=self.session)
+
+
+def test_processes_that_do_not_know_their_rank_are_shown_and_logged_once(
+    kit: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where configure() runs before init_process_group(); "One rank is training" hid them."""
+    world = Alone(kit.settings(), 1)
+    for _ in range(6):
+        world.now_s += 5.0
+        for world.session in "abc":
+            world.now_s += 0.1
+            world.say(0)
+        world.look()
+    shown = answer_of(world.worker.snapshot.runs["run"].world(""))
+    assert shown["headline"] == "3 processes report as rank 0 of 1"
+    logged = [record.getMessage() for record in caplog.records if "rank 0 of 1" in record.message]
+    assert len(logged) == 1
+    assert logged[0].startswith("run 'run': 3 processes report as rank 0 of 1")

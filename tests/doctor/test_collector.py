@@ -133,6 +133,20 @@ def test_two_processes_of_one_rank_are_a_problem(
     assert finding.remedy.startswith("export OTEL_STRAGGLER_RUN_ID=")
 
 
+def test_processes_that_all_report_as_rank_0_of_1_do_not_know_their_rank(
+    look: Callable[..., Finding], collector: URLs
+) -> None:
+    """One name for each would only hide it."""
+    began_s = time.time() - 30
+    for tick in range(5):
+        for later_s, session in enumerate("abc"):
+            sent_at_s = began_s + 5 * tick + later_s
+            beat(collector, 0, session * 16, world_size=1, sent_at_s=sent_at_s)
+    finding = look("collector.clashes")
+    assert "3 processes report as rank 0 of 1" in finding.sentence
+    assert finding.remedy.startswith("torchrun")
+
+
 def test_losses_of_ranks_are_a_warning(look: Callable[..., Finding], collector: URLs) -> None:
     """Over all ranks, by reason."""
     for rank in (0, 1):

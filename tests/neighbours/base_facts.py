@@ -77,7 +77,9 @@ def test_spans_and_heartbeats_are_sent_without_a_warning() -> None:
         timeout=60,
         check=False,
     )
-    assert done.stderr == ""
+    assert not [
+        line for line in done.stderr.splitlines() if not line.startswith("otel-straggler: run ")
+    ]
     spans, metrics = done.stdout.splitlines()
     assert spans == "forward step"
     assert "straggler.rank.finished" in metrics

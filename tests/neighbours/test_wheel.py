@@ -171,7 +171,9 @@ def form_of(wheel: Path, folder: Path) -> Form:
         timeout=60,
         check=False,
     )
-    assert done.stderr == ""
+    assert not [
+        line for line in done.stderr.splitlines() if not line.startswith("otel-straggler: run ")
+    ]
     printed = json.loads(done.stdout)
     assert Path(printed["package"]).is_relative_to(folder)
     (log,) = printed["log"]

@@ -100,9 +100,13 @@ class HttpServer:
         self._watch: asyncio.Task[None] | None = None
         self.address = self._path = ""
         self._date = (0, b"")
-        self.fixed = b"".join(
-            f"{name}: {value}\r\n".encode("latin-1") for name, value in app.fixed_headers.items()
-        )
+        self.fixed = b""
+        self.fix_headers()
+
+    def fix_headers(self) -> None:
+        """Use ``app.fixed_headers`` as they are now."""
+        headers = self.app.fixed_headers.items()
+        self.fixed = b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in headers)
 
     @property
     def connections(self) -> set[Served]:

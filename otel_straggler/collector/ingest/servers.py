@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from otel_straggler import semconv
 from otel_straggler.collector.access.guard import Guard
 from otel_straggler.collector.access.settings import is_loopback
 from otel_straggler.collector.access.tls import ServerTls
@@ -104,6 +105,18 @@ class Servers:
             "metrics": self._metrics.evictions.count,
         }
 
+    def _announce_page(self, address: str) -> None:
+        """To ranks, which print it. Other hosts reach it by the name by which they know this one,
+        unless it is for this host only or people know it by another."""
+        settings = self._settings
+        url = settings.alerts.notify.external_url
+        if not url:
+            host, _, port = address.rpartition(":")
+            scheme = "https" if settings.tls.is_on else "http"
+            url = f"{scheme}://{host if is_loopback(host.strip('[]')) else ''}:{port}/"
+        self._otlp.fixed_headers = {**self._otlp.fixed_headers, semconv.PAGE_HEADER: url}
+        self._http.fix_headers()
+
     def start(self) -> dict[str, str]:
         """Listen on all addresses; returns them with their real ports.
 
@@ -118,6 +131,7 @@ class Servers:
                 "otlp_grpc": _listen(self._grpc.start, receivers.otlp_grpc, "--otlp-grpc"),
                 "metrics": self._listen(self._metrics, pages.listen, "--metrics"),
             }
+            self._announce_page(addresses["metrics"])
             if pages.socket:
                 addresses["metrics_socket"] = self._listen_unix(pages.socket)
             return addresses

@@ -28,7 +28,7 @@ from otel_straggler.collector.views.heat import Heat, heat_of
 from otel_straggler.collector.views.numbers import duration, percent
 from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.collector.views.verdict_json import SUBJECTS, cost_of, standing
-from otel_straggler.collector.views.world_view import Awaited, WorldView
+from otel_straggler.collector.views.world_view import Awaited, RankHeartbeats, WorldView
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.model.hidden_waiting import HOW_TO_SEE, hidden_text
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict, WorldSummary, time_text
@@ -38,13 +38,20 @@ _MUCH_COSTLIER: Final = 2.0
 _QUORUM: Final = 0.999
 _MIN_PEERS: Final = VerdictSettings().min_peers
 _LOSES: Final = 1.05
+_STEPS_WITHOUT_SECTIONS: Final = 40
+_SECONDS_WITHOUT_SECTIONS: Final = 20.0
+"""Two windows, and the time in which the first is closed and shown."""
+_BEHIND_STEPS: Final = 2
 _ENDS: Final = {
     "finished": "The run has finished",
     "cancelled": "The run was cancelled",
     "preempted": "The run was preempted",
     "failed": "The run has failed",
+    "ended": "The run has ended; its outcome was not reported",
 }
-_OUTCOMES: Final = {"ok": "finished"}
+_OUTCOMES: Final = {"ok": "finished", "unknown": "ended"}
+_WITHOUT_OUTCOME: Final = "Its programs exited normally, without the call that reports how."
+_REPORT_OUTCOME: Final = "Call otel_straggler.shutdown() at the end of the program."
 
 
 def answer_of(view: WorldView) -> Json:
@@ -65,8 +72,12 @@ def answer_of(view: WorldView) -> Json:
         return _no_data(view)
     if view.silent_s is not None:
         return _silent(view, view.silent_s, verdict)
+    if processes := lone_processes(view):
+        return _lone(view, processes)
     if verdict is not None and (view.has_verdicts or verdict.attempt >= view.attempt):
         return verdict_answer(view, verdict)
+    if view.table is None and view.heartbeats is not None and _has_no_sections(view):
+        return _without_sections(view, view.heartbeats)
     if view.table is None or not view.has_verdicts:
         return _waiting_after(view, verdict)
     return _healthy(view)
@@ -209,6 +220,62 @@ def _waiting(view: WorldView) -> tuple[str, str]:
     return head, f"{head}: in the newest window {_hottest_text(heat)}; a verdict needs more data."
 
 
+def lone_processes(view: WorldView) -> int:
+    """How many processes take themselves for the only rank of this run; 0 if at most one does."""
+    if view.world_size > 1 or any(source.rank for source in view.clashes):
+        return 0
+    return len(view.clashes) + 1 if view.clashes else 0
+
+
+def _lone(view: WorldView, processes: int) -> Json:
+    head = f"{processes:,} processes report as rank 0 of 1"
+    text = (
+        f"{head}: they do not know their rank, as when configure() runs before "
+        "init_process_group() and no launcher sets RANK. Only one of them is shown."
+    )
+    advice = [
+        "Start them with torchrun, or call configure(rank=..., world_size=...).",
+        "If these are separate runs, give each its own OTEL_STRAGGLER_RUN_ID.",
+    ]
+    return answer(view, "watch", "waiting", head, sentence=text, advice=advice)
+
+
+def _has_no_sections(view: WorldView) -> bool:
+    """Whether so many steps were seen that sections, if there were any, had been, too."""
+    heartbeats = view.heartbeats
+    if heartbeats is None or heartbeats.observed_steps is None or any(heartbeats.open_section):
+        return False
+    lasted_s = view.now_s - (view.began_at_s or view.now_s)
+    enough = heartbeats.observed_steps >= _STEPS_WITHOUT_SECTIONS
+    return lasted_s >= _SECONDS_WITHOUT_SECTIONS and bool(enough.all())
+
+
+def _without_sections(view: WorldView, heartbeats: RankHeartbeats) -> Json:
+    """Only ``step()`` is called: step times, and what would show more."""
+    head = "Steps are reported, but no sections to compare"
+    text = f"{head}: {len(heartbeats.ranks):,} of {view.expected:,} ranks have reported, up to step"
+    text += f" {heartbeats.step.max():,}"
+    step_s = heartbeats.step_s
+    if step_s is not None and np.isfinite(step_s).any():
+        usual_s, at = float(np.nanmedian(step_s)), int(np.nanargmax(step_s))
+        text += f"; a step takes {usual_s:.3g} s on average"
+        if step_s[at] > _LOSES * usual_s:
+            slower = step_s[at] / usual_s
+            text += f", on rank {heartbeats.ranks[at]} {slower:.2f}x as long"
+        # What a rank has done since its last heartbeat is not behind.
+        since = np.nan_to_num(heartbeats.heartbeat_age_s / step_s)
+        behind = heartbeats.step.max() - heartbeats.step - since
+        last = int(np.argmax(behind))
+        if behind[last] >= _BEHIND_STEPS:
+            text += f"; rank {heartbeats.ranks[last]} is {int(behind[last]):,} steps behind"
+    text += ". Ranks that wait for each other have equal steps, whoever is slow."
+    advice = (
+        "Mark what a step consists of, on all ranks: with ots.section('data'), and the same for "
+        "'forward', 'backward' and 'optimizer'."
+    )
+    return answer(view, "watch", "waiting", head, sentence=text, advice=[advice])
+
+
 def _awaited(view: WorldView, awaited: Awaited, before: str) -> Json:
     """Answer for a run of before a restart of the collector; ``before`` was its headline."""
     last = f"The last known state is shown: {lower(before)}."
@@ -263,14 +330,18 @@ def _ended(view: WorldView, verdict: Verdict | None) -> Json:
     text = as_sentence(head)
     if end not in _ENDS:
         text = f"{head}, and how the run ended is unknown."
+    if end == "ended":
+        text = f"{text} {_WITHOUT_OUTCOME}"
     when = "At the end" if end in _ENDS else "When it last reported"
     first = None
     if end == "failed" and view.heartbeats and not view.is_hung:
         first = first_failure(view.heartbeats)
     of_that, facts = _of_the_end(view, verdict)
+    if end == "ended" and not facts:
+        facts = {"advice": [_REPORT_OUTCOME]}
     if first is not None:
         text = f"{text} {as_sentence(first.sentence)}"
-    if facts:
+    if "sentence" in facts:
         text = f"{text} {when}: {lower(facts['sentence'])}"
     if first is not None:
         of_that, facts = first.headline, first.facts()

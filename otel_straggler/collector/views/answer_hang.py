@@ -96,6 +96,10 @@ def _cause_text(hang: HangStatus) -> str | None:
 
 def hang_headline(view: WorldView, hang: HangStatus, *, is_over: bool = False) -> str:
     """Who keeps the run waiting, or kept it when it last reported."""
+    culprits = _culprits(hang)
+    who = _who(view, culprits)
+    if hang.state == "lost" and 0 < len(culprits) < len(hang.ranks):
+        return f"{who} died silently; the other ranks have ended"
     if hang.state == "lost":
         return "The whole run was silent" if is_over else "The whole run is silent"
     if hang.blame is None or _is_alone(hang):
@@ -105,10 +109,7 @@ def hang_headline(view: WorldView, hang: HangStatus, *, is_over: bool = False) -
         if is_over:
             return "All ranks waited, and none made progress"
         return "All ranks wait, and none makes progress"
-    culprits = _culprits(hang)
     is_one = len(culprits) == 1
-    node = reported(view, culprits[0], "nodes") if is_one else None
-    who = ranks_text(culprits).capitalize() + (f" on {node}" if node else "")
     is_, does = ("is", "does") if is_one else ("are", "do")
     if is_over:
         is_, does = "was" if is_one else "were", "did"
@@ -117,6 +118,11 @@ def hang_headline(view: WorldView, hang: HangStatus, *, is_over: bool = False) -
         "left_early": f"{who} exited before the others",
         "never_joined": f"{who} {does} not join the others",
     }[kind]
+
+
+def _who(view: WorldView, culprits: list[int]) -> str:
+    node = reported(view, culprits[0], "nodes") if len(culprits) == 1 else None
+    return ranks_text(culprits).capitalize() + (f" on {node}" if node else "")
 
 
 def _culprits(hang: HangStatus) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -84,12 +84,13 @@ def first_failure(heartbeats: RankHeartbeats) -> FirstFailure | None:
 
     A killed rank sends nothing: its last heartbeat came before the first failure; that of a rank
     that its launcher killed because of another failure came later. A program that ended without
-    saying how may have failed, and the others because it was gone.
+    saying how may have failed, and the others because it was gone; where no rank failed, its
+    launcher ended the others because of it.
     """
     outcomes = np.array(heartbeats.outcomes)
     has_failed = outcomes == "failed"
     if not has_failed.any():
-        return None
+        return _left_first(heartbeats, outcomes)
     n_failed = int(has_failed.sum())
     first_age_s = float(np.max(heartbeats.ended_age_s[has_failed]))
     died = (outcomes == "") & (heartbeats.heartbeat_age_s > first_age_s)
@@ -107,6 +108,19 @@ def first_failure(heartbeats: RankHeartbeats) -> FirstFailure | None:
     if is_first.sum() > max(1, min(_MAX_NAMED, n_failed // 2)):
         return None
     return _named(heartbeats, is_first, n_later=n_failed - int(is_first.sum()))
+
+
+def _left_first(
+    heartbeats: RankHeartbeats, outcomes: np.typing.NDArray[Any]
+) -> FirstFailure | None:
+    """Who exited before SIGTERM ended the others; None if nobody did."""
+    ended_s = heartbeats.ended_age_s
+    is_preempted = outcomes == "preempted"
+    if not is_preempted.any():
+        return None
+    left = (outcomes == "unknown") & (ended_s > float(np.max(ended_s[is_preempted])))
+    result = _named(heartbeats, left, n_later=0, has_left=True)
+    return result if 0 < len(result.ranks) <= _MAX_NAMED else None
 
 
 def _named(

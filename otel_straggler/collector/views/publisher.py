@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -44,6 +45,8 @@ from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.store import Run, RunStore
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.views.alert_input import newest_scores, watched_worlds
+from otel_straggler.collector.views.answer import answer_of, lone_processes
+from otel_straggler.collector.views.answer_type import lower
 from otel_straggler.collector.views.run_view import RunView, WindowView
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
@@ -53,6 +56,9 @@ from otel_straggler.model.alert import Alert, Maintenance, Mode
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts, with_idle
 from otel_straggler.throttle import Throttle
+
+_log = logging.getLogger(__name__)
+_MAX_LOGGED: Final = 60
 
 _PART_OF_CELLS: Final = 0.25
 """Part of a run's budget of series reserved for cells of workers: the matrix of a large run says
@@ -218,7 +224,19 @@ class Publisher:
         content = view.content()
         if content != shown.content:
             shown.content, shown.version = content, next(self._versions)
+        if view.clashes and not shown.has_logged_clash:
+            shown.has_logged_clash = True
+            self._log_clash(view)
         return replace(view, version=shown.version)
+
+    def _log_clash(self, view: RunView) -> None:
+        """Once for each run."""
+        first = view.clashes[0]
+        world = view.world(first.group)
+        text = f"two processes claim rank {first.rank}; one of them is not scored."
+        if lone_processes(world):
+            text = lower(answer_of(world)["sentence"])
+        _log.warning("run %r: %s", view.run_id[:_MAX_LOGGED], text)
 
     def _new_list_version(self, views: Iterable[RunView]) -> int:
         listed = tuple(view.listed() for view in views)

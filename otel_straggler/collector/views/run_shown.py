@@ -18,6 +18,7 @@ class RunShown:
 
     Attributes:
         view, viewed_at_ns, cost_s: the last one, when it was built, and its processor time.
+        has_logged_clash: that several processes claim a rank.
         summarized: progress at the last summary for the history.
         series_needed: at the last publication, if nothing had been folded.
         newest_scores: input of the alerts; None after scores have changed.
@@ -28,6 +29,7 @@ class RunShown:
     cost_s: float = 0.0
     version: int = 0
     content: object = None
+    has_logged_clash: bool = False
     summarized: object = None
     series_needed: int = 0
     windows: tuple[WindowView, ...] = ()

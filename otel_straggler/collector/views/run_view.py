@@ -32,6 +32,7 @@ _OUTCOMES: dict[str, Outcome] = {
     "cancelled": "cancelled",
     "preempted": "preempted",
     "failed": "failed",
+    "ended": "unknown",
 }
 """Outcome by the state of a run that has ended."""
 _CLOCKS_DIFFER_S = 3
@@ -111,6 +112,7 @@ class RunView:
             [(h.since_s, h.rank_states.tobytes(), h.findings) for h in self.hangs.values()],
             self.windows,
             len(self.run_verdicts.decisions),
+            self.clashes,
             [(each.node, each.until_ns) for each in self.maintenance],
             [(alert.name, alert.starts_at_s) for alert in self.alerts],
             int(self.now_s / _SENTENCE_S) if hangs else 0,
@@ -188,6 +190,7 @@ class RunView:
             maintenance=_of_nodes(self.maintenance, table, heartbeats),
             is_acknowledged=self.is_acknowledged(group),
             mode=self.mode,
+            clashes=[source for source in self.clashes if source.group == group],
             clock_s=self._clock_s(ranks),
         )
 
@@ -237,7 +240,16 @@ def _heartbeats(ranks: Sequence[tuple[int, RankStatus]], now_s: float) -> RankHe
         dropped=[its.dropped for _, its in ranks],
         outcomes=[its.outcome or "" for _, its in ranks],
         ended_age_s=_ages(ranks, [its.finished_at_s for _, its in ranks], now_s),
+        **_step_times([its for _, its in ranks]),
     )
+
+
+def _step_times(ranks: Sequence[RankStatus]) -> dict[str, Any]:
+    """Steps begun since the first report, and their mean time, both by the sender's clock."""
+    steps = np.array([(its.step or 0) - (its.first_step or 0) for its in ranks], np.int64)
+    lasted_s = np.array([(its.progress_at_s or np.nan) - its.first_sent_at_s for its in ranks])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {"observed_steps": steps, "step_s": np.where(steps > 0, lasted_s / steps, np.nan)}
 
 
 def _ages(

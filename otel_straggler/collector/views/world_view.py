@@ -17,6 +17,7 @@ from otel_straggler.detect.hangs.episodes import Standstill, standstill
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.alert import Maintenance, Mode
 from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
 from otel_straggler.semconv import Outcome
@@ -101,6 +102,8 @@ class RankHeartbeats:
         gpu_tier, gpu_reason: (R,) how the GPU is timed, and why not better; empty if not reported.
         outcomes: (R,) how it ended, as in ``OUTCOMES``; empty while it has not.
         ended_age_s: (R,) since then, NaN while it has not.
+        observed_steps: (R,) steps begun since the session was first seen; step_s: (R,) their mean
+            time, NaN without any. None in what a history has kept.
     """
 
     ranks: Ints
@@ -118,6 +121,8 @@ class RankHeartbeats:
     dropped: Sequence[Mapping[str, int]]
     outcomes: Sequence[str]
     ended_age_s: Floats
+    observed_steps: Ints | None = None
+    step_s: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,7 @@ class WorldView:
         world_size: ranks expected, 0 if not reported.
         run_verdicts: verdicts of the whole run, all groups.
         is_acknowledged: it hangs, and a person has silenced the hang.
+        clashes: other processes that report as the same rank, while they go on.
         awaited: set for a run of before a restart that has not reported since.
         clock_s: offset of the collector's clock from the foremost clock of the senders, to which
             times of windows and verdicts refer; 0 where small or unknown.
@@ -166,6 +172,7 @@ class WorldView:
     maintenance: Sequence[Maintenance] = ()
     is_acknowledged: bool = False
     mode: Mode = "observe"
+    clashes: Sequence[Source] = ()
     awaited: Awaited | None = None
     clock_s: float = 0.0
 

@@ -57,20 +57,17 @@ class HeartbeatTable:
 
     @property
     def has_ended(self) -> Bools:
-        """Whether a rank recorded its end with a known outcome."""
-        known: Bools = (self.ended != NOT_ENDED) & (self.ended != _UNKNOWN)
-        return known
-
-
-_UNKNOWN = OUTCOMES.index("unknown")
+        """Whether a rank recorded its end, with an outcome or without."""
+        recorded: Bools = self.ended != NOT_ENDED
+        return recorded
 
 
 def rank_states(heartbeats: HeartbeatTable, timeout_s: Floats, settings: HangSettings) -> Codes:
     """(R,) codes into ``RANK_STATES``. ``timeout_s`` (R,) is of the ranks' current sections.
-    finished: it recorded its end. lost: no heartbeat for ``lost_after_s``, or an end without an
-    outcome. stuck: alive, without progress for longer than its timeout, with pending work of its
-    own or of a rank that may wait for it. late: the same for a part of the timeout. starting: never
-    seen, or alive and never began a step or a section."""
+    finished: it recorded its end. lost: no heartbeat for ``lost_after_s``. stuck: alive, without
+    progress for longer than its timeout, with pending work of its own or of a rank that may wait
+    for it. late: the same for a part of the timeout. starting: never seen, or alive and never began
+    a step or a section."""
     state = np.full(len(heartbeats), OK, np.int32)
     is_known = ~np.isnan(heartbeats.silent_s)
     has_begun = (heartbeats.step != NO_STEP) | heartbeats.is_working
@@ -79,8 +76,7 @@ def rank_states(heartbeats: HeartbeatTable, timeout_s: Floats, settings: HangSet
     overdue = np.where(is_pending, heartbeats.stalled_s, 0.0) / timeout_s
     state[overdue > settings.late_part] = LATE
     state[overdue > 1.0] = STUCK
-    is_gone = (heartbeats.silent_s > settings.lost_after_s) | (heartbeats.ended >= 0)
-    state[is_gone] = LOST
+    state[heartbeats.silent_s > settings.lost_after_s] = LOST
     state[heartbeats.has_ended] = FINISHED
     return state
 
@@ -150,9 +146,10 @@ RunState = Literal[
     "cancelled",
     "preempted",
     "failed",
+    "ended",
     "forgotten",
 ]
-ENDS: tuple[RunState, ...] = ("finished", "cancelled", "preempted", "failed")
+ENDS: tuple[RunState, ...] = ("finished", "cancelled", "preempted", "failed", "ended")
 HANGS: tuple[RunState, ...] = ("stuck", "partly_lost", "lost")
 
 _END_OF: dict[str, RunState] = {
@@ -160,8 +157,9 @@ _END_OF: dict[str, RunState] = {
     "cancelled": "cancelled",
     "preempted": "preempted",
     "failed": "failed",
+    "unknown": "ended",
 }
-_WORST_FIRST = ("failed", "preempted", "cancelled", "ok")
+_WORST_FIRST = ("failed", "preempted", "cancelled", "unknown", "ok")
 
 
 def run_state(
@@ -170,8 +168,8 @@ def run_state(
     """State of a run with all expected ranks. An end that one rank has recorded explains why the
     others are silent: a traceback or Ctrl-C reaches some ranks first, and the launcher kills the
     rest. So a run with a rank that failed or was cancelled has ended so, unless another still
-    works. For preemption see :func:`_died_first`. Until ``was_hung`` a run that ends just now is in
-    training."""
+    works. For preemption see :func:`_died_first` and :func:`_left_first`. Until ``was_hung`` a run
+    that ends just now is in training."""
     ended = {OUTCOMES[code] for code in set(heartbeats.ended[heartbeats.has_ended].tolist())}
     is_lost = states == LOST
     is_alive = np.isin(states, (OK, LATE, STUCK)) | ((states == STARTING) & ~_unheard(heartbeats))
@@ -181,7 +179,8 @@ def run_state(
             and not is_alive.any()
             and _explains(outcome, heartbeats, is_lost, settings)
         ):
-            return _END_OF[outcome]
+            is_launchers = outcome == "preempted" and _left_first(heartbeats, settings)
+            return "failed" if is_launchers else _END_OF[outcome]
     if not was_hung and _is_ending(heartbeats, is_alive, is_lost, settings):
         return "training"
     if is_lost.any():
@@ -197,7 +196,7 @@ def _explains(
     """Whether this end of some ranks explains why the others are silent."""
     if outcome == "preempted":
         return not _died_first(heartbeats, is_lost, settings)
-    return outcome != "ok" or not is_lost.any()
+    return outcome not in {"ok", "unknown"} or not is_lost.any()
 
 
 def _died_first(heartbeats: HeartbeatTable, is_lost: Bools, settings: HangSettings) -> bool:
@@ -218,11 +217,19 @@ def _died_first(heartbeats: HeartbeatTable, is_lost: Bools, settings: HangSettin
     return bool((of_node & ~is_wordless).any() or of_node.sum() == 1)
 
 
+def _left_first(heartbeats: HeartbeatTable, settings: HangSettings) -> bool:
+    """Whether a program exited without an outcome just before SIGTERM ended the others: a launcher
+    ends the rest because of an exit code, which is not reported (``raise SystemExit(1)``)."""
+    left_s = heartbeats.ended_s[heartbeats.ended == _UNKNOWN]
+    first_s = np.max(heartbeats.ended_s[heartbeats.ended == _PREEMPTED])
+    return bool(((left_s > first_s) & (left_s <= first_s + settings.ending_s)).any())
+
+
 def _is_ending(
     heartbeats: HeartbeatTable, is_alive: Bools, is_lost: Bools, settings: HangSettings
 ) -> bool:
     """Whether the run ends just now: an end is recorded, and all were heard until about then."""
-    is_reported = heartbeats.has_ended & (heartbeats.ended != _OK)
+    is_reported = heartbeats.has_ended & ~np.isin(heartbeats.ended, (_OK, _UNKNOWN))
     if not is_reported.any() or not is_alive.any():
         return False
     first_s = np.max(heartbeats.ended_s[is_reported])
@@ -236,4 +243,4 @@ def _unheard(heartbeats: HeartbeatTable) -> Bools:
     return unheard
 
 
-_OK, _PREEMPTED = OUTCOMES.index("ok"), OUTCOMES.index("preempted")
+_OK, _PREEMPTED, _UNKNOWN = (OUTCOMES.index(name) for name in ("ok", "preempted", "unknown"))

@@ -16,6 +16,7 @@ from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.views.run_json import state_of
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.causes import cause_text
+from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts, hang_subject
 
 from . import made
@@ -337,6 +338,47 @@ def test_before_the_first_verdicts_one_waits() -> None:
     assert (*kinds(early), early["headline"]) == ("waiting", "unknown", "Too early for a verdict")
     assert "no rank stands out" in early["sentence"]
     assert kinds(answer_of(made.seen(table=None, run_verdicts=nothing))) == ("no_data", "unknown")
+
+
+def test_steps_without_sections_are_shown_with_what_would_say_more() -> None:
+    """Not "after some steps" at step 399; a collector that has just come waits for a window."""
+    table = made.table_of()
+    step_s = np.full(8, 0.2)
+    counted = {"step": np.full(8, 399), "step_s": step_s, "open_section": [""] * 8}
+    heartbeats = made.heartbeats_of(table, **counted, observed_steps=np.full(8, 399))
+    shown = {"table": None, "hang": made.result_of(8), "began_at_s": made.NOW_S - 80.0}
+    result = answer_of(made.seen(**shown, heartbeats=heartbeats))
+    assert kinds(result) == ("waiting", "watch")
+    assert result["headline"] == "Steps are reported, but no sections to compare"
+    assert "up to step 399; a step takes 0.2 s on average." in result["sentence"]
+    assert "'backward'" in result["advice"][0]
+    step_s[5] = 0.3
+    assert (
+        "on rank 5 1.50x as long"
+        in answer_of(made.seen(**shown, heartbeats=heartbeats))["sentence"]
+    )
+    counted["step"][2] = 380  # heard of 1.25 s ago, which is 6 steps
+    assert (
+        "; rank 2 is 12 steps behind."
+        in answer_of(
+            made.seen(
+                **shown,
+                heartbeats=made.heartbeats_of(table, **counted, observed_steps=counted["step"]),
+            )
+        )["sentence"]
+    )
+    few = made.heartbeats_of(table, **counted, observed_steps=np.full(8, 30))
+    assert kinds(answer_of(made.seen(**shown, heartbeats=few))) == ("waiting", "unknown")
+
+
+def test_processes_that_all_take_themselves_for_the_only_rank_are_counted() -> None:
+    """As where configure() runs before init_process_group(): "One rank is training" hides them."""
+    others = [Source(run_id="run", rank=0, session_id=f"{n:016x}", world_size=1) for n in range(3)]
+    result = answer_of(made.seen(clashes=others, world_size=1))
+    assert result["headline"] == "4 processes report as rank 0 of 1"
+    assert (result["tone"], "torchrun" in result["advice"][0]) == ("watch", True)
+    of_a_world = answer_of(made.seen(clashes=others, world_size=8))
+    assert "processes" not in of_a_world["headline"]
 
 
 def test_silence_of_ranks_without_signs_of_life_is_no_health() -> None:

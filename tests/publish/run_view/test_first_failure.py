@@ -67,6 +67,17 @@ def test_a_rank_that_exits_before_others_fail_went_first() -> None:
     assert first_failure(ends_of(49.0)) == FirstFailure([0], "node-0", is_silent=False, n_later=0)
 
 
+def test_a_rank_that_exits_before_its_launcher_ends_the_others_went_first() -> None:
+    """Nobody has failed by word; a rank that left with the others is no cause."""
+    outcomes = ["preempted", "unknown", "preempted"]
+    first = failed_heartbeats([50.0, 51.0, 50.1], [49.0] * 3, outcomes=outcomes)
+    result = first_failure(first)
+    assert result is not None
+    assert result.sentence == "rank 1 on node-0 exited first, without reporting why."
+    last = failed_heartbeats([50.0, 49.0, 50.1], [49.0] * 3, outcomes=outcomes)
+    assert first_failure(last) is None
+
+
 @pytest.mark.parametrize(
     ("ends", "received"),
     [

@@ -40,7 +40,7 @@ def run_of(heartbeats: HeartbeatTable, timeout_s: float = 100.0) -> str:
         ({"step": {1: -1}, "section": {1: ""}, "is_working": {1: False}}, "starting"),
         ({"ended": {1: "ok"}, "silent_s": {1: 900.0}}, "finished"),
         ({"ended": {1: "failed"}, "stalled_s": {1: 900.0}}, "finished"),
-        ({"ended": {1: "unknown"}}, "lost"),
+        ({"ended": {1: "unknown"}}, "finished"),
     ],
 )
 def test_a_rank_is_called_by_what_it_last_said(
@@ -81,7 +81,11 @@ def test_a_rank_between_sections_is_stuck_while_another_waits_for_it(heartbeats_
         ({"ended": {0: "failed"}, "silent_s": {1: 50.0, 2: 50.0, 3: 50.0}}, "failed"),
         ({"ended": {0: "failed"}}, "training"),
         ({"ended": {0: "ok"}, "silent_s": {1: 50.0, 2: 50.0, 3: 50.0}}, "lost"),
-        ({"ended": dict.fromkeys(ALL, "unknown")}, "lost"),
+        ({"ended": dict.fromkeys(ALL, "unknown")}, "ended"),
+        ({"ended": {0: "unknown", 1: "ok", 2: "ok", 3: "ok"}}, "ended"),
+        ({"ended": {0: "unknown"}}, "training"),
+        ({"ended": {0: "unknown"}, "silent_s": {1: 50.0, 2: 50.0, 3: 50.0}}, "lost"),
+        ({"ended": {0: "unknown", 1: "failed", 2: "unknown", 3: "unknown"}}, "failed"),
         ({"ended": {0: "failed", 1: "ok", 2: "ok", 3: "ok"}}, "failed"),
         ({"ended": {0: "preempted", 1: "failed", 2: "preempted", 3: "preempted"}}, "failed"),
     ],
@@ -150,6 +154,17 @@ def test_a_failure_explains_who_was_killed_with_it(heartbeats_of: Any) -> None:
     ended = {0: "failed", 1: "preempted", 2: "preempted"}
     heartbeats = heartbeats_of(ended=ended, ended_s=dict.fromkeys(ended, 50.0), silent_s={3: 52.0})
     assert run_of(heartbeats) == "failed"
+
+
+@pytest.mark.parametrize(("left_s", "state"), [(51.0, "failed"), (90.0, "preempted")])
+def test_an_exit_without_outcome_just_before_sigterm_ended_the_others_is_a_failure(
+    heartbeats_of: Any, left_s: float, state: str
+) -> None:
+    """A launcher ends the others because of an exit code; a scheduler ends them for other reasons,
+    some time after a rank has left."""
+    ended = {0: "unknown", 1: "preempted", 2: "preempted", 3: "preempted"}
+    ended_s = {0: left_s, 1: 50.0, 2: 50.0, 3: 50.0}
+    assert run_of(heartbeats_of(ended=ended, ended_s=ended_s)) == state
 
 
 @pytest.mark.parametrize("outcome", ["failed", "cancelled", "preempted"])

@@ -53,5 +53,6 @@ function fiveLines(endpoint) {
     "    ots.step(n)",
     '    with ots.section("forward"):',
     "        loss = model(batch)",
+    "ots.shutdown()",
   ].join("\n");
 }

@@ -1,0 +1,242 @@
+"""The first moments: the line that rank 0 prints, names of runs, and configure() before
+init_process_group(). Processes of their own, with a light stand-in for torch.distributed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+from otel_straggler import semconv
+from otel_straggler.client.gpu.reasons import NOT_CONFIGURED
+from otel_straggler.client.identity import find_run_id
+from otel_straggler.client.run_names import new_run_name
+from otel_straggler.client.start_line import start_line
+from otel_straggler.config import ClientSettings, Endpoint
+from otel_straggler.otlp.clients.client import Response
+from otel_straggler.testing import CapturedRequests
+
+BOUND_S = 60
+HEAD = """
+import os, sys, time, types
+url = sys.argv[1]
+class Store(dict):
+    def compare_set(self, key, _, own): return self.setdefault(key, own).encode()
+store = Store({"otel_straggler/run_id": "of-the-store"})
+dist = types.ModuleType("torch.distributed")
+dist.__dict__.update(
+    is_available=lambda: True, is_initialized=lambda: False,
+    get_rank=lambda: 2, get_world_size=lambda: 4,
+    distributed_c10d=types.SimpleNamespace(_get_default_store=lambda: store),
+)
+def init_process_group(): dist.is_initialized = lambda: True
+torch = types.ModuleType("torch")
+torch.distributed = dist
+sys.modules.update({"torch": torch, "torch.distributed": dist})
+import otel_straggler as ots
+def configure(**more):
+    return ots.configure(**{"endpoint": url, "flush_s": 0.05, "heartbeat_s": 0.1, **more})
+"""
+
+
+def run(body: str, url: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", HEAD + textwrap.dedent(body), url],
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=True,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "OTEL_STRAGGLER_EXIT_DEADLINE_S": "20",
+            "OTEL_STRAGGLER_COLLECTIVES": "off",  # the stand-in has none
+            **env,
+        },
+    )
+
+
+def who(resource: dict[str, Any]) -> tuple[Any, ...]:
+    names = (semconv.RUN_ID, semconv.RANK, semconv.WORLD_SIZE)
+    return tuple(resource[name] for name in names)
+
+
+LATE = ("of-the-store", 2, 4)
+
+
+@pytest.fixture(params=["auto", "off"])
+def env(request: pytest.FixtureRequest) -> dict[str, str]:
+    """With the recorder in C++, and with that in Python."""
+    return {"OTEL_STRAGGLER_NATIVE": request.param}
+
+
+def test_what_is_recorded_before_the_process_group_is_sent_under_its_rank(
+    sink: CapturedRequests, env: dict[str, str]
+) -> None:
+    """Nothing of it ever went out as rank 0 of 1."""
+    body = """
+    configure()
+    with ots.section("load the model"): time.sleep(0.3)
+    init_process_group()
+    with ots.step(0), ots.section("forward"): pass
+    ots.shutdown()
+    """
+    run(body, sink.url, **env)
+    spans = sink.spans()
+    assert {span.name for span in spans} == {"load the model", "forward", "step"}
+    assert {who(span.resource) for span in spans} == {LATE}
+    assert {who(p.resource) for p in sink.points(semconv.HEARTBEAT)} == {LATE}
+
+
+def test_a_program_that_steps_without_a_process_group_is_alone(sink: CapturedRequests) -> None:
+    """It is sent at once, as rank 0 of 1."""
+    body = """
+    configure()
+    ots.step(0)
+    until_s = time.monotonic() + 20
+    while not ots.configure.__globals__["_PROCESS"].session.is_sending:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    ots.shutdown()
+    """
+    run(body, sink.url)
+    ((_, rank, world),) = {who(span.resource) for span in sink.spans()}
+    assert (rank, world) == (0, 1)
+
+
+def test_a_rank_that_is_known_later_than_it_was_sent_begins_again(
+    sink: CapturedRequests, env: dict[str, str]
+) -> None:
+    """What was sent before has ended; a second configure() is no contradiction."""
+    body = """
+    session = configure()
+    with ots.section("alone"): pass
+    ots.flush()
+    init_process_group()
+    configure()
+    with ots.step(0), ots.section("forward"): pass
+    ots.shutdown()
+    assert session.settings.rank == 2
+    """
+    run(body, sink.url, **env)
+    by_name = {span.name: who(span.resource) for span in sink.spans()}
+    assert by_name["forward"] == LATE
+    assert by_name["alone"][1:] == (0, 1)
+    ends = {who(p.resource): p.attributes["outcome"] for p in sink.points(semconv.RANK_FINISHED)}
+    assert ends == {by_name["alone"]: "ok", LATE: "ok"}
+
+
+def test_a_rank_of_the_launcher_is_never_read_again(sink: CapturedRequests) -> None:
+    body = """
+    configure(run_id="r")
+    assert ots.configure.__globals__["_PROCESS"].session.is_sending
+    init_process_group()
+    ots.shutdown()
+    """
+    run(body, sink.url, RANK="1", WORLD_SIZE="8")
+    assert {who(p.resource) for p in sink.points(semconv.HEARTBEAT)} == {("r", 1, 8)}
+
+
+# --- the line ------------------------------------------------------------------------------------
+
+
+def test_rank_0_prints_where_to_watch(sink: CapturedRequests) -> None:
+    """Without any logging set up, on standard error, once."""
+    sink.behaviour.is_scorer = True
+    sink.behaviour.headers[semconv.PAGE_HEADER] = "http://:9999/"
+    body = """
+    configure(run_id="my run")
+    until_s = time.monotonic() + 20
+    while "-start" in str([t.name for t in __import__("threading").enumerate()]):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    ots.shutdown()
+    """
+    result = run(body, sink.url, RANK="0", WORLD_SIZE="4")
+    assert result.stderr == (
+        "otel-straggler: run my run, rank 0 of 4, GPU timing off: watch it at "
+        "http://127.0.0.1:9999/#run=my%20run\n"
+    )
+    assert run(body, sink.url, RANK="1", WORLD_SIZE="4").stderr == ""
+    assert run(body, sink.url, RANK="0", OTEL_SDK_DISABLED="true").stderr == ""
+
+
+SETTINGS = ClientSettings(
+    run_id="r",
+    rank=0,
+    world_size=4,
+    traces=Endpoint(url="http://node-7:4318/v1/traces"),
+    metrics=Endpoint(url="http://node-7:4318/v1/metrics"),
+)
+SCORER = {semconv.SCORER_HEADER: "1"}
+
+
+@pytest.mark.parametrize(
+    ("response", "text"),
+    [
+        (Response(405, SCORER), "watch it at http://node-7:9464/#run=r"),
+        (
+            Response(405, {**SCORER, semconv.PAGE_HEADER: "https://watch.example/x/"}),
+            "watch it at https://watch.example/x/#run=r",
+        ),
+        (Response(0, error="refused"), "nobody listens at http://node-7:4318. Start"),
+        (Response(401), "http://node-7:4318 answers 401; 'otel-straggler doctor' says"),
+        (Response(200), "answers, but not as an otel-straggler collector"),
+        (None, "spans go to the application's TracerProvider"),
+    ],
+)
+def test_the_line_says_who_listens(response: Response | None, text: str) -> None:
+    assert text in start_line(SETTINGS, response, NOT_CONFIGURED)
+
+
+# --- a forgotten configure() ---------------------------------------------------------------------
+
+LOOP = """
+for n in range(50):
+    with ots.step(n), ots.section("forward"): pass
+"""
+
+
+def test_a_forgotten_configure_is_one_warning(sink: CapturedRequests) -> None:
+    warned = run(LOOP, sink.url).stderr
+    assert warned.count("configure() was not called") == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "env"),
+    [
+        ("", {"OTEL_SDK_DISABLED": "true"}),
+        ("", {"OTEL_STRAGGLER_DISABLED": "1"}),
+        ("configure(rank=1, world_size=2); ots.shutdown()", {}),
+    ],
+    ids=["sdk disabled", "disabled", "after shutdown"],
+)
+def test_no_warning_where_nobody_wants_records(
+    sink: CapturedRequests, first: str, env: dict[str, str]
+) -> None:
+    assert "not called" not in run(f"{first}\n{LOOP}", sink.url, **env).stderr
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def test_a_run_without_a_name_gets_one_that_people_can_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Script, date, two words, and digits that keep a thousand of the same day apart."""
+    monkeypatch.setattr(sys, "argv", ["/jobs/train gpt.py"])
+    name = new_run_name()
+    assert re.fullmatch(r"train-gpt-\d{4}-\d\d-\d\d-[a-z]+-[a-z]+-[0-9a-f]{6}", name), name
+    assert len({new_run_name() for _ in range(1_000)}) == 1_000
+    monkeypatch.setattr(sys, "argv", ["-c"])
+    assert new_run_name().startswith(("c-", "run-"))
+
+
+def test_ranks_of_one_launcher_make_the_same_name_of_its_address() -> None:
+    env = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29400"}
+    assert re.fullmatch(r"run-[a-z]+-[a-z]+-[0-9a-f]{8}", find_run_id(env))
+    assert find_run_id(env) == find_run_id(env | {"RANK": str(os.getpid())})
