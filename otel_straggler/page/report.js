@@ -175,7 +175,7 @@ tor was started with another address. It listens on this machine only unless con
 s in the environment of the job:"),ct("otel-straggler doctor"),u("h2",{},"Just trying it out?"),u("p",{},"This sends the\
  telemetry of eight ranks, one of them slow, in real time:"),ct(`otel-straggler simulate --steps 2000 --speed 1 --send ${o}`)]}
 function kr(t){return["import otel_straggler as ots","",`ots.configure(endpoint="${t}")`,"for n, batch in enumerate(batc\
-hes):","    ots.step(n)",'    with ots.section("forward"):',"        loss = model(batch)"].join(`
+hes):","    ots.step(n)",'    with ots.section("forward"):',"        loss = model(batch)","ots.shutdown()"].join(`
 `)}var _n=8;function xn(t,e){return{update(n){$(t,n?yr(n.ledger||[],e,ie(n)):null)}}}function ie({ranks:t,slowdowns:e}){return((e?.
 overall??[]).filter(g).length||t.rank.length)===1}function yr(t,e,n=!1){let o=t.filter(a=>g(a.exposed_s));if(!o.length)return B(
 "No step has been analyzed yet.");let s=o.reduce((a,l)=>a+Math.max(0,l.exposed_s),0),r=Math.max(...o.map(a=>Math.max(a.exposed_s,
