@@ -163,7 +163,7 @@ def test_the_interval_is_estimated_by_the_lower_median() -> None:
         ((INDIVIDUAL,), [INDIVIDUAL]),
         ([], []),
     ],
-    ids=str,
+    ids=["all", "relative", "individual", "set", "tuple", "none"],  # a set prints in any order
 )
 def test_scores_to_compute_may_be_one_name_or_any_collection(given: Any, expected: Any) -> None:
     """A bare name, a set, a tuple."""
