@@ -75,6 +75,7 @@ class RunView:
         clashes: sessions that claim a rank of another live session.
         late_rows: rows that arrived too late for the scores.
         maintenance: in force, of any node.
+        takes_commands: the collector passes commands on to ranks.
     """
 
     run_id: str
@@ -93,6 +94,7 @@ class RunView:
     alerts: tuple[Alert, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()
     mode: Mode = "observe"
+    takes_commands: bool = False
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -188,6 +190,7 @@ class RunView:
             maintenance=_of_nodes(self.maintenance, table, heartbeats),
             is_acknowledged=self.is_acknowledged(group),
             mode=self.mode,
+            takes_commands=self.takes_commands,
             clock_s=self._clock_s(ranks),
         )
 

@@ -142,6 +142,7 @@ class WorldView:
         run_verdicts: verdicts of the whole run, all groups.
         is_acknowledged: it hangs, and a person has silenced the hang.
         awaited: set for a run of before a restart that has not reported since.
+        takes_commands: the collector passes commands on to ranks.
         clock_s: offset of the collector's clock from the foremost clock of the senders, to which
             times of windows and verdicts refer; 0 where small or unknown.
     """
@@ -166,6 +167,7 @@ class WorldView:
     maintenance: Sequence[Maintenance] = ()
     is_acknowledged: bool = False
     mode: Mode = "observe"
+    takes_commands: bool = False
     awaited: Awaited | None = None
     clock_s: float = 0.0
 
