@@ -98,4 +98,4 @@ def test_legends_of_a_narrow_page_are_one_line(collector: Any, look: Any) -> Non
         "() => [...document.querySelectorAll('.chart-legend')].map(e => e.offsetHeight)"
     )
     assert len(heights) == 3
-    assert max(heights) < 45, heights
+    assert max(heights) <= 48, heights  # one line of names, one of figures

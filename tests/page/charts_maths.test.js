@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { byteOf } from "./js/bytes.js";
+import { guttersFor } from "./js/section_heat.js";
 import { aloneAmong } from "./js/lone_ranks.js";
 import { byteWords, countWords, slowdownFigure, stepWords } from "./js/chart_words.js";
 import {

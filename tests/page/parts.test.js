@@ -387,7 +387,9 @@ test("a command asks the collector of this page", () => {
   const at = (host) => ({ protocol: "http:", host, origin: `http://${host}` });
   assert.equal(addressedCommand(explain, at("127.0.0.1:9464")), explain);
   assert.equal(addressedCommand(explain, at("c:80")), `${explain} --collector http://c:80`);
-  assert.equal(addressedCommand("py-spy dump", at("c:80")), "py-spy dump");
+  const onTheHost = "otel-straggler hang stacks --pid PID"; // asks no collector
+  assert.equal(addressedCommand(onTheHost, at("c:80")), onTheHost);
+  assert.match(addressedCommand("otel-straggler hang ask dump_stacks", at("c:80")), /--collector/);
   assert.equal(addressedCommand(explain, { protocol: "file:", origin: "null" }), explain);
   const ofShard = addressedCommand(explain, at("127.0.0.1:9464"), "http://shard-1:9464");
   assert.equal(ofShard, `${explain} --collector http://shard-1:9464`);
