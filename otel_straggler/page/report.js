@@ -843,29 +843,29 @@ return t!==null&&(t.run.finished_at_s!==null||!t.run.is_live)}var ss="otel-strag
 a==="dark"?"\u2600":"\u263E",t.setAttribute("aria-label",`Change to ${l} colours`),t.title=`Change to ${l} colours`,e(a)};
 t.addEventListener("click",()=>{s=n.dataset.theme==="dark"?"light":"dark",Ki(s),r()}),o.addEventListener("change",r),r()}
 function Bi(){try{let t=window.localStorage.getItem(ss);return t==="dark"||t==="light"?t:null}catch{return null}}function Ki(t){
-try{window.localStorage.setItem(ss,t)}catch{}}var as=8;function ls(t,e){return Ft(t,(n,o,s)=>ji(!ue(n)&&n.waits||[],o,s,e))}function ji(t,e,n,o){if(!t.length)return D(
-"No rank has waited for another yet.");let s=e?t:t.slice(0,as),r=Math.max(...t.flatMap(a=>[a.caused_s??0,a.suffered_s??0]));
-return[u("table",{class:"rows waits"},u("caption",{class:"visually-hidden"},"Seconds waited since the start, by rank"),u(
-"thead",{},u("tr",{},u("th",{scope:"col"},"Rank"),u("th",{scope:"col",colspan:"2",class:"to-left"},u("span",{"aria-hidde\
-n":"true"},"\u25C2 "),"waited for others"),u("th",{scope:"col",colspan:"2"},"made others wait",u("span",{"aria-hidden":"\
-true"}," \u25B8")))),u("tbody",{},s.map(a=>Ui(a,r,o)))),gt(t.length,as,e,n)]}function Ui(t,e,n){let o=(t.caused_s??0)>(t.
-suffered_s??0);return u("tr",{key:t.rank,"data-part-in-it":o?"culprit":"victim"},u("th",{scope:"row",class:"who"},X(t.rank,
-n),t.node?[" ",u("small",{},_(t.node))]:null),u("td",{class:"number"},w(t.suffered_s)?v(t.suffered_s):""),u("td",{class:"\
-half to-left"},F(t.suffered_s,e,"victim")),u("td",{class:"half"},F(t.caused_s,e,"culprit")),u("td",{class:"number to-sta\
-rt"},w(t.caused_s)?v(t.caused_s):""))}var Gi=9,qi=5,zi=14;function Yi(){let t=os(),e=null,n=document.documentElement.dataset.theme,o=!1,s=null,r=Io(window,f=>{
+try{window.localStorage.setItem(ss,t)}catch{}}var as={wide:8,narrow:4},ji="(max-width: 40rem)";function ls(t,e){return Ft(t,(n,o,s)=>Ui(!ue(n)&&n.waits||[],o,s,e))}function Ui(t,e,n,o){
+if(!t.length)return D("No rank has waited for another yet.");let s=globalThis.matchMedia?.(ji).matches?as.narrow:as.wide,
+r=e?t:t.slice(0,s),a=Math.max(...t.flatMap(l=>[l.caused_s??0,l.suffered_s??0]));return[u("table",{class:"rows waits"},u(
+"caption",{class:"visually-hidden"},"Seconds waited since the start, by rank"),u("thead",{},u("tr",{},u("th",{scope:"col"},
+"Rank"),u("th",{scope:"col",colspan:"2",class:"to-left"},u("span",{"aria-hidden":"true"},"\u25C2 "),"waited for others"),
+u("th",{scope:"col",colspan:"2"},"made others wait",u("span",{"aria-hidden":"true"}," \u25B8")))),u("tbody",{},r.map(l=>Gi(
+l,a,o)))),gt(t.length,s,e,n)]}function Gi(t,e,n){let o=(t.caused_s??0)>(t.suffered_s??0);return u("tr",{key:t.rank,"data\
+-part-in-it":o?"culprit":"victim"},u("th",{scope:"row",class:"who"},X(t.rank,n),t.node?[" ",u("small",{},_(t.node))]:null),
+u("td",{class:"number"},w(t.suffered_s)?v(t.suffered_s):""),u("td",{class:"half to-left"},F(t.suffered_s,e,"victim")),u(
+"td",{class:"half"},F(t.caused_s,e,"culprit")),u("td",{class:"number to-start"},w(t.caused_s)?v(t.caused_s):""))}var qi=9,zi=5,Yi=14;function Vi(){let t=os(),e=null,n=document.documentElement.dataset.theme,o=!1,s=null,r=Io(window,f=>{
 let d=dt(e?.picture,f);d!==s&&ct(`Since when: ${d||"all sections"}`),s=d,i(),t.look(f)});s=dt(null,r.chosen());let a={select:r.
-select,retry:t.retry,login:t.login},l=Xi(a);function c(){o=!1,e&&Ji(l,e,Zi(e,r.chosen(),n))}function i(){if(document.hidden)
-return c();o||(o=!0,window.requestAnimationFrame(c))}Vi(document.querySelector(".top-bar")),rs(ae("theme"),f=>{n=f,i()}),
-t.start(f=>{e=f,i()},r.chosen())}function Vi(t){let e=()=>document.documentElement.style.setProperty("--bar-height",`${t.
-offsetHeight}px`);new ResizeObserver(e).observe(t),e()}function Xi(t){let e=(n,o)=>n(ae(o),t);return{alerts:e(nn,"alerts"),
+select,retry:t.retry,login:t.login},l=Zi(a);function c(){o=!1,e&&Qi(l,e,Ji(e,r.chosen(),n))}function i(){if(document.hidden)
+return c();o||(o=!0,window.requestAnimationFrame(c))}Xi(document.querySelector(".top-bar")),rs(ae("theme"),f=>{n=f,i()}),
+t.start(f=>{e=f,i()},r.chosen())}function Xi(t){let e=()=>document.documentElement.style.setProperty("--bar-height",`${t.
+offsetHeight}px`);new ResizeObserver(e).observe(t),e()}function Zi(t){let e=(n,o)=>n(ae(o),t);return{alerts:e(nn,"alerts"),
 announcer:_n(),answer:e(kn,"answer"),connection:xn(ae("connection"),ae("notice"),t),figures:e(Tn,"figures"),firstSteps:e(
 Sn,"first-steps"),ledger:e(Mn,"ledger"),liveness:e(so,"liveness"),login:e(ro,"login"),matrix:e(Wo,"matrix"),picker:e(Do,
 "picker"),rank:e(qo,"rank"),rankTime:e(Vo,"rank-time"),sectionHeat:e(Xo,"sections"),verdicts:e(Go,"verdicts"),waits:e(ls,
-"waits")}}function ae(t){return document.querySelector(`[data-part="${t}"]`)}function Zi(t,e,n){let o=t.picture?.run;return{
-run:o?.run_id??e.run,group:o?.group??e.group,section:dt(t.picture,e),rank:e.rank,theme:n}}function Ji(t,e,n){let{picture:o,
+"waits")}}function ae(t){return document.querySelector(`[data-part="${t}"]`)}function Ji(t,e,n){let o=t.picture?.run;return{
+run:o?.run_id??e.run,group:o?.group??e.group,section:dt(t.picture,e),rank:e.rank,theme:n}}function Qi(t,e,n){let{picture:o,
 runs:s,timeline:r,rank:a,connection:l,problem:c}=e;t.connection.update(o,n,l,c,s?.history_problem,s?.problems),t.login.update(
-l),t.picker.update(o,n,s),t.firstSteps.update(o,n,s),Qi(document.querySelector("[data-part=charts]"),o);let i=["answer",
+l),t.picker.update(o,n,s),t.firstSteps.update(o,n,s),tc(document.querySelector("[data-part=charts]"),o);let i=["answer",
 "figures","ledger","waits","liveness","alerts","verdicts"];for(let f of i)t[f].update(o,n);o&&(t.matrix.update(o,n),t.sectionHeat.
 update(o,n),t.rankTime.update(o,n,r)),t.rank.update(o,n,a,l.state==="saved"),t.announcer.update(o,l,c),(o||s||l.state===
-"locked")&&(document.body.dataset.ready="")}function Qi(t,e){if(t.hidden=!e,!e)return;t.dataset.sections=e.sections.length>
-Gi?"many":"few";let n=e.ranks.rank.length;t.dataset.ranks=n>zi?"many":n>qi?"some":"few"}Yi();})();
+"locked")&&(document.body.dataset.ready="")}function tc(t,e){if(t.hidden=!e,!e)return;t.dataset.sections=e.sections.length>
+qi?"many":"few";let n=e.ranks.rank.length;t.dataset.ranks=n>Yi?"many":n>zi?"some":"few"}Vi();})();
