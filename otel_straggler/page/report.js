@@ -115,8 +115,8 @@ e.push(`${G(t.confidence)} sure`),t.is_localised===!1&&e.push("cannot tell culpr
 let n=t.advice||[],o=t.commands||[];return!n.length&&!o.length?null:u("div",{class:"advice"},u("h2",{},"What to do"),u("\
 ul",{"data-field":"advice"},n.map(s=>u("li",{dir:"auto"},I(s)))),o.filter(s=>!gn(s)).map(s=>Q(s,e)),Xs(o.filter(gn),e))}
 function gn(t){return/ verdict dismiss /.test(t)}function Xs(t,e){return t.length?u("details",{class:"dismissal",key:"di\
-smissal"},u("summary",{},"Known, or not a problem?"),u("p",{class:"nothing"},"With a reason instead of WHY nobody is not\
-ified of it anymore:"),t.map(n=>Q(n,e))):null}var Zs=1e4;function _n(){let t=null,e=null,n=!1,o=-1/0,s=null,r=a=>{o=Date.now(),ct(a)};return{update(a,l,c){let i=l.state===
+smissal"},u("summary",{},"Known, or not a problem?"),u("p",{class:"nothing"},"This ends its notifications. Write your re\
+ason instead of WHY."),t.map(n=>Q(n,e))):null}var Zs=1e4;function _n(){let t=null,e=null,n=!1,o=-1/0,s=null,r=a=>{o=Date.now(),ct(a)};return{update(a,l,c){let i=l.state===
 "reconnecting",f=Js(a,i,c);if(document.title=E(Qs(a,i)),document.documentElement.dataset.tone=i?"unknown":a?.answer.tone??
 "unknown",f===t)return;let d=t===null,m=e!==bn(a)&&a!==null,h=n&&!i?`The collector responds again. ${f}`:f;if(t=f,n=i,a&&
 (e=bn(a)),d)return;window.clearTimeout(s);let p=m?0:o+Zs-Date.now();s=window.setTimeout(()=>r(h),Math.max(0,p))}}}function Js(t,e,n){

@@ -163,7 +163,7 @@ function dismissalTree(commands, shard) {
     "details",
     { class: "dismissal", key: "dismissal" },
     el("summary", {}, "Known, or not a problem?"),
-    el("p", { class: "nothing" }, "With a reason instead of WHY nobody is notified of it anymore:"),
+    el("p", { class: "nothing" }, "This ends its notifications. Write your reason instead of WHY."),
     commands.map((each) => commandTree(each, shard)),
   );
 }
