@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 from urllib.parse import urlencode
 
 from otel_straggler._version import __version__
@@ -45,6 +45,10 @@ def choose_run(run_views: RunViews, run_id: str | None) -> Json:
         f"one of: {names}" if runs else f"a run; {run_views.where} has none yet",
         "Leave it out for the first." if runs else "Wait for ranks to send something.",
     )
+
+
+_ON_THE_HOST: Final = "otel-straggler hang stacks"
+"""A suggested command that asks no collector."""
 
 
 # --- a collector ---------------------------------------------------------------------------------
@@ -101,7 +105,10 @@ class LiveRunViews:
         """Add the collector's address to suggested commands."""
         if self.where != DEFAULT_COLLECTOR:
             address = shlex.join(["--collector", self.where])
-            reported["commands"] = [f"{command} {address}" for command in reported["commands"]]
+            reported["commands"] = [
+                command if command.startswith(_ON_THE_HOST) else f"{command} {address}"
+                for command in reported["commands"]
+            ]
 
     def _ask(self, path: str, asked: dict[str, str]) -> Json:
         answer: Json = self._server.ask(f"{path}?{urlencode(asked)}")

@@ -40,7 +40,7 @@ def words_of(digest: bytes) -> str:
     """Two words by the first two bytes, and the others as digits.
 
     >>> words_of(bytes([41, 46, 63, 154, 28]))
-    'lucky-otter-3f9a1c'
+    'light-otter-3f9a1c'
     """
     adjective = _ADJECTIVES[digest[0] % len(_ADJECTIVES)]
     noun = _NOUNS[digest[1] % len(_NOUNS)]

@@ -26,7 +26,7 @@ REQUIRED: Final = {
     "opentelemetry-exporter-otlp-proto-http": "1.20",
     "opentelemetry-proto": "1.20",
     "opentelemetry-sdk": "1.20",
-    "protobuf": "4.21.1",
+    "protobuf": "4.25.8",
 }
 
 
@@ -40,16 +40,16 @@ class Extra:
 
 EXTRAS: Final = {
     "cli": Extra("the command line", {"click": "8.1", "rich": "13"}),
-    "grpc": Extra("configure(protocol='grpc')", {"grpcio": "1.60"}),
+    "grpc": Extra("configure(protocol='grpc')", {"grpcio": "1.60.2"}),
     "collector": Extra(
         "otel-straggler collector",
         {
             "cramjam": "2.8",
             "googleapis-common-protos": "1.56.4",
-            "h2": "4.1",
+            "h2": "4.3",
             "httptools": "0.6.3",
             "PyYAML": "6",
-            "uvloop": "0.19",
+            "uvloop": "0.20",
         },
     ),
 }

@@ -35,6 +35,8 @@ def test_an_installed_copy_exports_what_is_committed(tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     for name in ("otel_straggler", "dashboards", "alerts"):
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignored)
+    (source / "cuda_ext").mkdir()
+    shutil.copy(ROOT / "cuda_ext" / "build_commands.py", source / "cuda_ext")
     for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
         shutil.copy(ROOT / name, source)
     _without_extension(source / "pyproject.toml")

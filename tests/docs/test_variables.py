@@ -97,7 +97,7 @@ def test_the_detector_reads_its_variables(monkeypatch: pytest.MonkeyPatch) -> No
     Detector.initialize(report_from="collector")
     state: Any = Detector._state
     assert state._owns_session, "an endpoint begins a session"
-    assert state.window._settings.role == "actor"
+    assert state.window._reporter._settings.role == "actor"
     assert state.collected.url == "http://collector:9464"
 
 

@@ -84,8 +84,10 @@ def start(driver: str, sink: CapturedRequests, tmp_path: Any) -> Iterator[Any]:
 
 
 def ended(child: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Code, output, and errors but for the line at the start."""
     out, err = child.communicate(timeout=60)
-    return child.returncode, out, err
+    lines = [line for line in err.splitlines(keepends=True) if "watch it at" not in line]
+    return child.returncode, out, "".join(lines)
 
 
 def outcome(sink: CapturedRequests) -> Any:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 LEFT, TOP = 82, 4  # gutters of ranks over time
 MATRIX_LEFT, MATRIX_TOP = 66, 24
 SECTIONS_TOP = 38
-ROW = 30  # pixels of a rank while there is room
+ROW = 26  # pixels of a rank while there is room
+MATRIX_ROW = 44
 Json = dict[str, Any]
 Colour = tuple[int, int, int]
 
@@ -72,8 +73,12 @@ class Hand:
     def cell(self, rank: int, window: int, slots: int) -> tuple[float, float]:
         """The middle of a cell on the canvas of few ranks over time, which has room for `slots`."""
         box = self.box("rank-time")
-        width = min(60.0, (box["width"] - LEFT) / slots)
+        width = min(90.0, (box["width"] - LEFT) / slots)
         return LEFT + (window + 0.5) * width, TOP + (rank + 0.5) * ROW
+
+    def matrix_width(self, columns: int) -> float:
+        """Of a column of the matrix, in pixels."""
+        return min(96.0, (self.box("matrix")["width"] - MATRIX_LEFT - 2) / columns)
 
     def box(self, chart: str) -> dict[str, float]:
         self.canvas(chart).scroll_into_view_if_needed()
@@ -102,6 +107,6 @@ class Hand:
 
 
 def is_hot(colour: Colour) -> bool:
-    """Orange: much more red than blue."""
+    """Orange: much more red than blue, and some green, unlike the frame of who is flagged."""
     red, green, blue = colour
-    return red > green > blue and red - blue > 90
+    return red > green > blue + 25 and red - blue > 90

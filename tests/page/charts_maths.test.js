@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { byteOf } from "./js/bytes.js";
+import { guttersFor } from "./js/section_heat.js";
 import { aloneAmong } from "./js/lone_ranks.js";
 import { byteWords, countWords, slowdownFigure, stepWords } from "./js/chart_words.js";
 import {
@@ -117,8 +118,20 @@ test("a cell that keys go to comes into sight", () => {
 
 test("the scale of time changes in steps, not with each window", () => {
   const widths = new Set(Array.from({ length: 360 }, (_, i) => slotsFor(i + 1)));
-  assert.ok(widths.size <= 8);
+  assert.ok(widths.size <= 10);
   for (let columns = 1; columns <= 400; columns += 1) assert.ok(slotsFor(columns) >= columns);
+});
+
+test("names of sections have room: upright above wide columns, at an angle above narrow ones", () => {
+  const columns = ["all", "data_loading", "gradient_sync"].map((words) => ({ words }));
+  const flat = guttersFor(columns, 500, false);
+  assert.equal(flat.isSlanted, false);
+  const slanted = guttersFor(columns, 260, false);
+  assert.equal(slanted.isSlanted, true);
+  const letters = 13 * 6; // pixels of the longest
+  assert.ok((slanted.top - 14) * Math.SQRT2 >= letters);
+  const endless = guttersFor([{ words: "x".repeat(500) }], 260, false);
+  assert.ok(endless.top < 150);
 });
 
 test("labels stand at 1, 2 or 5 of a ten, with room between", () => {

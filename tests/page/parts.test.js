@@ -45,7 +45,7 @@ test("the answer says who, where, since when, why, what it costs and what to do"
   assert.equal(field(answerTree(onCpu, {}), "cost"), "9.2 rank-h per hour, 2.5 rank-h so far");
   assert.equal(field(tree, "evidence"), "CUDA events, 97 % sure");
   assert.match(field(tree, "advice"), /Compare its clocks/);
-  assert.match(field(tree, "peers"), /1.50× as long in forward.*Rank 21.*165 ms.*Its 15 peers.*110 ms/);
+  assert.match(field(tree, "peers"), /1.50× as long as its 15 peers in forward.*Rank 21.*165 ms.*Its 15 peers.*110 ms/);
 });
 
 test("a button of the answer leads to the rank", () => {
@@ -171,7 +171,7 @@ test("a healthy run is drawn as the spread of its ranks, with the slowest named"
   const ofRun = (cause) => textOf(evidenceTree({ ...pictures.straggler, answer: { ...run, cause } }));
   assert.match(ofRun("unknown"), /The run.*165 ms.*Before.*110 ms/); // it has no peers
   assert.match(ofRun("stage_imbalance"), /If all did the same work/);
-  assert.match(textOf(evidenceTree(pictures.healthy)), /× the slowest of all, rank \d+/);
+  assert.match(textOf(evidenceTree(pictures.healthy)), /× as long as its peers: the slowest of all, rank \d+/);
   const alone = { ...pictures.healthy, slowdowns: { ...pictures.healthy.slowdowns, overall: [1] } };
   assert.equal(evidenceTree(alone), null); // who is alone is not the slowest of all
   assert.equal(spreadOf([null, null]), null);
@@ -250,7 +250,7 @@ test("the panel shows sections beside peers, the past and what to run", () => {
   const text = textOf(tree);
   assert.match(text, /^Rank 21/);
   assert.match(text, /Hostnode-2/);
-  assert.match(text, /forward compute1.5\d×16\d ms110 ms/);
+  assert.match(text, /forward compute1.5\d× its peers16\d ms110 ms/);
   assert.match(text, /otel-straggler verdict explain 21/);
   assert.equal(findTrees(tree, (each) => each.tag === "svg").length, 5);
   const unknown = panelTree(pictures.straggler, { rank: 999 }, null, {});
@@ -327,6 +327,49 @@ test("the page of a collector without runs tells its address", () => {
   assert.match(textOf(firstStepsTree("::1")), /http:\/\/\[::1\]:4318/);
 });
 
+test("the lines for a loop are complete: what they begin they end", () => {
+  const [code] = findTrees(firstStepsTree("h"), (each) => each.tag === "pre");
+  const lines = textOf(code).split("\n");
+  assert.ok(lines.length <= 7);
+  assert.match(lines[0], /^import otel_straggler as ots$/);
+  assert.equal(lines[3], "ots.watch(model, optimizer, dataloader)");
+  assert.equal(lines.at(-1), "ots.shutdown()");
+});
+
+test("every ratio of a verdict names what it is a ratio of", () => {
+  const told = (more) => {
+    const verdicts = [{ ...pictures.straggler.verdicts[0], ...more }];
+    return textOf(verdictsTree({ ...pictures.straggler, verdicts }, true, () => {}, {}));
+  };
+  assert.match(told({}), /1.50× as long as its peers/);
+  assert.match(told({ scope: "run", rank: null, cause: "uniform_slowdown" }), /1.50× as long as before/);
+  assert.match(told({ scope: "role", rank: null, cause: "stage_imbalance" }), /1.50× as long as if all did the same work/);
+});
+
+test("dismissing is folded away below what explains", () => {
+  const commands = ["otel-straggler verdict explain 21 --run r", "otel-straggler verdict dismiss 21 --reason WHY --run r"];
+  const { answer } = pictures.straggler;
+  const tree = answerTree({ ...pictures.straggler, answer: { ...answer, commands } }, {});
+  const [folded] = findTrees(tree, (each) => each.tag === "details");
+  assert.ok(!folded.props.open);
+  assert.match(textOf(folded), /verdict dismiss/);
+  assert.doesNotMatch(textOf(folded), /verdict explain/);
+  assert.match(textOf(tree), /verdict explain/);
+});
+
+test("what the worst worker and the last stage would win are not added up", () => {
+  const lost = (more) => figuresOf({ ...pictures.straggler, run: { ...pictures.straggler.run, ...more } })[2].small;
+  assert.match(lost({ m_w: 1.06, m_s: 1.02 }), /^100 % of it by the worst workers?$/);
+  assert.match(lost({ m_w: 0.1, m_s: 0.9 }), /^90 % of it by the last stage$/);
+  assert.equal(lost({ m_w: null, m_s: 0.3 }), "");
+});
+
+test("the detection limit is of one rank, and of the group where there are several", () => {
+  const limit = (more) => figuresOf({ ...pictures.straggler, run: { ...pictures.straggler.run, ...more } })[5].small;
+  assert.match(limit({ groups: [""], time_basis: "host" }), /^slowdown of one rank, by host clock$/);
+  assert.match(limit({ groups: ["a", "b"] }), /of one rank of this group/);
+});
+
 test("characters that turn text around are shown as what they are", () => {
   assert.equal(printableText("a\u202eb\u0000c"), "a\ufffdb\ufffdc");
   assert.equal(printableText("a\tb\né"), "a\tb\né");
@@ -344,7 +387,9 @@ test("a command asks the collector of this page", () => {
   const at = (host) => ({ protocol: "http:", host, origin: `http://${host}` });
   assert.equal(addressedCommand(explain, at("127.0.0.1:9464")), explain);
   assert.equal(addressedCommand(explain, at("c:80")), `${explain} --collector http://c:80`);
-  assert.equal(addressedCommand("py-spy dump", at("c:80")), "py-spy dump");
+  const onTheHost = "otel-straggler hang stacks --pid PID"; // asks no collector
+  assert.equal(addressedCommand(onTheHost, at("c:80")), onTheHost);
+  assert.match(addressedCommand("otel-straggler hang ask dump_stacks", at("c:80")), /--collector/);
   assert.equal(addressedCommand(explain, { protocol: "file:", origin: "null" }), explain);
   const ofShard = addressedCommand(explain, at("127.0.0.1:9464"), "http://shard-1:9464");
   assert.equal(ofShard, `${explain} --collector http://shard-1:9464`);

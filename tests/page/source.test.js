@@ -493,13 +493,13 @@ test("a token that is taken away locks the page", async () => {
 
 test("a saved report shows what it carries, by section and rank", () => {
   const seen = [];
-  const data = { runs: CASES.runs, run: CASES.pictures.straggler, timelines: { "": CASES.timeline }, ranks: { 21: CASES.rank } };
+  const data = { runs: CASES.runs, run: CASES.pictures.straggler, timelines: { forward: CASES.timeline }, ranks: { 21: CASES.rank } };
   const source = openEmbedded(data);
   source.start((view) => seen.push(view), { ...NONE, rank: 21 });
   assert.equal(seen[0].connection.state, "saved");
-  assert.equal(seen[0].timeline.columns.length, 120);
+  assert.equal(seen[0].timeline.columns.length, 120); // of the section of the verdict
   assert.equal(seen[0].rank.rank, 21);
-  source.look({ ...NONE, section: "forward", rank: 3 });
+  source.look({ ...NONE, section: "", rank: 3 });
   assert.equal(seen[1].timeline, null);
   assert.equal(seen[1].rank, null);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { chosenAfter, createState, hashOf, parseHash } from "./js/state.js";
+import { chosenAfter, createState, hashOf, parseHash, shownSection } from "./js/state.js";
 
 const NOTHING = { run: null, group: null, section: null, rank: null };
 
@@ -8,6 +8,7 @@ test("a choice goes into the address and comes back the same", () => {
   const choices = [
     NOTHING,
     { run: "demo", group: "", section: null, rank: 0 },
+    { run: "demo", group: null, section: "", rank: null },
     { run: "a&b=c#d/é <img>", group: "actor", section: "forward %2F", rank: 9999 },
   ];
   for (const chosen of choices) assert.deepEqual(parseHash(hashOf(chosen)), chosen);
@@ -32,11 +33,23 @@ test("another run begins without group, section and rank", () => {
   assert.deepEqual(chosenAfter(chosen, { run: "a" }), chosen);
 });
 
-test("another group keeps the run; all sections are no section", () => {
+test("another group keeps the run, and begins without a section", () => {
   const chosen = { run: "a", group: "g", section: "s", rank: 3 };
   assert.deepEqual(chosenAfter(chosen, { group: "h" }), { ...NOTHING, run: "a", group: "h" });
-  assert.equal(chosenAfter(chosen, { section: "" }).section, null);
+  assert.equal(chosenAfter(chosen, { section: "" }).section, ""); // all of them, by choice
   assert.equal(chosenAfter(chosen, { rank: null }).rank, null);
+});
+
+test("charts open in the section of the verdict, until somebody chooses another or all", () => {
+  const answer = { section: "forward", peers: { slowdown: 1.5 } };
+  const picture = { answer, sections: [{ name: "forward" }, { name: "backward" }] };
+  assert.equal(shownSection(picture, NOTHING), "forward");
+  assert.equal(shownSection(picture, { ...NOTHING, section: "backward" }), "backward");
+  assert.equal(shownSection(picture, { ...NOTHING, section: "" }), "");
+  const inNone = { ...picture, answer: { ...answer, section: null } };
+  const inAnUnknown = { ...picture, answer: { ...answer, section: "gone" } };
+  const hung = { ...picture, answer: { ...answer, peers: null } };
+  for (const other of [inNone, inAnUnknown, hung, null]) assert.equal(shownSection(other, NOTHING), "");
 });
 
 function fakeWindow(hash) {

@@ -8,7 +8,17 @@ import pytest
 
 from ..servers.chromium import OpenPage
 from .charts_fixtures import STORIES, Story, without_layout
-from .charts_hand import LEFT, MATRIX_LEFT, MATRIX_TOP, ROW, SECTIONS_TOP, TOP, Hand, is_hot
+from .charts_hand import (
+    LEFT,
+    MATRIX_LEFT,
+    MATRIX_ROW,
+    MATRIX_TOP,
+    ROW,
+    SECTIONS_TOP,
+    TOP,
+    Hand,
+    is_hot,
+)
 from .charts_server import served
 
 WIDTH, HEIGHT = 1400, 900
@@ -148,9 +158,31 @@ def test_hot_cells_have_hot_pixels_and_even_ones_have_not(hand: Hand, theme: str
         x, y = hand.cell(rank, window, SLOTS)
         assert is_hot(hand.colour("rank-time", x, y)) is is_slow, (window, rank)
     corner = (6, 8)  # beside the figure
-    hot = (MATRIX_LEFT + 64 + corner[0], MATRIX_TOP + 38 + corner[1])
+    hot = (MATRIX_LEFT + hand.matrix_width(4) + corner[0], MATRIX_TOP + MATRIX_ROW + corner[1])
     assert is_hot(hand.colour("matrix", *hot))
     assert not is_hot(hand.colour("matrix", MATRIX_LEFT + corner[0], MATRIX_TOP + corner[1]))
+
+
+def test_flagged_ranks_are_outlined(hand: Hand) -> None:
+    """The row of the named rank has a frame, and so has its worker; others have none."""
+    story = Story("hot_cell", 8)
+    hand.show(story)
+    box = hand.box("rank-time")
+    middle = LEFT + (box["width"] - LEFT) / 2
+
+    def is_frame(colour: tuple[int, int, int]) -> bool:
+        red, green, blue = colour
+        return red - green > 100 and abs(green - blue) < 30
+
+    def frames(chart: str, x: float, top: float, row: int, height: float) -> int:
+        lines = range(int(top + row * height), int(top + (row + 1) * height))
+        return sum(is_frame(hand.colour(chart, x, y)) for y in lines)
+
+    assert frames("rank-time", middle, TOP, story.culprit, ROW) >= 2
+    assert frames("rank-time", middle, TOP, 2, ROW) == 0
+    hot = MATRIX_LEFT + 1.5 * hand.matrix_width(4)
+    assert frames("matrix", hot, MATRIX_TOP, 1, MATRIX_ROW) >= 2
+    assert frames("matrix", hot, MATRIX_TOP, 0, MATRIX_ROW) == 0
 
 
 def test_one_slow_rank_of_ten_thousand_is_seen(hand: Hand) -> None:
@@ -177,8 +209,8 @@ def test_a_silent_worker_is_hatched_and_told_so(hand: Hand) -> None:
         hand.show(run, run_view=run_view)
         columns = 16 if run_view["ranks"]["dp"] else 8
         row, column = divmod(run.culprit, columns)
-        width = min(64.0, (hand.box("matrix")["width"] - MATRIX_LEFT - 2) / columns)
-        x, y = MATRIX_LEFT + (column + 0.5) * width, MATRIX_TOP + (row + 0.5) * 38
+        width = hand.matrix_width(columns)
+        x, y = MATRIX_LEFT + (column + 0.5) * width, MATRIX_TOP + (row + 0.5) * MATRIX_ROW
         colours = {hand.colour("matrix", x + i - 4, y) for i in range(8)}
         assert len(colours) > 2  # lines, and what is between them
         hand.point("matrix", x, y)

@@ -149,9 +149,14 @@ def _hottest_text(heat: Heat) -> str:
         return "no rank stands out"
     ranks, n_hot, slowdown = heat.hottest()
     if n_hot > 1:
-        return f"{n_hot:,} workers take longer than the others, up to {slowdown:.2f}x as long"
-    takes = "takes" if len(ranks) == 1 else "take"
-    return f"{ranks_text(ranks)} {takes} {slowdown:.2f}x as long as the others"
+        longer = f"{n_hot:,} workers take longer than the others"
+        if heat.base == "peers":
+            return f"{longer}, up to {slowdown:.2f}x as long"
+        return f"{longer}, and the step up to {slowdown:.2f}x as long"
+    who, s = ranks_text(ranks), "s" if len(ranks) == 1 else ""
+    if heat.base == "peers":
+        return f"{who} take{s} {slowdown:.2f}x as long as the others"
+    return f"{who} make{s} the step {slowdown:.2f}x as long"
 
 
 def _incomplete(view: WorldView, world: WorldSummary) -> Json:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from otel_straggler.collector.views.answer_type import Json, as_sentence, command, cost
+from otel_straggler.collector.views.answer_type import (
+    Json,
+    as_sentence,
+    command,
+    cost,
+    stacks_commands,
+)
 from otel_straggler.collector.views.hang_json import sentence
 from otel_straggler.collector.views.numbers import duration, seconds
 from otel_straggler.collector.views.rank_names import ranks_text
@@ -31,7 +37,7 @@ _ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
         "Restart the run once the reason is known.",
     ),
     "never_joined": (
-        "Get its stack, with the command below or py-spy dump on its host: what is it waiting for?",
+        "Dump its stack on its host (PID is its process; needs py-spy): what is it waiting for?",
         "Restart the run once the reason is known.",
     ),
     "joined_but_stuck": (
@@ -158,9 +164,7 @@ def _commands(view: WorldView, kind: HangKind | None, culprits: list[int]) -> li
     group = ("--group", view.group) if view.group else ()
     lines = []
     if kind in ("never_joined", "joined_but_stuck", "left_early"):
-        named = culprits[:4] if kind == "never_joined" else []
-        ranks = [word for rank in named for word in ("--rank", str(rank))]
-        lines.append(command("hang", "ask", "dump_stacks", *ranks, *group, view=view))
+        lines += stacks_commands(view, culprits[:4] if kind == "never_joined" else [], group)
     subject = f"hang:{view.group}" if view.group else "hang"
     lines.append(command("verdict", "dismiss", subject, "--reason", "WHY", view=view))
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from otel_straggler.collector.views.numbers import number
@@ -49,6 +50,16 @@ def run_cost_per_hour(view: WorldView, world: WorldSummary) -> float:
 
 def command(*text: str, view: WorldView) -> str:
     return shlex.join(["otel-straggler", *text, "--run", view.run_id])
+
+
+def stacks_commands(view: WorldView, ranks: Sequence[int], group: Sequence[str]) -> list[str]:
+    """How to get stacks of ranks (none named: of all). On their hosts nothing has to be enabled
+    before; through the collector, commands have to be."""
+    lines = ["otel-straggler hang stacks --pid PID"]
+    if view.takes_commands:
+        named = [word for rank in ranks for word in ("--rank", str(rank))]
+        lines.append(command("hang", "ask", "dump_stacks", *named, *group, view=view))
+    return lines
 
 
 def as_sentence(text: str) -> str:

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -25,13 +25,16 @@ from otel_straggler.detect.verdicts.pipeline import Workers, find_workers
 from otel_straggler.model.causes import CAUSES
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank import Source
-from otel_straggler.model.verdict import CALLED_SLOW
+from otel_straggler.model.verdict import CALLED_SLOW, Verdict
 
 Json: TypeAlias = dict[str, Any]
 _Cells: TypeAlias = tuple[tuple[int, int, float], ...]
 """Stage, data rank, and slowdown of workers."""
 _Reported: TypeAlias = tuple[int, str, Parallel]
 """Rank, role, and place."""
+Base: TypeAlias = Literal["step", "peers"]
+"""What 1.0 is: a step in which all workers take the mean (a cell is then the step if only its
+worker were as it is), or the time of the peers."""
 _MAX_LAYOUTS: Final = 16
 CANNOT_REPORT: Final = (
     "These times do not show which worker is slow: they are times of kernel launches, or include "
@@ -78,12 +81,14 @@ class Heat:
     Attributes:
         cells: (P, D) slowdowns; NaN = unknown.
         section: of the slowdowns; None for all own work.
+        base: what the slowdowns are compared with.
         silent: (stage, data rank) of silent workers and of culprits of a hang.
     """
 
     layout: Layout
     cells: Floats
     section: str | None
+    base: Base
     pattern: Pattern
     text: str
     silent: list[list[int]]
@@ -110,7 +115,7 @@ def heat_of(view: WorldView) -> Heat | None:
         return None
     silent = _silent(view, layout)
     stands = standing(view.current)
-    cells, section = _cells(view, layout)
+    cells, section, base = _cells(view, layout)
     moves = any(CAUSES[verdict.cause].moves for verdict in stands if verdict.scope == "run")
     pattern = pattern_of(
         cells,
@@ -131,7 +136,9 @@ def heat_of(view: WorldView) -> Heat | None:
         text = f"In {section}: {text}"
     if pattern == "even":
         pattern, text = _even(view, text)
-    return Heat(layout, cells, section, pattern, text, silent)
+    if pattern == "hot_cell" and base == "step":
+        cells, section, base = _as_named(view, layout, cells)
+    return Heat(layout, cells, section, base, pattern, text, silent)
 
 
 def _are_called(view: WorldView, cells: Floats) -> bool:
@@ -166,6 +173,7 @@ def heat_json(view: WorldView, ranks: Ints | None = None) -> Json:
             "pattern": "unknown",
             "pattern_text": PATTERN_TEXTS["unknown"],
             "section": None,
+            "base": "peers",
             "by_rank": True,
             "data_of_rank": None,
         }
@@ -180,6 +188,7 @@ def heat_json(view: WorldView, ranks: Ints | None = None) -> Json:
         "pattern": heat.pattern,
         "pattern_text": heat.text,
         "section": heat.section,
+        "base": heat.base,
         "by_rank": heat.layout.by_rank,
         "data_of_rank": _data_of(heat.layout, ranks),
     }
@@ -193,26 +202,45 @@ def _data_of(layout: Layout, ranks: Ints | None) -> list[int | None] | None:
     return [None if index is None else index[1] for index in indexes]
 
 
-def _cells(view: WorldView, layout: Layout) -> tuple[Floats, str | None]:
-    """(P, D) slowdowns, and their section; None for all work.
+def _cells(view: WorldView, layout: Layout) -> tuple[Floats, str | None, Base]:
+    """(P, D) slowdowns, their section (None for all work), and what they are compared with.
 
     Verdicts count only compute. Where a slow rank or host does not stand out in that, all own work
     is shown, or the section of the verdict.
     """
     reported = _reported_cells(view, layout)
     whole = _cells_of_window(view.table, layout, None) if reported is None else reported
-    slow = next(
-        (v for v in standing(view.current) if v.state in CALLED_SLOW and v.scope in SUBJECTS), None
-    )
+    base: Base = "peers" if reported is None else "step"
+    slow = _slow_subject(view)
     if slow is None or view.table is None or hot_cells(whole).any():
-        return whole, None
+        return whole, None, base
     names = [section.name for section in view.table.sections]
     choices = [None, names.index(slow.section)] if slow.section in names else [None]
     for at in choices:
         cells = _cells_of_window(view.table, layout, at)
         if hot_cells(cells).any():
-            return cells, None if at is None else names[at]
-    return whole, None
+            return cells, None if at is None else names[at], "peers"
+    return whole, None, base
+
+
+def _as_named(view: WorldView, layout: Layout, cells: Floats) -> tuple[Floats, str | None, Base]:
+    """Return the slowdowns as the verdict states them, against the peers and in its section; the
+    given cells where the newest window does not show them."""
+    slow = _slow_subject(view)
+    if slow is None or view.table is None:
+        return cells, None, "step"
+    names = [section.name for section in view.table.sections]
+    section = slow.section if slow.section in names else None
+    at = None if section is None else names.index(section)
+    named = _cells_of_window(view.table, layout, at, slowest=True)
+    is_same = hot_cells(named).any() and np.nanargmax(named) == np.nanargmax(cells)
+    return (named, section, "peers") if is_same else (cells, None, "step")
+
+
+def _slow_subject(view: WorldView) -> Verdict | None:
+    """The costliest rank or host that is called slow; None if none is."""
+    slow = (v for v in standing(view.current) if v.state in CALLED_SLOW and v.scope in SUBJECTS)
+    return next(slow, None)
 
 
 def layout_of(table: RankTable | None, heartbeats: RankHeartbeats | None) -> Layout | None:
@@ -276,8 +304,11 @@ def _renumbered(heat: _Cells, view: WorldView, layout: Layout) -> _Cells:
     return tuple((*index, slowdown) for index, slowdown in indexes if index is not None)
 
 
-def _cells_of_window(table: RankTable | None, layout: Layout, section: int | None) -> Floats:
-    """Mean over the ranks of each worker in the newest window, of all or one of its sections."""
+def _cells_of_window(
+    table: RankTable | None, layout: Layout, section: int | None, *, slowest: bool = False
+) -> Floats:
+    """Mean over the ranks of each worker, or its slowest rank, in the newest window, of all or one
+    of its sections."""
     workers = layout.workers
     n_data, n_stages = workers.shape
     if table is None:
@@ -288,6 +319,10 @@ def _cells_of_window(table: RankTable | None, layout: Layout, section: int | Non
     values = result.overall if section is None else result.by_section[:, section]
     known = np.isfinite(values)
     size = n_stages * n_data
+    if slowest:
+        highest = np.full(size, -np.inf)
+        np.maximum.at(highest, cell[known], values[known])
+        return np.where(np.isfinite(highest), highest, np.nan).reshape(n_stages, n_data)
     total = np.bincount(cell[known], values[known], size)
     count = np.bincount(cell[known], minlength=size)
     mean = np.full(size, np.nan)

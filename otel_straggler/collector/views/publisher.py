@@ -99,6 +99,7 @@ class Publisher:
         self._decisions = decisions
         self._maintenance = maintenance
         self._mode: Mode = mode
+        self._takes_commands = settings.commands.enabled
         self._series_shares = series_shares
         self._budget = settings.metrics.series_budget
         self._cluster = settings.metrics.cluster
@@ -220,6 +221,7 @@ class Publisher:
             alerts=alerts,
             maintenance=maintenance,
             mode=self._mode,
+            takes_commands=self._takes_commands,
         )
         content = view.content()
         if content != shown.content:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from otel_straggler.collector.views.answer_type import command
+from otel_straggler.collector.views.answer_type import command, stacks_commands
 from otel_straggler.collector.views.numbers import from_bytes, number, peers_of, rounded
 from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.ranks import MISSING, UNKNOWN, reported, row_of
@@ -153,6 +153,5 @@ def _commands(view: WorldView, rank: int) -> list[str]:
     if any(verdict.rank == rank for verdict in view.current):
         lines.append(command("verdict", "explain", str(rank), view=view))
     if view.is_live:
-        ask = ("hang", "ask", "dump_stacks", "--rank", str(rank), *group)
-        lines.append(command(*ask, view=view))
+        lines += stacks_commands(view, [rank], group)
     return lines

@@ -76,6 +76,7 @@ class RunView:
         clashes: sessions that claim a rank of another live session.
         late_rows: rows that arrived too late for the scores.
         maintenance: in force, of any node.
+        takes_commands: the collector passes commands on to ranks.
     """
 
     run_id: str
@@ -94,6 +95,7 @@ class RunView:
     alerts: tuple[Alert, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()
     mode: Mode = "observe"
+    takes_commands: bool = False
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -191,6 +193,7 @@ class RunView:
             is_acknowledged=self.is_acknowledged(group),
             mode=self.mode,
             clashes=[source for source in self.clashes if source.group == group],
+            takes_commands=self.takes_commands,
             clock_s=self._clock_s(ranks),
         )
 

@@ -148,6 +148,7 @@ class WorldView:
         is_acknowledged: it hangs, and a person has silenced the hang.
         clashes: other processes that report as the same rank, while they go on.
         awaited: set for a run of before a restart that has not reported since.
+        takes_commands: the collector passes commands on to ranks.
         clock_s: offset of the collector's clock from the foremost clock of the senders, to which
             times of windows and verdicts refer; 0 where small or unknown.
     """
@@ -173,6 +174,7 @@ class WorldView:
     is_acknowledged: bool = False
     mode: Mode = "observe"
     clashes: Sequence[Source] = ()
+    takes_commands: bool = False
     awaited: Awaited | None = None
     clock_s: float = 0.0
 

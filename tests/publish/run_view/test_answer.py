@@ -183,7 +183,17 @@ def test_a_hang_goes_before_every_verdict() -> None:
     assert result["headline"] == "Rank 5 on node-0 does not join the others"
     assert (result["rank"], result["node"], result["section"]) == (5, "node-0", "forward")
     assert "7 ranks wait" in result["sentence"]
-    assert result["commands"][0] == "otel-straggler hang ask dump_stacks --rank 5 --run run"
+    assert result["commands"][0] == "otel-straggler hang stacks --pid PID"
+    assert not any("hang ask" in each for each in result["commands"])
+
+
+def test_commands_to_ranks_are_offered_where_the_collector_passes_them_on() -> None:
+    """After what works without enabling anything."""
+    hung = {"hang": made.result_of(8, "stuck", "never_joined", [5]), "takes_commands": True}
+    assert answer_of(made.seen(made.verdict(), **hung))["commands"][:2] == [
+        "otel-straggler hang stacks --pid PID",
+        "otel-straggler hang ask dump_stacks --rank 5 --run run",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,32 @@ def test_layer_2_says_how_hot_a_worker_is() -> None:
     assert (result["stages"], result["data_ranks"]) == ([0, 1], [0, 1, 2, 3])
     assert result["cells"][4:] == [[1, d, 1.3] for d in range(4)]
     assert (result["pattern"], result["pattern_text"]) == ("hot_row", PATTERN_TEXTS["hot_row"])
+    assert (result["base"], result["section"]) == ("step", None)
+
+
+def test_a_named_worker_is_as_hot_as_its_verdict_says() -> None:
+    """1.5 times the time of its peers, not the 1.3 that it alone adds to a step of mean workers."""
+    heat = tuple((p, d, 1.3 if (p, d) == (1, 1) else 1.0) for p in range(2) for d in range(4))
+    table, world = made.table_of(8, 2, {5: 1.5}), made.summary(slowdown=1.2, heat=heat)
+    result = heat_json(made.seen(made.verdict(slowdown=1.5), table=table, world=world))
+    assert result["cells"][5] == [1, 1, 1.5]
+    assert (result["base"], result["section"]) == ("peers", "forward")
+    assert result["pattern"] == "hot_cell"
+    nobody = heat_json(made.seen(table=table, world=world))
+    assert (nobody["cells"][5], nobody["base"]) == ([1, 1, 1.3], "step")
+    recovered = heat_json(
+        made.seen(made.verdict(slowdown=1.5), table=made.table_of(8, 2), world=world)
+    )
+    assert recovered["base"] == "step"  # the newest window does not show it
+
+
+def test_a_worker_of_several_ranks_is_as_hot_as_the_named_one() -> None:
+    """The mean of four ranks would hide three quarters of it."""
+    table = made.table_of(8, 2, {5: 1.4})
+    table = replace(table, parallels=[(("data", r // 4), ("tensor", r % 4)) for r in range(8)])
+    heat = ((0, 0, 1.0), (0, 1, 1.1))
+    result = heat_json(made.seen(made.verdict(), table=table, world=made.summary(heat=heat)))
+    assert result["cells"] == [[0, 0, 1.0], [0, 1, 1.4]]
 
 
 def test_before_layer_2_the_newest_window_does() -> None:

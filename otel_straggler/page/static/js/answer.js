@@ -147,6 +147,23 @@ function adviceTree(answer, shard) {
       { "data-field": "advice" },
       advice.map((text) => el("li", { dir: "auto" }, asSentence(text))),
     ),
+    commands.filter((each) => !isDismissal(each)).map((each) => commandTree(each, shard)),
+    dismissalTree(commands.filter(isDismissal), shard),
+  );
+}
+
+function isDismissal(command) {
+  return / verdict dismiss /.test(command);
+}
+
+/** How to silence it, folded: who has not looked yet should look, and not silence. */
+function dismissalTree(commands, shard) {
+  if (!commands.length) return null;
+  return el(
+    "details",
+    { class: "dismissal", key: "dismissal" },
+    el("summary", {}, "Known, or not a problem?"),
+    el("p", { class: "nothing" }, "This ends its notifications. Write your reason instead of WHY."),
     commands.map((each) => commandTree(each, shard)),
   );
 }

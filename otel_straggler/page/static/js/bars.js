@@ -42,7 +42,7 @@ export function rankTree(rank, actions, more = {}) {
 }
 
 const USUAL = ["127.0.0.1:9464", "localhost:9464"];
-const ASKS_A_COLLECTOR = /^otel-straggler (verdict|hang|doctor)\b/;
+const ASKS_A_COLLECTOR = /^otel-straggler (verdict|hang ask|doctor)\b/;
 
 /**
  * A command with the address of the collector that serves this page, where it would ask another.

@@ -16,6 +16,12 @@ export function byteWords(byte) {
   return byte === 1 ? `${times} or less` : times;
 }
 
+/** "alone makes the step 1.29x as long" (as with equal workers); "no data" for null. */
+export function stepTimesWords(slowdown) {
+  if (slowdown === null || slowdown === undefined) return "no data";
+  return `alone makes the step ${slowdown.toFixed(2)}x as long`;
+}
+
 /** "1.49x its peers" of a slowdown that was not squeezed into a byte; "no data" for null. */
 export function slowdownWords(slowdown) {
   return slowdown === null || slowdown === undefined

@@ -28,15 +28,15 @@ function peersTree(answer) {
   const peers = answer.peers;
   if (!peers || !isKnown(peers.own_s) || !isKnown(peers.peers_s)) return null;
   const largest = Math.max(peers.own_s, peers.peers_s);
-  const count = isKnown(peers.n_peers) && peers.n_peers > 0 ? `${formatNumber(peers.n_peers)} ` : "";
+  const others = isKnown(peers.n_peers) && peers.n_peers > 0 ? `${formatNumber(peers.n_peers)} ` : "";
   return evidenceFigure(
     [
       el("strong", {}, formatTimes(peers.slowdown)),
-      " as long",
+      ` as long as ${othersOf(answer, others)}`,
       answer.section ? [" in ", nameTree(answer.section)] : null,
     ],
     comparedRow(whoAnswered(answer), peers.own_s, largest, "own", formatSeconds(peers.own_s)),
-    comparedRow(othersOf(answer, count), peers.peers_s, largest, "others", formatSeconds(peers.peers_s)),
+    comparedRow(othersOf(answer, others), peers.peers_s, largest, "others", formatSeconds(peers.peers_s)),
   );
 }
 
@@ -110,7 +110,7 @@ function whoHangs({ answer, ranks }, places) {
 }
 
 /** With what it is compared: a run has no peers, but a past, or what it would be with equal work. */
-function othersOf({ scope, cause }, count) {
+export function othersOf({ scope, cause }, count) {
   if (scope !== "run" && scope !== "role") return `its ${count}peers`;
   return (cause ?? "").endsWith("_imbalance") ? "if all did the same work" : "before";
 }
@@ -151,7 +151,7 @@ function spreadTree({ ranks, slowdowns }) {
   const highest = Math.max(...spread.bins);
   const label = `${formatCount(spread.count, "rank")} from ${formatTimes(spread.low)} to ${formatTimes(spread.high)}`;
   return evidenceFigure(
-    [el("strong", {}, formatTimes(spread.high)), ` the slowest of all, rank ${formatNumber(slowest)}`],
+    [el("strong", {}, formatTimes(spread.high)), ` as long as its peers: the slowest of all, rank ${formatNumber(slowest)}`],
     el(
       "svg",
       { class: "spread", viewBox: `0 0 ${BINS} 20`, preserveAspectRatio: "none", role: "img", "aria-label": label },
@@ -169,7 +169,7 @@ function spreadTree({ ranks, slowdowns }) {
       "div",
       { class: "spread-axis", "aria-hidden": "true" },
       el("span", {}, formatTimes(spread.from)),
-      el("span", {}, "slowdown, all ranks"),
+      el("span", {}, "own time / that of the peers, all ranks"),
       el("span", {}, formatTimes(spread.to)),
     ),
   );

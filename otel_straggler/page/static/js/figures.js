@@ -79,12 +79,15 @@ function wasteTone(waste) {
 }
 
 function lostSoFar({ run, heat }, isOver) {
-  const why = [];
   const isOne = Math.round(WORST_PART * (heat?.cells?.length ?? 0)) <= 1;
-  if (isKnown(run.m_w) && run.m_w >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_w))} by the worst worker${isOne ? "" : "s"}`);
-  if (isKnown(run.m_s) && run.m_s >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_s))} by the last stage`);
+  // Each is what would be won by that alone: they are no parts of one sum, so the larger one stands.
+  const [part, whose] = [
+    [run.m_w, `the worst worker${isOne ? "" : "s"}`],
+    [run.m_s, "the last stage"],
+  ].reduce((most, each) => ((each[0] ?? 0) > (most[0] ?? 0) ? each : most));
+  const why = isKnown(part) && part >= 0.5 ? `${formatPercent(Math.min(1, part))} of it by ${whose}` : "";
   const [large, unit] = formatLostTime(run.gpu_seconds_lost, run.on_gpu).split(" ");
-  return { title: isOver ? "Lost in all" : "Lost so far", large, unit, small: why.join(", ") };
+  return { title: isOver ? "Lost in all" : "Lost so far", large, unit, small: why };
 }
 
 /** Ranks of the newest window report until they are lost. */
@@ -132,9 +135,10 @@ function stateWords(run) {
 
 function resolvable(run) {
   const least = run.resolvable_slowdown;
+  const isPart = (run.groups ?? []).length > 1 ? " of this group" : "";
   return {
     title: "Detection limit",
     large: isKnown(least) ? formatPercent(least - 1) : formatPercent(null),
-    small: run.time_basis ? `measured by ${wordsOf(run.time_basis)}` : "slowdown of one rank",
+    small: `slowdown of one rank${isPart}${run.time_basis ? `, by ${wordsOf(run.time_basis)}` : ""}`,
   };
 }

@@ -14,15 +14,17 @@ export function createFirstSteps(container) {
   };
 }
 
-/** The five lines, with the address of this machine in them. */
+/** The lines to add, with the address of this machine in them. */
 export function firstStepsTree(host, protocol = "http:") {
   const shown = host.includes(":") && !host.startsWith("[") ? `[${host}]` : host;
   const endpoint = `${protocol}//${shown}:4318`;
   return [
     el("p", { class: "eyebrow" }, "No runs yet"),
     el("h1", {}, "The collector is running, but no training run has reported"),
-    el("p", {}, "Add five lines to the training loop and start it. The page updates automatically."),
-    el("pre", { tabindex: "0", "aria-label": "Five lines of Python" }, el("code", {}, fiveLines(endpoint))),
+    el("p", {}, "Add four lines around the training loop and start it. The page updates automatically."),
+    el("pre", { tabindex: "0", "aria-label": "Four lines of Python around a loop" }, el("code", {}, fourLines(endpoint))),
+    el("p", {}, "Or change nothing, and start it with this instead of torchrun:"),
+    commandTree(`OTEL_STRAGGLER_ENDPOINT=${endpoint} otel-straggler run --nproc-per-node 4 train.py`),
     el(
       "p",
       {},
@@ -44,15 +46,14 @@ export function firstStepsTree(host, protocol = "http:") {
   ];
 }
 
-function fiveLines(endpoint) {
+function fourLines(endpoint) {
   return [
     "import otel_straggler as ots",
     "",
-    `ots.configure(endpoint="${endpoint}")`,
-    "for n, batch in enumerate(batches):",
-    "    ots.step(n)",
-    '    with ots.section("forward"):',
-    "        loss = model(batch)",
+    `ots.configure(endpoint="${endpoint}")  # after init_process_group, if there is one`,
+    "ots.watch(model, optimizer, dataloader)",
+    "for batch in dataloader:",
+    "    ...  # as it is: forward, backward, optimizer.step()",
     "ots.shutdown()",
   ].join("\n");
 }

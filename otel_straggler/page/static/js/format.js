@@ -64,7 +64,7 @@ export function formatLostTime(seconds, isOnGpu) {
   if (seconds < 59.5) return `${formatNumber(seconds, 2)} ${whose}-s`;
   if (seconds < 3600) return `${formatNumber(seconds / 60, 2)} ${whose}-min`;
   const hours = seconds / 3600; // as sentences of verdicts have it
-  return `${formatNumber(hours < 9.95 ? hours : Math.round(hours), 2)} ${whose}-h`;
+  return `${hours < 9.95 ? hours.toFixed(1) : formatNumber(Math.round(hours), 2)} ${whose}-h`;
 }
 
 /** A part of a whole: `12 %`, `0.4 %`. */

@@ -10,6 +10,8 @@ import { visibleCells } from "./viewport.js";
 /** Cells at least so large, and so few, are drawn one by one with round corners. */
 const SMALLEST_TILE = 13;
 const MOST_TILES = 700;
+const MOST_FRAMES = 24;
+const LEAST_FRAME = 7; // pixels
 const FIGURE_ROOM = { width: 34, height: 15 };
 
 /** One frame. Cost: the pixels of the plot, whatever the size of the grid. */
@@ -36,6 +38,7 @@ export function drawHeat(scene) {
   drawNothing(scene);
   drawHatched(scene, cells);
   drawBreaks(scene, cells);
+  drawFlaggedRows(scene, cells);
   drawMarkedRow(scene);
   context.restore();
   drawCursor(scene);
@@ -222,6 +225,29 @@ function drawMarkedRow({ context, grid, view, bounds, palette }) {
   context.lineWidth = 1.5;
   const width = Math.min(bounds.width, (bounds.columns - view.x) * view.cellWidth);
   context.strokeRect(0.75, y - 0.75, width - 1.5, view.cellHeight + 1.5);
+}
+
+/** Frames around flagged rows (dashed: only suspected) and cells; so many that they stay frames. */
+function drawFlaggedRows({ context, grid, view, bounds, palette }, cells) {
+  const seen = grid.flaggedRows.filter((row) => row >= cells.firstRow && row < cells.endRow);
+  if (seen.length + grid.flaggedCells.size > MOST_FRAMES) return;
+  const width = Math.min(bounds.width, (bounds.columns - view.x) * view.cellWidth);
+  const frame = (row, x, across, isDashed) => {
+    const high = Math.max(LEAST_FRAME, view.cellHeight);
+    const y = (row + 0.5 - view.y) * view.cellHeight - high / 2;
+    context.setLineDash(isDashed ? [4, 3] : []);
+    context.strokeRect(x + 1, y + 1, across - 2, high - 2);
+  };
+  context.save();
+  context.strokeStyle = palette.flag;
+  context.lineWidth = 2;
+  for (const row of seen) frame(row, 0, width, grid.suspectRows.has(row));
+  for (const [place, isSure] of grid.flaggedCells) {
+    const [row, column] = [Math.floor(place / grid.columns), place % grid.columns];
+    const across = Math.max(LEAST_FRAME, view.cellWidth);
+    frame(row, (column + 0.5 - view.x) * view.cellWidth - across / 2, across, !isSure);
+  }
+  context.restore();
 }
 
 /** The chosen cell, the one under the pointer, and the one that the keys stand on. */

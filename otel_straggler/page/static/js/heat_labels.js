@@ -92,7 +92,7 @@ function drawNamesOnTop(scene, cells) {
   const { context, grid, view, layout, palette } = scene;
   const { isSlanted } = layout;
   const step = Math.max(1, Math.ceil(13 / view.cellWidth));
-  const room = isSlanted ? (layout.top - 14) * 1.3 : view.cellWidth - 4;
+  const room = isSlanted ? (layout.top - 14) * Math.SQRT2 : view.cellWidth - 4;
   context.textBaseline = isSlanted ? "middle" : "alphabetic";
   context.textAlign = isSlanted ? "left" : "center";
   for (let column = cells.firstColumn; column < cells.endColumn; column += step) {

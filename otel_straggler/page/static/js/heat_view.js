@@ -35,6 +35,7 @@ export const EMPTY_HEAT_GRID = {
   corner: "",
   flaggedRows: [], // ascending
   suspectRows: new Set(), // those of them that are only suspected
+  flaggedCells: new Map(), // row * columns + column of a flagged rank -> whether it is sure
   isRanking: false, // rows stand by how they do, so that one looks at places, not at rows
   selectedRow: null,
   selectedColumn: null,

@@ -16,12 +16,14 @@ import { createRankTime } from "./rank_time.js";
 import { createSectionHeat } from "./section_heat.js";
 import { openSource } from "./source.js";
 import { sayAloud } from "./speech.js";
-import { createState } from "./state.js";
+import { createState, shownSection } from "./state.js";
 import { createTheme } from "./theme.js";
 import { createVerdicts } from "./verdicts.js";
 import { createWaits } from "./waits.js";
 
-const MOST_BESIDE = 9;
+const MOST_BESIDE = 9; // sections
+const FEW_RANKS = 5;
+const SOME_RANKS = 14; // their charts are no higher than the ledger
 
 /** Builds the page and keeps it fresh. */
 export function startPage() {
@@ -32,12 +34,13 @@ export function startPage() {
 
   let section = null;
   const state = createState(window, (chosen) => {
-    if (chosen.section !== section) sayAloud(`Since when: ${chosen.section || "all sections"}`);
-    section = chosen.section;
+    const now = shownSection(view?.picture, chosen);
+    if (now !== section) sayAloud(`Since when: ${now || "all sections"}`);
+    section = now;
     due();
     source.look(chosen);
   });
-  section = state.chosen().section;
+  section = shownSection(null, state.chosen());
   const actions = { select: state.select, retry: source.retry, login: source.login };
   const parts = createParts(actions);
 
@@ -103,7 +106,7 @@ function chosenOf(view, chosen, theme) {
   return {
     run: run?.run_id ?? chosen.run,
     group: run?.group ?? chosen.group,
-    section: chosen.section ?? "",
+    section: shownSection(view.picture, chosen),
     rank: chosen.rank,
     theme,
   };
@@ -128,10 +131,13 @@ function drawPage(parts, view, ui) {
   if (picture || runs || connection.state === "locked") document.body.dataset.ready = "";
 }
 
-/** With few sections the ledger and the waits stand beside them, with many below. */
+/** With few sections the ledger stands to their right, with many below; with few ranks alone there. */
 function layCharts(grid, picture) {
   grid.hidden = !picture;
-  if (picture) grid.dataset.sections = picture.sections.length > MOST_BESIDE ? "many" : "few";
+  if (!picture) return;
+  grid.dataset.sections = picture.sections.length > MOST_BESIDE ? "many" : "few";
+  const count = picture.ranks.rank.length;
+  grid.dataset.ranks = count > SOME_RANKS ? "many" : count > FEW_RANKS ? "some" : "few";
 }
 
 startPage();

@@ -2,7 +2,7 @@
 
 import { chartElement } from "./chart_dom.js";
 import { createChartFrame } from "./chart_frame.js";
-import { rankWords, slowdownWords } from "./chart_words.js";
+import { rankWords, stepTimesWords, slowdownWords } from "./chart_words.js";
 import { printableText } from "./dom.js";
 import { heatDetail } from "./heat_levels.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
@@ -11,7 +11,12 @@ import { createPatternLegend } from "./pattern_legend.js";
 import { factsOfRanks } from "./rank_order.js";
 
 const MATRIX_LAYOUT = { left: 66, top: 24, right: 2, bottom: 4 };
-const MATRIX_HEIGHT = { most: 380, row: 38 };
+const MATRIX_HEIGHT = { most: 380, row: 44 };
+/** What the figures in the cells are ratios of. */
+const BASE_WORDS = {
+  step: "Step time if only this worker were as it is / if all took the mean",
+  peers: "Own time of every worker / its peers",
+};
 const MATRIX_NOTHING = "No rank has reported yet.";
 
 /**
@@ -24,7 +29,7 @@ export function createMatrix(container, actions) {
     part: "matrix",
     label: "Slowdown of each worker by pipeline stage and data rank",
     layout: MATRIX_LAYOUT,
-    marks: ["silent"],
+    marks: ["flagged", "silent"],
     hasMinimap: false,
     tableCaption: "The slowest workers",
     tableColumn: "worker",
@@ -48,12 +53,16 @@ export function createMatrix(container, actions) {
     if (!isOther) return;
     const { heat } = picture;
     sentence.textContent = printableText(heat.pattern_text ?? "");
-    legend.update(heat.pattern);
+    legend.update(heat.pattern, it.cells.count);
     container.dataset.pattern = heat.pattern;
     container.dataset.hot = it.cells.hot;
     container.dataset.silent = heat.silent.map((place) => place.join(",")).join(";");
     frame.table.update(factsOfRanks(picture).worst, (rank) => placeWords(it.cells, rank));
-    const grid = it.cells.rows ? matrixGrid(it.cells, ui.rank) : EMPTY_HEAT_GRID;
+    const base = container.closest(".card")?.querySelector(".card-head p");
+    const where = heat.section ? `, in ${printableText(heat.section)}` : "";
+    if (base) base.textContent = `${BASE_WORDS[heat.base] ?? BASE_WORDS.peers}${where}`;
+    const { flagged } = factsOfRanks(picture);
+    const grid = it.cells.rows ? matrixGrid(it.cells, ui.rank, flagged) : EMPTY_HEAT_GRID;
     frame.setHeight(
       Math.min(MATRIX_HEIGHT.most, Math.max(1, grid.rows) * MATRIX_HEIGHT.row) +
         MATRIX_LAYOUT.top +
@@ -69,7 +78,17 @@ export function createMatrix(container, actions) {
   return { update, destroy };
 }
 
-function matrixGrid(cells, rank) {
+/** Places of flagged ranks, each with whether it is more than suspected. */
+function flaggedPlaces(cells, flagged) {
+  const places = new Map();
+  for (const [rank, { isSure }] of flagged) {
+    const place = cells.placeOfRank.get(rank);
+    if (place !== undefined) places.set(place, isSure || places.get(place) === true);
+  }
+  return places;
+}
+
+function matrixGrid(cells, rank, flagged) {
   const { rows, columns, levels } = cells;
   return {
     ...EMPTY_HEAT_GRID,
@@ -83,11 +102,12 @@ function matrixGrid(cells, rank) {
     columnLabelRoom: 30,
     corner: cells.corner,
     exactAt: (row, column) => cells.at(row, column)?.slowdown ?? null,
+    flaggedCells: flaggedPlaces(cells, flagged),
     hatched: cells.silent,
     cells: cells.count,
     markedCell: cells.placeOfRank.get(rank) ?? null,
     startCell: cells.placeOfRank.get(rank) ?? gravestCell(cells),
-    mostCellWidth: 64,
+    mostCellWidth: 96,
     mostCellHeight: MATRIX_HEIGHT.row,
   };
 }
@@ -110,7 +130,7 @@ function wordsOfWorker(cells, { row, column, ranks }) {
   const place = cells.isRanks ? who : `stage ${cell.stage}, data rank ${cell.data}`;
   const isSilent = cells.silent.has(row * cells.columns + column);
   return [
-    `${place}: ${isSilent ? "silent" : slowdownWords(cell.slowdown)}`,
+    `${place}: ${isSilent ? "silent" : cellWords(cells, cell)}`,
     !cells.isRanks && who
       ? cell.ranks.length > 1
         ? `slowest of its ${cell.ranks.length} ranks: ${who}`
@@ -121,6 +141,10 @@ function wordsOfWorker(cells, { row, column, ranks }) {
       : "",
     ranks > 1 ? "the hottest of the cells under one pixel" : "",
   ];
+}
+
+function cellWords({ base }, { slowdown }) {
+  return base === "step" ? stepTimesWords(slowdown) : slowdownWords(slowdown);
 }
 
 function placeWords(cells, rank) {

@@ -43,6 +43,7 @@ function placedCells(picture) {
   for (const [stage, data] of silent) put(stage, data, null);
   return {
     ...shape,
+    base: picture.heat.base,
     placeOfRank: giveRanks(picture, found, shape),
     silent: new Set(silent.map(([stage, data]) => shape.placeOf(stage, data))),
     known: factsOfRanks(picture).known,

@@ -11,7 +11,7 @@ export const HEAT_PATTERNS = [
   {
     name: "hot_cell",
     words: "one hot cell",
-    meaning: "its hardware or its data",
+    meaning: "its GPU, its host or its data",
     isHot: (row, column) => row === 1 && column === 2,
   },
   {
@@ -42,7 +42,14 @@ export const HEAT_PATTERNS = [
   { name: "even", words: "even", meaning: "all workers are equally fast", isHot: () => false },
 ];
 
-/** `update(pattern)` marks one of them; null or unknown marks none. */
+/** Where a matrix is smaller, its legend would be larger than itself. */
+const LEAST_CELLS = 16;
+const WIDE = "(min-width: 52rem)";
+
+/**
+ * `update(pattern, cells)` marks one of them; null or unknown marks none. Folded at first beside few
+ * cells, and where there is little room; later as people leave it.
+ */
 export function createPatternLegend(container) {
   const items = new Map(HEAT_PATTERNS.map((pattern) => [pattern.name, legendItem(pattern)]));
   const list = chartElement(
@@ -51,14 +58,19 @@ export function createPatternLegend(container) {
     { "aria-label": "Pattern legend" },
     ...items.values(),
   );
-  container.append(list);
-  const update = (pattern) => {
+  const summary = chartElement("summary", "", {}, "What the patterns mean");
+  const folding = chartElement("details", "pattern-folding", {}, summary, list);
+  container.append(folding);
+  let isLaid = false;
+  const update = (pattern, cells) => {
+    if (!isLaid) folding.open = cells >= LEAST_CELLS && window.matchMedia(WIDE).matches;
+    isLaid = true;
     for (const [name, item] of items) {
       if (name === pattern) item.setAttribute("aria-current", "true");
       else item.removeAttribute("aria-current");
     }
   };
-  return { update, destroy: () => list.remove() };
+  return { update, destroy: () => folding.remove() };
 }
 
 function legendItem({ words, meaning, isHot, isSilent }) {

@@ -168,7 +168,7 @@ function sectionTree(section, largest, history, actions) {
         nameTree(section.name),
       ),
       el("small", {}, ` ${section.kind ?? ""}`),
-      isLone ? el("small", {}, NOBODY_WORDS) : el("strong", { class: "number" }, formatTimes(section.slowdown)),
+      isLone ? el("small", {}, NOBODY_WORDS) : el("strong", { class: "number" }, formatTimes(section.slowdown), el("small", {}, " its peers")),
     ),
     el(
       "div",

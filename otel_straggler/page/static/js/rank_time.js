@@ -21,7 +21,7 @@ import { slowSinceWords } from "./slow_since.js";
 import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
 
 const RANK_TIME_LAYOUT = { left: 82, top: 4, right: 0, bottom: 24 };
-const RANK_TIME_HEIGHT = { least: 96, most: 420, row: 30 };
+const RANK_TIME_HEIGHT = { least: 96, most: 420, row: 26 };
 const RANK_TIME_NOTHING = "No window has been scored yet: the first one closes after some steps.";
 const NOBODY = "No rank is flagged.";
 
@@ -143,8 +143,8 @@ function gridOf(it, places, selected) {
     hasSlots: true,
     isRanking: it.order === "worst",
     layoutFor: () => ({ ...RANK_TIME_LAYOUT, left: isByNode ? 120 : RANK_TIME_LAYOUT.left }),
-    mostCellHeight: 30,
-    mostCellWidth: 60,
+    mostCellHeight: 26,
+    mostCellWidth: 90,
   };
 }
 

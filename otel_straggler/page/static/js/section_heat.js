@@ -12,9 +12,9 @@ import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_o
 import { visibleCells } from "./viewport.js";
 
 const GUTTERS = { left: 82, right: 2, bottom: 4, top: 38, isSlanted: false };
-const SLANTED = { ...GUTTERS, top: 68, right: 44, isSlanted: true };
+const SLANTED = { top: 14, longest: 170, steepness: Math.SQRT1_2 };
 const LETTER_WIDTH = 6.8;
-const SECTION_HEAT_HEIGHT = { least: 60, most: 400, row: 26 };
+const SECTION_HEAT_HEIGHT = { least: 60, most: 520, row: 26 };
 const SECTION_HEAT_NOTHING = "No window has been scored yet: the first one closes after some steps.";
 const ALL = "all";
 
@@ -54,7 +54,7 @@ export function createSectionHeat(container, actions) {
 }
 
 /** The newest window as one column for all sections together and one for each, with its bytes. */
-function columnsOfPicture(picture) {
+function columnsOfPicture(picture, chosen) {
   const n = picture.ranks.rank.length;
   const { overall, by_section: bySection } = picture.slowdowns ?? {};
   const column = (name, kind, values) => ({
@@ -65,15 +65,17 @@ function columnsOfPicture(picture) {
     bytes: bytesOfSlowdowns(values, n),
     isAlone: aloneAmong(picture.ranks, values),
   });
-  const each = (picture.sections ?? []).map(({ name, kind }, i) =>
-    column(name, kind, bySection?.[i] ?? []),
-  );
-  return [column(ALL, "all compute and data sections", overall ?? []), ...each];
+  const named = picture.sections ?? [];
+  const each = named.map(({ name, kind }, i) => column(name, kind, bySection?.[i] ?? []));
+  // Who waits less is no faster, and who waits more no slower: waiting is shown where it is asked for.
+  const isWork = ({ name, kind }) => kind !== "wait" || name === chosen;
+  const shown = named.some(isWork) ? each.filter((_, i) => isWork(named[i])) : each;
+  return [column(ALL, "all compute and data sections", overall ?? []), ...shown];
 }
 
 function refreshSections(frame, it, picture, ui) {
   const before = it.shown;
-  const isSame = before?.picture === picture && before.order === it.order && it.order !== "flagged";
+  const isSame = before?.picture === picture && before.section === ui.section && before.order === it.order && it.order !== "flagged";
   it.shown = isSame ? before : shownOf(picture, it.order, ui);
   const { keys, hasData } = it.shown;
   const grid = hasData && keys.length ? sectionGrid(it.shown, ui) : EMPTY_HEAT_GRID;
@@ -91,12 +93,13 @@ function refreshSections(frame, it, picture, ui) {
 
 /** What is shown of a picture in an order. Cost: all its cells. */
 function shownOf(picture, order, ui) {
-  const columns = columnsOfPicture(picture);
+  const columns = columnsOfPicture(picture, ui.section);
   const { known, flagged } = factsOfRanks(picture);
   const newest = { ranks: picture.ranks.rank, columns: [{}], bytes: columns[0].bytes };
   const places = orderOfRanks(order, newest, known, flagged, ui.rank ?? null);
   return {
     picture,
+    section: ui.section,
     order,
     places,
     columns,
@@ -155,11 +158,13 @@ function slowestInWords({ picture, columns }, rank) {
 }
 
 /** Names stand upright where the longest has room. */
-function guttersFor(columns, width, isByNode) {
+export function guttersFor(columns, width, isByNode) {
   const left = isByNode ? 120 : GUTTERS.left;
   const longest = Math.max(8, ...columns.map(({ words }) => words.length)) * LETTER_WIDTH + 4;
   const isFlat = (width - left - GUTTERS.right) / columns.length >= longest;
-  return { ...(isFlat ? GUTTERS : SLANTED), left };
+  if (isFlat) return { ...GUTTERS, left };
+  const room = Math.min(SLANTED.longest, longest) * SLANTED.steepness;
+  return { ...GUTTERS, left, top: SLANTED.top + room, right: room * 0.9, isSlanted: true };
 }
 
 function wordsOfSection({ keys, places, columns, known, flagged }, { row, column, ranks }) {

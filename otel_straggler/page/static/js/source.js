@@ -5,6 +5,7 @@ import { createApi, addressOf } from "./api.js";
 import { browserWorld } from "./browser_world.js";
 import { decodeTimeline, mergeTimelines } from "./bytes.js";
 import { createNews } from "./news.js";
+import { shownSection } from "./state.js";
 
 /**
  * What a source tells, always all of it:
@@ -34,7 +35,7 @@ export function openEmbedded(data) {
   return {
     start(changed, chosen) {
       this.look = (now) => {
-        const timeline = (data.timelines || {})[now.section ?? ""];
+        const timeline = (data.timelines || {})[shownSection(view.picture, now)];
         view.timeline = timeline ? decodeTimeline(timeline) : null;
         view.rank = (data.ranks || {})[String(now.rank)] || null;
         changed({ ...view });
@@ -238,7 +239,7 @@ export function openLive(world = browserWorld()) {
 
   /** Each collector numbers its windows by itself. */
   async function learnTimeline(which, collector) {
-    const query = { ...which, section: chosen.section ?? "" };
+    const query = { ...which, section: shownSection(view.picture, chosen) };
     const key = JSON.stringify([collector, query]);
     const known = timelines.get(key) ?? null;
     const last = view.picture.timeline?.last;

@@ -31,8 +31,18 @@ export function chosenAfter(chosen, change) {
     Object.assign(after, { section: null, rank: null });
   }
   for (const key of STATE_KEYS) if (key in change) after[key] = change[key] ?? null;
-  if (after.section === "") after.section = null;
   return after;
+}
+
+/**
+ * The section that charts show: the chosen one ("" is all of them), else that of the verdict in the
+ * answer, so that they show what the headline says.
+ */
+export function shownSection(picture, chosen) {
+  if (chosen.section !== null && chosen.section !== undefined) return chosen.section;
+  const { section, peers } = picture?.answer ?? {};
+  if (!section || !peers) return ""; // of a hang it is the section that is open, and none is slow
+  return (picture.sections ?? []).some(({ name }) => name === section) ? section : "";
 }
 
 /**

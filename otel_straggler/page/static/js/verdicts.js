@@ -2,6 +2,7 @@
 
 import { nameTree, nothingTree, proseTree, rankTree } from "./bars.js";
 import { el } from "./dom.js";
+import { othersOf } from "./evidence.js";
 import { createFolding, moreTree } from "./folding.js";
 import {
   asSentence,
@@ -74,7 +75,7 @@ function subjectTree(verdict, actions) {
 function factsOf(verdict, picture) {
   const facts = [verdict.cause_text || wordsOf(verdict.cause)];
   if (verdict.section) facts.push(`in ${verdict.section}`);
-  if (isKnown(verdict.slowdown)) facts.push(formatTimes(verdict.slowdown));
+  if (isKnown(verdict.slowdown)) facts.push(`${formatTimes(verdict.slowdown)} as long as ${othersOf(verdict, "")}`);
   if (isKnown(verdict.since_step)) facts.push(`since step ${formatNumber(verdict.since_step)}`);
   if (isKnown(verdict.since_s)) facts.push(formatClock(verdict.since_s, picture.now_s));
   const perHour = verdict.stands ? verdict.gpu_seconds_lost_per_hour : null;

@@ -6,7 +6,7 @@
 // have to fit (at least `columns`; there may be room for more), and the largest cells.
 
 /** Numbers of columns for which there is room: the scale changes at these, not with each window. */
-const SLOTS = [24, 40, 60, 90, 120, 180, 240, 360];
+const SLOTS = [12, 18, 27, 40, 60, 90, 120, 180, 240, 360];
 
 /** Room for so many columns, so that new ones come in without squeezing the others each time. */
 export function slotsFor(columns) {

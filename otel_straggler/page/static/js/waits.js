@@ -6,7 +6,8 @@ import { isAlone } from "./ledger.js";
 import { createFolding, moreTree } from "./folding.js";
 import { formatSeconds, isKnown } from "./format.js";
 
-const FEW_WAITS = 8;
+const FEW_WAITS = { wide: 8, narrow: 4 };
+const NARROW = "(max-width: 40rem)";
 
 /** Two bars a rank: to the left what it waited, to the right what it made others wait. */
 export function createWaits(container, actions) {
@@ -16,7 +17,8 @@ export function createWaits(container, actions) {
 /** The waits as a tree; those who cause most come first. */
 export function waitsTree(waits, isLong, more, actions) {
   if (!waits.length) return nothingTree("No rank has waited for another yet.");
-  const shown = isLong ? waits : waits.slice(0, FEW_WAITS);
+  const few = globalThis.matchMedia?.(NARROW).matches ? FEW_WAITS.narrow : FEW_WAITS.wide;
+  const shown = isLong ? waits : waits.slice(0, few);
   const largest = Math.max(...waits.flatMap((each) => [each.caused_s ?? 0, each.suffered_s ?? 0]));
   return [
     el(
@@ -36,7 +38,7 @@ export function waitsTree(waits, isLong, more, actions) {
       ),
       el("tbody", {}, shown.map((each) => waitTree(each, largest, actions))),
     ),
-    moreTree(waits.length, FEW_WAITS, isLong, more),
+    moreTree(waits.length, few, isLong, more),
   ];
 }
 
