@@ -53,6 +53,37 @@ def test_each_step_has_its_four_sections_in_order(distribution: str, tmp_path: P
     assert sum(in_first.values()) <= 2 * in_first["step"]
 
 
+def test_data_is_seen_where_the_trainer_has_no_hooks_around_a_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are private: without them its profiler says when data is fetched."""
+    from otel_straggler.integrations.lightning import step_timing
+
+    monkeypatch.setattr(step_timing, "_AROUND_FETCH", ("no_such_hook",))
+    distribution = DISTRIBUTIONS[0]
+    with Recorded() as recorded:
+        fit = trainer(distribution, tmp_path, [timing()], max_steps=2)
+        fit.fit(model(distribution), loader())
+    assert recorded.names(1) == SECTIONS
+    assert not {"start", "stop"} & set(vars(fit.profiler))
+
+
+def test_the_profiler_of_the_trainer_is_left_alone(tmp_path: Path) -> None:
+    """It is called some twenty times a step."""
+    distribution = DISTRIBUTIONS[0]
+    replaced: list[str] = []
+
+    class Looking(type(model(distribution))):  # type: ignore[misc]
+        def on_train_batch_start(self, *_: Any) -> None:
+            replaced.extend({"start", "stop"} & set(vars(fit.profiler)))
+
+    with Recorded():
+        fit = trainer(distribution, tmp_path, [timing()], max_steps=2)
+        fit.fit(Looking(), loader())
+    assert replaced == []
+    assert not {"_on_before_fetch", "_on_after_fetch"} & set(vars(fit.fit_loop.epoch_loop))
+
+
 def test_manual_optimization_does_not_count_backward_as_forward(tmp_path: Path) -> None:
     """Lightning runs all of it inside of ``training_step``: forward goes on after each."""
     distribution = DISTRIBUTIONS[0]
@@ -109,8 +140,8 @@ def test_several_callbacks_of_ours_mark_each_step_once(tmp_path: Path) -> None:
 
 
 def test_what_was_replaced_is_back_after_a_fit_and_after_a_failed_one(tmp_path: Path) -> None:
-    """The trainer, its strategy and its profiler have no attribute of ours; the session, which
-    the callback began, is over."""
+    """The trainer, its strategy and its loops have no attribute of ours; the session, which the
+    callback began, is over."""
     distribution = DISTRIBUTIONS[0]
 
     class Failing(type(model(distribution))):  # type: ignore[misc]
@@ -125,7 +156,7 @@ def test_what_was_replaced_is_back_after_a_fit_and_after_a_failed_one(tmp_path: 
             with pytest.raises(error):
                 fit.fit(made, loader())
         assert "training_step" not in vars(fit.strategy)
-        assert not {"start", "stop"} & set(vars(fit.profiler))
+        assert not {"_on_before_fetch", "_on_after_fetch"} & set(vars(fit.fit_loop.epoch_loop))
         assert "save_checkpoint" not in vars(fit)
         assert process.current() is None
 

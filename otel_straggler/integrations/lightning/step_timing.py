@@ -25,8 +25,11 @@ from otel_straggler.integrations.step_sections import (
 )
 
 _MODULES: Final = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
+_AROUND_FETCH: Final = ("_on_before_fetch", "_on_after_fetch")
+"""What the trainer's loop of an epoch calls around ``next()`` of its loader; private, so ..."""
 _FETCH: Final = "train_dataloader_next"
-"""The trainer's name for the time in ``next()`` of its loader, as its profilers get it."""
+"""... where there are none, it is found by the name that the trainer's profiler gets: dearer, as
+that is called some twenty times a step."""
 
 
 def _callback_classes() -> tuple[type, ...]:
@@ -61,8 +64,9 @@ class TrainerTiming:
         self._hooks: list[Any] = []
         forward = self.sections.timed(FORWARD)
         self._wrapped.wrap(CallableId(trainer.strategy, "training_step"), forward)
-        self._wrapped.wrap(CallableId(trainer.profiler, "start"), self._with_fetch_begun)
-        self._wrapped.wrap(CallableId(trainer.profiler, "stop"), self._with_fetch_ended)
+        owner, begins, ends = _fetch_hooks(trainer)
+        self._wrapped.wrap(CallableId(owner, begins), self._with_fetch_begun)
+        self._wrapped.wrap(CallableId(owner, ends), self._with_fetch_ended)
         self._wrapped.wrap(CallableId(trainer, "save_checkpoint"), self._in_checkpoint_phase)
 
     def begin_training(self, trainer: Any) -> None:
@@ -90,20 +94,20 @@ class TrainerTiming:
 
     def _with_fetch_begun(self, start: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(start)
-        def call(action_name: str, *args: Any, **kwargs: Any) -> Any:
-            if action_name.endswith(_FETCH):
+        def call(*args: str, **kwargs: str) -> Any:
+            if _is_fetch(*args, **kwargs):
                 self.sections.begin_step()
                 self.sections.begin(DATA)
-            return start(action_name, *args, **kwargs)
+            return start(*args, **kwargs)
 
         return call
 
     def _with_fetch_ended(self, stop: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stop)
-        def call(action_name: str, *args: Any, **kwargs: Any) -> Any:
-            if action_name.endswith(_FETCH):
+        def call(*args: str, **kwargs: str) -> Any:
+            if _is_fetch(*args, **kwargs):
                 self.sections.end(DATA)
-            return stop(action_name, *args, **kwargs)
+            return stop(*args, **kwargs)
 
         return call
 
@@ -117,6 +121,18 @@ class TrainerTiming:
                 self.phases.end(CHECKPOINT)
 
         return call
+
+
+def _fetch_hooks(trainer: Any) -> tuple[Any, str, str]:
+    """An object, and its two methods that are called around each fetch of training data."""
+    epoch_loop = trainer.fit_loop.epoch_loop
+    if all(hasattr(epoch_loop, name) for name in _AROUND_FETCH):
+        return (epoch_loop, *_AROUND_FETCH)
+    return trainer.profiler, "start", "stop"
+
+
+def _is_fetch(action_name: str = _FETCH) -> bool:
+    return action_name.endswith(_FETCH)
 
 
 _TIMED: weakref.WeakKeyDictionary[Any, TrainerTiming] = weakref.WeakKeyDictionary()
