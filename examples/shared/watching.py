@@ -1,4 +1,4 @@
-"""What examples 07 to 09 share: layers that take time, four ranks, and a collector."""
+"""What examples 07 to 10 share: layers that take time, four ranks, and a collector."""
 
 import json
 import os
