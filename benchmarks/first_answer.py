@@ -24,6 +24,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -123,7 +124,7 @@ def without_torch(folder: Path) -> Json:
     watch = Stopwatch()
     programs = _new_environment(folder)
     watch.part("environment")
-    _install(programs, checkout, "cli,collector")
+    cpu_s = _install(programs, checkout, "cli,collector")
     watch.part("install")
     demo = _started([str(programs / "otel-straggler"), "demo"], checkout)
     with demo:
@@ -133,7 +134,8 @@ def without_torch(folder: Path) -> Json:
         rest = demo.stdout.read()
     through = "Alertmanager" if "through Alertmanager" in answer + rest else "the collector"
     is_right = rank is not None and demo.returncode == 0
-    return watch.result(answer.strip(), is_right=is_right, notified_by=through)
+    more = {"install_cpu_s": round(cpu_s, 1), "notified_by": through}
+    return watch.result(answer.strip(), is_right=is_right, **more)
 
 
 def named_in_demo(lines: Iterator[str]) -> tuple[int | None, str]:
@@ -162,7 +164,7 @@ def with_torch(folder: Path) -> Json:
     _link_torch(programs, folder)
     script = folder / "train.py"
     watch = Stopwatch()
-    _install(programs, checkout, "all")
+    cpu_s = _install(programs, checkout, "all")
     watch.part("install")
     python = str(programs / "python")
     ports = [f"--{name}=127.0.0.1:0" for name in ("otlp-http", "otlp-grpc", "metrics")]
@@ -179,8 +181,8 @@ def with_torch(folder: Path) -> Json:
         finally:
             end(training)
         watch.part("training")
-    since_step = answer["since_step"]
-    return watch.result(answer["sentence"], is_right=is_planted(answer), since_step=since_step)
+    more = {"install_cpu_s": round(cpu_s, 1), "since_step": answer["since_step"]}
+    return watch.result(answer["sentence"], is_right=is_planted(answer), **more)
 
 
 def is_planted(answer: Json) -> bool:
@@ -227,10 +229,17 @@ def _new_environment(folder: Path) -> Path:
     return folder / "env" / "bin"
 
 
-def _install(programs: Path, checkout: Path, extras: str) -> None:
-    """As the README does; what pip prints goes to standard error."""
+def _install(programs: Path, checkout: Path, extras: str) -> float:
+    """As the README does; what pip prints goes to standard error.
+
+    Returns:
+        Seconds of processor time: what it would take one idle core, however busy the machine is.
+    """
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [str(programs / "pip"), "install", "--disable-pip-version-check", f".[{extras}]"]
     subprocess.run(command, cwd=checkout, env=_environment(), stdout=sys.stderr, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _link_torch(programs: Path, folder: Path) -> None:

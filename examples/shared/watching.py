@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 STEPS, RANKS, SLOW_RANK, SLOW_FROM_STEP = 140, 4, 2, 70
-FORWARD_S, BACKWARD_S, SLOWER_S = 0.004, 0.008, 0.012
+FORWARD_S, BACKWARD_S, SLOWER_S = 0.004, 0.008, 0.024
 
 
 class _TakesTime(torch.autograd.Function):
