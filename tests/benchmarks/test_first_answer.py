@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import first_answer
+from benchmarks.first_answer import ROOT
 
 DEMO = """\
   0.8 s  A collector at http://127.0.0.1:46259 watches 4 ranks;
@@ -68,6 +69,16 @@ def test_the_exit_code_says_whether_the_right_rank_was_named(
     printed = json.loads(capsys.readouterr().out)
     assert printed["missed"] == ["with_torch, seconds to the named rank"]
     assert printed["with_torch"] == result
+
+
+def test_the_seconds_of_the_pages_are_those_of_the_committed_measurement() -> None:
+    """The README has the demo's, the page of costs both."""
+    measured = json.loads((ROOT / "docs" / "measurements" / "first_answer.json").read_text())
+    demo_s, training_s = (measured[way]["total_s"] for way in ("without_torch", "with_torch"))
+    assert f"it took {demo_s:.0f} s" in (ROOT / "README.md").read_text()
+    costs = (ROOT / "docs" / "internals" / "costs.md").read_text()
+    assert f"| {demo_s:.0f} s, of which the demo" in costs
+    assert f"; {training_s:.0f} s, of which the training" in costs
 
 
 @pytest.mark.nightly
