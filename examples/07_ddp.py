@@ -1,6 +1,6 @@
 """You will see rank 2 of a DDP training named: it is slow inside backward, where all wait.
 Run it with: python examples/07_ddp.py
-It takes about 30 seconds.
+It takes about 30 seconds, longer on a busy machine.
 """
 
 import torch

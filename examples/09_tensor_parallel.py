@@ -1,6 +1,6 @@
 """You will see rank 2 named in a training whose ranks split each layer: it is slow inside backward.
 Run it with: python examples/09_tensor_parallel.py
-It takes about 30 seconds.
+It takes about 30 seconds, longer on a busy machine.
 """
 
 import torch

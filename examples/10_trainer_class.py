@@ -1,6 +1,6 @@
 """You will see rank 2 of a trainer class, as torchtitan has one, named: no line marks a section.
 Run it with: python examples/10_trainer_class.py
-It takes about 30 seconds.
+It takes about 30 seconds, longer on a busy machine.
 """
 
 import torch

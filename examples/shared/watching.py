@@ -1,4 +1,4 @@
-"""What examples 07 to 09 share: layers that take time, four ranks, and a collector."""
+"""What examples 07 to 10 share: layers that take time, four ranks, and a collector."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 STEPS, RANKS, SLOW_RANK, SLOW_FROM_STEP = 140, 4, 2, 70
-FORWARD_S, BACKWARD_S, SLOWER_S = 0.004, 0.008, 0.012
+FORWARD_S, BACKWARD_S, SLOWER_S = 0.004, 0.008, 0.024
 
 
 class _TakesTime(torch.autograd.Function):

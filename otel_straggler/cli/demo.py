@@ -35,7 +35,7 @@ _SHORT = (
 
 
 @click.command()
-@click.option("--fault", type=click.Choice(FAULTS), default="lost", show_default=True)
+@click.option("--fault", type=click.Choice(FAULTS), default="slow", show_default=True)
 @click.option(
     "--section", type=click.Choice(SECTIONS), help="Where a slow rank is slow.  [default: either]"
 )
@@ -47,7 +47,7 @@ _SHORT = (
 )
 @click.option("--ranks", type=click.IntRange(4, 64), default=4, show_default=True)
 @click.option(
-    "--seconds", type=click.FloatRange(0, 3600), default=8.0, show_default=True,
+    "--seconds", type=click.FloatRange(0, 3600), default=3.0, show_default=True,
     help="Of training before the fault.",
 )  # fmt: skip
 @click.option("--rank", type=click.IntRange(0), help="The rank that fails.  [default: any]")

@@ -80,7 +80,7 @@ def test_the_alert_names_the_rank_that_goes_wrong(outcomes: Any, fault: str, way
 def test_what_people_see_ends_with_the_message(tmp_path: Path) -> None:
     """Without a terminal: plain lines, the message in a frame, and whether it was right."""
     run = subprocess.run(
-        [*COMMAND, "--rank", "1", "--seconds", "0"],
+        [*COMMAND, "--fault", "lost", "--rank", "1", "--seconds", "0"],
         capture_output=True,
         text=True,
         timeout=LONGEST_S,

@@ -32,6 +32,31 @@ def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
             assert heading in anchors(file), target
 
 
+def test_every_page_of_the_site_can_be_reached() -> None:
+    """By the navigation, which names no page that is missing, or by a link of a page in it."""
+    pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
+    named = set(re.findall(r": (\S+\.md)$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE))
+    assert named <= pages
+    linked = {
+        str((ROOT / "docs" / page).parent.joinpath(target).resolve().relative_to(ROOT / "docs"))
+        for page in named
+        for target in re.findall(r"\]\(([\w/-]+\.md)", text_of(ROOT / "docs" / page))
+    }
+    assert pages <= named | linked
+
+
+def test_every_page_is_linked_where_a_reader_begins() -> None:
+    """From the README or the home page of the site; single decisions from their list."""
+    pages = {p for p in ROOT.glob("docs/*/*.md") if p.parent.name != "decisions"}
+    begins = (ROOT / "README.md", ROOT / "docs" / "index.md")
+    linked = {
+        (page.parent / target).resolve()
+        for page in begins
+        for target in re.findall(r"\]\(([\w./-]+\.md)", text_of(page))
+    }
+    assert {str(page.relative_to(ROOT)) for page in pages - linked} == set()
+
+
 @every_page
 def test_every_make_target_exists(page: Path) -> None:
     """As the Makefile has it."""
