@@ -61,6 +61,15 @@ def _no_process_group_to_come() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _nothing_stays_watched() -> Iterator[None]:
+    """A model that a test, or code of a page, watches and keeps has sections in the next test."""
+    yield
+    handle = sys.modules.get("otel_straggler.client.watch.handle")
+    while handle is not None and handle.WATCHING._watched:
+        handle.WATCHING._forget(next(iter(handle.WATCHING._watched.values())))
+
+
 _TOGETHER = ("detector",)
 """Folders whose files share processes with PyTorch, which take longer to start than to use."""
 
