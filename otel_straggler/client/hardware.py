@@ -1,7 +1,8 @@
 """Sends what the GPU of this rank says, and what its host says: from one rank of each host.
 
 A thread of its own, as a driver in trouble may not answer for seconds. It takes at most
-:data:`MAX_SHARE` of a CPU: where a reading costs more, the next one comes later.
+:data:`MAX_SHARE` of a CPU: where a reading costs more, the next one comes later. A rank without a
+GPU reads nothing.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class HardwareReports:
             self._is_first = False
             return now_s + INTERVAL_S
         began_s = time.thread_time()
-        readings = [*self._of_gpu(), *self._of_host(now_s)]
+        uuid = self._rank.topology().gpu_uuid
+        readings = [*self._of_gpu(uuid), *self._of_host(now_s)] if uuid else []
         if readings:
             body = encode_numbers(
                 readings,
@@ -91,9 +93,8 @@ class HardwareReports:
             sender.post_metrics(self._client, self._settings, body, INTERVAL_S / 2)
         return now_s + max(INTERVAL_S, (time.thread_time() - began_s) / MAX_SHARE)
 
-    def _of_gpu(self) -> list[Reading]:
-        uuid = self._rank.topology().gpu_uuid
-        if not self._needs_gpu or not uuid:
+    def _of_gpu(self, uuid: str) -> list[Reading]:
+        if not self._needs_gpu:
             return []
         try:
             if self._gpu is None:

@@ -47,11 +47,12 @@ class Reports:
 
     def __init__(self, monkeypatch: Any, settings: Any, **sensors: Any) -> None:
         self.sent: list[bytes] = []
+        self.gpu_uuid = GPU
         monkeypatch.setattr(
             hardware.sender, "post_metrics", lambda *args: self.sent.append(args[2])
         )
         recorder: Any = SimpleNamespace(session=SimpleNamespace(session_id="s"))
-        rank = RankContext(settings, recorder, Clock(), lambda: Topology(gpu_uuid=GPU))
+        rank = RankContext(settings, recorder, Clock(), lambda: Topology(gpu_uuid=self.gpu_uuid))
         made: dict[str, Any] = {
             "gpu": FakeGpu, "host": FakeHost, "has_dcgm": lambda: False, **sensors
         }  # fmt: skip
@@ -91,6 +92,15 @@ def test_one_rank_of_a_host_reports_the_host(monkeypatch: pytest.MonkeyPatch) ->
 
     second = resolve_settings({"rank": 3, "world_size": 8, "run_id": "r", "local_rank": 1}, {})
     assert Reports(monkeypatch, second).names() == BOTH[:1]
+
+
+def test_a_rank_without_a_gpu_reads_nothing(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """Until it uses one: some trainings move to the GPU late."""
+    reports = Reports(monkeypatch, settings)
+    reports.gpu_uuid = ""
+    assert reports.names() == []
+    reports.gpu_uuid = GPU
+    assert reports.names() == BOTH
 
 
 def test_gpus_that_dcgm_reads_are_left_to_it(
