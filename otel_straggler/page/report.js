@@ -69,10 +69,10 @@ null;return u("li",{key:JSON.stringify(s),"data-tone":on(t)},o?null:sn(t),u("div
 r.description!==r.summary?u("p",{class:"muted",dir:"auto"},r.description):null,u("p",{class:"card-foot"},a===null?null:X(
 a,n),s.node?_(s.node):null,Cs(s).map(([l,c])=>u("span",{class:"label",key:l},_(`${l}=${c}`))),Hs(r.runbook_url))))}function Cs(t){
 return Object.entries(t).filter(([e])=>!$s.includes(e)).slice(0,6)}function Hs(t){return/^https?:\/\//i.test(t??"")?u("a",
-{href:t,rel:"noreferrer noopener",target:"_blank"},"Runbook"):null}var Bt=40,cn=.1;function mn(t){let{answer:e}=t;return e.kind==="hang"?Ls(t):Ws(e)||Bs(t)}function Ws(t){let e=t.peers;if(!e||
+{href:t,rel:"noreferrer noopener",target:"_blank"},"Runbook"):null}var Kt=40,cn=.1;function mn(t){let{answer:e}=t;return e.kind==="hang"?Ls(t):Ws(e)||Ks(t)}function Ws(t){let e=t.peers;if(!e||
 !w(e.own_s)||!w(e.peers_s))return null;let n=Math.max(e.own_s,e.peers_s),o=w(e.n_peers)&&e.n_peers>0?`${O(e.n_peers)} `:
-"";return Ut([u("strong",{},H(e.slowdown)),` as long as ${Kt(t,o)}`,t.section?[" in ",_(t.section)]:null],jt(pn(t),e.own_s,
-n,"own",v(e.own_s)),jt(Kt(t,o),e.peers_s,n,"others",v(e.peers_s)))}function Ls(t){let{answer:e,ranks:n}=t,o=Is(t).map(s=>n.
+"";return Ut([u("strong",{},H(e.slowdown)),` as long as ${Bt(t,o)}`,t.section?[" in ",_(t.section)]:null],jt(pn(t),e.own_s,
+n,"own",v(e.own_s)),jt(Bt(t,o),e.peers_s,n,"others",v(e.peers_s)))}function Ls(t){let{answer:e,ranks:n}=t,o=Is(t).map(s=>n.
 rank.indexOf(s)).filter(s=>s!==-1);return o.length?e.cause==="lost"?Ps(t,o):Fs(t,o):null}function Is({answer:t,hangs:e}){
 return w(t.rank)?[t.rank]:(e??[]).flatMap(({culprits:n})=>n??[])}function Ps(t,e){let n=t.ranks.heartbeat_age_s,o=new Set(
 e),s=Math.min(...e.map(l=>n[l]).filter(w)),r=Ds(n.filter((l,c)=>!o.has(c))),a=Math.max(...[s,r].filter(w));return Ut([u(
@@ -83,19 +83,19 @@ open_sections[t.open_section[e]],o=t.step[e],s=[w(o)?`step ${O(o)}`:"no step yet
 ed"?s.push("ended"):n&&s.push(`in ${n}`),s.join(", ")}function fn(t){let e=new Map;for(let n of t)e.set(n,(e.get(n)??0)+
 1);return[...e].reduce((n,o)=>o[1]>n[1]?o:n)[0]}function dn(t,e){return u("div",{class:"peer-row reached"},u("span",{class:"\
 peer-name"},_(I(t))),u("span",{},_(e)))}function hn({answer:t,ranks:e},n){return w(t.rank)?pn(t):n.length===1?`rank ${e.
-rank[n[0]]}`:V(n.length,"rank")}function Kt({scope:t,cause:e},n){return t!=="run"&&t!=="role"?`its ${n}peers`:(e??"").endsWith(
+rank[n[0]]}`:V(n.length,"rank")}function Bt({scope:t,cause:e},n){return t!=="run"&&t!=="role"?`its ${n}peers`:(e??"").endsWith(
 "_imbalance")?"if all did the same work":"before"}function pn(t){return t.scope==="run"?"the run":w(t.rank)?`rank ${t.rank}`:
 t.node?`host ${t.node}`:"this"}function Ut(t,...e){return u("figure",{class:"peers","data-field":"peers"},t&&u("figcapti\
 on",{},t),e)}function jt(t,e,n,o,s){return u("div",{class:"peer-row"},u("span",{class:"peer-name"},_(I(t))),F(e,n,o),u("\
 span",{class:"number"},s))}function Ds(t){let e=Float64Array.from(t.filter(w)).sort();return e.length?e[Math.floor((e.length-
-1)/2)]:NaN}function Bs({ranks:t,slowdowns:e}){let n=e?.overall??[],o=Ks(n);if(!o||o.count<2)return null;let s=t.rank[o.slowest_place],
+1)/2)]:NaN}function Ks({ranks:t,slowdowns:e}){let n=e?.overall??[],o=Bs(n);if(!o||o.count<2)return null;let s=t.rank[o.slowest_place],
 r=Math.max(...o.bins),a=`${V(o.count,"rank")} from ${H(o.low)} to ${H(o.high)}`;return Ut([u("strong",{},H(o.high)),` as\
- long as its peers: the slowest of all, rank ${O(s)}`],u("svg",{class:"spread",viewBox:`0 0 ${Bt} 20`,preserveAspectRatio:"\
+ long as its peers: the slowest of all, rank ${O(s)}`],u("svg",{class:"spread",viewBox:`0 0 ${Kt} 20`,preserveAspectRatio:"\
 none",role:"img","aria-label":a},o.bins.map((l,c)=>l>0&&u("rect",{key:c,x:c+.08,width:.84,y:(19.5-19*Math.sqrt(l/r)).toFixed(
 2),height:(.5+19*Math.sqrt(l/r)).toFixed(2)}))),u("div",{class:"spread-axis","aria-hidden":"true"},u("span",{},H(o.from)),
-u("span",{},"own time / that of the peers, all ranks"),u("span",{},H(o.to))))}function Ks(t){let[e,n,o,s]=[1/0,-1/0,0,-1];
+u("span",{},"own time / that of the peers, all ranks"),u("span",{},H(o.to))))}function Bs(t){let[e,n,o,s]=[1/0,-1/0,0,-1];
 if(t.forEach((c,i)=>{w(c)&&(o+=1,e=Math.min(e,c),c>n&&([n,s]=[c,i]))}),!o)return null;let r=Math.min(e,1-cn),a=Math.max(
-n,1+cn),l=new Array(Bt).fill(0);for(let c of t)w(c)&&(l[Math.min(Bt-1,Math.floor((c-r)/(a-r)*Bt))]+=1);return{low:e,high:n,
+n,1+cn),l=new Array(Kt).fill(0);for(let c of t)w(c)&&(l[Math.min(Kt-1,Math.floor((c-r)/(a-r)*Kt))]+=1);return{low:e,high:n,
 count:o,from:r,to:a,bins:l,slowest_place:s}}var wn={good:"\u2713",watch:"!",bad:"\u2715",unknown:"?",ended:"\u25A0"},Gt={good:"Healthy",watch:"Keep an eye on it",bad:"\
 Act",unknown:"Not known yet",ended:"Ended"};function kn(t,e){return{update(n){t.hidden=!n,n&&(t.dataset.tone=n.answer.tone,
 t.dataset.kind=n.answer.kind,$(t,js(n,e)))}}}function js(t,e){let{answer:n}=t;return[u("div",{class:"answer-mark","aria-\
@@ -221,7 +221,7 @@ ink:n("--chart-ink","#1c2127"),quiet:n("--chart-quiet","#57606a"),line:n("--char
 rface","#ffffff"),empty:n("--chart-empty","#e9ecef"),hatch:n("--chart-hatch","#b6bec7"),flag:n("--chart-flag","#b3261e"),
 accent:n("--chart-accent","#0b57d0"),font:e.fontFamily||"sans-serif"}}function me(t){let e=nt(Nt)-128,n=Math.min(1,Math.
 abs(t-128)/e),o=n**Ir*-Math.expm1(-((n/Pr)**2));return t<128?-o:o}function he(t,e){let n=[t.even,...e<0?t.fast:t.slow],o=Math.
-abs(e)*(n.length-1),s=Math.min(n.length-2,Math.floor(o)),[r,a]=[vn(n[s]),vn(n[s+1])],l=o-s;return Kr(r.map((c,i)=>c+l*(a[i]-
+abs(e)*(n.length-1),s=Math.min(n.length-2,Math.floor(o)),[r,a]=[vn(n[s]),vn(n[s+1])],l=o-s;return Br(r.map((c,i)=>c+l*(a[i]-
 c)))}function Hn(t){let e=new Uint8ClampedArray(1024);for(let n=1;n<256;n+=1)e.set([...he(t,me(n)),255],n*4);return new Uint32Array(
 e.buffer)}function Wn(t){return Array.from({length:256},(e,n)=>{let o=he(t,me(n||128));return{fill:`rgb(${o.map(Math.round).
 join(" ")})`,ink:Fr(o)}})}function Fr(t){return An(t,[0,0,0])>=An(t,[255,255,255])?"#000000":"#ffffff"}function An(t,e){
@@ -229,16 +229,16 @@ let[n,o]=[Nn(t),Nn(e)].sort((s,r)=>r-s);return(n+.05)/(o+.05)}function Nn(t){let
 .0722*o}function Ln(t){return`linear-gradient(to right, ${Array.from({length:33},(n,o)=>{let s=nt(Nt**(o/16-1));return`r\
 gb(${he(t,me(s)).map(Math.round).join(" ")}) ${o/32*100}%`}).join(", ")})`}function Dr(t){let e=/^#([0-9a-f]{6})$/i.exec(
 t);if(!e)throw new Error(`colour ${t}: expected #rrggbb. Look at charts.css.`);return[16,8,0].map(n=>parseInt(e[1],16)>>
-n&255)}function In(t){let e=t/255;return e<=.04045?e/12.92:((e+.055)/1.055)**2.4}function Br(t){let e=Math.min(1,Math.max(
+n&255)}function In(t){let e=t/255;return e<=.04045?e/12.92:((e+.055)/1.055)**2.4}function Kr(t){let e=Math.min(1,Math.max(
 0,t));return 255*(e<=.0031308?e*12.92:1.055*e**(1/2.4)-.055)}function vn(t){let[e,n,o]=Dr(t).map(In),s=Math.cbrt(.4122214708*
 e+.5363325363*n+.0514459929*o),r=Math.cbrt(.2119034982*e+.6806995451*n+.1073969566*o),a=Math.cbrt(.0883024619*e+.2817188376*
 n+.6299787005*o);return[.2104542553*s+.793617785*r-.0040720468*a,1.9779984951*s-2.428592205*r+.4505937099*a,.0259040371*
-s+.7827717662*r-.808675766*a]}function Kr([t,e,n]){let o=(t+.3963377774*e+.2158037573*n)**3,s=(t-.1055613458*e-.0638541728*
+s+.7827717662*r-.808675766*a]}function Br([t,e,n]){let o=(t+.3963377774*e+.2158037573*n)**3,s=(t-.1055613458*e-.0638541728*
 n)**3,r=(t-.0894841775*e-1.291485548*n)**3;return[4.0767416621*o-3.3077115913*s+.2309699292*r,-1.2684380046*o+2.6097574011*
-s-.3413193965*r,-.0041960863*o-.7034186147*s+1.707614701*r].map(Br)}function ot(t,e){return e?`rank ${t} on ${e}`:`rank ${t}`}function Pn(t){let e=qt(t);if(e===null)return"no data";let n=`${e.
+s-.3413193965*r,-.0041960863*o-.7034186147*s+1.707614701*r].map(Kr)}function ot(t,e){return e?`rank ${t} on ${e}`:`rank ${t}`}function Pn(t){let e=qt(t);if(e===null)return"no data";let n=`${e.
 toFixed(2)}x its peers`;return t===255?`${n} or more`:t===1?`${n} or less`:n}function Fn(t){return t==null?"no data":`al\
 one makes the step ${t.toFixed(2)}x as long`}function ut(t){return t==null?"no data":`${t.toFixed(2)}x its peers`}function Dn(t){
-return t==null?"":t>=9.95?t.toFixed(0):t.toFixed(t>=3.95?1:2)}function Bn(t){let{first_step:e,last_step:n,at_s:o}=t;return e===
+return t==null?"":t>=9.95?t.toFixed(0):t.toFixed(t>=3.95?1:2)}function Kn(t){let{first_step:e,last_step:n,at_s:o}=t;return e===
 null?`until ${Vt(o)}`:e===n?`step ${e}`:`steps ${e}\u2013${n}`}function Yt({first_step:t,at_s:e}){return t===null?Vt(e):
 wt(t)}function Vt(t){if(t==null)return"";let e=new Date(t*1e3);return[e.getHours(),e.getMinutes(),e.getSeconds()].map(n=>String(
 n).padStart(2,"0")).join(":")}function wt(t){return String(t).replace(/\B(?=(\d{3})+$)/g,",")}function st(t){return`${wt(
@@ -248,7 +248,7 @@ r,a);return s.append(...o.map(r=>typeof r=="string"?E(r):r)),s}function Z(){retu
 documentElement).fontSize)/16||1}function yt(t,e,n){let o=b("button","chart-button",{type:"button","aria-label":e,title:e},
 t);return o.addEventListener("click",n),o}function vt(t,e){let n=b("select","chart-select",{"aria-label":t});n.addEventListener(
 "change",()=>e(n.value));let o="";return{element:n,setOptions:(r,a)=>{let l=JSON.stringify(r);l!==o&&(n.replaceChildren(
-...r.map(({name:c,words:i})=>b("option","",{value:c},i))),o=l),n.value!==a&&(n.value=a)}}}function Kn(t){let e=b("span",
+...r.map(({name:c,words:i})=>b("option","",{value:c},i))),o=l),n.value!==a&&(n.value=a)}}}function Bn(t){let e=b("span",
 "chart-scale-bar"),n=[1/Nt,1,Nt].map((a,l)=>b("span","chart-scale-figure",{},`${l===2?"\u2265 ":l===0?"\u2264 ":""}${a}x`)),
 o=b("span","chart-scale",{},e,b("span","chart-scale-figures",{},...n)),s=["no data",...t].map(a=>b("span","chart-key",{},
 b("span",`chart-mark chart-mark-${a.replace(" ","-")}`),a));return{element:b("div","chart-legend",{role:"img","aria-labe\
@@ -370,14 +370,14 @@ e.empty,e.hatch,6,.8),silent:lo(t,null,e.flag,7,2.2)}}function lo(t,e,n,o,s){let
 fillRect(0,0,o,o)),l.strokeStyle=n,l.lineWidth=s,l.beginPath();for(let i of[-o,0,o])l.moveTo(i-1,o+1),l.lineTo(i+o+1,-1);
 l.stroke();let c=t.createPattern(a,"repeat");return c.setTransform(new DOMMatrix().scale(1/r)),c}var da=[12,18,27,40,60,90,120,180,240,360];function fo(t){return da.find(e=>e>=t)??t}function _t(t){return{x:0,y:0,...xe(
 t)}}function xe(t){let{width:e,height:n,rows:o,slots:s,mostCellWidth:r,mostCellHeight:a}=t;return{cellWidth:Math.min(r,e/
-Math.max(1,s)),cellHeight:Math.min(a,n/Math.max(1,o))}}function B(t,e){let n=xe(e),o=q(t.cellWidth,n.cellWidth,e.mostCellWidth),
+Math.max(1,s)),cellHeight:Math.min(a,n/Math.max(1,o))}}function K(t,e){let n=xe(e),o=q(t.cellWidth,n.cellWidth,e.mostCellWidth),
 s=q(t.cellHeight,n.cellHeight,e.mostCellHeight);return{x:q(t.x,0,uo(e.columns,e.width/o)),y:q(t.y,0,uo(e.rows,e.height/s)),
 cellWidth:o,cellHeight:s}}function uo(t,e){let n=t-e;return n>1e-6?n:0}function q(t,e,n){return Math.max(e,Math.min(Math.
-max(e,n),Number.isFinite(t)?t:e))}function mo(t,e,n,o){let s=t.x-n/t.cellWidth,r=t.y-o/t.cellHeight;return B({...t,x:s,y:r},
-e)}function ho(t,e,n,o,s,r){let a=B({...t,cellWidth:t.cellWidth*n,cellHeight:t.cellHeight*o},e),l=t.x+s/t.cellWidth-s/a.
-cellWidth,c=t.y+r/t.cellHeight-r/a.cellHeight;return B({...a,x:l,y:c},e)}function Te(t,e,n,o){let s=Math.floor(t.x+n/t.cellWidth),
+max(e,n),Number.isFinite(t)?t:e))}function mo(t,e,n,o){let s=t.x-n/t.cellWidth,r=t.y-o/t.cellHeight;return K({...t,x:s,y:r},
+e)}function ho(t,e,n,o,s,r){let a=K({...t,cellWidth:t.cellWidth*n,cellHeight:t.cellHeight*o},e),l=t.x+s/t.cellWidth-s/a.
+cellWidth,c=t.y+r/t.cellHeight-r/a.cellHeight;return K({...a,x:l,y:c},e)}function Te(t,e,n,o){let s=Math.floor(t.x+n/t.cellWidth),
 r=Math.floor(t.y+o/t.cellHeight);return n>=0&&o>=0&&n<e.width&&o<e.height&&s>=0&&r>=0&&s<e.columns&&r<e.rows?{row:r,column:s}:
-null}function po(t,e,n,o){let s=e.width/t.cellWidth,r=e.height/t.cellHeight,a=q(t.x,o+1-s,o),l=q(t.y,n+1-r,n);return B({
+null}function po(t,e,n,o){let s=e.width/t.cellWidth,r=e.height/t.cellHeight,a=q(t.x,o+1-s,o),l=q(t.y,n+1-r,n);return K({
 ...t,x:a,y:l},e)}function xt(t,e){let n=(o,s,r,a)=>Math.min(a,Math.ceil(o+s/r-1e-6));return{firstRow:Math.max(0,Math.floor(
 t.y+1e-6)),endRow:n(t.y,e.height,t.cellHeight,e.rows),firstColumn:Math.max(0,Math.floor(t.x+1e-6)),endColumn:n(t.x,e.width,
 t.cellWidth,e.columns)}}function Se(t,e){let n=xe(e);return{across:t.cellWidth<=n.cellWidth*1.001,down:t.cellHeight<=n.cellHeight*
@@ -386,7 +386,7 @@ return t.x+e.width/t.cellWidth>=e.columns-.01}function Oe(t,e){let n=1;for(let o
 o/3);return n}function go(t,e){let n=Qt(),o={grid:null,pixels:null,width:0,height:0,patch:null,bitmap:null},s=null,r=i=>{s=i;let[f,d]=[
 t.clientWidth/i.scale,Math.min(t.clientHeight/i.scale,i.layout.top+i.bounds.height)];f===0||i.grid.rows===0||(ma(o,n,i,f,
 d),ha(t,o,i,f,d))},a=i=>{let f=t.getBoundingClientRect(),{view:d,bounds:m}=s,h=(i.clientX-f.left)/s.scale/o.width*m.columns-
-m.width/d.cellWidth/2,p=((i.clientY-f.top)/s.scale-s.layout.top)/Me(s,o.height)*m.rows-m.height/d.cellHeight/2;e(B({...d,
+m.width/d.cellWidth/2,p=((i.clientY-f.top)/s.scale-s.layout.top)/Me(s,o.height)*m.rows-m.height/d.cellHeight/2;e(K({...d,
 x:h,y:p},m))},l=i=>{t.setPointerCapture(i.pointerId),a(i)},c=i=>t.hasPointerCapture(i.pointerId)&&a(i);return t.addEventListener(
 "pointerdown",l),t.addEventListener("pointermove",c),{update:r}}function Me(t,e){return e-t.layout.top}function ma(t,e,n,o,s){
 if(t.grid===n.grid&&t.pixels===n.pixels&&t.width===o&&t.height===s)return;let{rows:a,columns:l,levels:c}=n.grid,i=L({cellWidth:o/
@@ -503,19 +503,19 @@ palette:null,pixels:null,styles:null,patterns:null,scratch:Qt(),names:new Map,ho
 pointedAt_ms:0,ratio:1,scale:1,draws:0},i=io(t,e,(y,k)=>{if(!a.view)return;a.palette||Object.assign(a,Da(t,y)),a.draws+=
 1,Oo(Object.assign(a,{context:y,ratio:k.ratio}));let{across:T,down:M}=Tt(a.view,a.bounds),N=T||M?"none":"pan-y";e.style.
 touchAction!==N&&(e.style.touchAction=N),r.changed(a)},y=>{a.patterns=a.palette=null,Object.assign(a,{ratio:y.ratio,scale:y.
-scale}),Ba(a,y)}),f=y=>{let k=a.view===null||Object.keys(y).some(T=>y[T]!==a.view[T]);return a.view=y,k&&i.schedule(),k},
+scale}),Ka(a,y)}),f=y=>{let k=a.view===null||Object.keys(y).some(T=>y[T]!==a.view[T]);return a.view=y,k&&i.schedule(),k},
 m=ko({it:a,show:f,found:y=>ao(a.grid.levels,a.grid.rows,L(a.view,a.ratio),y.row,y.column),surface:i,tooltip:n,spoken:o,on:r}),
 h=Eo(e,m,()=>i.state.scale),p=qn(()=>{a.palette=null,i.schedule()});return{it:a,actions:m,setGrid:(y,k=!1)=>{let T=a.grid;
-a.grid=y,a.names.clear(),i.measure(),a.bounds&&i.state.width&&Ka(a,T,i.state,k),i.schedule()},show:f,destroy:()=>[h,p,i.
+a.grid=y,a.names.clear(),i.measure(),a.bounds&&i.state.width&&Ba(a,T,i.state,k),i.schedule()},show:f,destroy:()=>[h,p,i.
 destroy].forEach(y=>y())}}function Da(t,e){let n=Cn(t);return{palette:n,pixels:Hn(n),styles:Wn(n),patterns:co(e,n)}}function Ao(t,e){
 let{grid:n}=t;n.layoutFor&&(t.layout=n.layoutFor(e.width));let{layout:o}=t;return{columns:n.columns,rows:n.rows,slots:n.
 hasSlots?fo(n.columns):n.columns,width:Math.max(1,e.width-o.left-o.right),height:Math.max(1,e.height-o.top-o.bottom),mostCellWidth:n.
-mostCellWidth,mostCellHeight:n.mostCellHeight}}function Ba(t,e){let n=t.view?Se(t.view,t.bounds):{across:!0,down:!0};t.bounds=
+mostCellWidth,mostCellHeight:n.mostCellHeight}}function Ka(t,e){let n=t.view?Se(t.view,t.bounds):{across:!0,down:!0};t.bounds=
 Ao(t,e);let o=_t(t.bounds),s={...t.view??o};n.across&&(s.cellWidth=o.cellWidth),n.down&&(s.cellHeight=o.cellHeight),t.view=
-B(s,t.bounds)}function Re(t){return t.isFocused||t.isPointed&&performance.now()-t.pointedAt_ms<Fa}function Ka(t,e,n,o){let s=Re(
+K(s,t.bounds)}function Re(t){return t.isFocused||t.isPointed&&performance.now()-t.pointedAt_ms<Fa}function Ba(t,e,n,o){let s=Re(
 t),r=te(t.view,t.bounds),a=Se(t.view,t.bounds),l=ja(e,t.grid);t.bounds=Ao(t,n);let c=_t(t.bounds),i={...t.view,x:t.view.
 x-l};(a.down||e.rows===0)&&(i.cellHeight=c.cellHeight),(e.columns===0||a.across&&!s)&&(i.cellWidth=c.cellWidth),r&&!s&&(i.
-x=t.grid.columns),o?i.y=0:t.grid.isRanking||(i.y+=Ua(e,t.grid,i.y)),t.view=s&&l>0?{...B(i,t.bounds),x:i.x}:B(i,t.bounds),
+x=t.grid.columns),o?i.y=0:t.grid.isRanking||(i.y+=Ua(e,t.grid,i.y)),t.view=s&&l>0?{...K(i,t.bounds),x:i.x}:K(i,t.bounds),
 t.hover=null,t.focus=Ga(t.focus,e,t.grid,l)}function ja(t,e){if(t.columns===0)return 0;for(let n=0;n<t.columns;n+=1){let o=e.
 columnKeys.indexOf(t.columnKeys[n]);if(o>=0)return n-o}return 0}function Ua(t,e,n){let o=Math.floor(n);if(t.rows===0||t.
 rowKeys[o]===e.rowKeys[o])return 0;let s=e.rowKeys.indexOf(t.rowKeys[o]);return s<0?0:s-o}function Ga(t,e,n,o){if(!t||n.
@@ -525,7 +525,7 @@ ts zoom across, 0 shows all, Shift with arrows pans, Escape leaves.";function St
 tableCaption:a,tableColumn:l,on:c}){t.dataset.part||(t.dataset.part=e),t.classList.add("chart");let i=b("p","chart-keys",
 {id:`${e}-keys`},qa),f=b("canvas","chart-canvas",{tabindex:"0",role:"application","aria-roledescription":"heat map","ari\
 a-label":n,"aria-describedby":`${e}-keys`}),d=b("div","chart-stage",{},f),m=b("canvas","chart-minimap",{"aria-hidden":"t\
-rue"}),h=b("p","chart-note"),p=b("div","chart-tools"),g=Kn(s),x=Un(),y=Gn(a,l),k=b("div","chart-body",{},d,...r?[m]:[]),
+rue"}),h=b("p","chart-note"),p=b("div","chart-tools"),g=Bn(s),x=Un(),y=Gn(a,l),k=b("div","chart-body",{},d,...r?[m]:[]),
 T=b("div","chart-foot",{},g.element,h);t.replaceChildren(p,k,T,i,x,y.element);let M=null,N=null,at=j=>{j.palette!==M&&g.
 setPalette(M=j.palette),N?.update(j),c.changed(j)},mt=Ro({host:d,canvas:f,tooltip:jn(d),spoken:x,layout:o,on:{...c,changed:at}});
 return r&&(N=go(m,mt.show)),{heat:mt,setHeight:j=>{let ht=`${j/16}rem`;k.style.height!==ht&&(k.style.height=ht)},canvas:f,
@@ -533,7 +533,7 @@ tools:p,stage:d,note:h,body:k,table:y,destroy:()=>{mt.destroy(),t.replaceChildre
 let o=(r,a,l)=>b("span","chart-group",{role:"group","aria-label":`zoom ${r}`},b("span","chart-group-word",{},r),yt("\u2212",
 `${r}: zoom out`,l),yt("+",`${r}: zoom in`,a)),s=[o(e,()=>t.zoomBy(1,1.6),()=>t.zoomBy(1,.625))];return n&&s.push(o(n,()=>t.
 zoomBy(1.6,1),()=>t.zoomBy(1/1.6,1))),[...s,yt("all","show all",()=>t.fit())]}var za=10,Ya=["lost","missing"],ne=[{name:"rank",words:"by rank"},{name:"node",words:"by host"},{name:"worst",words:"wor\
-st first"},{name:"flagged",words:"only flagged"}],Ae=new WeakMap;function K(t){if(!Ae.has(t)){let[e,n]=[Va(t),Xa(t)];Ae.
+st first"},{name:"flagged",words:"only flagged"}],Ae=new WeakMap;function B(t){if(!Ae.has(t)){let[e,n]=[Va(t),Xa(t)];Ae.
 set(t,{known:e,flagged:n,worst:Qa(t,e,n)})}return Ae.get(t)}function Va(t){let{ranks:e}=t,n=e.nodes?.map(E),o=(s,r)=>r==
 null?null:s?.[r]??null;return new Map(e.rank.map((s,r)=>[s,{index:r,nodeIndex:e.node?.[r]??-1,node:o(n,e.node?.[r]),role:e.
 role?.[r]??null,state:o(e.states,e.state?.[r])}]))}function Xa(t){let e=new Map,n=(o,s,r=!0)=>{o!=null&&(!e.has(o)||r&&!e.
@@ -553,11 +553,11 @@ rank:r[i],slowdown:s[i]??null,isLone:a(i),node:e.get(r[i]).node,state:e.get(r[i]
 e.rows);for(let r=0;r<e.rows;r+=1)s[r]=nt(e.at(r,o)?.slowdown);n.push(bt(s))}return{...e,levels:n,hot:cl(e,t.heat.pattern)}}
 function ol(t){let{cells:e,silent:n}=t.heat,o=sl(t),s=new Map,r=(a,l,c)=>{let i=o.placeOf(a,l);s.has(i)||s.set(i,{stage:a,
 data:l,slowdown:c,ranks:[]})};for(let[a,l,c]of e)r(a,l,c);for(let[a,l]of n)r(a,l,null);return{...o,base:t.heat.base,placeOfRank:al(
-t,s,o),silent:new Set(n.map(([a,l])=>o.placeOf(a,l))),known:K(t).known,at:(a,l)=>s.get(a*o.columns+l)}}function sl(t){let{
+t,s,o),silent:new Set(n.map(([a,l])=>o.placeOf(a,l))),known:B(t).known,at:(a,l)=>s.get(a*o.columns+l)}}function sl(t){let{
 stages:e,data_ranks:n}=t.heat,[o,s]=[No(e),No(n)],r=t.heat.by_rank??(!t.ranks.dp&&!t.ranks.pp);return e.length>1||n.length<=
 nl?{rows:n.length?e.length:0,columns:n.length,count:e.length*n.length,isRanks:r,rowName:a=>r?"ranks":`stage ${e[a]}`,columnName:a=>String(
 n[a]),corner:r?"rank":"data rank",placeOf:(a,l)=>o.get(a)*n.length+s.get(l)}:rl(t,n,s,r)}function rl(t,e,n,o){let s=o?ll(
-t.ranks):0,r=il(e.length,s||8),{known:a}=K(t),l=c=>{let i=e[c*r];return r===s?a.get(i)?.node??`rank ${i}`:`${o?"rank":"d\
+t.ranks):0,r=il(e.length,s||8),{known:a}=B(t),l=c=>{let i=e[c*r];return r===s?a.get(i)?.node??`rank ${i}`:`${o?"rank":"d\
 ata"} ${i}`};return{rows:Math.ceil(e.length/r),columns:r,count:e.length,isRanks:o,rowName:l,columnName:c=>`+${c}`,corner:o?
 "rank":"data rank",placeOf:(c,i)=>n.get(i)}}function No(t){return new Map(t.map((e,n)=>[e,n]))}function al(t,e,{isRanks:n,
 placeOf:o}){let{rank:s,pp:r}=t.ranks,a=t.ranks.dp??t.heat.data_of_rank,l=t.slowdowns?.overall??[],c=new Map;return s.forEach(
@@ -592,8 +592,8 @@ grid:d})=>Tl(o.note,L(i,f),d)}}),s=b("p","pattern-sentence",{"data-field":"patte
 s);o.body.after(r);let a=Co(r);return{update:(i,f)=>{n.picture!==i&&(n.cells=vo(i));let d=n.picture!==i||n.rank!==f.rank;
 if(Object.assign(n,{picture:i,rank:f.rank}),!d)return;let{heat:m}=i;s.textContent=E(m.pattern_text??""),a.update(m.pattern,
 n.cells.count),t.dataset.pattern=m.pattern,t.dataset.hot=n.cells.hot,t.dataset.silent=m.silent.map(y=>y.join(",")).join(
-";"),o.table.update(K(i).worst,y=>xl(n.cells,y));let h=t.closest(".card")?.querySelector(".card-head p"),p=m.section?`, \
-in ${E(m.section)}`:"";h&&(h.textContent=`${Ho[m.base]??Ho.peers}${p}`);let{flagged:g}=K(i),x=n.cells.rows?kl(n.cells,f.
+";"),o.table.update(B(i).worst,y=>xl(n.cells,y));let h=t.closest(".card")?.querySelector(".card-head p"),p=m.section?`, \
+in ${E(m.section)}`:"";h&&(h.textContent=`${Ho[m.base]??Ho.peers}${p}`);let{flagged:g}=B(i),x=n.cells.rows?kl(n.cells,f.
 rank,g):J;o.setHeight(Math.min(Ce.most,Math.max(1,x.rows)*Ce.row)+ve.top+ve.bottom),o.stage.dataset.empty=x.rows?"":gl,o.
 heat.setGrid(x)},destroy:()=>{r.remove(),o.destroy()}}}function wl(t,e){let n=new Map;for(let[o,{isSure:s}]of e){let r=t.
 placeOfRank.get(o);r!==void 0&&n.set(r,s||n.get(r)===!0)}return n}function kl(t,e,n){let{rows:o,columns:s,levels:r}=t;return{
@@ -642,16 +642,16 @@ tone} ${o.headline??""}`;return n.every(r=>s.toLowerCase().includes(r))})}functi
 _(e?t.job:t.run_id,"run-job"),e?_(t.run_id,"run-id"):null]}function Ml(t){let e=(t?.runs.length??0)-1;return e<=0?null:u(
 "span",{class:"run-count"},`+${O(e)}`,u("span",{class:"visually-hidden"}," more"))}function $l(t,e,n){return t===0?"No m\
 atching run":t>e?`${t-e} more: type to filter`:n?`${V(t,"run")} found`:""}function El(t,e){let n=w(t.world_size)?V(t.world_size,
-"rank"):"";return t.is_live?w(e)?`${n}, ${C(e)} ago`:n:`${n}, from history`}function Bo(t){return/^https?:\/\//.test(t?.
-page_url??"")?`${t.page_url}/${Ht({run:t.run_id})}`:null}function Rl(t){let e=Bo(t);return e===null?null:u("a",{class:"s\
+"rank"):"";return t.is_live?w(e)?`${n}, ${C(e)} ago`:n:`${n}, from history`}function Ko(t){return/^https?:\/\//.test(t?.
+page_url??"")?`${t.page_url}/${Ht({run:t.run_id})}`:null}function Rl(t){let e=Ko(t);return e===null?null:u("a",{class:"s\
 hard-link",key:"shard",href:e,title:"Its alerts and decisions are there"},u("span",{class:"visually-hidden"},"Open the p\
-age of its shard, "),`on ${t.collector??t.page_url}`)}function Al(t){let e=Bo(t);return e===null?null:[", ",u("a",{class:"\
+age of its shard, "),`on ${t.collector??t.page_url}`)}function Al(t){let e=Ko(t);return e===null?null:[", ",u("a",{class:"\
 shard-link",href:e,tabindex:"-1",onclick:n=>n.stopPropagation()},`on ${t.collector??t.page_url}`)]}function Nl(t,e){let n=t?.
 groups??[];return n.length<2?null:u("label",{class:"group-picker",key:"group"},u("span",{},"Group"),u("select",{value:t.
 group,onchange:o=>e.select({group:o.target.value})},n.map(o=>u("option",{value:o,selected:o===t.group,key:o},o||"(defaul\
-t)"))))}var re=160,Ko=34;function jo(t,e){let n=t.filter(w);if(n.length===0)return u("span",{class:"muted"},"no past");let o=Math.
-min(.9,...n),s=Math.max(1.2,...n),r=c=>t.length<2?re:c/(t.length-1)*re,a=c=>2+(1-(c-o)/(s-o))*(Ko-4),l=n[n.length-1];return u(
-"svg",{class:"spark",viewBox:`0 0 ${re} ${Ko}`,preserveAspectRatio:"none",role:"img","aria-label":`${e}: from ${H(n[0])}\
+t)"))))}var re=160,Bo=34;function jo(t,e){let n=t.filter(w);if(n.length===0)return u("span",{class:"muted"},"no past");let o=Math.
+min(.9,...n),s=Math.max(1.2,...n),r=c=>t.length<2?re:c/(t.length-1)*re,a=c=>2+(1-(c-o)/(s-o))*(Bo-4),l=n[n.length-1];return u(
+"svg",{class:"spark",viewBox:`0 0 ${re} ${Bo}`,preserveAspectRatio:"none",role:"img","aria-label":`${e}: from ${H(n[0])}\
  to ${H(l)}, at most ${H(Math.max(...n))}`},u("line",{class:"spark-one",x1:0,x2:re,y1:a(1).toFixed(1),y2:a(1).toFixed(1)}),
 u("path",{class:"spark-line",d:vl(t,r,a)}))}function vl(t,e,n){let o=[],s=!1;return t.forEach((r,a)=>{if(w(r)){let l=`${e(
 a).toFixed(1)} ${n(r).toFixed(1)}`;o.push(s?`L${l}`:`M${l}h0.01`)}s=w(r)}),o.join("")}var Uo=5,Cl={confirmed:"bad",flapping:"bad",suspect:"watch",recovered:"good",ok:"good"};function Go(t,e){return Ft(t,(n,o,s)=>Hl(
@@ -664,7 +664,7 @@ trong"},e.run.mode==="observe"?"would page":"pages"):null),u("p",{dir:"auto"},et
 Ll(t,e).map(s=>u("span",{},_(s))))))}function Wl(t,e){return t.scope==="rank"&&w(t.rank)?[X(t.rank,e),t.node?[" on ",_(t.
 node)]:null]:t.scope==="host"?["host ",_(t.node)]:t.scope==="role"?["role ",_(t.role)]:"the whole run"}function Ll(t,e){
 let n=[t.cause_text||P(t.cause)];t.section&&n.push(`in ${t.section}`),w(t.slowdown)&&n.push(`${H(t.slowdown)} as long as\
- ${Kt(t,"")}`),w(t.since_step)&&n.push(`since step ${O(t.since_step)}`),w(t.since_s)&&n.push(W(t.since_s,e.now_s));let o=t.
+ ${Bt(t,"")}`),w(t.since_step)&&n.push(`since step ${O(t.since_step)}`),w(t.since_s)&&n.push(W(t.since_s,e.now_s));let o=t.
 stands?t.gpu_seconds_lost_per_hour:null;return w(o)&&o>=1&&n.push(`${Y(o,e.run.on_gpu)} per hour`),w(t.n_peers)&&t.n_peers>
 0&&n.push(V(t.n_peers,"peer")),w(t.confidence)&&t.stands&&n.push(`${G(t.confidence)} sure`),n}function Il(t){let e=[...t.
 decisions||[]].reverse().slice(0,20);return e.length?u("div",{class:"decisions",key:"decisions"},u("h3",{},"Decisions"),
@@ -673,13 +673,13 @@ u("ul",{class:"lines"},e.map(n=>Pl(n,t.now_s)))):null}function Pl(t,e){let n=t.u
 `${n}: `,_(t.reason),o,`, ${W(t.at_ns/1e9,e)}`,t.is_in_force?null:" (no longer in force)")}function Fl(t){let e=t.maintenance||
 [];return e.length?u("div",{class:"decisions",key:"maintenance"},u("h3",{},"Under maintenance: lost ranks there do not p\
 age"),u("ul",{class:"lines"},e.map(n=>u("li",{key:n.node},u("strong",{},_(n.node)),` until ${W(n.until_s,t.now_s)}: `,_(
-n.reason),n.by?[" by ",_(n.by)]:null)))):null}var Dl=1.1,Bl=["auto","off"];function qo(t,e){let n=null,o=null;function s(){e.select({rank:null})}function r(a){if(a===
+n.reason),n.by?[" by ",_(n.by)]:null)))):null}var Dl=1.1,Kl=["auto","off"];function qo(t,e){let n=null,o=null;function s(){e.select({rank:null})}function r(a){if(a===
 o)return;o=a;let{activeElement:l}=document,c=t.contains(l);t.hidden=a===null,document.body.classList.toggle("has-side-pa\
 nel",a!==null),a!==null?(c||(n=l),t.querySelector("h2").focus({preventScroll:!0}),t.scrollTop=0):n?.isConnected&&(c||l===
 document.body)&&n.focus({preventScroll:!0})}return document.addEventListener("keydown",a=>{a.key==="Escape"&&o!==null&&!a.
-defaultPrevented&&s()}),document.addEventListener("focusin",()=>{window.requestAnimationFrame(()=>{o!==null&&Kl(document.
+defaultPrevented&&s()}),document.addEventListener("focusin",()=>{window.requestAnimationFrame(()=>{o!==null&&Bl(document.
 activeElement,t)&&s()})}),{update(a,l,c,i){let f=a?l.rank:null;f!==null&&$(t,jl(a,l,c,{...e,close:s,isSaved:i})),r(f)}}}
-function Kl(t,e){if(!t||t===document.body||e.contains(t))return!1;let[n,o]=[t,e].map(s=>s.getBoundingClientRect());return n.
+function Bl(t,e){if(!t||t===document.body||e.contains(t))return!1;let[n,o]=[t,e].map(s=>s.getBoundingClientRect());return n.
 left>=o.left-1&&n.bottom>o.top}function jl(t,e,n,o){let s=n!==null&&n.rank===e.rank;return[u("header",{class:"panel-head",
 key:"head"},u("h2",{tabindex:"-1"},`Rank ${O(e.rank)}`),u("button",{type:"button",class:"icon-button","aria-label":"Clos\
 e",onclick:o.close},"\u2715")),s?Gl(t,n,o):D(Ul(t,e.rank,o.isSaved))]}function Ul(t,e,n){return t.ranks.rank.includes(e)?
@@ -692,7 +692,7 @@ t.step)?O(t.step):null],["Heartbeat",w(t.heartbeat_age_s)?`${C(t.heartbeat_age_s
 `${C(t.progress_age_s)} ago`:null],["Open section",t.open_section?_(t.open_section):null],["GPU",zl(t.gpu)]].filter(([,r])=>r);
 return u("dl",{class:"pairs",key:"where"},s.map(([r,a])=>u("div",{key:r},u("dt",{},r),u("dd",{},a))))}function zl(t){return!t||
 !(t.model||t.uuid||t.tier)?null:(t.model||t.uuid||zo(t)?[t.model,t.uuid,Yl(t)]:["none reported"]).filter(Boolean).map(o=>u(
-"div",{key:o},_(o)))}function zo({tier:t}){return!!t&&t!=="off"}function Yl(t){if(!t.tier)return null;let e=t.reason&&!Bl.
+"div",{key:o},_(o)))}function zo({tier:t}){return!!t&&t!=="off"}function Yl(t){if(!t.tier)return null;let e=t.reason&&!Kl.
 includes(t.reason)?`: ${P(t.reason)}`:"";return zo(t)?`timed by ${P(t.tier)}${e}`:`not timed${e}`}function Vl(t,e){let n=t.
 sections||[];if(!n.length)return u("section",{key:"sections"},D("No scored window includes this rank yet."));let o=Math.
 max(...n.flatMap(s=>[s.step_s??0,s.peers_step_s??0]));return u("section",{key:"sections"},u("h3",{},"Its sections next t\
@@ -723,9 +723,9 @@ tableCaption:"The slowest ranks of the newest window",tableColumn:"slow since",o
 {rank:n.shown.rankAt(f.row)}),changed:f=>pi(t,o,l,n,f)}}),s=()=>n.last&&ii(o,n,...n.last),r=vt("section",f=>e.select({section:f})),
 a=vt("order of ranks",f=>{n.order=f,s()});a.setOptions(ne,n.order);let l=yt("newest \u25B8","go to the newest window",()=>gi(
 o.heat));return o.tools.append(r.element,a.element,...ee(o.heat.actions,"ranks","time"),l),{update:(f,d,m)=>{n.last=[f,d,
-m],r.setOptions(li(f),d.section??""),o.table.update(K(f).worst,h=>Yo(m,h)),s()},counts:()=>({draws:o.heat.it.draws,columnsBuilt:n.
+m],r.setOptions(li(f),d.section??""),o.table.update(B(f).worst,h=>Yo(m,h)),s()},counts:()=>({draws:o.heat.it.draws,columnsBuilt:n.
 cache.built()}),destroy:o.destroy}}function li(t){let e=(t.sections??[]).map(({name:n})=>({name:n,words:E(n)}));return[{
-name:"",words:"all sections"},...e]}function ii(t,e,n,o,s){let r=o.rank??null,{known:a,flagged:l}=K(n),c=s?oe(e.order,s,
+name:"",words:"all sections"},...e]}function ii(t,e,n,o,s){let r=o.rank??null,{known:a,flagged:l}=B(n),c=s?oe(e.order,s,
 a,l,r):[],i=c.map(g=>s.ranks[g]),f=Re(t.heat.it),d=e.shown,m=d!==null&&d.order!==e.order;f&&!m&&e.order==="worst"&&ci(d?.
 keys,i)&&(c.splice(0,c.length,...d.keys.map(g=>s.ranks.indexOf(g))),i.splice(0,i.length,...d.keys)),e.shown={order:e.order,
 keys:i,known:a,flagged:l,timeline:s,rankAt:g=>i[g],columns:s?.columns??[]};let h=s&&i.length?ui(e,c,r):J,p=Math.min(Le.most,
@@ -743,7 +743,7 @@ m,h.length,c].join("|"),g=n.length===i.length&&i.every((y,k)=>y===n[k]);(p!==e||
 return a.columns.forEach(({seq:y,at_s:k},T)=>{let M=`${y}@${k}`;x.set(M,t.get(M)??r(a,l,T))}),t=x,[...x.values()]},r=(a,l,c)=>{
 o+=1;let i=c*a.ranks.length;return bt(Xt(a.bytes,l,i))};return{levelsOf:s,built:()=>o}}function mi(t,{row:e,column:n,byte:o,
 ranks:s}){let r=t.rankAt(e),{node:a,state:l}=t.known.get(r)??{},c=t.columns[n],i=t.flagged.get(r)?.why,f=s===1&&hi(t,n,r);
-return[`${ot(r,a)}, ${Bn(c)}: ${f?rt:Pn(o)}`,s>1?`the slowest of ${st(s)} in this line`:"",c.first_step===null?"":Vt(c.at_s),
+return[`${ot(r,a)}, ${Kn(c)}: ${f?rt:Pn(o)}`,s>1?`the slowest of ${st(s)} in this line`:"",c.first_step===null?"":Vt(c.at_s),
 i?`flagged: ${i}`:l??""]}function hi({timeline:t,known:e},n,o){let{ranks:s,bytes:r}=t,a=n*s.length,l=s.map(c=>e.get(c)?.
 role);return kt({role:l},r.subarray(a,a+s.length))(s.indexOf(o))}function pi(t,e,n,o,s){let{bounds:r,view:a,grid:l}=s,c=xt(
 a,r),{keys:i}=o.shown??{keys:[]},f={firstRank:i[c.firstRow]??"",lastRank:i[c.endRow-1]??"",columns:l.columns,order:o.order};
@@ -751,14 +751,14 @@ for(let[y,k]of Object.entries(f))t.dataset[y]!==String(k)&&(t.dataset[y]=k);let 
 ows the slowest of ${st(d.rows)}.`:"",h=`${wt(c.endRow-c.firstRow)} of ${st(i.length)}`,p=`${c.endColumn-c.firstColumn} \
 of ${l.columns} window${l.columns===1?"":"s"}`,g=i.length?`${h}, ${p}.${m}`:"";e.note.textContent!==g&&(e.note.textContent=
 g);let x=te(a,r)||!Tt(a,r).across&&a.x>=0&&c.endColumn===l.columns;n.disabled!==x&&(n.disabled=x)}function gi({it:t,show:e}){
-e(B({...t.view,x:360*10},t.bounds))}var Ot={left:82,right:2,bottom:4,top:38,isSlanted:!1},Ie={top:14,longest:170,steepness:Math.SQRT1_2},wi=6.8,Pe={least:60,
+e(K({...t.view,x:360*10},t.bounds))}var Ot={left:82,right:2,bottom:4,top:38,isSlanted:!1},Ie={top:14,longest:170,steepness:Math.SQRT1_2},wi=6.8,Pe={least:60,
 most:520,row:26},ki="No window has been scored yet: the first one closes after some steps.",yi="all";function Xo(t,e){let n={
 order:"rank",shown:null,last:null},o=St(t,{part:"sections",label:"Slowdown of each rank in each section of the newest wi\
 ndow",layout:Ot,marks:["flagged"],hasMinimap:!0,tableCaption:"The slowest ranks of the newest window, all sections toget\
 her",tableColumn:"slowest in",on:{words:l=>$i(n.shown,l),pick:({row:l,column:c})=>{let i=c===0?"":n.shown.columns[c].name;
 e.select({rank:n.shown.keys[l],section:i})},changed:l=>Ei(t,o,n,l)}}),s=()=>n.last&&_i(o,n,...n.last),r=vt("order of ran\
 ks",l=>{n.order=l,s()});return r.setOptions(ne,n.order),o.tools.append(r.element,...ee(o.heat.actions,"ranks")),{update:(l,c)=>{
-n.last=[l,c],s(),o.table.update(K(l).worst,i=>Oi(n.shown,i))},destroy:o.destroy}}function bi(t,e){let n=t.ranks.rank.length,
+n.last=[l,c],s(),o.table.update(B(l).worst,i=>Oi(n.shown,i))},destroy:o.destroy}}function bi(t,e){let n=t.ranks.rank.length,
 {overall:o,by_section:s}=t.slowdowns??{},r=(f,d,m)=>({name:f,words:E(f),kind:E(d),values:m,bytes:En(m,n),isAlone:kt(t.ranks,
 m)}),a=t.sections??[],l=a.map(({name:f,kind:d},m)=>r(f,d,s?.[m]??[])),c=({name:f,kind:d})=>d!=="wait"||f===e,i=a.some(c)?
 l.filter((f,d)=>c(a[d])):l;return[r(yi,"all compute and data sections",o??[]),...i]}function _i(t,e,n,o){let s=e.shown,r=s?.
@@ -766,7 +766,7 @@ picture===n&&s.section===o.section&&s.order===e.order&&e.order!=="flagged";e.sho
 shown,c=l&&a.length?Ti(e.shown,o):J,i=Math.min(Pe.most,Math.max(Pe.least,c.rows*Pe.row)),{top:f,bottom:d}=c.layoutFor?.(
 t.stage.clientWidth/Z())??Ot;t.setHeight(i+f+d),t.body.dataset.large=String(c.rows>100),t.stage.dataset.empty=c.rows===0?
 l?"No rank is flagged.":ki:"",t.heat.setGrid(c,s!==null&&s.order!==e.order)}function xi(t,e,n){let o=bi(t,n.section),{known:s,
-flagged:r}=K(t),a={ranks:t.ranks.rank,columns:[{}],bytes:o[0].bytes},l=oe(e,a,s,r,n.rank??null);return{picture:t,section:n.
+flagged:r}=B(t),a={ranks:t.ranks.rank,columns:[{}],bytes:o[0].bytes},l=oe(e,a,s,r,n.rank??null);return{picture:t,section:n.
 section,order:e,places:l,columns:o,known:s,flagged:r,hasData:o.some(({bytes:c})=>c.some(Boolean)),keys:l.map(c=>a.ranks[c]),
 levels:o.map(({bytes:c})=>bt(Xt(c,l)))}}function Ti({keys:t,places:e,columns:n,levels:o,flagged:s,known:r,order:a},l){let c=t.
 indexOf(l.rank??null),i=l.section?n.findIndex(({name:d},m)=>m>0&&d===l.section):0,f=d=>r.get(t[d])?.node??"";return{...J,
@@ -811,7 +811,7 @@ groups:[t.run.run.group]}},{start(n,o){this.look=s=>{let r=(t.timelines||{})[dt(
 rank=(t.ranks||{})[String(s.rank)]||null,n({...e})},this.look(o)},look(){},retry(){},stop(){}}}var Li=15e3,Ii=500,es=15e3,
 Pi=6;function Fi(t=Jo()){let e=Zo(t),n=ns("connecting"),o=new Map,s={},r=()=>{},a=null,l=new Map,c=0,i=null,f=null,d=-1/0,
 m=!1,h=!1,p=0,g=null,x=ts(t,{runs:j,snapshot:S=>{if(N(S.now_s),a===null)return j();if(S.snapshot===n.picture?.snapshot)return y();
-Ke()},ask:()=>a===null?j():Ke(),lost:T}),y=()=>r({...n,connection:{...n.connection}});function k(S){n.connection.state!==
+Be()},ask:()=>a===null?j():Be(),lost:T}),y=()=>r({...n,connection:{...n.connection}});function k(S){n.connection.state!==
 S&&Object.assign(n.connection,{state:S,since_ms:t.now_ms()})}function T(S){if(x.stop(),S?.needsLogin)return M();c+=1;let A=Math.
 min(Li,Ii*2**Math.min(c,8))*(.5+.5*t.random());k("reconnecting"),n.connection.told=S?.told??null,n.connection.retry_ms=t.
 now_ms()+A,t.clear(i),i=t.later(lt,A),y()}function M(){t.clear(i),Object.assign(n.connection,{retry_ms:null,told:null}),
@@ -819,9 +819,9 @@ k("locked"),y()}function N(S){c=0,Object.assign(n.connection,{retry_ms:null,told
 clock_s=S-t.now_ms()/1e3),k(Di(n.picture)?"ended":"live")}function at(){e.forget(),o.clear(),n.rank=null}function mt({collector:S,
 started_at_s:R}){let A=l.get(S);return l.set(S,R),A!==void 0&&A!==R}async function lt(){t.clear(i);let S=c;try{await Mt(),
 ht(),await pt()}catch(R){c=S,T(R)}}async function Mt(){let S=await e.get("v1/runs",{});if(S.body===null)return N(null);mt(
-S.body)&&at(),n.runs=S.body,N(S.body.now_s)}function j(){It(Mt().then(()=>Lt()===a?y():Be()))}function ht(){a=Lt(),t.isHidden()||
-x.listen(De("v1/events",{run:a}))}function Lt(){return s.run??n.runs?.runs[0]?.run_id??null}function Be(){return ht(),pt()}
-function It(S){S.catch(T)}function Ke(){if(f!==null||t.isHidden())return;let S=1e3*(n.picture?.next_look_s??1),R=Math.max(
+S.body)&&at(),n.runs=S.body,N(S.body.now_s)}function j(){It(Mt().then(()=>Lt()===a?y():Ke()))}function ht(){a=Lt(),t.isHidden()||
+x.listen(De("v1/events",{run:a}))}function Lt(){return s.run??n.runs?.runs[0]?.run_id??null}function Ke(){return ht(),pt()}
+function It(S){S.catch(T)}function Be(){if(f!==null||t.isHidden())return;let S=1e3*(n.picture?.next_look_s??1),R=Math.max(
 0,d+S-t.now_ms());f=t.later(()=>{f=null,It(pt())},R)}async function pt(){if(m){h=!0;return}m=!0;try{do h=!1,await is();while(h)}finally{
 m=!1}}async function is(){let S=p;d=t.now_ms();let R=Lt();if(R===null)return n.picture=null,y();let A=await e.get("v1/ru\
 n",{run:R,group:s.group});if(S!==p)return h=!0;if(n.problem=A.problem,A.problem)return Object.assign(n,{picture:null,timeline:null,
@@ -836,13 +836,13 @@ body}function je(){return["reconnecting","locked"].includes(n.connection.state)}
 fs():j())}function fs(){let S=()=>{let R=n.runs?.runs.find(({run_id:z})=>z===Lt()),A=g;return g=`${R?.tone} ${R?.headline}`,
 g!==A};It(Mt().then(()=>S()&&pt()))}function ds(){if(g=null,t.isHidden())return x.rest();if(je())return lt();ht(),It(pt())}
 return{start(S,R){return r=S,s=R,t.onVisible(ds),t.later(Ue,es),lt()},look(S){let R=s;s=S,p+=1;let{state:A,told:z}=n.connection;
-return A==="locked"?void 0:A==="reconnecting"?z?lt():void 0:((R.run??null)===(S.run??null)?pt():Be()).catch(T)},retry:()=>lt(),
+return A==="locked"?void 0:A==="reconnecting"?z?lt():void 0:((R.run??null)===(S.run??null)?pt():Ke()).catch(T)},retry:()=>lt(),
 async login(S){let R=await e.login(S);return R===null&&await lt(),R},stop(){x.rest(),t.clear(i),t.clear(f)}}}function Di(t){
 return t!==null&&(t.run.finished_at_s!==null||!t.run.is_live)}var ss="otel-straggler-theme";function rs(t,e){let n=document.documentElement,o=window.matchMedia("(prefers-color-scheme\
-: dark)"),s=Bi(),r=()=>{let a=s||(o.matches?"dark":"light"),l=a==="dark"?"light":"dark";n.dataset.theme=a,t.textContent=
+: dark)"),s=Ki(),r=()=>{let a=s||(o.matches?"dark":"light"),l=a==="dark"?"light":"dark";n.dataset.theme=a,t.textContent=
 a==="dark"?"\u2600":"\u263E",t.setAttribute("aria-label",`Change to ${l} colours`),t.title=`Change to ${l} colours`,e(a)};
-t.addEventListener("click",()=>{s=n.dataset.theme==="dark"?"light":"dark",Ki(s),r()}),o.addEventListener("change",r),r()}
-function Bi(){try{let t=window.localStorage.getItem(ss);return t==="dark"||t==="light"?t:null}catch{return null}}function Ki(t){
+t.addEventListener("click",()=>{s=n.dataset.theme==="dark"?"light":"dark",Bi(s),r()}),o.addEventListener("change",r),r()}
+function Ki(){try{let t=window.localStorage.getItem(ss);return t==="dark"||t==="light"?t:null}catch{return null}}function Bi(t){
 try{window.localStorage.setItem(ss,t)}catch{}}var as={wide:8,narrow:4},ji="(max-width: 40rem)";function ls(t,e){return Ft(t,(n,o,s)=>Ui(!ue(n)&&n.waits||[],o,s,e))}function Ui(t,e,n,o){
 if(!t.length)return D("No rank has waited for another yet.");let s=globalThis.matchMedia?.(ji).matches?as.narrow:as.wide,
 r=e?t:t.slice(0,s),a=Math.max(...t.flatMap(l=>[l.caused_s??0,l.suffered_s??0]));return[u("table",{class:"rows waits"},u(

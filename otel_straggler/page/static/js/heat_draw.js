@@ -10,8 +10,8 @@ import { visibleCells } from "./viewport.js";
 /** Cells at least so large, and so few, are drawn one by one with round corners. */
 const SMALLEST_TILE = 13;
 const MOST_TILES = 700;
-const MOST_FRAMES = 24;
-const LEAST_FRAME = 7; // pixels
+const MAX_FRAMES = 24;
+const MIN_FRAME_PX = 7;
 const FIGURE_ROOM = { width: 34, height: 15 };
 
 /** One frame. Cost: the pixels of the plot, whatever the size of the grid. */
@@ -230,10 +230,10 @@ function drawMarkedRow({ context, grid, view, bounds, palette }) {
 /** Frames around flagged rows (dashed: only suspected) and cells; so many that they stay frames. */
 function drawFlaggedRows({ context, grid, view, bounds, palette }, cells) {
   const seen = grid.flaggedRows.filter((row) => row >= cells.firstRow && row < cells.endRow);
-  if (seen.length + grid.flaggedCells.size > MOST_FRAMES) return;
+  if (seen.length + grid.flaggedCells.size > MAX_FRAMES) return;
   const width = Math.min(bounds.width, (bounds.columns - view.x) * view.cellWidth);
   const frame = (row, x, across, isDashed) => {
-    const high = Math.max(LEAST_FRAME, view.cellHeight);
+    const high = Math.max(MIN_FRAME_PX, view.cellHeight);
     const y = (row + 0.5 - view.y) * view.cellHeight - high / 2;
     context.setLineDash(isDashed ? [4, 3] : []);
     context.strokeRect(x + 1, y + 1, across - 2, high - 2);
@@ -244,7 +244,7 @@ function drawFlaggedRows({ context, grid, view, bounds, palette }, cells) {
   for (const row of seen) frame(row, 0, width, grid.suspectRows.has(row));
   for (const [place, isSure] of grid.flaggedCells) {
     const [row, column] = [Math.floor(place / grid.columns), place % grid.columns];
-    const across = Math.max(LEAST_FRAME, view.cellWidth);
+    const across = Math.max(MIN_FRAME_PX, view.cellWidth);
     frame(row, (column + 0.5 - view.x) * view.cellWidth - across / 2, across, !isSure);
   }
   context.restore();

@@ -21,7 +21,7 @@ import { createTheme } from "./theme.js";
 import { createVerdicts } from "./verdicts.js";
 import { createWaits } from "./waits.js";
 
-const MOST_BESIDE = 9; // sections
+const MAX_FEW_SECTIONS = 9; // sections
 const FEW_RANKS = 5;
 const SOME_RANKS = 14; // their charts are no higher than the ledger
 
@@ -135,7 +135,7 @@ function drawPage(parts, view, ui) {
 function layCharts(grid, picture) {
   grid.hidden = !picture;
   if (!picture) return;
-  grid.dataset.sections = picture.sections.length > MOST_BESIDE ? "many" : "few";
+  grid.dataset.sections = picture.sections.length > MAX_FEW_SECTIONS ? "many" : "few";
   const count = picture.ranks.rank.length;
   grid.dataset.ranks = count > SOME_RANKS ? "many" : count > FEW_RANKS ? "some" : "few";
 }

@@ -43,7 +43,7 @@ export const HEAT_PATTERNS = [
 ];
 
 /** Where a matrix is smaller, its legend would be larger than itself. */
-const LEAST_CELLS = 16;
+const MIN_CELLS_UNFOLDED = 16;
 const WIDE = "(min-width: 52rem)";
 
 /**
@@ -63,7 +63,7 @@ export function createPatternLegend(container) {
   container.append(folding);
   let isLaid = false;
   const update = (pattern, cells) => {
-    if (!isLaid) folding.open = cells >= LEAST_CELLS && window.matchMedia(WIDE).matches;
+    if (!isLaid) folding.open = cells >= MIN_CELLS_UNFOLDED && window.matchMedia(WIDE).matches;
     isLaid = true;
     for (const [name, item] of items) {
       if (name === pattern) item.setAttribute("aria-current", "true");
