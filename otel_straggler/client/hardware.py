@@ -1,8 +1,7 @@
 """Sends what the GPU of this rank says, and what its host says: from one rank of each host.
 
 A thread of its own, as a driver in trouble may not answer for seconds. It takes at most
-:data:`MAX_SHARE` of a CPU: where a reading costs more, the next one comes later. A rank without a
-GPU reads nothing.
+:data:`MAX_SHARE` of a CPU: where a reading costs more, the next one comes later.
 """
 
 from __future__ import annotations
@@ -24,6 +23,8 @@ from otel_straggler.otlp.encode_metrics import encode_numbers
 INTERVAL_S = 10.0
 MAX_SHARE = 0.001
 """Of a CPU's time."""
+_SPREAD = 0.618
+"""Part of an interval between the first readings of neighboring ranks: not all at once."""
 _STOP_S = 0.5
 _LOG = logging.getLogger("otel_straggler")
 
@@ -79,10 +80,10 @@ class HardwareReports:
         training begins without us."""
         if self._is_first:
             self._is_first = False
-            return now_s + INTERVAL_S
+            return now_s + INTERVAL_S * (1.0 + _SPREAD * self._settings.rank % 1.0)
         began_s = time.thread_time()
         uuid = self._rank.topology().gpu_uuid
-        readings = [*self._of_gpu(uuid), *self._of_host(now_s)] if uuid else []
+        readings = [*self._of_gpu(uuid), *self._of_host(now_s)]
         if readings:
             body = encode_numbers(
                 readings,
@@ -94,7 +95,7 @@ class HardwareReports:
         return now_s + max(INTERVAL_S, (time.thread_time() - began_s) / MAX_SHARE)
 
     def _of_gpu(self, uuid: str) -> list[Reading]:
-        if not self._needs_gpu:
+        if not self._needs_gpu or not uuid:
             return []
         try:
             if self._gpu is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from otel_straggler.client import hardware
 from otel_straggler.client.gpu.nvml import Reading, SensorsGoneError
 from otel_straggler.client.hardware import INTERVAL_S, HardwareReports
 from otel_straggler.client.host import HostSensors, finds_dcgm, memory_pressure
+from otel_straggler.client.settings import resolve_settings
 from otel_straggler.client.topology import RankContext, Topology
 from otel_straggler.client.worker import Clock
 from otel_straggler.otlp.decode_metrics import MetricDecoder
@@ -57,7 +59,7 @@ class Reports:
             "gpu": FakeGpu, "host": FakeHost, "has_dcgm": lambda: False, **sensors
         }  # fmt: skip
         self.reports = HardwareReports(rank, **made)
-        assert self.reports.tick(0.0) == INTERVAL_S
+        self.first_s = self.reports.tick(0.0)
 
     def names(self, now_s: float = 10.0) -> list[str]:
         """Of the metrics of one reading, as the collector decodes them."""
@@ -70,9 +72,7 @@ class Reports:
 
 
 @pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from otel_straggler.client.settings import resolve_settings
-
+def settings() -> Any:
     return resolve_settings({"rank": 0, "world_size": 8, "run_id": "r"}, {})
 
 
@@ -88,19 +88,30 @@ def test_the_first_reading_comes_an_interval_after_the_start(
 
 
 def test_one_rank_of_a_host_reports_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    from otel_straggler.client.settings import resolve_settings
-
     second = resolve_settings({"rank": 3, "world_size": 8, "run_id": "r", "local_rank": 1}, {})
     assert Reports(monkeypatch, second).names() == BOTH[:1]
 
 
-def test_a_rank_without_a_gpu_reads_nothing(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def test_a_rank_without_a_gpu_reads_its_host(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
     """Until it uses one: some trainings move to the GPU late."""
     reports = Reports(monkeypatch, settings)
     reports.gpu_uuid = ""
-    assert reports.names() == []
+    assert reports.names() == BOTH[1:]
     reports.gpu_uuid = GPU
     assert reports.names() == BOTH
+
+
+def test_neighboring_ranks_do_not_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    firsts = [
+        Reports(
+            monkeypatch, resolve_settings({"rank": rank, "world_size": 8, "run_id": "r"}, {})
+        ).first_s
+        for rank in range(4)
+    ]
+    assert all(INTERVAL_S <= first < 2 * INTERVAL_S for first in firsts)
+    assert min(abs(a - b) for a, b in pairwise(sorted(firsts))) > 1
 
 
 def test_gpus_that_dcgm_reads_are_left_to_it(

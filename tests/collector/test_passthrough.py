@@ -208,3 +208,29 @@ def test_goodput_is_that_of_the_rank_that_told_it_last(store: RunStore) -> None:
     [line] = lines["straggler_run_lost_time_seconds_total"]
     assert 'reason="checkpoint"' in line
     assert 'rank="' not in line
+
+
+@pytest.mark.parametrize("metric", semconv.PASSTHROUGH_METRICS, ids=lambda metric: metric.name)
+def test_every_such_series_is_text_that_prometheus_reads(metric: semconv.Metric) -> None:
+    """Also of a host, which has no labels of its own: one wrong line, and the scrape is refused."""
+    parser = pytest.importorskip(
+        "prometheus_client.parser", reason="it would show that Prometheus reads the page"
+    )
+    store = RunStore()
+    values = tuple("v" for _ in metric.own_labels)
+    report(store, PassthroughMetric(source(), metric, values, 2.5))
+    worlds = {"": store.world_of(source()).passthrough}
+    page = passthrough_of_run(worlds, RUN)
+    page.extend(passthrough_of_ranks(worlds, {}, RUN, 1_000, frozenset()))
+    text = page.render().decode()
+    assert not {"{,", ",,", ",}"} & {
+        text[at : at + 2] for at in range(len(text))
+    }  # which this parser lets pass
+    [sample] = [
+        sample
+        for family in parser.text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == metric.prometheus_name
+    ]
+    assert sample.value == 2.5
+    assert sample.labels["run_id"] == "run"

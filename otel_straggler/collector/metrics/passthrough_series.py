@@ -39,7 +39,7 @@ def passthrough_of_run(worlds: Mapping[str, Passthrough], run: RunLabels) -> Fam
         for (metric, values), value in newest.goodput():
             text = labels(run_id=source.run_id, job_name=source.job, group=source.group)
             own = labels(**dict(zip(metric.own_labels, values, strict=True)))
-            families.add(metric, ",".join(filter(None, (own, text, run.constant))), value)
+            families.add(metric, _joined(own, text, run.constant), value)
     for group, its in worlds.items():
         if its.checkpoint_s is not None:
             families.add(semconv.RUN_CHECKPOINT, run.of(group), its.checkpoint_s)
@@ -81,9 +81,14 @@ def passthrough_of_ranks(
 def _sensor_lines(rank: RankNumbers, constant: str) -> _Lines:
     text = f"{rank_labels(rank.source)},{constant}"
     return [
-        (m, f"{labels(**dict(zip(m.own_labels, values, strict=True)))},{text}", value)
+        (m, _joined(labels(**dict(zip(m.own_labels, values, strict=True))), text), value)
         for (m, values), value in rank.hardware()
     ]
+
+
+def _joined(*parts: str) -> str:
+    """Labels of which some have none: a comma too much, and Prometheus refuses the whole page."""
+    return ",".join(filter(None, parts))
 
 
 def _kernel_lines(rank: RankKernels, constant: str) -> _Lines:
