@@ -35,17 +35,21 @@ LOOPS: dict[str, Train] = {
 
 
 def main() -> None:
-    """Train until the input ends."""
+    loop = _loop_of(sys.argv[1])
+    train_as_told(lambda **run: train_run(loop, **run))
+
+
+def train_as_told(train_run: Callable[..., None]) -> None:
+    """Train a run for each line of the input, and end with it."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an answer
     if sys.argv[2:] == [FIRST]:
         come_first()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    loop = _loop_of(sys.argv[1])
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        train_run(loop, **json.loads(line))
+        train_run(**json.loads(line))
         print("over", file=answers, flush=True)
     answers.flush()
     os._exit(0)  # gloo aborts now and then while the interpreter ends (pytorch#190489)

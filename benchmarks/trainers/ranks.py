@@ -9,7 +9,6 @@ per run that is over.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from itertools import pairwise
@@ -17,10 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
-from benchmarks.inside_backward.ranks import FIRST, come_first
+from benchmarks.inside_backward.ranks import train_as_told
 from benchmarks.inside_backward.work import PACE
 from benchmarks.trainers.data import FETCHED_AT_NS
 from benchmarks.trainers.loops import LOOPS, TrainingLoop
@@ -30,20 +28,8 @@ WARM_UP_STEPS = 20
 
 
 def main() -> None:
-    """Train until the input ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is not an answer
-    if sys.argv[2:] == [FIRST]:
-        come_first()
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
     loop = LOOPS[sys.argv[1]]
-    print("ready", file=answers, flush=True)
-    for line in sys.stdin:
-        train_run(loop, **json.loads(line))
-        print("over", file=answers, flush=True)
-    answers.flush()
-    os._exit(0)  # gloo aborts now and then while the interpreter ends (pytorch#190489)
+    train_as_told(lambda **run: train_run(loop, **run))
 
 
 def train_run(

@@ -7,22 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from .fake_nvml import FakeDriver, build
+from .fake_nvml import FakeDriver
 
 pytestmark = pytest.mark.skipif(
     find_spec("pynvml") is None,
     reason="nvidia-ml-py is not installed: it would show what is read of a GPU",
 )
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture
-def driver(library: Path, tmp_path: Path) -> FakeDriver:
-    return FakeDriver(library, tmp_path)
 
 
 ASK = 'print(repr(pci_id_of_driver("GPU-1234")))'

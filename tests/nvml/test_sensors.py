@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .fake_nvml import FakeDriver, build
+from .fake_nvml import FakeDriver
 
 pytestmark = pytest.mark.skipif(
     find_spec("pynvml") is None,
@@ -26,16 +26,6 @@ try:
 except SensorsGoneError as error:
     print(json.dumps(str(error)))
 """
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture
-def driver(library: Path, tmp_path: Path) -> FakeDriver:
-    return FakeDriver(library, tmp_path)
 
 
 def read(driver: FakeDriver, times: int = 1, **printed: object) -> dict[tuple[str, ...], float]:
