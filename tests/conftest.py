@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return folder if folder.rpartition("/")[2] in _TOGETHER else file
 
     return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """What a thread of some other test logs can be half a surrogate pair. A process that cannot
+    send its report ends, and all tests with it."""
+    return _as_sent((yield))
+
+
+def _as_sent(value: Any) -> Any:
+    """The same, of nothing but what can be sent to another process."""
+    if isinstance(value, str):
+        return str(value).encode("utf-8", "backslashreplace").decode()
+    if type(value) in (bool, int, float, bytes, type(None)):
+        return value
+    if isinstance(value, Mapping):
+        return {_as_sent(key): _as_sent(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_sent(inner) for inner in value]
+    if isinstance(value, tuple):  # why it is skipped
+        return tuple(_as_sent(inner) for inner in value)
+    return ascii(value)
 
 
 @pytest.fixture

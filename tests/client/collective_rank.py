@@ -32,7 +32,7 @@ from otel_straggler.client.collectives import ddp_logger
 
 STEPS = 6
 BASE_S = 0.02
-DOSE_S = 0.06
+DOSE_S = 0.1
 WIDTH = 32
 Forward = Callable[[torch.Tensor], torch.Tensor]
 _steps = itertools.count()
