@@ -44,6 +44,7 @@ def decide(fleet: Fleet, cause: Cause, policy: Policy, now_unix_s: float) -> Dec
         device=cause.device,
         code=cause.code,
         run_id=cause.run_id or (host.run_id if host else ""),
+        state_before=host.state if host else "running",
     )
     if reason := _unfit(fleet, cause, policy, now_unix_s):
         return replace(nothing, reason=reason)

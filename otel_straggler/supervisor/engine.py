@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, cast
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final, cast
 
 from otel_straggler.model.fleet_reports import FleetReport
 from otel_straggler.supervisor.causes import Cause, cause_of_report
 from otel_straggler.supervisor.decide import CLOCKS_DIFFER_S, decide, longest_window_s
-from otel_straggler.supervisor.executors import Executor, StepError, UncertainError
+from otel_straggler.supervisor.executors import StepError, UncertainError
 from otel_straggler.supervisor.fleet import Decision, Fleet, Host, HostState
-from otel_straggler.supervisor.policy import Policy
-from otel_straggler.supervisor.store import Entry, Status, Step, StepRow, Store
+from otel_straggler.supervisor.parts import Supervised, status_json
+from otel_straggler.supervisor.store import ENDED, Entry, Status, Step, StepRow
 
 _log = logging.getLogger(__name__)
 
@@ -26,36 +26,6 @@ _NOT_KEPT: Final = frozenset({"resolved", "stale", "future", "no_rule"})
 _MAINTAIN_EVERY_S: Final = 600.0
 RETRY_S: Final = 5.0
 """After an error of the journal."""
-
-
-class Observer(Protocol):
-    """Who is informed of what happens: counters, spans, audit."""
-
-    def decided(self, cause: Cause, decision: Decision) -> None:
-        """A decision to act was written, before anything is done."""
-
-    def ignored(self, reason: str) -> None:
-        """Nothing follows from a cause."""
-
-    def ended(self, entry: Entry, steps: Sequence[StepRow]) -> None:
-        """A decision has ended; after a crash perhaps for a second time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Supervised:
-    """What the engine works with.
-
-    Attributes:
-        wall_s: seconds since 1970.
-        hosts: of the configuration, added where the journal does not know them.
-    """
-
-    store: Store
-    policy: Policy
-    executor: Executor
-    observer: Observer
-    wall_s: Callable[[], float]
-    hosts: tuple[Host, ...] = ()
 
 
 class Engine:
@@ -181,16 +151,7 @@ class Engine:
     def status(self, limit: int) -> dict[str, Any]:
         """JSON's types only; ``limit``: of decisions, newest first."""
         with self._lock:
-            return {
-                "stopped": self._store.stopped(),
-                "executor": self._executor.name,
-                "hosts": [
-                    {"name": h.name, "state": h.state, "since_unix_s": h.since_unix_s,
-                     "run_id": h.run_id}
-                    for _, h in sorted(self._fleet.hosts.items())
-                ],
-                "decisions": [_shown(entry) for entry in self._store.newest(limit)],
-            }  # fmt: skip
+            return status_json(self._store, self._fleet, self._executor.name, limit)
 
     def unfinished(self) -> int:
         """Decisions whose action has not ended."""
@@ -311,7 +272,8 @@ class Engine:
             self._end_step(entry, row, "failed", str(error))
             return
         with self._lock:
-            if self._fleet.is_stopped:
+            current = self._store.entry(cause_id)
+            if self._fleet.is_stopped or current is None or current.status in ENDED:
                 return
             self._store.start_step(cause_id, row.number, before, self._wall_s())
         _log.info("%s of %s begins, because of %s", row.step.verb, row.step.target, cause_id)
@@ -335,11 +297,13 @@ class Engine:
         with self._store.transaction():
             self._store.set_status(entry.cause.id, status, text)
             if status in ("failed", "expired"):
-                undone = fleet.undone(entry.decision, self._wall_s())
+                rows = self._store.steps(entry.cause.id)
+                has_begun = any(row.started_unix_s is not None for row in rows)
+                undone = fleet.undone(entry.decision, self._wall_s(), has_begun=has_begun)
                 self._store.put_hosts(undone)
                 fleet = fleet.with_hosts(undone)
         self._fleet = fleet
-        level = logging.INFO if status == "done" else logging.ERROR
+        level = {"done": logging.INFO, "expired": logging.WARNING}.get(status, logging.ERROR)
         what = f"{entry.decision.action} of {_subject(entry.decision)}"
         _log.log(level, "%s: %s. %s", what, status, text)
         self._report(entry.cause.id)
@@ -359,11 +323,3 @@ class Engine:
 
 def _subject(decision: Decision) -> str:
     return decision.host or decision.run_id or "the fleet"
-
-
-def _shown(entry: Entry) -> dict[str, Any]:
-    decision = entry.decision
-    keys = ("cause_id", "at_unix_s", "action", "reason", "rule", "host", "replacement", "run_id",
-            "device", "code")  # fmt: skip
-    shown = {key: getattr(decision, key) for key in keys}
-    return {**shown, "status": entry.status, "text": entry.text, "cause": entry.cause.name}

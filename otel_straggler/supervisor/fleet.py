@@ -38,6 +38,7 @@ class Decision:
         rule: that matched.
         host, device, run_id: what it acts on; ``device`` and ``code`` are for the cooldown.
         replacement: a spare host, if the action needs one.
+        state_before: of the host that an action takes out.
     """
 
     cause_id: str
@@ -50,6 +51,7 @@ class Decision:
     code: str = ""
     run_id: str = ""
     replacement: str = ""
+    state_before: HostState = "running"
 
     @property
     def acts(self) -> bool:
@@ -103,13 +105,14 @@ class Fleet:
             result.append(self._moved(decision.replacement, "running", decision))
         return tuple(result)
 
-    def undone(self, decision: Decision, at_unix_s: float) -> tuple[Host, ...]:
-        """The hosts after an action that failed: nobody knows whether the host is out, so it is
-        not counted on, and the spare is one again."""
+    def undone(self, decision: Decision, at_unix_s: float, *, has_begun: bool) -> tuple[Host, ...]:
+        """The hosts after an action that failed or never began. Where it began, nobody knows
+        whether the host still works, so it counts as failed; the spare is one again."""
         result = []
         if decision.action in TAKES_OUT:
+            state: HostState = "failed" if has_begun else decision.state_before
             host = self.hosts[decision.host]
-            result.append(replace(host, state="failed", since_unix_s=at_unix_s))
+            result.append(replace(host, state=state, since_unix_s=at_unix_s))
         if decision.replacement:
             spare = self.hosts[decision.replacement]
             result.append(replace(spare, state="spare", since_unix_s=at_unix_s, run_id=""))

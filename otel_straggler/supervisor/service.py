@@ -17,12 +17,13 @@ from otel_straggler.errors import UnavailableError
 from otel_straggler.otlp.clients.token import token_headers
 from otel_straggler.secret import reveal
 from otel_straggler.supervisor.api import MAX_BODY_BYTES, SupervisorApi
-from otel_straggler.supervisor.engine import Engine, Supervised
+from otel_straggler.supervisor.engine import Engine
 from otel_straggler.supervisor.executors import Executor
 from otel_straggler.supervisor.executors.printing import PrintExecutor
 from otel_straggler.supervisor.executors.programs import Programs
 from otel_straggler.supervisor.executors.shell import ShellExecutor
 from otel_straggler.supervisor.executors.slurm import SlurmExecutor
+from otel_straggler.supervisor.parts import Supervised
 from otel_straggler.supervisor.settings import (
     SupervisorSettings,
     check_policy,

@@ -33,7 +33,7 @@ CREATE TABLE decisions (
     cause_id TEXT PRIMARY KEY, at_unix_s REAL NOT NULL, status TEXT NOT NULL,
     cause TEXT NOT NULL, decision TEXT NOT NULL, text TEXT NOT NULL DEFAULT '',
     is_reported INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
+);
 CREATE INDEX decisions_by_time ON decisions (at_unix_s);
 CREATE INDEX decisions_by_status ON decisions (status);
 CREATE TABLE steps (
@@ -160,7 +160,7 @@ class Store:
         hosts = {r[0]: Host(name=r[0], state=r[1], since_unix_s=r[2], run_id=r[3]) for r in rows}
         decided = self._all(
             "SELECT decision FROM decisions WHERE at_unix_s >= ? AND status NOT IN "
-            "('ignored', 'expired') ORDER BY at_unix_s",
+            "('ignored', 'expired') ORDER BY rowid",
             since_unix_s,
         )
         decisions = tuple(Decision(**json.loads(text)) for (text,) in decided)
@@ -191,13 +191,13 @@ class Store:
 
     def unfinished(self) -> tuple[Entry, ...]:
         """Decisions whose action has not ended, oldest first."""
-        rows = self._all(f"{_ENTRY} WHERE status IN ('decided', 'started') ORDER BY at_unix_s")
+        rows = self._all(f"{_ENTRY} WHERE status IN ('decided', 'started') ORDER BY rowid")
         return tuple(map(_entry, rows))
 
     def unreported(self) -> tuple[Entry, ...]:
         """Decisions that have ended without their span and audit line."""
         where = "is_reported = 0 AND status NOT IN ('decided', 'started')"
-        return tuple(map(_entry, self._all(f"{_ENTRY} WHERE {where} ORDER BY at_unix_s")))
+        return tuple(map(_entry, self._all(f"{_ENTRY} WHERE {where} ORDER BY rowid")))
 
     def set_reported(self, cause_id: str) -> None:
         self._connection.execute(
@@ -206,7 +206,7 @@ class Store:
 
     def newest(self, limit: int) -> tuple[Entry, ...]:
         """The newest decisions."""
-        return tuple(map(_entry, self._all(f"{_ENTRY} ORDER BY at_unix_s DESC LIMIT ?", limit)))
+        return tuple(map(_entry, self._all(f"{_ENTRY} ORDER BY rowid DESC LIMIT ?", limit)))
 
     def put(self, cause: Cause, decision: Decision, steps: Sequence[Step]) -> None:
         """Write a decision; one that ignored the same cause is replaced."""
