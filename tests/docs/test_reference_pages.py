@@ -121,6 +121,7 @@ def test_a_word_without_a_description_stops_the_page(
 def settings_on_the_page() -> Iterator[tuple[str, str, str]]:
     """Section, key and default."""
     _, _, part = configuration_page.page().partition("## The collector")
+    part, _, _ = part.partition("## The supervisor")
     for rows in part.split("### `")[1:]:
         section, _, table = rows.partition("`")
         for key, default in re.findall(r"^\| `(\w+)` \| [^|]* \| (.*?) \|", table, re.MULTILINE):

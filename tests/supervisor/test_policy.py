@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from otel_straggler.errors import ConfigError
+from otel_straggler.supervisor.decide import REASONS
+from otel_straggler.supervisor.fleet import HOST_STATES
+from otel_straggler.supervisor.policy import ACTIONS
 from otel_straggler.supervisor.service import executor_for
 from otel_straggler.supervisor.settings import check_policy, check_start, load_settings
+from otel_straggler.supervisor.xids import SEVERITIES
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "supervisor.yaml"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "supervisor.yaml"
+PAGE = (ROOT / "docs" / "operate" / "supervisor.md").read_text(encoding="utf-8")
 
 
 def written(folder: Path, text: str) -> Path:
@@ -28,6 +37,20 @@ def test_the_example_is_what_a_supervisor_starts_with() -> None:
     assert len(settings.policy.rules) == 8
     assert settings.policy.severities == {63: "gpu"}
     assert settings.executor.shell.commands["cordon"] == ("kubectl", "cordon", "{host}")  # type: ignore[call-overload]
+
+
+def test_the_examples_of_the_page_are_accepted(tmp_path: Path) -> None:
+    """One by Alertmanager, one by a supervisor; and every reason and action is on the page."""
+    alertmanager, policy = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert len(load_settings(written(tmp_path, policy)).policy.rules) == 3
+    assert all(f"`{word}`" in PAGE for word in (*REASONS, *ACTIONS, *HOST_STATES, *SEVERITIES))
+    amtool = shutil.which("amtool")
+    if amtool is None:
+        pytest.skip("amtool is not installed: it would show that Alertmanager takes the receiver")
+    file = tmp_path / "alertmanager.yml"
+    file.write_text(f"route: {{receiver: supervisor}}\n{alertmanager}")
+    done = subprocess.run([amtool, "check-config", file], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_without_a_file_nothing_is_done() -> None:
