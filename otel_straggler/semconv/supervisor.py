@@ -12,6 +12,8 @@ SUPERVISOR_DECISION_SPAN: Final = "supervisor.decision"
 """What followed from it, until that has ended; linked to the span of its cause."""
 SUPERVISOR_STEP_SPAN: Final = "supervisor.step"
 """One call of the executor; a child of the decision."""
+SUPERVISOR_LABEL_PREFIX: Final = "straggler.supervisor.label."
+"""Of the labels of an alert, and the fields of a report, on the span of a cause."""
 
 # --- supervisor -------------------------------------------------------------------------------
 SUPERVISOR_CAUSE_ID: Final = Attribute(

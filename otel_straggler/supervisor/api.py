@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from otel_straggler.collector.access.guard import Guard, Refusal
-from otel_straggler.collector.access.roles import PUBLIC, READ, Role
+from otel_straggler.collector.access.roles import PUBLIC, READ, Principal, Role
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 from otel_straggler.collector.metrics.families import CONTENT_TYPE
 from otel_straggler.errors import InputError
@@ -145,11 +145,28 @@ class SupervisorApi:
         webhook = read_webhook(_object(request.content, "a webhook of Alertmanager"))
         for reason, number in webhook.rejected.items():
             self._telemetry.ignored(reason, number)
-        outcomes = Counter(map(_outcome, self._engine.submit(webhook.causes)))
+        who = request.head.principal
+        causes = [cause for cause in webhook.causes if self._may(who, cause.run_id, cause.host)]
+        outcomes = Counter(map(_outcome, self._engine.submit(causes)))
+        if forbidden := len(webhook.causes) - len(causes):
+            outcomes["forbidden"] = forbidden
         return _json({"outcomes": {**outcomes, **webhook.rejected}})
 
     def _report(self, request: Request) -> Response:
-        return _json({"outcome": _outcome(self._engine.report(read_report(request.content)))})
+        report = read_report(request.content)
+        if not self._may(request.head.principal, report.run_id, report.node):
+            return _json({"outcome": "forbidden"})
+        return _json({"outcome": _outcome(self._engine.report(report))})
+
+    def _may(self, who: Principal, run_id: str, host: str) -> bool:
+        """Whether somebody may send something about a run and a host: neither may be another's."""
+        known = self._engine.fleet.hosts.get(host)
+        on_host = known.run_id if known is not None else ""
+        is_theirs = bool(run_id) and who.covers(run_id) and (not on_host or who.covers(on_host))
+        if who.runs and not is_theirs:
+            self._telemetry.ignored("forbidden")
+            return False
+        return True
 
     def _status(self, request: Request) -> Response:  # noqa: ARG002 - the same for all
         return _json(self._engine.status(_SHOWN))

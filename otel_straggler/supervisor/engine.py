@@ -38,9 +38,8 @@ class Engine:
         self._store, self._policy = parts.store, parts.policy
         self._executor, self._observer = parts.executor, parts.observer
         self._wall_s = parts.wall_s
-        self._keep_s = max(
-            _MIN_KEPT_S, longest_window_s(self._policy), self._policy.max_age_s + CLOCKS_DIFFER_S
-        )
+        self._window_s = longest_window_s(self._policy)
+        self._keep_s = max(_MIN_KEPT_S, self._window_s, self._policy.max_age_s + CLOCKS_DIFFER_S)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._is_ending = False
@@ -48,7 +47,7 @@ class Engine:
         with self._store.transaction():
             known = self._store.fleet(0.0).hosts
             self._store.put_hosts(host for host in parts.hosts if host.name not in known)
-        self._fleet = self._store.fleet(self._wall_s() - self._keep_s)
+        self._fleet = self._store.fleet(self._wall_s() - self._window_s)
         self._thread = threading.Thread(target=self._run, name="straggler-supervisor", daemon=True)
 
     # --- what comes in ---------------------------------------------------------------------------
@@ -103,7 +102,7 @@ class Engine:
             if failed:
                 self._store.set_status(cause.id, "failed", failed)
             elif decision.acts:
-                fleet = fleet.with_decision(decision, self._keep_s)
+                fleet = fleet.with_decision(decision, self._window_s)
                 self._store.put_hosts(fleet.changed_by(decision))
         self._fleet = fleet
         if decision.acts:

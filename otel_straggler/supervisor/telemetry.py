@@ -123,7 +123,7 @@ def spans_of(
             of_cause,
             resource=resource,
             kind=SpanKind.CONSUMER,
-            attributes={**about, **{f"straggler.label.{k}": v for k, v in cause.labels.items()}},
+            attributes={**about, **_labels(cause)},
             start_time=_ns(min(cause.at_unix_s, decision.at_unix_s)),
             end_time=_ns(decision.at_unix_s),
         ),
@@ -175,6 +175,10 @@ def _about(cause: Cause, decision: Decision) -> dict[str, str]:
         semconv.SUPERVISOR_CODE: decision.code,
     }
     return {str(key): value for key, value in values.items() if value}
+
+
+def _labels(cause: Cause) -> dict[str, str]:
+    return {semconv.SUPERVISOR_LABEL_PREFIX + name: text for name, text in cause.labels.items()}
 
 
 def _decided(decision: Decision) -> dict[str, str]:

@@ -6,8 +6,11 @@ import dataclasses
 import logging
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_straggler.collector.access.audit import Audit
@@ -15,9 +18,19 @@ from otel_straggler.errors import ConfigError, UnavailableError
 from otel_straggler.model.fleet_reports import FleetReport
 from otel_straggler.supervisor.causes import Cause
 from otel_straggler.supervisor.executors import StepError, UncertainError
-from otel_straggler.supervisor.store import Store
+from otel_straggler.supervisor.service import Supervisor
+from otel_straggler.supervisor.settings import (
+    ExportSettings,
+    FleetSettings,
+    ServerSettings,
+    StateSettings,
+    SupervisorSettings,
+)
+from otel_straggler.supervisor.store import Step, Store
 from otel_straggler.supervisor.telemetry import Telemetry
+from otel_straggler.testing import CapturedRequests
 
+from ..waiting import eventually
 from .supervised import NOW_S, Remembering, Scene, alert, policy_of
 
 POLICY = policy_of("""
@@ -252,6 +265,82 @@ def test_an_executor_that_cannot_answer_leaves_the_step_unknown(scene: Scene) ->
     assert scene.status_of(GPU) == "unknown"
 
 
+class Killed(BaseException):
+    """As SIGKILL: nothing of ours runs any more."""
+
+
+class Mortal(Remembering):
+    """Is killed before or after it acts, as the test says; knows what it has done, or does not."""
+
+    def __init__(self, *, knows: bool) -> None:
+        super().__init__()
+        self._knows = knows
+        self.kill = ""
+
+    def perform(self, step: Step, before: dict[str, Any]) -> str:
+        kill, self.kill = self.kill, ""
+        if kill == "before":
+            raise Killed
+        text = super().perform(step, before)
+        if kill == "after":
+            raise Killed
+        return text
+
+    def was_done(self, step: Step, before: dict[str, Any]) -> bool | None:
+        return (step.verb, step.target) in self.performed if self._knows else None
+
+
+MANY = [alert("GpuXid", node=f"h{n}", xid="79") for n in range(3)]
+MOVES = st.one_of(
+    st.integers(0, 2),
+    st.sampled_from(["act", "before", "after", "restart", "stop", "resume", "resolve"]),
+)
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@given(moves=st.lists(MOVES, max_size=25))
+@settings(max_examples=25)
+def test_no_order_of_events_does_a_step_twice(
+    knows: bool, moves: list[int | str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Causes again and again, kills, restarts, stops. While it is stopped no step begins; in the
+    end each action is done, is unknown, or never began."""
+    folder = tmp_path_factory.mktemp("orders")
+    scene = Scene(folder / "db", POLICY, "h0", "h1", "h2", spare="s")
+    scene.executor = executor = Mortal(knows=knows)
+    scene.restart()
+    for move in (*moves, "resume", "act", "act"):
+        done = len(executor.performed)
+        is_stopped = scene.engine.fleet.is_stopped
+        try:
+            _move(scene, move)
+        except Killed:
+            scene.restart()
+            scene.engine.recover()
+        assert len(executor.performed) == done or not is_stopped
+    assert len(set(executor.performed)) == len(executor.performed)
+    for entry in scene.store.newest(10):
+        assert entry.status in ("done", "expired", "ignored", *(() if knows else ("unknown",)))
+    scene.store.close()
+
+
+def _move(scene: Scene, move: int | str) -> None:
+    if isinstance(move, int):
+        scene.submit(MANY[move])
+    elif move == "restart":
+        scene.restart()
+        scene.engine.recover()
+    elif move == "stop":
+        scene.engine.stop("x", "y")
+    elif move == "resume":
+        scene.engine.resume()
+    elif move == "resolve":
+        scene.submit(dataclasses.replace(MANY[0], is_resolved=True))
+    else:
+        scene.executor.kill = "" if move == "act" else move
+        scene.act()
+
+
 def test_an_error_of_the_journal_stops_actions(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +429,26 @@ def test_a_span_that_a_crash_prevented_is_sent_after_the_restart(scene: Scene) -
     scene.engine.recover()
     scene.engine.recover()
     assert scene.watching.entries == [before, before]
+
+
+def test_spans_go_to_an_otlp_address_with_its_token(tmp_path: Path) -> None:
+    """By HTTP; what waits is sent at the end."""
+    (tmp_path / "token").write_text("a-token-of-the-test")
+    with CapturedRequests() as sink:
+        settings = SupervisorSettings(
+            server=ServerSettings(listen="127.0.0.1:0"),
+            state=StateSettings(path=str(tmp_path / "db")),
+            export=ExportSettings(endpoint=sink.url, token_file=str(tmp_path / "token")),
+            fleet=FleetSettings(hosts=(("a", "running"),)),
+            policy=POLICY,
+        )
+        supervisor = Supervisor(settings, wall_s=lambda: NOW_S, executor=Remembering())
+        supervisor.start()
+        supervisor.engine.submit([alert("StragglerHostSlow", node="a")])
+        eventually(lambda: supervisor.engine.unfinished() == 0)
+        supervisor.stop()
+        names = [span.name for span in sink.spans()]
+    assert sorted(names) == ["supervisor.cause", "supervisor.decision", "supervisor.step"]
 
 
 def test_the_series_count_decisions_ignored_causes_and_hosts(scene: Scene) -> None:

@@ -160,6 +160,30 @@ def test_a_page_in_a_browser_cannot_command(served: Served) -> None:
     assert not served.supervisor.engine.fleet.is_stopped
 
 
+def test_a_token_for_some_runs_is_for_no_others(served: Served) -> None:
+    """Nor for none, nor for a host that another run is on."""
+    with (served.folder / "grants").open("a") as grants:
+        grants.write("ingest team-a token:token-of-team-a-0123456789 runs=team-a/\n")
+    served.supervisor.stop()
+    served.start()
+    own = {"kind": "rank_hung", "attempt": 0, "at_unix_s": NOW_S, "run_id": "team-a/1"}
+    served.ask("POST", "/v1/hosts", {"name": "a", "state": "running"}, role="operate")
+    other = {**own, "kind": "agent_started", "id": "0", "run_id": "team-b/1", "node": "b"}
+    assert served.ask("POST", "/v1/reports", other, role="ingest")[0] == 200
+    token = "token-of-team-a-0123456789"
+
+    def outcome(**change: object) -> object:
+        body = {**own, "id": "1", "node": "a", **change}
+        return served.ask("POST", "/v1/reports", body, role=token)[1]["outcome"]
+
+    assert outcome(run_id="team-b/1") == "forbidden"
+    assert outcome(node="b") == "forbidden"
+    answer = served.ask("POST", "/v1/alerts", webhook(GPU), role=token)
+    assert answer == (200, {"outcomes": {"forbidden": 1}})
+    assert outcome() == "restart_in_job"
+    assert served.ignored() == {"forbidden": 3, "no_rule": 1}
+
+
 def test_reports_come_with_the_sender_of_the_agents(served: Served, tmp_path: Path) -> None:
     """With its token file; each is acted upon once."""
     token = tmp_path / "token"
