@@ -201,6 +201,19 @@ def test_once_stopped_no_step_begins_until_it_is_resumed(scene: Scene) -> None:
     assert not scene.engine.resume()
 
 
+def test_a_stop_that_comes_while_a_step_is_prepared_holds_it(scene: Scene) -> None:
+    """Until the journal says that it began, nothing has."""
+
+    def observe(_: Step) -> dict[str, Any]:
+        scene.engine.stop("x", "y")
+        return {}
+
+    scene.executor.observe = observe
+    scene.submit(LOST)
+    assert scene.act() == []
+    assert scene.status_of(LOST) == "decided"
+
+
 def test_what_is_too_old_when_it_is_resumed_is_not_begun(scene: Scene) -> None:
     """The hosts are as before."""
     scene.submit(GPU)

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +164,10 @@ def test_a_program_that_outlived_its_supervisor_is_waited_for(tmp_path: Path) ->
     ended = subprocess.run([sys.executable, "-c", supervisor], check=False)
     assert ended.returncode == -9
     ask = [sys.executable, "-c", f"from pathlib import Path; print(Path({str(done)!r}).exists())"]
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(programs(tmp_path).run, ask)
-        go.touch()
-        assert asked.result().output == "True\n", "it ran while the old one still did"
+    with pytest.raises(UncertainError, match="an earlier step still runs"):
+        programs(tmp_path, timeout_s=0.2).run(ask)
+    go.touch()
+    assert programs(tmp_path).run(ask).output == "True\n"
 
 
 # --- Slurm --------------------------------------------------------------------------------------
@@ -270,7 +269,9 @@ def test_a_real_slurm_drains_its_node_and_requeues_its_job(
         for name, value in env.items():
             monkeypatch.setenv(name, value)
         node = _output(["sinfo", "--noheader", "--format=%n"])
-        job = _output(["sbatch", "--parsable", "--requeue", "--wrap=sleep 600"])
+        job = _output(
+            ["sbatch", "--parsable", "--requeue", "--output=/dev/null", "--wrap=sleep 600"]
+        )
         eventually(lambda: _output(["squeue", "-h", "-j", job, "-o", "%T"]) == "RUNNING", 120)
         executor = SlurmExecutor(SlurmSettings(), programs(tmp_path))
         drain, requeue = executor.steps(decided("replace_host", host=node, run_id=f"slurm-{job}"))
