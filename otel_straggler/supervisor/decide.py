@@ -176,7 +176,7 @@ def simulate_fleet(
         decisions.append(decision)
         if decision.acts:
             known.add(cause.id)
-            fleet = fleet.with_decision(decision, longest_window_s(policy))
+            fleet = fleet.after(decision, longest_window_s(policy))
     return Simulated(decisions=tuple(decisions), fleet=fleet)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final, TypeVar, cast
 
 from otel_straggler.model.fleet_reports import FleetReport
 from otel_straggler.supervisor.causes import Cause, cause_of_report
@@ -18,11 +19,13 @@ from otel_straggler.supervisor.parts import Supervised, status_json
 from otel_straggler.supervisor.store import ENDED, Entry, Status, Step, StepRow
 
 _log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
 
 _MIN_KEPT_S: Final = 7 * 86_400.0
 """The journal goes back so far, or further where the policy looks further."""
 _NOT_KEPT: Final = frozenset({"resolved", "stale", "future", "no_rule"})
-"""Reasons of causes that are only counted: the policy is not about them."""
+"""Reasons of alerts that are only counted: the policy is not about them. All reports are kept, as
+one changes the state of its host once."""
 _MAINTAIN_EVERY_S: Final = 600.0
 RETRY_S: Final = 5.0
 """After an error of the journal."""
@@ -66,11 +69,12 @@ class Engine:
     def report(self, report: FleetReport) -> Decision:
         """Take a report: it may change the state of its host, and it is a cause."""
         with self._lock:
+            cause = cause_of_report(report)
             host = self._fleet.reported(report)
-            is_new = self._store.entry(cause_of_report(report).id) is None
-            if host is not None and is_new:
+            is_new = self._store.entry(cause.id) is None
+            if host is not None and is_new and self._wall_s() - cause.at_unix_s < self._keep_s:
                 self._put_hosts([host])
-            return self.submit([cause_of_report(report)])[0]
+            return self.submit([cause])[0]
 
     def _submitted(self, cause: Cause) -> Decision:
         before = self._store.entry(cause.id)
@@ -84,7 +88,7 @@ class Engine:
         is_news = before is None or before.decision.reason != decision.reason
         if not decision.acts:
             self._observer.ignored(decision.reason)
-        if is_news and decision.reason not in _NOT_KEPT:
+        if is_news and (cause.source == "report" or decision.reason not in _NOT_KEPT):
             self._write(cause, decision)
         return decision
 
@@ -102,9 +106,10 @@ class Engine:
             if failed:
                 self._store.set_status(cause.id, "failed", failed)
             elif decision.acts:
-                fleet = fleet.with_decision(decision, self._window_s)
                 self._store.put_hosts(fleet.changed_by(decision))
-        self._fleet = fleet
+        if decision.acts:
+            counted = fleet.with_decision if failed else fleet.after
+            self._fleet = counted(decision, self._window_s)
         if decision.acts:
             self._observer.decided(cause, decision)
         if failed:
@@ -191,7 +196,7 @@ class Engine:
                 wait_s = None
             except sqlite3.Error as error:
                 _log.error("the journal cannot be written, so nothing is done: %s", error)
-                wait_s = RETRY_S
+                wait_s, is_recovered = RETRY_S, False
             with self._changed:
                 if not self._is_ending and (wait_s or not self._due()):
                     self._changed.wait(wait_s or _MAINTAIN_EVERY_S)
@@ -216,10 +221,7 @@ class Engine:
             self._resolve(entry, row)
 
     def _resolve(self, entry: Entry, row: StepRow) -> None:
-        try:
-            was_done = self._executor.was_done(row.step, row.before)
-        except (StepError, UncertainError):
-            was_done = None
+        _, was_done, _ = _tried(partial(self._executor.was_done, row.step, row.before))
         status = {True: "done", False: "pending", None: "unknown"}[was_done]
         text = "" if was_done is False else "found after a restart of the supervisor"
         _log.warning(
@@ -239,15 +241,19 @@ class Engine:
                 return False
             entry = due[0]
             row = self._next_step(entry)
-        if row is not None:
+        if row is not None and row.status == "started":
+            self._resolve(entry, row)
+        elif row is not None:
             self._do(entry, row)
         return True
 
     def _next_step(self, entry: Entry) -> StepRow | None:
-        """The first step that has not ended; None if the decision has just been ended."""
+        """The first step that has not ended: pending, or after an error of the journal started.
+        None if the decision has just been ended."""
         rows = self._store.steps(entry.cause.id)
         bad = next((row for row in rows if row.status in ("failed", "unknown")), None)
-        pending = next((row for row in rows if row.status == "pending"), None)
+        is_open = ("started", "pending")
+        pending = next((row for row in rows if row.status in is_open), None)
         age_s = self._wall_s() - entry.decision.at_unix_s
         if bad is not None:
             self._end(
@@ -257,7 +263,7 @@ class Engine:
             )
         elif pending is None:
             self._end(entry, "done", "; ".join(filter(None, (row.text for row in rows))))
-        elif age_s > self._policy.max_age_s:
+        elif pending.status == "pending" and age_s > self._policy.max_age_s:
             self._end(entry, "expired", "it did not begin in time")
         else:
             return pending
@@ -265,10 +271,9 @@ class Engine:
 
     def _do(self, entry: Entry, row: StepRow) -> None:
         cause_id = entry.cause.id
-        try:
-            before = self._executor.observe(row.step)
-        except (StepError, UncertainError) as error:
-            self._end_step(entry, row, "failed", str(error))
+        status, before, text = _tried(partial(self._executor.observe, row.step))
+        if before is None:
+            self._end_step(entry, row, "failed", text)
             return
         with self._lock:
             current = self._store.entry(cause_id)
@@ -276,16 +281,8 @@ class Engine:
                 return
             self._store.start_step(cause_id, row.number, before, self._wall_s())
         _log.info("%s of %s begins, because of %s", row.step.verb, row.step.target, cause_id)
-        try:
-            status, text = "done", self._executor.perform(row.step, before)
-        except StepError as error:
-            status, text = "failed", str(error)
-        except UncertainError as error:
-            status, text = "unknown", str(error)
-        except Exception as error:  # noqa: BLE001 - a mistake of ours ends no supervisor
-            _log.exception("%s of %s", row.step.verb, row.step.target)
-            status, text = "unknown", f"{type(error).__name__}: {error}"
-        self._end_step(entry, row, status, text)
+        status, said, text = _tried(partial(self._executor.perform, row.step, before))
+        self._end_step(entry, row, status, text if said is None else said)
 
     def _end_step(self, entry: Entry, row: StepRow, status: str, text: str) -> None:
         with self._lock:
@@ -301,7 +298,7 @@ class Engine:
                 undone = fleet.undone(entry.decision, self._wall_s(), has_begun=has_begun)
                 self._store.put_hosts(undone)
                 fleet = fleet.with_hosts(undone)
-        self._fleet = fleet
+        self._fleet = fleet.without(entry.decision) if status == "expired" else fleet
         level = {"done": logging.INFO, "expired": logging.WARNING}.get(status, logging.ERROR)
         what = f"{entry.decision.action} of {_subject(entry.decision)}"
         _log.log(level, "%s: %s. %s", what, status, text)
@@ -318,6 +315,19 @@ class Engine:
         if abs(now_s - self._maintained_at_s) >= _MAINTAIN_EVERY_S:
             self._maintained_at_s = now_s
             self._store.drop_older(now_s - self._keep_s)
+
+
+def _tried(call: Callable[[], _Answer]) -> tuple[str, _Answer | None, str]:
+    """Call an executor: done, failed, or unknown; its answer; why there is none."""
+    try:
+        return "done", call(), ""
+    except StepError as error:
+        return "failed", None, str(error)
+    except UncertainError as error:
+        return "unknown", None, str(error)
+    except Exception as error:  # noqa: BLE001 - a mistake of ours ends no supervisor
+        _log.exception("the executor failed")
+        return "unknown", None, f"{type(error).__name__}: {error}"
 
 
 def _subject(decision: Decision) -> str:

@@ -89,12 +89,19 @@ class Fleet:
         return replace(self, hosts={**self.hosts, **{host.name: host for host in hosts}})
 
     def with_decision(self, decision: Decision, keep_s: float) -> Fleet:
-        """After a decision, whose hosts are in their new states from then on: what is under way
-        counts against limits."""
+        """With one more decision; those that are older by ``keep_s`` are dropped."""
         since_s = decision.at_unix_s - keep_s
         kept = tuple(each for each in self.decisions if each.at_unix_s >= since_s)
-        fleet = replace(self, decisions=(*kept, decision))
-        return fleet.with_hosts(fleet.changed_by(decision))
+        return replace(self, decisions=(*kept, decision))
+
+    def without(self, decision: Decision) -> Fleet:
+        """Without a decision, which counts no longer."""
+        return replace(self, decisions=tuple(d for d in self.decisions if d != decision))
+
+    def after(self, decision: Decision, keep_s: float) -> Fleet:
+        """After a decision, whose hosts are in their new states from then on: what is under way
+        counts against limits."""
+        return self.with_decision(decision, keep_s).with_hosts(self.changed_by(decision))
 
     def changed_by(self, decision: Decision) -> tuple[Host, ...]:
         """The hosts in the states that a decision gives them."""
@@ -109,13 +116,14 @@ class Fleet:
         """The hosts after an action that failed or never began. Where it began, nobody knows
         whether the host still works, so it counts as failed; the spare is one again."""
         result = []
-        if decision.action in TAKES_OUT:
-            state: HostState = "failed" if has_begun else decision.state_before
-            host = self.hosts[decision.host]
-            result.append(replace(host, state=state, since_unix_s=at_unix_s))
-        if decision.replacement:
-            spare = self.hosts[decision.replacement]
-            result.append(replace(spare, state="spare", since_unix_s=at_unix_s, run_id=""))
+        for host in self.changed_by(decision):
+            if self.hosts[host.name] != host:
+                continue  # a person or a report has changed it since
+            back: HostState = "failed" if has_begun else decision.state_before
+            if host.name == decision.replacement:
+                back = "spare"
+            run_id = "" if back == "spare" else host.run_id
+            result.append(Host(name=host.name, state=back, since_unix_s=at_unix_s, run_id=run_id))
         return tuple(result)
 
     def reported(self, report: FleetReport) -> Host | None:

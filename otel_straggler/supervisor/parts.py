@@ -51,11 +51,12 @@ class Supervised:
 
 def status_json(store: Store, fleet: Fleet, executor: str, limit: int) -> dict[str, Any]:
     """Who stopped it, the hosts by name, and the newest decisions; JSON's types only."""
+    newest = (e for e in store.newest(10 * limit) if e.decision.reason != "no_rule")
     return {
         "stopped": store.stopped(),
         "executor": executor,
         "hosts": [asdict(host) for _, host in sorted(fleet.hosts.items())],
-        "decisions": [_shown(entry) for entry in store.newest(limit)],
+        "decisions": list(map(_shown, newest))[:limit],
     }
 
 

@@ -98,7 +98,7 @@ def test_without_a_spare_the_next_rule_that_matches_acts() -> None:
 def test_a_rule_that_is_used_up_leaves_the_cause_to_the_next() -> None:
     """Once for the run by restarting it, then by replacing the host."""
     lost = alert("StragglerRankLost", node="a", run_id="r", mode="page")
-    after = FOUR.with_decision(decide(FOUR, lost, POLICY, NOW_S), 1e6)
+    after = FOUR.after(decide(FOUR, lost, POLICY, NOW_S), 1e6)
     again = alert("StragglerRankLost", at_s=NOW_S + 400, node="a", run_id="r", mode="page")
     assert what(after, again, NOW_S + 400) == "replace_host"
     other_run = alert("StragglerRankLost", at_s=NOW_S, node="a", run_id="q", mode="page")
@@ -107,7 +107,7 @@ def test_a_rule_that_is_used_up_leaves_the_cause_to_the_next() -> None:
 
 def test_a_host_that_is_out_is_not_taken_out_again() -> None:
     """One that failed still is: nobody has cordoned it."""
-    after = FOUR.with_decision(decide(FOUR, GPU, POLICY, NOW_S), 1e6)
+    after = FOUR.after(decide(FOUR, GPU, POLICY, NOW_S), 1e6)
     assert after.hosts["a"].state == "cordoned"
     assert after.hosts["s"].state == "running"
     assert what(after, alert("GpuXid", node="a", gpu="4", xid="79")) == "host_is_out"
@@ -120,7 +120,7 @@ def test_the_cooldown_is_for_one_code_of_one_device() -> None:
 
     def after(**labels: str) -> str:
         first = decide(FOUR, alert("Gpu", node="a", gpu="1", xid="79"), policy, NOW_S)
-        fleet = FOUR.with_decision(first, 1e6)
+        fleet = FOUR.after(first, 1e6)
         second = decide(fleet, alert("Gpu", at_s=NOW_S + 1, **labels), policy, NOW_S + 1)
         return second.action or second.reason
 

@@ -137,6 +137,22 @@ def test_reports_add_hosts_and_change_their_states(scene: Scene) -> None:
     }  # fmt: skip
 
 
+def test_a_report_that_is_replayed_does_not_change_its_host(scene: Scene) -> None:
+    """Also one that nothing follows from, and one of long ago."""
+    began = FleetReport(
+        kind="agent_started", id="1", run_id="q", attempt=0, node="a", at_unix_s=NOW_S
+    )
+    assert scene.engine.report(began).reason == "no_rule"
+    scene.engine.mark("a", "spare")
+    scene.restart()
+    assert scene.engine.report(began).reason == "no_rule"
+    assert scene.engine.status(10)["decisions"] == [], "it says nothing to a person"
+    scene.now_s += 30 * 86_400
+    scene.act()
+    assert scene.engine.report(began).reason == "stale"
+    assert scene.state_of("a") == "spare"
+
+
 def test_a_report_that_is_sent_again_changes_nothing(scene: Scene) -> None:
     """Its host has moved on since."""
     hung = FleetReport(
@@ -331,6 +347,8 @@ def test_no_order_of_events_does_a_step_twice(
             scene.restart()
             scene.engine.recover()
         assert len(executor.performed) == done or not is_stopped
+        stored = scene.store.fleet(scene.now_s - 86_400)
+        assert stored == scene.engine.fleet, "what is in memory is what a restart would read"
     assert len(set(executor.performed)) == len(executor.performed)
     for entry in scene.store.newest(10):
         assert entry.status in ("done", "expired", "ignored", *(() if knows else ("unknown",)))
@@ -367,6 +385,48 @@ def test_an_error_of_the_journal_stops_actions(
     with pytest.raises(sqlite3.OperationalError):
         scene.act()
     assert scene.executor.performed == []
+
+
+@pytest.mark.parametrize("was_done", [True, None])
+def test_a_step_whose_end_could_not_be_written_is_resolved_as_after_a_crash(
+    scene: Scene, was_done: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was full for a moment: it is neither taken for done nor done again."""
+    scene.executor.error = StepError("failed")
+    scene.executor.result = was_done
+    scene.submit(LOST)
+
+    def fails(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(scene.store, "end_step", fails)
+        with pytest.raises(sqlite3.OperationalError):
+            scene.act()
+    assert len(scene.act()) == 1
+    assert scene.status_of(LOST) == ("done" if was_done else "unknown")
+
+
+def test_a_mistake_in_an_executor_ends_no_supervisor(scene: Scene) -> None:
+    """Before a step begins, nothing has been done."""
+
+    def observe(_: Step) -> dict[str, Any]:
+        raise AttributeError("metadata")
+
+    scene.executor.observe = observe
+    scene.submit(GPU)
+    assert scene.act() == []
+    assert scene.status_of(GPU) == "failed"
+    assert (scene.state_of("a"), scene.state_of("s")) == ("running", "spare")
+
+
+def test_a_host_that_a_person_has_changed_since_is_left_as_it_is(scene: Scene) -> None:
+    """After an action that failed."""
+    scene.submit(GPU)
+    scene.engine.mark("a", "complete")
+    scene.executor.error = StepError("no such node")
+    scene.act()
+    assert (scene.state_of("a"), scene.state_of("s")) == ("complete", "spare")
 
 
 def test_a_journal_has_one_supervisor(scene: Scene, tmp_path: Path) -> None:
