@@ -15,6 +15,7 @@ from otel_straggler.otlp.report_sender import ReportSender
 from otel_straggler.supervisor.service import Supervisor
 from otel_straggler.supervisor.settings import load_settings
 
+from ..collector.authorities import Authority
 from ..waiting import eventually
 from .supervised import NOW_S, Remembering, alert_json, webhook
 
@@ -182,6 +183,24 @@ def test_a_token_for_some_runs_is_for_no_others(served: Served) -> None:
     assert answer == (200, {"outcomes": {"forbidden": 1}})
     assert outcome() == "restart_in_job"
     assert served.ignored() == {"forbidden": 3, "no_rule": 1}
+
+
+def test_tls_is_as_in_the_collector(tmp_path: Path) -> None:
+    """Reports and commands trust its authority by SSL_CERT_FILE."""
+    authority = Authority(tmp_path)
+    (tmp_path / "supervisor.yaml").write_text(
+        CONFIG.format(folder=tmp_path) + f"tls: {{cert_file: {authority.cert_file}}}\n"
+    )
+    (tmp_path / "grants").write_text("read read token:0123456789abcdef\n")
+    supervisor = Supervisor(load_settings(tmp_path / "supervisor.yaml"), executor=Remembering())
+    address = supervisor.start()
+    try:
+        connection = http.client.HTTPSConnection(address, context=authority.context(), timeout=10)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
+    finally:
+        supervisor.stop()
 
 
 def test_reports_come_with_the_sender_of_the_agents(served: Served, tmp_path: Path) -> None:
