@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from otel_straggler.errors import ConfigError
-from otel_straggler.supervisor.decide import REASONS
-from otel_straggler.supervisor.fleet import HOST_STATES
+from otel_straggler.model.fleet_reports import FleetReport
+from otel_straggler.supervisor.causes import cause_of_report
+from otel_straggler.supervisor.decide import REASONS, simulate_fleet
+from otel_straggler.supervisor.fleet import HOST_STATES, Fleet, Host
 from otel_straggler.supervisor.policy import ACTIONS
 from otel_straggler.supervisor.service import executor_for
 from otel_straggler.supervisor.settings import check_policy, check_start, load_settings
 from otel_straggler.supervisor.xids import SEVERITIES
+
+from .supervised import NOW_S
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "supervisor.yaml"
@@ -34,9 +38,31 @@ def test_the_example_is_what_a_supervisor_starts_with() -> None:
     check_start(settings)
     check_policy(settings, executor_for(settings).actions)
     assert settings.executor.kind == "print"
-    assert len(settings.policy.rules) == 8
+    assert len(settings.policy.rules) == 9
     assert settings.policy.severities == {63: "gpu"}
     assert settings.executor.shell.commands["cordon"] == ("kubectl", "cordon", "{host}")  # type: ignore[call-overload]
+
+
+def test_the_example_replaces_a_host_whose_ranks_die_again_and_again() -> None:
+    """Three times it is only recorded; a rank that lost its peer counts for nothing."""
+    policy = load_settings(EXAMPLE).policy
+    fleet = Fleet().with_hosts([Host(name="a", state="running"), Host(name="s")])
+    causes = [
+        (NOW_S + n, cause_of_report(exited(f"{n}", reason, NOW_S + n)))
+        for n, reason in enumerate(["SIGKILL", "exit_1", "SIGBUS", "SIGKILL", "SIGKILL"])
+    ]
+    decisions = simulate_fleet(fleet, causes, policy).decisions
+    assert [each.action or each.reason for each in decisions] == [
+        "notify", "no_rule", "notify", "notify", "replace_host",
+    ]  # fmt: skip
+
+
+def exited(id_: str, reason: str, at_unix_s: float) -> FleetReport:
+    """A report about a rank of host ``a``; each about another one."""
+    return FleetReport(
+        kind="rank_exited", id=id_, run_id="r", attempt=0, node="a", rank=int(id_),
+        at_unix_s=at_unix_s, reason=reason,
+    )  # fmt: skip
 
 
 def test_the_examples_of_the_page_are_accepted(tmp_path: Path) -> None:
