@@ -26,6 +26,8 @@ from otel_straggler.config import (
 )
 from otel_straggler.detector import Detector
 from otel_straggler.setting import Setting, Variable, rows_of, sections_of
+from otel_straggler.supervisor.policy import Rule
+from otel_straggler.supervisor.settings import SupervisorSettings
 
 _HERE = "Add it to otel_straggler/config.py; the reference page is made from that."
 
@@ -41,7 +43,9 @@ def page() -> str:
         arguments=_client_table(),
         environment=_environment_table(),
         detector=_detector_table(),
-        collector="\n".join(_collector_tables()),
+        collector="\n".join(_tables(CollectorSettings)),
+        supervisor="\n".join(_tables(SupervisorSettings)),
+        rule=_table_of("policy.rules", Rule),
     )
 
 
@@ -69,7 +73,15 @@ The other variables above count here too as soon as something is sent.
 A flag wins over the file, the file over the default. An unknown key or a value that breaks its \
 rule stops the start with a message that says where.
 
-{collector}"""
+{collector}
+
+## The supervisor: `otel-straggler supervise --config FILE`
+How its file is used is in [supervisor](../operate/supervisor.md).
+
+{supervisor}
+
+{rule}
+"""
 
 
 def check_variables() -> None:
@@ -175,13 +187,17 @@ def _detector_table() -> str:
     return table(["argument", "environment", "default", "meaning"], rows)
 
 
-def _collector_tables() -> Iterator[str]:
-    for section, kind in collector_sections():
-        rows = []
-        for key, row in rows_of(kind).items():
-            flag = code(flag_of(row)[0]) if row.sources else ""
-            rows.append([code(key), flag, code(row.default), rule_of(row), row.meaning])
-        yield f"### `{section}`\n\n" + table(["key", "flag", "default", "must be", "meaning"], rows)
+def _tables(settings: type) -> Iterator[str]:
+    for section, kind in collector_sections(settings):
+        yield _table_of(section, kind)
+
+
+def _table_of(section: str, kind: type) -> str:
+    rows = []
+    for key, row in rows_of(kind).items():
+        flag = code(flag_of(row)[0]) if row.sources else ""
+        rows.append([code(key), flag, code(row.default), rule_of(row), row.meaning])
+    return f"### `{section}`\n\n" + table(["key", "flag", "default", "must be", "meaning"], rows)
 
 
 def collector_sections(

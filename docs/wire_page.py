@@ -316,7 +316,8 @@ def label_names(metric: Metric) -> tuple[str, ...]:
     """The same as a tuple. A test compares it with a running collector."""
     left_out = ["section"] if _is_of_gpu(metric) else []
     names = (name for name in metric.published_labels if name not in left_out)
-    return (*names, "collector")
+    of_supervisor = metric.name.startswith("straggler.supervisor.")
+    return (*names, *(() if of_supervisor else ("collector",)))
 
 
 def _is_of_gpu(metric: Metric) -> bool:
@@ -340,6 +341,7 @@ _IN_ORDER = (
     semconv.rank_metrics,
     semconv.run_metrics,
     semconv.collector_metrics,
+    semconv.supervisor,
 )
 """Modules that define attributes and metrics; a test checks that none is missing."""
 

@@ -365,6 +365,19 @@ OF_PROCESS: tuple[Setting, ...] = (
         "file with a bearer token that commands, trackers and the doctor send to a collector's "
         "metrics address; read again for each request",
     ),
+    Setting(
+        "supervisor",
+        own("SUPERVISOR", "http://supervisor:9470"),
+        "none: nothing is reported",
+        "agent and launcher of a node report hung and exited ranks, attempts, and their own start "
+        "and end to `otel-straggler supervise` there",
+    ),
+    Setting(
+        "token for the supervisor",
+        own("SUPERVISOR_TOKEN_FILE", "/run/secrets/straggler-supervisor-token"),
+        "none",
+        "file with a bearer token of a grant `ingest`; read again for each report",
+    ),
 )
 """Settings of the process that the resolver does not see."""
 OF_DETECTOR: tuple[Setting, ...] = (

@@ -27,6 +27,7 @@ VERBS = {
     "run": "Start torchrun, and have the training watched without a change in its code.",
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",
     "simulate": "Write or send the telemetry of a run whose slow rank is known.",
+    "supervise": "Act on alerts and reports by a policy: drain hosts, restart runs.",
     "top": "Watch the scores of a running collector in the terminal.",
     "verdict": "Explain a verdict; dismiss or mute it.",
 }

@@ -19,8 +19,9 @@ from otel_straggler.collector.settings import (
     parse_address,
 )
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.errors import ConfigError, UnavailableError
+from otel_straggler.errors import ConfigError
 from otel_straggler.setting import Setting, read_section, rows_of, sections_of
+from otel_straggler.yaml_file import read_yaml
 
 TOKEN_VARIABLE: Final = "OTEL_STRAGGLER_COMMANDS_TOKEN"  # noqa: S105  a name, no secret
 _FILES: Final = ("token_file", "password_file", "ca_file", "cert_file", "key_file")
@@ -53,7 +54,7 @@ def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> Collecto
         ConfigError: a key is unknown, a value has the wrong type or is out of range, the file is
             missing or no YAML.
     """
-    document = None if path is None else _read(Path(path))
+    document = None if path is None else read_yaml(Path(path), see="docs/collector.yaml")
     settings = read_section(CollectorSettings, document, str(path), f"{path}: ")
     rows = flag_rows()
     for key, value in flags.items():
@@ -202,52 +203,3 @@ def _check_file(where: str, path: str) -> None:
     except OSError as error:
         remedy = f"Check the path and its permissions ({error.strerror})."
         raise ConfigError.of(where, path, "a file that this process can read", remedy) from None
-
-
-def _read(path: Path) -> object:
-    """The document of a YAML file; None if it is empty."""
-    try:
-        import yaml
-    except ImportError as error:
-        msg = (
-            "--config needs the package PyYAML, which is not installed. "
-            "Install it with: pip install 'otel-straggler[collector]'"
-        )
-        raise UnavailableError(msg) from error
-    try:
-        return _load_yaml(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        remedy = f"Check the path and its permissions ({error})."
-        raise ConfigError.of("--config", str(path), "a readable UTF-8 file", remedy) from None
-    except yaml.YAMLError as error:
-        line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
-        problem = getattr(error, "problem", None) or "cannot be read"
-        if "'\\t'" in problem:
-            problem += " (indent with blanks, not with tabs)"
-        raise ConfigError(
-            f"{path}:{line}: not YAML: {problem}; expected 'key: value' lines. "
-            "See docs/collector.yaml for every setting."
-        ) from None
-
-
-def _load_yaml(content: str, where: str) -> object:
-    """The document; ConfigError for a mapping with a key twice, yaml.YAMLError for no YAML."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def compose_mapping_node(self, anchor: Any) -> Any:
-            node = super().compose_mapping_node(anchor)
-            lines: dict[str, int] = {}
-            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-                line = key.start_mark.line + 1
-                if key.value in lines:
-                    raise ConfigError.of(
-                        f"{where}:{line}",
-                        key.value,
-                        f"each key once, and line {lines[key.value]} has it",
-                        "Put what is under both under one of them.",
-                    )
-                lines[key.value] = line
-            return node
-
-    return yaml.load(content, Loader)  # noqa: S506  it is a SafeLoader

@@ -11,3 +11,4 @@ from otel_straggler.semconv.collector_metrics import *
 from otel_straggler.semconv.names import *
 from otel_straggler.semconv.rank_metrics import *
 from otel_straggler.semconv.run_metrics import *
+from otel_straggler.semconv.supervisor import *

@@ -103,6 +103,7 @@ PRINTS = {
     "run": "--help",
     "score": "{run}",
     "simulate": "--ranks 2 --steps 2 --slow-rank 1",
+    "supervise": "--help",
     "top": "--collector http://127.0.0.1:1",
     "verdict": "explain --help",
 }

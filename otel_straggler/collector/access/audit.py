@@ -42,6 +42,10 @@ class Audit:
         content = body[:_LONGEST].decode("utf-8", "replace")
         self._write(_INFO, _fields(who, peer, what, status) | {"body": content})
 
+    def acted(self, fields: dict[str, Any]) -> None:
+        """Record what a program of ours does by itself, and why."""
+        self._write(_INFO, fields)
+
     def refused(self, who: Principal, peer: Peer, what: str, status: int) -> None:
         """Record an attempt without a role for it; of a flood, one line in ten seconds."""
         if not self._refusals.passes():

@@ -14,21 +14,23 @@ TOKEN_VARIABLE: Final = "OTEL_STRAGGLER_TOKEN_FILE"  # noqa: S105  a name, no se
 TOKEN_REMEDY: Final = f"export {TOKEN_VARIABLE}=/path/to/token   # of a grant with the role"
 
 
-def token_headers(env: Mapping[str, str] | None = None) -> dict[str, str]:
+def token_headers(
+    env: Mapping[str, str] | None = None, variable: str = TOKEN_VARIABLE
+) -> dict[str, str]:
     """The header with the token in the file that the variable names; empty if it names none. The
     file is read each time, since tokens are renewed in place.
 
     Raises:
         ConfigError: it cannot be read.
     """
-    path = (os.environ if env is None else env).get(TOKEN_VARIABLE, "").strip()
+    path = (os.environ if env is None else env).get(variable, "").strip()
     if not path:
         return {}
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         remedy = f"Check the path and its permissions ({error})."
-        raise ConfigError.of(TOKEN_VARIABLE, path, "a file with a token", remedy) from None
+        raise ConfigError.of(variable, path, "a file with a token", remedy) from None
     return {"Authorization": Secret(f"Bearer {token}")}
 
 

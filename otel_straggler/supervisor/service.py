@@ -1,0 +1,169 @@
+"""The supervisor as a service: wires journal, executor, engine and server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from otel_straggler.collector.access.audit import Audit
+from otel_straggler.collector.access.guard import Guard
+from otel_straggler.collector.access.tls import ServerTls
+from otel_straggler.errors import UnavailableError
+from otel_straggler.otlp.clients.token import token_headers
+from otel_straggler.secret import reveal
+from otel_straggler.supervisor.api import MAX_BODY_BYTES, SupervisorApi
+from otel_straggler.supervisor.engine import Engine
+from otel_straggler.supervisor.executors import Executor
+from otel_straggler.supervisor.executors.printing import PrintExecutor
+from otel_straggler.supervisor.executors.programs import Programs
+from otel_straggler.supervisor.executors.shell import ShellExecutor
+from otel_straggler.supervisor.executors.slurm import SlurmExecutor
+from otel_straggler.supervisor.parts import Supervised
+from otel_straggler.supervisor.settings import (
+    SupervisorSettings,
+    check_policy,
+    check_start,
+    split_address,
+)
+from otel_straggler.supervisor.store import Store
+from otel_straggler.supervisor.telemetry import Export, Telemetry, exporting
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+_CONNECTIONS: Final = 512
+_START_S: Final = 30.0
+_TOKEN_FILE: Final = "export.token_file"  # noqa: S105  a name, no secret
+
+
+def executor_for(settings: SupervisorSettings) -> Executor:
+    """The executor that the settings name.
+
+    Raises:
+        ConfigError, UnavailableError: it cannot be used.
+    """
+    chosen = settings.executor
+    programs = Programs(Path(f"{settings.state.path}.lock"), chosen.timeout_s)
+    if chosen.kind == "shell":
+        return ShellExecutor(chosen.shell, programs)
+    if chosen.kind == "slurm":
+        return SlurmExecutor(chosen.slurm, programs)
+    if chosen.kind == "kubernetes":
+        from otel_straggler.supervisor.executors.kubernetes import KubernetesExecutor
+
+        return KubernetesExecutor(chosen.kubernetes, chosen.timeout_s)
+    return PrintExecutor()
+
+
+class Supervisor:
+    """A supervisor in this process. ``stop`` may be called in any state.
+
+    Args:
+        export: takes spans, in place of the settings' endpoint.
+
+    Raises:
+        ConfigError: the settings do not fit together.
+        UnavailableError: a package or the journal cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: SupervisorSettings,
+        *,
+        wall_s: Callable[[], float] = time.time,
+        executor: Executor | None = None,
+        export: Export | None = None,
+    ) -> None:
+        _require_packages()
+        from otel_straggler.collector.ingest.http_messages import HttpLimits
+        from otel_straggler.collector.ingest.http_server import HttpServer
+
+        check_start(settings)
+        executor = executor_for(settings) if executor is None else executor
+        check_policy(settings, executor.actions)
+        audit = Audit()
+        guard = Guard(settings.auth, settings.server.allowed_hosts, audit)
+        tls = ServerTls(settings.tls) if settings.tls.is_on else None
+        self._settings = settings
+        self._end_export: Callable[[], None] = lambda: None
+        if export is None and settings.export.endpoint:
+            export = self._exporting()
+        self.telemetry = Telemetry(audit, export)
+        self._store = Store(Path(settings.state.path))
+        parts = Supervised(
+            store=self._store,
+            policy=settings.policy,
+            executor=executor,
+            observer=self.telemetry,
+            wall_s=wall_s,
+            hosts=settings.hosts,
+        )
+        self.engine = Engine(parts)
+        self._api = SupervisorApi(self.engine, self.telemetry, guard)
+        limits = HttpLimits(body_bytes=MAX_BODY_BYTES, connections=_CONNECTIONS)
+        self._server = HttpServer(self._api, limits, tls)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="straggler-server", daemon=True)
+
+    def _exporting(self) -> Export:
+        settings = self._settings.export
+        headers = token_headers({_TOKEN_FILE: settings.token_file}, _TOKEN_FILE)
+        revealed = {name.lower(): reveal(value) for name, value in headers.items()}
+        export, self._end_export = exporting(settings.endpoint.rstrip("/"), revealed)
+        return export
+
+    def start(self) -> str:
+        """Listen, then begin to act; returns the address with its real port.
+
+        Raises:
+            UnavailableError: the address is taken.
+        """
+        if not self._settings.policy.rules:
+            _log.warning("policy.rules is empty: alerts and reports are counted, nothing is done")
+        self._thread.start()
+        listen = self._settings.server.listen
+        try:
+            host, port = self._call(self._server.start(*split_address(listen)))
+        except OSError as error:
+            self.stop()
+            expected = "an address of this machine whose port is free"
+            remedy = f"Choose another port, or 0 for a free one ({error})."
+            raise UnavailableError.of("server.listen", listen, expected, remedy) from None
+        self.engine.start()
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def stop(self) -> None:
+        """Take nothing more, finish the step in progress, and end."""
+        if self._thread.is_alive():
+            self._call(self._server.stop(1.0))
+            self._api.close()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(2.0)
+        self.engine.close(self._settings.executor.timeout_s + 1.0)
+        self._store.close()
+        self._end_export()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)
+
+
+def _require_packages() -> None:
+    try:
+        import httptools  # noqa: F401
+    except ImportError as error:
+        msg = (
+            "the supervisor needs the package httptools, which is not installed. "
+            "Install it with: pip install 'otel-straggler[collector]'"
+        )
+        raise UnavailableError(msg) from error

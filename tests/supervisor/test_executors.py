@@ -1,0 +1,291 @@
+"""Executors that run programs: no shell, no option by mistake, a deadline, Slurm's commands."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_straggler.setting import read_section
+from otel_straggler.supervisor.executors import Executor, StepError, UncertainError
+from otel_straggler.supervisor.executors.printing import PrintExecutor
+from otel_straggler.supervisor.executors.programs import Programs
+from otel_straggler.supervisor.executors.shell import ShellExecutor, ShellSettings
+from otel_straggler.supervisor.executors.slurm import SlurmExecutor, SlurmSettings
+from otel_straggler.supervisor.fleet import Decision
+from otel_straggler.supervisor.policy import Action
+
+from ..platforms.slurm_cluster import MISSING, has_daemons, running_cluster
+from ..waiting import eventually
+from .supervised import NOW_S
+
+NASTY = ["n;id", "$(id)", "`id`", "a b", "'", '"', "n\n", "*", "|cat", "{run_id}", "n&"]
+
+
+def decided(action: Action, **more: Any) -> Decision:
+    values = {"host": "n1", "run_id": "slurm-7", "code": "xid_79", "rule": "r", **more}
+    return Decision(cause_id="alert:1:2", at_unix_s=NOW_S, action=action, **values)
+
+
+def programs(folder: Path, timeout_s: float = 20.0) -> Programs:
+    return Programs(folder / "lock", timeout_s)
+
+
+def shell(folder: Path, timeout_s: float = 20.0, **sections: Any) -> ShellExecutor:
+    settings = read_section(ShellSettings, sections, "executor.shell")
+    return ShellExecutor(settings, programs(folder, timeout_s))
+
+
+def performed(executor: Executor, decision: Decision) -> list[str]:
+    """What each step says."""
+    steps = executor.steps(decision)
+    return [executor.perform(step, executor.observe(step)) for step in steps]
+
+
+# --- print --------------------------------------------------------------------------------------
+
+
+def test_the_default_says_what_would_be_done() -> None:
+    """One JSON line; after a crash nobody can say whether it was printed."""
+    printed = io.StringIO()
+    executor = PrintExecutor(printed)
+    decision = decided("replace_host", replacement="n2")
+    assert performed(executor, decision) == ["printed"]
+    assert json.loads(printed.getvalue()) == {
+        "action": "replace_host",
+        "host": "n1",
+        "replacement": "n2",
+        "run_id": "slurm-7",
+        "rule": "r",
+        "cause_id": "alert:1:2",
+    }
+    assert executor.was_done(executor.steps(decision)[0], {}) is None
+
+
+# --- shell --------------------------------------------------------------------------------------
+
+ECHO = [sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"]
+
+
+@pytest.mark.parametrize("host", NASTY)
+def test_no_name_is_read_by_a_shell(host: str, tmp_path: Path) -> None:
+    """Each stays one argument, as it is."""
+    executor = shell(tmp_path, commands={"cordon": [*ECHO, "{host}", "--host={host}"]})
+    (printed,) = performed(executor, decided("cordon", host=host))
+    assert json.loads(printed) == [host, f"--host={host}"]
+
+
+@pytest.mark.parametrize("host", ["-rf", "--all", "", "a\0b"])
+def test_a_name_that_would_be_an_option_or_nothing_is_refused(host: str, tmp_path: Path) -> None:
+    """Before anything is run."""
+    executor = shell(tmp_path, commands={"cordon": [*ECHO, "{host}"]})
+    with pytest.raises(StepError, match=r"the argument \{host\}"):
+        executor.steps(decided("cordon", host=host))
+
+
+def test_a_command_in_one_text_is_split_before_names_are_put_in(tmp_path: Path) -> None:
+    """Quotes group as in a shell."""
+    command = f"{sys.executable} -c 'import sys; print(sys.argv[1:])' 'a b' {{host}}"
+    executor = shell(tmp_path, commands={"cordon": command})
+    assert performed(executor, decided("cordon", host="x y")) == ["['a b', 'x y']"]
+
+
+def test_a_command_that_fails_is_an_error_with_the_end_of_its_output(tmp_path: Path) -> None:
+    """And one that cannot be started, too."""
+    failing = [sys.executable, "-c", "import sys; print('no such node'); sys.exit(3)"]
+    executor = shell(tmp_path, commands={"cordon": failing, "scale_up": [str(tmp_path / "none")]})
+    with pytest.raises(StepError, match="exit code 3: no such node"):
+        performed(executor, decided("cordon"))
+    with pytest.raises(StepError, match="cannot be started"):
+        performed(executor, decided("scale_up"))
+
+
+def test_after_the_deadline_nobody_can_say_what_was_done(tmp_path: Path) -> None:
+    """The program and its children are ended."""
+    child = tmp_path / "child"
+    command = ["sh", "-c", f"sleep 300 & echo $! > {child}; wait"]
+    executor = shell(tmp_path, timeout_s=1.0, commands={"cordon": command})
+    with pytest.raises(UncertainError, match="did not end within 1 s"):
+        performed(executor, decided("cordon"))
+    eventually(lambda: not _runs(int(child.read_text())))
+
+
+def _runs(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat")
+    try:
+        return state.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(("exit_code", "expected"), [(0, True), (1, False), (2, None), (127, None)])
+def test_a_check_says_whether_an_action_was_done(
+    exit_code: int, expected: bool | None, tmp_path: Path
+) -> None:
+    """By its exit code."""
+    check = [sys.executable, "-c", f"raise SystemExit({exit_code})", "{cause_id}"]
+    executor = shell(tmp_path, commands={"cordon": ECHO}, done_checks={"cordon": check})
+    (step,) = executor.steps(decided("cordon"))
+    assert executor.was_done(step, {}) is expected
+
+
+def test_without_a_check_nobody_can_say(tmp_path: Path) -> None:
+    """Nor with one that is not there."""
+    for checks in ({}, {"cordon": [str(tmp_path / "none")]}):
+        executor = shell(tmp_path, commands={"cordon": ECHO}, done_checks=checks)
+        assert executor.was_done(executor.steps(decided("cordon"))[0], {}) is None
+
+
+def test_a_program_that_outlived_its_supervisor_is_waited_for(tmp_path: Path) -> None:
+    """It has the lock; only once it has ended is asked whether the step was done."""
+    go, done = tmp_path / "go", tmp_path / "done"
+    script = (
+        "import time; from pathlib import Path\n"
+        f"while not Path({str(go)!r}).exists(): time.sleep(0.01)\n"
+        f"Path({str(done)!r}).touch()"
+    )
+    supervisor = (
+        "import os, sys, threading\n"
+        "from pathlib import Path\n"
+        "from otel_straggler.supervisor.executors.programs import Programs\n"
+        f"run = Programs(Path({str(tmp_path / 'lock')!r}), 60).run\n"
+        f"threading.Thread(target=run, args=([{sys.executable!r}, '-c', {script!r}],)).start()\n"
+        "children = Path(f'/proc/{os.getpid()}/task')\n"
+        "while not any((t / 'children').read_text() for t in children.iterdir()): pass\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    ended = subprocess.run([sys.executable, "-c", supervisor], check=False)
+    assert ended.returncode == -9
+    ask = [sys.executable, "-c", f"from pathlib import Path; print(Path({str(done)!r}).exists())"]
+    with pytest.raises(UncertainError, match="an earlier step still runs"):
+        programs(tmp_path, timeout_s=0.2).run(ask)
+    go.touch()
+    assert programs(tmp_path).run(ask).output == "True\n"
+
+
+# --- Slurm --------------------------------------------------------------------------------------
+
+SCONTROL = """#!{python}
+import json, sys
+from pathlib import Path
+state = Path({state!r})
+now = json.loads(state.read_text())
+arguments = sys.argv[1:]
+now["calls"].append(arguments)
+if arguments[0] == "update":
+    now["node"] = "IDLE+DRAIN Reason=" + arguments[3].removeprefix("Reason=")
+if arguments[0] == "requeue":
+    now["restarts"] += 1
+state.write_text(json.dumps(now))
+if arguments[:2] == ["show", "node"]:
+    print("NodeName=" + arguments[2] + " State=" + now["node"])
+if arguments[:2] == ["show", "job"]:
+    print("JobId=" + arguments[2] + " JobState=RUNNING Restarts=" + str(now["restarts"]))
+"""
+
+
+class Stub:
+    """A stand-in of scontrol that remembers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._state = folder / "state.json"
+        self._state.write_text(json.dumps({"calls": [], "node": "IDLE", "restarts": 4}))
+        path = folder / "scontrol"
+        path.write_text(SCONTROL.format(python=sys.executable, state=str(self._state)))
+        path.chmod(0o755)
+        self.executor = SlurmExecutor(SlurmSettings(scontrol=str(path)), programs(folder))
+
+    @property
+    def changes(self) -> list[list[str]]:
+        calls = json.loads(self._state.read_text())["calls"]
+        return [call for call in calls if call[0] != "show"]
+
+
+def test_slurm_drains_the_node_and_requeues_the_job(tmp_path: Path) -> None:
+    """The reason names the cause."""
+    stub = Stub(tmp_path)
+    performed(stub.executor, decided("replace_host", run_id="slurm-4711-2"))
+    drain, requeue = stub.changes
+    assert drain[:3] == ["update", "NodeName=n1", "State=DRAIN"]
+    assert drain[3].startswith("Reason=otel-straggler:")
+    assert drain[3].endswith(" xid_79")
+    assert requeue == ["requeue", "4711"]
+
+
+def test_slurm_says_after_a_crash_whether_a_step_was_done(tmp_path: Path) -> None:
+    """A drain by its reason, a requeue by the count of restarts; before it, nobody can say."""
+    stub = Stub(tmp_path)
+    drain, requeue = stub.executor.steps(decided("replace_host"))
+    before = stub.executor.observe(requeue)
+    assert before == {"restarts": 4}
+    assert stub.executor.was_done(drain, {}) is False
+    assert stub.executor.was_done(requeue, before) is None
+    stub.executor.perform(drain, {})
+    stub.executor.perform(requeue, before)
+    assert stub.executor.was_done(drain, {}) is True
+    assert stub.executor.was_done(requeue, before) is True
+    (other,) = stub.executor.steps(decided("cordon", host="n1"))
+    assert stub.executor.was_done(other, {}) is True, "the same cause"
+
+
+@pytest.mark.parametrize("host", ["n[1-9]", "n1,n2", "-n", "", "ALL n1"])
+def test_slurm_drains_one_node_only(host: str, tmp_path: Path) -> None:
+    """Slurm itself would read several."""
+    with pytest.raises(StepError, match="not the name of one Slurm node"):
+        Stub(tmp_path).executor.steps(decided("cordon", host=host))
+
+
+@pytest.mark.parametrize(
+    "run_id", ["llama", "slurm-", "slurm-7;8", "slurm-\N{ARABIC-INDIC DIGIT ONE}"]
+)
+def test_slurm_requeues_only_what_names_a_job(run_id: str, tmp_path: Path) -> None:
+    """By the pattern of the settings."""
+    with pytest.raises(StepError, match="does not name a job"):
+        Stub(tmp_path).executor.steps(decided("restart_workload", run_id=run_id))
+
+
+def test_a_host_without_a_run_is_only_drained(tmp_path: Path) -> None:
+    """As a spare."""
+    steps = Stub(tmp_path).executor.steps(decided("replace_host", run_id=""))
+    assert [step.verb for step in steps] == ["drain"]
+
+
+@pytest.mark.real_server
+@pytest.mark.nightly
+def test_a_real_slurm_drains_its_node_and_requeues_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And says afterwards that both were done."""
+    if not has_daemons():
+        pytest.skip(MISSING)
+    with running_cluster(tmp_path) as env:
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        node = _output(["sinfo", "--noheader", "--format=%n"])
+        job = _output(
+            ["sbatch", "--parsable", "--requeue", "--output=/dev/null", "--wrap=sleep 600"]
+        )
+        eventually(lambda: _output(["squeue", "-h", "-j", job, "-o", "%T"]) == "RUNNING", 120)
+        executor = SlurmExecutor(SlurmSettings(), programs(tmp_path))
+        drain, requeue = executor.steps(decided("replace_host", host=node, run_id=f"slurm-{job}"))
+        before = executor.observe(requeue)
+        assert [executor.was_done(drain, {}), executor.was_done(requeue, before)] == [False, None]
+        executor.perform(drain, {})
+        executor.perform(requeue, before)
+        assert executor.was_done(drain, {}) is True
+        eventually(lambda: executor.was_done(requeue, before) is True, 60)
+        assert "drain" in _output(["sinfo", "--noheader", "--format=%T"])
+        with pytest.raises(StepError, match="nvalid"):
+            executor.perform(executor.steps(decided("cordon", host="elsewhere"))[0], {})
+
+
+def _output(command: Sequence[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+    return done.stdout.strip()

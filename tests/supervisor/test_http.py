@@ -1,0 +1,263 @@
+"""The HTTP side: who may do what, replayed and forged webhooks, metrics, health."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_straggler.model.fleet_reports import FleetReport
+from otel_straggler.otlp.report_sender import ReportSender
+from otel_straggler.supervisor.service import Supervisor
+from otel_straggler.supervisor.settings import load_settings
+
+from ..collector.authorities import Authority
+from ..waiting import eventually
+from .supervised import NOW_S, Remembering, alert_json, webhook
+
+TOKENS = {role: f"token-of-{role}-0123456789" for role in ("ingest", "read", "operate", "admin")}
+CONFIG = """
+server: {{listen: "127.0.0.1:0"}}
+auth: {{grant_files: [{folder}/grants]}}
+state: {{path: {folder}/db}}
+fleet: {{hosts: {{a: running, b: running, s: spare}}}}
+policy:
+  rules:
+    - {{name: gpu, xid: [host], action: replace_host}}
+    - {{name: hung, report: [rank_hung], action: restart_in_job}}
+"""
+GPU = alert_json("GpuXid", node="a", xid="79")
+
+
+class Served:
+    """A supervisor on loopback with grants, whose clock stands still."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        grants = "".join(f"{role} {role} token:{token}\n" for role, token in TOKENS.items())
+        (folder / "grants").write_text(grants)
+        (folder / "supervisor.yaml").write_text(CONFIG.format(folder=folder))
+        self.executor = Remembering()
+        self.start()
+
+    def start(self) -> None:
+        settings = load_settings(self.folder / "supervisor.yaml")
+        self.supervisor = Supervisor(settings, wall_s=lambda: NOW_S, executor=self.executor)
+        self.address = self.supervisor.start()
+
+    def ask(
+        self, method: str, path: str, body: Any = None, role: str = "", **headers: str
+    ) -> tuple[int, Any]:
+        """Status and answer."""
+        connection = http.client.HTTPConnection(self.address, timeout=10)
+        all_headers = {"Content-Type": "application/json", **headers}
+        if role:
+            all_headers["Authorization"] = f"Bearer {TOKENS.get(role, role)}"
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        connection.request(method, path, content, all_headers)
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        is_json = response.headers["Content-Type"] == "application/json"
+        return response.status, json.loads(text) if is_json else text.decode()
+
+    def ignored(self) -> dict[str, int]:
+        """Of /metrics, by reason."""
+        _, text = self.ask("GET", "/metrics", role="read")
+        lines = [line for line in text.splitlines() if "_ignored_total{" in line]
+        return {line.split('"')[1]: int(line.split()[-1]) for line in lines}
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    result = Served(tmp_path)
+    yield result
+    result.supervisor.stop()
+
+
+MATRIX = {
+    ("POST", "/v1/alerts"): {"ingest", "admin"},
+    ("POST", "/v1/reports"): {"ingest", "admin"},
+    ("GET", "/v1/status"): {"read", "operate", "admin"},
+    ("GET", "/metrics"): {"read", "operate", "admin"},
+    ("POST", "/v1/stop"): {"operate", "admin"},
+    ("POST", "/v1/resume"): {"operate", "admin"},
+    ("POST", "/v1/hosts"): {"operate", "admin"},
+    ("GET", "/healthz"): {"ingest", "read", "operate", "admin", "", "no-such-token-at-all"},
+}
+
+
+def test_each_path_is_open_to_its_roles_alone(served: Served) -> None:
+    """401 without a credential that is known, 403 without the role; before the body is read."""
+    paths = served.supervisor._api.paths
+    assert {path for _, path in MATRIX} == set(paths)
+    for (method, path), allowed in MATRIX.items():
+        body = {} if method == "POST" else None
+        for role in (*TOKENS, "", "no-such-token-at-all"):
+            status, _ = served.ask(method, path, body, role=role)
+            if role in allowed:
+                assert status in (200, 400), (path, role)
+            else:
+                assert status == (403 if role in TOKENS else 401), (path, role)
+    assert served.executor.performed == []
+
+
+def test_a_forged_webhook_does_nothing_and_is_counted(served: Served) -> None:
+    """Without a token, with a wrong one, with a fingerprint that is not that of its labels."""
+    assert served.ask("POST", "/v1/alerts", webhook(GPU))[0] == 401
+    assert served.ask("POST", "/v1/alerts", webhook(GPU), role="x" * 32)[0] == 401
+    forged = {**GPU, "labels": {**GPU["labels"], "node": "b"}}
+    answer = served.ask("POST", "/v1/alerts", webhook(forged), role="ingest")
+    assert answer == (200, {"outcomes": {"fingerprint": 1}})
+    assert served.ignored() == {"unauthenticated": 2, "fingerprint": 1}
+    assert served.executor.performed == []
+
+
+def test_a_replayed_webhook_does_nothing_and_is_counted(served: Served) -> None:
+    """Also after a restart, with other annotations, and one of long ago."""
+    acted = served.ask("POST", "/v1/alerts", webhook(GPU), role="ingest")
+    assert acted == (200, {"outcomes": {"replace_host": 1}})
+    eventually(lambda: len(served.executor.performed) == 2)
+    replayed = {**GPU, "annotations": {"summary": "again"}, "generatorURL": "http://elsewhere"}
+    old = alert_json("GpuXid", at_s=NOW_S - 86_400, node="b", xid="79")
+    for _ in range(2):
+        answer = served.ask("POST", "/v1/alerts", webhook(replayed, old), role="ingest")
+        assert answer == (200, {"outcomes": {"known": 1, "stale": 1}})
+        assert served.ignored() == {"known": 1, "stale": 1}
+        served.supervisor.stop()
+        served.start()
+    assert len(served.executor.performed) == 2
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"version": "3", "alerts": []}', b"\xff\xfe", b"[" * 100_000]
+)
+def test_a_malformed_webhook_is_refused_with_a_reason(served: Served, body: bytes) -> None:
+    """400, which Alertmanager does not send again."""
+    status, answer = served.ask("POST", "/v1/alerts", body, role="ingest")
+    assert status == 400
+    assert "expected" in answer["error"]
+    assert served.ignored() == {"malformed": 1}
+
+
+def test_a_body_that_is_too_large_is_refused(served: Served) -> None:
+    """Before it is read."""
+    assert served.ask("POST", "/v1/alerts", b" " * 2_000_000, role="ingest")[0] == 413
+
+
+def test_a_page_in_a_browser_cannot_command(served: Served) -> None:
+    """Neither one of another origin, nor one under a foreign name, nor a form."""
+    asked = {"reason": "x"}
+    for headers in ({"Origin": "http://elsewhere"}, {"Host": "elsewhere:9470"}):
+        assert served.ask("POST", "/v1/stop", asked, role="operate", **headers)[0] == 403
+    form = {"Content-Type": "text/plain"}
+    assert served.ask("POST", "/v1/stop", asked, role="operate", **form)[0] == 415
+    assert served.ask("GET", "/v1/stop", role="operate")[0] == 405
+    assert served.ask("GET", "/v1/nothing", role="operate")[0] == 404
+    assert not served.supervisor.engine.fleet.is_stopped
+
+
+def test_a_token_for_some_runs_is_for_no_others(served: Served) -> None:
+    """Nor for none, nor for a host that another run is on."""
+    with (served.folder / "grants").open("a") as grants:
+        grants.write("ingest team-a token:token-of-team-a-0123456789 runs=team-a/\n")
+    served.supervisor.stop()
+    served.start()
+    own = {"kind": "rank_hung", "attempt": 0, "at_unix_s": NOW_S, "run_id": "team-a/1"}
+    served.ask("POST", "/v1/hosts", {"name": "a", "state": "running"}, role="operate")
+    other = {**own, "kind": "agent_started", "id": "0", "run_id": "team-b/1", "node": "b"}
+    assert served.ask("POST", "/v1/reports", other, role="ingest")[0] == 200
+    token = "token-of-team-a-0123456789"
+
+    def outcome(**change: object) -> object:
+        body = {**own, "id": "1", "node": "a", **change}
+        return served.ask("POST", "/v1/reports", body, role=token)[1]["outcome"]
+
+    assert outcome(run_id="team-b/1") == "forbidden"
+    assert outcome(node="b") == "forbidden"
+    answer = served.ask("POST", "/v1/alerts", webhook(GPU), role=token)
+    assert answer == (200, {"outcomes": {"forbidden": 1}})
+    assert outcome() == "restart_in_job"
+    assert served.ignored() == {"forbidden": 3, "no_rule": 1}
+
+
+def test_tls_is_as_in_the_collector(tmp_path: Path) -> None:
+    """Reports and commands trust its authority by SSL_CERT_FILE."""
+    authority = Authority(tmp_path)
+    (tmp_path / "supervisor.yaml").write_text(
+        CONFIG.format(folder=tmp_path) + f"tls: {{cert_file: {authority.cert_file}}}\n"
+    )
+    (tmp_path / "grants").write_text("read read token:0123456789abcdef\n")
+    supervisor = Supervisor(load_settings(tmp_path / "supervisor.yaml"), executor=Remembering())
+    address = supervisor.start()
+    try:
+        connection = http.client.HTTPSConnection(address, context=authority.context(), timeout=10)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
+    finally:
+        supervisor.stop()
+
+
+def test_reports_come_with_the_sender_of_the_agents(served: Served, tmp_path: Path) -> None:
+    """With its token file; each is acted upon once."""
+    token = tmp_path / "token"
+    token.write_text(TOKENS["ingest"])
+    sender = ReportSender(f"http://{served.address}", str(token))
+    report = FleetReport(
+        kind="rank_hung", id="1", run_id="r", attempt=0, node="a", rank=1, at_unix_s=NOW_S
+    )
+    sender.send(report)
+    sender.send(report)
+    sender.close(10.0)
+    assert sender.counts["sent"] == 2
+    eventually(lambda: served.executor.performed)
+    assert served.executor.performed == [("restart_in_job", "a")]
+    assert served.ignored() == {"known": 1}
+
+
+def test_people_stop_it_and_it_stays_stopped_over_a_restart(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who and why is shown, and audited."""
+    stopped = served.ask("POST", "/v1/stop", {"reason": "new switches"}, role="operate")
+    assert stopped == (
+        200, {"stopped": {"reason": "new switches", "by": "operate", "at_unix_s": NOW_S}},
+    )  # fmt: skip
+    served.supervisor.stop()
+    served.start()
+    answer = served.ask("POST", "/v1/alerts", webhook(GPU), role="ingest")
+    assert answer[1] == {"outcomes": {"stopped": 1}}
+    assert served.ask("GET", "/v1/status", role="read")[1]["stopped"]["by"] == "operate"
+    assert served.ask("POST", "/v1/resume", {}, role="operate")[1]["was_stopped"] is True
+    answer = served.ask("POST", "/v1/alerts", webhook(GPU), role="ingest")
+    assert answer[1] == {"outcomes": {"replace_host": 1}}
+    assert served.ask("POST", "/v1/stop", {}, role="operate")[0] == 400
+
+
+def test_a_status_has_hosts_and_decisions(served: Served) -> None:
+    """The newest first; a repaired host is a spare again."""
+    served.ask("POST", "/v1/alerts", webhook(GPU), role="ingest")
+    eventually(lambda: served.supervisor.engine.unfinished() == 0)
+    marked = served.ask("POST", "/v1/hosts", {"name": "a", "state": "spare"}, role="operate")
+    assert marked == (200, {"name": "a", "state": "spare"})
+    assert served.ask("POST", "/v1/hosts", {"name": "a", "state": "x"}, role="operate")[0] == 400
+    status = served.ask("GET", "/v1/status", role="read")[1]
+    assert {host["name"]: host["state"] for host in status["hosts"]} == {
+        "a": "spare", "b": "running", "s": "running",
+    }  # fmt: skip
+    (decision,) = status["decisions"]
+    assert (decision["action"], decision["status"], decision["host"]) == (
+        "replace_host", "done", "a",
+    )  # fmt: skip
+
+
+def test_health_is_that_of_the_thread_that_acts(served: Served) -> None:
+    """A supervisor that does nothing any more says so."""
+    assert served.ask("GET", "/healthz") == (200, {"status": "ok"})
+    served.supervisor.engine.close(10.0)
+    assert served.ask("GET", "/healthz")[0] == 503
