@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from otel_straggler.agent.ranks import WatchedRank
+from otel_straggler.client.endpoints import parse_pairs
 from otel_straggler.model.fleet_reports import FleetReport, ReportKind, new_report_id
 from otel_straggler.otlp.report_sender import report_sender
 
@@ -24,7 +25,8 @@ class HangReports:
     def __init__(self, environment: Mapping[str, str]) -> None:
         named = environment.get("OTEL_STRAGGLER_RUN_ID", "").strip()
         self.run_id = named or environment.get("TORCHELASTIC_RUN_ID", "").strip() or _UNNAMED
-        self._node = environment.get("OTEL_STRAGGLER_NODE", "").strip() or socket.gethostname()
+        resource = parse_pairs(environment.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+        self._node = resource.get("host.name", "").strip() or socket.gethostname()
         self._sender = report_sender(environment)
 
     def started(self) -> None:
