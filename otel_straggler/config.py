@@ -368,7 +368,7 @@ OF_PROCESS: tuple[Setting, ...] = (
     Setting(
         "rank monitor",
         own(
-            "AGENT_SOCKET", "/tmp/agent/agent.sock", Variable("FT_RANK_MONITOR_IPC_SOCKET", "path")
+            "AGENT_SOCKET", "/run/agent/agent.sock", Variable("FT_RANK_MONITOR_IPC_SOCKET", "path")
         ),
         "none: `init_workload_monitoring()` is an error",
         "socket of the node's agent for `fault_tolerance.RankMonitorClient`; set by "

@@ -25,7 +25,13 @@ IMPORT = (
     "import nvidia_resiliency_ext.fault_tolerance as fault_tolerance",
     "from otel_straggler import fault_tolerance",
 )
-SMALL = "--device=cpu --hidden=8 --epochs=2 --train_dataset_size=200 --val_dataset_size=40".split()
+SMALL = [
+    "--device=cpu",
+    "--hidden=8",
+    "--epochs=2",
+    "--train_dataset_size=200",
+    "--val_dataset_size=40",
+]
 
 
 @pytest.mark.parametrize("api", ["heartbeats", "sections"])
