@@ -210,7 +210,11 @@ def test_goodput_is_that_of_the_rank_that_told_it_last(store: RunStore) -> None:
     assert 'rank="' not in line
 
 
-@pytest.mark.parametrize("metric", semconv.PASSTHROUGH_METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize(
+    "metric",
+    (*semconv.HARDWARE_METRICS, *semconv.GOODPUT_METRICS),  # timeouts are of the run's status
+    ids=lambda metric: metric.name,
+)
 def test_every_such_series_is_text_that_prometheus_reads(metric: semconv.Metric) -> None:
     """Also of a host, which has no labels of its own: one wrong line, and the scrape is refused."""
     parser = pytest.importorskip(
