@@ -212,7 +212,7 @@ def test_goodput_is_that_of_the_rank_that_told_it_last(store: RunStore) -> None:
 
 @pytest.mark.parametrize(
     "metric",
-    (*semconv.HARDWARE_METRICS, *semconv.GOODPUT_METRICS),  # timeouts are of the run's status
+    [*semconv.HARDWARE_METRICS, *semconv.GOODPUT_METRICS],  # timeouts are of the run's status
     ids=lambda metric: metric.name,
 )
 def test_every_such_series_is_text_that_prometheus_reads(metric: semconv.Metric) -> None:
