@@ -209,5 +209,15 @@ RUN_LOST = counter(
     "straggler.run.lost_time", "s", "time of the run that was not useful, by reason", REASON
 )
 GOODPUT_METRICS: Final = (RUN_GOODPUT, RUN_PRODUCTIVE, RUN_LOST)
-PASSTHROUGH_METRICS: Final = (*HARDWARE_METRICS, *GOODPUT_METRICS)
+
+# --- what the agent of a node sends about its ranks -----------------------------------------------
+RANK_TIMED_OUT = gauge(
+    "straggler.rank.timed_out",
+    "s",
+    "how long the rank had exceeded what its node's agent waits for, when that acted; for as long "
+    "as it lasts, and a minute more",
+    REASON,
+    subject=OF_RANK,
+)
+PASSTHROUGH_METRICS: Final = (*HARDWARE_METRICS, *GOODPUT_METRICS, RANK_TIMED_OUT)
 """What the collector publishes as ranks report it."""

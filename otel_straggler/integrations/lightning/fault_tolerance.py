@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_straggler.client import process
+from otel_straggler.detect.hangs.rank_timeouts import HeartbeatTimeouts
 from otel_straggler.integrations.lightning.heartbeat_timeouts import (
-    HeartbeatTimeouts,
     HeartbeatWatch,
     calculated_timeouts,
     read_timeouts,

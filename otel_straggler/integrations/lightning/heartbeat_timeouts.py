@@ -10,41 +10,17 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-SAFETY_FACTOR: Final = 5.0
+from otel_straggler.detect.hangs.rank_timeouts import (
+    SAFETY_FACTOR,
+    HeartbeatTimeouts,
+    averaged_heartbeat_timeouts,
+)
+
 _CHECK_S: Final = 1.0
-
-
-@dataclass(frozen=True)
-class HeartbeatTimeouts:
-    """Seconds until a rank without a heartbeat counts as stuck; None: unknown.
-
-    Attributes:
-        initial: until its first heartbeat.
-        subsequent: between two.
-        were_calculated: from observed intervals.
-    """
-
-    initial: float | None = None
-    subsequent: float | None = None
-    were_calculated: bool | None = None
-
-    @property
-    def are_valid(self) -> bool:
-        return self.initial is not None and self.subsequent is not None
-
-    def __str__(self) -> str:
-        initial, subsequent = (
-            "None" if timeout_s is None else f"{timeout_s:.2f}"
-            for timeout_s in (self.initial, self.subsequent)
-        )
-        return (
-            f"HeartbeatTimeouts(initial={initial}, subsequent={subsequent}, "
-            f"were_calculated={self.were_calculated})"
-        )
 
 
 def calculated_timeouts(
@@ -56,11 +32,9 @@ def calculated_timeouts(
     >>> print(calculated_timeouts(2.0, 1.0, HeartbeatTimeouts(20.0, 15.0, True)))
     HeartbeatTimeouts(initial=15.00, subsequent=10.00, were_calculated=True)
     """
-    initial_s, subsequent_s = SAFETY_FACTOR * longest_initial_s, SAFETY_FACTOR * longest_s
-    if current.were_calculated and current.initial is not None and current.subsequent is not None:
-        initial_s = (initial_s + current.initial) / 2
-        subsequent_s = (subsequent_s + current.subsequent) / 2
-    return HeartbeatTimeouts(initial_s, subsequent_s, True)
+    return averaged_heartbeat_timeouts(
+        SAFETY_FACTOR * longest_initial_s, SAFETY_FACTOR * longest_s, current
+    )
 
 
 def read_timeouts(path: Path) -> HeartbeatTimeouts:

@@ -1,0 +1,197 @@
+"""The agent as a process of its own: one for each job on a node, started again if it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import select
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from otel_straggler.agent.config import FaultToleranceConfig
+from otel_straggler.agent.monitoring import SOCKET_VARIABLES
+from otel_straggler.errors import ConfigError, UnavailableError
+from otel_straggler.regular_files import FOLDER_MODE, create_folder, open_regular
+
+SOCKET: Final = "agent.sock"
+LOCK: Final = "agent.lock"
+CONFIG: Final = "agent.json"
+READY_S: Final = 30.0
+STOP_S: Final = 5.0
+RESTART_S: Final = 0.5
+MAX_RESTART_S: Final = 30.0
+"""Between two attempts to start it, while they fail."""
+_MAX_PATH: Final = 107
+_BACKLOG: Final = 256
+_LOG = logging.getLogger("otel_straggler.agent")
+
+
+@contextlib.contextmanager
+def running_agent(
+    config: FaultToleranceConfig, *, folder: Path | str, environment: Mapping[str, str]
+) -> Iterator[dict[str, str]]:
+    """Run the node's agent for one job; it is started again if it dies meanwhile.
+
+    Args:
+        folder: of this job on this node; created with mode 0700.
+        environment: of the agent: where it sends reports and telemetry, the name of the run.
+
+    Yields:
+        Variables to set for the ranks.
+
+    Raises:
+        ConfigError: the folder is not this user's alone, or its path is too long for a socket.
+        UnavailableError: another agent runs for this job, or this one does not start.
+    """
+    place = checked_folder(Path(folder))
+    keeper = _Keeper(config, place, environment)
+    keeper.start()
+    try:
+        yield dict.fromkeys(SOCKET_VARIABLES, str(place / SOCKET))
+    finally:
+        keeper.stop()
+
+
+class _Keeper:
+    """Starts the agent, again if it dies, and ends it."""
+
+    def __init__(
+        self, config: FaultToleranceConfig, folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        self._folder, self._environment = folder, dict(environment)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="agent-keeper", daemon=True)
+        file = open_regular(folder / CONFIG, os.O_WRONLY | os.O_CREAT)
+        with os.fdopen(file, "w", encoding="utf-8") as out:
+            out.truncate()
+            json.dump({"fault_tolerance": config.as_values()}, out)
+        self.process = self._started()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(STOP_S + READY_S)
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _run(self) -> None:
+        wait_s = RESTART_S
+        while not self._stopping.wait(wait_s):
+            code = self.process.poll()
+            if code is None:
+                continue
+            _LOG.warning("the agent has ended with code %d; it is started again", code)
+            try:
+                self.process = self._started()
+                wait_s = RESTART_S
+            except UnavailableError as error:
+                wait_s = min(2 * wait_s, MAX_RESTART_S)
+                _LOG.error("%s; trying again in %g s", error, wait_s)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        """Once it listens."""
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb") as ready, os.fdopen(writing, "wb") as theirs:
+            process = subprocess.Popen(  # noqa: S603  ourselves
+                [
+                    *(sys.executable, "-m", "otel_straggler.agent", "--folder", self._folder),
+                    *("--ready-fd", str(theirs.fileno())),
+                ],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # Ctrl-C ends the ranks first
+            )
+            theirs.close()
+            is_ready, _, _ = select.select([ready], [], [], READY_S)
+            answer = ready.readline().decode("utf-8", "replace").strip() if is_ready else ""
+        if answer == "ready":
+            return process
+        process.kill()
+        process.wait()
+        raise UnavailableError(answer or f"{self._folder}: the agent ended before it listened")
+
+
+def checked_folder(folder: Path) -> Path:
+    """The folder, created if need be.
+
+    Raises:
+        ConfigError: others may enter it, or a socket in it would have too long a path.
+    """
+    folder = folder.absolute()
+    remedy = "Name another folder, such as one in /tmp or $XDG_RUNTIME_DIR."
+    if len(os.fsencode(folder / SOCKET)) > _MAX_PATH:
+        expected = f"a path of at most {_MAX_PATH - len(SOCKET) - 1} bytes, for a socket in it"
+        raise ConfigError.of("agent folder", str(folder), expected, remedy)
+    try:
+        create_folder(folder)
+        found = folder.lstat()
+    except OSError as error:
+        raise ConfigError.of("agent folder", str(error), "a folder", remedy) from error
+    mode = stat.S_IMODE(found.st_mode)
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not is_own or mode & ~FOLDER_MODE:
+        value = f"{folder}, mode {mode:04o}, of user {found.st_uid}"
+        expected = f"a folder of user {os.geteuid()} with mode 0700"
+        raise ConfigError.of("agent folder", value, expected, remedy)
+    return folder
+
+
+def locked(folder: Path) -> int:
+    """Lock the folder for as long as this process lives; a descriptor.
+
+    Raises:
+        UnavailableError: another agent has it.
+    """
+    try:
+        file = open_regular(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise UnavailableError(f"{folder / LOCK}: {error}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(file, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(file)
+        raise UnavailableError.of(
+            "agent",
+            f"{folder}, where the agent of process {holder} runs",
+            "one agent a node and job",
+            "Use that one, end it, or name another folder for another job.",
+        ) from error
+    os.ftruncate(file, 0)
+    os.pwrite(file, str(os.getpid()).encode(), 0)
+    return file
+
+
+def listening(folder: Path) -> socket.socket:
+    """The socket, in place of one that an earlier agent has left. Only with the lock.
+
+    Raises:
+        UnavailableError: it cannot be made.
+    """
+    path = folder / SOCKET
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.unlink(missing_ok=True)
+        made.bind(str(path))
+        path.chmod(0o600)
+        made.listen(_BACKLOG)
+    except OSError as error:
+        made.close()
+        raise UnavailableError(f"{path}: no socket can be made there: {error}") from error
+    return made
