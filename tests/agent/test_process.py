@@ -130,7 +130,7 @@ def test_the_lock_is_free_when_its_holder_has_gone(tmp_path: Path) -> None:
 
 
 def test_a_killed_agent_is_started_again_and_watches_its_ranks_again(run_node: RunNode) -> None:
-    with run_node(rank_heartbeat_timeout=0.3, timeout_action="terminate") as node:
+    with run_node(rank_heartbeat_timeout=2.0, timeout_action="terminate") as node:
         healthy = node.start(0, "print('watched', flush=True)" + WORK)
         assert healthy.stdout.readline() == "watched\n"
         first = node.agent_pid
