@@ -199,10 +199,13 @@ class Session:
         self._is_closing = pending_exception() is None
         was_in_time = self.flush(deadline_s, outcome)
         self._is_open = False
+        export = self._export
         if self._gpu is not None:
             self._gpu.close(_STOP_S if was_in_time else 0.0)
         TOPOLOGY.reset()
         self._stop_threads(_STOP_S if was_in_time else 0.0)
+        if export is not None and outcome == "unknown":
+            export.correct_at_exit("failed", deadline_s)
         if self._termination is not None:
             self._termination.uninstall()
 
