@@ -59,7 +59,7 @@ def with_costliest(world: WorldSummary, current: Iterable[Verdict]) -> WorldSumm
 
 def attributed(run_verdicts: RunVerdicts) -> RunVerdicts:
     """With the newest verdict of every subject in trouble at its part of what its world has lost.
-    Suspects share what confirmed subjects leave, or the loss of the costliest of them if that is
+    Suspects share what confirmed subjects leave of it, or of the costliest suspect's if that is
     more. Cost: O(changes)."""
     newest = {verdict.subject_id: at for at, verdict in enumerate(run_verdicts.changes)}
     changes = list(run_verdicts.changes)
@@ -73,14 +73,14 @@ def attributed(run_verdicts: RunVerdicts) -> RunVerdicts:
 def _attributed_in(world: WorldSummary, current: Collection[Verdict]) -> Iterable[Verdict]:
     """Suspects are no part of the run's loss yet. Theirs is what it would be if they were
     confirmed: the balance excludes data loading and work that hides in waiting."""
-    left = world.waste if math.isfinite(world.waste) else 1.0
+    left, called = world.waste if math.isfinite(world.waste) else 1.0, 0.0
     for states in (CALLED_SLOW, {"suspect"}):
         losses = [(v, loss_of(v, world)) for v in current if v.state in states]
         total = sum(loss for _, loss in losses)
         if "suspect" in states:
-            left = max([left, *(loss for _, loss in losses)])
+            left = max([left, *(loss - called for _, loss in losses)])
         part = min(1.0, left / total) if total > 0.0 else 1.0
-        left = max(0.0, left - total)
+        left, called = max(0.0, left - total), total
         for verdict, loss in losses:
             yield _with_loss(verdict, loss * part, world.n_ranks)
 
