@@ -109,8 +109,9 @@ A section span has the section's name. Verdicts add up the sections without a \
 senders without this attribute count as top-level, whatever their parent ids: if they nest, \
 exclude the outer ones (`spans.exclude` in [configuration](configuration.md)). The span that \
 covers one step of one rank is named \
-`{s.STEP_SPAN}`; it is not scored. Section names beyond `scoring.max_section_names` of a run \
-count as `{s.OTHER_SECTION}`.
+`{s.STEP_SPAN}`; it is scored if no section ended in the step, \
+which it says by `{s.SECTION}` = `{s.STEP_SPAN}`. \
+Section names beyond `scoring.max_section_names` of a run count as `{s.OTHER_SECTION}`.
 
 Sections named after the one around them and `/{s.DDP_FORWARD}`, `/{s.DDP_BACKWARD}` or \
 `/{s.DDP_COMMUNICATION}` are [DDP's own timers](../recipes/gpu-timing.md), with basis \

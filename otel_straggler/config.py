@@ -269,7 +269,8 @@ class ClientSettings:
         otherwise="`on`",
         meaning="`on`: where no endpoint is named and the run has several nodes, the address that "
         "rank 0 leaves in the store of torch.distributed is used: its endpoint, or a collector at "
-        "port 4318 of `MASTER_ADDR`. Takes half a second at most",
+        "port 4318 (gRPC: 4317) of `MASTER_ADDR`. Takes half a second at most; before "
+        "`init_process_group()`, records wait for it, until the first step or for 10 s",
     )
     traces: Endpoint
     metrics: Endpoint

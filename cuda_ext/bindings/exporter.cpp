@@ -2,9 +2,11 @@
 #include "exporting.hpp"
 #include "recording.hpp"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <exception>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -185,6 +187,42 @@ PyObject* stop(PyObject* self, PyObject* args) {
   return PyBool_FromLong(has_ended);
 }
 
+// What the process ends with is known to C's exit() alone: `raise SystemExit(1)` leaves nothing that
+// Python's atexit could read. There is no Python any more then.
+struct ExitWatch {
+  std::shared_ptr<Exporter> exporter;
+  std::string outcome;
+  std::int64_t timeout_ns;
+  pid_t process;
+};
+
+void at_exit(int status, void* argument) {
+  const std::unique_ptr<ExitWatch> watch(static_cast<ExitWatch*>(argument));
+  if (status == 0 || watch->process != ::getpid()) return;
+  try {
+    watch->exporter->correct_outcome(watch->outcome, monotonic_ns() + watch->timeout_ns);
+  } catch (const std::exception&) {  // no memory: the process ends without it
+  }
+}
+
+PyObject* correct_at_exit(PyObject* self, PyObject* args) {
+  const char* outcome = nullptr;
+  long long timeout_ns = 0;
+  if (PyArg_ParseTuple(args, "sL", &outcome, &timeout_ns) == 0) return nullptr;
+#ifdef __GLIBC__
+  if (!is_ours(self)) Py_RETURN_NONE;
+  try {
+    auto* const object = reinterpret_cast<ExporterObject*>(self);
+    auto watch = std::make_unique<ExitWatch>(
+        ExitWatch{*object->exporter, outcome, timeout_ns, ::getpid()});
+    if (::on_exit(at_exit, watch.get()) == 0) watch.release();
+  } catch (const std::exception&) {
+    return PyErr_NoMemory();
+  }
+#endif
+  Py_RETURN_NONE;
+}
+
 PyObject* set_resource(PyObject* self, PyObject* args) {
   unsigned int epoch = 0;
   const char* resource = nullptr;
@@ -275,6 +313,9 @@ PyMethodDef methods[] = {
     {"begin_flush", begin_flush, METH_VARARGS, "begin_flush(deadline_ns, outcome) -> number"},
     {"wait", wait, METH_VARARGS, "wait(number, until_ns) -> whether it was done"},
     {"stop", stop, METH_VARARGS, "stop(until_ns) -> whether the thread has ended"},
+    {"correct_at_exit", correct_at_exit, METH_VARARGS,
+     "correct_at_exit(outcome, timeout_ns): sent if the process then exits with another code than "
+     "0. After stop()."},
     {"set_resource", set_resource, METH_VARARGS, "set_resource(epoch, resource)"},
     {"describe", describe, METH_VARARGS, "describe(info, other_losses)"},
     {"state", state, METH_NOARGS, "What it has come to, by name."},

@@ -1,10 +1,10 @@
 """The collector of a job where no rank but rank 0 may know its address.
 
 Order: argument > environment > the store of torch.distributed > this machine. The store counts only
-where the process group is initialised before ``configure()`` and the run has several nodes: rank 0
-writes the collector that it was given by name or, if it was given none, one that answers at port
-4318 of MASTER_ADDR, and the other ranks read it. Rank 0 always writes something, so that nobody
-waits for long.
+where the run has several nodes: once the process group is initialised, rank 0 writes the collector
+that it was given by name or, if it was given none, one that answers at MASTER_ADDR, at the port of
+its protocol, and the other ranks read it. Rank 0 always writes something, so that nobody waits for
+long. Ranks that speak gRPC have a key of their own.
 
 A token goes only to a host that the user or the launcher named, because whoever reaches the store
 could write another address into it.
@@ -35,8 +35,12 @@ WAIT_S: Final = 0.5
 """Of a rank for rank 0's word, and of rank 0 for an answer of MASTER_ADDR."""
 _POLL_S: Final = 0.02
 _MAX_URL: Final = 500
-_PORT: Final = 4318
-_PATH: Final = "/v1/traces"
+_PORTS: Final[dict[str, int]] = {"http/protobuf": 4318, "grpc": 4317}
+_PATHS: Final[dict[str, tuple[str, str]]] = {
+    "http/protobuf": ("/v1/traces", "/v1/metrics"),
+    "grpc": ("", ""),
+}
+"""Of traces and metrics, after the base URL."""
 
 
 def discover_endpoints(endpoints: Endpoints, env: Mapping[str, str]) -> Endpoints:
@@ -45,19 +49,30 @@ def discover_endpoints(endpoints: Endpoints, env: Mapping[str, str]) -> Endpoint
     Never raises, and never takes longer than a second.
     """
     torch = initialised_process_group()
-    if torch is None or _is_one_node(env) or not _is_plain_http(endpoints):
+    if torch is None or _is_one_node(env) or not _protocol_of(endpoints):
         return endpoints
+    key = f"{STORE_KEY}/grpc" if _protocol_of(endpoints) == "grpc" else STORE_KEY
     try:
         store = torch.distributed_c10d._get_default_store()  # noqa: SLF001
         if torch.get_rank() == 0:
             url = _url_to_share(endpoints, env)
-            store.set(STORE_KEY, url)
+            store.set(key, url)
         else:
-            url = "" if _is_named(endpoints) else _shared_url(store)
+            url = "" if _is_named(endpoints) else _shared_url(store, key)
     except Exception as error:  # noqa: BLE001  a store without these functions
         _LOG.info("no collector's address from %s: %s", WHERE, error)
         return endpoints
     return endpoints if _is_named(endpoints) else _with_url(endpoints, url, env)
+
+
+def may_be_shared_later(endpoints: Endpoints, rank: int, env: Mapping[str, str]) -> bool:
+    """Whether to look again once the process group is initialised: rank 0 has an address for the
+    others, or this rank was given none."""
+    if _is_one_node(env) or not _protocol_of(endpoints):
+        return False
+    if _is_named(endpoints):
+        return rank == 0 and endpoints.is_trusted and bool(_url_to_share(endpoints, env))
+    return True
 
 
 def _is_one_node(env: Mapping[str, str]) -> bool:
@@ -66,10 +81,10 @@ def _is_one_node(env: Mapping[str, str]) -> bool:
     return (local != "" and local == world) or env.get("SLURM_NNODES", "").strip() == "1"
 
 
-def _is_plain_http(endpoints: Endpoints) -> bool:
-    """Whether something is sent, all of it as OTLP over HTTP."""
-    used = [each for each in endpoints.by_signal.values() if each.is_enabled]
-    return bool(used) and all(each.protocol == "http/protobuf" for each in used)
+def _protocol_of(endpoints: Endpoints) -> str:
+    """In which all is sent; empty if nothing is, or each signal in another one."""
+    used = {each.protocol for each in endpoints.by_signal.values() if each.is_enabled}
+    return used.pop() if len(used) == 1 else ""
 
 
 def _is_named(endpoints: Endpoints) -> bool:
@@ -78,15 +93,17 @@ def _is_named(endpoints: Endpoints) -> bool:
 
 def _url_to_share(endpoints: Endpoints, env: Mapping[str, str]) -> str:
     """What the other nodes can use; empty if there is nothing."""
+    protocol = _protocol_of(endpoints)
+    path = _PATHS[protocol][0]
     if endpoints.is_trusted:
-        url = endpoints.traces.url.removesuffix(_PATH)
+        url = endpoints.traces.url.removesuffix(path)
         is_open = not is_loopback_url(url) and urlsplit(url).username is None
         return url if is_open and len(url) <= _MAX_URL else ""
     host = env.get("MASTER_ADDR", "").strip()
-    url = f"http://{bracketed(host)}:{_PORT}"
+    url = f"http://{bracketed(host)}:{_PORTS[protocol]}"
     if _is_named(endpoints) or not host or is_loopback_url(url):
         return ""
-    return url if _scores(replace(endpoints.traces, url=url + _PATH, timeout_s=WAIT_S)) else ""
+    return url if _scores(replace(endpoints.traces, url=url + path, timeout_s=WAIT_S)) else ""
 
 
 def _scores(endpoint: Endpoint) -> bool:
@@ -110,14 +127,14 @@ def _scores(endpoint: Endpoint) -> bool:
     return any(answers)
 
 
-def _shared_url(store: Any) -> str:
+def _shared_url(store: Any, key: str) -> str:
     """Polled: a store that waits would make other threads wait for it, too."""
     deadline_s = time.monotonic() + WAIT_S
-    while not store.check([STORE_KEY]):
+    while not store.check([key]):
         if time.monotonic() >= deadline_s:
             return ""
         time.sleep(_POLL_S)
-    return bytes(store.get(STORE_KEY)).decode("utf-8", "replace")
+    return bytes(store.get(key)).decode("utf-8", "replace")
 
 
 def _with_url(endpoints: Endpoints, url: str, env: Mapping[str, str]) -> Endpoints:
@@ -133,11 +150,11 @@ def _with_url(endpoints: Endpoints, url: str, env: Mapping[str, str]) -> Endpoin
             without_secrets(url),
         )
         return endpoints
-    base = url.rstrip("/")
+    base, (traces, metrics) = url.rstrip("/"), _PATHS[_protocol_of(endpoints)]
     return replace(
         endpoints,
-        traces=replace(endpoints.traces, url=f"{base}/v1/traces"),
-        metrics=replace(endpoints.metrics, url=f"{base}/v1/metrics"),
+        traces=replace(endpoints.traces, url=base + traces),
+        metrics=replace(endpoints.metrics, url=base + metrics),
         is_trusted=True,
         where=dict.fromkeys(endpoints.where, WHERE),
     )

@@ -125,6 +125,10 @@ class NativeExport:
         self._exporter.stop(time.monotonic_ns() + int(timeout_s * 1e9))
         RECORDING.release()
 
+    def correct_at_exit(self, outcome: Outcome, timeout_s: float) -> None:
+        """After ``stop()``: send another outcome if the process exits with a code other than 0."""
+        self._exporter.correct_at_exit(outcome, int(timeout_s * 1e9))
+
     def _tick(self, now_s: float) -> float:
         self._register_names()
         self._describe()

@@ -9,7 +9,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from otel_straggler.client.recording import RECORDER, RECORDING
@@ -138,7 +138,11 @@ def configure(
     given = locals()  # all arguments, by name
     check_requested()
     # Half of what `import otel_straggler` would cost; only who configures needs it.
-    from otel_straggler.client.settings import is_identity_known, resolve_settings
+    from otel_straggler.client.settings import (
+        is_address_known,
+        is_identity_known,
+        resolve_settings,
+    )
 
     settings = resolve_settings(given)
     if settings.rank == 0 and not settings.is_disabled:
@@ -146,8 +150,10 @@ def configure(
     with _PROCESS.lock:
         if _PROCESS.session is None:
             is_known = is_identity_known(given, settings)
-            resolve_again = None if is_known else lambda: resolve_settings(given)
-            _PROCESS.session = _started(settings, resolve_again)
+            is_final = is_known and is_address_known(given, settings)
+            resolve_again = None if is_final else lambda: resolve_settings(given)
+            may_send = is_known and (is_final or settings.is_trusted)
+            _PROCESS.session = _started(Session(settings, resolve_again, may_send=may_send))
         elif _PROCESS.session.settings == settings:
             pass
         elif _PROCESS.session.may_be(settings):
@@ -298,13 +304,10 @@ def _time_kernels(session: Session) -> None:
         session.set_gpu_timing("cupti")
 
 
-def _started(
-    settings: ClientSettings, resolve_again: Callable[[], ClientSettings] | None
-) -> Session:
+def _started(session: Session) -> Session:
     alone, _PROCESS.kernel_timing = _PROCESS.kernel_timing, None
     if alone is not None:  # a process has one timer of kernels
         alone.close(_GPU_STOP_S)
-    session = Session(settings, resolve_again)
     session.start()
     if _PROCESS.asked_for_kernels:
         _time_kernels(session)

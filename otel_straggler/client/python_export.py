@@ -80,6 +80,9 @@ class PythonExport:
         self._exporter.close(is_idle=has_ended)
         self._inbox.close()
 
+    def correct_at_exit(self, outcome: Outcome, timeout_s: float) -> None:
+        """Do nothing: the exit code is known only when Python has ended."""
+
     def _losses(self) -> dict[str, int]:
         losses = self._other_losses()
         return {**losses, INBOX_FULL: self._inbox.lost} if self._inbox.lost else losses

@@ -69,10 +69,10 @@ _SECOND_NS = 1_000_000_000
 _NO_WORK = WorkSize()
 
 
-_Key = tuple[SectionTimer, str, str, bool, bool, bool, bool, bool, bool, bool]
+_Key = tuple[SectionTimer, str, str, bool, bool, bool, bool, bool, bool, bool, bool]
 """The shape of a span; spans of one shape have one layout on the wire: section, phase, enclosing
-section, whether it is a step's own, has a step, parent, microbatch and tokens, waited in
-collectives, and has failed."""
+section, whether it is a step's own, and is scored, has a step, parent, microbatch and tokens,
+waited in collectives, and has failed."""
 
 _Row = tuple[int, int, int, int, int, int, int, int, int, int, bytes]
 """One span, still as numbers: place, span, parent, start, end, step, seq, microbatch, tokens, wait,
@@ -96,6 +96,7 @@ class SpanPacker:
         self._seq = SectionCounts()
         self._window = (-1, b"")
         self._budget = _StepBudget(settings.span_budget)
+        self._whole_steps = _WholeSteps()
 
     @property
     def folded_runs(self) -> dict[str, int]:
@@ -126,6 +127,7 @@ class SpanPacker:
     ) -> Iterator[tuple[Record, bytes]]:
         for record in records:
             context = record[0][3]
+            self._whole_steps.add(record)
             if context.session.generation != self._generation:
                 continue
             trace_id = context.trace_id or self._trace_id(context, record[0][2] + offset_ns)
@@ -152,6 +154,7 @@ class SpanPacker:
             context.phase,
             around,
             is_step_span,
+            is_step_span and self._whole_steps.is_scored,
             step is not None,
             has_parent,
             microbatch >= 0,
@@ -204,6 +207,30 @@ class SpanPacker:
         return Request(encode_request(resource, rows), len(rows), len(rows))
 
 
+class _WholeSteps:
+    """Which steps are scored as one section: those in which no section ended, but not the first
+    of them, because a loop may be marked from its second step on. Sections come before their step.
+
+    Attributes:
+        is_scored: the record added last is such a step.
+    """
+
+    def __init__(self) -> None:
+        self.is_scored = False
+        self._sectioned = NO_SPAN
+        self._was_whole = False
+
+    def add(self, record: Record) -> None:
+        (_, span, _, context, _), enclosing, *_ = record
+        self.is_scored = False
+        if span != context.step_span:
+            if enclosing is None:
+                self._sectioned = max(self._sectioned, context.step_span)
+        else:
+            is_whole = span > self._sectioned
+            self.is_scored, self._was_whole = is_whole and self._was_whole, is_whole
+
+
 class _StepBudget:
     """Takes one step in so many (a power of two) that the spans fit into the budget, decided each
     second of the records' own clock: ranks take the same steps, unless one has room for fewer."""
@@ -234,8 +261,8 @@ class _StepBudget:
 
 def _columns(key: _Key, members: list[_Row], offset_ns: int, ids: SpanIds) -> SpanGroup:
     (
-        timer, phase, around, is_step_span, has_step, has_parent, has_batch, has_tokens, has_waited,
-        failed,
+        timer, phase, around, is_step_span, is_scored, has_step, has_parent, has_batch, has_tokens,
+        has_waited, failed,
     ) = key  # fmt: skip
     _, span, parent, start, end, step, seq, microbatch, tokens, waits, traces = zip(
         *members, strict=True
@@ -255,7 +282,7 @@ def _columns(key: _Key, members: list[_Row], offset_ns: int, ids: SpanIds) -> Sp
         parents = ids.of(np.array(parent, np.uint64))
     return SpanGroup(
         name=timer.name,
-        labels=_labels(timer, phase, around, is_step_span=is_step_span, has_waited=has_waited),
+        labels=_labels(timer, phase, around, (is_step_span, is_scored), has_waited=has_waited),
         numbers={k: np.array(c, np.int64) for k, (is_set, c) in candidates.items() if is_set},
         trace_ids=np.frombuffer(b"".join(traces), np.uint8).reshape(-1, 16),
         span_ids=ids.of(np.array(span, np.uint64)),
@@ -267,10 +294,18 @@ def _columns(key: _Key, members: list[_Row], offset_ns: int, ids: SpanIds) -> Sp
 
 
 def _labels(
-    timer: SectionTimer, phase: str, around: str, *, is_step_span: bool, has_waited: bool
+    timer: SectionTimer,
+    phase: str,
+    around: str,
+    step: tuple[bool, bool],
+    *,
+    has_waited: bool,
 ) -> tuple[tuple[str, str], ...]:
-    """Text attributes: a step span is like a section, but it is none."""
+    """Text attributes: a step span is like a section, but it is none, unless it is scored."""
     labels: list[tuple[str, str]] = []
+    is_step_span, is_scored = step
+    if is_scored:
+        labels.append((semconv.SECTION, semconv.STEP_SPAN))
     if not is_step_span:
         labels += [(semconv.SECTION, timer.name), (semconv.SECTION_KIND, timer.kind)]
         if around:

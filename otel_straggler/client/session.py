@@ -36,20 +36,28 @@ _STOP_S = 0.5
 _GPU_SHARE = 0.5
 """Of the time in which a process has to end, for a GPU that still works."""
 _IDENTITY = ("run_id", "rank", "world_size", "local_rank")
+_ADDRESS = ("traces", "metrics", "is_trusted")
 
 
 class Session:
     """Telemetry of this process, from ``configure()`` to ``shutdown()``.
 
     Args:
-        resolve_again: the settings as of now, for a rank that is not known yet; None if it is.
+        resolve_again: the settings as of now, for a rank or a collector that is not known yet;
+            None if both are.
+        may_send: meanwhile, too; else records wait.
     """
 
     def __init__(
-        self, settings: ClientSettings, resolve_again: Callable[[], ClientSettings] | None = None
+        self,
+        settings: ClientSettings,
+        resolve_again: Callable[[], ClientSettings] | None = None,
+        *,
+        may_send: bool = False,
     ) -> None:
         self.settings = settings
         self._resolve_again = resolve_again
+        self._may_send = may_send
         self._start_up: StartUp | None = None
         self._is_open = False
         self._beginning = threading.RLock()  # a signal handler may flush meanwhile
@@ -100,7 +108,8 @@ class Session:
         self._gpu = GpuTiming(self.settings, why_never(self.settings))
         self._is_open = True
         self._watch_sigterm()
-        if self._resolve_again is not None and may_be_initialised_later():
+        is_open = self._resolve_again is not None and may_be_initialised_later()
+        if is_open and not self._may_send:
             RECORDING.reserve()
         else:
             self.begin()
@@ -111,8 +120,8 @@ class Session:
             self._start_up.start()
 
     def begin(self, settings: ClientSettings | None = None) -> bool:
-        """Send from now on, under the rank and run of ``settings`` if given: what was sent under
-        others has ended. Returns whether that changes nothing that was sent."""
+        """Send from now on, under the rank and run of ``settings`` and to its collector if given:
+        what was sent otherwise has ended. Returns whether that changes nothing that was sent."""
         with self._beginning:
             is_same = settings is None or self._is_known_as(settings)
             if settings is not None and self._is_open:
@@ -120,8 +129,8 @@ class Session:
                 if self.is_sending and not is_same:
                     self.flush(self.settings.exit_deadline_s, "ok")
                     self._stop_threads(_STOP_S)
-                identity = {name: getattr(settings, name) for name in _IDENTITY}
-                self.settings = replace(self.settings, **identity)
+                known = {name: getattr(settings, name) for name in (*_IDENTITY, *_ADDRESS)}
+                self.settings = replace(self.settings, **known)
             if self._is_open and not self.is_sending:
                 self._send()
             return is_same
@@ -131,13 +140,16 @@ class Session:
             self._start_up.identify(_STOP_S)
 
     def may_be(self, settings: ClientSettings) -> bool:
-        """Whether these differ in a rank or run alone that torch.distributed knows since then."""
-        identity = {name: getattr(self.settings, name) for name in _IDENTITY}
+        """Whether these differ in a rank or run alone that torch.distributed knows since then, or
+        in a collector that is found there."""
+        names = _IDENTITY if self.settings.is_trusted else (*_IDENTITY, *_ADDRESS)
+        identity = {name: getattr(self.settings, name) for name in names}
         is_late = self._resolve_again is not None and initialised_process_group() is not None
         return is_late and replace(settings, **identity) == self.settings
 
     def _is_known_as(self, settings: ClientSettings) -> bool:
-        return all(getattr(settings, name) == getattr(self.settings, name) for name in _IDENTITY)
+        names = (*_IDENTITY, *_ADDRESS)
+        return all(getattr(settings, name) == getattr(self.settings, name) for name in names)
 
     def _send(self) -> None:
         # numpy and protobuf are loaded here: two threads must not import them at once.
@@ -199,10 +211,13 @@ class Session:
         self._is_closing = pending_exception() is None
         was_in_time = self.flush(deadline_s, outcome)
         self._is_open = False
+        export = self._export
         if self._gpu is not None:
             self._gpu.close(_STOP_S if was_in_time else 0.0)
         TOPOLOGY.reset()
         self._stop_threads(_STOP_S if was_in_time else 0.0)
+        if export is not None and outcome == "unknown":
+            export.correct_at_exit("failed", deadline_s)
         if self._termination is not None:
             self._termination.uninstall()
 

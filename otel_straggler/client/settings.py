@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from otel_straggler.client.discovery import discover_endpoints
+from otel_straggler.client.discovery import discover_endpoints, may_be_shared_later
 from otel_straggler.client.endpoints import (
     NO_ENDPOINTS,
     Endpoints,
@@ -20,7 +20,12 @@ from otel_straggler.client.endpoints import (
     parse_pairs,
     resolve_endpoints,
 )
-from otel_straggler.client.identity import detect_rank_numbers, explain_run_id, find_run_id
+from otel_straggler.client.identity import (
+    detect_rank_numbers,
+    explain_run_id,
+    find_run_id,
+    initialised_process_group,
+)
 from otel_straggler.config import BY_FIELD, ClientSettings
 from otel_straggler.errors import ConfigError
 
@@ -69,6 +74,19 @@ def is_identity_known(
         return False
     is_named = bool(BY_FIELD["run_id"].value(given, env)) or explain_run_id(env) != ("", "")
     return is_named or settings.world_size <= 1
+
+
+def is_address_known(
+    given: Mapping[str, Any], settings: ClientSettings, env: Mapping[str, str] | None = None
+) -> bool:
+    """Whether the collector's address is final, and need not be shared when torch.distributed is
+    initialised."""
+    env = os.environ if env is None else env
+    if settings.is_disabled or not settings.discovery or settings.world_size <= 1:
+        return True
+    is_first = initialised_process_group() is None
+    endpoints = _endpoints(given, env, is_used=True)
+    return not (is_first and may_be_shared_later(endpoints, settings.rank, env))
 
 
 def is_switched_off(env: Mapping[str, str]) -> bool:

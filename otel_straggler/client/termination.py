@@ -150,7 +150,8 @@ class Termination:
 
 class ExitCode:
     """The code of ``sys.exit()``, which nothing else in Python keeps until the interpreter's end:
-    a program that leaves with an error has failed. ``raise SystemExit(1)`` is not seen.
+    a program that leaves with an error has failed. ``raise SystemExit(1)`` is not seen here, but by
+    ``NativeExport.correct_at_exit()``.
 
     Args:
         step: the last step begun. A ``sys.exit()`` that the program caught and outlived says

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from otel_straggler.client.callables import CallableId, WrappedCallables
+from otel_straggler.errors import UsageError
 from otel_straggler.integrations.training_watch import TrainingWatch
 
 __all__ = ["AcceleratorWatch", "watch"]
@@ -20,10 +21,14 @@ class AcceleratorWatch(TrainingWatch):
     def __init__(self, accelerator: Any) -> None:
         super().__init__()
         self._wrapped = WrappedCallables()
-        for name in _PREPARED:
-            for thing in getattr(accelerator, name, ()):
-                self.add(thing)
-        self._wrapped.wrap(CallableId(accelerator, "prepare"), self._with_results_watched)
+        try:
+            for name in _PREPARED:
+                for thing in getattr(accelerator, name, ()):
+                    self.add(thing)
+            self._wrapped.wrap(CallableId(accelerator, "prepare"), self._with_results_watched)
+        except UsageError:
+            self.close()
+            raise
 
     def close(self) -> None:
         self._wrapped.restore()

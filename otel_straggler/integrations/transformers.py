@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from otel_straggler.client import process
+from otel_straggler.client.callables import CallableId, WrappedCallables
 from otel_straggler.client.watch.handle import WATCHING
 from otel_straggler.errors import UsageError
 from otel_straggler.integrations.step_sections import CHECKPOINT, Phases, begin_session
@@ -13,10 +17,13 @@ from otel_straggler.integrations.training_watch import TrainingWatch
 
 if TYPE_CHECKING:
 
+    class Trainer:
+        """Of Transformers."""
+
     class TrainerCallback:
         """Of Transformers."""
 else:
-    from transformers import TrainerCallback
+    from transformers import Trainer, TrainerCallback
 
 __all__ = ["StepTimingCallback"]
 
@@ -43,9 +50,10 @@ class StepTimingCallback(TrainerCallback):
         self._owns_session = False
         self._watching = TrainingWatch()
         self._phases = Phases()
+        weakref.finalize(self, _ENDINGS.hold())
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
-        self._end()  # of a training that an exception has ended
+        self.close()  # of a training whose end was not seen
         self._owns_session = begin_session(self._settings)
         for name in ("model", "optimizer", "train_dataloader"):
             self._watch(name, parts.get(name))
@@ -72,7 +80,7 @@ class StepTimingCallback(TrainerCallback):
         self._phases.end(CHECKPOINT)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
-        self._end()
+        self.close()
 
     def _begin_checkpoint_if_next(self, control: Any) -> None:
         if control.should_save and not control.should_evaluate:
@@ -85,9 +93,47 @@ class StepTimingCallback(TrainerCallback):
         except UsageError as error:
             _LOG.warning("the %s of this Trainer is not watched: %s", name, error)
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """End the session, if it is the callback's, and leave all as it was before the training,
+        as the end of ``Trainer.train()`` does, also by an exception. Safe to call twice."""
         self._phases.close()
         self._watching.close()
         if self._owns_session:
             self._owns_session = False
             process.shutdown()
+
+
+class _Endings:
+    """Ends of ``Trainer.train()``: a Trainer does not call its callbacks where an exception ends
+    it. ``train`` is wrapped as long as there are callbacks."""
+
+    def __init__(self) -> None:
+        self._callbacks = 0
+        self._wrapped = WrappedCallables()
+
+    def hold(self) -> Callable[[], None]:
+        """Wrap it for one more callback; the function that is returned takes that back."""
+        self._callbacks += 1
+        self._wrapped.wrap(CallableId(Trainer, "train"), _closing_callbacks)
+        return self._release
+
+    def _release(self) -> None:
+        self._callbacks -= 1
+        if not self._callbacks:
+            self._wrapped.restore()
+
+
+def _closing_callbacks(train: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(train)
+    def call(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return train(trainer, *args, **kwargs)
+        finally:
+            for callback in trainer.callback_handler.callbacks:
+                if isinstance(callback, StepTimingCallback):
+                    callback.close()
+
+    return call
+
+
+_ENDINGS = _Endings()

@@ -119,7 +119,8 @@ COLLECTIVE_BASIS: Final = "collective"
 """Values of ``TIME_BASIS``."""
 
 STEP_SPAN: Final = "step"
-"""Name of the span that covers one step of one rank. It is not scored."""
+"""Name of the span that covers one step of one rank. It is scored as a section of this name if it
+says so in ``SECTION``: no section ended in the step."""
 ROOT_SPAN: Final = "all ranks"
 """Name of the root of a step's trace, which a forwarder makes; the ``step`` spans are below it."""
 OTHER_SECTION: Final = "<other>"

@@ -103,6 +103,22 @@ def test_a_collector_at_the_rendezvous_host_is_found_and_shared(
     assert asked == ["http://node-0:4318/v1/traces"]
 
 
+def test_ranks_that_speak_grpc_share_an_address_for_it(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given by name, or found at the port for gRPC; who speaks HTTP does not use it."""
+    pytest.importorskip("grpc", reason="it would show that a collector is found over gRPC, too")
+    grpc = {"OTEL_STRAGGLER_PROTOCOL": "grpc"}
+    job.rank(0, grpc, endpoint="http://collector:4317")
+    for endpoint in (result := job.rank(1, grpc)).traces, result.metrics:
+        assert (endpoint.url, endpoint.protocol) == ("http://collector:4317", "grpc")
+    assert result.is_trusted
+    assert job.rank(2).traces.url == THIS_MACHINE
+    job.store.clear()
+    monkeypatch.setattr(discovery, "_scores", lambda _: True)
+    assert {job.rank(n, grpc).traces.url for n in range(2)} == {"http://node-0:4317"}
+
+
 def test_without_any_collector_all_ranks_use_this_machine_and_do_not_wait(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,13 +174,10 @@ def test_a_token_goes_only_to_a_host_that_was_named(
         {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
         {"SLURM_NNODES": "1"},
         {"OTEL_STRAGGLER_DISABLED": "1"},
-        {"OTEL_STRAGGLER_PROTOCOL": "grpc"},
     ],
 )
 def test_nothing_is_asked_where_it_is_of_no_use(job: Job, env: dict[str, str]) -> None:
-    """One node, nothing to send, or a protocol that is not shared."""
-    if "grpc" in env.values():
-        pytest.importorskip("grpc", reason="it would show that gRPC leaves the store alone")
+    """One node, or nothing to send."""
     job.rank(0, env)
     assert STORE_KEY not in job.store
 
@@ -199,3 +212,14 @@ def test_a_server_counts_only_if_it_says_that_it_scores(scorer: CapturedRequests
     assert not discovery._scores(here)
     nobody = resolve_settings({"endpoint": "http://127.0.0.1:9"}, {}).traces
     assert not discovery._scores(nobody)
+
+
+def test_a_server_says_so_over_grpc_too() -> None:
+    pytest.importorskip("grpc", reason="it would show that a collector is known over gRPC, too")
+    from .sinks import GrpcSink
+
+    with GrpcSink() as sink:
+        here = resolve_settings({"endpoint": sink.url, "protocol": "grpc"}, {}).traces
+        assert discovery._scores(here)
+        sink.behaviour.is_scorer = False
+        assert not discovery._scores(here)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.native import NATIVE
 from otel_straggler.testing import CapturedRequests
 
 from .conftest import EXIT_DEADLINE
@@ -37,6 +38,9 @@ def ready():
 BOTH = ("http/protobuf", "grpc")
 with_both = pytest.mark.parametrize("protocol", BOTH)
 """Where the threads or the deadline of the transport matter, with each push."""
+
+
+needs_native = pytest.mark.skipif(NATIVE is None, reason="the extension module is not built")
 
 
 @pytest.fixture(params=[BOTH[0], pytest.param(BOTH[1], marks=pytest.mark.nightly)])
@@ -129,6 +133,36 @@ def test_a_program_that_leaves_with_an_error_code_has_failed(
     child = run(RECORD_THEN + leave, sink.url)
     assert (child.returncode != 0) == (outcome == "failed")
     assert outcomes(sink) == [outcome]
+
+
+@needs_native
+@pytest.mark.parametrize("protocol", ["http/protobuf"])
+@pytest.mark.parametrize(
+    ("end", "code", "outcome"),
+    [
+        ("raise SystemExit(0)", 0, "unknown"),
+        ("raise SystemExit", 0, "unknown"),
+        ("raise SystemExit(3)", 3, "failed"),
+        ("raise SystemExit('no data')", 1, "failed"),
+        ("exit(4)", 4, "failed"),
+    ],
+)
+def test_the_code_that_a_process_exits_with_is_its_outcome(
+    sink: CapturedRequests, end: str, code: int, outcome: str
+) -> None:
+    """Python keeps no trace of a SystemExit that was raised without sys.exit(): the code is known
+    only after Python has ended."""
+    child = run(RECORD_THEN + end, sink.url)
+    assert child.returncode == code
+    assert outcomes(sink)[-1] == outcome
+
+
+@needs_native
+@pytest.mark.parametrize("protocol", ["http/protobuf"])
+def test_an_outcome_that_was_reported_is_not_corrected(sink: CapturedRequests) -> None:
+    """The user's word is the last."""
+    assert run(RECORD_THEN + "o.shutdown(); raise SystemExit(3)", sink.url).returncode == 3
+    assert outcomes(sink) == ["ok"]
 
 
 def test_an_exit_that_the_program_outlived_is_no_failure(sink: CapturedRequests) -> None:

@@ -27,6 +27,8 @@ import os, sys, time, types
 url = sys.argv[1]
 class Store(dict):
     def compare_set(self, key, _, own): return self.setdefault(key, own).encode()
+    def check(self, keys): return all(key in self for key in keys)
+    def set(self, key, value): self[key] = value
 store = Store({"otel_straggler/run_id": "of-the-store"})
 dist = types.ModuleType("torch.distributed")
 dist.__dict__.update(
@@ -139,6 +141,44 @@ def test_a_rank_of_the_launcher_is_never_read_again(sink: CapturedRequests) -> N
     """
     run(body, sink.url, RANK="1", WORLD_SIZE="8")
     assert {who(p.resource) for p in sink.points(semconv.HEARTBEAT)} == {("r", 1, 8)}
+
+
+LAUNCHED = {"RANK": "2", "WORLD_SIZE": "4", "OTEL_STRAGGLER_RUN_ID": "r"}
+
+
+def test_a_collector_that_rank_0_shares_later_gets_what_was_recorded_before(
+    sink: CapturedRequests, env: dict[str, str]
+) -> None:
+    """The launcher names the rank, and nobody a collector until the process group is there."""
+    body = """
+    configure(endpoint=None)
+    with ots.section("load the model"): time.sleep(0.1)
+    store["otel_straggler/endpoint"] = url.encode()
+    init_process_group()
+    with ots.step(0), ots.section("forward"): pass
+    ots.shutdown()
+    """
+    run(body, sink.url, **env, **LAUNCHED)
+    assert {span.name for span in sink.spans()} == {"load the model", "forward", "step"}
+    assert {who(p.resource) for p in sink.points(semconv.HEARTBEAT)} == {("r", 2, 4)}
+
+
+def test_rank_0_sends_at_once_and_shares_its_collector_when_there_is_a_store() -> None:
+    """It was given one by name, which other machines can use."""
+    body = """
+    dist.get_rank = lambda: 0
+    session = configure()
+    assert session.is_sending
+    init_process_group()
+    until_s = time.monotonic() + 20
+    while "otel_straggler/endpoint" not in store:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    assert store["otel_straggler/endpoint"] == url
+    ots.shutdown()
+    """
+    deadline = {"OTEL_STRAGGLER_EXIT_DEADLINE_S": "0.1"}
+    run(body, "http://collector.invalid:4318", **LAUNCHED | {"RANK": "0"}, **deadline)
 
 
 # --- the line ------------------------------------------------------------------------------------

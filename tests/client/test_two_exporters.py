@@ -67,6 +67,22 @@ def names(sink: CapturedRequests) -> list[str]:
     return [span.name for span in sink.spans()]
 
 
+def test_steps_without_sections_are_scored_as_one_section(
+    begin: Begin, sink: CapturedRequests
+) -> None:
+    """But not the first of them: a loop may be marked from its second step on."""
+    begin()
+    for n in range(6):
+        with step(n):
+            if n == 3:
+                with section("forward"):
+                    pass
+    assert flush()
+    steps = [s.attributes for s in sink.spans() if s.name == "step"]
+    scored_as = [attributes.get(semconv.SECTION) for attributes in steps]
+    assert scored_as == [None, "step", "step", None, None, "step"]
+
+
 def last(sink: CapturedRequests, metric: semconv.Metric) -> CapturedPoint:
     return sink.points(metric)[-1]
 

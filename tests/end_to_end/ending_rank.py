@@ -7,11 +7,18 @@ import time
 import otel_straggler as ots
 
 STEPS, STEP_S = 30, 0.03
+
+
+def raise_exit() -> None:
+    raise SystemExit(2)
+
+
 ENDS = {
     "return": lambda: None,
     "shutdown": ots.shutdown,
     "exception": lambda: 1 / 0,
     "exit": lambda: sys.exit(1),
+    "raise": raise_exit,
     "os_exit": lambda: os._exit(0),
     "wait": lambda: time.sleep(300),
 }

@@ -54,6 +54,7 @@ STORIES: dict[str, tuple[tuple[str, str], dict[int, int]]] = {
     "an uncaught exception on all ranks": (("exception", "exception"), {}),
     "an uncaught exception on rank 1; the launcher ends the others": (("wait", "exception"), {}),
     "`sys.exit(1)` on rank 1; the launcher ends the others": (("wait", "exit"), {}),
+    "`raise SystemExit(2)` on rank 1; the launcher ends the others": (("wait", "raise"), {}),
     "Ctrl-C": (("wait", "wait"), {0: signal.SIGINT, 1: signal.SIGINT}),
     "SIGTERM to all ranks": (("wait", "wait"), {0: signal.SIGTERM, 1: signal.SIGTERM}),
     "SIGKILL of rank 1; the launcher ends the others": (("wait", "wait"), {1: signal.SIGKILL}),

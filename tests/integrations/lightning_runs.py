@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 DISTRIBUTIONS = ("lightning.pytorch", "pytorch_lightning")
+LOGGER = "test_logger"
+
+
+def needs_lightning(would_show: str) -> pytest.MarkDecorator:
+    """A mark for tests that need both distributions."""
+    has_both = all(importlib.util.find_spec(name.split(".")[0]) for name in DISTRIBUTIONS)
+    reason = f"needs lightning and pytorch-lightning; would show {would_show}"
+    return pytest.mark.skipif(not has_both, reason=reason)
 
 
 def model(distribution: str, *, is_manual: bool = False) -> Any:

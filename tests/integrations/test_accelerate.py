@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,3 +97,13 @@ def test_what_prepares_nothing_is_refused() -> None:
 
     with pytest.raises(UsageError, match="prepare"):
         watch(object())
+
+
+def test_nothing_is_watched_where_one_part_cannot_be() -> None:
+    from otel_straggler.integrations.accelerate import watch
+
+    model, *_ = parts()
+    with pytest.raises(UsageError):
+        watch(SimpleNamespace(_models=[model]))  # it prepares nothing
+    assert not model._forward_pre_hooks
+    assert not WATCHING._watched

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
-import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from otel_straggler import shutdown
-
-from .lightning_runs import DISTRIBUTIONS, loader, model, trainer
+from .lightning_runs import DISTRIBUTIONS, LOGGER, loader, model, needs_lightning, trainer
 
 pytestmark = [
-    pytest.mark.skipif(
-        not all(importlib.util.find_spec(name.split(".")[0]) for name in DISTRIBUTIONS),
-        reason="needs lightning and pytorch-lightning; would show when timeouts are learned",
-    ),
+    needs_lightning("when timeouts are learned"),
     pytest.mark.filterwarnings("ignore"),
 ]
-LOGGER = "test_logger"
 LIGHTNING = DISTRIBUTIONS[0]
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    for name in [n for n in os.environ if n.startswith("OTEL_STRAGGLER_")]:
-        if name != "OTEL_STRAGGLER_NATIVE":
-            monkeypatch.delenv(name)
+def _settings(_own_environment: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OTEL_STRAGGLER_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_STRAGGLER_EXIT_DEADLINE_S", "0.1")
     monkeypatch.setenv("FAULT_TOL_FINISHED_FLAG_FILE", str(tmp_path / "finished.flag"))
-    yield
-    shutdown()
-
-
-@pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, LOGGER)
-    return caplog
 
 
 def callback(folder: Path | None, **changed: Any) -> Any:

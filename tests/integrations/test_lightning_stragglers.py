@@ -19,14 +19,11 @@ import pytest
 from otel_straggler.detector import Detector
 from otel_straggler.report.types import Report
 
-from .lightning_runs import DISTRIBUTIONS, loader, model, trainer
+from .lightning_runs import DISTRIBUTIONS, LOGGER, loader, model, needs_lightning, trainer
 from .recorded import Recorded
 
 pytestmark = [
-    pytest.mark.skipif(
-        not all(importlib.util.find_spec(name.split(".")[0]) for name in DISTRIBUTIONS),
-        reason="needs lightning and pytorch-lightning; would show what the callback logs",
-    ),
+    needs_lightning("what the callback logs"),
     pytest.mark.filterwarnings("ignore"),
 ]
 GUIDE: dict[str, Any] = {
@@ -37,10 +34,9 @@ GUIDE: dict[str, Any] = {
     "gpu_relative_perf_threshold": 0.7,
     "gpu_individual_perf_threshold": 0.7,
     "stop_if_detected": False,
-    "logger_name": "test_logger",
+    "logger_name": LOGGER,
 }
 """The arguments in NVRx's guide; its code has the number of scores under another name."""
-LOGGER = "test_logger"
 OPENING = "STRAGGLER DETECTION WARNING: "
 
 
@@ -54,19 +50,10 @@ def callback(**changed: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _no_detector_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in [n for n in os.environ if n.startswith("OTEL_STRAGGLER_")]:
-        if name != "OTEL_STRAGGLER_NATIVE":
-            monkeypatch.delenv(name)
+def _no_detector_is_left() -> Iterator[None]:
     yield
     assert not Detector.initialized
     Detector.shutdown()
-
-
-@pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, LOGGER)
-    return caplog
 
 
 def lines(logged: pytest.LogCaptureFixture, level: int) -> list[str]:

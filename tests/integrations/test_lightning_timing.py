@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from otel_straggler import shutdown
 from otel_straggler.client import process
 
-from .lightning_runs import DISTRIBUTIONS, loader, model, trainer
+from .lightning_runs import DISTRIBUTIONS, loader, model, needs_lightning, trainer
 from .recorded import Recorded
 
 pytestmark = [
-    pytest.mark.skipif(
-        not all(importlib.util.find_spec(name.split(".")[0]) for name in DISTRIBUTIONS),
-        reason="needs lightning and pytorch-lightning; would show that their steps are timed",
-    ),
+    needs_lightning("that their steps are timed"),
     pytest.mark.filterwarnings("ignore"),  # Lightning's own, about small data
 ]
 SECTIONS = ["data_loading", "forward", "backward", "optimizer", "step"]
-
-
-@pytest.fixture(autouse=True)
-def _no_session_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in [n for n in os.environ if n.startswith("OTEL_STRAGGLER_")]:
-        if name != "OTEL_STRAGGLER_NATIVE":
-            monkeypatch.delenv(name)
-    yield
-    shutdown()
 
 
 def timing() -> Any:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
-import os
-from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from otel_straggler import shutdown
+from otel_straggler import semconv
 from otel_straggler.client import process
 from otel_straggler.client.watch.handle import WATCHING
+from otel_straggler.testing import CapturedRequests
 
 from .recorded import Recorded
 
@@ -26,17 +27,23 @@ pytestmark = [
 BATCH = ["forward", "backward"]
 
 
-@pytest.fixture(autouse=True)
-def _no_session_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in [n for n in os.environ if n.startswith("OTEL_STRAGGLER_")]:
-        if name != "OTEL_STRAGGLER_NATIVE":
-            monkeypatch.delenv(name)
-    yield
-    shutdown()
-
-
 def train(folder: Path, *, resume: bool = False, **options: Any) -> Any:
-    """A Trainer that has trained a model of one layer on 40 samples, in batches of 4."""
+    """A Trainer that has trained."""
+    trainer = trainer_of(folder, **options)
+    trainer.train(resume_from_checkpoint=resume or None)
+    return trainer
+
+
+def trainer_of(
+    folder: Path,
+    *,
+    fails_at: int | None = None,
+    endpoint: str = "http://127.0.0.1:9",
+    exit_deadline_s: float = 0.1,
+    **options: Any,
+) -> Any:
+    """A Trainer of a model of one layer, on 40 samples in batches of 4. Its forward raises after
+    ``fails_at`` batches."""
     import torch
     from transformers import Trainer, TrainingArguments
 
@@ -46,8 +53,12 @@ def train(folder: Path, *, resume: bool = False, **options: Any) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(8, 2)
+            self.batches = 0
 
         def forward(self, x: Any, labels: Any = None) -> Any:
+            if self.batches == fails_at:
+                raise ZeroDivisionError
+            self.batches += 1
             logits = self.layer(x)
             return {"loss": logits.square().mean(), "logits": logits}
 
@@ -62,12 +73,10 @@ def train(folder: Path, *, resume: bool = False, **options: Any) -> Any:
     arguments = TrainingArguments(
         str(folder), per_device_train_batch_size=4, **{"max_steps": 3, **quiet, **options}
     )
-    callback = StepTimingCallback(endpoint="http://127.0.0.1:9", exit_deadline_s=0.1)
-    trainer = Trainer(
+    callback = StepTimingCallback(endpoint=endpoint, exit_deadline_s=exit_deadline_s)
+    return Trainer(
         Model(), arguments, train_dataset=Items(), eval_dataset=Items(), callbacks=[callback]
     )
-    trainer.train(resume_from_checkpoint=resume or None)
-    return trainer
 
 
 def test_each_step_has_its_four_sections(tmp_path: Path) -> None:
@@ -88,7 +97,9 @@ def test_evaluation_and_checkpoints_are_phases_outside_of_steps(tmp_path: Path) 
     with Recorded() as recorded:
         train(tmp_path, eval_strategy="steps", eval_steps=2, save_strategy="steps", save_steps=2)
     phases = [run for run in recorded.runs if run.name in ("eval", "checkpoint")]
-    assert [run.name for run in phases] == ["eval", "checkpoint"] * 2  # the last at the end
+    names = [run.name for run in phases]
+    assert names[:2] == ["eval", "checkpoint"]
+    assert names[-1] == "checkpoint"  # at the end, where only newer Trainers evaluate
     assert all(run.step is None for run in phases)
     assert recorded.names(2) == ["data_loading", *BATCH, "optimizer", "step"]
 
@@ -111,16 +122,35 @@ def test_data_is_seen_after_a_resume_too(tmp_path: Path) -> None:
     assert all("data_loading" in recorded.names(step) for step in steps[1:])
 
 
-def test_nothing_is_left_after_a_training(tmp_path: Path) -> None:
-    """Neither hooks on the model, nor what is replaced in torch, nor the session."""
+@pytest.mark.parametrize("fails_at", [None, 1])
+def test_nothing_is_left_after_a_training(tmp_path: Path, fails_at: int | None) -> None:
+    """Neither hooks on the model, nor what is replaced in torch, nor the session; also where an
+    exception ends it, which no callback hears of. The callback gone, the Trainer is as it was."""
     import torch
+    from transformers import Trainer
 
-    before = torch.autograd.backward
-    trainer = train(tmp_path)
+    gc.collect()  # callbacks of other tests
+    before, of_trainer = torch.autograd.backward, Trainer.__dict__["train"]
+    trainer = None
+    with pytest.raises(ZeroDivisionError) if fails_at else nullcontext():
+        trainer = made = trainer_of(tmp_path, fails_at=fails_at)
+        made.train()
     assert not trainer.model._forward_pre_hooks
     assert torch.autograd.backward is before
     assert not WATCHING._watched
     assert process.current() is None
+    assert Trainer.__dict__["train"] is not of_trainer
+    del trainer, made
+    gc.collect()
+    assert Trainer.__dict__["train"] is of_trainer
+
+
+def test_a_training_that_an_exception_ends_has_failed(tmp_path: Path) -> None:
+    with CapturedRequests() as sink:
+        with pytest.raises(ZeroDivisionError):
+            trainer_of(tmp_path, fails_at=1, endpoint=sink.url, exit_deadline_s=5.0).train()
+        [finished] = sink.points(semconv.RANK_FINISHED)
+    assert finished.attributes["outcome"] == "failed"
 
 
 def test_a_session_of_the_script_outlives_the_training(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ class SpanEncoder {
   struct Chosen {
     const std::uint8_t* bytes;
     Epoch* epoch;
+    bool is_scored_step;
   };
 
   // --- which records are sent ------------------------------------------------------------------
@@ -114,6 +115,7 @@ class SpanEncoder {
     for (std::size_t at = 0; at < records; ++at) {
       const std::uint8_t* const bytes = block + at * sizeof(Record);
       const Record run = read(bytes);
+      mark_step(run);
       if (epoch == nullptr || run.epoch != epoch_id) {
         const auto found = epochs_.find(run.epoch);
         epoch = found == epochs_.end() ? nullptr : &found->second;
@@ -124,9 +126,24 @@ class SpanEncoder {
       } else if (!is_named(run)) {
         ++counts_.bad_records;
       } else if (one_in == 1 || is_sampled(traces_.of(run.step, unix_start(run)), one_in)) {
-        chosen_.push_back({bytes, epoch});
+        chosen_.push_back({bytes, epoch, is_scored_step_});
         if (rule_.is_on() && may_fold(run)) rule_.count(name_of(run), run.step_span, run.end_ns);
       }
+    }
+  }
+
+  // A step in which no section ended is scored as one section, unless it is the first such step: a
+  // loop may be marked from its second step on. Sections come before their step.
+  void mark_step(const Record& run) {
+    is_scored_step_ = false;
+    if ((run.flags & kStepSpan) == 0) {
+      if (run.parent_section == kNoSection) {
+        sectioned_step_ = std::max(sectioned_step_, run.step_span);
+      }
+    } else {
+      const bool is_whole = run.span > sectioned_step_;
+      is_scored_step_ = is_whole && was_whole_;
+      was_whole_ = is_whole;
     }
   }
 
@@ -205,7 +222,8 @@ class SpanEncoder {
 
   void append_run(const Chosen& chosen, std::vector<Request>& out) {
     const Record run = read(chosen.bytes);
-    const SpanShape shape = shape_of(run);
+    SpanShape shape = shape_of(run);
+    if (chosen.is_scored_step) shape.fields |= kIsScoredStep;
     SpanValues span = values_of(run, chosen.epoch, 1);
     if ((shape.fields & kIsStep) != 0) {
       const SpanId root = root_span_id(span.trace);
@@ -319,6 +337,9 @@ class SpanEncoder {
   Traces traces_;
   std::uint64_t seed_;
   std::uint64_t offset_ns_ = 0;
+  std::uint64_t sectioned_step_ = kNoSpan;  // the newest step in which a section ended
+  bool was_whole_ = false;                  // no section ended in the step before
+  bool is_scored_step_ = false;
   FoldRule rule_;
   Folds folds_;
   Templates templates_;

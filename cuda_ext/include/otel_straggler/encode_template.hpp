@@ -42,6 +42,7 @@ inline constexpr std::uint32_t kIsStep = bit(kNumbers + 1);
 inline constexpr std::uint32_t kIsError = bit(kNumbers + 2);
 inline constexpr std::uint32_t kIsKernelTimed = bit(kNumbers + 3);
 inline constexpr std::uint32_t kIsEventTimed = bit(kNumbers + 4);
+inline constexpr std::uint32_t kIsScoredStep = bit(kNumbers + 6);  // a step without sections
 inline constexpr std::uint32_t kHasWaited = bit(kNumbers + 5) | bit(kWaitTimeNumber);
 
 // What decides the layout of a span.
@@ -161,6 +162,9 @@ class SpanTemplate {
         const std::string& around = names.section(shape_.parent_section).name;
         if (!around.empty()) append_label(body, words[kSectionParentWord], around);
       }
+    }
+    if ((shape_.fields & kIsScoredStep) != 0) {
+      append_label(body, words[kSectionWord], words[kStepSpanWord]);
     }
     append_label(body, words[kTimeBasisWord], words[basis()]);
     const std::string& phase = names.phase(shape_.phase);

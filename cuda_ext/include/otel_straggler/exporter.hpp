@@ -126,6 +126,15 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     return false;
   }
 
+  // Once the thread has ended, from the caller's: replaces the outcome that was sent.
+  void correct_outcome(const std::string& outcome, std::int64_t until_ns) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!has_ended_) return;
+    }
+    send_heartbeat(outcome, until_ns);
+  }
+
   void set_resource(std::uint32_t epoch, std::string resource) {
     const std::lock_guard<std::mutex> lock(mutex_);
     resources_[epoch] = std::move(resource);

@@ -22,7 +22,13 @@ from otel_straggler.collector.views.answer_type import (
     lower,
     run_cost_per_hour,
 )
-from otel_straggler.collector.views.answer_verdict import facts_of, headline, verdict_answer
+from otel_straggler.collector.views.answer_verdict import (
+    MARK_SECTIONS,
+    facts_of,
+    has_only_steps,
+    headline,
+    verdict_answer,
+)
 from otel_straggler.collector.views.first_failure import first_failure
 from otel_straggler.collector.views.heat import Heat, heat_of
 from otel_straggler.collector.views.numbers import duration, percent
@@ -80,7 +86,10 @@ def answer_of(view: WorldView) -> Json:
         return _without_sections(view, view.heartbeats)
     if view.table is None or not view.has_verdicts:
         return _waiting_after(view, verdict)
-    return _healthy(view)
+    result = _healthy(view)
+    return (
+        {**result, "advice": [*result["advice"], MARK_SECTIONS]} if has_only_steps(view) else result
+    )
 
 
 def _is_stale(view: WorldView, verdict: Verdict) -> bool:
@@ -274,11 +283,7 @@ def _without_sections(view: WorldView, heartbeats: RankHeartbeats) -> Json:
         if behind[last] >= _BEHIND_STEPS:
             text += f"; rank {heartbeats.ranks[last]} is {int(behind[last]):,} steps behind"
     text += ". Ranks that wait for each other have equal steps, whoever is slow."
-    advice = (
-        "Mark what a step consists of, on all ranks: with ots.section('data'), and the same for "
-        "'forward', 'backward' and 'optimizer'."
-    )
-    return answer(view, "watch", "waiting", head, sentence=text, advice=[advice])
+    return answer(view, "watch", "waiting", head, sentence=text, advice=[MARK_SECTIONS])
 
 
 def _awaited(view: WorldView, awaited: Awaited, before: str) -> Json:

@@ -25,6 +25,7 @@ from otel_straggler.collector.views.verdict_json import (
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.model.causes import CAUSES, cause_text, next_action
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict
+from otel_straggler.semconv import STEP_SPAN
 
 _BAD_SLOWDOWN: Final = 1.10
 _NOT_LOCALISED: Final = (
@@ -32,6 +33,10 @@ _NOT_LOCALISED: Final = (
     "The run was slower than before; which rank was slow is unknown",
 )
 """Where the times include waiting."""
+MARK_SECTIONS: Final = (
+    "Mark what a step consists of, on all ranks: with ots.section('data'), and the same for "
+    "'forward', 'backward' and 'optimizer'."
+)
 
 
 def verdict_answer(view: WorldView, verdict: Verdict) -> Json:
@@ -155,10 +160,17 @@ def _tone(view: WorldView, verdict: Verdict) -> Tone:
     return "bad" if verdict.pages or is_large else "watch"
 
 
+def has_only_steps(view: WorldView) -> bool:
+    """Whether ranks mark no sections, so that whole steps are compared."""
+    return view.table is not None and {s.name for s in view.table.sections} == {STEP_SPAN}
+
+
 def _advice(view: WorldView, verdict: Verdict) -> list[str]:
     text = [as_sentence(next_action(verdict.cause, on_gpu=verdict.is_on_gpu))]
     if verdict.state == "suspect" and not view.has_ended:
         text.insert(0, "Wait for confirmation; nothing needs to be done yet.")
+    if has_only_steps(view):
+        text.append(MARK_SECTIONS)
     if not verdict.is_localised:
         text.append(
             "These times do not tell the culprit from its victims: time GPUs (--gpu-timing), or "

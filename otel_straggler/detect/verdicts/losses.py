@@ -9,7 +9,8 @@ contain that), the loss of
 - ranks per hour is loss x ranks x 3600 seconds.
 
 Subjects that are slow at once overlap: of two that are late to the same collective, repairing one
-saves little. Losses of verdicts are therefore scaled so that they add up to at most the run's.
+saves little. Losses of verdicts are therefore scaled so that they add up to at most the run's, or,
+of suspects, to what it would be with the costliest of them.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def with_costliest(world: WorldSummary, current: Iterable[Verdict]) -> WorldSumm
 
 def attributed(run_verdicts: RunVerdicts) -> RunVerdicts:
     """With the newest verdict of every subject in trouble at its part of what its world has lost.
-    Suspects share what confirmed subjects leave. Cost: O(changes)."""
+    Suspects share what confirmed subjects leave of it, or of the costliest suspect's if that is
+    more. Cost: O(changes)."""
     newest = {verdict.subject_id: at for at, verdict in enumerate(run_verdicts.changes)}
     changes = list(run_verdicts.changes)
     for world in run_verdicts.worlds:
@@ -69,12 +71,16 @@ def attributed(run_verdicts: RunVerdicts) -> RunVerdicts:
 
 
 def _attributed_in(world: WorldSummary, current: Collection[Verdict]) -> Iterable[Verdict]:
-    left = world.waste if math.isfinite(world.waste) else 1.0
+    """Suspects are no part of the run's loss yet. Theirs is what it would be if they were
+    confirmed: the balance excludes data loading and work that hides in waiting."""
+    left, called = world.waste if math.isfinite(world.waste) else 1.0, 0.0
     for states in (CALLED_SLOW, {"suspect"}):
         losses = [(v, loss_of(v, world)) for v in current if v.state in states]
         total = sum(loss for _, loss in losses)
+        if "suspect" in states:
+            left = max([left, *(loss - called for _, loss in losses)])
         part = min(1.0, left / total) if total > 0.0 else 1.0
-        left = max(0.0, left - total)
+        left, called = max(0.0, left - total), total
         for verdict, loss in losses:
             yield _with_loss(verdict, loss * part, world.n_ranks)
 

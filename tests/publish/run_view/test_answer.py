@@ -16,6 +16,7 @@ from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.views.run_json import state_of
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.causes import cause_text
+from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts, hang_subject
 
@@ -348,6 +349,16 @@ def test_before_the_first_verdicts_one_waits() -> None:
     assert (*kinds(early), early["headline"]) == ("waiting", "unknown", "Too early for a verdict")
     assert "no rank stands out" in early["sentence"]
     assert kinds(answer_of(made.seen(table=None, run_verdicts=nothing))) == ("no_data", "unknown")
+
+
+def test_where_whole_steps_are_compared_the_answer_says_how_to_see_inside() -> None:
+    """Whether a rank is slow or none is; not where sections are marked."""
+    steps = made.table_of(sections=[Section("step", "compute")])
+    slow = made.verdict(section="step")
+    for view in (made.seen(table=steps), made.seen(slow, table=steps)):
+        assert "with ots.section('data')" in answer_of(view)["advice"][-1]
+    for view in (made.seen(), made.seen(made.verdict())):
+        assert not any("ots.section" in text for text in answer_of(view)["advice"])
 
 
 def test_steps_without_sections_are_shown_with_what_would_say_more() -> None:

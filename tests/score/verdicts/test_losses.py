@@ -102,6 +102,16 @@ def test_verdicts_lose_no_more_than_the_run() -> None:
     assert losses(run, gone, verdict(0.5), suspect) == pytest.approx([0.0, 0.5, 0.0])
 
 
+def test_a_suspect_may_lose_more_than_the_balance_of_work_sees() -> None:
+    """As the run would if it were confirmed; several suspects share that."""
+    run = world(0.02)
+    suspect = verdict(0.4, subject_id="b", state="suspect")
+    assert losses(run, suspect) == pytest.approx([0.4])
+    other = verdict(0.4, subject_id="c", state="suspect")
+    assert losses(run, suspect, other) == pytest.approx([0.2, 0.2])
+    assert losses(world(0.3), suspect, verdict(0.3)) == pytest.approx([0.1, 0.3])
+
+
 def test_a_sentence_has_the_loss_that_is_shown() -> None:
     """Only where that is another than evaluated; changes of before stay."""
     before = verdict(0.5, state="suspect")
