@@ -271,6 +271,15 @@ class ClientSettings:
         "rank 0 leaves in the store of torch.distributed is used: its endpoint, or a collector at "
         "port 4318 of `MASTER_ADDR`. Takes half a second at most",
     )
+    inject: str = setting(
+        "",
+        TEXT,
+        *own("INJECT", "compute:1.5@rank3:step40-60"),
+        name="fault injection",
+        otherwise="none",
+        meaning="faults that ranks inject into themselves, to try what detects them "
+        "([fault injection](../operate/inject.md)); nothing is loaded without it",
+    )
     traces: Endpoint
     metrics: Endpoint
     is_trusted: bool = True
