@@ -1,4 +1,4 @@
-"""What faults do to their own process. Each is a context: entered it is there, left it is undone."""
+"""What faults do to their own process. Each is a context: entered, it lasts; left, it is undone."""
 
 from __future__ import annotations
 

@@ -19,10 +19,13 @@ from otel_straggler.inject.keeper import Keeper
 
 _COMMAND_S: Final = 10.0
 _MATRIX: Final = 4096
-_XID_TEXTS: Final = {13: "Graphics Engine Exception", 31: "MMU fault", 43: "reset channel",
-                     48: "DBE (double bit error)", 63: "row remapping event", 74: "NVLink error",
-                     79: "GPU has fallen off the bus.", 94: "contained ECC error",
-                     95: "uncontained ECC error", 119: "timeout waiting for RPC from GSP!"}  # fmt: skip
+_NAMESPACE: Final = Path("/proc/self/ns/net")
+_XID_TEXTS: Final = {
+    13: "Graphics Engine Exception", 31: "MMU fault", 43: "reset channel",
+    48: "DBE (double bit error)", 63: "row remapping event", 74: "NVLink error",
+    79: "GPU has fallen off the bus.", 94: "contained ECC error", 95: "uncontained ECC error",
+    119: "timeout waiting for RPC from GSP!",
+}  # fmt: skip
 
 
 # --- network ------------------------------------------------------------------------------------
@@ -63,7 +66,7 @@ def _check_free(tc: str, fault: Fault, interface: str) -> None:
 
 def _own_interfaces(fault: Fault) -> list[str]:
     try:
-        is_of_host = os.readlink("/proc/self/ns/net") == os.readlink("/proc/1/ns/net")
+        is_of_host = _NAMESPACE.readlink() == Path("/proc/1/ns/net").readlink()
     except OSError:
         is_of_host = True
     if is_of_host:

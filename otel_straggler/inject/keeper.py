@@ -6,6 +6,7 @@ imports nothing of this package, so that it starts within some 20 ms.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -66,10 +67,8 @@ def main(order: dict[str, Any]) -> None:
         if select.select([0], [], [], min(_POLL_S, max(0.0, until_s - time.monotonic())))[0]:
             break
     for action in order["actions"]:
-        try:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):  # it may be gone already
             _undo(action, parent)
-        except (OSError, subprocess.SubprocessError):  # what is gone needs no undoing
-            pass
 
 
 def _undo(action: Sequence[str], parent: int) -> None:
