@@ -110,22 +110,50 @@ def as_json(named: Iterable[Named]) -> list[Json]:
     ]
 
 
-def totals(faults: Sequence[Json], n_wrong: int) -> Json:
-    """Recall, precision, and delays by kind.
+def summary(runs: Sequence[Json]) -> Json:
+    """Totals of the runs with faults and of those without, and all runs.
 
     Args:
-        faults: from :func:`grade`.
-        n_wrong: ranks and hosts that were named and had no fault.
+        runs: with ``faults`` (from :func:`grade`), ``wrong`` (from :func:`as_json`) and
+            ``wrong_alerts``.
     """
+    faulty = [run for run in runs if run["faults"]]
+    healthy = [run for run in runs if not run["faults"]]
+    result = {"totals": totals(faulty)}
+    if healthy:
+        result["healthy"] = {"runs": len(healthy), **_wrong(healthy)}
+    return {**result, "runs": list(runs)}
+
+
+def totals(runs: Sequence[Json]) -> Json:
+    """Recall, precision, and delays by kind.
+
+    Who is named for a moment as the rank that the others wait for, and not in an alert, counts
+    apart: nothing acts on it.
+    """
+    faults = [fault for run in runs for fault in run["faults"]]
     found = [fault for fault in faults if fault["found"]]
     kinds = dict.fromkeys(fault["kind"] for fault in faults)
+    wrong = _wrong(runs)
+    said = len(found) + wrong["wrong_verdicts"] + wrong["wrong_alerts"]
     return {
         "faults": len(faults),
         "found": len(found),
         "recall": round(len(found) / len(faults), 4) if faults else None,
-        "wrongly_named": n_wrong,
-        "precision": round(len(found) / (len(found) + n_wrong), 4) if found else None,
+        "precision": round(len(found) / said, 4) if said else None,
+        **wrong,
         "kinds": {kind: _of_kind([f for f in faults if f["kind"] == kind]) for kind in kinds},
+    }
+
+
+def _wrong(runs: Sequence[Json]) -> Json:
+    named = [each for run in runs for each in run["wrong"]]
+    moments = [each["lasted_s"] for each in named if each["way"] == "hang"]
+    return {
+        "wrong_verdicts": sum(each["way"] == "verdict" for each in named),
+        "wrong_alerts": sum(len(run["wrong_alerts"]) for run in runs),
+        "named_for_a_moment": len(moments),
+        "longest_moment_s": max(moments, default=0.0),
     }
 
 

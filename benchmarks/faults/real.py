@@ -84,7 +84,7 @@ class Scene:
                 return _fault_span(request.decode())
         return None
 
-    def pages(self, run_id: str) -> list[Json]:
+    def alerts(self, run_id: str) -> list[Json]:
         """Alerts that notified somebody of a run: name and rank."""
         every = [a for one in self.receiver.received for a in notification(one).alerts]
         sent = [a for a in every if a["labels"].get("run_id") == run_id and a["status"] == "firing"]
@@ -152,10 +152,10 @@ def _ends_s(fault: Fault, span: CapturedSpan, watch: Watch) -> float:
 def _result(
     scene: Scene, run_id: str, fault: Fault | None, watch: Watch, span: CapturedSpan | None
 ) -> Json:
-    pages = scene.pages(run_id)
+    alerts = scene.alerts(run_id)
     if fault is None:
-        return {"run": run_id, "fault": None, "wrong": as_json(watch.named.values()),
-                "pages": pages, "wrong_pages": pages}  # fmt: skip
+        return {"run": run_id, "faults": [], "wrong": as_json(watch.named.values()),
+                "alerts": alerts, "wrong_alerts": alerts}  # fmt: skip
     (rank,) = fault.ranks
     if span is None:
         raise RuntimeError(f"{run_id}: {fault} has no span in the telemetry")
@@ -164,6 +164,6 @@ def _result(
     graded, others = grade(
         watch, fault.kind, rank, span.start_ns / 1e9, span.attributes.get(semconv.STEP)
     )
-    wrong_pages = [page for page in pages if page["rank"] not in ("", str(rank))]
-    return {"run": run_id, "fault": str(fault), **graded, "wrong": as_json(others),
-            "pages": pages, "wrong_pages": wrong_pages}  # fmt: skip
+    wrong_alerts = [each for each in alerts if each["rank"] not in ("", str(rank))]
+    return {"run": run_id, "faults": [{"fault": str(fault), **graded}], "wrong": as_json(others),
+            "alerts": alerts, "wrong_alerts": wrong_alerts}  # fmt: skip

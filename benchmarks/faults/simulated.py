@@ -22,41 +22,42 @@ from otel_straggler.simulate.replay import Ending, Replay
 from otel_straggler.simulate.runs import SimulatedRun, generate
 
 Json = dict[str, Any]
-LAYOUTS: Final = ("dp16", "tp2,dp16", "tp2,pp2,dp16", "pp2,dp8", "dp64")
+LAYOUTS: Final = ("dp8", "dp16", "tp2,dp8", "pp2,dp8", "tp2,pp2,dp8")
 SLOW_KINDS: Final = ("compute:1.25", "compute:1.5", "backward:1.5", "forward:1.5", "data:0.5",
                      "compute:2", "late:0.5")  # fmt: skip
 HANG_KINDS: Final = ("crash", "hang_never_joined")
-SLOW_OF_A_RUN: Final = 3
-"""One after the other, each on another rank."""
-FIRST_STEP, LENGTH, GAP = 100, 80, 60
-HOLD_S: Final = 600.0
+ONSETS: Final = range(100, 130)
+LENGTH, QUIET, AFTER = 80, 60, 20
+"""Steps of a slow rank, between two of them in one run, and after the last."""
+HOLD_S: Final = 240.0
 """How long a run that hangs is watched."""
 EVALUATE_S: Final = 15.0
 
 
 def draw(n_faults: int, seed: int) -> list[RunPlan]:
-    """Runs with so many faults together: three of four are slow ranks, one of four ends its run."""
+    """So many runs: three of four have a rank that is slow for a while, one of four hangs."""
     chance = random.Random(seed)
-    n_hangs = n_faults // 4
-    plans = [_hanging(chance, number) for number in range(n_hangs)]
-    left = n_faults - n_hangs
-    while left:
-        count = min(left, SLOW_OF_A_RUN)
-        plans.append(_slow(chance, len(plans), count))
-        left -= count
-    return plans
+    return [
+        _hanging(chance, number) if number % 4 == 0 else _slow(chance, number, 1)
+        for number in range(n_faults)
+    ]
+
+
+def in_turn(n_runs: int, seed: int) -> list[RunPlan]:
+    """Runs in which a rank is slow, and when it has been well again for a while another one."""
+    chance = random.Random(f"in turn {seed}")
+    return [_slow(chance, number, 2) for number in range(n_runs)]
 
 
 def healthy(n_runs: int, seed: int) -> list[RunPlan]:
     """Runs without a fault."""
     chance = random.Random(f"healthy {seed}")
-    return [_plan(chance, f"healthy-{n}", (), 400) for n in range(n_runs)]
+    return [_plan(chance, f"healthy-{n}", (), 250) for n in range(n_runs)]
 
 
 def _hanging(chance: random.Random, number: int) -> RunPlan:
     layout = Layout.parse(chance.choice(LAYOUTS))
-    step = chance.randrange(FIRST_STEP, FIRST_STEP + 60)
-    kind = HANG_KINDS[number % len(HANG_KINDS)]
+    kind, step = HANG_KINDS[number // 4 % len(HANG_KINDS)], chance.choice(ONSETS)
     fault = Fault(kind=kind, ranks=(chance.randrange(layout.ranks),), onset_step=step)
     return _plan(chance, f"hang-{number}", (fault,), step + 1, layout)
 
@@ -65,15 +66,15 @@ def _slow(chance: random.Random, number: int, count: int) -> RunPlan:
     layout = Layout.parse(chance.choice(LAYOUTS))
     ranks = chance.sample(range(layout.ranks), count)
     faults = []
+    onset = chance.choice(ONSETS)
     for at, rank in enumerate(ranks):
-        kind, _, size = SLOW_KINDS[(number * SLOW_OF_A_RUN + at) % len(SLOW_KINDS)].partition(":")
-        onset = FIRST_STEP + at * (LENGTH + GAP) + chance.randrange(20)
+        kind, _, size = SLOW_KINDS[(number * count + at) % len(SLOW_KINDS)].partition(":")
+        end = onset + LENGTH
         faults.append(
-            Fault(kind=kind, size=float(size), ranks=(rank,), onset_step=onset,
-                  end_step=onset + LENGTH)
-        )  # fmt: skip
-    steps = FIRST_STEP + count * (LENGTH + GAP) + 20
-    return _plan(chance, f"slow-{number}", tuple(faults), steps, layout)
+            Fault(kind=kind, size=float(size), ranks=(rank,), onset_step=onset, end_step=end)
+        )
+        onset = end + QUIET
+    return _plan(chance, f"slow-{number}-{count}", tuple(faults), end + AFTER, layout)
 
 
 def _plan(
@@ -160,11 +161,11 @@ def _graded(plan: RunPlan, run: SimulatedRun, fleet: Fleet) -> Json:
         for way in ("hang", "verdict"):
             wrong.pop((way, f"rank {rank}"), None)
     at_fault = {str(rank) for fault in plan.faults for rank in fault.ranks}
-    pages = [{"alert": name, "rank": rank} for name, rank in sorted(fleet.fired)]
+    alerts = [{"alert": name, "rank": rank} for name, rank in sorted(fleet.fired)]
     return {
         "run": plan.run_id, "ranks": plan.layout.ranks, "layout": str(plan.layout),
-        "faults": faults, "wrong": as_json(wrong.values()), "pages": pages,
-        "wrong_pages": [p for p in pages if p["rank"] and p["rank"] not in at_fault],
+        "faults": faults, "wrong": as_json(wrong.values()), "alerts": alerts,
+        "wrong_alerts": [a for a in alerts if a["rank"] and a["rank"] not in at_fault],
     }  # fmt: skip
 
 
