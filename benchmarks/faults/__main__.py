@@ -20,7 +20,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,25 +37,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     if args.render:
         return render(check=args.check)
-    began_s = time.monotonic()
-    result: Json = {**about("torch"), "seed": args.seed}
+    result: Json = {}
     if args.real:
-        result["real"] = _real(args)
+        result["real"] = _measured(lambda: _real(args), args)
     if args.simulated:
-        plans = simulated.draw(args.simulated, args.seed)
-        healthy = simulated.healthy(args.simulated // 10, args.seed)
-        result["simulated"] = summary(_seen(simulated.run_all([*plans, *healthy], args.processes)))
-        if turns := simulated.in_turn(args.simulated // 20, args.seed):
-            result["in_turn"] = summary(_seen(simulated.run_all(turns, args.processes)))
-    result["wall_s"] = round(time.monotonic() - began_s, 1)
-    text = json.dumps(result).replace('{"run"', '\n{"run"')
+        runs = [*simulated.draw(args.simulated, args.seed)]
+        runs += simulated.healthy(args.simulated // 10, args.seed)
+        result["simulated"] = _measured(lambda: simulated.run_all(runs, args.processes), args)
+    if turns := simulated.in_turn(args.simulated // 20, args.seed):
+        result["in_turn"] = _measured(lambda: simulated.run_all(turns, args.processes), args)
     if args.json == "-":
-        print(text)
+        print(json.dumps(result))
         return 0
     print(markdown(result))
     if args.json:
-        Path(args.json).write_text(text + "\n")
+        _write(result, Path(args.json))
     return 0
+
+
+def _measured(run: Callable[[], Iterable[Json]], args: argparse.Namespace) -> Json:
+    """A part of the result, with what it must be read with."""
+    part, began_s = {**about("torch"), "seed": args.seed}, time.monotonic()
+    graded = summary(_seen(run()))
+    return {**part, "wall_s": round(time.monotonic() - began_s, 1), **graded}
+
+
+def _write(result: Json, file: Path) -> None:
+    """Parts that were not measured now stay as they are."""
+    before = json.loads(file.read_text()) if file.exists() else {}
+    text = json.dumps({**before, **result}).replace('{"run"', '\n{"run"')
+    file.write_text(text + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,18 +76,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=4, help="trainings")
     parser.add_argument("--processes", type=int, default=2, help="for simulated fleets")
-    parser.add_argument("--json", metavar="FILE", help="where the JSON goes; - is standard output")
+    parser.add_argument(
+        "--json", metavar="FILE", help="where the JSON goes, or - for standard output"
+    )
     parser.add_argument("--render", action="store_true", help="write the tables of the page")
     parser.add_argument("--check", action="store_true", help="with --render: only compare")
     return parser
 
 
-def _real(args: argparse.Namespace) -> Json:
+def _real(args: argparse.Namespace) -> Iterator[Json]:
     faults: list[Any] = [*real.draw(args.real, args.seed), *[None] * max(1, args.real // 5)]
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         scene = real.Scene(Path(folder))
         try:
-            return summary(_seen(real.run_all(scene, faults, args.at_once)))
+            yield from real.run_all(scene, faults, args.at_once)
         finally:
             scene.close()
 

@@ -129,7 +129,8 @@ class Injector:
         return min(max(min(waits, default=0.0), 0.0), _MAX_WAIT_S)
 
     def _wait_until_end(self, fault: Fault) -> None:
-        """Of what ends by itself (``gil_locked``, SIGSTOP) the time is up already."""
+        """Of a rank that was stopped the time is up once it goes on; it may run a little between
+        the signal and the stop."""
         if fault.kind in _AT_ONCE:
             return
         until_s = self._now_s() + fault.lasts_s
@@ -141,8 +142,8 @@ class Injector:
                 return
 
 
-_AT_ONCE: Final = frozenset({"rank_killed", "rank_hung", "gil_locked", "exception", "xid"})
-"""Over once they have begun: nothing is left to undo, or the rank has been continued."""
+_AT_ONCE: Final = frozenset({"rank_killed", "gil_locked", "exception", "xid"})
+"""Over once they have begun: nothing is left to undo."""
 
 
 def _is_due(fault: Fault, step: int | None, elapsed_s: float) -> bool:
