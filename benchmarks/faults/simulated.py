@@ -3,7 +3,6 @@ scored by the collector's own worker, whose clock is that of the runs."""
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -12,6 +11,8 @@ from benchmarks.faults.grading import HANGS, Watch, as_json, grade
 from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.views.hang_json import hang_json
+from otel_straggler.collector.views.verdict_json import verdict_json
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.alert import Alert
 from otel_straggler.otlp.decode_metrics import MetricDecoder
@@ -26,12 +27,13 @@ LAYOUTS: Final = ("dp8", "dp16", "tp2,dp8", "pp2,dp8", "tp2,pp2,dp8")
 SLOW_KINDS: Final = ("compute:1.25", "compute:1.5", "backward:1.5", "forward:1.5", "data:0.5",
                      "compute:2", "late:0.5")  # fmt: skip
 HANG_KINDS: Final = ("crash", "hang_never_joined")
-ONSETS: Final = range(100, 130)
-LENGTH, QUIET, AFTER = 80, 60, 20
+ONSETS: Final = range(70, 90)
+LENGTH, QUIET, AFTER = 60, 60, 15
 """Steps of a slow rank, between two of them in one run, and after the last."""
-HOLD_S: Final = 240.0
+HOLD_S: Final = 180.0
 """How long a run that hangs is watched."""
 EVALUATE_S: Final = 15.0
+STEP_S: Final = 2.0
 
 
 def draw(n_faults: int, seed: int) -> list[RunPlan]:
@@ -52,7 +54,7 @@ def in_turn(n_runs: int, seed: int) -> list[RunPlan]:
 def healthy(n_runs: int, seed: int) -> list[RunPlan]:
     """Runs without a fault."""
     chance = random.Random(f"healthy {seed}")
-    return [_plan(chance, f"healthy-{n}", (), 250) for n in range(n_runs)]
+    return [_plan(chance, f"healthy-{n}", (), 150) for n in range(n_runs)]
 
 
 def _hanging(chance: random.Random, number: int) -> RunPlan:
@@ -82,7 +84,7 @@ def _plan(
     layout: Layout | None = None,
 ) -> RunPlan:  # fmt: skip
     return RunPlan(
-        layout=layout or Layout.parse(chance.choice(LAYOUTS)), steps=steps, step_s=2.0,
+        layout=layout or Layout.parse(chance.choice(LAYOUTS)), steps=steps, step_s=STEP_S,
         seed=chance.randrange(2**31), noise=chance.choice(("AR", "ST")), timing="synchronised",
         microbatches=1, report_collectives=True, faults=faults, run_id=run_id,
     )  # fmt: skip
@@ -114,18 +116,22 @@ class Fleet:
         return self._now_s
 
     def sleep(self, duration_s: float) -> None:
-        """Let time pass, at most a second at once."""
+        """Let time pass, a step's time at most at once."""
         until_s = self._now_s + duration_s
         while self._now_s < until_s:
-            self._now_s = min(until_s, self._now_s + 1.0)
+            self._now_s = min(until_s, self._now_s + STEP_S)
             self._worker.process_queued()
             self._worker.tick()
             self._look()
 
     def _look(self) -> None:
         snapshot = self._worker.snapshot
-        run = json.loads(snapshot.report())["runs"].get(self._run_id, {})
-        self.watch.read(run, self._now_s)
+        run = snapshot.runs.get(self._run_id)
+        if run is None:
+            return
+        changes = [verdict_json(each) for each in run.run_verdicts.changes]
+        hangs = [hang_json(group, hang) for group, hang in run.hangs.items()]
+        self.watch.read({"verdicts": changes, "liveness": hangs}, self._now_s)
         if self._now_s - self._evaluated_s >= EVALUATE_S and snapshot.watched.collector:
             self._evaluated_s = self._now_s
             for alert in self._alerts.evaluate(snapshot.watched):

@@ -16,7 +16,7 @@ from otel_straggler.inject.faults import KINDS, MAX_S, Fault
 from otel_straggler.inject.plan import DEFAULT_KINDS, InjectionPlan, read_plan
 
 VARIABLE = "OTEL_STRAGGLER_INJECT"
-_MOST_SHOWN = 1_000
+_MAX_SHOWN = 1_000
 _KINDS = "\n".join(
     f"  {name + ('' if kind.min_size is None else ':SIZE'):<20}{kind.meaning}"
     for name, kind in KINDS.items()
@@ -101,11 +101,11 @@ def _print(plan: InjectionPlan, ranks: int | None, attempt: int) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("begins", "kind", "size", "ranks", "ends"):
         table.add_column(name)
-    for fault in planned[:_MOST_SHOWN]:
+    for fault in planned[:_MAX_SHOWN]:
         table.add_row(*map(printable, _row(fault)))
     report_console().print(table)
-    if len(planned) > _MOST_SHOWN:
-        click.echo(f"and {len(planned) - _MOST_SHOWN} more")
+    if len(planned) > _MAX_SHOWN:
+        click.echo(f"and {len(planned) - _MAX_SHOWN} more")
 
 
 def _row(fault: Fault) -> tuple[str, ...]:

@@ -10,11 +10,12 @@ import time
 
 import otel_straggler
 
-SECTION_S = 0.004
+SECTION_S = 0.002
 
 
 def main(endpoint: str, steps: int) -> None:
     otel_straggler.configure(endpoint=endpoint, run_id="run", heartbeat_s=0.5, flush_s=0.1)
+    print("trains", flush=True)
     for n in range(steps):
         with otel_straggler.step(n):
             for name, kind in (("data", "data"), ("forward", "compute"), ("backward", "compute")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_drawn_faults_are_a_poisson_process():
     for rank in range(400):
         times = [0.0, *(fault.onset_s for fault in drawn.of_rank(rank, 400, 0))]
         counts.append(len(times) - 1)
-        distances += [b - a for a, b in zip(times, times[1:], strict=False)]
+        distances += [b - a for a, b in pairwise(times)]
     assert math.isclose(statistics.mean(distances), 100.0, rel_tol=0.05)
     assert math.isclose(statistics.stdev(distances), 100.0, rel_tol=0.05)
     assert math.isclose(statistics.mean(counts), 50.0, rel_tol=0.05)
