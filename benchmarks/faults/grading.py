@@ -115,7 +115,7 @@ def summary(runs: Sequence[Json]) -> Json:
 
     Args:
         runs: with ``faults`` (from :func:`grade`), ``wrong`` (from :func:`as_json`) and
-            ``wrong_alerts``.
+            ``wrong_alerts``, each with its ``rank``.
     """
     faulty = [run for run in runs if run["faults"]]
     healthy = [run for run in runs if not run["faults"]]
@@ -148,10 +148,16 @@ def totals(runs: Sequence[Json]) -> Json:
 
 def _wrong(runs: Sequence[Json]) -> Json:
     named = [each for run in runs for each in run["wrong"]]
-    moments = [each["lasted_s"] for each in named if each["way"] == "hang"]
+    alerted = [{f"rank {alert['rank']}" for alert in run["wrong_alerts"]} for run in runs]
+    moments = [
+        each["lasted_s"]
+        for run, ranks in zip(runs, alerted, strict=True)
+        for each in run["wrong"]
+        if each["way"] == "hang" and each["who"] not in ranks
+    ]
     return {
         "wrong_verdicts": sum(each["way"] == "verdict" for each in named),
-        "wrong_alerts": sum(len(run["wrong_alerts"]) for run in runs),
+        "wrong_alerts": sum(map(len, alerted)),
         "named_for_a_moment": len(moments),
         "longest_moment_s": max(moments, default=0.0),
     }

@@ -39,12 +39,13 @@ def _part(title: str, part: Json) -> str:
     text = (
         f"Recall {totals['recall']:.3f} ({totals['found']} of {totals['faults']}), precision "
         f"{_shown(totals['precision'])}; ranks without a fault: {totals['wrong_verdicts']} "
-        f"verdicts, {totals['wrong_alerts']} alerts"
+        f"verdicts, alerts on {totals['wrong_alerts']}"
     )
     if totals["named_for_a_moment"]:
         text += (
-            f", {totals['named_for_a_moment']} named for a moment ({totals['longest_moment_s']:g} s"
-            " at most) as the rank that the others wait for, without an alert"
+            f"; {totals['named_for_a_moment']} were named for a moment, "
+            f"{totals['longest_moment_s']:g} s at most, as the rank that the others wait for, "
+            "without an alert"
         )
     text += "."
     if healthy:
