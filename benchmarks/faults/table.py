@@ -43,9 +43,8 @@ def _part(title: str, part: Json) -> str:
     )
     if totals["named_for_a_moment"]:
         text += (
-            f"; {totals['named_for_a_moment']} were named for a moment, "
-            f"{totals['longest_moment_s']:g} s at most, as the rank that the others wait for, "
-            "without an alert"
+            f"; {totals['named_for_a_moment']} were named as a rank that the others wait for, for "
+            f"{totals['longest_moment_s']:g} s at most, without an alert on them"
         )
     text += "."
     if healthy:
