@@ -272,6 +272,15 @@ class ClientSettings:
         "port 4318 (gRPC: 4317) of `MASTER_ADDR`. Takes half a second at most; before "
         "`init_process_group()`, records wait for it, until the first step or for 10 s",
     )
+    inject: str = setting(
+        "",
+        TEXT,
+        *own("INJECT", "compute:1.5@rank3:step40-60"),
+        name="fault injection",
+        otherwise="none",
+        meaning="faults that ranks inject into themselves, to try what detects them "
+        "([fault injection](../operate/inject.md)); nothing is loaded without it",
+    )
     traces: Endpoint
     metrics: Endpoint
     is_trusted: bool = True

@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 
 HIDDEN: Final = "***"
 _USER: Final = re.compile(r"(://)[^/\s?#'\"<>]*@")
-_BARE: Final = re.compile(r"(?<![\w/])[^\s:/@'\"<>]+:[^\s/@'\"<>]+@(?=[\w-]+(?::(?!step)|\.\w)|\[)")
-"""Without a scheme. ``compute:1.10@rank3:step5`` is a fault of the simulator."""
+_BARE: Final = re.compile(
+    r"(?<![\w/])[^\s:/@'\"<>]+:[^\s/@'\"<>]+@(?=[\w-]+(?::(?!step|[\d.]+s)|\.\w)|\[)"
+)
+"""Without a scheme. ``compute:1.10@rank3:step5`` and ``data:0.1@all:30s`` are faults."""
 _FIELD: Final = re.compile(r"([?&][^=&#\s'\"<>]+=)[^&#\s'\"<>)]+?(?=[:.,;]*(?:[&#\s'\"<>)]|$))")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 
@@ -57,6 +59,8 @@ def without_secrets(text: str) -> str:
     '***@gw:4318'
     >>> without_secrets("compute:1.10@rank37:step500")
     'compute:1.10@rank37:step500'
+    >>> without_secrets("data:0.1@host2:30s")
+    'data:0.1@host2:30s'
     """
     if "@" in text:
         text = _BARE.sub(f"{HIDDEN}@", text)

@@ -32,6 +32,7 @@ class JobSpec:
         attempt: restarts so far.
         first_step: the number of its first step.
         attributes: further ones of its resource.
+        environment: further variables of its ranks.
         orders, log, port: how it is spoken with.
     """
 
@@ -47,6 +48,7 @@ class JobSpec:
     attempt: int = 0
     first_step: int = 0
     attributes: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Job:

@@ -164,6 +164,7 @@ def become_a_rank(job: Json, placed: Json) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     attributes = {"host.name": placed["node"], **job["attributes"]}
     os.environ.update(
+        job["environment"],
         RANK=str(placed["rank"]),
         WORLD_SIZE=str(len(job["placement"])),
         MASTER_ADDR="127.0.0.1",

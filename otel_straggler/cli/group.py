@@ -21,6 +21,7 @@ VERBS = {
     "doctor": "Find why telemetry or scores are missing.",
     "hang": "Find which ranks did not join which collective, and what they did.",
     "history": "List what a collector has stored: runs, windows, verdicts.",
+    "inject": "Start a training whose ranks inject faults into themselves.",
     "maintenance": "Put hosts under maintenance, so that they notify nobody.",
     "replay": "Show what settings would have done on recorded telemetry.",
     "report": "Show a run, or save it as one HTML file that opens offline.",

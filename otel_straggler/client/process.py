@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from otel_straggler.client.gpu.owner import GpuTiming
     from otel_straggler.client.gpu.reasons import GpuTimingState
     from otel_straggler.client.termination import ExitCode
+    from otel_straggler.inject.injector import Injection
 
 
 class _Process:
@@ -208,6 +209,13 @@ def flush(timeout_s: float = 5.0) -> bool:
     """
     session = _PROCESS.session
     return session is None or session.flush(timeout_s)
+
+
+def report_injection(injection: Injection) -> None:
+    """Send the span of a fault that an integration injects; nothing without a session."""
+    session = _PROCESS.session
+    if session is not None and not session.settings.is_disabled:
+        session.report_injection(injection)
 
 
 def gpu_timing() -> GpuTimingState:

@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from otel_straggler.client.gpu.owner import GpuTiming
     from otel_straggler.client.gpu.reasons import GpuTimingState
     from otel_straggler.client.hardware import HardwareReports
+    from otel_straggler.client.injection import FaultInjection
     from otel_straggler.client.native_export import NativeExport
     from otel_straggler.client.python_export import PythonExport
     from otel_straggler.client.sdk_feed import SdkSink
     from otel_straggler.client.startup import StartUp
     from otel_straggler.client.termination import Termination
+    from otel_straggler.inject.injector import Injection
+    from otel_straggler.inject.plan import InjectionPlan
     from otel_straggler.otlp.ids import SpanIds
 
 _LOG = logging.getLogger("otel_straggler")
@@ -68,6 +71,8 @@ class Session:
         self._collectives: CollectiveWaits | None = None
         self._diagnostics: Diagnostics | None = None
         self._hardware: HardwareReports | None = None
+        self._faults: InjectionPlan | None = None
+        self._injection: FaultInjection | None = None
         self._is_closing = False
 
     @property
@@ -96,9 +101,17 @@ class Session:
         return self._termination is not None and self._termination.is_ending
 
     def start(self) -> None:
-        """Record and send from now on, unless telemetry is switched off."""
+        """Record and send from now on, unless telemetry is switched off.
+
+        Raises:
+            ConfigError: the plan of faults is none.
+        """
         if self.settings.is_disabled:
             return
+        if self.settings.inject:
+            from otel_straggler.inject.plan import InjectionPlan
+
+            self._faults = InjectionPlan.parse(self.settings.inject)
         from otel_straggler.client.gpu.owner import GpuTiming, why_never
         from otel_straggler.client.startup import StartUp, may_be_initialised_later
 
@@ -168,6 +181,7 @@ class Session:
         if self.settings.evidence_dir or self.settings.commands:
             self._diagnostics = Diagnostics(self.settings, lambda: self.is_scorer)
             self._diagnostics.start()
+        self._inject_faults(span_ids)
 
     def gpu_timing(self) -> GpuTimingState:
         from otel_straggler.client.gpu.reasons import NOT_CONFIGURED
@@ -252,14 +266,14 @@ class Session:
             export.stop(timeout_s)
         if self._sdk is not None:
             self._sdk.stop(timeout_s)
-        for part in (self._diagnostics, self._hardware):
+        for part in (self._injection, self._diagnostics, self._hardware):
             if part is not None:
                 part.stop(timeout_s)
 
     def leave_to_parent(self) -> None:
         """In a forked child: this session is the parent's; only our signal handler must go."""
         parts = (self._termination, self._sdk, self._gpu, self._diagnostics)
-        for part in (*parts, self._collectives, self._hardware):
+        for part in (*parts, self._collectives, self._hardware, self._injection):
             if part is not None:
                 part.leave_to_parent()
 
@@ -289,6 +303,24 @@ class Session:
             RankContext(self.settings, RECORDER, Clock(), self._topology)
         )
         self._hardware.start()
+
+    def _inject_faults(self, span_ids: SpanIds) -> None:
+        if self._faults is not None:
+            self._injection = self._fault_injection(self._faults, span_ids)
+            self._injection.start()
+
+    def _fault_injection(self, plan: InjectionPlan, span_ids: SpanIds) -> FaultInjection:
+        from otel_straggler.client.injection import FaultInjection
+
+        context = RankContext(self.settings, RECORDER, Clock(), self._topology)
+        return FaultInjection(plan, context, span_ids)
+
+    def report_injection(self, injection: Injection) -> None:
+        """Send the span of a fault that something else injects, within 2 s."""
+        from otel_straggler.inject.plan import InjectionPlan
+        from otel_straggler.otlp.ids import SpanIds
+
+        self._fault_injection(InjectionPlan(), SpanIds()).report(injection)
 
     def _watch_sigterm(self) -> None:
         if not self.settings.handle_sigterm:

@@ -121,6 +121,13 @@ COLLECTIVE_BASIS: Final = "collective"
 STEP_SPAN: Final = "step"
 """Name of the span that covers one step of one rank. It is scored as a section of this name if it
 says so in ``SECTION``: no section ended in the step."""
+FAULT_SPAN: Final = "fault.injection"
+"""Name of the span of a fault that a rank was made to have. It is not scored."""
+FAULT: Final = Attribute("straggler.fault", "the fault as its plan names it, of an injected one")
+FAULT_KIND: Final = Attribute("straggler.fault.kind", "kind of an injected fault")
+FAULT_REASON: Final = Attribute(
+    "straggler.fault.reason", "why a fault could not be injected; absent if it was"
+)
 ROOT_SPAN: Final = "all ranks"
 """Name of the root of a step's trace, which a forwarder makes; the ``step`` spans are below it."""
 OTHER_SECTION: Final = "<other>"
@@ -202,10 +209,11 @@ UNSCORED_SPANS: Final = (
     "megatron.pretrain",
     "megatron.train",
     "megatron.train_step",
+    FAULT_SPAN,
 )
 """Spans that last as long as the process (dd-trace ends ``pytorch.rank`` every 600 s and begins
 another) or a whole step, which is equally long on all ranks that wait for each other; and kernels,
-which have one name for all."""
+which have one name for all; and injected faults."""
 
 GpuTier = Literal["off", "events", "cupti"]
 GPU_TIERS: Final[tuple[GpuTier, ...]] = get_args(GpuTier)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from otel_straggler.errors import ConfigError
+from otel_straggler.inject.faults import read_who
 
 GPU_KINDS: Final = ("compute", "ramp", "forward", "backward", "transient", "flap")
 HOST_KINDS: Final = ("data", "data_stall", "late")
@@ -34,7 +35,6 @@ _SHAPE = re.compile(
     r"(?P<kind>[a-z_]+)(:(?P<size>[^:@]+))?(@(?P<who>[a-z]+[0-9,]*))?"
     r"[:@]step(?P<onset>\d{1,12})(-(?P<end>\d{1,12}))?"
 )
-_WHO = re.compile(r"(rank|host|rail|stage|all)s?(\d{1,9}(?:,\d{1,9})*)?")
 _EXAMPLE = "Write KIND:SIZE@WHO:stepN or stepN-M, for example compute:1.10@rank37:step500."
 
 
@@ -115,7 +115,7 @@ class Fault:
             size=1.0 if is_hang else _number(text, match["size"]),
             onset_step=int(match["onset"]),
             end_step=int(match["end"]) if match["end"] else None,
-            **_read_who(text, match["who"] or "all"),
+            **read_who(text, match["who"] or "all", _refuse),
         )
 
 
@@ -124,20 +124,6 @@ def _number(text: str, size: str) -> float:
         return float(size)
     except ValueError:
         _refuse(text, f"a number in place of {size!r}")
-
-
-def _read_who(text: str, who: str) -> dict[str, Any]:
-    match = _WHO.fullmatch(who)
-    if match is None or (match[1] == "all") != (match[2] is None):
-        _refuse(text, "rankN, rankN,M, hostN, railN, stageN or all after the @")
-    if match[1] == "all":
-        return {}
-    numbers = tuple(int(number) for number in match[2].split(","))
-    if match[1] == "rank":
-        return {"ranks": numbers}
-    if len(numbers) > 1:
-        _refuse(text, f"one {match[1]}")
-    return {match[1]: numbers[0]}
 
 
 def _refuse(value: object, expected: str) -> NoReturn:

@@ -97,6 +97,7 @@ PRINTS = {
     "doctor": "--endpoint http://127.0.0.1:1",
     "hang": "--help",
     "history": "{folder}/history.db",
+    "inject": "--fault crash@rank0:1s --dry-run",
     "maintenance": "--help",
     "replay": "--would-have-paged {run}",
     "report": "--history {folder}/history.db",

@@ -245,10 +245,12 @@ def test_without_timeouts_nobody_is_stuck(logged: pytest.LogCaptureFixture) -> N
 def test_a_simulated_fault_hits_the_rank_that_rank_0_draws(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from otel_straggler.integrations.lightning import SimulatedFaultParams, simulated_faults
+    from otel_straggler.inject import simulated_faults
+    from otel_straggler.integrations.lightning import SimulatedFaultParams
 
     sent: list[int] = []
     started: list[Any] = []
+    reported: list[Any] = []
 
     class Timer:
         def __init__(self, delay_s: float, function: Any, arguments: Any) -> None:
@@ -260,11 +262,14 @@ def test_a_simulated_fault_hits_the_rank_that_rank_0_draws(
     monkeypatch.setattr(simulated_faults.os, "kill", lambda _, number: sent.append(number))
     fault = SimulatedFaultParams("rank_hung", base_delay=20.0)
     for rank in range(4):
-        simulated_faults.start_fault(fault, rank=rank, world_size=4, broadcast=lambda _: 2)
-    assert [(delay_s, arguments) for delay_s, _, arguments in started] == [(20.0, ("rank_hung", 2))]
-    _, function, arguments = started[0]
+        simulated_faults.start_fault(
+            fault, rank=rank, world_size=4, broadcast=lambda _: 2, report=reported.append
+        )
+    ((delay_s, function, arguments),) = started
+    assert (delay_s, arguments[:2]) == (20.0, ("rank_hung", 2))
     function(*arguments)
     assert sent == [signal.SIGSTOP]
+    assert [str(each.fault) for each in reported] == ["rank_hung@rank2:0s"]
     assert "Simulating fault: rank_hung; rank to fail: 2" in capsys.readouterr().out
 
 

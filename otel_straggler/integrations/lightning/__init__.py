@@ -6,8 +6,8 @@ The two with the names of NVRx's take their place by another import:
     # was: from nvidia_resiliency_ext.ptl_resiliency import StragglerDetectionCallback
 """
 
+from otel_straggler.inject.simulated_faults import SimulatedFaultParams
 from otel_straggler.integrations.lightning.fault_tolerance import FaultToleranceCallback
-from otel_straggler.integrations.lightning.simulated_faults import SimulatedFaultParams
 from otel_straggler.integrations.lightning.step_timing import StepTimingCallback
 from otel_straggler.integrations.lightning.straggler_detection import StragglerDetectionCallback
 

@@ -9,16 +9,16 @@ from typing import Any, Final
 
 from otel_straggler.client import process
 from otel_straggler.detect.hangs.rank_timeouts import HeartbeatTimeouts
+from otel_straggler.inject.simulated_faults import (
+    SimulatedFaultParams,
+    parsed_fault,
+    start_fault,
+)
 from otel_straggler.integrations.lightning.heartbeat_timeouts import (
     HeartbeatWatch,
     calculated_timeouts,
     read_timeouts,
     write_timeouts,
-)
-from otel_straggler.integrations.lightning.simulated_faults import (
-    SimulatedFaultParams,
-    parsed_fault,
-    start_fault,
 )
 from otel_straggler.integrations.lightning.step_timing import TimingCallback
 from otel_straggler.integrations.step_sections import begin_session
@@ -101,6 +101,7 @@ class FaultToleranceCallback(TimingCallback):
                 rank=trainer.global_rank,
                 world_size=trainer.world_size,
                 broadcast=lambda value: int(trainer.strategy.broadcast(value, src=0)),
+                report=process.report_injection,
             )
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
