@@ -209,5 +209,3 @@ RUN_LOST = counter(
     "straggler.run.lost_time", "s", "time of the run that was not useful, by reason", REASON
 )
 GOODPUT_METRICS: Final = (RUN_GOODPUT, RUN_PRODUCTIVE, RUN_LOST)
-PASSTHROUGH_METRICS: Final = (*HARDWARE_METRICS, *GOODPUT_METRICS)
-"""What the collector publishes as ranks report it."""

@@ -210,6 +210,25 @@ def test_goodput_is_that_of_the_rank_that_told_it_last(store: RunStore) -> None:
     assert 'rank="' not in line
 
 
+def test_restarts_are_of_nodes_also_where_these_have_other_ranks_than_before() -> None:
+    """One series a node and reason: two alike, and Prometheus refuses the page."""
+    store = RunStore()
+
+    def restarts(rank: int, node: str, value: float, at_s: float) -> None:
+        about = replace(source(rank), node=node)
+        one = PassthroughMetric(about, semconv.RUN_RESTARTS, ("SIGKILL",), value)
+        report(store, one, now_s=NOW_S + at_s)
+
+    restarts(0, "node-0", 1.0, 0.0)
+    restarts(2, "node-1", 1.0, 0.0)
+    restarts(2, "node-0", 2.0, 5.0)
+    (line,) = shown(store)["straggler_run_restarts_total"]
+    assert line == (
+        'straggler_run_restarts_total{reason="SIGKILL",run_id="run",'
+        'job_name="job",group="",node="node-0",collector="c"} 2.0'
+    )
+
+
 @pytest.mark.parametrize("metric", semconv.PASSTHROUGH_METRICS, ids=lambda metric: metric.name)
 def test_every_such_series_is_text_that_prometheus_reads(metric: semconv.Metric) -> None:
     """Also of a host, which has no labels of its own: one wrong line, and the scrape is refused."""

@@ -20,10 +20,10 @@ from .generated import QUIET, make
 from .test_replay import Time
 
 SPEED = 10.0
-NOT_SIMULATED = {semconv.GPU_PCIE_WIDTH, semconv.HW_GPU_IO} | {
+NOT_SIMULATED = {semconv.GPU_PCIE_WIDTH, semconv.HW_GPU_IO, *semconv.LAUNCH_METRICS} | {
     metric for metric in semconv.HARDWARE_METRICS if semconv.GPU_UUID not in (metric.labels or ())
 }
-"""Hosts, and the links of GPUs."""
+"""Hosts, the links of GPUs, and launchers."""
 
 
 def reported_by(run: SimulatedRun, ending: Ending | None = None) -> list[DecodedMetrics]:

@@ -29,6 +29,7 @@ _APART_S: Final = 5.0
 """Without steps, checkpoints that end so close to each other are one."""
 _HARDWARE: Final = frozenset(semconv.HARDWARE_METRICS)
 _GOODPUT: Final = frozenset(semconv.GOODPUT_METRICS)
+_LAUNCH: Final = frozenset(semconv.LAUNCH_METRICS)
 Series: TypeAlias = tuple[Metric, tuple[str, ...]]
 """A metric, and the values of its labels."""
 _Cell: TypeAlias = tuple[str, Kernel]
@@ -88,6 +89,11 @@ class RankNumbers:
 
     def goodput(self) -> Iterator[tuple[Series, float]]:
         return ((s, value) for s, (value, _) in self.values.items() if s[0] in _GOODPUT)
+
+    def launches(self) -> Iterator[tuple[Series, float, float]]:
+        """Attempts, exits and restarts that the launcher of the rank's node reports for it: series,
+        value and arrival."""
+        return ((s, v, at_s) for s, (v, at_s) in self.values.items() if s[0] in _LAUNCH)
 
     @property
     def goodput_at_s(self) -> float:
