@@ -150,17 +150,23 @@ class BeatReader:
     """The agent's side: it believes nothing that it has not checked.
 
     Args:
-        file: of the rank; owned from here on.
+        file: of the rank; owned from here on, also if it is no page.
         sections: names, in the order of the rank's page.
-        offset_ns: what to add to the rank's clock to get this one's.
 
     Raises:
         ProtocolError: it is no such page.
     """
 
-    def __init__(self, file: int, sections: Sequence[str], offset_ns: int = 0) -> None:
-        self._file, self._sections, self._offset_ns = file, tuple(sections), offset_ns
-        found = os.fstat(file)
+    def __init__(self, file: int, sections: Sequence[str]) -> None:
+        self._file, self._sections = file, tuple(sections)
+        try:
+            self._check()
+        except ProtocolError:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        found = os.fstat(self._file)
         if not stat.S_ISREG(found.st_mode) or found.st_size != _size(len(self._sections)):
             raise ProtocolError("page", f"a file of {found.st_size} bytes is no page of beats")
         cells = self._read(0, _HEAD)
@@ -182,7 +188,7 @@ class BeatReader:
         limit_ns = monotonic_ns() + _MAX_AHEAD_NS
 
         def time_s(cell: int) -> float:
-            ns = cells[cell] + self._offset_ns
+            ns = cells[cell]
             if not 0 <= ns <= limit_ns:
                 raise ProtocolError("page", f"cell {cell} is {cells[cell]}, which is no time")
             return ns * 1e-9

@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -20,6 +21,11 @@ from otel_straggler.agent.frames import Frames, Message, encode
 START_S: Final = 30.0
 ANSWER_S: Final = 1.0
 RETRY_S: Final = 0.5
+FIRST_RETRY_S: Final = 0.1
+RESTARTING_S: Final = 10.0
+"""Until a first connection gives up: the agent may just be starting again."""
+GONE_S: Final = 1.0
+"""The same where there is not even a socket."""
 _CHUNK: Final = 65_536
 _LOG = logging.getLogger("otel_straggler")
 
@@ -119,7 +125,7 @@ class Link:
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        is_first = True
+        begin_s, is_first = time.monotonic(), True
         while not self._is_closed.is_set():
             try:
                 self._serve()
@@ -129,8 +135,13 @@ class Link:
                 _LOG.warning("the connection to the agent failed; training goes on", exc_info=error)
                 self._error = error
             if not self._started.is_set():
-                self._started.set()
-                return  # the caller gets the error
+                limit_s = GONE_S if isinstance(self._error, FileNotFoundError) else RESTARTING_S
+                is_retried = isinstance(self._error, OSError)
+                if not is_retried or time.monotonic() - begin_s > limit_s:
+                    self._started.set()
+                    return  # the caller gets the error
+                self._is_closed.wait(FIRST_RETRY_S)
+                continue
             if is_first and not self._is_closed.is_set():
                 _LOG.info("the agent of this node has gone (%s); trying again", self._error)
             is_first = False

@@ -189,35 +189,36 @@ class AgentServer:
         )
 
     def _watch(self, connection: Connection, message: Message) -> None:
-        if connection.init is None:
+        init = connection.init
+        if init is None:
             raise ProtocolError("order", "watch before init")
-        file = connection.take_file()
-        try:
-            sections = frames.texts(message, "sections", MAX_SECTIONS)
-            reader = BeatReader(file, sections)
-        except ProtocolError:
-            os.close(file)
-            raise
+        sections = frames.texts(message, "sections", MAX_SECTIONS)
+        heartbeat = read_heartbeat(message.get("heartbeat"))
+        section = read_section(message.get("section"))
+        has_stacks = "stacks" in message
+        stacks_path = frames.text(message, "stacks", 4_096) if has_stacks else ""
+        stacks_signal = frames.whole(message, "stacks_signal", 0, 64) if has_stacks else 0
+        reader = BeatReader(connection.take_file(), sections)
         try:
             process = RankProcess(connection.peer.pid)
         except ProtocolError:
             reader.close()
             raise
-        watched = WatchedRank(
-            rank=connection.init["rank"],
-            local_rank=connection.init["local_rank"],
-            attempt=connection.init["attempt"],
-            process=process,
-            reader=reader,
-            sections=sections,
-            heartbeat=read_heartbeat(message.get("heartbeat")),
-            section=read_section(message.get("section")),
-            connection=connection,
+        self._add(
+            WatchedRank(
+                rank=init["rank"],
+                local_rank=init["local_rank"],
+                attempt=init["attempt"],
+                process=process,
+                reader=reader,
+                sections=sections,
+                heartbeat=heartbeat,
+                section=section,
+                connection=connection,
+                stacks_path=stacks_path,
+                stacks_signal=stacks_signal,
+            )
         )
-        if "stacks" in message:
-            watched.stacks_path = frames.text(message, "stacks", 4_096)
-            watched.stacks_signal = frames.whole(message, "stacks_signal", 0, 64)
-        self._add(watched)
         connection.send({"type": "ok"})
 
     def _add(self, watched: WatchedRank) -> None:

@@ -112,7 +112,7 @@ class Intervals:
             seen += number
             usual_ns = max(usual_ns, longest_ns)
         longest_ns = max(self.longest_ns, default=0)
-        return max(safety_factor * usual_ns, OUTLIER_FACTOR * longest_ns) * 1e-9
+        return max(safety_factor * usual_ns, OUTLIER_FACTOR * longest_ns) / 1e9
 
 
 def merged(intervals: Iterable[Intervals]) -> Intervals:
