@@ -140,8 +140,16 @@ class _Relay:
                 except OSError:
                     client.close()
                     continue
-                for pair in ((client, server), (server, client)):
-                    threading.Thread(target=_copy, args=pair, daemon=True).start()
+                threading.Thread(target=_pass_on, args=(client, server), daemon=True).start()
+
+
+def _pass_on(client: socket.socket, server: socket.socket) -> None:
+    """Both ways, until both sides have closed theirs."""
+    with client, server:
+        answers = threading.Thread(target=_copy, args=(server, client), daemon=True)
+        answers.start()
+        _copy(client, server)
+        answers.join()
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

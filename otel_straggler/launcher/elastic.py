@@ -1,12 +1,12 @@
 """torchrun in this process, with an agent that reports what it does.
 
-    python -m otel_straggler.launcher.elastic TORCHRUN-ARGUMENTS
+    python -m otel_straggler.launcher.elastic EVENTS-FD JOB TORCHRUN-ARGUMENTS
 
-``otel-straggler run`` starts it and reads the events from the pipe that ``EVENTS_FD`` names. The
-agent is torch's, extended in the methods that torch documents for it ("Extending the Agent").
-Before each attempt the nodes agree in the rendezvous' store on its number and on the run's name:
-torchelastic counts restarts per node, so that after one node's failure ranks of a run would be in
-different attempts.
+``otel-straggler run`` starts it and reads the events from the pipe of that descriptor. The agent is
+torch's, extended in the methods that torch documents for it ("Extending the Agent"). Before each
+attempt the nodes agree in the rendezvous' store on its number and on the run's name: torchelastic
+counts restarts per node, so that after one node's failure ranks of a run would be in different
+attempts.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ from otel_straggler.launcher.events import (
 )
 from otel_straggler.semconv import LaunchEventName
 
-EVENTS_FD: Final = "OTEL_STRAGGLER_LAUNCH_EVENTS_FD"
-JOB: Final = "OTEL_STRAGGLER_LAUNCH_JOB"
 ATTEMPT: Final = "OTEL_STRAGGLER_ATTEMPT"
 RUN_ID: Final = "OTEL_STRAGGLER_RUN_ID"
 _KEY: Final = "otel_straggler"
@@ -209,7 +207,7 @@ def _end_with_launcher() -> None:
 def main() -> None:
     """Run torchrun with the arguments of this process."""
     _end_with_launcher()
-    ReportingAgent.pipe = Pipe(int(os.environ.pop(EVENTS_FD)), int(os.environ.pop(JOB)))
+    ReportingAgent.pipe = Pipe(int(sys.argv.pop(1)), int(sys.argv.pop(1)))
     ReportingAgent.first_attempt = int(os.environ.pop(ATTEMPT, "0"))
     api.LocalElasticAgent = ReportingAgent
     torchrun.main()

@@ -32,7 +32,7 @@ def run_jobs(
     Args:
         run_job: runs the job of a number, from 1; its exit code.
         is_finished: whether the marker is there.
-        wait: waits so many seconds; True as soon as the launcher was told to stop, also before.
+        wait: waits so many seconds; True as soon as a signal asks the launcher to stop, or has.
         say: gets a sentence for each decision.
     """
     if is_finished():

@@ -76,7 +76,7 @@ class Launcher:
 
     def __init__(self, plan: LaunchPlan, command: Sequence[str], stop: Stop) -> None:
         self._plan = plan
-        self._command = [sys.executable, "-m", _MODULE, *command]
+        self._command = list(command)
         self._stop = stop
         self._run_id = plan.run_id
         log = EventLog(plan.folder / f"events-{plan.node}.jsonl")
@@ -116,8 +116,11 @@ class Launcher:
         read_fd, write_fd = os.pipe()
         try:
             process = subprocess.Popen(  # noqa: S603  no shell
-                self._command,
-                env=self._environment(job, write_fd),
+                [sys.executable, "-m", _MODULE, str(write_fd), str(job), *self._command],
+                env={
+                    **self._plan.environment,
+                    "OTEL_STRAGGLER_ATTEMPT": str(self._next_attempt),
+                },
                 pass_fds=(write_fd,),
                 start_new_session=True,
             )
@@ -141,14 +144,6 @@ class Launcher:
             + ("; the training has finished" if is_finished else ""),
         )
         return code if code >= 0 else _SIGNAL_CODE - code
-
-    def _environment(self, job: int, write_fd: int) -> dict[str, str]:
-        return {
-            **self._plan.environment,
-            "OTEL_STRAGGLER_LAUNCH_EVENTS_FD": str(write_fd),
-            "OTEL_STRAGGLER_LAUNCH_JOB": str(job),
-            "OTEL_STRAGGLER_ATTEMPT": str(self._next_attempt),
-        }
 
     def _read(self, fd: int) -> None:
         """Until torchrun and what it started have closed their end."""

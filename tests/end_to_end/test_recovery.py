@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,11 @@ def test_a_rank_that_hangs_is_diagnosed_and_ended_and_the_run_resumes_and_finish
     exits = [(e["rank"], e["reason"]) for e in lines_of(tmp_path / "logs" / "events-n.jsonl")
              if e["name"] == "straggler.rank.exited"]  # fmt: skip
     assert exits[0] == (1, "SIGKILL")
+    shown = urllib.request.urlopen(f"{collector.url}/metrics", timeout=30).read().decode()
+    (restarts,) = re.findall(r"^straggler_run_restarts_total{(.*)} (.*)$", shown, re.MULTILINE)
+    assert 'reason="SIGKILL"' in restarts[0]
+    assert 'node="n"' in restarts[0]
+    assert float(restarts[1]) == 1
 
 
 # --- at night: two nodes -------------------------------------------------------------------------
