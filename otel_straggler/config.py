@@ -367,6 +367,15 @@ OF_PROCESS: tuple[Setting, ...] = (
         "metrics address; read again for each request",
     ),
     Setting(
+        "rank monitor",
+        own(
+            "AGENT_SOCKET", "/run/agent/agent.sock", Variable("FT_RANK_MONITOR_IPC_SOCKET", "path")
+        ),
+        "none: `init_workload_monitoring()` is an error",
+        "socket of the node's agent for `fault_tolerance.RankMonitorClient`; set by "
+        "`otel-straggler run`",
+    ),
+    Setting(
         "supervisor",
         own("SUPERVISOR", "http://supervisor:9470"),
         "none: nothing is reported",

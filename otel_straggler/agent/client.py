@@ -155,7 +155,7 @@ class RankMonitorClient:
         """Learn the timeouts of sections, as ``calculate_and_set_hb_timeouts``.
 
         Args:
-            selected_sections: None: all of the configuration.
+            selected_sections: None: all of the configuration; empty: none.
             calc_out_of_section: learn the timeout outside of sections, too.
         """
         page = self._ensure_page()
@@ -165,7 +165,7 @@ class RankMonitorClient:
                 "Name them in rank_section_timeouts, null for no timeout yet.",
             )  # fmt: skip
         page.count_time_outside()
-        selected = list(selected_sections) if selected_sections else None
+        selected = None if selected_sections is None else list(selected_sections)
         asked = {"kind": "section", "selected": selected, "out_of_section": calc_out_of_section}
         return self._calculate(asked, skip_if_not_ready)
 

@@ -46,7 +46,8 @@ _SENSORS = (
 _LAUNCHER = (
     "segment numa_bind_strict gpu_memory_reclaim_timeout gpu_memory_tolerance_mb "
     "gpu_memory_poll_interval check_remaining_processes max_no_progress_cycles "
-    "min_progress_iterations checkpoint_iteration_file install_exception_hook cycle_info_dir"
+    "min_progress_iterations checkpoint_iteration_file install_exception_hook cycle_info_dir "
+    "use_infra_group_rank"
 )
 _ATTRIBUTION = "attribution_endpoint attribution_stop_action attribution_export_url"
 _NOT_HERE: Final = {

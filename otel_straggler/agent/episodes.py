@@ -143,6 +143,7 @@ class Episode:
             "pid": watched.process.pid,
             "reason": f"{exceeded[0].kind}_timeout",
             "exceeded": [str(one) for one in exceeded],
+            "exceeded_s": round(exceeded[0].elapsed_s, 3),
             "heartbeats": beats.heartbeats,
             "last_heartbeat_s_ago": None if since is None else round(now_s - since, 3),
             "open_sections": {name: round(now_s - at_s, 3) for name, at_s in opened},

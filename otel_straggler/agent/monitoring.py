@@ -17,7 +17,8 @@ from otel_straggler.agent.errors import RankMonitorClientError
 from otel_straggler.agent.frames import VERSION, Message
 from otel_straggler.agent.link import Link
 from otel_straggler.agent.rank_diagnostics import RankDiagnostics
-from otel_straggler.client.identity import detect_rank_numbers
+from otel_straggler.client import process
+from otel_straggler.client.identity import detect_rank_numbers, explain_run_id
 from otel_straggler.client.recording import RECORDER
 
 SOCKET_VARIABLES: Final = ("OTEL_STRAGGLER_AGENT_SOCKET", "FT_RANK_MONITOR_IPC_SOCKET")
@@ -124,6 +125,7 @@ class Monitoring:
             "rank": self._rank.global_rank,
             "local_rank": self._rank.local_rank,
             "attempt": detect_rank_numbers(os.environ)["attempt"].value or 0,
+            "run_id": _run_id()[:300],
         }
 
     def _watch(self, config: Message) -> tuple[Message, int]:
@@ -160,6 +162,15 @@ class Monitoring:
 
     def _diagnose(self, message: Message) -> Iterable[Message]:
         return () if self._diagnostics is None else self._diagnostics.answers(message)
+
+
+def _run_id() -> str:
+    """Of the session, else of the environment; empty if it has no name yet."""
+    settings = process.current()
+    if settings is not None:
+        return settings.run_id
+    named = os.environ.get("OTEL_STRAGGLER_RUN_ID", "").strip()
+    return named or explain_run_id(os.environ)[0]
 
 
 def current_step() -> int:

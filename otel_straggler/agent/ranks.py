@@ -94,6 +94,7 @@ class WatchedRank:
 
     Attributes:
         connection: to it; None while it has none.
+        run_id: by its own word; empty: unknown.
         stacks_path, stacks_signal: where it writes stacks, and on which signal; empty and 0: not.
         episode: while a timeout is exceeded.
     """
@@ -107,6 +108,7 @@ class WatchedRank:
     heartbeat: HeartbeatTimeouts
     section: SectionTimeouts
     connection: Connection | None = None
+    run_id: str = ""
     stacks_path: str = ""
     stacks_signal: int = 0
     episode: Episode | None = field(default=None, repr=False)

@@ -1,4 +1,4 @@
-"""Reports of an agent to the supervisor, if there is one."""
+"""What an agent reports: to the supervisor, and to the collector, if these are named."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from otel_straggler.agent.ranks import WatchedRank
+from otel_straggler.agent.telemetry import Telemetry, TimedOut
+from otel_straggler.client.endpoints import parse_pairs
 from otel_straggler.model.fleet_reports import FleetReport, ReportKind, new_report_id
 from otel_straggler.otlp.report_sender import report_sender
 
@@ -15,7 +17,7 @@ _UNNAMED = "unnamed"
 
 
 class HangReports:
-    """What the agent of one node reports.
+    """What the agent of one node reports; never waits, but at its end.
 
     Raises:
         ConfigError: a variable is wrong.
@@ -24,14 +26,30 @@ class HangReports:
     def __init__(self, environment: Mapping[str, str]) -> None:
         named = environment.get("OTEL_STRAGGLER_RUN_ID", "").strip()
         self.run_id = named or environment.get("TORCHELASTIC_RUN_ID", "").strip() or _UNNAMED
-        self._node = environment.get("OTEL_STRAGGLER_NODE", "").strip() or socket.gethostname()
+        resource = parse_pairs(environment.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+        self._node = resource.get("host.name", "").strip() or socket.gethostname()
+        self._group = environment.get("OTEL_STRAGGLER_GROUP", "").strip()
         self._sender = report_sender(environment)
+        self._telemetry = Telemetry(environment)
 
     def started(self) -> None:
+        self._telemetry.start()
         self._send("agent_started", reason="ok", text="the agent of this node watches its ranks")
 
     def rank_hung(self, watched: WatchedRank, facts: Mapping[str, Any]) -> None:
+        """Once for each hang."""
         text = "; ".join(facts["exceeded"])
+        self._telemetry.report(
+            TimedOut(
+                run_id=watched.run_id or self.run_id,
+                group=self._group,
+                rank=watched.rank,
+                attempt=watched.attempt,
+                node=self._node,
+                reason=facts["reason"],
+                seconds=facts["exceeded_s"],
+            )
+        )
         self._send(
             "rank_hung", reason=facts["reason"], text=text, rank=watched.rank,
             attempt=watched.attempt,
@@ -40,6 +58,7 @@ class HangReports:
     def ended(self) -> None:
         """Waits a moment until the supervisor has it."""
         self._send("agent_ended", reason="ok", text="the agent of this node ends")
+        self._telemetry.close()
         if self._sender is not None:
             self._sender.close()
 

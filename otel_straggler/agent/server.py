@@ -178,6 +178,7 @@ class AgentServer:
         frames.whole(message, "rank")
         frames.whole(message, "local_rank", -1)
         frames.whole(message, "attempt")
+        frames.text(message, "run_id")
         connection.init = message
         connection.send(
             {
@@ -215,6 +216,7 @@ class AgentServer:
                 heartbeat=heartbeat,
                 section=section,
                 connection=connection,
+                run_id=init["run_id"],
                 stacks_path=stacks_path,
                 stacks_signal=stacks_signal,
             )

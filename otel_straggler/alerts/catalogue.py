@@ -66,6 +66,7 @@ INHIBITIONS: Final = (
         (
             "StragglerRankLost",
             "StragglerRankStuck",
+            "StragglerRankTimedOut",
             "StragglerRunSilent",
             "StragglerRanksMissing",
             "StragglerNoData",

@@ -110,6 +110,22 @@ def _culprit_ranks(*why: HangKind) -> Predicate:
     return predicate
 
 
+def _timed_out(_: AlertSettings) -> str:
+    maintained = series(semconv.MAINTENANCE_UNTIL)
+    return (
+        f"{newest(OF_RANK, semconv.RANK_TIMED_OUT)} > 0\n"
+        f"unless on (cluster, collector, node) ({maintained} > time())"
+    )
+
+
+def _ranks_timed_out(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
+    for run in fleet.runs:
+        for its in run.timed_out:
+            if its.seconds > 0 and its.node not in fleet.under_maintenance:
+                labels = {"rank": str(its.rank), "node": its.node, "role": its.role}
+                yield Instance(run, labels, value=its.seconds)
+
+
 def _firing(name: str) -> str:
     return f'ALERTS{{alertname="{name}", alertstate="firing"}}'
 
@@ -161,6 +177,20 @@ HANG_RULES: Final = (
             "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is alive or has ended, "
             "but has not reached the point where the others wait.[ {hang_text}]",
             _HANG_TEXT,
+        ),
+    ),
+    AlertRule(
+        name="StragglerRankTimedOut",
+        severity="critical",
+        domain="model",
+        labels=OF_RANK,
+        expression=_timed_out,
+        predicate=_ranks_timed_out,
+        summary=Message("Rank {rank}[ on {node}] of run {run_id} has exceeded its timeout"),
+        description=Message(
+            "The agent[ on {node}] has seen no progress of rank {rank} of run {run_id}"
+            "[, group {group},] for longer than its timeout, has written diagnostics, and has done "
+            "what it is configured to do."
         ),
     ),
     AlertRule(

@@ -25,6 +25,17 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimedOut:
+    """A rank whose node's agent has acted on a timeout; see ``straggler.rank.timed_out``."""
+
+    rank: int
+    node: str
+    role: str
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """One score of the newest window; ``section`` is empty for the whole rank."""
 
@@ -56,6 +67,7 @@ class RunStatus:
         why: the kind of hang, as in ``straggler.run.hang_info``; None if there is none.
         since_s: since when it is in this state; None if unknown.
         culprits: the ranks that a hang waits for, at most 20.
+        timed_out: ranks that exceed a timeout of their node's agent, at most 20.
         ranks: ranks by state, and "missing": expected and never seen; empty if no rank sends
             heartbeats, so that its state stays "starting".
         last_scored_at_s: of the newest scores; None if there never were any.
@@ -78,6 +90,7 @@ class RunStatus:
     why: HangKind | None = None
     hang_text: str = ""
     culprits: tuple[Culprit, ...] = ()
+    timed_out: tuple[TimedOut, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)
     last_scored_at_s: float | None = None
     scores: Scores = field(default_factory=Scores)

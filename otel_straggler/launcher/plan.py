@@ -155,7 +155,7 @@ def _agent(
         raise ConfigError.of(
             WHERE, " ".join(options.agent), "options of the agent", "See docs/operate/restarts.md."
         )
-    own = {"OTEL_STRAGGLER_NODE": node, _EVIDENCE: str(folder / f"diagnostics-{node}")}
+    own = {_EVIDENCE: str(folder / f"diagnostics-{node}")}
     return lambda: _running_agent(config, {**own, **env})
 
 

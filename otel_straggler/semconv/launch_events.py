@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Final, Literal, get_args
 
 from otel_straggler.semconv.names import OF_RUN, Attribute, Metric
-from otel_straggler.semconv.rank_metrics import GOODPUT_METRICS, HARDWARE_METRICS, REASON
+from otel_straggler.semconv.rank_metrics import (
+    GOODPUT_METRICS,
+    HARDWARE_METRICS,
+    RANK_TIMED_OUT,
+    REASON,
+)
 
 # --- event of a launcher (OTLP log record) ----------------------------------------------------
 EVENT_NAME: Final = Attribute(
@@ -60,5 +65,10 @@ RUN_RANK_EXITS = Metric(
     _OF_NODE,
 )
 LAUNCH_METRICS: Final = (RUN_ATTEMPTS, RUN_RESTARTS, RUN_RANK_EXITS)
-PASSTHROUGH_METRICS: Final = (*HARDWARE_METRICS, *GOODPUT_METRICS, *LAUNCH_METRICS)
+PASSTHROUGH_METRICS: Final = (
+    *HARDWARE_METRICS,
+    *GOODPUT_METRICS,
+    RANK_TIMED_OUT,
+    *LAUNCH_METRICS,
+)
 """What the collector publishes as ranks and launchers report it."""

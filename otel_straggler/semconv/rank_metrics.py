@@ -209,3 +209,13 @@ RUN_LOST = counter(
     "straggler.run.lost_time", "s", "time of the run that was not useful, by reason", REASON
 )
 GOODPUT_METRICS: Final = (RUN_GOODPUT, RUN_PRODUCTIVE, RUN_LOST)
+
+# --- what the agent of a node sends about its ranks -----------------------------------------------
+RANK_TIMED_OUT = gauge(
+    "straggler.rank.timed_out",
+    "s",
+    "how long the rank had exceeded what its node's agent waits for, when that acted; for as long "
+    "as it lasts, and a minute more",
+    REASON,
+    subject=OF_RANK,
+)

@@ -108,7 +108,7 @@ class Node:
 
     def __init__(self, folder: Path, variables: dict[str, str]) -> None:
         self.folder = folder
-        self._variables = variables
+        self.variables = variables
         self.ranks: list[subprocess.Popen[str]] = []
 
     def start(
@@ -117,7 +117,7 @@ class Node:
         """A rank that is monitored and then runs ``code``."""
         process = subprocess.Popen(
             [sys.executable, "-c", before + RANK + code],
-            env={**os.environ, **self._variables, "RANK": str(rank), **variables},
+            env={**os.environ, **self.variables, "RANK": str(rank), **variables},
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=subprocess.PIPE,
             text=True,

@@ -302,6 +302,20 @@ def test_all_ranks_of_a_node_get_equal_timeouts_from_the_slowest_without_waiting
     assert (fast.section_timeouts.section["step"] or 0.0) >= 0.5
 
 
+def test_with_an_empty_selection_only_the_time_outside_of_sections_is_learned(
+    make_agent: MakeAgent, make_client: MakeClient
+) -> None:
+    """As NVRx's example does at its end."""
+    make_agent(rank_section_timeouts={"step": 9.0, "never": 8.0})
+    client = make_client()
+    client.start_section("step")
+    client.end_section("step")
+    assert client.calculate_and_set_section_timeouts([], calc_out_of_section=True)
+    assert client.section_timeouts is not None
+    assert client.section_timeouts.section == {"step": 9.0, "never": 8.0}
+    assert client.section_timeouts.is_out_of_section_calculated
+
+
 def test_the_warmup_timeout_is_no_section_to_learn(
     make_agent: MakeAgent, make_client: MakeClient
 ) -> None:

@@ -24,7 +24,7 @@ from otel_straggler.agent.frames import MAX_FRAME, Frames, encode
 from ..waiting import eventually
 from .conftest import LocalAgent, MakeAgent, MakeClient
 
-INIT = {"type": "init", "version": 1, "rank": 1, "local_rank": 0, "attempt": 0}
+INIT = {"type": "init", "version": 1, "rank": 1, "local_rank": 0, "attempt": 0, "run_id": ""}
 TIMEOUTS: dict[str, Any] = {"heartbeat": {}, "section": {"section": {}}}
 WATCH = {"type": "watch", "sections": [], **TIMEOUTS}
 
@@ -73,6 +73,7 @@ def framed(body: bytes) -> bytes:
         ([{**INIT, "rank": -1}], "field"),
         ([{**INIT, "rank": "1"}], "field"),
         ([{**INIT, "rank": True}], "field"),
+        ([{**INIT, "run_id": 5}], "field"),
         ([WATCH], "order"),
         ([INIT, WATCH], "files"),
         ([INIT, {"type": "calculate", "kind": "heartbeat"}], "order"),

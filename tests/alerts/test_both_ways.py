@@ -15,7 +15,7 @@ from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.prometheus import rules_file
-from otel_straggler.alerts.rule import Culprit, FleetStatus, RunStatus, Score, Scores
+from otel_straggler.alerts.rule import Culprit, FleetStatus, RunStatus, Score, Scores, TimedOut
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.metrics.families import labels as labels_text
 from otel_straggler.collector.metrics.verdict_series import RunLabels, verdict_families
@@ -127,6 +127,16 @@ def _run(random_: random.Random, run_id: str) -> RunStatus:
         is_hung=is_hung,
         hang_text=random_.choice(["", "rank 3: no sign of life."]) if is_hung else "",
         culprits=_culprits(random_) if is_hung else (),
+        timed_out=tuple(
+            TimedOut(
+                rank=rank,
+                node=random_.choice(["", "n0", "n1"]),
+                role="default",
+                reason=random_.choice(["heartbeat", "section"]),
+                seconds=random_.choice([0.0, 12.5]),
+            )
+            for rank in range(random_.choice([0, 0, 2]))
+        ),
         ranks={"ok": 3, "missing": random_.choice([0, 0, 2])},
         last_scored_at_s=random_.choice([None, 100.0, float(END_S - 5)]),
         scores=_scores(random_),
@@ -226,6 +236,10 @@ def _series(watched: FleetStatus, dropped: dict[str, dict[str, int]]) -> Any:
         for culprit in run.culprits:
             about = {"rank": culprit.rank, "node": culprit.node, "role": culprit.role}
             yield one(semconv.RANK_CULPRIT, 1.0, **of_run, **about, why=culprit.why)
+        for timed_out in run.timed_out:
+            about = {"rank": timed_out.rank, "node": timed_out.node, "role": timed_out.role}
+            seconds, reason = timed_out.seconds, timed_out.reason
+            yield one(semconv.RANK_TIMED_OUT, seconds, **of_run, **about, reason=reason)
         for metric, scores in (
             (semconv.SECTION_RELATIVE, run.scores.section_relative),
             (semconv.SECTION_INDIVIDUAL, run.scores.section_individual),

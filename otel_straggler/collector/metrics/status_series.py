@@ -229,3 +229,14 @@ def _add_hang(families: Families, run: RunStatus, text: str, constant_labels: st
             role=culprit.role,
         )
         families.add(semconv.RANK_CULPRIT, f"{named},{constant_labels}", 1)
+    for timed_out in run.timed_out:
+        named = labels(
+            reason=timed_out.reason,
+            run_id=run.run_id,
+            job_name=run.job,
+            group=run.group,
+            rank=timed_out.rank,
+            node=timed_out.node,
+            role=timed_out.role,
+        )
+        families.add(semconv.RANK_TIMED_OUT, f"{named},{constant_labels}", timed_out.seconds)

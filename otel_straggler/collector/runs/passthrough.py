@@ -95,6 +95,18 @@ class RankNumbers:
         value and arrival."""
         return ((s, v, at_s) for s, (v, at_s) in self.values.items() if s[0] in _LAUNCH)
 
+    def timed_out(self) -> tuple[str, float] | None:
+        """Reason and seconds, if its agent has reported a timeout; the longest of several."""
+        timeouts = [
+            (value, values[-1])
+            for (metric, values), (value, _) in self.values.items()
+            if metric is semconv.RANK_TIMED_OUT
+        ]
+        if not timeouts:
+            return None
+        seconds, reason = max(timeouts)
+        return reason, seconds
+
     @property
     def goodput_at_s(self) -> float:
         """Newest report of goodput; 0: never."""
@@ -163,7 +175,9 @@ class Passthrough:
         known = self.numbers.setdefault(source.rank, RankNumbers(source))
         if source.attempt < known.source.attempt:
             return
-        known.source = source
+        is_own = number.metric is not semconv.RANK_TIMED_OUT  # that is its agent's, who knows less
+        if is_own or source.attempt > known.source.attempt:
+            known.source = source
         series = number.metric, number.values
         if series in known.values or len(known.values) < _MAX_OF_A_RANK:
             known.keep(series, number.value, now_s)

@@ -12,7 +12,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from otel_straggler.alerts.rule import Culprit, RunStatus, Score, Scores
+from otel_straggler.alerts.rule import Culprit, RunStatus, Score, Scores, TimedOut
 from otel_straggler.collector.metrics.score_series import RunScores
 from otel_straggler.collector.metrics.series_choice import ShownRows, by_group, lowest
 from otel_straggler.collector.runs.liveness import WorldStatus
@@ -68,6 +68,7 @@ def _watched(
         why=None if blame is None else blame.kind,
         hang_text="" if hang is None or blame is None else sentence(hang) or "",
         culprits=tuple(_culprit(status, rank, blame.kind) for rank in named) if blame else (),
+        timed_out=() if world is None else tuple(_timed_out(world))[:MAX_NAMED],
         ranks={} if hang is None else _counts(hang, status),
         last_scored_at_s=None if scores.at_s is None else scores.at_s + view.ahead_s,
         scores=scores.lowest,
@@ -83,6 +84,17 @@ def _culprit(status: WorldStatus, rank: int, why: HangKind) -> Culprit:
     its = status.ranks.get(rank)
     node, role = ("", "") if its is None else (its.source.node, its.source.role)
     return Culprit(rank=rank, node=node, role=role, why=why)
+
+
+def _timed_out(world: World) -> Iterator[TimedOut]:
+    for rank, its in sorted(world.passthrough.numbers.items()):
+        timed_out = its.timed_out()
+        if timed_out is not None:
+            reason, seconds = timed_out
+            source = its.source
+            yield TimedOut(
+                rank=rank, node=source.node, role=source.role, reason=reason, seconds=seconds
+            )
 
 
 def _are_all_on(world: WorldStatus, ranks: Ints, nodes: frozenset[str]) -> bool:
