@@ -71,10 +71,14 @@ def _serve(both: tuple[AgentServer, HangReports]) -> None:
         os.read(reading, 100)
 
     server.wake_on(reading, woken)
+    parent = os.getppid()
     reports.started()
     try:
         while not ended:
             server.step()
+            if os.getppid() != parent and not server.ranks:
+                _LOG.warning("the launcher has gone, and so have the ranks: the agent ends")
+                break
     finally:
         with contextlib.suppress(OSError):
             reports.ended()

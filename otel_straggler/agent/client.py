@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import weakref
@@ -234,11 +235,8 @@ class RankMonitorClient:
         assert self.cfg is not None
         assert self.hb_timeouts is not None
         assert self.section_timeouts is not None
-        reader = BeatReader(os.dup(self._page.file), self._page.sections)
-        try:
+        with contextlib.closing(BeatReader(os.dup(self._page.file), self._page.sections)) as reader:
             observed = [reader.intervals()]
-        finally:
-            reader.close()
         return learning.learned(
             asked, observed, self._page.sections, self.hb_timeouts, self.section_timeouts,
             self.cfg.learning_rules,
@@ -255,14 +253,7 @@ class RankMonitorClient:
         if heartbeat is not None:
             self.hb_timeouts = heartbeat
         if section is not None and self.section_timeouts is not None:
-            configured = self.section_timeouts.section
-            loaded = {name: s for name, s in section.section.items() if name in configured}
-            self.section_timeouts = SectionTimeouts(
-                {**configured, **loaded},
-                section.out_of_section,
-                frozenset(section.calculated_sections) & frozenset(configured),
-                section.is_out_of_section_calculated,
-            )
+            self.section_timeouts = self.section_timeouts.updated_by(section)
 
     def _send_timeouts(self) -> None:
         if self._monitoring is not None:

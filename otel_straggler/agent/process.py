@@ -7,6 +7,7 @@ import fcntl
 import json
 import logging
 import os
+import select
 import socket
 import stat
 import subprocess
@@ -27,6 +28,8 @@ CONFIG: Final = "agent.json"
 READY_S: Final = 30.0
 STOP_S: Final = 5.0
 RESTART_S: Final = 0.5
+MAX_RESTART_S: Final = 30.0
+"""Between two attempts to start it, while they fail."""
 _MAX_PATH: Final = 107
 _BACKLOG: Final = 256
 _LOG = logging.getLogger("otel_straggler.agent")
@@ -87,15 +90,18 @@ class _Keeper:
             self.process.wait()
 
     def _run(self) -> None:
-        while not self._stopping.wait(RESTART_S):
+        wait_s = RESTART_S
+        while not self._stopping.wait(wait_s):
             code = self.process.poll()
             if code is None:
                 continue
             _LOG.warning("the agent has ended with code %d; it is started again", code)
             try:
                 self.process = self._started()
+                wait_s = RESTART_S
             except UnavailableError as error:
-                _LOG.error("%s", error)
+                wait_s = min(2 * wait_s, MAX_RESTART_S)
+                _LOG.error("%s; trying again in %g s", error, wait_s)
 
     def _started(self) -> subprocess.Popen[bytes]:
         """Once it listens."""
@@ -112,7 +118,8 @@ class _Keeper:
                 start_new_session=True,  # Ctrl-C ends the ranks first
             )
             theirs.close()
-            answer = ready.readline().decode("utf-8", "replace").strip()
+            is_ready, _, _ = select.select([ready], [], [], READY_S)
+            answer = ready.readline().decode("utf-8", "replace").strip() if is_ready else ""
         if answer == "ready":
             return process
         process.kill()

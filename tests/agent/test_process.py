@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,13 @@ from typing import Any
 import pytest
 
 from otel_straggler.agent.config import FaultToleranceConfig
+from otel_straggler.agent.monitoring import SOCKET_VARIABLES
 from otel_straggler.agent.process import SOCKET, checked_folder, listening, locked, running_agent
+from otel_straggler.agent.ranks import RankProcess
 from otel_straggler.errors import ConfigError, UnavailableError
 
-from .conftest import WORK
+from ..waiting import eventually
+from .conftest import WORK, Node
 
 RunNode = Callable[..., Any]
 
@@ -62,6 +67,37 @@ def test_the_agent_ends_with_its_job(run_node: RunNode) -> None:
         os.kill(pid, 0)
 
 
+LAUNCHER = """
+import os, sys
+from otel_straggler.agent.config import FaultToleranceConfig
+from otel_straggler.agent.process import running_agent
+config = FaultToleranceConfig(workload_check_interval=0.05)
+with running_agent(config, folder=sys.argv[1], environment=dict(os.environ)):
+    print("started", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_an_agent_whose_launcher_was_killed_ends_with_the_last_rank(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LAUNCHER, str(tmp_path / "node")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == b"started\n"
+        node = Node(tmp_path / "node", {SOCKET_VARIABLES[0]: str(tmp_path / "node" / SOCKET)})
+        agent = RankProcess(node.agent_pid)
+        rank = node.start(0, "print('watched', flush=True)" + WORK)
+        assert rank.stdout.readline() == "watched\n"
+        launcher.kill()
+        launcher.wait()
+        assert node.start(1, "print('watched', flush=True)").stdout.readline() == "watched\n"
+        assert agent.is_alive
+        for process in node.ranks:
+            process.kill()
+            process.communicate()
+        eventually(lambda: not agent.is_alive)
+        agent.close()
+
+
 def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with pytest.raises(ConfigError, match=r"expected a folder of user \d+ with mode 0700"):
@@ -94,7 +130,7 @@ def test_the_lock_is_free_when_its_holder_has_gone(tmp_path: Path) -> None:
 
 
 def test_a_killed_agent_is_started_again_and_watches_its_ranks_again(run_node: RunNode) -> None:
-    with run_node(rank_heartbeat_timeout=0.3, timeout_action="terminate") as node:
+    with run_node(rank_heartbeat_timeout=2.0, timeout_action="terminate") as node:
         healthy = node.start(0, "print('watched', flush=True)" + WORK)
         assert healthy.stdout.readline() == "watched\n"
         first = node.agent_pid

@@ -214,14 +214,14 @@ def test_restarts_are_of_nodes_also_where_these_have_other_ranks_than_before() -
     """One series a node and reason: two alike, and Prometheus refuses the page."""
     store = RunStore()
 
-    def restarts(rank: int, node: str, value: float, at_s: float) -> None:
-        about = replace(source(rank), node=node)
+    def restarts(rank: int, node: str, value: float, attempt: int) -> None:
+        about = replace(source(rank), node=node, attempt=attempt)
         one = PassthroughMetric(about, semconv.RUN_RESTARTS, ("SIGKILL",), value)
-        report(store, one, now_s=NOW_S + at_s)
+        report(store, one, now_s=NOW_S + attempt)
 
-    restarts(0, "node-0", 1.0, 0.0)
-    restarts(2, "node-1", 1.0, 0.0)
-    restarts(2, "node-0", 2.0, 5.0)
+    restarts(0, "node-0", 1.0, 1)
+    restarts(2, "node-1", 1.0, 1)
+    restarts(2, "node-0", 2.0, 2)
     (line,) = shown(store)["straggler_run_restarts_total"]
     assert line == (
         'straggler_run_restarts_total{reason="SIGKILL",run_id="run",'
@@ -229,7 +229,15 @@ def test_restarts_are_of_nodes_also_where_these_have_other_ranks_than_before() -
     )
 
 
-@pytest.mark.parametrize("metric", semconv.PASSTHROUGH_METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize(
+    "metric",
+    [
+        *semconv.HARDWARE_METRICS,
+        *semconv.GOODPUT_METRICS,
+        *semconv.LAUNCH_METRICS,
+    ],  # timeouts are of the run's status
+    ids=lambda metric: metric.name,
+)
 def test_every_such_series_is_text_that_prometheus_reads(metric: semconv.Metric) -> None:
     """Also of a host, which has no labels of its own: one wrong line, and the scrape is refused."""
     parser = pytest.importorskip(
@@ -253,3 +261,27 @@ def test_every_such_series_is_text_that_prometheus_reads(metric: semconv.Metric)
     ]
     assert sample.value == 2.5
     assert sample.labels["run_id"] == "run"
+
+
+def timed_out(seconds: float, attempt: int = 0, reason: str = "heartbeat") -> PassthroughMetric:
+    agents = Source(run_id="run", rank=0, node="n", attempt=attempt)
+    return PassthroughMetric(agents, semconv.RANK_TIMED_OUT, (reason,), seconds)
+
+
+def test_the_timeout_that_an_agent_reports_does_not_change_who_the_rank_is() -> None:
+    """The longest of several counts; it goes when it is reported no longer."""
+    store = RunStore()
+    report(store, power(1.0))
+    report(store, timed_out(12.0), timed_out(20.0, reason="section"))
+    passthrough = store.world("run", "").passthrough
+    assert passthrough.numbers[0].source == source()
+    assert passthrough.numbers[0].timed_out() == ("section", 20.0)
+    passthrough.drop_old(NOW_S + KEPT_S + 1.0)
+    assert passthrough.numbers[0].timed_out() is None
+
+
+def test_a_timeout_of_an_earlier_attempt_is_not_taken() -> None:
+    store = RunStore()
+    report(store, power(1.0, source(attempt=1)))
+    report(store, timed_out(12.0, attempt=0))
+    assert store.world("run", "").passthrough.numbers[0].timed_out() is None

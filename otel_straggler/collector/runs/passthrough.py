@@ -30,6 +30,7 @@ _APART_S: Final = 5.0
 _HARDWARE: Final = frozenset(semconv.HARDWARE_METRICS)
 _GOODPUT: Final = frozenset(semconv.GOODPUT_METRICS)
 _LAUNCH: Final = frozenset(semconv.LAUNCH_METRICS)
+_OF_NODE: Final = _LAUNCH | {semconv.RANK_TIMED_OUT}
 Series: TypeAlias = tuple[Metric, tuple[str, ...]]
 """A metric, and the values of its labels."""
 _Cell: TypeAlias = tuple[str, Kernel]
@@ -175,7 +176,7 @@ class Passthrough:
         known = self.numbers.setdefault(source.rank, RankNumbers(source))
         if source.attempt < known.source.attempt:
             return
-        is_own = number.metric is not semconv.RANK_TIMED_OUT  # that is its agent's, who knows less
+        is_own = number.metric not in _OF_NODE  # of agent or launcher, who know less of the rank
         if is_own or source.attempt > known.source.attempt:
             known.source = source
         series = number.metric, number.values

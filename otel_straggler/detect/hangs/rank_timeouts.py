@@ -72,6 +72,16 @@ class SectionTimeouts:
     def are_valid(self) -> bool:
         return None not in self.section.values() and self.out_of_section is not None
 
+    def updated_by(self, saved: SectionTimeouts) -> SectionTimeouts:
+        """With saved values of the same sections; others are ignored."""
+        known = {name: s for name, s in saved.section.items() if name in self.section}
+        return SectionTimeouts(
+            {**self.section, **known},
+            saved.out_of_section,
+            frozenset(saved.calculated_sections) & frozenset(known),
+            saved.is_out_of_section_calculated,
+        )
+
     def __str__(self) -> str:
         sections = ", ".join(f"{name}={_shown(s)}" for name, s in self.section.items())
         return (
