@@ -340,6 +340,7 @@ def attributes_of_points(metric: Metric) -> str:
 _IN_ORDER = (
     semconv.attributes,
     semconv.rank_metrics,
+    semconv.launch_events,
     semconv.run_metrics,
     semconv.collector_metrics,
     semconv.supervisor,

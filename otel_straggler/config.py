@@ -226,9 +226,10 @@ class ClientSettings:
     attempt: int = setting(
         0,
         None,
+        *own("ATTEMPT", "3"),
         Variable("TORCHELASTIC_RESTART_COUNT", "2"),
         otherwise="0",
-        meaning="restarts of the launcher so far",
+        meaning="restarts of the run so far: `otel-straggler run` counts them alike on all nodes",
     )
     node: str = setting(
         "",

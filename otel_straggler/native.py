@@ -12,6 +12,7 @@ import os
 from functools import cache
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from otel_straggler.errors import ConfigError, describe
 
@@ -21,6 +22,7 @@ _RECORD_LAYOUT = (1, 128)
 """Version and bytes of a record that the Python side knows to read."""
 _NEEDED = (
     "EventTimer",
+    "Exporter.correct_at_exit",
     "GpuStage",
     "KernelTimer",
     "SectionTimer",
@@ -88,10 +90,15 @@ def load() -> tuple[ModuleType | None, str]:
     layout = (module.RECORD_VERSION, module.RECORD_BYTES)
     if layout != _RECORD_LAYOUT:
         return None, f"it was built for records {layout}, not {_RECORD_LAYOUT}"
-    missing = [name for name in _NEEDED if not hasattr(module, name)]
+    missing = [name for name in _NEEDED if not _has(module, name)]
     if missing:
         return None, f"it was built from older sources, without {', '.join(missing)}"
     return module, ""
+
+
+def _has(module: Any, name: str) -> bool:
+    part, _, of_part = name.partition(".")
+    return hasattr(module, part) and (not of_part or hasattr(getattr(module, part), of_part))
 
 
 def _requested() -> str:

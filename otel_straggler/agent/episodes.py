@@ -136,6 +136,7 @@ class Episode:
         since = beats.last_heartbeat_s
         return {
             "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            "diagnosing_s": round(now_s - self._began_s, 3),
             "rank": watched.rank,
             "local_rank": watched.local_rank,
             "attempt": watched.attempt,

@@ -18,7 +18,7 @@ from otel_straggler.agent.frames import VERSION, Message
 from otel_straggler.agent.link import Link
 from otel_straggler.agent.rank_diagnostics import RankDiagnostics
 from otel_straggler.client import process
-from otel_straggler.client.identity import explain_run_id
+from otel_straggler.client.identity import detect_rank_numbers, explain_run_id
 from otel_straggler.client.recording import RECORDER
 
 SOCKET_VARIABLES: Final = ("OTEL_STRAGGLER_AGENT_SOCKET", "FT_RANK_MONITOR_IPC_SOCKET")
@@ -119,13 +119,12 @@ class Monitoring:
     # --- in the link's thread --------------------------------------------------------------------
 
     def _hello(self) -> Message:
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
         return {
             "type": "init",
             "version": VERSION,
             "rank": self._rank.global_rank,
             "local_rank": self._rank.local_rank,
-            "attempt": int(attempt) if attempt.isdecimal() else 0,
+            "attempt": detect_rank_numbers(os.environ)["attempt"].value or 0,
             "run_id": _run_id()[:300],
         }
 

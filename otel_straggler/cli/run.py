@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from otel_straggler.errors import UnavailableError, UsageError
+from otel_straggler.launcher.options import RunOptions, parse_options
 
 RUNNER = "otel_straggler.integrations.zero_code"
 """The module that every rank runs: it runs the script."""
@@ -16,7 +16,7 @@ RUNNER = "otel_straggler.integrations.zero_code"
 
 @click.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    options_metavar="[TORCHRUN OPTIONS]",
+    options_metavar="[OPTIONS] [TORCHRUN OPTIONS]",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENTS]")
 def command(arguments: tuple[str, ...]) -> None:
@@ -25,12 +25,25 @@ def command(arguments: tuple[str, ...]) -> None:
     \b
         otel-straggler run --nproc-per-node 4 train.py --epochs 3
         otel-straggler run --nnodes 2 --rdzv-endpoint host:29400 -m package.train
+        otel-straggler run --ft-param-rank_heartbeat_timeout=60 --max-restarts 3 train.py
+        otel-straggler run --until-finished --max-jobs 5 --max-restarts 3 train.py
 
     Options are torchrun's; this command becomes torchrun, so signals and the exit code are, too.
     Each rank runs the script as it is, and sends its steps and their sections: data_loading,
     forward, backward, optimizer. Where to, is set by OTEL_STRAGGLER_ENDPOINT
     (http://127.0.0.1:4318), as all else by OTEL_STRAGGLER_*.
+
+    With --ft-param-* or --fault-tol-cfg-path it also starts the node's agent, which finds ranks
+    that hang. With --until-finished it runs torchrun again until the training has created the file
+    that FAULT_TOL_FINISHED_FLAG_FILE names, at most --max-jobs times (10). With either it stays
+    torchrun's parent: it passes signals on, returns the exit code, keeps the ranks' logs, and
+    reports attempts, exits and restarts.
     """
+    options = parse_options(arguments)
+    if options.is_supervised:
+        from otel_straggler.launcher.launch import launch
+
+        raise click.exceptions.Exit(launch(options, target_arguments(options)))
     line = torchrun_command(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -45,27 +58,12 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
         UnavailableError: there is no torch.
         UsageError: torchrun would not run the script with Python.
     """
-    try:
-        from torch.distributed.run import get_args_parser
-    except ImportError as error:
-        raise UnavailableError.of(
-            "otel-straggler run",
-            str(error),
-            "torch, whose torchrun it starts",
-            "Install torch in this environment.",
-        ) from error
-    given = get_args_parser().parse_args(arguments)
-    if given.no_python or given.run_path:
-        raise UsageError.of(
-            "otel-straggler run",
-            "--no-python" if given.no_python else "--run-path",
-            "a Python script or module, which each rank runs in a process of its own",
-            "Leave the option out.",
-        )
-    target = [given.training_script, *given.training_script_args]
-    options = list(arguments[: len(arguments) - len(target)])
-    if given.module:
-        target.insert(0, "-m")
-    else:
-        options.append("-m")
-    return [sys.executable, "-m", "torch.distributed.run", *options, RUNNER, *target]
+    options = parse_options(arguments)
+    return [sys.executable, "-m", "torch.distributed.run", *target_arguments(options)]
+
+
+def target_arguments(options: RunOptions) -> list[str]:
+    """Arguments of torchrun, with the runner before the script."""
+    as_module = ["-m"] if options.given.module else []
+    own = list(options.torchrun) + ([] if options.given.module else ["-m"])
+    return [*own, RUNNER, *as_module, *options.target]

@@ -46,14 +46,16 @@ def detect_rank_numbers(env: Mapping[str, str]) -> dict[str, DetectedIdentity]:
             _number(env, "WORLD_SIZE"), size_of_torch, _number(env, "SLURM_NTASKS")
         ),
         "local_rank": _first(_number(env, "LOCAL_RANK"), _number(env, "SLURM_LOCALID")),
-        "attempt": _first(_number(env, "TORCHELASTIC_RESTART_COUNT")),
+        "attempt": _first(
+            _number(env, "OTEL_STRAGGLER_ATTEMPT"), _number(env, "TORCHELASTIC_RESTART_COUNT")
+        ),
     }
 
 
 def find_run_id(env: Mapping[str, str]) -> str:
     """Name the run alike on every rank: scheduler, launcher, shared store, or a hash."""
     return (
-        _named_run_id(env)[0]
+        named_run_id(env)[0]
         or _store_run_id(is_setting=True)
         or _hashed_run_id(env)
         or _lone_run_id()
@@ -63,7 +65,7 @@ def find_run_id(env: Mapping[str, str]) -> str:
 def explain_run_id(env: Mapping[str, str]) -> tuple[str, str]:
     """The result of :func:`find_run_id`, and its source, without leaving a token in the store;
     empty where only a token, or a random name, would be given."""
-    run_id, where = _named_run_id(env)
+    run_id, where = named_run_id(env)
     if run_id:
         return run_id, where
     if initialised_process_group() is not None:
@@ -80,8 +82,9 @@ def initialised_process_group() -> Any:
     return distributed if distributed.is_initialized() else None
 
 
-def _named_run_id(env: Mapping[str, str]) -> tuple[str, str]:
-    """Of scheduler or launcher, and its variable. A requeued Slurm job keeps its id."""
+def named_run_id(env: Mapping[str, str]) -> tuple[str, str]:
+    """The name that scheduler or launcher gave the run, and its variable; both empty if none did. A
+    requeued Slurm job keeps its id."""
     if slurm := env.get("SLURM_JOB_ID", ""):
         restarts = env.get("SLURM_RESTART_COUNT", "0")
         is_first = restarts in {"", "0"}

@@ -28,12 +28,13 @@ _NOUNS: Final = re.findall(
 _MAX_SCRIPT: Final = 40
 
 
-def new_run_name() -> str:
-    """Script, date, two words, and six random digits: only one process may make it."""
-    stem = Path(sys.argv[0]).stem if sys.argv else ""
-    script = re.sub(r"\W+", "-", stem, flags=re.ASCII).strip("-")[:_MAX_SCRIPT]
+def new_run_name(script: str = "") -> str:
+    """Script (by default this process'), date, two words, and six random digits: only one process
+    may make it."""
+    stem = Path(script or (sys.argv[0] if sys.argv else "")).stem
+    name = re.sub(r"\W+", "-", stem, flags=re.ASCII).strip("-")[:_MAX_SCRIPT]
     date = time.strftime("%Y-%m-%d", time.gmtime())
-    return f"{script or 'run'}-{date}-{words_of(os.urandom(5))}"
+    return f"{name or 'run'}-{date}-{words_of(os.urandom(5))}"
 
 
 def words_of(digest: bytes) -> str:

@@ -53,7 +53,7 @@ def resolve_settings(
     values["service_name"] = values["service_name"] or _service_name(env, resource)
     return ClientSettings(
         **values,
-        node=resource.get("host.name") or socket.gethostname(),
+        node=node_name(env),
         resource=tuple(sorted(resource.items())),
         traces=endpoints.traces,
         metrics=endpoints.metrics,
@@ -62,6 +62,12 @@ def resolve_settings(
         histogram_s=_histogram_s(env),
         tracer_provider=_tracer_provider(given),
     )
+
+
+def node_name(env: Mapping[str, str]) -> str:
+    """``host.name`` of ``OTEL_RESOURCE_ATTRIBUTES``, else the host name."""
+    resource = parse_pairs(env.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    return resource.get("host.name") or socket.gethostname()
 
 
 def is_identity_known(

@@ -75,7 +75,8 @@ class _Slowing:
                 self._after(section, time.perf_counter() - stack.pop()[1], [s for s, _ in stack])
             return leave(section, *error)
 
-        for name, method in zip(_METHODS, (slow_enter, slow_leave, slow_begin), strict=True):
+        methods: tuple[Any, ...] = slow_enter, slow_leave, slow_begin
+        for name, method in zip(_METHODS, methods, strict=True):
             setattr(section_type, name, method)
         self._patched = section_type
 

@@ -219,5 +219,3 @@ RANK_TIMED_OUT = gauge(
     REASON,
     subject=OF_RANK,
 )
-PASSTHROUGH_METRICS: Final = (*HARDWARE_METRICS, *GOODPUT_METRICS, RANK_TIMED_OUT)
-"""What the collector publishes as ranks report it."""

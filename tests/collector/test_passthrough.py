@@ -210,9 +210,32 @@ def test_goodput_is_that_of_the_rank_that_told_it_last(store: RunStore) -> None:
     assert 'rank="' not in line
 
 
+def test_restarts_are_of_nodes_also_where_these_have_other_ranks_than_before() -> None:
+    """One series a node and reason: two alike, and Prometheus refuses the page."""
+    store = RunStore()
+
+    def restarts(rank: int, node: str, value: float, attempt: int) -> None:
+        about = replace(source(rank), node=node, attempt=attempt)
+        one = PassthroughMetric(about, semconv.RUN_RESTARTS, ("SIGKILL",), value)
+        report(store, one, now_s=NOW_S + attempt)
+
+    restarts(0, "node-0", 1.0, 1)
+    restarts(2, "node-1", 1.0, 1)
+    restarts(2, "node-0", 2.0, 2)
+    (line,) = shown(store)["straggler_run_restarts_total"]
+    assert line == (
+        'straggler_run_restarts_total{reason="SIGKILL",run_id="run",'
+        'job_name="job",group="",node="node-0",collector="c"} 2.0'
+    )
+
+
 @pytest.mark.parametrize(
     "metric",
-    [*semconv.HARDWARE_METRICS, *semconv.GOODPUT_METRICS],  # timeouts are of the run's status
+    [
+        *semconv.HARDWARE_METRICS,
+        *semconv.GOODPUT_METRICS,
+        *semconv.LAUNCH_METRICS,
+    ],  # timeouts are of the run's status
     ids=lambda metric: metric.name,
 )
 def test_every_such_series_is_text_that_prometheus_reads(metric: semconv.Metric) -> None:

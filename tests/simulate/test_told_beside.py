@@ -20,10 +20,13 @@ from .generated import QUIET, make
 from .test_replay import Time
 
 SPEED = 10.0
-NOT_SIMULATED = {semconv.GPU_PCIE_WIDTH, semconv.HW_GPU_IO, semconv.RANK_TIMED_OUT} | {
-    metric for metric in semconv.HARDWARE_METRICS if semconv.GPU_UUID not in (metric.labels or ())
-}
-"""Hosts, the links of GPUs, and what agents of nodes send."""
+NOT_SIMULATED = {
+    semconv.GPU_PCIE_WIDTH,
+    semconv.HW_GPU_IO,
+    semconv.RANK_TIMED_OUT,
+    *semconv.LAUNCH_METRICS,
+} | {metric for metric in semconv.HARDWARE_METRICS if semconv.GPU_UUID not in (metric.labels or ())}
+"""Hosts, the links of GPUs, agents, and launchers."""
 
 
 def reported_by(run: SimulatedRun, ending: Ending | None = None) -> list[DecodedMetrics]:

@@ -1,4 +1,4 @@
-"""Sensors of GPUs, kernels by name, checkpoints, and goodput as series.
+"""Sensors of GPUs, kernels by name, checkpoints, goodput, and restarts as series.
 
 Sensors and kernels use the rest of a run's budget: slow ranks first, then the others in order. The
 others are counted as folded.
@@ -6,6 +6,7 @@ others are counted as folded.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -27,8 +28,8 @@ _Lines: TypeAlias = list[tuple[Metric, str, float]]
 
 
 def passthrough_of_run(worlds: Mapping[str, Passthrough], run: RunLabels) -> Families:
-    """Goodput of each group, from the rank that reported it last, and the end of its newest
-    checkpoint. Never folded: a dozen series."""
+    """Goodput of each group, from the rank that reported it last, the end of its newest checkpoint,
+    and restarts by node. Never folded: a dozen series, and some for a node."""
     families = Families()
     for _, its in sorted(worlds.items()):
         ranks = [rank for _, rank in sorted(its.numbers.items())]
@@ -40,10 +41,28 @@ def passthrough_of_run(worlds: Mapping[str, Passthrough], run: RunLabels) -> Fam
             text = labels(run_id=source.run_id, job_name=source.job, group=source.group)
             own = labels(**dict(zip(metric.own_labels, values, strict=True)))
             families.add(metric, _joined(own, text, run.constant), value)
+        for (metric, text), value in _launches(ranks, run.constant).items():
+            families.add(metric, text, value)
     for group, its in worlds.items():
         if its.checkpoint_s is not None:
             families.add(semconv.RUN_CHECKPOINT, run.of(group), its.checkpoint_s)
     return families
+
+
+def _launches(ranks: list[RankNumbers], constant: str) -> dict[tuple[Metric, str], float]:
+    """What each node's launcher reported last. A node that got other ranks with a restart has it in
+    the numbers of two ranks."""
+    newest: dict[tuple[Metric, str], tuple[float, float]] = {}
+    for rank in ranks:
+        source = rank.source
+        text = labels(run_id=source.run_id, job_name=source.job, group=source.group,
+                      node=source.node)  # fmt: skip
+        for (metric, values), value, at_s in rank.launches():
+            own = labels(**dict(zip(metric.own_labels, values, strict=True)))
+            series = metric, _joined(own, text, constant)
+            if at_s >= newest.get(series, (0.0, -math.inf))[1]:
+                newest[series] = value, at_s
+    return {series: value for series, (value, _) in newest.items()}
 
 
 def passthrough_of_ranks(

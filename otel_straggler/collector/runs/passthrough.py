@@ -29,6 +29,8 @@ _APART_S: Final = 5.0
 """Without steps, checkpoints that end so close to each other are one."""
 _HARDWARE: Final = frozenset(semconv.HARDWARE_METRICS)
 _GOODPUT: Final = frozenset(semconv.GOODPUT_METRICS)
+_LAUNCH: Final = frozenset(semconv.LAUNCH_METRICS)
+_OF_NODE: Final = _LAUNCH | {semconv.RANK_TIMED_OUT}
 Series: TypeAlias = tuple[Metric, tuple[str, ...]]
 """A metric, and the values of its labels."""
 _Cell: TypeAlias = tuple[str, Kernel]
@@ -88,6 +90,11 @@ class RankNumbers:
 
     def goodput(self) -> Iterator[tuple[Series, float]]:
         return ((s, value) for s, (value, _) in self.values.items() if s[0] in _GOODPUT)
+
+    def launches(self) -> Iterator[tuple[Series, float, float]]:
+        """Attempts, exits and restarts that the launcher of the rank's node reports for it: series,
+        value and arrival."""
+        return ((s, v, at_s) for s, (v, at_s) in self.values.items() if s[0] in _LAUNCH)
 
     def timed_out(self) -> tuple[str, float] | None:
         """Reason and seconds, if its agent has reported a timeout; the longest of several."""
@@ -169,7 +176,7 @@ class Passthrough:
         known = self.numbers.setdefault(source.rank, RankNumbers(source))
         if source.attempt < known.source.attempt:
             return
-        is_own = number.metric is not semconv.RANK_TIMED_OUT  # that is its agent's, who knows less
+        is_own = number.metric not in _OF_NODE  # of agent or launcher, who know less of the rank
         if is_own or source.attempt > known.source.attempt:
             known.source = source
         series = number.metric, number.values

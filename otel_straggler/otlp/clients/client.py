@@ -93,7 +93,7 @@ def retry_delay_s(
     return max(ceiling_s * (0.5 + 0.5 * jitter), retry_after_s or 0.0)
 
 
-Signal = Literal["traces", "metrics"]
+Signal = Literal["traces", "metrics", "logs"]
 
 
 class Client(Protocol):

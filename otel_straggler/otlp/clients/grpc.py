@@ -36,6 +36,7 @@ from otel_straggler.secret import reveal
 EXPORT_METHODS: Final = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
     "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
 }
 _STATUS: Final = {
     "OK": 200,

@@ -1,0 +1,217 @@
+"""torchrun in this process, with an agent that reports what it does.
+
+    python -m otel_straggler.launcher.elastic EVENTS-FD JOB TORCHRUN-ARGUMENTS
+
+``otel-straggler run`` starts it and reads the events from the pipe of that descriptor. The agent is
+torch's, extended in the methods that torch documents for it ("Extending the Agent"). Before each
+attempt the nodes agree in the rendezvous' store on its number and on the run's name: torchelastic
+counts restarts per node, so that after one node's failure ranks of a run would be in different
+attempts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, Final
+
+from torch.distributed import run as torchrun
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.launcher import api
+
+from otel_straggler.client.identity import named_run_id
+from otel_straggler.client.run_names import new_run_name
+from otel_straggler.client.settings import node_name
+from otel_straggler.launcher.events import (
+    MEMBERSHIP,
+    LaunchEvent,
+    exit_reason,
+    exit_text,
+    failures_text,
+    in_order_of_blame,
+)
+from otel_straggler.semconv import LaunchEventName
+
+ATTEMPT: Final = "OTEL_STRAGGLER_ATTEMPT"
+RUN_ID: Final = "OTEL_STRAGGLER_RUN_ID"
+_KEY: Final = "otel_straggler"
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Pipe:
+    """Writes events for the launcher. A launcher that is gone is no reason to fail."""
+
+    def __init__(self, fd: int, job: int) -> None:
+        self._fd = fd
+        self._job = job
+        self._node = node_name(os.environ)
+
+    def send(self, name: LaunchEventName, **values: Any) -> None:
+        event = LaunchEvent(
+            name=name, at_unix_s=time.time(), node=self._node, job=self._job, **values
+        )
+        with contextlib.suppress(OSError):
+            os.write(self._fd, event.to_json().encode() + b"\n")
+
+
+class ReportingAgent(api.LocalElasticAgent):  # type: ignore[misc]
+    """torch's agent of a node; it sends an event for each attempt, exit and restart.
+
+    Attributes:
+        pipe, first_attempt: set by :func:`main` before torchrun starts.
+    """
+
+    pipe: Pipe
+    first_attempt: int = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._attempt = self.first_attempt - 1
+        self._run_id = os.environ.get(RUN_ID, "")
+        self._failures: dict[int, int] = {}
+        self._ending = ""
+
+    def _rendezvous(self, worker_group: Any) -> None:
+        super()._rendezvous(worker_group)
+        rendezvous = worker_group.spec.rdzv_handler
+        run_id = self._run_id or _named(rendezvous)
+        wanted: dict[str, Any] = {"attempt": self._attempt + 1, "run_id": run_id}
+        may_differ = worker_group.group_world_size > 1 and rendezvous.get_backend() != "static"
+        if may_differ:
+            wanted = agree(
+                worker_group.store, worker_group.group_rank, worker_group.group_world_size, wanted
+            )
+        self._attempt = int(wanted["attempt"])
+        self._run_id = str(wanted["run_id"] or new_run_name())
+        os.environ[ATTEMPT] = str(self._attempt)
+        os.environ[RUN_ID] = self._run_id
+
+    def _start_workers(self, worker_group: Any) -> dict[int, Any]:
+        self._failures = {}
+        self._ending = ""
+        pids: dict[int, Any] = super()._start_workers(worker_group)
+        ranks = self._ranks(worker_group)
+        self._send(
+            "straggler.attempt.started",
+            ranks=ranks,
+            text=f"attempt {self._attempt} of {self._run_id} started: ranks "
+            f"{', '.join(map(str, ranks))} of {worker_group.workers[0].world_size}",
+        )
+        return pids
+
+    def _monitor_workers(self, worker_group: Any) -> Any:
+        result = super()._monitor_workers(worker_group)
+        exits = {rank: failure.exitcode for rank, failure in result.failures.items()}
+        for rank in in_order_of_blame(exits):
+            if rank not in self._failures:
+                self._failures[rank] = exits[rank]
+                self._send_exit(rank, result.failures[rank])
+        if result.state.value in {"SUCCEEDED", "FAILED"} and not self._ending:
+            is_well = result.state.value == "SUCCEEDED"
+            reason = exit_reason(0 if is_well else exits[in_order_of_blame(exits)[0]])
+            text = "all ranks of the node ended well" if is_well else failures_text(self._failures)
+            self._send_end(reason, text)
+        return result
+
+    def _restart_workers(self, worker_group: Any) -> None:
+        reason = self._ending or MEMBERSHIP
+        text = failures_text(self._failures) or (
+            "the nodes of the run have changed, or ranks of another node have failed"
+        )
+        if not self._ending:
+            self._send_end(reason, text)
+        self._send("straggler.run.restarting", reason=reason, text=f"restarting: {text}")
+        super()._restart_workers(worker_group)
+
+    def _shutdown(self, *args: Any, **kwargs: Any) -> None:
+        error = sys.exc_info()[1]
+        if isinstance(error, SignalException):
+            _ignore_signals()  # a second one would leave ranks behind
+            if not self._ending:
+                name = signal.Signals(error.sigval).name
+                self._send_end(name, f"torchrun got {name}")
+        super()._shutdown(*args, **kwargs)
+
+    def _send_exit(self, rank: int, failure: Any) -> None:
+        text = f"rank {rank} {exit_text(failure.exitcode)}"
+        message = failure.message if isinstance(failure.message, str) else ""
+        if isinstance(failure.message, dict):
+            message = str(failure.message.get("message", ""))
+        has_cause = failure.exitcode >= 0 and message and "errors.html" not in message
+        self._send(
+            "straggler.rank.exited",
+            rank=rank,
+            pid=failure.pid,
+            exit_code=failure.exitcode,
+            reason=exit_reason(failure.exitcode),
+            text=f"{text}: {message[:500]}" if has_cause else text,
+        )
+
+    def _send_end(self, reason: str, text: str) -> None:
+        self._ending = reason
+        ranks = self._ranks(self._worker_group)
+        self._send("straggler.attempt.ended", reason=reason, text=text, ranks=ranks)
+
+    def _send(self, name: LaunchEventName, **values: Any) -> None:
+        self.pipe.send(name, run_id=self._run_id, attempt=self._attempt, **values)
+
+    @staticmethod
+    def _ranks(worker_group: Any) -> tuple[int, ...]:
+        return tuple(worker.global_rank for worker in worker_group.workers)
+
+
+def agree(store: Any, node: int, nodes: int, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The greatest attempt and the first name that any node of the rendezvous wants.
+
+    Args:
+        store: of this round of the rendezvous: no key of an earlier one is in it.
+        node: rank of this node, below ``nodes``.
+        wanted: "attempt", and "run_id", empty where the node knows none.
+    """
+    store.set(f"{_KEY}/wanted/{node}", json.dumps(wanted))
+    if node == 0:
+        keys = [f"{_KEY}/wanted/{each}" for each in range(nodes)]
+        all_wanted = [json.loads(value) for value in store.multi_get(keys)]
+        names = [each["run_id"] for each in all_wanted if each["run_id"]]
+        result = {
+            "attempt": max(each["attempt"] for each in all_wanted),
+            "run_id": names[0] if names else new_run_name(),
+        }
+        store.set(f"{_KEY}/agreed", json.dumps(result))
+    agreed: dict[str, Any] = json.loads(store.get(f"{_KEY}/agreed"))
+    return agreed
+
+
+def _named(rendezvous: Any) -> str:
+    """As a rank would name the run: by the scheduler, else by the rendezvous; empty if neither."""
+    return named_run_id({**os.environ, "TORCHELASTIC_RUN_ID": rendezvous.get_run_id()})[0]
+
+
+def _ignore_signals() -> None:
+    for name in os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT").split(","):
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            signal.signal(getattr(signal, name.strip()), signal.SIG_IGN)
+
+
+def _end_with_launcher() -> None:
+    """SIGTERM when the launcher dies, however it does (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def main() -> None:
+    """Run torchrun with the arguments of this process."""
+    _end_with_launcher()
+    ReportingAgent.pipe = Pipe(int(sys.argv.pop(1)), int(sys.argv.pop(1)))
+    ReportingAgent.first_attempt = int(os.environ.pop(ATTEMPT, "0"))
+    api.LocalElasticAgent = ReportingAgent
+    torchrun.main()
+
+
+if __name__ == "__main__":
+    main()

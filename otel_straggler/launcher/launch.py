@@ -1,0 +1,193 @@
+"""The parent of torchrun: starts the node's agent and torchrun, passes signals on, reports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from otel_straggler.client.settings import is_switched_off
+from otel_straggler.errors import InputError
+from otel_straggler.launcher.events import LaunchEvent, exit_reason, exit_text, parse_event
+from otel_straggler.launcher.jobs import Ending, run_jobs
+from otel_straggler.launcher.options import RunOptions
+from otel_straggler.launcher.plan import LaunchPlan, log_options, make_plan
+from otel_straggler.launcher.reports import EventLog, SupervisorReports, Telemetry
+from otel_straggler.semconv import LaunchEventName
+
+_MODULE: Final = "otel_straggler.launcher.elastic"
+_SIGNALS: Final = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+_SIGNAL_CODE: Final = 128
+_READ_S: Final = 5.0
+
+
+def launch(
+    options: RunOptions, command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> int:
+    """Run torchrun, once or until the training has finished; its exit code.
+
+    Args:
+        command: arguments of torchrun with the runner in the script's place.
+
+    Raises:
+        ConfigError: an option or a variable is wrong; nothing was started.
+        UnavailableError: the agent did not start.
+    """
+    env = dict(os.environ if environment is None else environment)
+    plan = make_plan(options, env)
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(_signals(getattr(options.given, "signals_to_handle", _SIGNALS)))
+        launcher = Launcher(plan, [*log_options(options, plan.folder), *command], stop)
+        stack.callback(launcher.close)
+        if plan.agent is not None:
+            plan.environment.update(stack.enter_context(plan.agent()))
+        _say(plan.describe())
+        return launcher.run(options.max_jobs, until_finished=options.until_finished).exit_code
+
+
+class Stop:
+    """The first signal that asked the launcher to end, and the process that it is passed on to."""
+
+    def __init__(self) -> None:
+        self.signal_number = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self._is_set = threading.Event()
+
+    def handle(self, number: int, _frame: Any) -> None:
+        """A signal handler."""
+        self.signal_number = self.signal_number or number
+        self._is_set.set()
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there was one, at the latest after so many seconds."""
+        return self._is_set.wait(seconds)
+
+
+class Launcher:
+    """Runs torchrun as a child, in a session of its own, so that Ctrl-C reaches it once."""
+
+    def __init__(self, plan: LaunchPlan, command: Sequence[str], stop: Stop) -> None:
+        self._plan = plan
+        self._command = list(command)
+        self._stop = stop
+        self._run_id = plan.run_id
+        log = EventLog(plan.folder / f"events-{plan.node}.jsonl")
+        self._next_attempt = log.next_attempt(plan.run_id)
+        self._sinks: list[Any] = [log]
+        supervisor = SupervisorReports.of(plan.environment)
+        if supervisor is not None:
+            self._sinks.append(supervisor)
+        if not is_switched_off(plan.environment):
+            self._sinks.append(Telemetry(plan.endpoints, plan.resource))
+            self._sinks[-1].start()
+
+    def run(self, max_jobs: int, *, until_finished: bool) -> Ending:
+        """One job, or jobs until the marker is there."""
+        if not until_finished:
+            exit_code = self._run_job(1)
+            return Ending(exit_code, "", "")
+        ending = run_jobs(
+            max_jobs,
+            run_job=self._run_job,
+            is_finished=self._plan.finished_flag.exists,
+            wait=self._stop.wait,
+            say=_say,
+        )
+        _say(f"{ending.text}: {self._plan.finished_flag}")
+        return ending
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            if hasattr(sink, "close"):
+                sink.close()
+
+    def _run_job(self, job: int) -> int:
+        if self._stop.wait(0.0):
+            return _SIGNAL_CODE + self._stop.signal_number
+        self._emit("straggler.job.started", job, text=f"torchrun started: job {job}")
+        read_fd, write_fd = os.pipe()
+        try:
+            process = subprocess.Popen(  # noqa: S603  no shell
+                [sys.executable, "-m", _MODULE, str(write_fd), str(job), *self._command],
+                env={
+                    **self._plan.environment,
+                    "OTEL_STRAGGLER_ATTEMPT": str(self._next_attempt),
+                },
+                pass_fds=(write_fd,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_fd)
+        self._stop.process = process
+        if self._stop.wait(0.0):  # it came before there was a process to pass it on to
+            process.send_signal(self._stop.signal_number)
+        reader = threading.Thread(target=self._read, args=(read_fd,), name="events", daemon=True)
+        reader.start()
+        code = process.wait()
+        self._stop.process = None
+        reader.join(_READ_S)
+        is_finished = self._plan.finished_flag.exists()
+        self._emit(
+            "straggler.job.ended",
+            job,
+            exit_code=code,
+            reason="finished" if is_finished else exit_reason(code),
+            text=f"torchrun {exit_text(code)}"
+            + ("; the training has finished" if is_finished else ""),
+        )
+        return code if code >= 0 else _SIGNAL_CODE - code
+
+    def _read(self, fd: int) -> None:
+        """Until torchrun and what it started have closed their end."""
+        with os.fdopen(fd, "rb") as pipe:
+            for line in pipe:
+                try:
+                    event = parse_event(line)
+                except InputError as error:
+                    _say(str(error))
+                    continue
+                self._run_id = event.run_id or self._run_id
+                self._next_attempt = max(self._next_attempt, event.attempt + 1)
+                self._send(event)
+
+    def _emit(self, name: LaunchEventName, job: int, **values: Any) -> None:
+        self._send(
+            LaunchEvent(
+                name=name,
+                at_unix_s=time.time(),
+                node=self._plan.node,
+                run_id=self._run_id,
+                job=job,
+                attempt=max(self._next_attempt - 1, 0),
+                **values,
+            )
+        )
+
+    def _send(self, event: LaunchEvent) -> None:
+        for sink in self._sinks:
+            sink.add(event)
+
+
+@contextlib.contextmanager
+def _signals(names: str) -> Iterator[Stop]:
+    """Handles the signals that torchrun handles, and puts the handlers back at the end."""
+    stop = Stop()
+    numbers = [getattr(signal, name.strip(), None) for name in names.split(",")]
+    before = {n: signal.signal(n, stop.handle) for n in numbers if isinstance(n, signal.Signals)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(text: str) -> None:
+    print(f"otel-straggler: {text}", file=sys.stderr, flush=True)  # noqa: T201

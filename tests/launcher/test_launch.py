@@ -1,0 +1,180 @@
+"""``otel-straggler run`` as torchrun's parent: real processes, light ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+from otel_straggler import semconv
+from otel_straggler.launcher.events import LaunchEvent, parse_event
+from otel_straggler.testing import CapturedRequests
+
+from ..waiting import eventually
+
+pytest.importorskip("torch.distributed.run")
+SCRIPT = Path(__file__).with_name("short_training.py")
+LONGEST_S = 90.0
+AGENT = "--ft-param-rank_heartbeat_timeout=600"
+Start = Callable[..., "Run"]
+
+
+class Run:
+    """The command with two ranks in ``folder``, as somebody starts it."""
+
+    def __init__(self, folder: Path, what: str, *options: str, endpoint: str = "") -> None:
+        self.folder = folder
+        self.environment = {
+            **os.environ,
+            "OTEL_STRAGGLER_ENDPOINT": endpoint or "http://127.0.0.1:1",
+            "OTEL_RESOURCE_ATTRIBUTES": "host.name=node-0",
+        }
+        for name in ("FAULT_TOL_FINISHED_FLAG_FILE", "OTEL_STRAGGLER_RUN_ID", "SLURM_JOB_ID"):
+            self.environment.pop(name, None)
+        torchrun = ("--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2")
+        command = [sys.executable, "-m", "otel_straggler.cli", "run", *options, *torchrun]
+        self._log = (folder / "printed").open("wb")
+        self.process = subprocess.Popen(
+            [*command, SCRIPT, folder, what],
+            cwd=folder,
+            env=self.environment,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @property
+    def printed(self) -> str:
+        return (self.folder / "printed").read_text(errors="replace")
+
+    def wait(self) -> int:
+        return self.process.wait(LONGEST_S)
+
+    def events(self) -> list[LaunchEvent]:
+        (path,) = self.folder.glob("training-logs/*/events-node-0.jsonl")
+        return [parse_event(line) for line in path.read_text().splitlines()]
+
+    def rank_pids(self, attempt: int) -> list[int]:
+        """Once both ranks of an attempt have begun."""
+        files = [self.folder / f"rank-{rank}.{attempt}" for rank in range(2)]
+        eventually(lambda: all(f.exists() and f.read_text() for f in files), LONGEST_S)
+        return [int(file.read_text()) for file in files]
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(LONGEST_S)
+        self._log.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Run] = []
+
+    def run(what: str, *options: str, **more: Any) -> Run:
+        started.append(Run(tmp_path, what, *options, **more))
+        return started[-1]
+
+    yield run
+    for each in started:
+        each.close()
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"
+
+
+def test_a_killed_rank_is_an_exit_with_its_signal_and_a_restart_with_its_reason(
+    start: Start,
+) -> None:
+    """In the file, and as log records and metrics at the collector; each rank's output is kept."""
+    with CapturedRequests() as sink:
+        run = start("kill", "--until-finished", "--max-restarts=1", endpoint=sink.url)
+        assert run.wait() == 0, run.printed
+        logs = [ExportLogsServiceRequest.FromString(r.body) for r in sink.requests
+                if r.path == "/v1/logs"]  # fmt: skip
+        restarts = sink.points(semconv.RUN_RESTARTS)
+    events = run.events()
+    short = [(e.name.partition(".")[2], e.attempt, e.reason) for e in events]
+    assert short == [
+        ("job.started", 0, ""),
+        ("attempt.started", 0, ""),
+        ("rank.exited", 0, "SIGKILL"),
+        ("rank.exited", 0, "SIGTERM"),
+        ("attempt.ended", 0, "SIGKILL"),
+        ("run.restarting", 0, "SIGKILL"),
+        ("attempt.started", 1, ""),
+        ("attempt.ended", 1, "exit_0"),
+        ("job.ended", 1, "finished"),
+    ]
+    assert events[2].rank == 1
+    assert "rank 1 ended by SIGKILL" in events[4].text
+    sent = [log.resource_logs[0].scope_logs[0].log_records[0].event_name for log in logs]
+    assert sent == [event.name for event in events]
+    assert (restarts[-1].value, restarts[-1].attributes) == (1.0, {"reason": "SIGKILL"})
+    kept = run.folder.glob("training-logs/*/*/attempt_*/*/stdout.log")
+    texts = {path.parent.parent.name + path.parent.name: path.read_text() for path in kept}
+    assert {name: text[:19] for name, text in texts.items()} == {
+        f"attempt_{attempt}{rank}": f"rank {rank} of attempt {attempt}"
+        for attempt in range(2)
+        for rank in range(2)
+    }
+
+
+def test_a_job_that_has_not_finished_is_followed_by_one_that_is_the_next_attempt(
+    start: Start,
+) -> None:
+    """Of the same run."""
+    run = start("two-jobs", "--until-finished", "--max-jobs=3")
+    assert run.wait() == 0, run.printed
+    begun = [e for e in run.events() if e.name == "straggler.attempt.started"]
+    assert [(event.job, event.attempt) for event in begun] == [(1, 0), (2, 1)]
+    assert len({event.run_id for event in begun}) == 1
+    assert "job 1 of at most 3 ended with exit code 0, and the training has not" in run.printed
+
+
+def test_a_signal_ends_ranks_and_agent_and_no_job_follows(start: Start) -> None:
+    """Also one that comes twice, as a scheduler sends it to all processes of a job."""
+    run = start("wait", "--until-finished", AGENT)
+    ranks = run.rank_pids(0)
+    agents = [pid for pid in children_of(run.process.pid) if b"otel_straggler.agent" in words(pid)]
+    (torchrun,) = {parent_of(pid) for pid in ranks}
+    assert len(agents) == 1
+    os.kill(torchrun, signal.SIGTERM)
+    os.kill(run.process.pid, signal.SIGTERM)
+    assert run.wait() != 0
+    assert all(is_gone(pid) for pid in (*ranks, *agents, torchrun)), run.printed
+    assert [e.job for e in run.events() if e.name == "straggler.job.started"] == [1]
+    assert "SIGTERM" in {e.reason for e in run.events() if e.name == "straggler.attempt.ended"}
+
+
+def test_ranks_do_not_outlive_a_launcher_that_is_killed(start: Start) -> None:
+    """SIGKILL: it cannot pass on anything; torchrun gets SIGTERM from the kernel."""
+    run = start("wait", "--until-finished")
+    ranks = run.rank_pids(0)
+    run.process.kill()
+    eventually(lambda: all(is_gone(pid) for pid in ranks), LONGEST_S)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(p) for task in Path(f"/proc/{pid}/task").iterdir()
+            for p in (task / "children").read_text().split()]  # fmt: skip
+
+
+def words(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
