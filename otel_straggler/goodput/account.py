@@ -273,7 +273,9 @@ class _Accountant:
     def _without_activity(self, rows: Activities, steps: Steps) -> Iterator[Layer]:
         attempts = self._attempts
         is_in = np.zeros(len(attempts.numbers), bool)
-        known = np.isin(rows.attempt, attempts.numbers) & ((rows.rank != ALL_RANKS) | rows.is_a(ATTEMPT))
+        known = np.isin(rows.attempt, attempts.numbers) & (
+            (rows.rank != ALL_RANKS) | rows.is_a(ATTEMPT)
+        )
         is_in[attempts.index_of(rows.attempt[known])] = True
         first, last = attempts.ends_ns.copy(), attempts.starts_ns.copy()
         np.minimum.at(first, steps.attempt, steps.start_ns)

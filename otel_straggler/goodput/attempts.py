@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otel_straggler.goodput.activities import ALL_RANKS, ATTEMPT, NO_END, RUN, Activities
-from otel_straggler.model.observation import Ints
+from otel_straggler.model.observation import Bools, Ints
 from otel_straggler.semconv import EXCLUDED
 
 
@@ -49,10 +49,12 @@ _NEVER = np.iinfo(np.int64).max
 def known_end_ns(activities: Activities) -> Ints:
     """(n,) ends; the start where the end is not known."""
     has_end = activities.end_ns != NO_END
-    return np.where(has_end, np.maximum(activities.end_ns, activities.start_ns), activities.start_ns)
+    return np.where(
+        has_end, np.maximum(activities.end_ns, activities.start_ns), activities.start_ns
+    )
 
 
-def attempts_of(activities: Activities, is_step: Ints) -> Attempts | None:
+def attempts_of(activities: Activities, is_step: Bools) -> Attempts | None:
     """Attempts and extent of a run; None if it has no extent.
 
     Args:
@@ -90,7 +92,7 @@ def attempts_of(activities: Activities, is_step: Ints) -> Attempts | None:
 
 
 def time_without_activity(
-    attempts: Attempts, is_in: Ints, step_starts_ns: Ints, step_ends_ns: Ints
+    attempts: Attempts, is_in: Bools, step_starts_ns: Ints, step_ends_ns: Ints
 ) -> Iterator[tuple[str, int, int]]:
     """Category, start and end of what the time of a rank is where it reports nothing.
 

@@ -6,7 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from otel_straggler.goodput.job_events import LOADED, SAVED, STARTED, TERMINATED, JobEvent, in_order
+from otel_straggler.goodput.job_events import (
+    LOADED,
+    SAVED,
+    SCHEDULED,
+    STARTED,
+    TERMINATED,
+    JobEvent,
+    in_order,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +22,8 @@ class CheckpointGoodput:
     """What saved steps would take at the reference step time, as a part of all time.
 
     Attributes:
-        events: after those that repeat a start or an end are left out.
+        events: after those that repeat a start or an end are left out, and with the request for the
+            run (``user_scheduled``), which the first event stands for where there is none.
         loaded: checkpoints that were loaded with a step above 0.
         total_s: from the first event to the last.
         effective_s: ``(max_saved_step - min_loaded_step) * reference_step_s``; 0 without both.
@@ -41,16 +50,18 @@ def checkpoint_goodput(events: Sequence[JobEvent], reference_step_s: float) -> C
     >>> checkpoint_goodput(at, 2.0).goodput
     0.5
     """
-    kept = _without_repeats(in_order(events))
+    ordered = in_order(events)
+    kept = _without_repeats(ordered)
     loaded = [event.step for event in kept if event.event_type == LOADED]
     saved = [event.step for event in kept if event.event_type == SAVED]
-    total_s = (kept[-1].at_ns - kept[0].at_ns) / 1e9 if kept else 0.0
+    total_s = (ordered[-1].at_ns - ordered[0].at_ns) / 1e9 if ordered else 0.0
+    is_implied = bool(ordered) and ordered[0].event_type != SCHEDULED
     effective_s, goodput = 0.0, math.nan
     if loaded and saved and total_s > 0.0:
         effective_s = max(0, max(saved) - min(loaded)) * reference_step_s
         goodput = effective_s / total_s
     return CheckpointGoodput(
-        events=len(kept),
+        events=len(kept) + is_implied,
         started=sum(event.event_type == STARTED for event in kept),
         loaded=sum(step > 0 for step in loaded),
         saved=len(saved),

@@ -1,8 +1,9 @@
 """Event logs of jobs, one JSON object a line, and activities: each made of the other.
 
-The lines are those of Google's ``resiliency.goodput_measure``: ``timestamp`` (ISO 8601), ``job_name``,
-``event_type``, and ``node_rank`` or ``step``. Two additions, which its calculator ignores, say what
-its own events leave open: ``duration_s`` of a checkpoint, and events of type ``step_finished``.
+The lines are those of Google's ``resiliency.goodput_measure``: ``timestamp`` (ISO 8601),
+``job_name``, ``event_type``, and ``node_rank`` or ``step``. Two additions, which its calculator
+ignores, state what its own events leave open: ``duration_s`` of a checkpoint, and events of type
+``step_finished``.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ def events_of_activities(activities: Activities, job_name: str = "") -> list[Job
     """
     rank = int(activities.ranks[0])
     rows = activities.take((activities.rank == rank) | (activities.rank < 0)).rows()
-    events = []
+    events: list[JobEvent] = []
     for attempt in sorted({row.attempt for row in rows if row.rank == rank or row.what == ATTEMPT}):
         its = [row for row in rows if row.attempt == attempt and row.what != RUN]
         events += _events_of_attempt([row for row in its if row.what != "scheduling"], job_name)

@@ -43,8 +43,7 @@ class Steps:
 def steps_of(rows: Activities, attempts: Attempts) -> Steps:
     """Clean the steps of one rank: rows delivered twice count once, a row ends where the next one
     begins, and the last of an attempt that has no end is none unless the run ends with it."""
-    order = np.lexsort((rows.end_ns, rows.start_ns))
-    rows = rows.take(order)
+    rows = rows.take(np.lexsort((rows.steps, rows.step, rows.end_ns, rows.start_ns)))
     attempt = attempts.index_of(rows.attempt)
     next_ns = np.append(rows.start_ns[1:], _NEVER)
     end_ns = np.minimum(_closed(rows, attempt, attempts), next_ns)

@@ -18,6 +18,10 @@ EXCLUDED: Final = "excluded"
 CUSTOM_PREFIX: Final = "custom:"
 """Begins the category of an activity with a name of the user's own."""
 
+ACTIVITY_PREFIX: Final = "activity:"
+"""Begins the name of a section that is an activity of a rank, where a reader asks for these: a
+step, the life of a process, or a category that a span names by ``BADPUT_CATEGORY``."""
+
 BADPUT: Final[dict[str, str]] = {
     "scheduling": "from the request for the run to its first process",
     "initialization": "device and process group, in phase('initialization')",
