@@ -193,10 +193,10 @@ def _stored_groups(reader: HistoryReader, run: RunEntry) -> Iterator[RunInput]:
 
 
 def _stored_activities(reader: HistoryReader, entries: Sequence[WindowEntry]) -> Activities:
-    most_ranks = max(entry.ranks for entry in entries)
-    every = max(1, -(-most_ranks * len(entries) // _MAX_ROWS))
+    max_ranks = max(entry.ranks for entry in entries)
+    every = max(1, -(-max_ranks * len(entries) // _MAX_ROWS))
     if every > 1:
-        print_note(f"history: every {every}th of {most_ranks:,} ranks is read")
+        print_note(f"history: every {every}th of {max_ranks:,} ranks is read")
     windows = (reader.window(entry.id) for entry in entries)
     return joined([_window_rows(window, every) for window in windows if window is not None])
 

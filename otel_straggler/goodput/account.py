@@ -274,7 +274,7 @@ class _Accountant:
         attempts = self._attempts
         is_in = np.zeros(len(attempts.numbers), bool)
         known = np.isin(rows.attempt, attempts.numbers) & (
-            (rows.rank != ALL_RANKS) | rows.is_a(ATTEMPT)
+            (rows.rank != ALL_RANKS) | rows.is_a(ATTEMPT, STEP)
         )
         is_in[attempts.index_of(rows.attempt[known])] = True
         first, last = attempts.ends_ns.copy(), attempts.starts_ns.copy()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otel_straggler.goodput.activities import ALL_RANKS, ATTEMPT, NO_END, RUN, Activities
+from otel_straggler.goodput.activities import ALL_RANKS, ATTEMPT, NO_END, RUN, STEP, Activities
 from otel_straggler.model.observation import Bools, Ints
 from otel_straggler.semconv import EXCLUDED
 
@@ -68,7 +68,7 @@ def attempts_of(activities: Activities, is_step: Bools) -> Attempts | None:
     if end_ns <= start_ns:
         return None
     lives = counts & ~activities.is_a(RUN, "scheduling")
-    lives &= (activities.rank != ALL_RANKS) | activities.is_a(ATTEMPT)
+    lives &= (activities.rank != ALL_RANKS) | activities.is_a(ATTEMPT, STEP)
     numbers, index = np.unique(activities.attempt[lives], return_inverse=True)
     starts = np.full(len(numbers), _NEVER)
     stops = np.full(len(numbers), np.iinfo(np.int64).min)

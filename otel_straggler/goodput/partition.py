@@ -83,7 +83,7 @@ def painted(start_ns: int, end_ns: int, layers: Sequence[Layer], background: int
     >>> lamp = Layer(2, np.array([5]), np.array([35]))
     >>> result = painted(0, 40, [night, lamp], 0)
     >>> result.edges_ns.tolist(), result.codes.tolist()
-    ([0, 5, 30, 35, 40], [1, 2, 2, 1])
+    ([0, 5, 10, 30, 35, 40], [1, 2, 2, 2, 1])
     """
     clipped = [_clipped(layer, start_ns, end_ns) for layer in layers]
     ends = np.array([start_ns, end_ns], np.int64)

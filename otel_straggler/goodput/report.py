@@ -17,7 +17,7 @@ from otel_straggler.semconv import BADPUT, EXCLUDED, PRODUCTIVE
 
 Json = dict[str, Any]
 TIMELINE_BINS: Final = 240
-_LEAST_WINDOWS: Final = 2.0
+_MIN_WINDOWS: Final = 2.0
 """A rolling window must fit so often into the run to say more than its total."""
 
 
@@ -69,7 +69,7 @@ def account_json(
         "rolling": [
             _rolling(of, window_s, line.edges_ns[1:])
             for window_s in windows_s
-            if of.elapsed_ns >= _LEAST_WINDOWS * window_s * 1e9
+            if of.elapsed_ns >= _MIN_WINDOWS * window_s * 1e9
         ],
         "timeline": {
             "edges_s": [edge / 1e9 for edge in line.edges_ns.tolist()],

@@ -7,9 +7,9 @@ asked, too. What differs on purpose, and so is not generated here:
   see the steps as done again;
 - a restart at the step after the last one: the library takes the whole interruption for a step;
 - custom events in steps that were done again: the library counts them as wasted;
-- data that is loaded later than before the first step of an attempt, first in a later attempt, or in
-  a third one: the library counts some of it twice or as asynchronous. Here all waiting for data is
-  badput;
+- data that is loaded later than before the first step of an attempt, first in a later attempt, or
+  in a third one: the library counts some of it twice or as asynchronous. Here all waiting for data
+  is badput;
 - the last step of a run: the library leaves it out of the mean that the first step is compared to.
 """
 
@@ -20,6 +20,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from datetime import datetime, timezone
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -99,7 +100,7 @@ def by_their_rules(entries: list[Entry]) -> dict[str, float]:
         is_last = number == len(segments) - 1
         again = math.inf if is_last else segments[number + 1][0][0]
         lengths = []
-        for (step, at), (_, next_at) in zip(segment, segment[1:], strict=False):
+        for (step, at), (_, next_at) in pairwise(segment):
             if step >= again:
                 total["wasted"] += next_at - at
                 continue
@@ -164,7 +165,7 @@ def test_random_runs_have_the_goodput_of_their_rules(entries: list[Entry]) -> No
 
 
 def test_the_rules_give_what_the_library_gave_for_a_known_run() -> None:
-    """Steps 0 to 3, a restart, steps 2 to 5: 52.174 %, 10 s wasted, 20 s of recovery, 25 s other."""
+    """Steps 0 to 3, a restart, 2 to 5: 52.174 %, 10 s wasted, 20 s of recovery, 25 s other."""
     steps = [("step", 10 * k + 10, k) for k in range(4)]
     again = [("step", at, 2 + k) for k, at in enumerate((75, 85, 95, 105))]
     run = [("job_start", 0, None), *steps, ("job_start", 60, None), *again, ("job_end", 115, None)]
