@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from otel_straggler.collector.history.postgres import is_postgres
 from otel_straggler.collector.history.reader import HistoryReader, RunEntry, WindowEntry
 from otel_straggler.collector.history.run_views import FromHistory
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
+from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.losses import attributed
 from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.goodput.account import StragglerLoss
@@ -22,6 +25,7 @@ from otel_straggler.goodput.activities import ATTEMPT, STEP, Activities, Activit
 from otel_straggler.goodput.job_events import JobEvent, activities_of_events, parse_event_line
 from otel_straggler.goodput.observations import activities_of, is_activity
 from otel_straggler.goodput.straggler_losses import straggler_losses
+from otel_straggler.model.observation import NO_STEP
 from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.recordings.files import (
     Recording,
@@ -36,6 +40,9 @@ _SQLITE: Final = b"SQLite format 3\0"
 _EVENT_MARK: Final = b'"event_type"'
 _SNIFFED_BYTES: Final = 4_096
 _MIN_PEERS: Final = 2
+_BLOCKS_STEPS: Final = (5, 20, 100)
+_MAX_BLOCKS: Final = 1_000
+"""Of a long recording, verdicts are evaluated as often: every 20 or 100 steps instead of five."""
 _MAX_ROWS: Final = 2_000_000
 """Of windows and ranks of a history together; of more ranks, evenly spaced ones are read."""
 
@@ -64,12 +71,25 @@ def read_runs(source: str, run_id: str | None, history: str | None) -> list[RunI
     """
     if history is not None or _is_history(source):
         return _history_runs(history or source, source if history else run_id)
-    events, recording = _read_files(source)
-    runs = [*_event_runs(events), *(_recorded_runs(recording) if recording else ())]
+    with _without_collections():
+        events, recording = _read_files(source)
+        runs = [*_event_runs(events), *(_recorded_runs(recording) if recording else ())]
     if run_id is not None and all(run.run_id != run_id for run in runs):
         names = ", ".join(dict.fromkeys(run.run_id for run in runs))
         raise ConfigError.of("--run", run_id, f"one of: {names}", "Leave it out for all of them.")
     return [run for run in runs if run_id in (None, run.run_id)]
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """A million events have no cycles; looking for some takes longer than reading them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _is_history(source: str) -> bool:
@@ -155,7 +175,13 @@ def _scored(recording: Recording) -> Scorer | None:
     if len({source.rank for source in recording.batch.sources}) < _MIN_PEERS:
         return None
     settings = ScoreSettings(window_steps=None, max_runs=2**62, kernel_bytes=2**62)
-    return score_recording(recording, settings)[1]
+    steps = recording.batch.step
+    n_steps = (
+        int(steps.max() - steps[steps != NO_STEP].min()) + 1 if (steps != NO_STEP).any() else 0
+    )
+    blocks = (size for size in _BLOCKS_STEPS if n_steps <= size * _MAX_BLOCKS)
+    verdicts = VerdictSettings(block_steps=next(blocks, _BLOCKS_STEPS[-1]))
+    return score_recording(recording, settings, verdicts)[1]
 
 
 # --- history -------------------------------------------------------------------------------------

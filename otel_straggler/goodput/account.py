@@ -23,7 +23,7 @@ from otel_straggler.goodput.attempts import (
     attempts_of,
     time_without_activity,
 )
-from otel_straggler.goodput.partition import Layer, Segments, painted
+from otel_straggler.goodput.partition import Layer, Segments, ascending, painted
 from otel_straggler.goodput.steps import (
     StepLosses,
     Steps,
@@ -320,11 +320,11 @@ class _Accountant:
         row_at = np.cumsum(own_ns) - own_ns
         segment_at = np.cumsum(length_ns) - length_ns
         cuts = _cuts(row_at, own_ns, losses)
-        inside = np.unique(np.concatenate(cuts))
+        inside = ascending(cuts)
         holder = np.searchsorted(segment_at, inside, "right") - 1
         times = starts_ns[holder] + inside - segment_at[holder]
         is_within = (times > starts_ns[holder]) & (times < starts_ns[holder] + length_ns[holder])
-        edges_ns = np.unique(np.concatenate([segments.edges_ns, times[is_within]]))
+        edges_ns = ascending([segments.edges_ns, times[is_within]])
         codes = segments.codes[np.searchsorted(segments.edges_ns, edges_ns[:-1], "right") - 1]
         chosen = np.flatnonzero(codes == productive)
         holder = np.searchsorted(starts_ns, edges_ns[chosen], "right") - 1

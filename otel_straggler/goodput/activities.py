@@ -66,14 +66,14 @@ class Activities:
     @classmethod
     def of(cls, rows: Iterable[Activity]) -> Activities:
         """Columns of rows; for a million rows, build the columns instead."""
-        listed = list(rows)
-        names = tuple(dict.fromkeys(row.what for row in listed))
+        columns = list(zip(*rows, strict=True)) or [()] * len(Activity._fields)
+        names = tuple(dict.fromkeys(columns[0]))
         codes = {name: code for code, name in enumerate(names)}
-        numbers = np.array([row[1:] for row in listed], np.int64).reshape(-1, 6)
-        start_ns, end_ns, rank, attempt, step, steps = numbers.T.copy()
+        numbers = (np.array(column, np.int64) for column in columns[1:])
+        start_ns, end_ns, rank, attempt, step, steps = numbers
         return cls(
             names=names,
-            what=np.array([codes[row.what] for row in listed], np.int32),
+            what=np.array([codes[name] for name in columns[0]], np.int32),
             rank=rank,
             attempt=attempt,
             step=step,

@@ -9,10 +9,11 @@ ignores, state what its own events leave open: ``duration_s`` of a checkpoint, a
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from otel_straggler.errors import InputError
 from otel_straggler.goodput.activities import ATTEMPT, NO_END, RUN, STEP, Activities, Activity
@@ -29,13 +30,15 @@ EVENT_TYPES: Final = (
     SCHEDULED, STARTED, LOADED, STEP_FINISHED, SAVED, USER_TERMINATED, TERMINATED,
 )  # fmt: skip
 """In the order in which events of one moment are read."""
+_OF_USER: Final = frozenset({SCHEDULED, USER_TERMINATED})
+_PROGRESS: Final = frozenset({SAVED, STEP_FINISHED})
 _ORDER: Final = {name: at for at, name in enumerate(EVENT_TYPES)}
+_DECODER: Final = json.JSONDecoder()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MICROSECOND: Final = timedelta(microseconds=1)
+_NAIVE_EPOCH: Final = _EPOCH.replace(tzinfo=None)
 
 
-@dataclass(frozen=True, slots=True)
-class JobEvent:
+class JobEvent(NamedTuple):
     """One line.
 
     Attributes:
@@ -62,18 +65,18 @@ def parse_event_line(line: str | bytes, where: str) -> JobEvent | None:
         InputError: it is no event, or a value in it makes no sense.
     """
     try:
-        values = json.loads(line)
+        values = _DECODER.decode(line if isinstance(line, str) else line.decode())
         event_type = values["event_type"]
         if event_type not in _ORDER:
             return None
         seconds = values.get("duration_s")
         return JobEvent(
-            at_ns=_at_ns(values["timestamp"]),
-            event_type=event_type,
-            step=_number(values.get("step"), NO_STEP),
-            node_rank=_number(values.get("node_rank"), 0),
-            duration_ns=-1 if seconds is None else max(0, round(seconds * 1e9)),
-            job_name=str(values.get("job_name", "")),
+            _at_ns(values["timestamp"]),
+            event_type,
+            _number(values.get("step"), NO_STEP),
+            _number(values.get("node_rank"), 0),
+            -1 if seconds is None else max(0, round(seconds * 1e9)),
+            sys.intern(str(values.get("job_name", ""))),
         )
     except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
@@ -105,9 +108,8 @@ def event_line(event: JobEvent) -> str:
 def _at_ns(text: str) -> int:
     """A time without a zone is taken for UTC."""
     at = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=timezone.utc)
-    return (at - _EPOCH) // _MICROSECOND * 1000
+    since = at - (_NAIVE_EPOCH if at.tzinfo is None else _EPOCH)
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
 
 
 def _number(value: object, otherwise: int) -> int:
@@ -120,7 +122,8 @@ def _number(value: object, otherwise: int) -> int:
 
 
 def in_order(events: Sequence[JobEvent]) -> list[JobEvent]:
-    return sorted(events, key=lambda event: (event.at_ns, _ORDER[event.event_type]))
+    by_type = sorted(events, key=lambda event: _ORDER[event.event_type])
+    return sorted(by_type, key=attrgetter("at_ns"))
 
 
 # --- events to activities ------------------------------------------------------------------------
@@ -150,7 +153,7 @@ def _attempts(ordered: Sequence[JobEvent]) -> list[list[JobEvent]]:
     """Events by attempt; those of the user belong to none."""
     parts: list[list[JobEvent]] = []
     for event in ordered:
-        if event.event_type in {SCHEDULED, USER_TERMINATED}:
+        if event.event_type in _OF_USER:
             continue
         last = parts[-1][-1].event_type if parts else ""
         if not parts or (event.event_type == STARTED and last != STARTED):
@@ -160,30 +163,29 @@ def _attempts(ordered: Sequence[JobEvent]) -> list[list[JobEvent]]:
 
 
 def _attempt_rows(part: Sequence[JobEvent], attempt: int, *, is_last: bool) -> Iterator[Activity]:
-    def row(what: str, start_ns: int, end_ns: int, step: int = NO_STEP, steps: int = 1) -> Activity:
-        return Activity(what, start_ns, end_ns, 0, attempt, step, steps)
-
     start_ns, end_ns = part[0].at_ns, part[-1].at_ns
-    yield row(ATTEMPT, start_ns, end_ns)
+    yield Activity(ATTEMPT, start_ns, end_ns, 0, attempt)
     done, since_ns = 0, start_ns
     for event in part:
         if event.event_type == LOADED:
             length_ns = event.at_ns - since_ns if event.duration_ns < 0 else event.duration_ns
-            yield row("checkpoint_load", event.at_ns - length_ns, event.at_ns, event.step)
+            loading_ns = event.at_ns - length_ns
+            yield Activity("checkpoint_load", loading_ns, event.at_ns, 0, attempt, event.step)
             done, since_ns = max(event.step, 0), event.at_ns
-        elif event.event_type in {SAVED, STEP_FINISHED}:
+        elif event.event_type in _PROGRESS:
             is_done = event.event_type == SAVED and event.step <= done
             saved_ns = event.at_ns - since_ns if is_done else 0
             if event.duration_ns >= 0:
                 saved_ns = min(event.duration_ns, event.at_ns - since_ns)
             saving_ns = event.at_ns - saved_ns
             if event.step > done and saving_ns > since_ns:
-                yield row(STEP, since_ns, saving_ns, done, event.step - done)
+                n_steps = event.step - done
+                yield Activity(STEP, since_ns, saving_ns, 0, attempt, done, n_steps)
             if saved_ns:
-                yield row("checkpoint", saving_ns, event.at_ns, event.step)
+                yield Activity("checkpoint", saving_ns, event.at_ns, 0, attempt, event.step)
             done, since_ns = max(done, event.step), event.at_ns
     if not is_last and since_ns < end_ns and since_ns > start_ns:
-        yield row(STEP, since_ns, end_ns, done)
+        yield Activity(STEP, since_ns, end_ns, 0, attempt, done)
 
 
 # --- activities to events ------------------------------------------------------------------------

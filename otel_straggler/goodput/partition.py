@@ -52,7 +52,7 @@ class Segments:
         """
         totals = np.zeros((n_codes, len(edges_ns) - 1), np.int64)
         low, high = max(edges_ns[0], self.edges_ns[0]), min(edges_ns[-1], self.edges_ns[-1])
-        both = np.unique(np.concatenate([self.edges_ns, edges_ns]))
+        both = ascending([self.edges_ns, edges_ns])
         both = both[(both >= low) & (both <= high)]
         if len(both) < 2:
             return totals
@@ -68,6 +68,13 @@ class Segments:
         begins = np.concatenate([[True], self.codes[1:] != self.codes[:-1]])
         edges_ns = np.concatenate([self.edges_ns[:-1][begins], self.edges_ns[-1:]])
         return Segments(edges_ns, self.codes[begins])
+
+
+def ascending(parts: Sequence[Ints]) -> Ints:
+    """All values of the parts once, ascending. By sorting: the hash table of ``np.unique`` takes a
+    hundred times as long for times that are evenly spaced."""
+    values = np.sort(np.concatenate(parts))
+    return values[np.append(True, values[1:] != values[:-1])] if len(values) else values
 
 
 def painted(start_ns: int, end_ns: int, layers: Sequence[Layer], background: int) -> Segments:
@@ -87,7 +94,7 @@ def painted(start_ns: int, end_ns: int, layers: Sequence[Layer], background: int
     """
     clipped = [_clipped(layer, start_ns, end_ns) for layer in layers]
     ends = np.array([start_ns, end_ns], np.int64)
-    edges_ns = np.unique(np.concatenate([ends, *(part for each in clipped for part in each[1:])]))
+    edges_ns = ascending([ends, *(part for each in clipped for part in each[1:])])
     codes = np.full(len(edges_ns) - 1, background, np.int32)
     for code, starts, stops in clipped:
         first, last = np.searchsorted(edges_ns, starts), np.searchsorted(edges_ns, stops)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otel_straggler.goodput.account import Account
+from otel_straggler.goodput.partition import ascending
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.semconv import EXCLUDED, PRODUCTIVE
 
@@ -45,7 +46,7 @@ def rolling_goodput(of: Account, window_ns: int, ends_ns: Ints) -> Floats:
         (W,) 0 to 1; NaN for a window without any time that counts.
     """
     ends = np.asarray(ends_ns, np.int64)
-    edges = np.unique(np.concatenate([ends, ends - window_ns]))
+    edges = ascending([ends, ends - window_ns])
     if len(edges) < 2:
         return np.full(len(ends), np.nan)
     n_codes = len(of.categories)

@@ -1,9 +1,7 @@
-"""``otel-straggler goodput``: recordings, event logs and histories in, tables, JSON and pages out."""
+"""``otel-straggler goodput``: recordings and event logs in; tables, JSON and pages out."""
 
-import gzip
 import io
 import json
-import struct
 from pathlib import Path
 
 import pytest
