@@ -337,6 +337,7 @@ def attributes_of_points(metric: Metric) -> str:
 
 _IN_ORDER = (
     semconv.attributes,
+    semconv.goodput,
     semconv.rank_metrics,
     semconv.run_metrics,
     semconv.collector_metrics,

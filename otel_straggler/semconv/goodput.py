@@ -6,6 +6,7 @@ from typing import Final
 
 from otel_straggler.semconv.names import Attribute
 
+# --- goodput: on any span ---------------------------------------------------------------------
 BADPUT_CATEGORY: Final = Attribute(
     "training.badput.category",
     "of a span: its time is badput of this category, one of BADPUT or a name of your own",
