@@ -95,7 +95,7 @@ PRINTS = {
     "demo": "--help",
     "deploy": "otelcol --shards 2 --output {folder}/otelcol",
     "doctor": "--endpoint http://127.0.0.1:1",
-    "goodput": "goodput {run}",
+    "goodput": "{run}",
     "hang": "--help",
     "history": "{folder}/history.db",
     "maintenance": "--help",
