@@ -339,6 +339,7 @@ def attributes_of_points(metric: Metric) -> str:
 
 _IN_ORDER = (
     semconv.attributes,
+    semconv.goodput,
     semconv.rank_metrics,
     semconv.launch_events,
     semconv.run_metrics,

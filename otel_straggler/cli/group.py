@@ -19,6 +19,7 @@ VERBS = {
     "demo": "Let a rank fail, and see the alert arrive.",
     "deploy": "Write configurations of OpenTelemetry Collectors in front of several collectors.",
     "doctor": "Find why telemetry or scores are missing.",
+    "goodput": "Show how much of the time of a run was productive, and where the rest went.",
     "hang": "Find which ranks did not join which collective, and what they did.",
     "history": "List what a collector has stored: runs, windows, verdicts.",
     "inject": "Start a training whose ranks inject faults into themselves.",

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from otel_straggler.cli.exchange import DEFAULT_COLLECTOR
+from otel_straggler.cli.output_file import STDOUT, write_file
 from otel_straggler.cli.report_lines import report_lines
 from otel_straggler.cli.report_source import LiveRunViews, RunViews, StoredRunViews, choose_run
 from otel_straggler.cli.text import printable, report_console
 from otel_straggler.collector.history.reader import HistoryReader
-from otel_straggler.errors import ConfigError, InputError, UnavailableError
-
-STDOUT = "-"
+from otel_straggler.errors import ConfigError, InputError
 
 
 @click.command()
@@ -59,7 +54,7 @@ def command(
             from otel_straggler.page.bundle import bundle
 
             data = report_data(run_views, chosen, run_view)
-            _write(html, bundle(data, title=f"{chosen['run_id']} - otel-straggler"))
+            write_file(html, bundle(data, title=f"{chosen['run_id']} - otel-straggler"))
             _print_note(data["left_out"], html)
         if as_json:
             click.echo(json.dumps(run_view, allow_nan=False, separators=(",", ":")))
@@ -85,43 +80,6 @@ def opened(collector: str | None, history: str | None) -> Iterator[RunViews]:
         )
     with HistoryReader(history) as reader:
         yield StoredRunViews(reader, history)
-
-
-def _write(path: str, page: str) -> None:
-    """Write the whole page or nothing.
-
-    Raises:
-        UnavailableError: it cannot be written.
-    """
-    content = page.encode()
-    if path == STDOUT:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        _replace(Path(path), content)
-    except OSError as error:
-        value, expected = error.strerror or str(error), "a file that can be written"
-        remedy = "Does its folder exist, is there room on the disk, and may you write there?"
-        raise UnavailableError.of(path, value, expected, remedy) from error
-
-
-def _replace(target: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(name).chmod(0o666 & ~_umask())  # as any other file
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _print_note(left_out: dict[str, object], html: str) -> None:

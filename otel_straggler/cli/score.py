@@ -144,20 +144,20 @@ def read_input(
     """Read a file, a directory, or standard input for ``-``; with a progress bar if it takes
     long."""
     mapping = parse_mapping(columns)
-    name = _name(file)
+    name = name_of(file)
     if name == STDIN and sys.stdin.isatty():
-        _print_note("reading standard input until Ctrl-D; to score a file, name it")
+        print_note("reading standard input until Ctrl-D; to score a file, name it")
     reader = RecordingReader(
         name,
         is_directory=name != STDIN and is_directory(file),
         form=form,
-        note=_once(_print_note),
+        note=_once(print_note),
         decoders=decoders,
         columns=mapping,
     )
-    for path in input_files(file, _print_note):
-        with _shown_progress(open_input(path), _name(path)) as content:
-            reader.read(content, _name(path))
+    for path in input_files(file, print_note):
+        with shown_progress(open_input(path), name_of(path)) as content:
+            reader.read(content, name_of(path))
     return reader.recording()
 
 
@@ -174,7 +174,7 @@ def _once(note: Callable[[str], None]) -> Callable[[str], None]:
     return print_new
 
 
-def _name(file: str) -> str:
+def name_of(file: str) -> str:
     return STDIN if file == "-" else file
 
 
@@ -228,23 +228,23 @@ def _print(report: Json) -> None:
 # --- standard error ----------------------------------------------------------------------------
 
 
-def _print_note(text: str) -> None:
+def print_note(text: str) -> None:
     click.echo(f"otel-straggler: note: {printable(text, 400)}", err=True)
 
 
 def report_what_is_left_out(
     recording: Recording, scorer: Scorer, settings: VerdictSettings, file: str
 ) -> None:
-    name = _name(file)
+    name = name_of(file)
     spans = {k: n for k, n in recording.not_scored.items() if k not in SKIPPED_ROWS}
     for reason, count in recording.not_scored.items():
         if reason in SKIPPED_ROWS:
-            _print_note(f"{name}: skipped {many(count, 'row')} {SKIPPED_ROWS[reason]}")
+            print_note(f"{name}: skipped {many(count, 'row')} {SKIPPED_ROWS[reason]}")
     if spans:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in spans.items())
-        _print_note(f"{name}: spans left out: {reasons}")
+        print_note(f"{name}: spans left out: {reasons}")
     if recording.skipped:
-        _print_note(f"{name}: {recording.skipped:,} requests of metrics or logs skipped")
+        print_note(f"{name}: {recording.skipped:,} requests of metrics or logs skipped")
     counts = scorer.counts
     reported = (
         (counts.duplicates, "spans were delivered twice and count once"),
@@ -253,9 +253,9 @@ def report_what_is_left_out(
     )
     for count, what in reported:
         if count:
-            _print_note(f"{name}: {count:,} {what}")
+            print_note(f"{name}: {count:,} {what}")
     for text in _too_short(recording.batch, settings):
-        _print_note(f"{name}: {text}")
+        print_note(f"{name}: {text}")
 
 
 def _too_short(batch: ObservationBatch, settings: VerdictSettings) -> Iterator[str]:
@@ -294,7 +294,7 @@ def _too_brief(batch: ObservationBatch, settings: VerdictSettings, run_id: str) 
 
 
 @contextlib.contextmanager
-def _shown_progress(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
+def shown_progress(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
     """A progress bar on standard error for large files, on a terminal."""
     size = _size(file)
     if not sys.stderr.isatty() or size < SHOW_PROGRESS_BYTES:

@@ -57,7 +57,7 @@ class SpanCases(Cases):
 
 class SpanDecoder(Decoder[rules.DecodedSpans, SpanCases]):
     """Decodes trace requests; ``extension``: the extension module, if any; ``resources``: shared
-    with other decoders."""
+    with other decoders; ``with_activities``: as in :class:`~.span_rules.Keys`."""
 
     _message = ExportTraceServiceRequest
 
@@ -67,8 +67,12 @@ class SpanDecoder(Decoder[rules.DecodedSpans, SpanCases]):
         names: rules.SpanNames | None = None,
         extension: ModuleType | None = native.NATIVE,
         resources: Resources | None = None,
+        *,
+        with_activities: bool = False,
     ) -> None:
-        self._keys = rules.Keys.of(aliases or Aliases(), names or rules.SpanNames())
+        self._keys = rules.Keys.of(
+            aliases or Aliases(), names or rules.SpanNames(), with_activities=with_activities
+        )
         self._resources = resources or Resources(self._keys.aliases)
         self._slots = {key: slot for slot, key in enumerate(sorted(self._keys.numbers))}
         self._extension = extension

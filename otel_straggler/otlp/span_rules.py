@@ -242,20 +242,24 @@ Attributes = dict[str, Value]
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The attributes of a span that mean something: those of its sender (``identity``), those whose
-    value differs from span to span (``numbers``), and all (``wanted``)."""
+    value differs from span to span (``numbers``), and all (``wanted``). ``with_activities``: steps,
+    spans with an error, and spans that name a category of badput are rows, too."""
 
     aliases: Aliases
     names: SpanNames
     identity: frozenset[str]
     wanted: frozenset[str]
     numbers: frozenset[str]
+    with_activities: bool = False
 
     @classmethod
-    def of(cls, aliases: Aliases, names: SpanNames) -> Keys:
+    def of(cls, aliases: Aliases, names: SpanNames, *, with_activities: bool = False) -> Keys:
         identity = aliases.identity_keys()
         numbers = frozenset((*aliases.step, semconv.SEQ, semconv.TOKENS, *TIME_KEYS))
         wanted = identity.union(numbers, aliases.section, _SECTION_KEYS)
-        return cls(aliases, names, identity, wanted, numbers)
+        if with_activities:
+            wanted = wanted.union({semconv.BADPUT_CATEGORY})
+        return cls(aliases, names, identity, wanted, numbers, with_activities)
 
     def find(self, span: Any) -> Attributes:
         wanted = self.wanted
@@ -291,6 +295,10 @@ def shape_of(
     span: Any, attributes: Attributes, keys: Keys, *, is_own: bool
 ) -> tuple[SectionKey | None, str]:
     """The section that a span is scored as; None and its outcome if it is not."""
+    if keys.with_activities:
+        activity = _activity_of(span, attributes, is_own=is_own)
+        if activity:
+            return (f"{semconv.ACTIVITY_PREFIX}{activity}", "other", None, None), ROW
     kind = attributes.get(semconv.SECTION_KIND)
     section = attributes.get(semconv.SECTION)
     if section:
@@ -309,6 +317,18 @@ def shape_of(
     if attributes.get(semconv.SPAN_TRUNCATED) in (True, "true"):
         return None, TRUNCATED
     return (name, kind, attributes.get(semconv.PHASE), attributes.get(semconv.SECTION_PARENT)), ROW
+
+
+def _activity_of(span: Any, attributes: Attributes, *, is_own: bool) -> str:
+    """The activity that a span is, whatever its name; empty if it is a section. One that failed
+    says only that its process was alive."""
+    category = attributes.get(semconv.BADPUT_CATEGORY)
+    if category:
+        return str(category)
+    if span.status.code == _STATUS_ERROR:
+        return "attempt"
+    is_step = is_own and span.name == semconv.STEP_SPAN and not attributes.get(semconv.SECTION)
+    return "step" if is_step else ""
 
 
 def step_of(attributes: Attributes, keys: Keys) -> int:

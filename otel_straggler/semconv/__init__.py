@@ -8,6 +8,7 @@ OpenTelemetry's semantic conventions are used as they are. Importing this costs 
 
 from otel_straggler.semconv.attributes import *
 from otel_straggler.semconv.collector_metrics import *
+from otel_straggler.semconv.goodput import *
 from otel_straggler.semconv.launch_events import *
 from otel_straggler.semconv.names import *
 from otel_straggler.semconv.rank_metrics import *

@@ -25,6 +25,7 @@ SMALL: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
         {"steps", "calls", "trace", "memory_bytes", "budgets"},
     ),
     "dense_window": ({}, ["16", "3", "20"], {"rows", "seconds", "peak_gib", "is_within_budget"}),
+    "goodput": ({"EVENTS": 4_800}, [], {"event_log_s", "otlp_s", "account_alone_s"}),
     "history": (
         {"RANKS": 16, "SECTIONS": 3, "WINDOWS": 3, "SAVES": 2},
         [],

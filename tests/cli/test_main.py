@@ -95,6 +95,7 @@ PRINTS = {
     "demo": "--help",
     "deploy": "otelcol --shards 2 --output {folder}/otelcol",
     "doctor": "--endpoint http://127.0.0.1:1",
+    "goodput": "{run}",
     "hang": "--help",
     "history": "{folder}/history.db",
     "inject": "--fault crash@rank0:1s --dry-run",

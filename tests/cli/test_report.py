@@ -384,3 +384,27 @@ def test_brief_hangs_are_one_line_and_lost_hours_are_of_what_there_is(
     assert [line for line in lines if "hang" in line] == [
         f"hangs: {sentence} 10.0 {hours} were lost."
     ]
+
+
+def test_the_goodput_of_a_run_is_read_from_its_history(ran: Ran, call: Any, tmp_path) -> None:
+    """By windows of 20 steps: the run is slow since step 60 of 200, by a rank that takes 1.5 times
+    as long; the verdict says what that costs."""
+    out = tmp_path / "goodput.json"
+    code, output, _ = call("goodput", "slow", "--history", ran.history, "--json", out)
+    assert code == 0
+    assert "slow: goodput" in output
+    [run] = json.loads(out.read_text())["runs"]
+    assert len(run["ranks"]) == 16
+    assert sum(run["time_ns"].values()) == run["elapsed_s"] * 1e9
+    assert run["steps"]["productive"] == 200
+    assert 0.1 < run["categories"]["stragglers"]["share"] < 0.4
+    shares = run["timeline"]["share"]["stragglers"]
+    assert sum(shares[: len(shares) // 5]) == 0.0
+
+
+def test_the_history_alone_gives_the_goodput_of_the_newest_run(ran: Ran, call: Any) -> None:
+    assert "well: goodput" in call("goodput", ran.history)[1]
+    assert "slow: goodput" in call("goodput", ran.history, "--run", "slow")[1]
+    code, _, error = call("goodput", ran.history, "--run", "none")
+    assert code == 2
+    assert "well" in error

@@ -1,0 +1,153 @@
+"""Activities of a recorded run: from the spans of its ranks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from otel_straggler.goodput.activities import ATTEMPT, STEP, Activities, category_of, joined
+from otel_straggler.model.observation import (
+    NO_KERNEL,
+    NO_STEP,
+    Bools,
+    Ints,
+    ObservationBatch,
+    Section,
+)
+from otel_straggler.model.rank import Source
+from otel_straggler.semconv import ACTIVITY_PREFIX, BADPUT, CUSTOM_PREFIX, EXCLUDED
+
+_LOADS: Final = ("load", "restore")
+_OF_KIND: Final = {"data": "data", "eval": "eval"}
+
+
+def is_activity(batch: ObservationBatch) -> Bools:
+    """(n,) rows that are activities and no sections, which nothing scores."""
+    named = [section.name.startswith(ACTIVITY_PREFIX) for section in batch.sections]
+    result: Bools = np.array(named, bool)[batch.section]
+    return result
+
+
+def activities_of(batch: ObservationBatch, run_id: str, group: str) -> Activities:
+    """Activities of one group of a run.
+
+    Steps are the spans of steps; of a process that has none, what its sections of one step number
+    span. Sections of the kinds data, checkpoint and eval are badput of these categories, phases
+    with the name of a category are of that, and a section of kind ``other`` outside of steps is
+    badput of its own name. A process lives from its first span to its last.
+
+    Cost: O(n log n).
+    """
+    sources = [source.run_id == run_id and source.group == group for source in batch.sources]
+    chosen = np.array(sources, bool)[batch.source] & (batch.kernel == NO_KERNEL)
+    batch = batch.take(chosen)
+    if not len(batch):
+        return Activities.of([])
+    end_ns = batch.start_ns + np.rint(batch.duration_s * 1e9).astype(np.int64)
+    return joined(
+        [
+            _reported(batch, end_ns),
+            _lives(batch, end_ns),
+            _derived_steps(batch, end_ns),
+        ]
+    )
+
+
+def _reported(batch: ObservationBatch, end_ns: Ints) -> Activities:
+    """Rows that are activities by themselves."""
+    always = [_activity(section, in_step=True) for section in batch.sections]
+    outside = [_activity(section, in_step=False) for section in batch.sections]
+    names = tuple(dict.fromkeys(name for name in (*always, *outside) if name))
+    codes = {name: code for code, name in enumerate(names)} | {"": -1}
+    code_in = np.array([codes[name] for name in always], np.int32)[batch.section]
+    code_out = np.array([codes[name] for name in outside], np.int32)[batch.section]
+    what = np.where(batch.step == NO_STEP, code_out, code_in)
+    kept = what >= 0
+    rank, attempt = _identities(batch.sources)
+    return Activities(
+        names=names,
+        what=what[kept],
+        rank=rank[batch.source[kept]],
+        attempt=attempt[batch.source[kept]],
+        step=batch.step[kept],
+        steps=np.ones(int(kept.sum()), np.int64),
+        start_ns=batch.start_ns[kept],
+        end_ns=end_ns[kept],
+    )
+
+
+def _activity(section: Section, *, in_step: bool) -> str:
+    """The activity that a section is; empty if it is part of a step.
+
+    >>> _activity(Section("megatron.load_checkpoint", "checkpoint"), in_step=True)
+    'checkpoint_load'
+    """
+    name = section.name
+    if name.startswith(ACTIVITY_PREFIX):
+        name = name.removeprefix(ACTIVITY_PREFIX)
+        return name if name in {STEP, ATTEMPT} else category_of(name)
+    if name.startswith(CUSTOM_PREFIX):
+        return name
+    if section.kind == "checkpoint":
+        return "checkpoint_load" if any(word in name for word in _LOADS) else "checkpoint"
+    if section.kind in _OF_KIND:
+        return _OF_KIND[section.kind]
+    if section.kind != "other":
+        return ""
+    if name in BADPUT or name == EXCLUDED:
+        return name
+    return "" if in_step else category_of(name)
+
+
+def _identities(sources: tuple[Source, ...]) -> tuple[Ints, Ints]:
+    """(S,) ranks and attempts."""
+    rank = np.array([source.rank for source in sources], np.int64)
+    return rank, np.array([source.attempt for source in sources], np.int64)
+
+
+def _lives(batch: ObservationBatch, end_ns: Ints) -> Activities:
+    """A row for each process."""
+    present, index = np.unique(batch.source, return_inverse=True)
+    first = np.full(len(present), np.iinfo(np.int64).max)
+    last = np.full(len(present), np.iinfo(np.int64).min)
+    np.minimum.at(first, index, batch.start_ns)
+    np.maximum.at(last, index, end_ns)
+    rank, attempt = _identities(batch.sources)
+    n = len(present)
+    return Activities(
+        names=(ATTEMPT,),
+        what=np.zeros(n, np.int32),
+        rank=rank[present],
+        attempt=attempt[present],
+        step=np.full(n, NO_STEP, np.int64),
+        steps=np.ones(n, np.int64),
+        start_ns=first,
+        end_ns=last,
+    )
+
+
+def _derived_steps(batch: ObservationBatch, end_ns: Ints) -> Activities:
+    """Steps of processes without spans of steps: all that has the same number."""
+    step_names = [section.name == ACTIVITY_PREFIX + STEP for section in batch.sections]
+    with_steps = np.unique(batch.source[np.array(step_names, bool)[batch.section]])
+    derived = ~np.isin(batch.source, with_steps) & (batch.step != NO_STEP)
+    source, step = batch.source[derived].astype(np.int64), batch.step[derived]
+    cells, index = np.unique(np.stack([source, step]), axis=1, return_inverse=True)
+    index = index.reshape(-1)
+    n = cells.shape[1]
+    first = np.full(n, np.iinfo(np.int64).max)
+    last = np.full(n, np.iinfo(np.int64).min)
+    np.minimum.at(first, index, batch.start_ns[derived])
+    np.maximum.at(last, index, end_ns[derived])
+    rank, attempt = _identities(batch.sources)
+    return Activities(
+        names=(STEP,),
+        what=np.zeros(n, np.int32),
+        rank=rank[cells[0]],
+        attempt=attempt[cells[0]],
+        step=cells[1],
+        steps=np.ones(n, np.int64),
+        start_ns=first,
+        end_ns=last,
+    )
