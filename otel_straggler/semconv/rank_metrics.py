@@ -91,6 +91,12 @@ KERNEL_DURATION = sent(
     KERNEL_CLASS,
     SECTION,
 )
+SAMPLES = sent(
+    "counter", "training.samples", "{sample}", "trained on; an application's, for `scalability`"
+)
+TOKENS_TOTAL = sent(
+    "counter", "training.tokens", "{token}", "trained on; an application's, for `scalability`"
+)
 
 # --- the GPU of a rank and its host, passed through ---------------------------------------------
 # OpenTelemetry's conventions for hardware have no clock of a GPU and no time spent throttled.
