@@ -35,6 +35,8 @@ _SQLITE = b"SQLite format 3\0"
 _TRACE_FOLDERS = frozenset({"torch-traces", "profiler-traces", "traces", "trace"})
 """Names of folders that name no run."""
 
+_PLOTS = frozenset({".png", ".svg", ".pdf", ".jpg", ".eps"})
+"""Ends of files in a folder that were made of a report, not for one."""
 _CHUNK_BYTES = 1 << 20
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
@@ -176,7 +178,8 @@ def files_below(path: str, note: Note) -> Iterator[Path]:
         return
     count = 0
     for file in sorted(Path(path).rglob("*")):
-        if any(part.startswith(".") for part in file.relative_to(path).parts):
+        is_hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        if is_hidden or file.suffix.lower() in _PLOTS:
             continue
         if _is_regular(file):
             count += 1

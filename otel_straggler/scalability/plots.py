@@ -64,12 +64,17 @@ def _lines(report: ScalingReport, value: _Value) -> Iterator[_Line]:
 
 
 def _finish(axes: Any, lines: Sequence[_Line], label: str, *, log_y: bool) -> None:
+    from matplotlib.ticker import LogLocator
+
     sizes = sorted({point.key.size for _, points in lines for point in points})
     units = " or ".join(sorted({point.key.unit for _, points in lines for point in points}))
     axes.set_xscale("log", base=2)
     if log_y:
         axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        low, high = axes.get_ylim()
+        subs = (1.0,) if high > 8.0 * low else (1.0, 1.25, 1.5, 1.75)
+        axes.yaxis.set_major_locator(LogLocator(base=2, subs=subs, numticks=12))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
     axes.set_xlabel(f"number of {units}")
@@ -163,7 +168,7 @@ _PLOTS: dict[str, Callable[[Any, ScalingReport], bool]] = {
     "absolute_epoch_time": _draw_lines(lambda p: p.epoch_s, "average epoch time (s)", log_y=True),
     "relative_epoch_time_speedup": _draw_speedup,
     "efficiency_plot": _draw_lines(_efficiency, "efficiency (%)", log_y=False, scale=100.0),
-    "step_time_plot": _draw_lines(lambda p: p.step_s, "step time (s)", log_y=True),
+    "step_time_plot": _draw_lines(lambda p: p.step_s, "step time (ms)", log_y=True, scale=1e3),
     "samples_per_second_plot": _draw_lines(lambda p: p.samples_per_s, "samples/s", log_y=True),
     "tokens_per_second_plot": _draw_lines(lambda p: p.tokens_per_s, "tokens/s", log_y=True),
     "utilization_plot": _draw_lines(

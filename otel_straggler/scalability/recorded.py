@@ -27,7 +27,7 @@ from otel_straggler.scalability.runs import ScalingRun
 EPOCH_SECTION = "epoch"
 """A section or phase of this name is one epoch."""
 _GAUGES = (semconv.HW_POWER.name, semconv.HW_GPU_UTILIZATION.name)
-_TOTALS = (semconv.HW_ENERGY.name, semconv.SAMPLES.name, semconv.TOKENS_TOTAL.name)
+_TOTALS = (semconv.HW_ENERGY.name, semconv.SAMPLES_TOTAL, semconv.TOKENS_TOTAL)
 _MARKS = tuple(name.encode() for name in (*_GAUGES, *_TOTALS))
 _UNNAMED_JOB = "unknown_service"
 
@@ -130,10 +130,8 @@ class RecordedRuns:
             size=size,
             epochs_s=_epochs_s(rows),
             step_s=step_s,
-            samples_per_s=self._rate(run_id, semconv.SAMPLES.name),
-            tokens_per_s=_first(
-                self._rate(run_id, semconv.TOKENS_TOTAL.name), _tokens(rows) / step_s
-            ),
+            samples_per_s=self._rate(run_id, semconv.SAMPLES_TOTAL),
+            tokens_per_s=_first(self._rate(run_id, semconv.TOKENS_TOTAL), _tokens(rows) / step_s),
             utilization=_mean(self._values(run_id, semconv.HW_GPU_UTILIZATION.name)),
             power_w=_sum(map(_mean, self._each(run_id, semconv.HW_POWER.name).values())),
             energy_wh=self._energy_wh(run_id),

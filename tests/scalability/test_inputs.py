@@ -17,6 +17,7 @@ from otel_straggler.collector.history.history import History
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.scalability.inputs import ScalingInputs
 from otel_straggler.scalability.runs import GPUS, NODES, RANKS, ScalingRun
+from otel_straggler.semconv import Metric
 from otel_straggler.simulate.writers import as_json_line, encode_requests, frame
 
 from .made import kernel, sensors, step, trace_text, training
@@ -148,7 +149,8 @@ def test_sensors_give_utilization_and_energy_of_all_gpus(
         *sensors("run-1", 1, semconv.HW_POWER, [(0, 360.0), (1, 360.0), (2, 360.0)]),
         *sensors("run-1", 1, semconv.HW_GPU_UTILIZATION, [(0, 0.5), (1, 0.7)],
                  **{str(semconv.STRATEGY): "fsdp"}),
-        *sensors("run-1", 0, semconv.SAMPLES, [(0, 0.0), (2, 100.0)]),
+        *sensors("run-1", 0, Metric(semconv.SAMPLES_TOTAL, "1", "counter", ""),
+                 [(0, 0.0), (2, 100.0)]),
     ]  # fmt: skip
     path = tmp_path / "metrics"
     if form == "json":
