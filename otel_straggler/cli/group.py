@@ -29,6 +29,7 @@ VERBS = {
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",
     "simulate": "Write or send the telemetry of a run whose slow rank is known.",
     "top": "Watch the scores of a running collector in the terminal.",
+    "trace": "Compare the ranks of a profiled job: idle, compute, communication, late arrivals.",
     "verdict": "Explain a verdict; dismiss or mute it.",
 }
 

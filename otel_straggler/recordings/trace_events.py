@@ -254,7 +254,7 @@ def _collective(event: dict[str, Any], title: str, begin: float, length: float) 
         begin,
         begin + length,
         str(said.get("Collective name") or title),
-        str(said.get("Process Group Name") or ""),
+        f"{said.get('Process Group Name') or ''}{said.get('Process Group Ranks') or ''}",
         -1 if seq is None else seq,
         _count(said.get("Group size")) or 0,
         f"{said.get('device', event.get('pid'))}/{said.get('stream', event.get('tid'))}",

@@ -58,6 +58,7 @@ def rank_trace(trace: KinetoTrace, name: str) -> RankTrace:
     if len(starts) > 1:
         kept = at < starts[-1][0]
         begin, end, kind = begin[kept], end[kept], kind[kept]
+        collectives = [each for each in collectives if each.begin < starts[-1][0]]
         starts.pop()
     order = np.argsort(begin, kind="stable")
     begin, end, kind = begin[order] / 1e6, end[order] / 1e6, kind[order]
