@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from otel_straggler.errors import InputError
 from otel_straggler.model.observation import kernel_class_of
+from otel_straggler.model.traced_collective import Collective
 from otel_straggler.recordings.columns import NEGATIVE, NO_DURATION, ZERO
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,15})")
@@ -39,18 +40,6 @@ class Interval(NamedTuple):
     end: float
     name: str
     thread: tuple[Any, Any]
-
-
-class Collective(NamedTuple):
-    """One collective operation on this rank, in us; ``size`` 0 and ``seq`` -1 are unknown."""
-
-    begin: float
-    end: float
-    name: str
-    group: str
-    seq: int
-    size: int
-    stream: str
 
 
 @dataclass(slots=True)

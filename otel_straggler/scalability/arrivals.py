@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 
 from otel_straggler.model.observation import Bools, Floats, Ints
-from otel_straggler.recordings.trace_events import Collective
+from otel_straggler.model.traced_collective import Collective
 
 MIN_SHARE = 0.02
 """Of the time of the trace."""

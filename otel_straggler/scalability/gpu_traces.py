@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from otel_straggler.model.observation import Floats, Ints, kernel_class_of
-from otel_straggler.recordings.trace_events import Collective, KinetoTrace
+from otel_straggler.model.traced_collective import Collective
+from otel_straggler.recordings.trace_events import KinetoTrace
 from otel_straggler.scalability.runs import ScalingRun
 from otel_straggler.scalability.timeline import (
     CLASS_CODES,

@@ -71,11 +71,13 @@ def _many(collectives: int) -> str:
 def _sentence(rank: RankTrace, arrivals: Arrivals, peers: Sequence[RankTrace]) -> str:
     index = arrivals.ranks.tolist().index(rank.rank)
     late_s = float(arrivals.late_by_s[index])
+    last, collectives = int(arrivals.times_last[index]), _many(len(arrivals.names))
     text = (
-        f"rank {rank.rank} is the last at {arrivals.times_last[index]} of "
-        f"{_many(len(arrivals.names))}, and comes {late_s * 1e3:.1f} ms later in all "
+        f"rank {rank.rank} comes {late_s * 1e3:.1f} ms later over {collectives} "
         f"({late_s / arrivals.span_s:.1%} of the time)"
     )
+    if last:
+        text += f", and is the last at {last} of them"
     reason = _reason(rank, peers, late_s)
     return f"{text}: {reason}." if reason else f"{text}."
 

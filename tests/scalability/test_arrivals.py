@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from otel_straggler.recordings.trace_events import Collective
+from otel_straggler.model.traced_collective import Collective
 from otel_straggler.scalability.arrivals import Arrivals, find_arrivals
 
 RANKS = 8

@@ -58,7 +58,7 @@ def write_job(
                 ]
             left = last
         for rank in range(RANKS):
-            events[rank] += step(number, clock[rank] + begin, left - begin)
+            events[rank] += step(number, clock[rank] + begin - 1.0, left - begin)
     folder.mkdir(exist_ok=True)
     for rank in range(RANKS):
         text = trace_text(events[rank], rank, RANKS)
