@@ -101,9 +101,11 @@ PRINTS = {
     "replay": "--would-have-paged {run}",
     "report": "--history {folder}/history.db",
     "run": "--help",
+    "scalability": "{run}",
     "score": "{run}",
     "simulate": "--ranks 2 --steps 2 --slow-rank 1",
     "top": "--collector http://127.0.0.1:1",
+    "trace": "--help",
     "verdict": "explain --help",
 }
 
