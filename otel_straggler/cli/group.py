@@ -27,10 +27,12 @@ VERBS = {
     "replay": "Show what settings would have done on recorded telemetry.",
     "report": "Show a run, or save it as one HTML file that opens offline.",
     "run": "Start torchrun, and have the training watched without a change in its code.",
+    "scalability": "Compare runs of different sizes: speedup, efficiency, energy, communication.",
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",
     "simulate": "Write or send the telemetry of a run whose slow rank is known.",
     "supervise": "Act on alerts and reports by a policy: drain hosts, restart runs.",
     "top": "Watch the scores of a running collector in the terminal.",
+    "trace": "Compare the ranks of a profiled job: idle, compute, communication, late arrivals.",
     "verdict": "Explain a verdict; dismiss or mute it.",
 }
 

@@ -149,6 +149,10 @@ class Resources:
     def remembered_bytes(self) -> int:
         return self._memory.size
 
+    def remembered(self) -> list[Resource]:
+        """Resources that were read lately."""
+        return list(self._known.values())
+
     def read(self, message: Any) -> Resource:
         if message.ByteSize() > MAX_RESOURCE_BYTES:
             return self._too_large

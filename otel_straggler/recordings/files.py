@@ -217,7 +217,7 @@ class RecordingReader:
             UnavailableError: what reads this format is not installed.
         """
         try:
-            with _unzipped(file, name) as plain:
+            with unzipped(file, name) as plain:
                 form = self._format_of(plain, name)
                 if form in ("otlp-json", "otlp-proto"):
                     (read_json if form == "otlp-json" else read_proto)(plain, name, self._builder)
@@ -265,7 +265,7 @@ class RecordingReader:
         return recording
 
     def _format_of(self, plain: io.BufferedReader, name: str) -> Format:
-        result = _sniff(plain.peek(SNIFFED_BYTES)[:SNIFFED_BYTES], name)
+        result = sniff(plain.peek(SNIFFED_BYTES)[:SNIFFED_BYTES], name)
         if self._form not in (None, result):
             value = f"content that looks like {result}"
             expected = f"{self._form}, as --format says"
@@ -368,8 +368,12 @@ def read_recording(
 
 
 @contextlib.contextmanager
-def _unzipped(file: BinaryIO, name: str) -> Iterator[io.BufferedReader]:
-    """The plain content of ``file``, which stays open."""
+def unzipped(file: BinaryIO, name: str) -> Iterator[io.BufferedReader]:
+    """The plain content of ``file``, which stays open.
+
+    Raises:
+        NotARecordingError: it is empty, or packed in another way than by gzip.
+    """
     packed: io.BufferedReader = io.BufferedReader(cast("io.RawIOBase", file))
     try:
         start = packed.peek(16)[:16]
@@ -392,7 +396,8 @@ def _unzipped(file: BinaryIO, name: str) -> Iterator[io.BufferedReader]:
         packed.detach()
 
 
-def _sniff(start: bytes, name: str) -> Format:
+def sniff(start: bytes, name: str) -> Format:
+    """The format of a file by its first bytes."""
     text = start.removeprefix(BOM).lstrip()
     if start.startswith(_PARQUET):
         return "parquet"

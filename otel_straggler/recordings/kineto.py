@@ -8,14 +8,11 @@ by any thread: a section's GPU time is what its kernels took, as CUPTI reports i
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, NamedTuple, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -36,44 +33,14 @@ from otel_straggler.model.observation import (
     kernel_class_of,
 )
 from otel_straggler.model.rank import Source
-from otel_straggler.recordings.columns import NEGATIVE, NO_DURATION, ZERO, Note, TableRules
+from otel_straggler.recordings.columns import Note, TableRules
+from otel_straggler.recordings.trace_events import ON_CPU, Interval, KinetoTrace, read_trace
 
 REST = "rest of the step"
 COLLECTIVES = "collectives"
 WHOLE = "step"
-_STEP = re.compile(r"ProfilerStep#(\d{1,15})")
-_RANK = re.compile(r"(?<![a-z])rank[-_. ]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _HANDLER = re.compile(r"(.+)_\d+\.\d+\.pt\.trace\.json")
 """Name that ``tensorboard_trace_handler`` gives: host, process and time."""
-_BLANKS = re.compile(r"[\s,]*")
-_DECODER = json.JSONDecoder(strict=False)
-_LARGEST_US = 4e15
-"""More than a century; also excludes what is no number."""
-_ON_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver", "runtime"})
-_GPU_COPY = "gpu_user_annotation"
-_ON_CPU = ("gloo:", "mpi:", "ucc:")
-"""Backends whose annotations last as long as the collective; those of NCCL only launch it."""
-
-
-class _Interval(NamedTuple):
-    """Times in us since the epoch of the trace."""
-
-    begin: float
-    end: float
-    name: str
-    thread: tuple[Any, Any]
-
-
-@dataclass(slots=True)
-class _Trace:
-    """What is used of a trace."""
-
-    header: dict[str, Any] = field(default_factory=dict)
-    steps: dict[int, _Interval] = field(default_factory=dict)
-    annotations: list[_Interval] = field(default_factory=list)
-    kernels: list[tuple[str, float, float, int]] = field(default_factory=list)
-    launches: dict[int, float] = field(default_factory=dict)
 
 
 def read_kineto(text: str, name: str, note: Note, rules: TableRules) -> ObservationBatch:
@@ -84,7 +51,12 @@ def read_kineto(text: str, name: str, note: Note, rules: TableRules) -> Observat
 
     Cost: O(bytes) in time; about 100 bytes a kernel and annotation stay.
     """
-    trace = _collected(text, name, rules)
+    trace = read_trace(text, name, rules.skipped)
+    return rows_of_trace(trace, name, note, rules)
+
+
+def rows_of_trace(trace: KinetoTrace, name: str, note: Note, rules: TableRules) -> ObservationBatch:
+    """The rows of a trace that was read; errors as of :func:`read_kineto`."""
     if not trace.steps:
         _fail(
             name, "no ProfilerStep#N annotation", "one for each step",
@@ -105,135 +77,17 @@ def read_kineto(text: str, name: str, note: Note, rules: TableRules) -> Observat
     return builder.batch(source)
 
 
-# --- reading -------------------------------------------------------------------------------------
-
-
-def _collected(text: str, name: str, rules: TableRules) -> _Trace:
-    trace = _Trace()
-    for key, value in _items(text, name):
-        if key:
-            trace.header[key] = value
-        elif isinstance(value, dict):
-            _add(trace, value, name, rules)
-    return trace
-
-
-def _items(text: str, name: str) -> Iterator[tuple[str, Any]]:
-    """Members of the document by their keys; events one by one, without a key."""
-    try:
-        at = _BLANKS.match(text, 0).end()  # type: ignore[union-attr]
-        if text[at] == "[":
-            for event, _ in _listed(text, at):
-                yield "", event
-            return
-        at = _next(text, at + 1)
-        while text[at] != "}":
-            key, at = _DECODER.raw_decode(text, at)
-            at = _next(text, at)
-            if text[at] != ":":
-                raise json.JSONDecodeError("Expecting ':' delimiter", text, at)
-            at = _next(text, at + 1)
-            if key == "traceEvents" and text[at] == "[":
-                for event, end in _listed(text, at):
-                    at = end
-                    if event is not None:
-                        yield "", event
-            else:
-                value, at = _DECODER.raw_decode(text, at)
-                yield str(key), value
-            at = _next(text, at)
-    except json.JSONDecodeError as error:
-        shown = text[error.pos : error.pos + 40] or "the end of the file"
-        line = text.count("\n", 0, error.pos) + 1
-        _fail(f"{name}:{line}", shown, f"valid JSON ({error.msg})", "Was it cut off?")
-    except IndexError:
-        line = text.count("\n") + 1
-        expected = "valid JSON to its closing bracket"
-        _fail(f"{name}:{line}", "the end of the file", expected, "Was it cut off?")
-    except RecursionError:
-        _fail(name, "JSON of absurd depth", "a trace of torch.profiler", "Is it a trace?")
-
-
-def _listed(text: str, at: int) -> Iterator[tuple[Any, int]]:
-    """Elements of a list, each with the place behind it; last None with that behind the list."""
-    at = _next(text, at + 1)
-    while text[at] != "]":
-        event, at = _DECODER.raw_decode(text, at)
-        at = _next(text, at)
-        yield event, at
-    yield None, at + 1
-
-
-def _next(text: str, at: int) -> int:
-    return _BLANKS.match(text, at).end()  # type: ignore[union-attr]
-
-
-def _add(trace: _Trace, event: dict[str, Any], name: str, rules: TableRules) -> None:
-    if event.get("ph") != "X" or not isinstance(event.get("cat"), str):
-        return
-    kind = event["cat"].lower()
-    if kind in _LAUNCHES:
-        correlation, begin = _correlation(event), _number(event.get("ts"))
-        if correlation is not None and begin is not None:
-            trace.launches[correlation] = begin
-        return
-    title = str(event.get("name", ""))
-    step = _STEP.fullmatch(title) if kind != _GPU_COPY else None
-    if step is None and kind != "user_annotation" and kind not in _ON_GPU:
-        return
-    begin, length = _number(event.get("ts")), _number(event.get("dur"))
-    if begin is None or length is None or length <= 0.0:
-        unknown = begin is None or length is None
-        rules.skipped[NO_DURATION if unknown else ZERO if length == 0.0 else NEGATIVE] += 1
-        return
-    if kind in _ON_GPU:
-        correlation = _correlation(event)
-        trace.kernels.append((title, begin, length, -1 if correlation is None else correlation))
-        return
-    thread = str(event.get("pid")), str(event.get("tid"))
-    interval = _Interval(begin, begin + length, title.strip(" #") or title, thread)
-    if step is None:
-        trace.annotations.append(interval)
-        return
-    number = int(step[1])
-    if number in trace.steps and trace.steps[number].thread != thread:
-        _fail(
-            name, f"{title} in two threads or processes", "every step once",
-            "Nothing separates the ranks of a merged trace: give a directory of one file per rank.",
-        )  # fmt: skip
-    trace.steps[number] = interval
-
-
-def _correlation(event: dict[str, Any]) -> int | None:
-    arguments = event.get("args")
-    value = arguments.get("correlation") if isinstance(arguments, dict) else None
-    return value if isinstance(value, int) else None
-
-
-def _number(value: object) -> float | None:
-    """Also of the texts that some versions write."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
-    return number if abs(number) < _LARGEST_US else None
-
-
 # --- who -----------------------------------------------------------------------------------------
 
 
-def _source(trace: _Trace, name: str, rules: TableRules) -> Source:
-    information = trace.header.get("distributedInfo")
-    rank = information.get("rank") if isinstance(information, dict) else None
-    if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < 2**31:
-        named = _RANK.search(PurePath(name).name)
-        if named is None:
-            _fail(
-                name, "a trace without a rank", "distributedInfo.rank in it, or rank3 in its name",
-                "Start the profiler after init_process_group(), or rename the file of each rank: "
-                "trace_rank0.json, trace_rank1.json, ...",
-            )  # fmt: skip
-        rank = int(named[1])
+def _source(trace: KinetoTrace, name: str, rules: TableRules) -> Source:
+    rank = trace.rank(name)
+    if rank is None:
+        _fail(
+            name, "a trace without a rank", "distributedInfo.rank in it, or rank3 in its name",
+            "Start the profiler after init_process_group(), or rename the file of each rank: "
+            "trace_rank0.json, trace_rank1.json, ...",
+        )  # fmt: skip
     host = _HANDLER.match(PurePath(name).name)
     devices = trace.header.get("deviceProperties")
     first = devices[0] if isinstance(devices, list) and devices else None
@@ -248,7 +102,7 @@ def _source(trace: _Trace, name: str, rules: TableRules) -> Source:
 class _Rows:
     """Sections of the steps, and the kernels of each."""
 
-    def __init__(self, trace: _Trace, rules: TableRules) -> None:
+    def __init__(self, trace: KinetoTrace, rules: TableRules) -> None:
         self._rules = rules
         base_ns = trace.header.get("baseTimeNanoseconds")
         self._base_ns = base_ns if isinstance(base_ns, int) and 0 <= base_ns < 2**62 else 0
@@ -263,7 +117,7 @@ class _Rows:
         ]
         begins = [each.begin for each, _ in self._sections]
         ends = [each.end for each, _ in self._sections]
-        on_cpu = [each for each in trace.annotations if each.name.startswith(_ON_CPU)]
+        on_cpu = [each for each in trace.annotations if each.name.startswith(ON_CPU)]
         self._collectives = _uncovered(
             [each for each in on_cpu if each.thread != main], [0.0, *ends], [*begins, math.inf]
         )
@@ -276,7 +130,7 @@ class _Rows:
         result: Ints = np.where(is_in, index, -1).astype(np.int64)
         return result
 
-    def _place_kernels(self, trace: _Trace) -> None:
+    def _place_kernels(self, trace: KinetoTrace) -> None:
         """The row of each kernel: of the section that was open when it was launched."""
         self._names = [kernel[0] for kernel in trace.kernels]
         self._begin = np.array([kernel[1] for kernel in trace.kernels], np.float64)
@@ -358,9 +212,9 @@ class _Rows:
         )
 
 
-def _outermost(annotations: list[_Interval]) -> list[_Interval]:
+def _outermost(annotations: list[Interval]) -> list[Interval]:
     """Annotations of one thread that lie in no other, by their starts."""
-    result: list[_Interval] = []
+    result: list[Interval] = []
     for each in sorted(annotations, key=lambda one: (one.begin, -one.end)):
         if not result or each.begin >= result[-1].end:
             result.append(each)
@@ -368,7 +222,7 @@ def _outermost(annotations: list[_Interval]) -> list[_Interval]:
 
 
 def _uncovered(
-    intervals: list[_Interval], gap_begins: list[float], gap_ends: list[float]
+    intervals: list[Interval], gap_begins: list[float], gap_ends: list[float]
 ) -> list[tuple[float, float]]:
     """The union of intervals, cut to the gaps between sections; in order."""
     result: list[tuple[float, float]] = []
@@ -386,7 +240,7 @@ def _uncovered(
     return result
 
 
-def _length_within(intervals: list[tuple[float, float]], step: _Interval) -> float:
+def _length_within(intervals: list[tuple[float, float]], step: Interval) -> float:
     first = max(bisect_right(intervals, (step.begin,)) - 1, 0)
     last = bisect_right(intervals, (step.end,))
     inside = (min(end, step.end) - max(begin, step.begin) for begin, end in intervals[first:last])

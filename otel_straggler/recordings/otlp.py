@@ -100,7 +100,7 @@ class OtlpBuilder:
 
 
 def read_json(file: io.BufferedReader, name: str, to: OtlpBuilder) -> None:
-    for document, line in _documents(file, name):
+    for document, line in documents(file, name):
         if b'"resourceSpans"' in document:
             try:
                 to.add_spans(to.decoders.spans.decode_json(document))
@@ -127,7 +127,7 @@ _HISTOGRAMS = tuple(
 )
 
 
-def _documents(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
+def documents(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
     """JSON documents with the line where each begins: one a line or, if the first line is none by
     itself, pretty-printed."""
     first = file.readline().removeprefix(BOM)
@@ -182,7 +182,7 @@ def read_proto(file: io.BufferedReader, name: str, to: OtlpBuilder) -> None:
             expected = "an OTLP protobuf ExportTraceServiceRequest"
             _fail(name, "bytes that are none", expected, f"({error})")
         return
-    for number, (message, offset) in enumerate(_messages(file, name), 1):
+    for number, (message, offset) in enumerate(messages(file, name), 1):
         try:
             to.add_spans(to.decoders.spans.decode(message))
         except InputError as error:
@@ -190,7 +190,7 @@ def read_proto(file: io.BufferedReader, name: str, to: OtlpBuilder) -> None:
             _fail(where, _shortened(message), "an ExportTraceServiceRequest", f"({error})")
 
 
-def _messages(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
+def messages(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
     """Messages preceded by their lengths (4 bytes, big-endian), and where each begins."""
     offset = 0
     number = 1

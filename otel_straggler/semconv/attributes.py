@@ -21,6 +21,9 @@ WORLD_SIZE: Final = Attribute("training.world_size", "ranks in the group")
 RUN_PAGE: Final = Attribute(
     "training.run.page", "false: this run notifies nobody; absent where the user set nothing"
 )
+STRATEGY: Final = Attribute(
+    "training.strategy", "how the training is distributed, such as ddp; for scalability reports"
+)
 TEAM: Final = Attribute("training.team", "whose run it is, for who routes alerts")
 
 # --- rank description: late-bound, on straggler.rank.info and on the resource once known ----
@@ -140,8 +143,13 @@ KERNEL_CLASS: Final = Attribute("straggler.kernel.class", "one of KERNEL_CLASSES
 OTHER_KERNEL: Final = "<other>"
 """Kernels in which little time is spent, together; they are never scored."""
 
-NCCL_KERNEL_MARKS: Final = ("nccldev", "ncclkernel", "ncclsymk", "nvshmem", "deep_ep", "rccl")
-"""Lower-case marks of communication kernels, over all naming generations of NCCL and its kin."""
+NCCL_KERNEL_MARKS: Final = (
+    *("nccldev", "ncclkernel", "ncclsymk", "nvshmem", "deep_ep", "rccl", "msccl"),
+    *("cross_device_reduce", "all_reduce_kernel", "allreducekernel", "allreduce_fusion"),
+    *("multimem_", "userbuffers"),
+)
+"""Lower-case marks of communication kernels: all naming generations of NCCL and its kin; the custom
+all-reduces of vLLM, PyTorch's symmetric memory, TensorRT-LLM and Transformer Engine."""
 MEMORY_MARKS: Final = ("memcpy", "memset", "cuda memcpy", "cuda memset")
 """How the names of copies and fills begin, in lower case."""
 KernelClass = Literal["compute", "nccl", "memory"]

@@ -92,6 +92,12 @@ KERNEL_DURATION = sent(
     SECTION,
 )
 
+# --- what scalability reports read where an application sends it ---------------------------------
+SAMPLES_TOTAL: Final = "training.samples"
+"""Counter ({sample}) of what a rank has trained on."""
+TOKENS_TOTAL: Final = "training.tokens"
+"""Counter ({token}) of what a rank has trained on."""
+
 # --- the GPU of a rank and its host, passed through ---------------------------------------------
 # OpenTelemetry's conventions for hardware have no clock of a GPU and no time spent throttled.
 HW_TYPE: Final = Attribute("hw.type", "kind of hardware: gpu")

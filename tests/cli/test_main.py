@@ -103,10 +103,12 @@ PRINTS = {
     "replay": "--would-have-paged {run}",
     "report": "--history {folder}/history.db",
     "run": "--help",
+    "scalability": "{run}",
     "score": "{run}",
     "simulate": "--ranks 2 --steps 2 --slow-rank 1",
     "supervise": "--help",
     "top": "--collector http://127.0.0.1:1",
+    "trace": "--help",
     "verdict": "explain --help",
 }
 

@@ -23,7 +23,10 @@ inline constexpr std::size_t kKernelClasses = 3;
 // As in semconv/attributes.py, where each is explained; a test holds them together.
 inline const std::vector<std::string>& communication_marks() {
   static const auto* const marks = new std::vector<std::string>{
-      "nccldev", "ncclkernel", "ncclsymk", "nvshmem", "deep_ep", "rccl"};
+      "nccldev",        "ncclkernel",          "ncclsymk",          "nvshmem",
+      "deep_ep",        "rccl",                "msccl",             "cross_device_reduce",
+      "all_reduce_kernel", "allreducekernel",  "allreduce_fusion",  "multimem_",
+      "userbuffers"};
   return *marks;
 }
 

@@ -1,0 +1,1 @@
+"""How a training scales with its ranks, and where the time of its GPUs goes."""

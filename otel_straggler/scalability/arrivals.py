@@ -1,0 +1,155 @@
+"""Who arrives last at each collective, from the traces of several ranks.
+
+All ranks leave a collective together, so the median difference of their ends is that of their
+clocks. A rank is late if its arrivals, summed over the trace, come later than those of the earlier
+ranks by more than :data:`MIN_SHARE` of the time and :data:`MIN_SIGMAS` times what chance explains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from otel_straggler.model.observation import Bools, Floats, Ints
+from otel_straggler.model.traced_collective import Collective
+
+MIN_SHARE = 0.02
+"""Of the time of the trace."""
+MIN_SIGMAS = 6.0
+UNSURE_SHARE, UNSURE_SIGMAS = 0.1, 10.0
+"""The same of one or two collectives, which say little of the noise."""
+_MAX_ROUNDS = 20
+_POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
+_MAD_TO_SIGMA = 1.4826
+_NORMAL = NormalDist()
+_MIN_RANKS, _MIN_COLLECTIVES = 4, 3
+"""From where on noise is known from the spread of ranks, and from that of collectives."""
+_EXACT_US = 1.0
+"""Clocks in a trace are not finer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Arrivals:
+    """Arrivals of R ranks at K collectives; seconds.
+
+    Attributes:
+        ranks: (R,); names: (K,) of the collectives, in order.
+        late_by_s: (R,) later than the earlier ranks, over all collectives.
+        waited_s: (R,) for the last rank, over all collectives.
+        times_last: (R,) collectives at which the rank is the last.
+        clock_s: (R,) what the clock of the rank is ahead of the others'.
+        end_spread_s: median difference between the first and the last end, clocks corrected.
+        threshold_s: from where on a rank is late; late: these ranks, the latest first.
+        span_s: time of the trace.
+    """
+
+    ranks: Ints
+    names: tuple[str, ...]
+    late_by_s: Floats
+    waited_s: Floats
+    times_last: Ints
+    clock_s: Floats
+    end_spread_s: float
+    threshold_s: float
+    late: tuple[int, ...]
+    span_s: float
+
+
+def find_arrivals(
+    collectives: Mapping[int, Sequence[Collective]], span_s: float = 0.0
+) -> Arrivals | None:
+    """Compare arrivals; None if no two ranks have a collective in common.
+
+    Args:
+        collectives: of each rank, by their begins.
+        span_s: time of the trace; 0: from the first arrival to the last end.
+
+    Cost: O(ranks * collectives).
+    """
+    ranks = np.array(sorted(collectives), np.int64)
+    begin, end, names = _matched([collectives[rank] for rank in ranks.tolist()])
+    if not len(names):
+        return None
+    clock = _clocks(end)
+    begin, end = (begin - clock) / 1e6, (end - clock) / 1e6
+    is_there = ~np.isnan(begin)
+    last = np.nanmax(begin, axis=1, keepdims=True)
+    after = begin - np.nanquantile(begin, 0.25, axis=1, keepdims=True, method="lower")
+    late_by = np.nansum(after, axis=0)
+    present = is_there.any(axis=0)
+    late_by -= np.quantile(late_by[present], 0.25, method="lower")
+    span_s = span_s or float(np.nanmax(end) - np.nanmin(begin))
+    noise_s = _noise(after, late_by[present])
+    is_sure = len(names) >= _MIN_COLLECTIVES
+    share, sigmas = (MIN_SHARE, MIN_SIGMAS) if is_sure else (UNSURE_SHARE, UNSURE_SIGMAS)
+    threshold_s = max(share * span_s, sigmas * noise_s)
+    is_late: Bools = present & (late_by > threshold_s)
+    order = np.argsort(-late_by, kind="stable")
+    return Arrivals(
+        ranks=ranks,
+        names=names,
+        late_by_s=np.where(present, late_by, np.nan),
+        waited_s=np.nansum(last - begin, axis=0),
+        times_last=(is_there & (begin >= last)).sum(axis=0),
+        clock_s=clock / 1e6,
+        end_spread_s=float(np.median(np.nanmax(end, axis=1) - np.nanmin(end, axis=1))),
+        threshold_s=threshold_s,
+        late=tuple(int(ranks[index]) for index in order.tolist() if is_late[index]),
+        span_s=span_s,
+    )
+
+
+def _matched(each: Sequence[Sequence[Collective]]) -> tuple[Floats, Floats, tuple[str, ...]]:
+    """Begins and ends (K, R) in us of collectives that two ranks or more have; NaN without."""
+    known: dict[tuple[str, str, int, int], dict[int, Collective]] = {}
+    for index, collectives in enumerate(each):
+        counts: dict[tuple[str, str, int], int] = {}
+        for one in collectives:
+            if _POINT_TO_POINT.search(one.name):
+                continue
+            # With sequence numbers the same one may come again: parts of a coalesced collective.
+            which = one.group, "" if one.seq >= 0 else one.name, one.seq
+            counts[which] = count = counts.get(which, -1) + 1
+            known.setdefault((*which, count), {})[index] = one
+    shared = [ranks for ranks in known.values() if len(ranks) > 1]
+    begin = np.full((len(shared), len(each)), np.nan)
+    end = begin.copy()
+    names = []
+    for row, ranks in enumerate(shared):
+        for index, one in ranks.items():
+            begin[row, index], end[row, index] = one.begin, one.end
+        names.append(next(iter(ranks.values())).name)
+    return begin, end, tuple(names)
+
+
+def _clocks(end: Floats) -> Floats:
+    """(R,) what each clock is ahead, us: it makes the ends of collectives agree."""
+    clock = np.zeros(end.shape[1])
+    present = ~np.isnan(end).all(axis=0)
+    for _ in range(_MAX_ROUNDS):
+        left = end[:, present] - clock[present]
+        change = np.nanmedian(left - np.nanmedian(left, axis=1, keepdims=True), axis=0)
+        clock[present] += change
+        if np.abs(change).max() < _EXACT_US:
+            break
+    return clock
+
+
+def _noise(after: Floats, late_by: Floats) -> float:
+    """What chance adds to the sum of a rank: from one collective to the next, and between the
+    earlier half of the ranks; 0 if neither can be known."""
+    estimates = []
+    if len(after) >= _MIN_COLLECTIVES:
+        after = after[:, ~np.isnan(after).all(axis=0)]
+        own = np.abs(after - np.nanmedian(after, axis=0))
+        estimates.append(_MAD_TO_SIGMA * float(np.nanmedian(own)) * float(np.sqrt(len(after))))
+    if (ranks := len(late_by)) >= _MIN_RANKS:
+        ordered = np.sort(late_by)
+        middle = (ranks - 1) // 2
+        usual = [_NORMAL.inv_cdf((at + 0.625) / (ranks + 0.25)) for at in (0, middle)]
+        estimates.append(float(ordered[middle] - ordered[0]) / (usual[1] - usual[0]))
+    return max(estimates, default=0.0)

@@ -1,0 +1,137 @@
+"""The ranks of a profiled job side by side: where their time goes, and who comes late."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from otel_straggler.scalability.arrivals import Arrivals, find_arrivals
+from otel_straggler.scalability.gpu_traces import RankTrace
+
+VERSION = 1
+_EXPLAINS = 0.5
+"""Part of the lateness that a longer time must explain to be called its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReport:
+    """``ranks``: in order, one trace each; ``answer``: the verdict as sentences, the first one for
+    all."""
+
+    ranks: tuple[RankTrace, ...]
+    arrivals: Arrivals | None
+    answer: tuple[str, ...]
+
+
+def trace_report(traces: Sequence[RankTrace]) -> TraceReport:
+    """Compare traces of different ranks; those without a rank are compared with nobody."""
+    ranks = tuple(sorted(traces, key=lambda each: (each.rank is None, each.rank or 0, each.name)))
+    spans_s = [each.shares.span_s for each in ranks if each.shares is not None]
+    collectives = {each.rank: each.collectives for each in ranks if each.rank is not None}
+    arrivals = find_arrivals(collectives, max(spans_s, default=0.0))
+    return TraceReport(ranks, arrivals, tuple(_answer(ranks, arrivals)))
+
+
+def _answer(ranks: Sequence[RankTrace], arrivals: Arrivals | None) -> list[str]:
+    if not any(each.shares for each in ranks):
+        return ["Nothing ran in these traces: there are neither kernels nor operators in them."]
+    if arrivals is None:
+        if len(ranks) < 2:
+            return ["One rank alone: who arrives last needs the traces of its peers."]
+        return [_NOTHING_IN_COMMON]
+    if not arrivals.late:
+        by = f"by more than {arrivals.threshold_s * 1e3:.1f} ms over {_many(len(arrivals.names))}"
+        return [f"No rank is late: none arrives later than the others {by}."]
+    named = ", ".join(map(str, arrivals.late))
+    is_one = len(arrivals.late) == 1
+    all_of_them = (
+        f"Rank {named} is late, and the others wait for it."
+        if is_one
+        else f"Ranks {named} are late, and the others wait for them."
+    )
+    by_rank = {each.rank: each for each in ranks}
+    peers = [r for r in ranks if r.rank not in arrivals.late and r.shares is not None]
+    return [all_of_them, *(_sentence(by_rank[rank], arrivals, peers) for rank in arrivals.late)]
+
+
+_NOTHING_IN_COMMON = (
+    "Nobody can be named: no two ranks have a collective in common. Was the profiler started in "
+    "the same step on all ranks, and after init_process_group()?"
+)
+
+
+def _many(collectives: int) -> str:
+    return f"{collectives:,} collective{'' if collectives == 1 else 's'}"
+
+
+def _sentence(rank: RankTrace, arrivals: Arrivals, peers: Sequence[RankTrace]) -> str:
+    index = arrivals.ranks.tolist().index(rank.rank)
+    late_s = float(arrivals.late_by_s[index])
+    last, collectives = int(arrivals.times_last[index]), _many(len(arrivals.names))
+    text = (
+        f"rank {rank.rank} comes {late_s * 1e3:.1f} ms later over {collectives} "
+        f"({late_s / arrivals.span_s:.1%} of the time)"
+    )
+    if last:
+        text += f", and is the last at {last} of them"
+    reason = _reason(rank, peers, late_s)
+    return f"{text}: {reason}." if reason else f"{text}."
+
+
+def _reason(rank: RankTrace, peers: Sequence[RankTrace], late_s: float) -> str:
+    """What takes it longer than its peers; empty where neither explains half of it."""
+    if rank.shares is None or not peers:
+        return ""
+    known = [each.shares for each in peers if each.shares is not None]
+    compute_s = float(np.median([each.compute_s for each in known]))
+    idle_s = float(np.median([each.span_s - each.busy_s for each in known]))
+    more_compute_s = rank.shares.compute_s - compute_s
+    more_idle_s = rank.shares.span_s - rank.shares.busy_s - idle_s
+    if compute_s > 0.0 and more_compute_s >= max(_EXPLAINS * late_s, more_idle_s):
+        what = "its kernels" if rank.on_gpu else "its operators"
+        return f"{what} compute {rank.shares.compute_s / compute_s:.2f}x as long as its peers'"
+    if more_idle_s >= _EXPLAINS * late_s:
+        where = "its GPU idles" if rank.on_gpu else "it idles"
+        return f"{where} {more_idle_s * 1e3:.1f} ms longer; look at its host and its data loading"
+    return ""
+
+
+def report_json(report: TraceReport) -> dict[str, Any]:
+    """NaN is null."""
+    arrivals = report.arrivals
+    return {
+        "schema_version": VERSION,
+        "answer": list(report.answer),
+        "late_ranks": list(arrivals.late) if arrivals else [],
+        "collectives": len(arrivals.names) if arrivals else 0,
+        "threshold_s": arrivals.threshold_s if arrivals else None,
+        "end_spread_s": arrivals.end_spread_s if arrivals else None,
+        "ranks": [rank_row(each, arrivals) for each in report.ranks],
+    }
+
+
+def rank_row(rank: RankTrace, arrivals: Arrivals | None) -> dict[str, Any]:
+    """What is known of one rank; times in seconds, shares 0 to 1."""
+    row: dict[str, Any] = {
+        "rank": rank.rank,
+        "file": rank.name,
+        "steps": rank.steps,
+        "step_s": rank.step_s,
+        "is_whole": rank.is_whole,
+        "on_gpu": rank.on_gpu,
+        **(rank.shares.as_json() if rank.shares else {}),
+    }
+    if arrivals is not None and rank.rank is not None:
+        index = arrivals.ranks.tolist().index(rank.rank)
+        row |= {
+            "late_by_s": float(arrivals.late_by_s[index]),
+            "waited_s": float(arrivals.waited_s[index]),
+            "times_last": int(arrivals.times_last[index]),
+            "clock_ahead_s": float(arrivals.clock_s[index]),
+            "is_late": rank.rank in arrivals.late,
+        }
+    return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
