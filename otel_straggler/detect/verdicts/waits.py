@@ -74,6 +74,8 @@ class WaitDetector:
             late_s: (T, R, S) seconds beyond the median of the peers, NaN if none.
             carried_s: (T, R) lateness at the begin of the step; None: unknown.
         """
+        if not len(late_s):
+            return False
         every = max(1, late_s.shape[1] // ENOUGH_RANKS)
         late_s = late_s[:, ::every]
         here = np.where(np.isnan(late_s), 0.0, late_s).transpose(0, 2, 1)

@@ -75,6 +75,13 @@ def test_the_work_of_a_slow_rank_does_not_wait_although_it_waited_little_before(
         assert not observe(seconds, sections).behaves & {"forward", "backward"}
 
 
+def test_a_block_of_no_steps_changes_nothing() -> None:
+    detector = observe(meeting(work(0)))
+    before = set(detector.behaves)
+    assert not detector.observe(np.empty((0, 8, 2)), [FORWARD, BACKWARD])
+    assert detector.behaves == before
+
+
 def test_a_section_waits_if_it_says_so() -> None:
     """And a checkpoint never does, whatever its times are."""
     result = observe(meeting(work(0)), [FORWARD, Section("backward", "checkpoint")])
