@@ -15,12 +15,15 @@ from otel_straggler.checkpoint.emergency import RequestFile, SigtermWatch
 from otel_straggler.checkpoint.membership import Membership, join
 from otel_straggler.checkpoint.restoring import restore
 from otel_straggler.checkpoint.schedule import Schedule
+from otel_straggler.client.checkpoints import record_past
 from otel_straggler.client.steps import phase
+from otel_straggler.detect.slow_writers import SlowWriters
 from otel_straggler.errors import ConfigError, StragglerError, UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from otel_straggler.checkpoint.saving import SaveReport
     from otel_straggler.checkpoint.writer_process import RunningSave, Saver
 
 _LOG = logging.getLogger("otel_straggler")
@@ -89,6 +92,7 @@ class Manager:
         self._members: Membership = join(self._folder)
         self._saver: Saver = Saver(self._members, use_process=use_process)
         self._running: RunningSave | None = None
+        self._slow_writers = SlowWriters()
         self._agreement = Agreement(
             self._members.address.under("steps"),
             self._members.rank,
@@ -219,14 +223,21 @@ class Manager:
             self._log_failure(running.step, error)
             return None
         self._schedule.measured(running.blocking_s, running.save_s)
+        for name, start_s, end_s in report.phases:
+            record_past(f"checkpoint_{name}", start_s, end_s)
         if self._members.is_first:
             _LOG.info(
                 "checkpoint of step %d: %s, blocked %.3f s, committed after %.1f s",
                 running.step, report.path.name, running.blocking_s, running.save_s,
             )  # fmt: skip
+            self._warn_of_slow_writers(report)
             with contextlib.suppress(OSError):
                 folders.prune(self._folder, self._keep)
         return report.path
+
+    def _warn_of_slow_writers(self, report: SaveReport) -> None:
+        for slow in self._slow_writers.observe(report.write_s):
+            _LOG.warning("checkpoints wait for a slow writer: %s", slow.text)
 
     def _log_failure(self, step: int, error: Exception) -> None:
         _LOG.warning("the checkpoint of step %d was not saved: %s", step, error)

@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,11 +60,13 @@ class SaveReport:
         phases: (name, start and end in seconds since 1970) in order.
         size_bytes: that this rank wrote.
         path: of the checkpoint.
+        write_s: seconds that each rank wrote; on the coordinator alone.
     """
 
     phases: tuple[tuple[str, float, float], ...]
     size_bytes: int
     path: Path
+    write_s: dict[int, float] = field(default_factory=dict)
 
 
 class Operation:
@@ -160,11 +162,16 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
         operation, exchange = self._operation, self._operation.exchange
         its, size_bytes = operation.context, self.fs.size_bytes
         sent = (results[0], self.fs.entries(), _durations(operation.phases))
+        write_s: dict[int, float] = {}
         with operation.phase("commit"):
             exchange.send("result", sent)
             if exchange.is_coordinator:
                 gathered = exchange.gather("result")
                 super().finish(metadata, [each[0] for each in gathered])
+                write_s = {
+                    rank: each[2].get("write", 0.0)
+                    for rank, each in zip(exchange.ranks, gathered, strict=True)
+                }
                 files = {name: e for each in gathered for name, e in each[1].items()}
                 manifest = Manifest(
                     step=its.step,
@@ -183,7 +190,9 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
             else:
                 exchange.receive("committed")
         path = its.folder / its.name
-        report = SaveReport(phases=tuple(operation.phases), size_bytes=size_bytes, path=path)
+        report = SaveReport(
+            phases=tuple(operation.phases), size_bytes=size_bytes, path=path, write_s=write_s
+        )
         setattr(metadata, REPORT, report)
 
 
