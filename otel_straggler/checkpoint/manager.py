@@ -18,7 +18,7 @@ from otel_straggler.checkpoint.schedule import Schedule
 from otel_straggler.client.checkpoints import record_past
 from otel_straggler.client.steps import phase
 from otel_straggler.detect.slow_writers import SlowWriters
-from otel_straggler.errors import ConfigError, StragglerError, UsageError
+from otel_straggler.errors import ConfigError, StragglerError, UnavailableError, UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,7 +90,11 @@ class Manager:
         self._folder = Path(folder).absolute()
         self._keep, self._timeout_s, self._emergency_s = keep, timeout_s, emergency_s
         self._members: Membership = join(self._folder)
-        self._saver: Saver = Saver(self._members, use_process=use_process)
+        self._saver: Saver = Saver(
+            self._members,
+            use_process=use_process,
+            sigterm_delay_s=emergency_s if handle_sigterm else 0.0,
+        )
         self._running: RunningSave | None = None
         self._slow_writers = SlowWriters()
         self._agreement = Agreement(
@@ -219,7 +223,7 @@ class Manager:
         self._running = None
         try:
             report = running.result()
-        except Exception as error:  # noqa: BLE001  the training goes on
+        except UnavailableError as error:
             self._log_failure(running.step, error)
             return None
         self._schedule.measured(running.blocking_s, running.save_s)
@@ -239,7 +243,7 @@ class Manager:
         for slow in self._slow_writers.observe(report.write_s):
             _LOG.warning("checkpoints wait for a slow writer: %s", slow.text)
 
-    def _log_failure(self, step: int, error: Exception) -> None:
+    def _log_failure(self, step: int, error: BaseException) -> None:
         _LOG.warning("the checkpoint of step %d was not saved: %s", step, error)
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -117,7 +118,7 @@ def _open(folder: Path, lock: contextlib.ExitStack) -> str:
     return uuid.uuid4().hex[:12]
 
 
-def _share(store: Any, key: str, opening: Any, *, is_first: bool) -> str:
+def _share(store: Any, key: str, opening: Callable[[], str], *, is_first: bool) -> str:
     """What rank 0 got, or its error, on all ranks."""
     if not is_first:
         session, kind, message = json.loads(store.get(key))

@@ -66,6 +66,8 @@ def _first_problem(exchange: Exchange, checkpoint: Checkpoint, problem: str) -> 
 def _load(checkpoint: Checkpoint, state: Any, *, is_alone: bool) -> None:
     from torch.distributed import checkpoint as dcp
 
+    from otel_straggler.checkpoint.saving import root_cause
+
     content = state() if callable(state) else state
     try:
         with warnings.catch_warnings():
@@ -76,13 +78,6 @@ def _load(checkpoint: Checkpoint, state: Any, *, is_alone: bool) -> None:
             )
     except dcp.api.CheckpointException as error:
         raise InputError.of(
-            str(checkpoint.path), _root(error), "what the state to restore has",
+            str(checkpoint.path), root_cause(error), "what the state to restore has",
             "Restore with the model and the optimizer that it was saved with.",
         ) from error  # fmt: skip
-
-
-def _root(error: Any) -> str:
-    """The first rank's exception, without its traceback."""
-    failures = getattr(error, "failures", {})
-    first = next(iter(failures.values()), None)
-    return str(first[0] if first else error)

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import signal
 import time
 import warnings
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystem
 
 from otel_straggler.checkpoint.folder import SAVING, FileEntry, Manifest, commit
-from otel_straggler.checkpoint.store import Exchange, StoreAddress
+from otel_straggler.checkpoint.store import Exchange, RankFailedError, StoreAddress
+from otel_straggler.errors import UnavailableError
 
 PHASES: Final = ("stage", "plan", "write", "commit")
 REPORT: Final = "otel_straggler_report"
@@ -102,9 +104,12 @@ class Operation:
         start_s = time.time()
         try:
             yield
-        except BaseException as error:
-            self.exchange.give_up(f"{name}: {error}")
+        except RankFailedError:
             raise
+        except BaseException as error:
+            text = f"{name}: {root_cause(error)}"
+            self.exchange.give_up(text)
+            raise UnavailableError(text) from error
         self.phases.append((name, start_s, time.time()))
 
 
@@ -196,22 +201,25 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
         setattr(metadata, REPORT, report)
 
 
-class NothingPlanner(DefaultSavePlanner):  # type: ignore[misc]
-    """Plans nothing: starts DCP's dedicated process before it is needed."""
-
-
 class NothingWriter(FileSystemWriter):  # type: ignore[misc]
-    """Writes nothing; see :class:`NothingPlanner`."""
+    """Writes nothing: starts DCP's dedicated process before it is needed, and sets how it ends.
 
-    def __init__(self) -> None:
+    Args:
+        sigterm_delay_s: what the process lives on after SIGTERM, for a scheduler may send it to all
+            processes of a training, which then saves; 0: nothing.
+    """
+
+    def __init__(self, sigterm_delay_s: float) -> None:
         super().__init__(os.devnull)
         self._pid = os.getpid()
+        self._sigterm_delay_s = sigterm_delay_s
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if os.getpid() != self._pid:
             quiet_dcp()
             logging.getLogger().setLevel(logging.WARNING)
+            _delay_sigterm(self._sigterm_delay_s)
 
     def prepare_local_plan(self, plan: Any) -> Any:
         return plan
@@ -225,6 +233,16 @@ class NothingWriter(FileSystemWriter):  # type: ignore[misc]
 
     def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
         pass
+
+
+def _delay_sigterm(delay_s: float) -> None:
+    """The alarm ends the process by its default action."""
+    if delay_s > 0.0:
+        signal.signal(
+            signal.SIGTERM, lambda *_: signal.setitimer(signal.ITIMER_REAL, delay_s) and None
+        )
+    else:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)
@@ -281,6 +299,18 @@ class HashingFile:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
+
+
+def root_cause(error: BaseException) -> str:
+    """Of what DCP raises: the first rank's error without its traceback; and where torch found a
+    file shorter than it should be, what the system had said."""
+    failures = getattr(error, "failures", None)
+    if failures:
+        error = next(iter(failures.values()))[0]
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, OSError):
+        seen = seen.__context__
+    return str(seen if seen is not None else error) or type(error).__name__
 
 
 def quiet_dcp() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import time
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.distributed import checkpoint as dcp
@@ -16,16 +17,17 @@ from otel_straggler.checkpoint.saving import (
     REPORT,
     CommittingWriter,
     ExchangingPlanner,
-    NothingPlanner,
     NothingWriter,
     Operation,
     SavePlanContext,
     SaveReport,
     quiet_dcp,
+    root_cause,
 )
 from otel_straggler.errors import UnavailableError, UsageError
 
 _LOG = logging.getLogger("otel_straggler")
+_CLOSE_S: Final = 5.0
 
 
 class RunningSave:
@@ -47,8 +49,11 @@ class RunningSave:
         """Wait for the commit.
 
         Raises:
-            Exception: of the process that wrote.
+            UnavailableError: it was not committed.
         """
+        error = self._upload.exception()
+        if error is not None:
+            raise UnavailableError(root_cause(error)) from error
         report: SaveReport = getattr(self._upload.result(), REPORT)
         return report
 
@@ -61,13 +66,14 @@ class Saver:
 
     Args:
         use_process: write in a process, if there is a process group; else in a thread.
+        sigterm_delay_s: what that process lives on after SIGTERM.
 
     Raises:
         UnavailableError: this torch's DCP cannot save without a process group's collectives.
         UsageError: the process group has no backend for the CPU.
     """
 
-    def __init__(self, members: Membership, *, use_process: bool) -> None:
+    def __init__(self, members: Membership, *, use_process: bool, sigterm_delay_s: float) -> None:
         accepted = inspect.signature(dcp.async_save).parameters
         if not {"no_dist", "async_stager", "async_checkpointer_type"} <= set(accepted):
             raise UnavailableError.of(
@@ -80,7 +86,7 @@ class Saver:
         self._kind = dcp.state_dict_saver.AsyncCheckpointerType.THREAD
         self._started: Future[Any] | None = None
         if members.has_group and use_process:
-            self._started = self._start_process()
+            self._started = self._start_process(sigterm_delay_s)
 
     def begin(self, context: SavePlanContext, state: dict[str, Any]) -> RunningSave:
         """Copy ``state``, and go on; the copy is DCP's until the save has ended."""
@@ -101,9 +107,12 @@ class Saver:
         return RunningSave(context.step, answer)
 
     def close(self) -> None:
+        if self._started is not None and self._started.done() and not self._started.exception():
+            with contextlib.suppress(Exception):  # it has died
+                self._send_nothing(0.0).result(_CLOSE_S)
         self._stager.close()
 
-    def _start_process(self) -> Future[Any]:
+    def _start_process(self, sigterm_delay_s: float) -> Future[Any]:
         """Before it is needed: it takes seconds, and its start is a collective."""
         group = torch.distributed.group.WORLD
         if torch.device("cpu") not in group._device_types:  # noqa: SLF001  as DCP checks it
@@ -112,18 +121,22 @@ class Saver:
                 "Call init_process_group('cpu:gloo,cuda:nccl').",
             )  # fmt: skip
         self._kind = dcp.state_dict_saver.AsyncCheckpointerType.PROCESS
-        started = dcp.async_save(
+        started = self._send_nothing(sigterm_delay_s)
+        started.add_done_callback(_warn_if_failed)
+        return started
+
+    def _send_nothing(self, sigterm_delay_s: float) -> Future[Any]:
+        sent: Any = dcp.async_save(
             {},
-            storage_writer=NothingWriter(),
-            planner=NothingPlanner(),
+            storage_writer=NothingWriter(sigterm_delay_s),
             async_checkpointer_type=self._kind,
             async_stager=self._stager,
             no_dist=True,
         )
-        if isinstance(started, dcp.state_dict_saver.AsyncSaveResponse):
-            started = started.upload_completion
-        started.add_done_callback(_warn_if_failed)
-        return started
+        if isinstance(sent, dcp.state_dict_saver.AsyncSaveResponse):
+            sent = sent.upload_completion
+        future: Future[Any] = sent
+        return future
 
 
 def _stager() -> Any:

@@ -17,6 +17,7 @@ import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,8 +70,11 @@ def main(folder: str, rendezvous: str, rank: int, steps: int) -> None:
     loader = Loader(rank)
     progress = {"tokens": 0}
     state = training_state(model, optimizer, loader=PerRank(loader), progress=progress)
-    every = EVERY if "ON_REQUEST" not in os.environ else None
-    with Manager(folder, every_steps=every, keep=3, timeout_s=8.0, emergency_s=8.0) as manager:
+    options: dict[str, Any] = {
+        "every_steps": None if "ON_REQUEST" in os.environ else EVERY,
+        "use_process": "IN_THREAD" not in os.environ,
+    }
+    with Manager(folder, keep=3, timeout_s=30.0, emergency_s=20.0, **options) as manager:
         start = manager.restore(state)
         progress = state["progress"]
         said = digest(model, optimizer, loader, progress) if start is not None else "-"
@@ -88,6 +92,8 @@ def main(folder: str, rendezvous: str, rank: int, steps: int) -> None:
                 manager.wait()
             if manager.should_stop:
                 break
+            if "SLOW" in os.environ:
+                time.sleep(0.05)
     print("ended", flush=True)
     dist.destroy_process_group()
 
