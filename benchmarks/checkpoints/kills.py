@@ -50,8 +50,7 @@ def run(kills: int, seed: int, folder: Path | None = None) -> dict[str, Any]:
     Returns:
         counts: kills by phase; ``lost_commits``: checkpoints that a rank was told of and that were
         not the newest restored, nor replaced by a newer one; ``differing_restores``: ranks whose
-        state after a restore was not, bit for bit, that of the step; ``partial``: restores of
-        something never committed whole.
+        state after a restore was not, bit for bit, that of the step.
     """
     import torch.distributed.checkpoint  # noqa: F401  for the children
 
@@ -61,13 +60,18 @@ def run(kills: int, seed: int, folder: Path | None = None) -> dict[str, Any]:
         "differing_restores": 0,
     }  # fmt: skip
     by_phase: dict[str, int] = {}
+    was_killed = False
     with tempfile.TemporaryDirectory() as made:
         root = folder or Path(made)
         ledger = Ledger(root / "ledger")
-        for number in range(kills + 1):
+        number = -1
+        while number < 0 or counts["kills"] < kills or was_killed:  # the last attempt is whole
+            number += 1
             phase, rank = MATRIX[number % len(MATRIX)]
             kill = Kill(phase, rank, draw.randint(1, MAX_STEPS), draw.uniform(0.0, 0.25))
-            was_killed = _attempt(root / "checkpoints", ledger, kill if number < kills else None)
+            was_killed = _attempt(
+                root / "checkpoints", ledger, kill if counts["kills"] < kills else None
+            )
             counts["attempts"] += 1
             counts["kills"] += was_killed
             if was_killed:

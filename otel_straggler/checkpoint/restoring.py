@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from otel_straggler.checkpoint.folder import Checkpoint, list_checkpoints, verify
 from otel_straggler.checkpoint.membership import Membership
@@ -14,6 +16,7 @@ from otel_straggler.checkpoint.store import Exchange
 from otel_straggler.errors import InputError
 
 _LOG = logging.getLogger("otel_straggler")
+_OF_RANK: Final = re.compile(r"rank \d+")
 _restored = 0
 
 
@@ -29,7 +32,7 @@ def restore(
         problem = verify(checkpoint, members.rank, members.world_size)
         problem = _first_problem(exchange, checkpoint, problem)
         if not problem:
-            _load(checkpoint, state, is_alone=not members.has_group)
+            _load(checkpoint, state, members)
             return checkpoint.step
         if members.is_first:
             _LOG.warning("%s is not restored: %s", checkpoint.path, problem)
@@ -63,12 +66,16 @@ def _first_problem(exchange: Exchange, checkpoint: Checkpoint, problem: str) -> 
     return first
 
 
-def _load(checkpoint: Checkpoint, state: Any, *, is_alone: bool) -> None:
+def _load(checkpoint: Checkpoint, state: Any, members: Membership) -> None:
     from torch.distributed import checkpoint as dcp
 
     from otel_straggler.checkpoint.saving import root_cause
 
-    content = state() if callable(state) else state
+    content, is_alone = state() if callable(state) else state, not members.has_group
+    reader = dcp.FileSystemReader(checkpoint.path)
+    is_known = knows_rank(reader.read_metadata().state_dict_metadata, members.rank)
+    if not is_known:
+        _LOG.warning("%s has no state of its own for rank %d", checkpoint.path, members.rank)
     try:
         with warnings.catch_warnings():
             if is_alone:
@@ -81,3 +88,10 @@ def _load(checkpoint: Checkpoint, state: Any, *, is_alone: bool) -> None:
             str(checkpoint.path), root_cause(error), "what the state to restore has",
             "Restore with the model and the optimizer that it was saved with.",
         ) from error  # fmt: skip
+
+
+def knows_rank(names: Iterable[str], rank: int) -> bool:
+    """Whether state of :class:`.PerRank`, if there is any, is there for this rank: not if there
+    were fewer ranks, or it had died."""
+    of_ranks = {part for name in names for part in name.split(".") if _OF_RANK.fullmatch(part)}
+    return not of_ranks or f"rank {rank}" in of_ranks

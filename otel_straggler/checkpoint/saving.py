@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import signal
 import time
@@ -137,6 +138,7 @@ class ExchangingPlanner(DefaultSavePlanner):  # type: ignore[misc]
             if not exchange.is_coordinator:
                 return [exchange.receive("global_plan")], Metadata(state_dict_metadata={})
             plans, metadata = super().create_global_plan(exchange.gather("plan"))
+            _refuse_gaps(metadata)
             for rank, plan in zip(exchange.ranks[1:], plans[1:], strict=True):
                 exchange.send("global_plan", plan, to=rank)
             return plans[:1], metadata
@@ -316,6 +318,20 @@ def root_cause(error: BaseException) -> str:
 def quiet_dcp() -> None:
     """We exchange through the store, so DCP's warning of a missing process group is none."""
     warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or")
+
+
+def _refuse_gaps(metadata: Metadata) -> None:
+    """DCP does not look for them in the plan of one rank, which may be the only one that lives.
+
+    Raises:
+        UnavailableError: a part of a tensor is on no rank that takes part.
+    """
+    for name, value in metadata.state_dict_metadata.items():
+        chunks = getattr(value, "chunks", None)
+        if chunks is None:
+            continue
+        if sum(math.prod(chunk.sizes) for chunk in chunks) != math.prod(value.size):
+            raise UnavailableError(f"a part of {name} is on no rank that takes part")
 
 
 def _durations(phases: list[tuple[str, float, float]]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 class PerRank:
     """State that differs from rank to rank, such as the position of a data loader: kept under the
-    number of the rank. A rank that the checkpoint does not have cannot restore it.
+    number of the rank. A rank that the checkpoint does not have keeps what it has.
 
     Args:
         part: has ``state_dict()`` and ``load_state_dict()``.

@@ -89,9 +89,11 @@ class Saver:
             self._started = self._start_process(sigterm_delay_s)
 
     def begin(self, context: SavePlanContext, state: dict[str, Any]) -> RunningSave:
-        """Copy ``state``, and go on; the copy is DCP's until the save has ended."""
-        if self._started is not None:
-            self._started.result()  # two that start at once would be two processes
+        """Copy ``state``, and go on; the copy is DCP's until the save has ended. The first waits
+        until the process has started: two that start at once would be two processes."""
+        if self._started is not None and self._started.exception() is not None:
+            self._started = None
+            self._kind = dcp.state_dict_saver.AsyncCheckpointerType.THREAD
         operation = Operation(context)
         answer = dcp.async_save(
             state,
@@ -155,7 +157,7 @@ def _warn_if_failed(started: Future[Any]) -> None:
     error = started.exception()
     if error is not None:
         _LOG.warning(
-            "checkpoints: the process that writes them did not start, every save will fail: %s. "
+            "checkpoints: the process that writes them did not start, so a thread does: %s. "
             'Keep the training under if __name__ == "__main__":',
             error,
         )

@@ -75,6 +75,8 @@ def main(folder: str, rendezvous: str, rank: int, steps: int) -> None:
         "use_process": "IN_THREAD" not in os.environ,
     }
     with Manager(folder, keep=3, timeout_s=30.0, emergency_s=20.0, **options) as manager:
+        if manager._saver._started is not None:
+            manager._saver._started.result()  # the process that writes runs
         start = manager.restore(state)
         progress = state["progress"]
         said = digest(model, optimizer, loader, progress) if start is not None else "-"
