@@ -65,7 +65,7 @@ class Agreement:
         self._step_s = 0.0
         self._promised: int | None = None
         self._is_ending = False
-        self._wish: tuple[str, float] | None = None
+        self._requested: tuple[str, float] | None = None
         self._decision: Decision | None = None
         self._is_closed = False
         self.why_broken = ""
@@ -77,7 +77,7 @@ class Agreement:
     def request(self, reason: str, deadline_unix_s: float = 0.0, *, is_end: bool = False) -> None:
         """Ask for a save at the next common step. Safe in a signal handler's thread."""
         self._is_ending |= is_end
-        self._wish = (reason, deadline_unix_s)
+        self._requested = (reason, deadline_unix_s)
 
     def reach(self, step: int) -> Decision | None:
         """Enter ``step``, done by this rank; the decision if it is the step to save.
@@ -137,10 +137,10 @@ class Agreement:
 
     def _next_request(self, store: Any, number: int) -> bool:
         """Wait for a request, or make it; False after a while without."""
-        key, wish = f"request/{number}", self._wish
-        if wish is not None:
-            self._wish = None
-            store.compare_set(key, "", json.dumps(wish))
+        key, requested = f"request/{number}", self._requested
+        if requested is not None:
+            self._requested = None
+            store.compare_set(key, "", json.dumps(requested))
             return True
         if _is_there(store, key):
             return True
